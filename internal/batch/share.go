@@ -1,0 +1,89 @@
+package batch
+
+import (
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Ref is one reading inside its batch.
+type Ref struct {
+	Batch *Batch
+	Index uint32
+}
+
+// Row returns the reading.
+func (r Ref) Row() *Row { return &r.Batch.rows[r.Index] }
+
+// Seq returns the reading's sequence within its session.
+func (r Ref) Seq() uint64 { return r.Batch.FirstSeq + uint64(r.Index) }
+
+// A Share is one bucket's part of what is pending: what a lane hands to a
+// store, again and again, until nothing is left of it. It belongs to its lane,
+// and to the store during a write.
+type Share struct {
+	Stream      string
+	Sensor      string
+	Tags        []telemetry.Tag // of the first reading that opened the share
+	Start       int64           // of the bucket's window, milliseconds since the epoch
+	Granularity time.Duration   // length of the window
+	Session     string          // that the rows were taken in under
+	Recovered   bool            // the rows may have been sent before this process started
+
+	// Rows are pending, in rising sequence. A write takes away what is stored.
+	Rows []Ref
+
+	// Verdict and Err are the outcome of the last write.
+	Verdict Verdict
+	Err     error
+
+	// State is the store's memory of this bucket between writes. Losing it
+	// costs a look at the database, never correctness.
+	State any
+}
+
+// Verdict is what a store says of a share after a write.
+type Verdict uint8
+
+const (
+	// Stored: every row is stored, none is left.
+	Stored Verdict = iota
+	// Again: what is left can be written at once; something was stored or learned.
+	Again
+	// Wait: what is left is not stored, or not known to be; Err says why. Write it
+	// again after a while.
+	Wait
+	// Poison: the database refuses the first row for its content, as Err says,
+	// however it is written. The rest can be written at once.
+	Poison
+)
+
+// DropStored takes away the leading rows with sequences up to last and returns
+// how many those were.
+func (s *Share) DropStored(last uint64) int {
+	n := 0
+	for n < len(s.Rows) && s.Rows[n].Seq() <= last {
+		n++
+	}
+	s.Drop(n)
+	return n
+}
+
+// Drop takes away the first n rows.
+func (s *Share) Drop(n int) {
+	rest := copy(s.Rows, s.Rows[n:])
+	clear(s.Rows[rest:]) // so that the batches can be freed
+	s.Rows = s.Rows[:rest]
+}
+
+// A Receipt is the queue's or the journal's answer for one batch.
+type Receipt struct {
+	Ack     telemetry.Ack
+	Refused []Refused // by the database, for their content; kept aside as dead letters
+}
+
+// Refused is a reading that was taken and then could not be stored.
+type Refused struct {
+	Index   int // position of the reading in its request
+	Refusal telemetry.Refusal
+}

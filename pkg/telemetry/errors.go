@@ -1,0 +1,59 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrorKind is why a whole request failed. Each kind has one HTTP status and
+// one gRPC code; the table is in internal/ingest.
+type ErrorKind uint8
+
+// The kinds of error. Everything else is Internal.
+const (
+	Internal       ErrorKind = iota // a defect of ours
+	Invalid                         // the request makes no sense; repeating it will not help
+	TooLarge                        // a limit on size or number was crossed
+	Unsupported                     // a media type or encoding that is not known
+	NotFound                        // no such stream or sensor
+	Conflict                        // the same idempotency key with another body
+	Quota                           // this client sends too much; come back later
+	Unavailable                     // full, stopping, or MongoDB away: nothing was taken; come back later
+	UnknownOutcome                  // taken, and not known to be stored; repeat only with an idempotency key
+)
+
+// An Error ends a whole request. Message is meant for the client; Err, which
+// may be nil, is for the log only.
+type Error struct {
+	Kind       ErrorKind
+	Code       string // short and stable, like "body_too_large"
+	Message    string
+	RetryAfter time.Duration // for Quota and Unavailable; otherwise zero
+	Err        error
+}
+
+// Errorf returns an Error with a formatted message.
+func Errorf(kind ErrorKind, code, format string, args ...any) *Error {
+	return &Error{Kind: kind, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Code + ": " + e.Message + ": " + e.Err.Error()
+	}
+	return e.Code + ": " + e.Message
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of err, Internal where it has none.
+func KindOf(err error) ErrorKind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return Internal
+}

@@ -1,0 +1,145 @@
+package telemetry
+
+import (
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what a reading may hold.
+const (
+	MaxSensorBytes = 1 << 10
+	MaxNameBytes   = 128
+	MaxTextBytes   = 1 << 10
+	MaxFields      = 256
+	MaxTags        = 256
+)
+
+// CheckSensor returns why id cannot be a sensor id, or nil.
+func CheckSensor(id []byte) *Refusal {
+	switch {
+	case len(id) == 0:
+		return Refuse(SensorMissing, "sensorId is missing or empty; it must be 1 byte to 1 KiB of printable UTF-8")
+	case len(id) > MaxSensorBytes:
+		return Refuse(SensorInvalid, "sensorId has %d bytes; at most %d are allowed", len(id), MaxSensorBytes)
+	case !utf8.Valid(id):
+		return Refuse(SensorInvalid, "sensorId is not valid UTF-8")
+	}
+	for i, w := 0, 0; i < len(id); i += w {
+		r := rune(id[i])
+		if w = 1; r >= utf8.RuneSelf {
+			r, w = utf8.DecodeRune(id[i:])
+		}
+		if !unicode.IsPrint(r) {
+			return Refuse(SensorInvalid, "sensorId holds the unprintable character %U at byte %d", r, i)
+		}
+	}
+	return nil
+}
+
+// CheckFieldName returns why name cannot name a field, or nil.
+func CheckFieldName(name []byte) *Refusal { return checkName("field", FieldName, name) }
+
+// CheckTagName returns why name cannot name a tag, or nil.
+func CheckTagName(name []byte) *Refusal { return checkName("tag", TagName, name) }
+
+// checkName holds the rules of a BSON key that Brim can address by path.
+func checkName(what string, code Code, name []byte) *Refusal {
+	switch {
+	case len(name) == 0:
+		return Refuse(code, "a %s has an empty name; names have 1 to %d bytes", what, MaxNameBytes)
+	case len(name) > MaxNameBytes:
+		return Refuse(code, "%s name %s has %d bytes; at most %d are allowed", what, Quote(name), len(name), MaxNameBytes)
+	case !utf8.Valid(name):
+		return Refuse(code, "%s name %s is not valid UTF-8", what, Quote(name))
+	case name[0] == '$':
+		return Refuse(code, "%s name %s begins with $", what, Quote(name))
+	}
+	for _, c := range name {
+		switch c {
+		case '.':
+			return Refuse(code, "%s name %s holds a dot; rename it, or start the daemon with --map-dots _", what, Quote(name))
+		case 0:
+			return Refuse(code, "%s name %s holds a NUL byte", what, Quote(name))
+		}
+	}
+	switch string(name) {
+	case "ts", "sensor", "_id":
+		return Refuse(code, "%s name %s is taken; ts, sensor and _id are Brim's own", what, Quote(name))
+	}
+	return nil
+}
+
+// CheckFloat returns why v cannot be stored under name, or nil.
+func CheckFloat(name []byte, v float64) *Refusal {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return Refuse(ValueNotFinite, "field %s is %v; numbers must be finite", Quote(name), v)
+	}
+	return nil
+}
+
+// CheckFieldText returns why v cannot be the string value of field name, or nil.
+func CheckFieldText(name, v []byte) *Refusal { return checkText("field", ValueText, name, v) }
+
+// CheckTagText returns why v cannot be the value of tag name, or nil.
+func CheckTagText(name, v []byte) *Refusal { return checkText("tag", TagValue, name, v) }
+
+func checkText(what string, code Code, name, v []byte) *Refusal {
+	switch {
+	case len(v) > MaxTextBytes:
+		return Refuse(code, "%s %s has %d bytes; strings have at most %d", what, Quote(name), len(v), MaxTextBytes)
+	case !utf8.Valid(v):
+		return Refuse(code, "%s %s is not valid UTF-8", what, Quote(name))
+	}
+	return nil
+}
+
+// TimeRange is the span of timestamps that a stream accepts, in milliseconds
+// since the epoch, both ends included.
+type TimeRange struct {
+	Oldest int64 // 0, or younger where the stream has a retention
+	Newest int64
+}
+
+// CheckTime returns why ms lies outside the range, or nil.
+func (r TimeRange) CheckTime(ms int64) *Refusal {
+	switch {
+	case ms < 0:
+		return Refuse(TimeOutOfRange, "ts %s is before 1970", FormatMillis(ms))
+	case ms < r.Oldest:
+		return Refuse(TimeExpired, "ts %s is older than the stream's retention, which begins at %s", FormatMillis(ms), FormatMillis(r.Oldest))
+	case ms > r.Newest:
+		return Refuse(TimeOutOfRange, "ts %s lies in the future; the newest allowed now is %s (--max-future)", FormatMillis(ms), FormatMillis(r.Newest))
+	}
+	return nil
+}
+
+// Quote renders untrusted bytes for a message: escaped, and cut to a length
+// that keeps an answer readable.
+func Quote(b []byte) string {
+	const most = 64
+	cut := ""
+	if len(b) > most {
+		b, cut = b[:most], "…"
+	}
+	var s strings.Builder
+	s.WriteByte('"')
+	for len(b) > 0 {
+		r, w := utf8.DecodeRune(b)
+		switch {
+		case r == utf8.RuneError && w == 1:
+			s.WriteString(`\x` + string("0123456789abcdef"[b[0]>>4]) + string("0123456789abcdef"[b[0]&15]))
+		case r == '"' || r == '\\':
+			s.WriteByte('\\')
+			s.WriteRune(r)
+		case unicode.IsPrint(r):
+			s.WriteRune(r)
+		default:
+			s.WriteString(strings.Trim(quoteRune(r), "'"))
+		}
+		b = b[w:]
+	}
+	s.WriteString(cut + `"`)
+	return s.String()
+}
