@@ -16,17 +16,25 @@ import (
 
 // A Batch holds the accepted readings of one request, in their order.
 type Batch struct {
-	// Session and FirstSeq are given once, when the batch is taken in; row i
-	// has the sequence FirstSeq + i.
+	Received time.Time // arrival of the request
+
+	// Session, FirstSeq and Tracker are given once, when the batch is taken in;
+	// row i has the sequence FirstSeq + i.
 	Session  string
 	FirstSeq uint64
-	Received time.Time // arrival of the request
+	Tracker  Tracker // may be nil
 
 	rows   []Row
 	series []Series
 	shapes []Shape
 	values []uint64
 	text   []byte
+}
+
+// A Tracker is told how many more rows of its batch have come to rest: stored,
+// or put aside as dead letters. Calls come from several goroutines.
+type Tracker interface {
+	Released(n int)
 }
 
 // A Row is one reading.

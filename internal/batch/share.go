@@ -69,11 +69,48 @@ func (s *Share) DropStored(last uint64) int {
 	return n
 }
 
-// Drop takes away the first n rows.
+// Drop takes away the first n rows, which are now at rest.
 func (s *Share) Drop(n int) {
+	release(s.Rows[:n])
 	rest := copy(s.Rows, s.Rows[n:])
-	clear(s.Rows[rest:]) // so that the batches can be freed
-	s.Rows = s.Rows[:rest]
+	s.truncate(rest)
+}
+
+// DropWhere takes away the rows that are at rest according to stored, and
+// returns how many those were.
+func (s *Share) DropWhere(stored func(Ref) bool) int {
+	rest := 0
+	for i, r := range s.Rows {
+		if stored(r) {
+			release(s.Rows[i : i+1])
+			continue
+		}
+		s.Rows[rest] = r
+		rest++
+	}
+	dropped := len(s.Rows) - rest
+	s.truncate(rest)
+	return dropped
+}
+
+// truncate forgets the rows from n on, so that their batches can be freed.
+func (s *Share) truncate(n int) {
+	clear(s.Rows[n:])
+	s.Rows = s.Rows[:n]
+}
+
+// release tells the trackers of rows that these came to rest, run by run.
+func release(rows []Ref) {
+	for i := 0; i < len(rows); {
+		n := 1
+		for i+n < len(rows) && rows[i+n].Batch == rows[i].Batch {
+			n++
+		}
+		if t := rows[i].Batch.Tracker; t != nil {
+			t.Released(n)
+		}
+		i += n
+	}
 }
 
 // A Receipt is the queue's or the journal's answer for one batch.

@@ -1,0 +1,123 @@
+// Package bucket keeps a stream's readings in bucket documents: one document
+// for each sensor, window and part, to which readings are appended with a
+// guarded upsert. The guard and the data change in one update of one document,
+// so an update can be repeated without storing a reading twice:
+//
+//	share ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
+//	           ▲                                 ├─ E11000 ────▶ look at all parts ─┬─ stored already ─▶ drop
+//	           │                                 │                                  ├─ part full ──────▶ close it, next part
+//	           │                                 │                                  └─ neither ────────▶ wait
+//	           │                                 ├─ unknown ───▶ wait
+//	           └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// Config describes a bucket stream.
+type Config struct {
+	Database             *mongo.Database // with the concerns of store.Connection.Database
+	Stream               string          // also the name of the collection
+	Granularity          time.Duration   // length of a window, see store.CheckGranularity
+	MaxReadings          int             // readings in a part, 1 to 1,000,000
+	MaxBytes             int             // estimated BSON bytes of the readings in a part, 1 KiB to 8 MiB
+	MaxReadingsPerUpdate int             // 0: no limit; 1: no merging
+	Compressor           store.Compressor
+	Retention            time.Duration // 0: for ever
+	WriteTimeout         time.Duration // of one command; 0: 10 s
+	Registerer           prometheus.Registerer
+}
+
+// maxPartBytes leaves room for the statistics and the guard of a document,
+// which may have 16 MiB in all.
+const maxPartBytes = 8 << 20
+
+// Store writes and reads one bucket stream. Its methods may be called by
+// several goroutines, each with its own shares.
+type Store struct {
+	cfg     Config
+	coll    *mongo.Collection
+	metrics *store.Metrics
+}
+
+// New checks cfg; it does no I/O.
+func New(cfg Config) (*Store, error) {
+	if err := store.CheckGranularity(cfg.Granularity); err != nil {
+		return nil, err
+	}
+	if cfg.MaxReadings < 1 || cfg.MaxReadings > 1_000_000 {
+		return nil, fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", cfg.MaxReadings)
+	}
+	if cfg.MaxBytes < 1<<10 || cfg.MaxBytes > maxPartBytes {
+		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 8MiB", cfg.MaxBytes)
+	}
+	if cfg.MaxReadingsPerUpdate < 0 {
+		return nil, fmt.Errorf("max-readings-per-update %d is negative; 0 means no limit", cfg.MaxReadingsPerUpdate)
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = 10 * time.Second
+	}
+	metrics, err := store.NewMetrics(cfg.Registerer, cfg.Stream, store.Bucket, cfg.Granularity)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
+	}
+	return &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics}, nil
+}
+
+// Prepare creates the collection, or checks that the one that is there can
+// take the stream. A *store.MismatchError is final; other errors may pass.
+func (s *Store) Prepare(ctx context.Context) error {
+	c := store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor}
+	info, err := c.Ensure(ctx, options.CreateCollection())
+	if err != nil {
+		return err
+	}
+	if err := c.CheckType(info, "collection"); err != nil {
+		return err
+	}
+	if err := c.CheckCompressor(info); err != nil {
+		return err
+	}
+	expiry := s.cfg.Retention
+	if expiry > 0 {
+		expiry += s.cfg.Granularity // the window's start is the oldest time in it
+	}
+	return c.EnsureExpiry(ctx, "bucketStart", expiry)
+}
+
+// Write sends each share, or as much of it as one update can carry, in one
+// bulk, resolves what was refused, and leaves in every share what is not yet
+// stored, with a verdict. It returns when all verdicts are there; ctx cuts it
+// short, which leaves outcomes unknown.
+func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	defer cancel()
+	s.lookWhereUnsure(ctx, shares)
+	ops := make([]*operation, 0, len(shares))
+	for _, share := range shares {
+		if op := s.prepare(ctx, share); op != nil {
+			ops = append(ops, op)
+		}
+	}
+	if len(ops) == 0 {
+		return
+	}
+	models := make([]mongo.WriteModel, len(ops))
+	enc := encoder{}
+	for i, op := range ops {
+		models[i] = enc.model(op)
+	}
+	begin := time.Now()
+	result, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	s.settle(ctx, ops, reply{result: result, err: err, took: time.Since(begin)})
+}

@@ -1,0 +1,100 @@
+package bucket
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+)
+
+// part is what is known of the part that a bucket's next update goes to. It is
+// kept in the State of the bucket's share, from write to write. The database
+// checks every cap by itself; a part that is not known exactly only means that
+// an update may be cut too large and has to be cut again.
+type part struct {
+	number   int32
+	count    int64 // readings known to be inside
+	bytes    int64
+	limit    int  // readings per update while a poison reading is searched for; 0: none
+	mustLook bool // before the next update, because the last one was refused
+}
+
+// partOf returns the share's part.
+func partOf(share *batch.Share) *part {
+	if p, ok := share.State.(*part); ok {
+		return p
+	}
+	p := &part{mustLook: share.Recovered}
+	share.State = p
+	return p
+}
+
+// next moves on to the part after the present one, which is closed.
+func (p *part) next() { p.number, p.count, p.bytes = p.number+1, 0, 0 }
+
+// overhead is what one reading in the array costs beside its fields: type, key
+// of up to four digits, length, ts, terminators.
+const overhead = 1 + 5 + 4 + (1 + 3 + 8) + 1
+
+// weight estimates the bytes of a reading inside a part.
+func weight(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
+
+// operation is one guarded update.
+type operation struct {
+	share  *batch.Share
+	part   *part
+	number int32 // of the part, at the time of sending
+	rows   []batch.Ref
+	bytes  int64
+	fills  bool // the part is closed by this very update
+
+	maxReadings, maxBytes int64
+}
+
+// cut decides how many of the share's rows go into its present part: as many
+// as fit, nil if not even the first does. A reading that is larger than an
+// empty part goes alone.
+func (s *Store) cut(share *batch.Share, p *part) *operation {
+	op := &operation{
+		share: share, part: p, number: p.number,
+		maxReadings: int64(s.cfg.MaxReadings), maxBytes: int64(s.cfg.MaxBytes),
+	}
+	most := op.maxReadings - p.count
+	if n := int64(s.cfg.MaxReadingsPerUpdate); n > 0 {
+		most = min(most, n)
+	}
+	if p.limit > 0 {
+		most = min(most, int64(p.limit))
+	}
+	most = min(most, int64(len(share.Rows)))
+	var n, largest int64
+	for ; n < most; n++ {
+		w := weight(share.Rows[n])
+		if op.bytes+w > op.maxBytes-p.bytes && (n > 0 || p.count > 0) {
+			break
+		}
+		op.bytes += w
+		largest = max(largest, w)
+	}
+	if n == 0 {
+		return nil
+	}
+	op.rows = share.Rows[:n:n]
+	// Closing the part together with its last update saves a command. Whether
+	// the next reading fits by bytes is a guess; closing too early is harmless.
+	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
+	return op
+}
+
+// stored is what the database holds of one part.
+type stored struct {
+	ID struct {
+		Sensor string        `bson:"s"`
+		Start  bson.DateTime `bson:"b"`
+		Grain  int32         `bson:"g"`
+		Part   int32         `bson:"p"`
+	} `bson:"_id"`
+	Count  int64            `bson:"count"`
+	Bytes  int64            `bson:"bytes"`
+	Full   bool             `bson:"full"`
+	Writes map[string]int64 `bson:"w"`
+}

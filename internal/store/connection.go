@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// ConnectionConfig says which MongoDB to use.
+type ConnectionConfig struct {
+	URI      string // as MongoDB's documentation describes it; its options win
+	Database string
+	Logger   *slog.Logger
+}
+
+// A Connection is a MongoDB deployment that may be away: it is made without
+// one, and finds it again by itself.
+type Connection struct {
+	client   *mongo.Client
+	database string
+	log      *slog.Logger
+	writable atomic.Bool
+	lastErr  atomic.Pointer[error]
+}
+
+// Connect prepares a connection; an error means that the URI makes no sense,
+// never that the server is away.
+func Connect(cfg ConnectionConfig) (*Connection, error) {
+	c := &Connection{database: cfg.Database, log: cfg.Logger}
+	opts := options.Client().SetAppName("brim").
+		// Longer than a failover takes to be noticed is too long for a lane to
+		// hang in; it backs off and tries again by itself.
+		SetServerSelectionTimeout(3 * time.Second).
+		// A timeout in the client, even none, keeps timed-out operations from
+		// closing their connections.
+		SetTimeout(0).
+		SetServerMonitor(&event.ServerMonitor{
+			TopologyDescriptionChanged: c.topologyChanged,
+			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
+		}).
+		ApplyURI(cfg.URI)
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("read MongoDB URI: %w", err)
+	}
+	client, err := mongo.Connect(opts)
+	if err != nil {
+		return nil, fmt.Errorf("set up MongoDB client: %w", err)
+	}
+	c.client = client
+	return c, nil
+}
+
+// topologyChanged is called by the driver's monitors whenever a server comes,
+// goes or changes its role.
+func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
+	writable := false
+	for _, s := range e.NewDescription.Servers {
+		switch s.Kind {
+		case "RSPrimary", "Standalone", "Mongos", "LoadBalancer":
+			writable = true
+		}
+	}
+	if was := c.writable.Swap(writable); was == writable {
+		return
+	}
+	if writable {
+		c.log.Info("MongoDB accepts writes")
+	} else {
+		c.log.Warn("MongoDB is away", "err", c.Available())
+	}
+}
+
+// ErrAway says that no MongoDB server accepts writes at present.
+var ErrAway = errors.New("MongoDB is away")
+
+// Available returns nil while a server that accepts writes is known, and
+// otherwise an ErrAway that says what was seen last. It does no I/O.
+func (c *Connection) Available() error {
+	if c.writable.Load() {
+		return nil
+	}
+	if err := c.lastErr.Load(); err != nil {
+		return fmt.Errorf("%w: %w", ErrAway, *err)
+	}
+	return fmt.Errorf("%w: no server was found yet", ErrAway)
+}
+
+// Client gives access to the whole deployment.
+func (c *Connection) Client() *mongo.Client { return c.client }
+
+// Database gives access to Brim's database with the concerns that the promise
+// rests on: writes are acknowledged by a majority that has journaled them, and
+// what is read is majority-committed.
+func (c *Connection) Database() *mongo.Database {
+	journaled := true
+	return c.client.Database(c.database, options.Database().
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}).
+		SetReadConcern(readconcern.Majority()))
+}
+
+// Close disconnects, within ctx.
+func (c *Connection) Close(ctx context.Context) error {
+	if err := c.client.Disconnect(ctx); err != nil {
+		return fmt.Errorf("disconnect from MongoDB: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// fills are the values of the label fill: ten fixed tenths.
+var fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
+
+// Metrics are a stream's measurements of its writes.
+type Metrics struct {
+	write      [len(fills)]prometheus.Observer
+	readings   prometheus.Observer
+	Unknown    prometheus.Counter // operations whose outcome was not known
+	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
+}
+
+// vectors are what several streams of one process share.
+type vectors struct {
+	write               *prometheus.HistogramVec
+	readings            prometheus.Histogram
+	unknown, duplicates prometheus.Counter
+	window              *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics of a stream.
+func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granularity time.Duration) (*Metrics, error) {
+	v := vectors{
+		write: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "brim_store_write_seconds",
+			Help: "Round trip of the command that carried a bucket's update, one observation per update, by how full the bucket's window or part was.",
+			// 100 us to 26 s: a local update takes some 300 us, a timed-out one 10 s.
+			Buckets:                         prometheus.ExponentialBuckets(0.0001, 2, 19),
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"stream", "storage", "fill"}),
+		readings: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "brim_store_update_readings",
+			Help:    "Readings carried by one bucket's update.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 13),
+		}),
+		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_store_unknown_outcomes_total",
+			Help: "Updates whose outcome the network or the database left unknown; each was resolved or sent again.",
+		}),
+		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_store_duplicates_prevented_total",
+			Help: "Readings found to be stored already when they were about to be sent again.",
+		}),
+	}
+	for _, r := range []func() error{
+		func() (err error) { v.write, err = register(reg, v.write); return err },
+		func() (err error) { v.readings, err = register(reg, v.readings); return err },
+		func() (err error) { v.unknown, err = register(reg, v.unknown); return err },
+		func() (err error) { v.duplicates, err = register(reg, v.duplicates); return err },
+		func() error { return reg.Register(windowRatio(stream, granularity)) },
+	} {
+		if err := r(); err != nil {
+			return nil, err
+		}
+	}
+	m := &Metrics{readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates}
+	for i, fill := range fills {
+		m.write[i] = v.write.WithLabelValues(stream, string(storage), fill)
+	}
+	return m, nil
+}
+
+// windowRatio shows where in its windows the wall clock stands.
+func windowRatio(stream string, granularity time.Duration) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "brim_store_bucket_window_ratio",
+		Help:        "Elapsed share of the stream's present window: 0 at its start, 1 at its end.",
+		ConstLabels: prometheus.Labels{"stream": stream},
+	}, func() float64 {
+		now := time.Now().UnixMilli()
+		return float64(now-WindowStart(now, granularity)) / float64(granularity.Milliseconds())
+	})
+}
+
+// register returns c, or the same collector that an earlier stream registered.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+	err := reg.Register(c)
+	var before prometheus.AlreadyRegisteredError
+	if errors.As(err, &before) {
+		if same, ok := before.ExistingCollector.(C); ok {
+			return same, nil
+		}
+	}
+	return c, err
+}
+
+// Wrote notes one bucket's update of n readings that was carried by a command
+// of the given round trip; fill is from 0 to 1.
+func (m *Metrics) Wrote(took time.Duration, n int, fill float64) {
+	tenth := min(max(int(fill*float64(len(fills))), 0), len(fills)-1)
+	m.write[tenth].Observe(took.Seconds())
+	m.readings.Observe(float64(n))
+}
+
+// Fill is how full a bucket is for the metrics: the position of the newest
+// reading in the window, or the share of the part's cap, whichever is more.
+func Fill(newest, start int64, granularity time.Duration, partRatio float64) float64 {
+	return max(float64(newest-start)/float64(granularity.Milliseconds()), partRatio)
+}

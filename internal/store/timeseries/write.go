@@ -1,0 +1,176 @@
+package timeseries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// state is what is remembered of a share between writes.
+type state struct {
+	doubt bool // some rows may be stored already
+}
+
+func stateOf(share *batch.Share) *state {
+	if st, ok := share.State.(*state); ok {
+		return st
+	}
+	st := &state{doubt: share.Recovered}
+	share.State = st
+	return st
+}
+
+// Write inserts the rows of all shares with one unordered insert, after
+// looking for those that an earlier attempt may have stored. What is left in a
+// share is not stored, or not known to be, and its verdict says what to do.
+func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	defer cancel()
+	var docs []bson.Raw
+	var owners []*batch.Share // of docs, index by index
+	for _, share := range shares {
+		share.Verdict, share.Err = batch.Stored, nil
+		if stateOf(share).doubt {
+			if err := s.dropStored(ctx, share); err != nil {
+				share.Verdict, share.Err = batch.Wait, err
+				continue
+			}
+		}
+		for _, r := range share.Rows {
+			docs = append(docs, encode(share, r))
+			owners = append(owners, share)
+		}
+	}
+	if len(docs) == 0 {
+		return
+	}
+	begin := time.Now()
+	_, err := s.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+	s.settle(owners, err, time.Since(begin))
+}
+
+// encode makes the document of one reading.
+func encode(share *batch.Share, r batch.Ref) bson.Raw {
+	row := r.Row()
+	size := int(row.Size) + 96 + len(share.Sensor)
+	for _, t := range r.Batch.Series(row).Tags {
+		size += len(t.Name) + len(t.Value) + 7
+	}
+	at, doc := bsoncore.AppendDocumentStart(make([]byte, 0, size))
+	doc = bsoncore.AppendObjectIDElement(doc, "_id", collectionID(batch.ReadingID(share.Session, r.Seq())))
+	doc = bsoncore.AppendDateTimeElement(doc, timeField, row.Time)
+	meta, doc := bsoncore.AppendDocumentElementStart(doc, metaField)
+	doc = bsoncore.AppendStringElement(doc, "id", share.Sensor)
+	doc = store.AppendTags(doc, r.Batch.Series(row).Tags)
+	doc, _ = bsoncore.AppendDocumentEnd(doc, meta)
+	doc = store.AppendFields(doc, r.Batch, row)
+	doc, _ = bsoncore.AppendDocumentEnd(doc, at)
+	return bson.Raw(doc)
+}
+
+// settle gives every share its outcome. owners names the share of each
+// document; a share's documents stand together, in the order of its rows.
+func (s *Store) settle(owners []*batch.Share, err error, took time.Duration) {
+	var bulk mongo.BulkWriteException
+	known := err == nil || errors.As(err, &bulk) && bulk.WriteConcernError == nil
+	refused := make(map[int]mongo.WriteError, len(bulk.WriteErrors))
+	for _, e := range bulk.WriteErrors {
+		refused[e.Index] = e.WriteError
+	}
+	for at := 0; at < len(owners); {
+		share, n := owners[at], len(owners[at].Rows)
+		if known {
+			s.settleShare(share, refused, at, took)
+		} else {
+			s.metrics.Unknown.Inc()
+			stateOf(share).doubt = true
+			share.Verdict, share.Err = batch.Wait, err
+		}
+		at += n
+	}
+}
+
+// settleShare keeps the refused rows of a share whose documents begin at the
+// given place; those refused for their content come first.
+func (s *Store) settleShare(share *batch.Share, refused map[int]mongo.WriteError, at int, took time.Duration) {
+	var poison, wait []batch.Ref
+	newest, n := int64(math.MinInt64), 0
+	kept := make(map[batch.Ref]bool)
+	for i, r := range share.Rows {
+		e, bad := refused[at+i]
+		switch {
+		case !bad:
+			n++
+			newest = max(newest, r.Row().Time)
+			continue
+		case store.ContentError(e.Code) || store.TooLarge(e.Code):
+			poison = append(poison, r)
+			share.Err = e
+		default:
+			wait = append(wait, r)
+			stateOf(share).doubt = true
+			if len(poison) == 0 {
+				share.Err = e
+			}
+		}
+		kept[r] = true
+	}
+	if n > 0 {
+		s.metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
+	}
+	share.DropWhere(func(r batch.Ref) bool { return !kept[r] })
+	copy(share.Rows, slices.Concat(poison, wait))
+	switch {
+	case len(poison) > 0:
+		share.Verdict = batch.Poison
+	case len(wait) > 0:
+		share.Verdict = batch.Wait
+	default:
+		stateOf(share).doubt = false
+	}
+}
+
+// dropStored takes the rows away that are in the collection already.
+func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
+	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
+	ids := make([]bson.ObjectID, len(share.Rows))
+	for i, r := range share.Rows {
+		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
+		ids[i] = collectionID(batch.ReadingID(share.Session, r.Seq()))
+	}
+	cursor, err := s.coll.Find(ctx, bson.D{
+		{Key: metaField + ".id", Value: share.Sensor},
+		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(oldest)}, {Key: "$lte", Value: bson.DateTime(newest)}}},
+		{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}},
+	}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return fmt.Errorf("look for stored readings: %w", err)
+	}
+	var found []struct {
+		ID bson.ObjectID `bson:"_id"`
+	}
+	if err := cursor.All(ctx, &found); err != nil {
+		return fmt.Errorf("look for stored readings: %w", err)
+	}
+	stored := make(map[bson.ObjectID]bool, len(found))
+	for _, f := range found {
+		stored[f.ID] = true
+	}
+	n := share.DropWhere(func(r batch.Ref) bool {
+		return stored[collectionID(batch.ReadingID(share.Session, r.Seq()))]
+	})
+	s.metrics.Duplicates.Add(float64(n))
+	stateOf(share).doubt = false
+	return nil
+}
