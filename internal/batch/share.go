@@ -24,7 +24,6 @@ func (r Ref) Seq() uint64 { return r.Batch.FirstSeq + uint64(r.Index) }
 type Share struct {
 	Stream      string
 	Sensor      string
-	Tags        []telemetry.Tag // of the first reading that opened the share
 	Start       int64           // of the bucket's window, milliseconds since the epoch
 	Granularity time.Duration   // length of the window
 	Session     string          // that the rows were taken in under

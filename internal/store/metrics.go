@@ -16,6 +16,10 @@ type Metrics struct {
 	readings   prometheus.Observer
 	Unknown    prometheus.Counter // operations whose outcome was not known
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
+
+	// TagConflicts counts readings whose tags differ from those that their
+	// bucket's part was created with, as far as this process knows them.
+	TagConflicts prometheus.Counter
 }
 
 // vectors are what several streams of one process share.
@@ -23,7 +27,7 @@ type vectors struct {
 	write               *prometheus.HistogramVec
 	readings            prometheus.Histogram
 	unknown, duplicates prometheus.Counter
-	window              *prometheus.GaugeVec
+	tagConflicts        prometheus.Counter
 }
 
 // NewMetrics registers the metrics of a stream.
@@ -51,19 +55,24 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 			Name: "brim_store_duplicates_prevented_total",
 			Help: "Readings found to be stored already when they were about to be sent again.",
 		}),
+		tagConflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_store_tag_conflicts_total",
+			Help: "Readings whose tags differ from those of their bucket's part; the reading is stored, its tags are not.",
+		}),
 	}
 	for _, r := range []func() error{
 		func() (err error) { v.write, err = register(reg, v.write); return err },
 		func() (err error) { v.readings, err = register(reg, v.readings); return err },
 		func() (err error) { v.unknown, err = register(reg, v.unknown); return err },
 		func() (err error) { v.duplicates, err = register(reg, v.duplicates); return err },
+		func() (err error) { v.tagConflicts, err = register(reg, v.tagConflicts); return err },
 		func() error { return reg.Register(windowRatio(stream, granularity)) },
 	} {
 		if err := r(); err != nil {
 			return nil, err
 		}
 	}
-	m := &Metrics{readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates}
+	m := &Metrics{readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates, TagConflicts: v.tagConflicts}
 	for i, fill := range fills {
 		m.write[i] = v.write.WithLabelValues(stream, string(storage), fill)
 	}

@@ -4,6 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // part is what is known of the part that a bucket's next update goes to. It is
@@ -14,8 +15,9 @@ type part struct {
 	number   int32
 	count    int64 // readings known to be inside
 	bytes    int64
-	limit    int  // readings per update while a poison reading is searched for; 0: none
-	mustLook bool // before the next update, because the last one was refused
+	tags     uint64 // hash of the tags that the part was created with, 0 while not known
+	limit    int    // readings per update while a poison reading is searched for; 0: none
+	mustLook bool   // before the next update, because the last one was refused
 }
 
 // partOf returns the share's part.
@@ -29,7 +31,7 @@ func partOf(share *batch.Share) *part {
 }
 
 // next moves on to the part after the present one, which is closed.
-func (p *part) next() { p.number, p.count, p.bytes = p.number+1, 0, 0 }
+func (p *part) next() { p.number, p.count, p.bytes, p.tags = p.number+1, 0, 0, 0 }
 
 // overhead is what one reading in the array costs beside its fields: type, key
 // of up to four digits, length, ts, terminators.
@@ -48,6 +50,11 @@ type operation struct {
 	fills  bool // the part is closed by this very update
 
 	maxReadings, maxBytes int64
+}
+
+// tags are what a new part gets.
+func (op *operation) tags() []telemetry.Tag {
+	return op.rows[0].Batch.Series(op.rows[0].Row()).Tags
 }
 
 // cut decides how many of the share's rows go into its present part: as many

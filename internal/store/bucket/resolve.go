@@ -108,10 +108,17 @@ func (s *Store) unknown(op *operation, err error) {
 
 func (s *Store) applied(op *operation, took time.Duration) {
 	n, p := len(op.rows), op.part
-	newest := op.rows[0].Row().Time
-	for _, r := range op.rows[1:] {
-		newest = max(newest, r.Row().Time)
+	if p.tags == 0 {
+		p.tags = op.rows[0].Batch.Series(op.rows[0].Row()).TagsHash
 	}
+	newest, conflicts := op.rows[0].Row().Time, 0
+	for _, r := range op.rows {
+		newest = max(newest, r.Row().Time)
+		if r.Batch.Series(r.Row()).TagsHash != p.tags {
+			conflicts++
+		}
+	}
+	s.metrics.TagConflicts.Add(float64(conflicts))
 	p.count, p.bytes = p.count+int64(n), p.bytes+op.bytes
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
 	s.metrics.Wrote(took, n, store.Fill(newest, op.share.Start, op.share.Granularity, ratio))

@@ -33,7 +33,7 @@ type fieldStats struct {
 // model returns the guarded upsert of op.
 func (e *encoder) model(op *operation) *mongo.UpdateOneModel {
 	size := 512 + int(op.bytes)
-	for _, t := range op.share.Tags {
+	for _, t := range op.tags() {
 		size += len(t.Name) + len(t.Value) + 8
 	}
 	filter := e.filter(make([]byte, 0, 256+len(op.share.Sensor)+len(op.share.Session)), op)
@@ -125,7 +125,7 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 	dst = document(dst, "$setOnInsert", func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "sensorId", op.share.Sensor)
 		dst = bsoncore.AppendDateTimeElement(dst, "bucketStart", op.share.Start)
-		return store.AppendTags(dst, op.share.Tags)
+		return store.AppendTags(dst, op.tags())
 	})
 	return end(dst, at)
 }

@@ -159,4 +159,3 @@ func (s *Store) customSpans(ctx context.Context) (bool, error) {
 // collectionID is how a reading's own name is stored: as long as, and of the
 // type of, the names that drivers give.
 func collectionID(id [12]byte) bson.ObjectID { return bson.ObjectID(id) }
-

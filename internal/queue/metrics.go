@@ -1,0 +1,55 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	readings    prometheus.Gauge
+	lag         prometheus.Histogram
+	retries     prometheus.Counter
+	deadLetters prometheus.Counter
+	outOfOrder  prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
+	m := &metrics{
+		readings: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "brim_queue_readings",
+			Help: "Readings taken and not yet stored.",
+		}),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "brim_queue_lag_seconds",
+			Help: "Time from the receipt of a request until its last reading was stored.",
+			// 1 ms to 9 hours: from a quick flush to a long outage of MongoDB.
+			Buckets:                         prometheus.ExponentialBuckets(0.001, 2, 26),
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_queue_retries_total",
+			Help: "Writes of a bucket that had to be put off and done again.",
+		}),
+		deadLetters: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_queue_dead_letters_total",
+			Help: "Readings that MongoDB refused for their content and that were put aside.",
+		}),
+		outOfOrder: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_queue_out_of_order_total",
+			Help: "Readings refused because their sequence did not rise; anything above 0 is a defect in Brim.",
+		}),
+	}
+	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_store_active_buckets",
+		Help: "Buckets that were written lately and whose state is remembered.",
+	}, func() float64 { return float64(q.Status().Buckets) })
+	for _, c := range []prometheus.Collector{m.readings, m.lag, m.retries, m.deadLetters, m.outOfOrder, active} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
