@@ -1,0 +1,117 @@
+package mongod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// endLeftOver ends the mongod that a daemon left behind when it was killed.
+// It is ended and not taken over, because it may run with other settings, and
+// only a child's death is reported to its parent.
+//
+// No foreign process is ever signalled: a candidate must be named by our own
+// memory or by mongod's lock file, and must have been started with our
+// --dbpath and our --logpath.
+func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
+	candidates := []int{f.recall().Pid, readPid(f.mongodLock())}
+	for _, pid := range slices.Compact(candidates) {
+		if pid <= 0 || pid == os.Getpid() {
+			continue
+		}
+		if err := f.endIfOurs(ctx, pid, timeout, log); err != nil {
+			return err
+		}
+	}
+	locked, err := f.dbLocked()
+	if err != nil {
+		return err
+	}
+	if locked {
+		return fmt.Errorf("use %s: process %d has its files open (%s is locked), and was not started by Brim; end it, or choose another data directory",
+			f.db, readPid(f.mongodLock()), f.mongodLock())
+	}
+	return nil
+}
+
+func (f files) endIfOurs(ctx context.Context, pid int, timeout time.Duration, log *slog.Logger) error {
+	// The handle comes before the look at the arguments, so that it cannot
+	// come to mean a process that got the same pid in between.
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = process.Release() }()
+	if !startedWith(commandLine(pid), "--dbpath", f.db, "--logpath", f.log) {
+		return nil
+	}
+	log.Warn("ending the mongod that an unclean end left behind", "pid", pid)
+	if err := endProcess(ctx, process, timeout); err != nil {
+		return fmt.Errorf("end left-over mongod %d: %w", pid, err)
+	}
+	return nil
+}
+
+// endProcess asks a process that is not our child to end, and kills it when it
+// does not within timeout.
+func endProcess(ctx context.Context, process *os.Process, timeout time.Duration) error {
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, timeout}, {syscall.SIGKILL, killTimeout}} {
+		err := process.Signal(step.signal)
+		if errors.Is(err, os.ErrProcessDone) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("send %v: %w", step.signal, err)
+		}
+		if waitGone(ctx, process, step.wait) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return errors.New("it does not end when killed")
+}
+
+// killTimeout is how long a killed process may take to go: as long as the
+// system needs to give back its memory.
+const killTimeout = 10 * time.Second
+
+// waitGone looks until the process has ended; only a parent would be told.
+func waitGone(ctx context.Context, process *os.Process, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// One that nobody has waited for is a zombie: it answers signals, but
+		// its files are closed.
+		if process.Signal(syscall.Signal(0)) != nil || isZombie(process.Pid) {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// startedWith reports whether the arguments hold each pair of flag and value.
+func startedWith(args []string, pairs ...string) bool {
+	for pair := range slices.Chunk(pairs, 2) {
+		at := slices.Index(args, pair[0])
+		if at < 0 || at+1 >= len(args) || args[at+1] != pair[1] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,134 @@
+package mongod
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+const (
+	// maxLogBytes bounds the log: one file of this size is kept beside the
+	// one that is written.
+	maxLogBytes = 16 << 20
+	// lastWordsBytes is how far back a death's reason is looked for.
+	lastWordsBytes = 64 << 10
+	// lastWordsLines of a log tell why it died; more would bury it.
+	lastWordsLines = 5
+)
+
+// rotate renames a log that has grown over limit, and reports whether it did;
+// mongod then writes to the old file under its new name until it is told to
+// open its log again.
+func rotate(path string, limit int64) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at mongod's log: %w", err)
+	}
+	if info.Size() <= limit {
+		return false, nil
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		return false, fmt.Errorf("rotate mongod's log: %w", err)
+	}
+	return true, nil
+}
+
+// size returns 0 for a file that is not there.
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// lastWords says in one line why a mongod died: what it wrote before it had a
+// log, and the errors, or else the last lines, of what it logged after the
+// offset from.
+func lastWords(f files, from int64) string {
+	var words []string
+	for line := range strings.Lines(string(tail(f.out, 0))) {
+		// With a log, standard output holds nothing but log lines from before.
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "{") {
+			words = append(words, line)
+		}
+	}
+	var all, grave []string
+	lines := bufio.NewScanner(bytes.NewReader(tail(f.log, from)))
+	lines.Buffer(nil, lastWordsBytes+1)
+	for lines.Scan() {
+		text, isGrave := logLine(lines.Bytes())
+		if text == "" {
+			continue
+		}
+		all = append(all, text)
+		if isGrave {
+			grave = append(grave, text)
+		}
+	}
+	if len(grave) > 0 {
+		all = grave
+	}
+	words = append(words, all[max(0, len(all)-lastWordsLines):]...)
+	words = words[max(0, len(words)-2*lastWordsLines):]
+	if len(words) == 0 {
+		return "it wrote nothing"
+	}
+	return strings.Join(words, "; ")
+}
+
+// logLine returns the message of a line of mongod's log (JSON, one object a
+// line) and whether it is an error, a fatal one, or a crash.
+func logLine(line []byte) (text string, grave bool) {
+	var entry struct {
+		Severity string `json:"s"`
+		Message  string `json:"msg"`
+		Attr     struct {
+			Error   any    `json:"error"`
+			Message any    `json:"message"`
+			Reason  string `json:"reason"`
+		} `json:"attr"`
+	}
+	if json.Unmarshal(line, &entry) != nil {
+		return "", false
+	}
+	text = entry.Message
+	for _, detail := range []any{entry.Attr.Error, entry.Attr.Message, entry.Attr.Reason} {
+		if detail != nil && detail != "" {
+			text += ": " + fmt.Sprint(detail)
+			break
+		}
+	}
+	return text, entry.Severity == "E" || entry.Severity == "F"
+}
+
+// tail returns the end of a file, not from before the offset from.
+func tail(path string, from int64) []byte {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil
+	}
+	if info.Size() < from {
+		from = 0 // rotated meanwhile
+	}
+	from = max(from, info.Size()-lastWordsBytes)
+	text, err := io.ReadAll(io.NewSectionReader(file, from, lastWordsBytes))
+	if err != nil {
+		return nil
+	}
+	return text
+}

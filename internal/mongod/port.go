@@ -1,0 +1,47 @@
+package mongod
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+const (
+	// Ports are drawn from below the range from which systems take the local
+	// ports of outgoing connections (from 32768 on Linux, 49152 elsewhere).
+	// Otherwise, while mongod is down, a client that tries to connect again
+	// can be given mongod's own port as its local one: it then talks to
+	// itself and mongod cannot come back.
+	firstPort, lastPort = 20_000, 32_767
+	portAttempts        = 100
+)
+
+// portFree reports whether mongod could listen there now.
+func portFree(port int) (bool, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	return true, listener.Close()
+}
+
+// drawPort returns a port that is free now.
+func drawPort() (int, error) {
+	for range portAttempts {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		free, err := portFree(port)
+		if err != nil {
+			return 0, err
+		}
+		if free {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %d drawn from %d to %d are all taken", portAttempts, firstPort, lastPort)
+}
