@@ -1,0 +1,61 @@
+# Everything that one does with this repository. `make` alone lists it.
+# Needed: Go, make; for the embedded mongod also python3 with pip and libcurl4.
+
+GO      ?= go
+# Tools are modules of tools/go.mod, so that a checkout is all that is needed.
+TOOL    := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+# The race detector needs a C compiler; Go turns cgo off where there is none.
+RACE    := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+ARGS    ?=
+PKG     ?= ./...
+BENCH   ?= .
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list what can be made
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/brim
+	$(GO) build -o bin/brim ./cmd/brim
+
+.PHONY: run
+run: build ## build and run the daemon with its own mongod; ARGS='--http-addr :8430' passes flags
+	@exec ./bin/brim serve $(ARGS)
+
+.PHONY: test
+test: ## all tests, with the race detector, in random order; PKG=./internal/queue narrows it
+	@$(if $(RACE),true,echo "NOT RUN: the race detector, because it needs a C compiler")
+	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 15m $(PKG)
+
+.PHONY: lint
+lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says
+	$(GO) vet ./...
+	$(TOOL) golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	$(TOOL) golangci-lint fmt ./...
+
+.PHONY: bench
+bench: ## benchmarks, with bytes and allocations; BENCH=Decode narrows them
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s) each
+	@set -e; for pkg in $$($(GO) list $(PKG)); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+.PHONY: generate
+generate: ## Go code from the .proto files; needs protoc 3.21 (Debian: protobuf-compiler)
+	$(GO) generate ./...
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
