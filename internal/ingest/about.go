@@ -1,0 +1,80 @@
+package ingest
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// aboutStreams is the answer to GET /v1/streams.
+type aboutStreams struct {
+	Default string          `json:"default"`
+	Acks    []telemetry.Ack `json:"acks"` // that can be had
+	Streams []aboutStream   `json:"streams"`
+}
+
+type aboutStream struct {
+	Name               string  `json:"name"`
+	Storage            string  `json:"storage"`
+	GranularitySeconds int64   `json:"granularity_seconds"`
+	Granularity        string  `json:"granularity"`
+	MaxReadings        int     `json:"bucket_max_readings,omitempty"`
+	MaxBytes           int64   `json:"bucket_max_bytes,omitempty"`
+	RetentionSeconds   float64 `json:"retention_seconds"` // 0: for ever
+}
+
+func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
+	about := aboutStreams{Default: d.config.DefaultStream, Acks: d.config.Acks, Streams: []aboutStream{}}
+	for _, s := range d.config.Streams {
+		about.Streams = append(about.Streams, aboutStream{
+			Name: s.Name, Storage: s.Storage,
+			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: shortDuration(s.Granularity),
+			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
+		})
+	}
+	writeJSON(w, http.StatusOK, about)
+}
+
+// shortDuration writes 5m, where String has 5m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// servePing answers what clients of InfluxDB ask before they write; some of
+// them look for the header.
+func (d *Door) servePing(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("X-Influxdb-Version", "brim-"+d.config.Version)
+	w.Header().Set("X-Influxdb-Build", "Brim")
+	status := http.StatusNoContent
+	if d.stopping.Load() {
+		status = http.StatusServiceUnavailable
+	}
+	w.WriteHeader(status)
+}
+
+// aboutHealth has the shape that InfluxDB 2 answers in.
+type aboutHealth struct {
+	Name    string   `json:"name"`
+	Message string   `json:"message"`
+	Status  string   `json:"status"` // pass or fail
+	Checks  []string `json:"checks"` // always empty
+	Version string   `json:"version"`
+}
+
+func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: d.config.Version}
+	status := http.StatusOK
+	if d.stopping.Load() {
+		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, about)
+}

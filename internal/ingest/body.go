@@ -1,0 +1,206 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// maxWindow bounds the memory of a zstd decoder. 8 MiB is what RFC 8878 asks
+// every decoder to support, and what level 19 uses.
+const maxWindow = 8 << 20
+
+// A body is a request's body, inflated and limited. Its errors are
+// *telemetry.Error and final.
+type body struct {
+	wire  wireReader
+	plain io.Reader // inflates wire
+	pass  *pass     // to hold what was inflated
+	name  string    // of the encoding
+	pools *inflaters
+	gzip  *gzip.Reader  // to give back; may be nil
+	zstd  *zstd.Decoder // to give back; may be nil
+
+	ctx      context.Context
+	limit    int64
+	inflated int64
+	err      error
+}
+
+// A wireReader counts and limits what arrives.
+type wireReader struct {
+	src   io.Reader
+	limit int64
+	read  int64
+	err   error
+}
+
+// Read implements io.Reader.
+func (w *wireReader) Read(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	// One byte more than allowed tells a full body from one that is too large.
+	if room := w.limit + 1 - w.read; int64(len(p)) > room {
+		p = p[:room]
+	}
+	n, err := w.src.Read(p)
+	if w.read += int64(n); w.read > w.limit {
+		n, err = 0, errBodyTooLarge(w.limit)
+	}
+	w.err = err
+	return n, err
+}
+
+func errBodyTooLarge(limit int64) error {
+	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
+		"the body is larger than %d bytes (--max-body-bytes); nothing was taken, send smaller requests or compress them", limit)
+}
+
+// openBody readies the body of r for reading; close must be called.
+func (d *Door) openBody(r *http.Request) (*body, error) {
+	if r.ContentLength > d.config.MaxBodyBytes {
+		return nil, errBodyTooLarge(d.config.MaxBodyBytes)
+	}
+	b := &body{
+		wire:  wireReader{src: r.Body, limit: d.config.MaxBodyBytes},
+		pass:  d.gate.enter(),
+		pools: &d.pools,
+		ctx:   r.Context(),
+		limit: d.config.MaxInflatedBytes,
+	}
+	if err := b.inflate(r.Header.Values("Content-Encoding")); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// inflate sets plain according to the header.
+func (b *body) inflate(encodings []string) error {
+	b.name = strings.ToLower(strings.TrimSpace(strings.Join(encodings, ",")))
+	switch b.name {
+	case "", "identity":
+		b.name, b.plain = "", &b.wire
+		return nil
+	case "gzip", "x-gzip":
+		b.name, b.gzip = "gzip", b.pools.getGzip()
+		b.plain = &lazyGzip{unzip: b.gzip, src: &b.wire}
+		return nil
+	case "zstd":
+		return b.inflateZstd()
+	}
+	return telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
+		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(b.name)))
+}
+
+func (b *body) inflateZstd() error {
+	if err := b.pass.inflateZstd(b.ctx); err != nil {
+		return err
+	}
+	unzstd, err := b.pools.getZstd()
+	if err != nil {
+		return fmt.Errorf("make zstd decoder: %w", err)
+	}
+	b.zstd, b.plain = unzstd, unzstd
+	if err := unzstd.Reset(&b.wire); err != nil {
+		return fmt.Errorf("reset zstd decoder: %w", err)
+	}
+	return nil
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.plain.Read(p)
+	b.inflated += int64(n)
+	switch {
+	case b.inflated > b.limit:
+		n, b.err = 0, telemetry.Errorf(telemetry.TooLarge, codeInflated,
+			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
+	case err == io.EOF && b.wire.err != nil && b.wire.err != io.EOF:
+		b.err = b.explain(b.wire.err)
+	case err == io.EOF:
+		b.err = io.EOF
+	case err != nil:
+		b.err = b.explain(err)
+	default:
+		b.err = b.pass.hold(b.ctx, b.inflated)
+	}
+	if b.err != nil && b.err != io.EOF {
+		n = 0
+	}
+	return n, b.err
+}
+
+// explain turns an error of reading or inflating into one for the client.
+func (b *body) explain(err error) error {
+	var known *telemetry.Error
+	if errors.As(b.wire.err, &known) || errors.As(err, &known) {
+		return known
+	}
+	e := &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Err: err}
+	switch {
+	case b.wire.err != nil && b.wire.err != io.EOF:
+		e.Code, e.Message = codeCutOff, "the body did not arrive whole; nothing was taken"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		e.Code, e.Message = codeCutOff, "the "+b.name+" body is cut off; nothing was taken"
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		e.Message = "the zstd body needs a window larger than 8 MiB; compress it without --long"
+	default:
+		e.Message = "the body is not valid " + b.name + "; nothing was taken"
+	}
+	return e
+}
+
+// drain reads on to the end, to see whether the body is whole and within its
+// limits: those faults are told before any of its contents.
+func (b *body) drain() error {
+	_, err := io.Copy(io.Discard, b)
+	return err
+}
+
+// close gives back what the body holds; the body cannot be read any more.
+func (b *body) close() {
+	b.err = io.ErrClosedPipe
+	if b.gzip != nil {
+		b.pools.putGzip(b.gzip)
+	}
+	if b.zstd != nil {
+		b.pools.putZstd(b.zstd)
+	}
+	b.gzip, b.zstd = nil, nil
+	b.pass.leave()
+}
+
+// lazyGzip reads the header of a gzip body with its first bytes, so that faults
+// of the header come to light like all others.
+type lazyGzip struct {
+	unzip  *gzip.Reader
+	src    io.Reader
+	opened bool
+}
+
+// Read implements io.Reader.
+func (l *lazyGzip) Read(p []byte) (int, error) {
+	if !l.opened {
+		if err := l.unzip.Reset(l.src); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF // an empty body is no gzip
+			}
+			return 0, err
+		}
+		l.opened = true
+	}
+	return l.unzip.Read(p)
+}

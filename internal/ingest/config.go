@@ -1,0 +1,183 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Stream is what the door knows of one stream.
+type Stream struct {
+	Name        string
+	Storage     string        // bucket, timeseries or memory
+	Granularity time.Duration // length of a bucket's window
+	MaxReadings int           // cap of a bucket's part; 0 where there is none
+	MaxBytes    int64         // cap of a bucket's part; 0 where there is none
+	Retention   time.Duration // readings older than this are refused; 0 keeps all
+}
+
+// Config is what New needs. Zero values of limits stand for the defaults.
+type Config struct {
+	Streams       []Stream // at least one
+	DefaultStream string   // name of one of them
+
+	MaxBodyBytes     int64         // on the wire; 8 MiB hold 10,000 readings of 800 bytes uncompressed
+	MaxInflatedBytes int64         // 64 MiB: eight times the wire, what gzip does to JSON
+	MaxReadings      int           // in one request; 10,000
+	MaxFuture        time.Duration // how far ahead of the clock a timestamp may be; 10 minutes
+
+	MapDots   byte   // replaces dots in names of fields and tags; 0 refuses such names
+	SensorTag string // line protocol: the tag that holds the sensor id; empty: the series key
+
+	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
+	Acks []telemetry.Ack // that can be had, at least one
+
+	Version    string // told by /health and /ping
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: a registry of its own
+	Now        func() time.Time      // nil: time.Now
+}
+
+// Limits that Config replaces with its own.
+const (
+	DefaultMaxBodyBytes     = 8 << 20
+	DefaultMaxInflatedBytes = 64 << 20
+	DefaultMaxReadings      = 10_000
+	DefaultMaxFuture        = 10 * time.Minute
+)
+
+// Greatest values of what can be set. A batch counts in 32 bits.
+const (
+	greatestBytes    = 1 << 30
+	greatestReadings = 1_000_000
+)
+
+func (c Config) withDefaults() Config {
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if c.MaxInflatedBytes == 0 {
+		c.MaxInflatedBytes = max(DefaultMaxInflatedBytes, c.MaxBodyBytes)
+	}
+	if c.MaxReadings == 0 {
+		c.MaxReadings = DefaultMaxReadings
+	}
+	if c.MaxFuture == 0 {
+		c.MaxFuture = DefaultMaxFuture
+	}
+	if c.Ack == "" && len(c.Acks) > 0 {
+		c.Ack = c.Acks[0]
+	}
+	if c.Version == "" {
+		c.Version = "unknown"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Streams = slices.Clone(c.Streams)
+	return c
+}
+
+func (c Config) check() error {
+	if err := c.checkStreams(); err != nil {
+		return err
+	}
+	switch {
+	case c.MaxBodyBytes < 1<<10 || c.MaxBodyBytes > greatestBytes:
+		return fmt.Errorf("--max-body-bytes %d is out of range; allowed are 1 KiB to 1 GiB", c.MaxBodyBytes)
+	case c.MaxInflatedBytes < c.MaxBodyBytes || c.MaxInflatedBytes > greatestBytes:
+		return fmt.Errorf("--max-inflated-bytes %d is out of range; allowed are --max-body-bytes (%d) to 1 GiB", c.MaxInflatedBytes, c.MaxBodyBytes)
+	case c.MaxReadings < 1 || c.MaxReadings > greatestReadings:
+		return fmt.Errorf("--max-readings-per-request %d is out of range; allowed are 1 to %d", c.MaxReadings, greatestReadings)
+	case c.MaxFuture < 0:
+		return fmt.Errorf("--max-future %s is negative", c.MaxFuture)
+	case len(c.Acks) == 0:
+		return errors.New("no level of acknowledgement can be had")
+	case !slices.Contains(c.Acks, c.Ack):
+		return fmt.Errorf("--ack %s cannot be had; allowed: %s", c.Ack, listAcks(c.Acks))
+	}
+	return c.checkNames()
+}
+
+func (c Config) checkStreams() error {
+	if len(c.Streams) == 0 {
+		return errors.New("no stream is configured")
+	}
+	seen := make(map[string]bool, len(c.Streams))
+	for _, s := range c.Streams {
+		switch {
+		case s.Name == "":
+			return errors.New("a stream has no name")
+		case seen[s.Name]:
+			return fmt.Errorf("stream %s is configured twice", s.Name)
+		case s.Granularity < 0 || s.MaxReadings < 0 || s.MaxBytes < 0 || s.Retention < 0:
+			return fmt.Errorf("stream %s has a negative granularity, cap or retention", s.Name)
+		}
+		seen[s.Name] = true
+	}
+	if !seen[c.DefaultStream] {
+		return fmt.Errorf("default stream %s is not configured; there are: %s", telemetry.Quote([]byte(c.DefaultStream)), listStreams(c.Streams))
+	}
+	return nil
+}
+
+func (c Config) checkNames() error {
+	if c.MapDots != 0 {
+		if r := telemetry.CheckFieldName([]byte{'a', c.MapDots}); r != nil {
+			return fmt.Errorf("--map-dots %q cannot stand in a name: %s", c.MapDots, r.Message)
+		}
+		if c.MapDots == '$' || c.MapDots < ' ' {
+			return fmt.Errorf("--map-dots %q cannot stand in a name", c.MapDots)
+		}
+	}
+	if c.SensorTag != "" {
+		if r := telemetry.CheckTagText(nil, []byte(c.SensorTag)); r != nil || len(c.SensorTag) > telemetry.MaxNameBytes {
+			return fmt.Errorf("line_protocol.sensor_tag %s is not the name of a tag", telemetry.Quote([]byte(c.SensorTag)))
+		}
+	}
+	return nil
+}
+
+func listAcks(acks []telemetry.Ack) string {
+	var names []string
+	for _, a := range acks {
+		names = append(names, string(a))
+	}
+	return strings.Join(names, ", ")
+}
+
+// listStreams names the streams as a message can bear.
+func listStreams(streams []Stream) string {
+	const most = 20
+	var names []string
+	for i, s := range streams {
+		if i == most {
+			names = append(names, fmt.Sprintf("and %d more", len(streams)-most))
+			break
+		}
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// times returns the timestamps that stream s accepts at the instant now.
+func (d *Door) times(s *Stream, now time.Time) telemetry.TimeRange {
+	r := telemetry.TimeRange{Newest: now.Add(d.config.MaxFuture).UnixMilli()}
+	if s.Retention > 0 {
+		r.Oldest = max(0, now.Add(-s.Retention).UnixMilli())
+	}
+	return r
+}

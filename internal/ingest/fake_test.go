@@ -1,0 +1,104 @@
+package ingest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// fakeJournal keeps what it is given and reaches what it is told to reach.
+type fakeJournal struct {
+	mu      sync.Mutex
+	batches []*batch.Batch
+	wants   []telemetry.Ack
+
+	reach   telemetry.Ack   // empty: what was wanted
+	refused []batch.Refused // by the database
+	err     error
+	block   chan struct{} // if not nil, Append waits for it or for its context
+}
+
+func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
+	if j.block != nil {
+		select {
+		case <-j.block:
+		case <-ctx.Done():
+			return batch.Receipt{}, ctx.Err()
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return batch.Receipt{}, j.err
+	}
+	j.batches = append(j.batches, b)
+	j.wants = append(j.wants, want)
+	reached := want
+	if j.reach != "" {
+		reached = j.reach
+	}
+	return batch.Receipt{Ack: reached, Refused: j.refused}, nil
+}
+
+// readings returns all that was taken, in order.
+func (j *fakeJournal) readings() []telemetry.Reading {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []telemetry.Reading
+	for _, b := range j.batches {
+		for i := range b.Len() {
+			all = append(all, b.Reading(uint32(i)))
+		}
+	}
+	return all
+}
+
+// streams returns the stream of each reading that was taken.
+func (j *fakeJournal) streams() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []string
+	for _, b := range j.batches {
+		for i := range b.Len() {
+			all = append(all, b.Series(b.Row(uint32(i))).Stream)
+		}
+	}
+	return all
+}
+
+// arrival is when every request of these tests arrives.
+var arrivalTime = time.Date(2026, 11, 21, 10, 0, 0, 123_456_789, time.UTC)
+
+func testConfig() Config {
+	return Config{
+		Streams: []Stream{
+			{Name: "readings", Storage: "bucket", Granularity: 5 * time.Minute, MaxReadings: 1000, MaxBytes: 256 << 10},
+			{Name: "mem", Storage: "timeseries", Granularity: time.Hour, Retention: 24 * time.Hour},
+		},
+		DefaultStream: "readings",
+		Acks:          []telemetry.Ack{telemetry.Stored, telemetry.Journaled},
+		Registerer:    prometheus.NewRegistry(),
+		Version:       "test",
+		Now:           func() time.Time { return arrivalTime },
+	}
+}
+
+// newTestDoor returns a door of testConfig, changed by change, and its journal.
+func newTestDoor(t testing.TB, change ...func(*Config)) (*Door, *fakeJournal) {
+	t.Helper()
+	c := testConfig()
+	for _, f := range change {
+		f(&c)
+	}
+	j := &fakeJournal{}
+	d, err := New(c, j)
+	require.NoError(t, err)
+	return d, j
+}

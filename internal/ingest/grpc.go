@@ -1,0 +1,229 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // so that clients may compress
+	"google.golang.org/grpc/encoding/proto"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+	"github.com/brim-telemetry/brim/pkg/telemetrypb"
+)
+
+// serviceName is also that of the health service's entry.
+const serviceName = "brim.v1.IngestService"
+
+const (
+	maxStreams    = 256              // calls at once on one connection
+	pingIdle      = 2 * time.Minute  // finds out connections whose other end is gone
+	pingTimeout   = 20 * time.Second // for the answer to a ping
+	pingMin       = 10 * time.Second // between pings of a client
+	helloTimeout  = 20 * time.Second // for a new connection to begin to speak HTTP/2
+	roomForTooBig = 2                // times the limit; see NewGRPCServer
+)
+
+// NewGRPCServer returns a server with the ingest, health and reflection
+// services; options are added to its own. It does not listen yet.
+//
+// A message may have as many bytes as an HTTP body, also when inflated. gRPC
+// itself is given twice that limit, for what it refuses it refuses with a text
+// that does not name the flag.
+func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)}),
+		grpc.MaxRecvMsgSize(int(d.config.MaxBodyBytes) * roomForTooBig),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(helloTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
+	}, options...)...)
+	// Write is registered as a stream of one message, because a generated
+	// handler would decode the message before it is asked.
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: serviceName,
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{
+			{StreamName: "Write", Handler: d.serveWrite},
+			{StreamName: "WriteStream", Handler: d.serveWriteStream, ServerStreams: true, ClientStreams: true},
+		},
+		Metadata: "brim/v1/ingest.proto",
+	}, d)
+	healthpb.RegisterHealthServer(s, d.health)
+	reflection.Register(s)
+	return s
+}
+
+// A rawMessage is a message that gRPC leaves encoded.
+type rawMessage struct{ buf mem.Buffer }
+
+func (m *rawMessage) free() {
+	if m.buf != nil {
+		m.buf.Free()
+		m.buf = nil
+	}
+}
+
+// rawCodec passes on a rawMessage, and all else to the codec of protobuf.
+type rawCodec struct{ encoding.CodecV2 }
+
+// Unmarshal implements encoding.CodecV2.
+func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if raw, ok := v.(*rawMessage); ok {
+		raw.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// serveWrite serves Write.
+func (d *Door) serveWrite(_ any, stream grpc.ServerStream) error {
+	start := time.Now()
+	var message rawMessage
+	if err := stream.RecvMsg(&message); err != nil {
+		d.countUnread(err, start)
+		return err
+	}
+	response, r, err := d.takeMessage(stream.Context(), &message, start)
+	if err != nil {
+		return statusError(r, err)
+	}
+	if r == nothingTaken {
+		return nothingTakenError(response)
+	}
+	return stream.SendMsg(response)
+}
+
+// takeMessage decodes one WriteRequest, appends its readings and reports what
+// became of them. The response is never nil.
+func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.Time) (*telemetrypb.WriteResponse, result, *telemetry.Error) {
+	head, in, err := d.decodeMessage(ctx, message)
+	response := &telemetrypb.WriteResponse{RequestId: head.id}
+	r := internal
+	if err == nil {
+		r, err = in.append(ctx)
+	}
+	if err != nil {
+		known := d.knownError(ctx, protoGRPC, err)
+		r = resultOf(known.Kind)
+		d.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
+		return response, r, known
+	}
+	d.metrics.answered(protoGRPC, r, time.Since(start), &in.answer)
+	response.Accepted, response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
+	response.Ack = ackOf(in.answer.Ack)
+	for _, e := range in.answer.Errors {
+		response.Errors = append(response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
+	}
+	return response, r, nil
+}
+
+// decodeMessage decodes a message and lets go of it.
+func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead, *intake, error) {
+	defer message.free()
+	data := message.buf.ReadOnlyData()
+	head, err := decodeHead(data)
+	switch {
+	case err != nil:
+		return head, nil, err
+	case d.stopping.Load():
+		return head, nil, errStopping()
+	case int64(len(data)) > d.config.MaxBodyBytes:
+		return head, nil, telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
+			"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", len(data), d.config.MaxBodyBytes)
+	}
+	stream, err := d.stream(head.stream)
+	if err != nil {
+		return head, nil, err
+	}
+	want, err := d.ackWanted(head.ack)
+	if err != nil {
+		return head, nil, err
+	}
+	pass := d.gate.enter()
+	defer pass.leave()
+	if err := pass.hold(ctx, int64(len(data))); err != nil {
+		return head, nil, err
+	}
+	in := d.newIntake(stream, want)
+	return head, in, in.decodeProtobuf(data)
+}
+
+// ackWanted returns the level that a request asks for.
+func (d *Door) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
+	switch a {
+	case telemetrypb.Ack_ACK_UNSPECIFIED:
+		return d.config.Ack, nil
+	case telemetrypb.Ack_ACK_JOURNALED:
+		return d.ackOrError(telemetry.Journaled)
+	case telemetrypb.Ack_ACK_STORED:
+		return d.ackOrError(telemetry.Stored)
+	}
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), d.acks)
+}
+
+func ackOf(a telemetry.Ack) telemetrypb.Ack {
+	switch a {
+	case telemetry.Journaled:
+		return telemetrypb.Ack_ACK_JOURNALED
+	case telemetry.Stored:
+		return telemetrypb.Ack_ACK_STORED
+	}
+	return telemetrypb.Ack_ACK_UNSPECIFIED
+}
+
+// countUnread notes a message that gRPC itself refused, and answered.
+func (d *Door) countUnread(err error, start time.Time) {
+	if status.Code(err) == codes.ResourceExhausted {
+		d.metrics.answered(protoGRPC, tooLarge, time.Since(start), &answer{})
+	}
+}
+
+// statusError returns err as a gRPC status.
+func statusError(r result, err *telemetry.Error) error {
+	details := []protoadapt.MessageV1{protoadapt.MessageV1Of(requestError(r, err))}
+	if wait := retrySeconds(err); wait > 0 {
+		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(wait) * time.Second)}))
+	}
+	return withDetails(status.New(statuses[r].grpc, err.Code+": "+err.Message), details...)
+}
+
+// requestError returns err as part of a response.
+func requestError(r result, err *telemetry.Error) *telemetrypb.RequestError {
+	return &telemetrypb.RequestError{
+		Status: int32(statuses[r].grpc), Code: err.Code, Message: err.Message,
+		RetryAfterMs: int64(retrySeconds(err)) * 1000,
+	}
+}
+
+// nothingTakenError is the status of a Write whose readings were all refused.
+func nothingTakenError(response *telemetrypb.WriteResponse) error {
+	return withDetails(status.New(statuses[nothingTaken].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
+}
+
+func allRefused(response *telemetrypb.WriteResponse) string {
+	first := response.GetErrors()[0]
+	return fmt.Sprintf("all %d readings were refused; reading %d: %s: %s",
+		response.GetRejected(), first.GetIndex(), first.GetCode(), first.GetMessage())
+}
+
+// withDetails adds details where they can be encoded: texts are UTF-8 by then,
+// so that they always can.
+func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
+	if detailed, err := s.WithDetails(details...); err == nil {
+		return detailed.Err()
+	}
+	return s.Err()
+}

@@ -1,0 +1,235 @@
+package ingest
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Handler returns the HTTP side of the door. It answers every path; those that
+// it does not know with 404.
+func (d *Door) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/readings", d.writes(protoHTTP, d.serveReadings))
+	mux.Handle("/v1/streams/{stream}/readings", d.writes(protoHTTP, d.serveReadings))
+	mux.Handle("/write", d.writes(protoLine, d.serveLines))
+	mux.Handle("/api/v2/write", d.writes(protoLine, d.serveLines))
+	mux.Handle("/v1/streams", d.reads(d.serveStreams))
+	mux.Handle("/ping", d.reads(d.servePing))
+	mux.Handle("/health", d.reads(d.serveHealth))
+	mux.HandleFunc("/", d.serveUnknown)
+	return mux
+}
+
+// An exchange is one request to write, and what is known of its answer.
+type exchange struct {
+	door     *Door
+	protocol protocol
+	w        http.ResponseWriter
+	r        *http.Request
+	start    time.Time
+	began    bool // the body was begun to be read
+}
+
+// writes wraps what takes readings.
+func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &exchange{door: d, protocol: p, w: w, r: r, start: time.Now()}
+		if d.stopping.Load() {
+			x.refuse(errStopping())
+		} else if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			x.problem(methodWrong, &telemetry.Error{Code: codeMethodWrong, Message: r.Method + " is not allowed here; readings are sent with POST"})
+		} else if err := serve(x); err != nil {
+			x.refuse(err)
+		}
+	})
+}
+
+// reads wraps what only tells something.
+func (d *Door) reads(serve http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			serve(w, r)
+			return
+		}
+		w.Header().Set("Allow", "GET, HEAD")
+		writeJSON(w, statuses[methodWrong].http, problem{Code: codeMethodWrong, Message: r.Method + " is not allowed here"})
+	})
+}
+
+func (d *Door) serveUnknown(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusNotFound, problem{
+		Code:    codePathUnknown,
+		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; readings go to POST /v1/readings",
+	})
+}
+
+// serveReadings takes JSON.
+func (d *Door) serveReadings(x *exchange) error {
+	stream, err := d.stream(x.r.PathValue("stream"))
+	if err != nil {
+		return err
+	}
+	want, err := d.wantedAck(x.r)
+	if err != nil {
+		return err
+	}
+	form, err := formOf(x.r.Header.Get("Content-Type"))
+	if err != nil {
+		return err
+	}
+	return x.take(d.newIntake(stream, want), func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+}
+
+// take decodes the body, appends its readings and answers.
+func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
+	if err := x.decode(in, decode); err != nil {
+		return err
+	}
+	result, err := in.append(x.r.Context())
+	if err != nil {
+		return err
+	}
+	x.answer(result, in)
+	return nil
+}
+
+// decode decodes the body. What holds up others is given back on return.
+func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
+	b, err := x.door.openBody(x.r)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	err = decode(in, b)
+	x.began = b.wire.read > 0
+	return err
+}
+
+// answer tells what became of the readings.
+func (x *exchange) answer(r result, in *intake) {
+	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &in.answer)
+	if x.protocol == protoLine {
+		x.answerLines(r, in)
+		return
+	}
+	writeJSON(x.w, statuses[r].http, &in.answer)
+}
+
+// refuse answers a request of which nothing was taken, or nothing is known.
+func (x *exchange) refuse(err error) {
+	known := x.door.knownError(x.r.Context(), x.protocol, err)
+	if seconds := retrySeconds(known); seconds > 0 {
+		x.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+	x.problem(resultOf(known.Kind), known)
+}
+
+// retrySeconds returns after how many seconds the client may come back, 0 where
+// coming back is of no use.
+func retrySeconds(e *telemetry.Error) int {
+	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
+		return 0
+	}
+	wait := e.RetryAfter
+	if wait <= 0 {
+		wait = retryAfter
+	}
+	return int(math.Ceil(wait.Seconds()))
+}
+
+// drainTime is how long the rest of a refused body is read.
+const drainTime = time.Second
+
+// drain reads what is left of the body, for a client that is still sending
+// would have its connection reset before it reads the answer. A body that the
+// client has not begun to send is left alone.
+func (x *exchange) drain() {
+	if x.r.Header.Get("Expect") != "" && !x.began {
+		return
+	}
+	control := http.NewResponseController(x.w)
+	if err := control.SetReadDeadline(time.Now().Add(drainTime)); err != nil {
+		return // not a connection that could be reset
+	}
+	if _, err := io.Copy(io.Discard, x.r.Body); err != nil {
+		x.w.Header().Set("Connection", "close")
+		return
+	}
+	// Without this the deadline would end the next request. It cannot fail where
+	// setting it did not.
+	_ = control.SetReadDeadline(time.Time{})
+}
+
+// A problem is every answer that does not tell of single readings.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
+	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
+}
+
+func (x *exchange) problem(r result, e *telemetry.Error) {
+	x.drain()
+	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
+	p := problem{Code: e.Code, Message: e.Message}
+	status := statuses[r].http
+	if x.protocol == protoLine {
+		p.Error, status = e.Message, statuses[r].line
+	}
+	writeJSON(x.w, status, p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	// The only error is that of the connection, and then nobody listens.
+	_ = e.Encode(v)
+}
+
+// stream returns the stream of that name; an empty one is the default stream.
+func (d *Door) stream(name string) (*Stream, error) {
+	if name == "" {
+		name = d.config.DefaultStream
+	}
+	if s, ok := d.streams[name]; ok {
+		return s, nil
+	}
+	return nil, telemetry.Errorf(telemetry.NotFound, codeStreamUnknown,
+		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), d.names)
+}
+
+// wantedAck returns what the client wants to wait for.
+func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
+	given := r.URL.Query().Get("ack")
+	if given == "" {
+		given = strings.TrimSpace(r.Header.Get("Brim-Ack"))
+	}
+	if given == "" {
+		return d.config.Ack, nil
+	}
+	want, err := telemetry.ParseAck(given)
+	if err != nil {
+		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, d.acks)
+	}
+	return d.ackOrError(want)
+}
+
+func (d *Door) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
+	for _, a := range d.config.Acks {
+		if a == want {
+			return want, nil
+		}
+	}
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s cannot be had from this daemon; it can give: %s", want, d.acks)
+}

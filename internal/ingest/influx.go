@@ -1,0 +1,68 @@
+package ingest
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// serveLines takes line protocol, as clients of InfluxDB 1 and 2 send it. What
+// they say of databases, buckets and organisations is ignored.
+func (d *Door) serveLines(x *exchange) error {
+	p, err := precisionOf(x.r)
+	if err != nil {
+		return err
+	}
+	want, err := d.wantedAck(x.r)
+	if err != nil {
+		return err
+	}
+	stream, err := d.stream("")
+	if err != nil {
+		return err
+	}
+	return x.take(d.newIntake(stream, want), func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
+}
+
+// precisionOf returns the unit of a request's timestamps.
+func precisionOf(r *http.Request) (precision, error) {
+	name, allowed := r.URL.Query().Get("precision"), "n, u, ns, us, ms, s, m, h"
+	switch name {
+	case "", "ns", "n":
+		return precision{name: "ns", ratio: -1_000_000}, nil
+	case "us", "u":
+		return precision{name: "us", ratio: -1_000}, nil
+	case "ms":
+		return precision{name: "ms", ratio: 1}, nil
+	case "s":
+		return precision{name: "s", ratio: 1_000}, nil
+	case "m":
+		return precision{name: "m", ratio: 60_000}, nil
+	case "h":
+		return precision{name: "h", ratio: 3_600_000}, nil
+	}
+	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
+		"precision %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), allowed)
+}
+
+// answerLines tells what became of the lines. The words "partial write" make
+// Telegraf drop the refused lines, where it would send all of them again.
+func (x *exchange) answerLines(r result, in *intake) {
+	status := statuses[r].line
+	a := &in.answer
+	if a.Rejected == 0 {
+		x.w.WriteHeader(status)
+		return
+	}
+	first := a.Errors[0]
+	p := problem{Code: codePartialWrite, Line: in.lines[first.Index]}
+	taken := "the others were taken"
+	if a.Accepted == 0 {
+		p.Code, taken = codeNothingTaken, "nothing was taken"
+	}
+	p.Message = fmt.Sprintf("partial write: %d of %d lines were refused, %s; line %d: %s: %s dropped=%d",
+		a.Rejected, in.count, taken, p.Line, first.Code, first.Message, a.Rejected)
+	p.Error = p.Message
+	writeJSON(x.w, status, p)
+}

@@ -1,0 +1,113 @@
+// Package ingest is the door, where readings come in: JSON and InfluxDB line
+// protocol over HTTP, protobuf over gRPC. It decodes a request, refuses the
+// readings that break a rule, hands the others on as one batch, and answers
+// when that batch has what the client asked for.
+//
+//	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
+//	HTTP  /write        ─ body ─ line protocol ┼─ intake ─ batch ─→ Journal
+//	gRPC  Write, WriteStream ─── protobuf ─────┘      └─ answer ←─ Receipt
+package ingest
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Journal takes in what the door has accepted.
+//
+// Append takes all readings of the batch or none. It blocks until they have
+// reached want, or as much of it as could be had in time, and the receipt says
+// what they reached; Journaled is a good answer to a wish for Stored. Readings
+// that the database refused for their content are named in the receipt, the
+// others are acknowledged.
+//
+// An error means that nothing is promised. It is a *telemetry.Error: of kind
+// Unavailable if nothing was taken and nothing will be stored, UnknownOutcome if
+// the readings may or may not be stored in the end. Any other error counts as a
+// defect, with an unknown outcome. When ctx ends first, Append returns, and what
+// it took may still be stored.
+//
+// Append is called by any number of goroutines at once. The batch is never
+// empty; it belongs to the journal from the call on, which sets Session and
+// FirstSeq and bounds the memory that waiting batches hold.
+type Journal interface {
+	Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error)
+}
+
+// A Door serves the protocols. It starts no goroutine but those of WriteStream.
+type Door struct {
+	journal Journal
+	config  Config
+	streams map[string]*Stream
+	acks    string // as messages name them
+	names   string // of the streams, likewise
+	logger  *slog.Logger
+	metrics *metrics
+	gate    *gate
+	pools   inflaters
+	lines   linePool
+	health  *health.Server
+
+	stopping atomic.Bool
+	stopped  chan struct{} // closed by Stop
+	stopOnce sync.Once
+	readers  sync.WaitGroup // of streams
+}
+
+// New returns a door whose readings go to journal.
+func New(config Config, journal Journal) (*Door, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	d := &Door{
+		journal: journal,
+		config:  config,
+		streams: make(map[string]*Stream, len(config.Streams)),
+		logger:  config.Logger,
+		metrics: newMetrics(config.Registerer),
+		gate:    newGate(longestWait),
+		health:  health.NewServer(),
+		stopped: make(chan struct{}),
+	}
+	for i := range config.Streams {
+		d.streams[config.Streams[i].Name] = &config.Streams[i]
+	}
+	d.acks, d.names = listAcks(config.Acks), listStreams(config.Streams)
+	d.health.SetServingStatus(serviceName, healthpb.HealthCheckResponse_SERVING)
+	return d, nil
+}
+
+// Stop refuses every request from now on: over HTTP with 503, over gRPC with
+// UNAVAILABLE, and health turns to NOT_SERVING. Requests that came before are
+// not touched. Stop may be called more than once.
+func (d *Door) Stop() {
+	d.stopOnce.Do(func() {
+		d.stopping.Store(true)
+		close(d.stopped)
+		d.health.Shutdown()
+	})
+}
+
+// Wait returns when the goroutines of streams have ended, which they do soon
+// after the gRPC server has stopped.
+func (d *Door) Wait() { d.readers.Wait() }
+
+// retryAfter is how long a refused client is told to wait where the refusal
+// itself does not say.
+const retryAfter = time.Second
+
+func errStopping() *telemetry.Error {
+	e := telemetry.Errorf(telemetry.Unavailable, "stopping", "the daemon is stopping; nothing was taken, send the request again")
+	e.RetryAfter = retryAfter
+	return e
+}

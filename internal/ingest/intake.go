@@ -1,0 +1,163 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// maxListed is how many refused readings an answer names; all are counted.
+const maxListed = 100
+
+// An answer says what became of a request's readings.
+type answer struct {
+	Accepted int              `json:"accepted"`
+	Rejected int              `json:"rejected"`
+	Ack      telemetry.Ack    `json:"ack,omitempty"` // what was reached; none where nothing was taken
+	Errors   []refusedReading `json:"errors"`
+
+	reasons map[telemetry.Code]int
+}
+
+type refusedReading struct {
+	Index   int            `json:"index"`
+	Code    telemetry.Code `json:"code"`
+	Message string         `json:"message"`
+}
+
+// An intake gathers the readings of one request. Decoders call begin, give the
+// reading to the builder, and call end.
+type intake struct {
+	door    *Door
+	want    telemetry.Ack
+	builder *batch.Builder
+	now     time.Time
+	home    *Stream                         // that the request was sent to
+	stream  *Stream                         // of the current reading
+	ranges  map[*Stream]telemetry.TimeRange // of the streams that occurred
+	times   telemetry.TimeRange             // of stream
+	count   int                             // readings begun
+	lines   []uint32                        // of line protocol: the number of each reading's line, from 1
+	answer  answer
+}
+
+func (d *Door) newIntake(stream *Stream, want telemetry.Ack) *intake {
+	now := d.config.Now()
+	in := &intake{door: d, want: want, builder: batch.NewBuilder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
+	in.builder.MapDots = d.config.MapDots
+	in.answer.Errors = []refusedReading{}
+	return in
+}
+
+// toStream makes the next readings belong to stream.
+func (in *intake) toStream(stream *Stream) {
+	if stream == in.stream {
+		return
+	}
+	if in.ranges == nil {
+		in.ranges = map[*Stream]telemetry.TimeRange{in.stream: in.times}
+	}
+	times, ok := in.ranges[stream]
+	if !ok {
+		times = in.door.times(stream, in.now)
+		in.ranges[stream] = times
+	}
+	in.stream, in.times = stream, times
+}
+
+// begin starts the next reading, unless there are too many.
+func (in *intake) begin() error {
+	if in.count >= in.door.config.MaxReadings {
+		return in.tooMany()
+	}
+	in.builder.Begin(in.stream.Name, in.count, in.times)
+	in.count++
+	return nil
+}
+
+func (in *intake) tooMany() error {
+	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
+		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)
+}
+
+// end finishes the reading.
+func (in *intake) end() {
+	if r := in.builder.End(); r != nil {
+		in.refused(in.count-1, r)
+	}
+}
+
+func (in *intake) refused(index int, r *telemetry.Refusal) {
+	in.tally(r.Code)
+	if len(in.answer.Errors) < maxListed {
+		in.answer.Errors = append(in.answer.Errors, refusedReading{Index: index, Code: r.Code, Message: r.Message})
+	}
+}
+
+func (in *intake) tally(code telemetry.Code) {
+	if in.answer.reasons == nil {
+		in.answer.reasons = make(map[telemetry.Code]int)
+	}
+	in.answer.reasons[code]++
+	in.answer.Rejected++
+}
+
+// append hands the accepted readings to the journal and waits. On an error the
+// answer is that of a request of which nothing was taken.
+func (in *intake) append(ctx context.Context) (result, error) {
+	switch {
+	case in.count == 0:
+		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request holds no readings")
+	case in.builder.Len() == 0:
+		return nothingTaken, nil
+	}
+	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), in.want)
+	if err != nil {
+		in.answer = answer{}
+		err = in.appendError(ctx, err)
+		return resultOf(telemetry.KindOf(err)), err
+	}
+	in.refusedByStore(receipt.Refused)
+	in.answer.Accepted = in.count - in.answer.Rejected
+	if in.answer.Accepted == 0 {
+		return nothingTaken, nil
+	}
+	in.answer.Ack = receipt.Ack
+	switch {
+	case in.answer.Rejected > 0:
+		return partlyTaken, nil
+	case in.want == telemetry.Stored && receipt.Ack != telemetry.Stored:
+		return takenNotYet, nil
+	}
+	return allTaken, nil
+}
+
+// appendError gives an error without a kind the one that it must have.
+func (in *intake) appendError(ctx context.Context, err error) error {
+	var known *telemetry.Error
+	if errors.As(err, &known) || ctx.Err() == nil {
+		return err
+	}
+	return &telemetry.Error{
+		Kind: telemetry.UnknownOutcome, Code: codeOutcomeUnknown,
+		Message: "the request ended before its readings were known to be stored", Err: err,
+	}
+}
+
+// refusedByStore puts readings that were refused late among the others.
+func (in *intake) refusedByStore(late []batch.Refused) {
+	if len(late) == 0 {
+		return
+	}
+	all := in.answer.Errors
+	for _, r := range late {
+		in.tally(r.Refusal.Code)
+		all = append(all, refusedReading{Index: r.Index, Code: r.Refusal.Code, Message: r.Refusal.Message})
+	}
+	slices.SortStableFunc(all, func(x, y refusedReading) int { return x.Index - y.Index })
+	in.answer.Errors = all[:min(len(all), maxListed)]
+}

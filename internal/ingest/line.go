@@ -1,0 +1,334 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/influxdata/line-protocol/v2/lineprotocol"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A lineDecoder decodes line protocol.
+type lineDecoder struct {
+	in        *intake
+	precision precision
+	sensorTag string
+	words     []byte    // measurement, keys and values of the line, one behind the other
+	tags      []lineTag // of the line
+	sensor    []byte
+}
+
+// A lineTag is a tag of the line at hand: words[key:value] and words[value:end].
+type lineTag struct{ key, value, end int }
+
+// decodeLineProtocol decodes a body of line protocol. Comments and empty lines
+// do not count; a line whose syntax is wrong is refused like one that breaks
+// another rule.
+func (in *intake) decodeLineProtocol(b *body, p precision) error {
+	l := in.door.lines.get(b)
+	defer in.door.lines.put(l)
+	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag}
+	for {
+		line, long, err := l.next()
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if !long && isBlank(line) {
+			continue
+		}
+		in.lines = append(in.lines, uint32(l.number))
+		if long {
+			if err := d.refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.entry(l, line); err != nil {
+			return err
+		}
+	}
+}
+
+// isBlank reports whether the line is empty or a comment.
+func isBlank(line []byte) bool {
+	line = bytes.TrimLeft(line, " \r")
+	return len(line) == 0 || line[0] == '#'
+}
+
+// entry decodes the current line, and those behind it into which it reaches by
+// a string with ends of lines inside. If that makes no sense, it was a missing
+// quote, and only the first line is refused.
+func (d *lineDecoder) entry(l *lines, line []byte) error {
+	length, extended := l.end-l.start, 0
+	for open := opensString(line, false); open; extended++ {
+		from := l.end - l.start
+		if more, err := l.extend(); err != nil {
+			return err
+		} else if !more {
+			l.cut(length, extended)
+			extended = 0
+			break
+		}
+		open = opensString(l.buf[l.start+from:l.end], true)
+	}
+	r, err := d.decode(l.line())
+	if err != nil {
+		return err
+	}
+	if r != nil {
+		d.in.builder.Refuse(r)
+		if extended > 0 {
+			l.cut(length, extended)
+		}
+	}
+	d.in.end()
+	return nil
+}
+
+// refuse refuses a line unseen.
+func (d *lineDecoder) refuse(r *telemetry.Refusal) error {
+	if err := d.in.begin(); err != nil {
+		return err
+	}
+	d.in.builder.Refuse(r)
+	d.in.end()
+	return nil
+}
+
+// decode decodes one entry up to the end of its reading, which it leaves open.
+// It returns what is wrong with its syntax.
+func (d *lineDecoder) decode(line []byte) (*telemetry.Refusal, error) {
+	p := lineprotocol.NewDecoderWithBytes(line)
+	p.Next()
+	measurement, err := p.Measurement()
+	if err == nil {
+		if stream, ok := d.in.door.streams[string(measurement)]; ok {
+			d.in.toStream(stream)
+		} else {
+			d.in.toStream(d.in.home)
+		}
+	}
+	if err := d.in.begin(); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		return wrongLine(err), nil
+	}
+	d.words = append(d.words[:0], measurement...)
+	if err := d.decodeTags(p); err != nil {
+		return wrongLine(err), nil
+	}
+	if r := d.decodeFields(p); r != nil {
+		return r, nil
+	}
+	return d.decodeTime(p), nil
+}
+
+func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
+	measurement := len(d.words)
+	d.tags = d.tags[:0]
+	for {
+		key, value, err := p.NextTag()
+		if err != nil {
+			return err
+		} else if key == nil {
+			break
+		}
+		d.in.builder.Tag(key, value)
+		at := len(d.words)
+		d.words = append(append(d.words, key...), value...)
+		d.tags = append(d.tags, lineTag{key: at, value: at + len(key), end: len(d.words)})
+	}
+	if d.sensorTag == "" {
+		d.in.builder.Sensor(d.seriesKey(measurement))
+		return nil
+	}
+	for _, t := range d.tags {
+		if string(d.words[t.key:t.value]) == d.sensorTag {
+			d.in.builder.Sensor(d.words[t.value:t.end])
+			return nil
+		}
+	}
+	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
+		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
+	return nil
+}
+
+// seriesKey returns the sensor id that a line has by itself: its measurement,
+// and its tags sorted by the bytes of their keys, written as in line protocol
+// with a backslash before each comma, space, and, in tags, equals sign.
+func (d *lineDecoder) seriesKey(measurement int) []byte {
+	byKey := func(x, y lineTag) int {
+		return bytes.Compare(d.words[x.key:x.value], d.words[y.key:y.value])
+	}
+	if !slices.IsSortedFunc(d.tags, byKey) {
+		slices.SortStableFunc(d.tags, byKey)
+	}
+	d.sensor = appendEscaped(d.sensor[:0], d.words[:measurement], ", ")
+	for _, t := range d.tags {
+		d.sensor = append(d.sensor, ',')
+		d.sensor = appendEscaped(d.sensor, d.words[t.key:t.value], ", =")
+		d.sensor = append(d.sensor, '=')
+		d.sensor = appendEscaped(d.sensor, d.words[t.value:t.end], ", =")
+	}
+	return d.sensor
+}
+
+func appendEscaped(dst, word []byte, special string) []byte {
+	if bytes.IndexAny(word, special) < 0 {
+		return append(dst, word...)
+	}
+	for _, c := range word {
+		if bytes.IndexByte([]byte(special), c) >= 0 {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+func (d *lineDecoder) decodeFields(p *lineprotocol.Decoder) *telemetry.Refusal {
+	for {
+		key, kind, value, err := p.NextFieldBytes()
+		if err != nil {
+			return wrongLine(err)
+		} else if key == nil {
+			return nil
+		}
+		if !d.field(key, kind, value) {
+			return telemetry.Refuse(telemetry.Malformed, "field %s has the value %s, which is no %s",
+				telemetry.Quote(key), telemetry.Quote(value), kind)
+		}
+	}
+}
+
+// field gives the builder one field; it returns false if its syntax is wrong.
+func (d *lineDecoder) field(key []byte, kind lineprotocol.ValueKind, value []byte) bool {
+	b := d.in.builder
+	switch kind {
+	case lineprotocol.Float:
+		return d.float(key, value)
+	case lineprotocol.Int, lineprotocol.Uint:
+		n, fits, ok := parseLineInt(value)
+		switch {
+		case !ok || kind == lineprotocol.Uint && value[0] == '-':
+			return false
+		case fits:
+			b.Int(key, n)
+		case !b.Refused():
+			b.Refuse(telemetry.Refuse(telemetry.ValueRange, "field %s is %s, which does not fit a signed 64-bit integer", telemetry.Quote(key), cutText(value)))
+		}
+	case lineprotocol.String:
+		b.Text(key, value)
+	case lineprotocol.Bool:
+		switch string(value) {
+		case "t", "T", "true", "True", "TRUE":
+			b.Bool(key, true)
+		case "f", "F", "false", "False", "FALSE":
+			b.Bool(key, false)
+		default:
+			return false
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+func (d *lineDecoder) float(key, value []byte) bool {
+	for _, c := range value {
+		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
+			return false
+		}
+	}
+	v, err := strconv.ParseFloat(string(value), 64)
+	switch {
+	case err == nil:
+		d.in.builder.Float(key, v)
+	case errors.Is(err, strconv.ErrRange):
+		d.in.builder.Refuse(telemetry.Refuse(telemetry.ValueNotFinite, "field %s is %s, beyond the range of a double", telemetry.Quote(key), cutText(value)))
+	default:
+		return false
+	}
+	return true
+}
+
+func (d *lineDecoder) decodeTime(p *lineprotocol.Decoder) *telemetry.Refusal {
+	text, err := p.TimeBytes()
+	if err != nil {
+		return wrongLine(err)
+	} else if text == nil {
+		return nil
+	}
+	n, fits, ok := parseLineInt(text)
+	if !ok {
+		return telemetry.Refuse(telemetry.TimeInvalid, "the timestamp %s is not an integer", telemetry.Quote(text))
+	}
+	ms, inside := d.precision.millis(n)
+	if !fits || !inside {
+		return telemetry.Refuse(telemetry.TimeOutOfRange, "the timestamp %s is out of range with precision=%s", cutText(text), d.precision.name)
+	}
+	d.in.builder.Time(ms)
+	return nil
+}
+
+// parseLineInt reads an integer; fits is false if it takes more than 64 bits.
+func parseLineInt(s []byte) (n int64, fits, ok bool) {
+	digits := bytes.TrimPrefix(s, []byte{'-'})
+	if len(digits) == 0 {
+		return 0, false, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false, false
+		}
+	}
+	n, form := parseInt(s)
+	return n, form == numberInt, true
+}
+
+// wrongLine says what is wrong with the syntax of a line.
+func wrongLine(err error) *telemetry.Refusal {
+	const most = 200
+	where := ""
+	var syntax *lineprotocol.DecodeError
+	if errors.As(err, &syntax) {
+		where, err = fmt.Sprintf(" at column %d", syntax.Column), syntax.Err
+	}
+	what := err.Error()
+	if len(what) > most {
+		cut := most
+		for !utf8.RuneStart(what[cut]) {
+			cut--
+		}
+		what = what[:cut] + "…"
+	}
+	return telemetry.Refuse(telemetry.Malformed, "the line is not line protocol: %s%s", what, where)
+}
+
+// A precision is the unit of timestamps.
+type precision struct {
+	name  string
+	ratio int64 // milliseconds in a unit; negative: units in a millisecond
+}
+
+// millis converts a timestamp, towards the past.
+func (p precision) millis(n int64) (ms int64, ok bool) {
+	if p.ratio < 0 {
+		ms = n / -p.ratio
+		if n%-p.ratio < 0 {
+			ms--
+		}
+		return ms, true
+	}
+	return n * p.ratio, n <= math.MaxInt64/p.ratio && n >= math.MinInt64/p.ratio
+}

@@ -1,0 +1,85 @@
+package ingest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// protocol is a value of the label of that name.
+type protocol string
+
+const (
+	protoHTTP protocol = "http"
+	protoLine protocol = "line"
+	protoGRPC protocol = "grpc"
+)
+
+// code returns the label of that name: an HTTP status, or the name of a gRPC code.
+func (p protocol) code(r result) string {
+	switch p {
+	case protoGRPC:
+		return statuses[r].grpc.String()
+	case protoLine:
+		return strconv.Itoa(statuses[r].line)
+	}
+	return strconv.Itoa(statuses[r].http)
+}
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	readings *prometheus.CounterVec
+	rejected *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	factory := promauto.With(registerer)
+	m := &metrics{
+		requests: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_requests_total",
+			Help: "Requests to write, by protocol and the status of their answer.",
+		}, []string{"protocol", "code"}),
+		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "brim_ingest_request_seconds",
+			Help: "Time from the arrival of a request's head to its answer.",
+			// From decoding alone to the longest wait for MongoDB.
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"protocol"}),
+		readings: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_readings_total",
+			Help: "Readings acknowledged, by protocol.",
+		}, []string{"protocol"}),
+		rejected: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_rejected_total",
+			Help: "Readings refused, by the rule that they broke.",
+		}, []string{"reason"}),
+	}
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
+		for _, s := range statuses {
+			m.requests.WithLabelValues(string(p), p.code(s.result))
+		}
+		m.seconds.WithLabelValues(string(p))
+		m.readings.WithLabelValues(string(p))
+	}
+	for _, c := range telemetry.Codes() {
+		m.rejected.WithLabelValues(string(c))
+	}
+	return m
+}
+
+// answered notes one request, whose answer may be empty.
+func (m *metrics) answered(p protocol, r result, took time.Duration, a *answer) {
+	m.requests.WithLabelValues(string(p), p.code(r)).Inc()
+	m.seconds.WithLabelValues(string(p)).Observe(took.Seconds())
+	if a.Accepted > 0 {
+		m.readings.WithLabelValues(string(p)).Add(float64(a.Accepted))
+	}
+	for code, n := range a.reasons {
+		m.rejected.WithLabelValues(string(code)).Add(float64(n))
+	}
+}

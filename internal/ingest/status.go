@@ -1,0 +1,122 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A result is one of the few ways in which a request can end.
+type result uint8
+
+const (
+	allTaken     result = iota // every reading has the ack that was asked for
+	takenNotYet                // every reading has less: journaled, where stored was asked for
+	partlyTaken                // some readings were refused
+	nothingTaken               // every reading was refused
+	methodWrong                // HTTP only
+	invalid                    // from here on: the kinds of telemetry.Error
+	tooLarge
+	unsupported
+	notFound
+	conflict
+	quota
+	unavailable
+	unknownOutcome
+	internal
+)
+
+// A statusRow is how a result is told in each protocol.
+type statusRow struct {
+	result result
+	http   int // JSON
+	line   int // line protocol
+	grpc   codes.Code
+}
+
+// statuses is the one place that knows status codes; row i is result i. Over
+// gRPC a partial refusal is a success whose response names the refused readings.
+var statuses = [...]statusRow{
+	{allTaken, http.StatusOK, http.StatusNoContent, codes.OK},
+	{takenNotYet, http.StatusAccepted, http.StatusAccepted, codes.OK},
+	{partlyTaken, http.StatusMultiStatus, http.StatusBadRequest, codes.OK},
+	{nothingTaken, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{methodWrong, http.StatusMethodNotAllowed, http.StatusMethodNotAllowed, codes.Unimplemented},
+	{invalid, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{tooLarge, http.StatusRequestEntityTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
+	{unsupported, http.StatusUnsupportedMediaType, http.StatusUnsupportedMediaType, codes.Unimplemented},
+	{notFound, http.StatusNotFound, http.StatusNotFound, codes.NotFound},
+	{conflict, http.StatusConflict, http.StatusConflict, codes.AlreadyExists},
+	{quota, http.StatusTooManyRequests, http.StatusTooManyRequests, codes.ResourceExhausted},
+	{unavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable, codes.Unavailable},
+	{unknownOutcome, http.StatusGatewayTimeout, http.StatusGatewayTimeout, codes.DeadlineExceeded},
+	{internal, http.StatusInternalServerError, http.StatusInternalServerError, codes.Internal},
+}
+
+// resultOf returns the result that an error of this kind is.
+func resultOf(kind telemetry.ErrorKind) result {
+	switch kind {
+	case telemetry.Invalid:
+		return invalid
+	case telemetry.TooLarge:
+		return tooLarge
+	case telemetry.Unsupported:
+		return unsupported
+	case telemetry.NotFound:
+		return notFound
+	case telemetry.Conflict:
+		return conflict
+	case telemetry.Quota:
+		return quota
+	case telemetry.Unavailable:
+		return unavailable
+	case telemetry.UnknownOutcome:
+		return unknownOutcome
+	}
+	return internal
+}
+
+// Codes of whole requests that were refused, beside those that the journal
+// gives. Like the codes of readings they do not change.
+const (
+	codeMalformed       = "malformed"
+	codeNoReadings      = "no_readings"
+	codeStreamUnknown   = "stream_unknown"
+	codeAckUnknown      = "ack_unknown"
+	codeAckUnavailable  = "ack_unavailable"
+	codePrecision       = "precision_unknown"
+	codeTypeUnknown     = "type_unknown"
+	codeEncodingUnknown = "encoding_unknown"
+	codeEncodingBroken  = "encoding_broken"
+	codeCutOff          = "body_cut_off"
+	codeBodyTooLarge    = "body_too_large"
+	codeInflated        = "inflated_too_large"
+	codeTooMany         = "readings_too_many"
+	codeBusy            = "busy"
+	codePathUnknown     = "path_unknown"
+	codeMethodWrong     = "method_not_allowed"
+	codeOutcomeUnknown  = "outcome_unknown"
+	codeInternal        = "internal"
+	codeNothingTaken    = "nothing_taken" // every reading was refused
+	codePartialWrite    = "partial_write" // line protocol: some lines were refused
+)
+
+// knownError makes sure that an error can be told, and notes it.
+func (d *Door) knownError(ctx context.Context, p protocol, err error) *telemetry.Error {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
+	}
+	// Faults of ours are for the operator, those of clients for who looks for them.
+	level := slog.LevelDebug
+	if known.Kind == telemetry.Internal {
+		level = slog.LevelError
+	}
+	d.logger.Log(ctx, level, "request refused", "protocol", p, "code", known.Code, "error", known)
+	return known
+}

@@ -1,0 +1,117 @@
+package ingest
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/brim-telemetry/brim/pkg/telemetrypb"
+)
+
+// maxInFlight is how many requests of one stream are worked on at once. More of
+// them wait in the client, by the flow control of HTTP/2.
+const maxInFlight = 16
+
+// A writeStream is one call of WriteStream. Its receiver hands requests to the
+// goroutine that serves the call, which starts a worker for each and sends the
+// answers in the order of the requests.
+type writeStream struct {
+	door     *Door
+	stream   grpc.ServerStream
+	arrivals chan arrival
+	workers  sync.WaitGroup
+	answers  []chan *telemetrypb.WriteResponse // of the requests in flight, oldest first
+}
+
+// An arrival is a request, or the reason why there will be no more.
+type arrival struct {
+	message rawMessage
+	at      time.Time
+	err     error
+}
+
+// serveWriteStream serves WriteStream.
+func (d *Door) serveWriteStream(_ any, stream grpc.ServerStream) error {
+	w := &writeStream{door: d, stream: stream, arrivals: make(chan arrival)}
+	// The receiver ends when this call does, because that ends its stream; so
+	// it cannot be waited for here, and Door.Wait does.
+	d.readers.Go(w.receive)
+	defer w.workers.Wait()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel() // first of all, when answers cannot be sent: then nobody waits for the workers' work
+	return w.serve(ctx)
+}
+
+// receive passes on the requests until there are no more.
+func (w *writeStream) receive() {
+	for {
+		var a arrival
+		a.err = w.stream.RecvMsg(&a.message)
+		a.at = time.Now()
+		if a.err != nil {
+			w.door.countUnread(a.err, a.at)
+		}
+		select {
+		case w.arrivals <- a:
+		case <-w.stream.Context().Done():
+			a.message.free()
+			return
+		}
+		if a.err != nil {
+			return
+		}
+	}
+}
+
+// serve works until there are no more requests and all are answered.
+func (w *writeStream) serve(ctx context.Context) error {
+	var last error // that ends the stream, once all is answered
+	stopped := w.door.stopped
+	for open := true; open || len(w.answers) > 0; {
+		var arrivals chan arrival
+		if open && len(w.answers) < maxInFlight {
+			arrivals = w.arrivals
+		}
+		var answers chan *telemetrypb.WriteResponse
+		if len(w.answers) > 0 {
+			answers = w.answers[0]
+		}
+		select {
+		case a := <-arrivals:
+			if open = a.err == nil; open {
+				w.start(ctx, a)
+			} else if a.err != io.EOF {
+				last = a.err
+			}
+		case response := <-answers:
+			w.answers = w.answers[1:]
+			if err := w.stream.SendMsg(response); err != nil {
+				return err
+			}
+		case <-stopped:
+			open, stopped = false, nil
+			last = status.Error(codes.Unavailable, errStopping().Message)
+		}
+	}
+	return last
+}
+
+// start makes a worker answer one request.
+func (w *writeStream) start(ctx context.Context, a arrival) {
+	answer := make(chan *telemetrypb.WriteResponse, 1) // so that a worker never waits
+	w.answers = append(w.answers, answer)
+	w.workers.Go(func() {
+		response, r, err := w.door.takeMessage(ctx, &a.message, a.at)
+		if err != nil {
+			response.Error = requestError(r, err)
+		} else if r == nothingTaken {
+			response.Error = &telemetrypb.RequestError{Status: int32(statuses[r].grpc), Code: codeNothingTaken, Message: allRefused(response)}
+		}
+		answer <- response
+	})
+}
