@@ -116,7 +116,7 @@ func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.
 		r, err = in.append(ctx)
 	}
 	if err != nil {
-		known := d.knownError(ctx, protoGRPC, err)
+		known := d.knownError(protoGRPC, err)
 		r = resultOf(known.Kind)
 		d.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
 		return response, r, known

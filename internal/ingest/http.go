@@ -1,11 +1,8 @@
 package ingest
 
 import (
-	"encoding/json"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -125,24 +122,21 @@ func (x *exchange) answer(r result, in *intake) {
 
 // refuse answers a request of which nothing was taken, or nothing is known.
 func (x *exchange) refuse(err error) {
-	known := x.door.knownError(x.r.Context(), x.protocol, err)
-	if seconds := retrySeconds(known); seconds > 0 {
-		x.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	}
+	known := x.door.knownError(x.protocol, err)
+	setRetryAfter(x.w, known)
 	x.problem(resultOf(known.Kind), known)
 }
 
-// retrySeconds returns after how many seconds the client may come back, 0 where
-// coming back is of no use.
-func retrySeconds(e *telemetry.Error) int {
-	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
-		return 0
+// problem writes the answer to a refused request.
+func (x *exchange) problem(r result, e *telemetry.Error) {
+	x.drain()
+	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
+	p := problem{Code: e.Code, Message: e.Message}
+	status := statuses[r].http
+	if x.protocol == protoLine {
+		p.Error, status = e.Message, statuses[r].line
 	}
-	wait := e.RetryAfter
-	if wait <= 0 {
-		wait = retryAfter
-	}
-	return int(math.Ceil(wait.Seconds()))
+	writeJSON(x.w, status, p)
 }
 
 // drainTime is how long the rest of a refused body is read.
@@ -166,35 +160,6 @@ func (x *exchange) drain() {
 	// Without this the deadline would end the next request. It cannot fail where
 	// setting it did not.
 	_ = control.SetReadDeadline(time.Time{})
-}
-
-// A problem is every answer that does not tell of single readings.
-type problem struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
-	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
-}
-
-func (x *exchange) problem(r result, e *telemetry.Error) {
-	x.drain()
-	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
-	p := problem{Code: e.Code, Message: e.Message}
-	status := statuses[r].http
-	if x.protocol == protoLine {
-		p.Error, status = e.Message, statuses[r].line
-	}
-	writeJSON(x.w, status, p)
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	// The only error is that of the connection, and then nobody listens.
-	_ = e.Encode(v)
 }
 
 // stream returns the stream of that name; an empty one is the default stream.

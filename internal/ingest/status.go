@@ -107,7 +107,7 @@ const (
 )
 
 // knownError makes sure that an error can be told, and notes it.
-func (d *Door) knownError(ctx context.Context, p protocol, err error) *telemetry.Error {
+func (d *Door) knownError(p protocol, err error) *telemetry.Error {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
 		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
@@ -117,6 +117,6 @@ func (d *Door) knownError(ctx context.Context, p protocol, err error) *telemetry
 	if known.Kind == telemetry.Internal {
 		level = slog.LevelError
 	}
-	d.logger.Log(ctx, level, "request refused", "protocol", p, "code", known.Code, "error", known)
+	d.logger.Log(context.Background(), level, "request refused", "protocol", p, "code", known.Code, "error", known)
 	return known
 }
