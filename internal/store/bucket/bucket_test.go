@@ -1,0 +1,204 @@
+package bucket
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const window = 5 * time.Minute
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	variants := map[string]Config{
+		"as configured by default":  {},
+		"tiny parts":                {MaxReadings: 3},
+		"parts limited by bytes":    {MaxBytes: 1 << 10},
+		"one reading for an update": {MaxReadingsPerUpdate: 1},
+	}
+	for name, cfg := range variants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
+				cfg := cfg
+				cfg.Granularity = granularity
+				return open(t, connect(t), cfg)
+			})
+		})
+	}
+}
+
+// TestDocument pins the shape of a bucket document, which others read, too.
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	reading := func(at time.Duration, fields ...telemetry.Field) telemetry.Reading {
+		return telemetry.Reading{Sensor: "s-1", Time: storetest.Base.Add(at), Fields: fields, Tags: []telemetry.Tag{{Name: "site", Value: "north"}}}
+	}
+	b := storetest.Batch(t, "sabc", 41,
+		reading(10*time.Second, telemetry.Field{Name: "t", Value: telemetry.FloatValue(23.5)}, telemetry.Field{Name: "h", Value: telemetry.IntValue(65)}),
+		reading(5*time.Second, telemetry.Field{Name: "t", Value: telemetry.IntValue(-3)}, telemetry.Field{Name: "on", Value: telemetry.BoolValue(true)}),
+		reading(7*time.Second, telemetry.Field{Name: "t", Value: telemetry.FloatValue(0.25)}, telemetry.Field{Name: "note", Value: telemetry.TextValue("x")}),
+	)
+	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	start := bson.NewDateTimeFromTime(storetest.Base)
+	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(storetest.Base.Add(d)) }
+	docs := documents(t, db)
+	require.Len(t, docs, 1)
+	bytes, ok := docs[0]["bytes"].(int32)
+	require.True(t, ok)
+	assert.InDelta(t, 3*40, bytes, 60)
+	delete(docs[0], "bytes")
+	assert.Equal(t, bson.M{
+		"_id":      bson.D{{Key: "s", Value: "s-1"}, {Key: "b", Value: start}, {Key: "g", Value: int32(300)}, {Key: "p", Value: int32(0)}},
+		"sensorId": "s-1", "bucketStart": start, "count": int32(3),
+		"first": at(5 * time.Second), "last": at(10 * time.Second),
+		"stats": bson.D{
+			{Key: "h", Value: bson.D{{Key: "max", Value: int64(65)}, {Key: "min", Value: int64(65)}, {Key: "n", Value: int64(1)}, {Key: "sum", Value: 65.0}}},
+			{Key: "t", Value: bson.D{{Key: "max", Value: 23.5}, {Key: "min", Value: int64(-3)}, {Key: "n", Value: int64(3)}, {Key: "sum", Value: 20.75}}},
+		},
+		"tags": bson.D{{Key: "site", Value: "north"}},
+		"w":    bson.D{{Key: "sabc", Value: int64(43)}},
+		"measurements": bson.A{
+			bson.D{{Key: "ts", Value: at(10 * time.Second)}, {Key: "t", Value: 23.5}, {Key: "h", Value: int64(65)}},
+			bson.D{{Key: "ts", Value: at(5 * time.Second)}, {Key: "t", Value: int64(-3)}, {Key: "on", Value: true}},
+			bson.D{{Key: "ts", Value: at(7 * time.Second)}, {Key: "t", Value: 0.25}, {Key: "note", Value: "x"}},
+		},
+	}, docs[0])
+}
+
+func TestIntegersKeepTheirLastBitInStatistics(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	var readings []telemetry.Reading
+	for i, v := range []int64{math.MaxInt64 - 1, math.MaxInt64, math.MinInt64 + 1, math.MinInt64} {
+		readings = append(readings, telemetry.Reading{
+			Sensor: "a", Time: storetest.Base.Add(time.Duration(i) * time.Second),
+			Fields: []telemetry.Field{{Name: "v", Value: telemetry.IntValue(v)}},
+		})
+	}
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
+	raw, err := bson.Marshal(documents(t, db)[0])
+	require.NoError(t, err)
+	assert.Equal(t, int64(math.MaxInt64), bson.Raw(raw).Lookup("stats", "v", "max").Int64())
+	assert.Equal(t, int64(math.MinInt64), bson.Raw(raw).Lookup("stats", "v", "min").Int64())
+}
+
+func TestPartsHoldTheirCap(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{MaxReadings: 7})
+	var readings []telemetry.Reading
+	for i := range 50 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
+	}
+	// A second store that knows nothing of the first one's parts goes on.
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings[:24]...), window))
+	other := open(t, db, Config{MaxReadings: 7})
+	storetest.WriteAll(t, other, storetest.Shares(storetest.Batch(t, "s2", 1, readings[24:]...), window))
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+	docs := documents(t, db)
+	require.Len(t, docs, 8)
+	for i, d := range docs {
+		assert.Equal(t, i < 7, d["full"] == true, "part %d", i)
+		if i < 7 {
+			assert.Equal(t, int32(7), d["count"], "part %d", i)
+		}
+	}
+}
+
+func TestPartsHoldTheirCapInBytes(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{MaxBytes: 4 << 10})
+	long := telemetry.TextValue(string(make([]byte, telemetry.MaxTextBytes)))
+	var readings []telemetry.Reading
+	for i := range 20 {
+		r := storetest.Reading("a", time.Duration(i)*time.Second, float64(i))
+		r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: long})
+		readings = append(readings, r)
+	}
+	// One reading larger than a part goes alone.
+	for i := range 6 {
+		readings[9].Fields = append(readings[9].Fields, telemetry.Field{Name: "y" + string(rune('a'+i)), Value: long})
+	}
+	for i, r := range readings {
+		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(i+1), r), window))
+	}
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+	for i, d := range documents(t, db) {
+		raw, err := bson.Marshal(bson.M{"m": d["measurements"]})
+		require.NoError(t, err)
+		if d["count"] != int32(1) {
+			assert.LessOrEqual(t, len(raw), 4<<10, "part %d", i)
+		}
+		bytes, ok := d["bytes"].(int32)
+		require.True(t, ok)
+		assert.InEpsilon(t, len(raw), bytes, 0.05, "the estimate is near the truth")
+	}
+}
+
+func TestRepeatedUpdateIsNotAppliedTwice(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{MaxReadings: 5})
+	var readings []telemetry.Reading
+	for i := range 12 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
+	}
+	b := storetest.Batch(t, "s1", 1, readings...)
+	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	// The same again, and again cut in the middle, by a lane that believes in its
+	// state: as after replies that were lost.
+	for _, from := range []int{0, 3, 7, 11} {
+		shares := storetest.Shares(b, window)
+		shares[0].Rows = shares[0].Rows[from:]
+		storetest.WriteAll(t, s, shares)
+	}
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+}
+
+func TestTagsBelongToTheirPart(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{MaxReadings: 2})
+	var readings []telemetry.Reading
+	for i, site := range []string{"north", "south", "east"} {
+		r := storetest.Reading("a", time.Duration(i)*time.Second, 1)
+		r.Tags = []telemetry.Tag{{Name: "site", Value: site}}
+		readings = append(readings, r)
+	}
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
+	docs := documents(t, db)
+	require.Len(t, docs, 2)
+	assert.Equal(t, bson.D{{Key: "site", Value: "north"}}, docs[0]["tags"])
+	assert.Equal(t, bson.D{{Key: "site", Value: "east"}}, docs[1]["tags"])
+	assert.Equal(t, 1.0, counter(t, s.metrics.TagConflicts))
+}
+
+func TestFailedWritesKeepTheirRows(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	// A validator that refuses everything is the fence of maintenance commands.
+	fence := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{{Key: "$expr", Value: false}}}}
+	require.NoError(t, db.RunCommand(t.Context(), fence).Err())
+	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), window)
+	s.Write(t.Context(), shares)
+	assert.Equal(t, batch.Wait, shares[0].Verdict)
+	assert.Len(t, shares[0].Rows, 1)
+	lift := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{}}}
+	require.NoError(t, db.RunCommand(t.Context(), lift).Err())
+	storetest.WriteAll(t, s, shares)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
+}

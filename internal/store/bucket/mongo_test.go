@@ -1,0 +1,57 @@
+package bucket
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+)
+
+// connect returns a fresh database with the concerns of production.
+func connect(t *testing.T) *mongo.Database {
+	t.Helper()
+	db := mongodtest.Database(t)
+	c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: db.Name(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return c.Database()
+}
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+
+// open returns a prepared store; what cfg leaves out is as in production.
+func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
+	t.Helper()
+	cfg.Database, cfg.Stream, cfg.Registerer = db, storetest.Stream, prometheus.NewRegistry()
+	if cfg.Granularity == 0 {
+		cfg.Granularity = 5 * time.Minute
+	}
+	if cfg.MaxReadings == 0 {
+		cfg.MaxReadings = 1000
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 256 << 10
+	}
+	s, err := New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, s.Prepare(t.Context()))
+	return s
+}
+
+// documents returns all of the stream's, in the order of their keys.
+func documents(t require.TestingT, db *mongo.Database) []bson.M {
+	cursor, err := db.Collection(storetest.Stream).Aggregate(context.Background(), bson.A{bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}}})
+	require.NoError(t, err)
+	var docs []bson.M
+	require.NoError(t, cursor.All(context.Background(), &docs))
+	return docs
+}

@@ -1,0 +1,80 @@
+package bucket
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func counter(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	require.NoError(t, c.Write(&m))
+	return m.GetCounter().GetValue()
+}
+
+// TestSpoiledPartIsLeftBehind gives the store a part that no update can be
+// applied to: its readings go to the next part, none is given up.
+func TestSpoiledPartIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	first := storetest.Reading("a", 0, 1)
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, first), window))
+	_, err := db.Collection(storetest.Stream).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "measurements", Value: "spoiled"}}}})
+	require.NoError(t, err)
+	var readings []telemetry.Reading
+	for i := range 9 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i+1)*time.Second, float64(i)))
+	}
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 2, readings...), window))
+	docs := documents(t, db)
+	require.Greater(t, len(docs), 1)
+	assert.Equal(t, true, docs[0]["full"], "the spoiled part is closed")
+	total := 0
+	for _, d := range docs[1:] {
+		m, ok := d["measurements"].(bson.A)
+		require.True(t, ok)
+		total += len(m)
+	}
+	assert.Equal(t, 9, total)
+}
+
+// TestOnePoisonReadingIsFoundAmongMany writes a reading whose name no path can
+// address, which the door would never let through.
+func TestOnePoisonReadingIsFoundAmongMany(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	var readings []telemetry.Reading
+	for i := range 20 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
+	}
+	b := storetest.Batch(t, "s1", 1, readings...)
+	poisoned := storetest.Batch(t, "s1", 14, storetest.Reading("a", 13*time.Second, 13))
+	shape := poisoned.Shape(poisoned.Row(0))
+	shape.Fields[0].Name = "a..b"
+	shares := storetest.Shares(b, window)
+	shares[0].Rows[13] = batch.Ref{Batch: poisoned, Index: 0}
+	var buried []uint64
+	for len(shares[0].Rows) > 0 {
+		s.Write(context.Background(), shares)
+		require.NotEqual(t, batch.Wait, shares[0].Verdict, "%v", shares[0].Err)
+		if shares[0].Verdict == batch.Poison {
+			buried = append(buried, shares[0].Rows[0].Seq())
+			shares[0].Drop(1)
+		}
+	}
+	assert.Equal(t, []uint64{14}, buried)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 19)
+}

@@ -1,0 +1,312 @@
+// Package storetest holds the behaviour that every kind of store must show: a
+// store that passes Run can stand behind the queue.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Store is what the queue and the reader need of a store.
+type Store interface {
+	Prepare(ctx context.Context) error
+	Write(ctx context.Context, shares []*batch.Share)
+	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+}
+
+// Stream is the name of the stream that Run writes to.
+const Stream = "readings"
+
+// Base is the start of an hour; readings of Run lie around it.
+var Base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// Run holds a store to the behaviour. newStore returns a prepared, empty store
+// of the granularity; it is called once for each test, several at a time.
+func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) Store) {
+	tests := []struct {
+		name string
+		run  func(t *testing.T, s Store)
+	}{
+		{"every kind of value comes back as it was", everyKind},
+		{"readings come in time order, within the span asked for", timeOrder},
+		{"the same sensor and time twice are two readings", sameTimeTwice},
+		{"sensors do not see each other's readings", separateSensors},
+		{"what was sent by an earlier process is not stored twice", recovered},
+		{"writers do not disturb each other", concurrentWriters},
+		{"a write that is cut short releases nothing that is not stored", cutShort},
+		{"an ended read ends", endedRead},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.run(t, newStore(t, 5*time.Minute))
+		})
+	}
+	t.Run("every reading is stored once, whatever the granularity", func(t *testing.T) {
+		t.Parallel()
+		for _, g := range []time.Duration{time.Minute, 90 * time.Second, 15 * time.Minute, time.Hour} {
+			t.Run(g.String(), func(t *testing.T) {
+				t.Parallel()
+				everyReadingOnce(t, newStore(t, g), g)
+			})
+		}
+	})
+}
+
+// Reading makes a reading of one field v, at Base plus the offset.
+func Reading(sensor string, at time.Duration, v float64) telemetry.Reading {
+	return telemetry.Reading{
+		Sensor: sensor, Time: Base.Add(at),
+		Fields: []telemetry.Field{{Name: "v", Value: telemetry.FloatValue(v)}},
+	}
+}
+
+// Batch packs readings as the door does, under a session and a first sequence.
+func Batch(t require.TestingT, session string, firstSeq uint64, readings ...telemetry.Reading) *batch.Batch {
+	b := batch.NewBuilder(Base)
+	for i, r := range readings {
+		b.Begin(Stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
+		b.Sensor([]byte(r.Sensor))
+		b.Time(r.Time.UnixMilli())
+		for _, f := range r.Fields {
+			switch name := []byte(f.Name); f.Value.Kind() {
+			case telemetry.Float:
+				b.Float(name, f.Value.Float())
+			case telemetry.Int:
+				b.Int(name, f.Value.Int())
+			case telemetry.Bool:
+				b.Bool(name, f.Value.Bool())
+			case telemetry.Text:
+				b.Text(name, []byte(f.Value.Text()))
+			}
+		}
+		for _, tag := range r.Tags {
+			b.Tag([]byte(tag.Name), []byte(tag.Value))
+		}
+		refusal := b.End()
+		require.Nil(t, refusal)
+	}
+	out := b.Batch()
+	out.Session, out.FirstSeq = session, firstSeq
+	return out
+}
+
+// Shares sorts a batch into buckets, as a lane does.
+func Shares(b *batch.Batch, granularity time.Duration) []*batch.Share {
+	type key struct {
+		sensor string
+		start  int64
+	}
+	byBucket := make(map[key]*batch.Share)
+	var shares []*batch.Share
+	for i := range uint32(b.Len()) {
+		row := b.Row(i)
+		k := key{b.Series(row).Sensor, row.Time - row.Time%granularity.Milliseconds()}
+		if byBucket[k] == nil {
+			byBucket[k] = &batch.Share{
+				Stream: Stream, Sensor: k.sensor, Start: k.start, Granularity: granularity, Session: b.Session,
+			}
+			shares = append(shares, byBucket[k])
+		}
+		byBucket[k].Rows = append(byBucket[k].Rows, batch.Ref{Batch: b, Index: i})
+	}
+	return shares
+}
+
+// WriteAll writes shares until nothing is left of them.
+func WriteAll(t require.TestingT, s Store, shares []*batch.Share) {
+	for range 10_000 {
+		s.Write(context.Background(), shares)
+		shares = slices.DeleteFunc(slices.Clone(shares), func(share *batch.Share) bool { return len(share.Rows) == 0 })
+		if len(shares) == 0 {
+			return
+		}
+		for _, share := range shares {
+			require.NotEqual(t, batch.Stored, share.Verdict, "a share with rows left says that all is stored")
+			require.NotEqual(t, batch.Poison, share.Verdict, "%v", share.Err)
+		}
+	}
+	require.Fail(t, "the store does not finish", "%d shares are left, the first because of %v", len(shares), shares[0].Err)
+}
+
+// Read returns what the store holds of a sensor in [from, to).
+func Read(t require.TestingT, s Store, sensor string, from, to time.Time) []telemetry.Reading {
+	var out []telemetry.Reading
+	for r, err := range s.Readings(context.Background(), telemetry.Query{Sensor: sensor, From: from.UnixMilli(), To: to.UnixMilli()}) {
+		require.NoError(t, err)
+		out = append(out, r)
+	}
+	return out
+}
+
+// ReadAll returns all that the store holds of a sensor around Base.
+func ReadAll(t require.TestingT, s Store, sensor string) []telemetry.Reading {
+	return Read(t, s, sensor, Base.Add(-48*time.Hour), Base.Add(48*time.Hour))
+}
+
+func write(t *testing.T, s Store, readings ...telemetry.Reading) {
+	WriteAll(t, s, Shares(Batch(t, batch.NewSession(), 1, readings...), 5*time.Minute))
+}
+
+func everyKind(t *testing.T, s Store) {
+	want := telemetry.Reading{
+		Sensor: `odd / id "é" ☂ .$`, Time: Base.Add(123 * time.Millisecond),
+		Fields: []telemetry.Field{
+			{Name: "float", Value: telemetry.FloatValue(-0.1)},
+			{Name: "whole", Value: telemetry.FloatValue(12)},
+			{Name: "huge", Value: telemetry.FloatValue(math.MaxFloat64)},
+			{Name: "largest", Value: telemetry.IntValue(math.MaxInt64)},
+			{Name: "smallest", Value: telemetry.IntValue(math.MinInt64)},
+			{Name: "yes", Value: telemetry.BoolValue(true)},
+			{Name: "no", Value: telemetry.BoolValue(false)},
+			{Name: "empty", Value: telemetry.TextValue("")},
+			{Name: "text", Value: telemetry.TextValue("naïve\x00text")},
+			{Name: "0", Value: telemetry.IntValue(1)},
+			{Name: "count", Value: telemetry.IntValue(2)},
+			{Name: "name with spaces ☂", Value: telemetry.IntValue(3)},
+		},
+		Tags: []telemetry.Tag{{Name: "fw", Value: "1.2"}, {Name: "site", Value: "north"}},
+	}
+	write(t, s, want)
+	assert.Equal(t, []telemetry.Reading{want}, ReadAll(t, s, want.Sensor))
+}
+
+func timeOrder(t *testing.T, s Store) {
+	offsets := []time.Duration{7 * time.Minute, 0, 5 * time.Minute, time.Millisecond, 5*time.Minute - time.Millisecond, 61 * time.Minute, -time.Millisecond}
+	for i, at := range offsets {
+		write(t, s, Reading("a", at, float64(i)))
+	}
+	got := ReadAll(t, s, "a")
+	require.Len(t, got, len(offsets))
+	slices.Sort(offsets)
+	for i, at := range offsets {
+		assert.Equal(t, Base.Add(at), got[i].Time)
+	}
+	within := Read(t, s, "a", Base, Base.Add(5*time.Minute))
+	assert.Len(t, within, 3, "the span holds its start and not its end")
+	assert.Empty(t, Read(t, s, "a", Base.Add(2*time.Minute), Base.Add(3*time.Minute)))
+}
+
+func sameTimeTwice(t *testing.T, s Store) {
+	write(t, s, Reading("a", 0, 1), Reading("a", 0, 1))
+	write(t, s, Reading("a", 0, 1))
+	assert.Len(t, ReadAll(t, s, "a"), 3)
+}
+
+func separateSensors(t *testing.T, s Store) {
+	ids := []string{"s", "s1", "s10", "S", "s ", strings.Repeat("x", telemetry.MaxSensorBytes)}
+	var readings []telemetry.Reading
+	for i, id := range ids {
+		readings = append(readings, Reading(id, time.Second, float64(i)))
+	}
+	write(t, s, readings...)
+	for i, id := range ids {
+		assert.Equal(t, []telemetry.Reading{readings[i]}, ReadAll(t, s, id))
+	}
+	assert.Empty(t, ReadAll(t, s, "s100"))
+}
+
+// recovered sends again, as a restarted daemon does, what had been stored in
+// part, cut differently.
+func recovered(t *testing.T, s Store) {
+	var readings []telemetry.Reading
+	for i := range 20 {
+		readings = append(readings, Reading("a", time.Duration(i)*time.Second, float64(i)))
+	}
+	b := Batch(t, batch.NewSession(), 1, readings...)
+	before := Shares(b, 5*time.Minute)
+	before[0].Rows = before[0].Rows[:13]
+	WriteAll(t, s, before)
+	for range 2 {
+		again := Shares(b, 5*time.Minute)
+		again[0].Recovered = true
+		WriteAll(t, s, again)
+	}
+	assert.Equal(t, readings, ReadAll(t, s, "a"))
+}
+
+func concurrentWriters(t *testing.T, s Store) {
+	var group sync.WaitGroup
+	session := batch.NewSession()
+	for w := range 4 {
+		group.Go(func() {
+			for round := range 10 {
+				sensor := fmt.Sprintf("s%d", w)
+				first := uint64(1 + w*1000 + round*10)
+				var readings []telemetry.Reading
+				for i := range 10 {
+					readings = append(readings, Reading(sensor, time.Duration(round*10+i)*time.Second, 1))
+				}
+				WriteAll(t, s, Shares(Batch(t, session, first, readings...), 5*time.Minute))
+			}
+		})
+	}
+	group.Wait()
+	for w := range 4 {
+		assert.Len(t, ReadAll(t, s, fmt.Sprintf("s%d", w)), 100)
+	}
+}
+
+func cutShort(t *testing.T, s Store) {
+	b := Batch(t, batch.NewSession(), 1, Reading("a", 0, 1))
+	shares := Shares(b, 5*time.Minute)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Write(cancelled, shares)
+	if len(shares[0].Rows) > 0 {
+		assert.Equal(t, batch.Wait, shares[0].Verdict)
+		require.Error(t, shares[0].Err)
+		WriteAll(t, s, shares)
+	}
+	assert.Len(t, ReadAll(t, s, "a"), 1)
+}
+
+func endedRead(t *testing.T, s Store) {
+	write(t, s, Reading("a", 0, 1), Reading("a", time.Second, 2), Reading("a", 10*time.Minute, 3))
+	n := 0
+	for range s.Readings(context.Background(), telemetry.Query{Sensor: "a", To: math.MaxInt64 / 2}) {
+		n++
+		break
+	}
+	assert.Equal(t, 1, n)
+}
+
+// everyReadingOnce writes random readings, in random order and cut into random
+// batches, and finds each of them once.
+func everyReadingOnce(t *testing.T, s Store, granularity time.Duration) {
+	run := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		sensor := fmt.Sprintf("sensor-%d", run)
+		session := batch.NewSession()
+		seq := uint64(1)
+		var all []telemetry.Reading
+		for range rapid.IntRange(1, 4).Draw(rt, "batches") {
+			var readings []telemetry.Reading
+			for range rapid.IntRange(1, 40).Draw(rt, "readings") {
+				ms := rapid.Int64Range(-7_200_000, 7_200_000).Draw(rt, "ms")
+				readings = append(readings, Reading(sensor, time.Duration(ms)*time.Millisecond, float64(len(all)+len(readings))))
+			}
+			WriteAll(rt, s, Shares(Batch(rt, session, seq, readings...), granularity))
+			seq += uint64(len(readings))
+			all = append(all, readings...)
+		}
+		got := ReadAll(rt, s, sensor)
+		require.True(rt, slices.IsSortedFunc(got, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) }))
+		require.ElementsMatch(rt, all, got)
+	})
+}
