@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -12,8 +14,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Readings yields what is stored for the query, in time order. It ends with an
-// error if one occurs.
+// Readings yields what is stored for the query, in time order. The server does
+// not keep the order of a document's keys, so fields come sorted by name. It
+// ends with an error if one occurs.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		if err := s.readings(ctx, q, yield); err != nil {
@@ -40,6 +43,7 @@ func (s *Store) readings(ctx context.Context, q telemetry.Query, yield func(tele
 		if err != nil {
 			return err
 		}
+		slices.SortFunc(r.Fields, func(a, b telemetry.Field) int { return strings.Compare(a.Name, b.Name) })
 		r.Tags = store.TagsOf(cursor.Current.Lookup(metaField, "tags"))
 		if !yield(r, nil) {
 			return nil

@@ -39,13 +39,10 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	defer cancel()
 	var docs []bson.Raw
 	var owners []*batch.Share // of docs, index by index
+	s.lookWhereInDoubt(ctx, shares)
 	for _, share := range shares {
-		share.Verdict, share.Err = batch.Stored, nil
-		if stateOf(share).doubt {
-			if err := s.dropStored(ctx, share); err != nil {
-				share.Verdict, share.Err = batch.Wait, err
-				continue
-			}
+		if share.Verdict == batch.Wait {
+			continue
 		}
 		for _, r := range share.Rows {
 			docs = append(docs, encode(share, r))
@@ -58,6 +55,41 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	begin := time.Now()
 	_, err := s.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
 	s.settle(owners, err, time.Since(begin))
+}
+
+// lookWhereInDoubt takes the rows away that an earlier attempt stored. A share
+// for which that cannot be found out is told to wait.
+func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
+	fenced := false
+	for _, share := range shares {
+		share.Verdict, share.Err = batch.Stored, nil
+		if !stateOf(share).doubt {
+			continue
+		}
+		var err error
+		if !fenced {
+			err = s.fence(ctx)
+			fenced = err == nil
+		}
+		if err == nil {
+			err = s.dropStored(ctx, share)
+		}
+		if err != nil {
+			share.Verdict, share.Err = batch.Wait, err
+		}
+	}
+}
+
+// fence waits until all that the primary has applied so far is committed by a
+// majority, so that a majority read behind it misses none of it: a write that
+// changes nothing waits for the newest entry of the oplog.
+func (s *Store) fence(ctx context.Context) error {
+	_, err := s.cfg.Database.Collection("brim_fence").UpdateOne(ctx,
+		bson.D{{Key: "_id", Value: 0}}, bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}})
+	if err != nil {
+		return fmt.Errorf("wait for the majority: %w", err)
+	}
+	return nil
 }
 
 // encode makes the document of one reading.

@@ -1,0 +1,148 @@
+package timeseries
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+
+// connect returns a fresh database with the concerns of production.
+func connect(t *testing.T) *mongo.Database {
+	t.Helper()
+	db := mongodtest.Database(t)
+	c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: db.Name(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return c.Database()
+}
+
+func build(t *testing.T, db *mongo.Database, cfg Config) *Store {
+	t.Helper()
+	cfg.Database, cfg.Stream, cfg.Registerer = db, storetest.Stream, prometheus.NewRegistry()
+	if cfg.Granularity == 0 {
+		cfg.Granularity = 5 * time.Minute
+	}
+	s, err := New(cfg)
+	require.NoError(t, err)
+	return s
+}
+
+func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
+	t.Helper()
+	s := build(t, db, cfg)
+	require.NoError(t, s.Prepare(t.Context()))
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
+		return open(t, connect(t), Config{Granularity: granularity})
+	})
+}
+
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{Compressor: store.Zstd, Retention: 24 * time.Hour})
+	reading := telemetry.Reading{
+		Sensor: "s-1", Time: storetest.Base,
+		Fields: []telemetry.Field{{Name: "t", Value: telemetry.FloatValue(23.5)}, {Name: "h", Value: telemetry.IntValue(65)}},
+		Tags:   []telemetry.Tag{{Name: "site", Value: "north"}},
+	}
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 7, reading), 5*time.Minute))
+	var doc bson.M
+	require.NoError(t, db.Collection(storetest.Stream).FindOne(t.Context(), bson.D{}).Decode(&doc))
+	assert.Equal(t, bson.M{
+		"_id": bson.ObjectID(batch.ReadingID("s1", 7)), "ts": bson.NewDateTimeFromTime(storetest.Base),
+		"sensor": bson.D{{Key: "id", Value: "s-1"}, {Key: "tags", Value: bson.D{{Key: "site", Value: "north"}}}},
+		"t":      23.5, "h": int64(65),
+	}, doc)
+	c := store.Collection{Database: db, Name: storetest.Stream}
+	info, err := c.Look(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "timeseries", info.Type)
+	assert.Equal(t, int64(86400), info.Options.Lookup("expireAfterSeconds").AsInt64())
+	assert.Equal(t, "block_compressor=zstd", info.Options.Lookup("storageEngine", "wiredTiger", "configString").StringValue())
+	require.NoError(t, s.Prepare(t.Context()), "the collection that was made is the one that is asked for")
+}
+
+func TestPrepareRefusesAnotherCollection(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		make  bson.D
+		wants string
+	}{
+		{"an ordinary collection", bson.D{{Key: "create", Value: storetest.Stream}}, "type collection, the stream asks for timeseries"},
+		{"another timeField", timeSeries("time", "sensor", "seconds"), `timeField "time", the stream asks for "ts"`},
+		{"another metaField", timeSeries("ts", "meta", "seconds"), `metaField "meta", the stream asks for "sensor"`},
+		{"another granularity", timeSeries("ts", "sensor", "hours"), `granularity "hours", the stream asks for "seconds"`},
+		{"another retention", append(timeSeries("ts", "sensor", "seconds"), bson.E{Key: "expireAfterSeconds", Value: 60}), `(retention) "60", the stream asks for "0"`},
+		{"another compressor", append(timeSeries("ts", "sensor", "seconds"), bson.E{Key: "storageEngine", Value: store.Zstd.StorageEngine()}), "compressor zstd, the stream asks for snappy"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t)
+			require.NoError(t, db.RunCommand(t.Context(), tt.make).Err())
+			err := build(t, db, Config{Compressor: store.Snappy}).Prepare(t.Context())
+			var mismatch *store.MismatchError
+			require.ErrorAs(t, err, &mismatch)
+			assert.ErrorContains(t, err, tt.wants)
+		})
+	}
+}
+
+func timeSeries(timeField, metaField, granularity string) bson.D {
+	return bson.D{{Key: "create", Value: storetest.Stream}, {Key: "timeseries", Value: bson.D{
+		{Key: "timeField", Value: timeField}, {Key: "metaField", Value: metaField}, {Key: "granularity", Value: granularity},
+	}}}
+}
+
+// TestLostReplyIsLookedUp lets the server store an insert and say that its
+// write concern failed: what is stored must not be sent again.
+func TestLostReplyIsLookedUp(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	s := open(t, c.Database(), Config{})
+	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
+	admin := c.Client().Database("admin")
+	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+		{Key: "data", Value: bson.D{
+			{Key: "failCommands", Value: bson.A{"insert"}},
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
+		}},
+	}).Err())
+	s.Write(t.Context(), shares)
+	for _, share := range shares {
+		require.Equal(t, batch.Wait, share.Verdict)
+		require.Len(t, share.Rows, 1)
+	}
+	storetest.WriteAll(t, s, shares)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
+	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
+	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Duplicates), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Unknown), 0)
+}
