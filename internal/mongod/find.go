@@ -42,7 +42,7 @@ func Obtain(ctx context.Context, config Config) (Binary, error) {
 	if !errors.Is(err, errNotFound) {
 		return binary, err
 	}
-	return install(ctx, config)
+	return install(ctx, config, pinned)
 }
 
 // find looks at config.Bin and nowhere else when it is given; then at PATH,

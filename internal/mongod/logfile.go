@@ -1,8 +1,6 @@
 package mongod
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,25 +49,19 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// lastWords says in one line why a mongod died: what it wrote before it had a
-// log, and the errors, or else the last lines, of what it logged after the
-// offset from.
+// lastWords says in one line why a mongod died: the errors in what it wrote
+// before it had a log, and the errors, or else the last lines, of what it
+// logged after the offset from.
 func lastWords(f files, from int64) string {
-	var words []string
+	var words, all, grave []string
 	for line := range strings.Lines(string(tail(f.out, 0))) {
-		// With a log, standard output holds nothing but log lines from before.
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "{") {
-			words = append(words, line)
+		text, isGrave := logLine(line)
+		if isGrave {
+			words = append(words, text)
 		}
 	}
-	var all, grave []string
-	lines := bufio.NewScanner(bytes.NewReader(tail(f.log, from)))
-	lines.Buffer(nil, lastWordsBytes+1)
-	for lines.Scan() {
-		text, isGrave := logLine(lines.Bytes())
-		if text == "" {
-			continue
-		}
+	for line := range strings.Lines(string(tail(f.log, from))) {
+		text, isGrave := logLine(line)
 		all = append(all, text)
 		if isGrave {
 			grave = append(grave, text)
@@ -78,32 +70,36 @@ func lastWords(f files, from int64) string {
 	if len(grave) > 0 {
 		all = grave
 	}
-	words = append(words, all[max(0, len(all)-lastWordsLines):]...)
-	words = words[max(0, len(words)-2*lastWordsLines):]
+	words = append(words[max(0, len(words)-lastWordsLines):], all[max(0, len(all)-lastWordsLines):]...)
 	if len(words) == 0 {
 		return "it wrote nothing"
 	}
 	return strings.Join(words, "; ")
 }
 
-// logLine returns the message of a line of mongod's log (JSON, one object a
-// line) and whether it is an error, a fatal one, or a crash.
-func logLine(line []byte) (text string, grave bool) {
+// logLine returns what a line of mongod's log (JSON, one object a line) says,
+// and whether it is an error or a fatal one. What is not JSON comes from the
+// system or from mongod's parser of flags, and is an error.
+func logLine(line string) (text string, grave bool) {
 	var entry struct {
 		Severity string `json:"s"`
 		Message  string `json:"msg"`
 		Attr     struct {
-			Error   any    `json:"error"`
-			Message any    `json:"message"`
-			Reason  string `json:"reason"`
+			Error   any `json:"error"`
+			Message any `json:"message"`
+			Reason  any `json:"reason"`
 		} `json:"attr"`
 	}
-	if json.Unmarshal(line, &entry) != nil {
-		return "", false
+	line = strings.TrimSpace(line)
+	if json.Unmarshal([]byte(line), &entry) != nil {
+		return line, line != ""
 	}
 	text = entry.Message
 	for _, detail := range []any{entry.Attr.Error, entry.Attr.Message, entry.Attr.Reason} {
-		if detail != nil && detail != "" {
+		if inner, ok := detail.(map[string]any); ok {
+			detail = inner["errmsg"]
+		}
+		if detail != nil {
 			text += ": " + fmt.Sprint(detail)
 			break
 		}

@@ -19,6 +19,8 @@ const (
 	pollInterval = 10 * time.Millisecond
 	// adminTimeout bounds one administrative command on loopback.
 	adminTimeout = 5 * time.Second
+	// goodbyeTimeout bounds the end of the connection.
+	goodbyeTimeout = 100 * time.Millisecond
 
 	codeNotYetInitialized  = 94
 	codeAlreadyInitialized = 23
@@ -61,9 +63,10 @@ func connect(ctx context.Context, port int) (*admin, error) {
 }
 
 func (a *admin) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	// When the server is gone there is nobody to end the session with, and
+	// the driver would look for it until the time is over.
+	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTimeout)
 	defer cancel()
-	// The server may be gone; the connection goes either way.
 	_ = a.client.Disconnect(ctx)
 }
 
@@ -170,7 +173,9 @@ func (a *admin) initiate(ctx context.Context) error {
 }
 
 // reconfigure has to force: a member that does not find its own address in
-// the configuration is no member, and there is no other to ask.
+// the configuration is no member, and there is no other to ask. Before it can
+// be told, mongod asks the old address whether that is itself; it waits up to
+// 30 s for a program that has taken the old port and says nothing.
 func (a *admin) reconfigure(ctx context.Context, config bson.M) error {
 	err := a.run(ctx, bson.D{{Key: "replSetReconfig", Value: config}, {Key: "force", Value: true}}, nil)
 	if err != nil {

@@ -14,7 +14,7 @@ const (
 	// last, and is the first again for one that ran longer than the last.
 	firstPause, lastPause = 100 * time.Millisecond, 30 * time.Second
 	// rotateInterval is how often the log's size is looked at.
-	rotateInterval = 10 * time.Second
+	rotateInterval = 5 * time.Second
 	// stillStarting is when a start is slow enough to be logged: after a
 	// crash the journal is replayed, which can take minutes.
 	stillStarting = 10 * time.Second

@@ -1,0 +1,220 @@
+package mongod_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestKilledMongodComesBackAtTheSameURI(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewPedanticRegistry()
+	log := &logged{}
+	server := startServer(t, mongod.Config{Registerer: registry, Logger: log.logger()})
+	client := connect(t, server.URI())
+	put(t, client, "before")
+	requireMetrics(t, registry, 1, 0)
+	uri, pid := server.URI(), server.Pid()
+
+	began := time.Now()
+	require.NoError(t, server.Kill())
+	eventually(t, func() bool { return server.Restarts() == 1 }, "mongod was not started again")
+	t.Logf("killed to writable: %v", time.Since(began))
+	assert.True(t, server.Running())
+	assert.Equal(t, uri, server.URI())
+	assert.NotEqual(t, pid, server.Pid())
+	put(t, client, "after")
+	requireKept(t, client, "before", "after")
+	requireMetrics(t, registry, 1, 1)
+	assert.Contains(t, log.String(), "mongod died")
+	assert.Contains(t, log.String(), "signal: killed")
+
+	closeServer(t, server)
+	left, err := testutil.GatherAndCount(registry)
+	require.NoError(t, err)
+	require.Zero(t, left, "metrics outlive their server")
+}
+
+func requireMetrics(t *testing.T, registry *prometheus.Registry, running, restarts int) {
+	t.Helper()
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	want := fmt.Sprintf(`
+# HELP brim_mongod_restarts_total How often the embedded mongod died and was started again.
+# TYPE brim_mongod_restarts_total counter
+brim_mongod_restarts_total %d
+# HELP brim_mongod_running Whether the embedded mongod takes writes (1), or is down or starting (0).
+# TYPE brim_mongod_running gauge
+brim_mongod_running %d
+`, restarts, running)
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want)))
+}
+
+func TestFailedRestartIsExplainedAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	real := binary(t).Path
+	bin := filepath.Join(t.TempDir(), "mongod")
+	works := `exec "` + real + `" "$@"`
+	script(t, bin, works)
+	log := &logged{}
+	server := startServer(t, mongod.Config{Bin: bin, Logger: log.logger()})
+	client := connect(t, server.URI())
+	put(t, client, "a")
+
+	script(t, bin, `echo "the disk is on fire" >&2`, `exit 3`)
+	require.NoError(t, server.Kill())
+	eventually(t, func() bool { return strings.Contains(log.String(), "the disk is on fire") }, "the reason was not logged")
+	assert.Contains(t, log.String(), "exit status 3")
+	assert.False(t, server.Running())
+	script(t, bin, works)
+	eventually(t, server.Running, "mongod was not started again")
+	requireKept(t, client, "a")
+}
+
+func TestCloseWhileMongodIsDownLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := startServer(t, mongod.Config{DataDir: dir})
+	pid := server.Pid()
+	require.NoError(t, server.Kill())
+	closeServer(t, server)
+	require.False(t, isMongodOn(pid, dir))
+	require.True(t, startServer(t, mongod.Config{DataDir: dir}).Running())
+}
+
+func TestMongodLeftByAKilledDaemonIsEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	binary(t)
+	holder, left := startHolder(t, dir)
+	require.NoError(t, holder.Process.Kill())
+	_ = holder.Wait()
+	require.True(t, isMongodOn(left, dir), "the test needs a mongod that outlives its daemon")
+
+	log := &logged{}
+	server := startServer(t, mongod.Config{DataDir: dir, Logger: log.logger()})
+	require.False(t, isMongodOn(left, dir))
+	require.Contains(t, log.String(), fmt.Sprintf("pid=%d", left))
+	require.NotEqual(t, left, server.Pid())
+	put(t, connect(t, server.URI()), "a")
+}
+
+func TestStoppedLeftOverIsKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	binary(t)
+	holder, left := startHolder(t, dir)
+	require.NoError(t, holder.Process.Kill())
+	_ = holder.Wait()
+	// The memory is lost too: mongod's own lock file names it.
+	require.NoError(t, os.Remove(filepath.Join(dir, "mongod", "brim.json")))
+	signal(t, left, "STOP")
+
+	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: time.Second})
+	require.False(t, isMongodOn(left, dir))
+	put(t, connect(t, server.URI()), "a")
+}
+
+func signal(t *testing.T, pid int, name string) {
+	t.Helper()
+	require.NoError(t, exec.Command("kill", "-"+name, fmt.Sprint(pid)).Run())
+}
+
+func TestMongodDiesWithItsParentWhenAsked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	binary(t)
+	holder, pid := startHolder(t, dir, holderDiesEnv+"=1")
+	require.True(t, isMongodOn(pid, dir))
+	require.NoError(t, holder.Process.Kill())
+	_ = holder.Wait()
+	eventually(t, func() bool { return !isMongodOn(pid, dir) }, "mongod outlived its parent")
+}
+
+func TestSecondDaemonIsRefusedAndToldWhoRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	binary(t)
+	holder, pid := startHolder(t, dir, holderDiesEnv+"=1")
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
+	require.ErrorContains(t, err, fmt.Sprintf("process %d is running on it", holder.Process.Pid))
+	require.True(t, isMongodOn(pid, dir), "the first daemon's mongod was touched")
+}
+
+func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startAndClose(t, dir)
+	db := filepath.Join(dir, "mongod", "db")
+	foreign := exec.Command(binary(t).Path, "--dbpath", db, "--port", fmt.Sprint(freePort(t)), "--bind_ip", "127.0.0.1",
+		"--nounixsocket", "--wiredTigerCacheSizeGB", "0.25")
+	require.NoError(t, foreign.Start())
+	t.Cleanup(func() {
+		_ = foreign.Process.Kill()
+		_ = foreign.Wait()
+	})
+	eventually(t, func() bool {
+		pid, err := os.ReadFile(filepath.Join(db, "mongod.lock"))
+		return err == nil && strings.TrimSpace(string(pid)) == fmt.Sprint(foreign.Process.Pid)
+	}, "the foreign mongod did not take the files")
+
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
+	require.ErrorContains(t, err, fmt.Sprintf("process %d has its files open", foreign.Process.Pid))
+	require.True(t, isMongodOn(foreign.Process.Pid, dir), "a foreign process was ended")
+}
+
+func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startAndClose(t, dir)
+	foreign := exec.Command("sleep", "1000")
+	require.NoError(t, foreign.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = foreign.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = foreign.Process.Kill()
+		<-ended
+	})
+	memory := fmt.Sprintf(`{"port":0,"pid":%d}`, foreign.Process.Pid)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mongod", "brim.json"), []byte(memory), 0o600))
+
+	require.True(t, startServer(t, mongod.Config{DataDir: dir}).Running())
+	select {
+	case <-ended:
+		require.Fail(t, "a foreign process was ended")
+	default:
+	}
+}
+
+func TestLogIsPutAsideWhenItHasGrown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := startServer(t, mongod.Config{DataDir: dir})
+	path := filepath.Join(dir, "mongod", "mongod.log")
+	// Grown to its limit, without filling the disk of whoever runs this.
+	require.NoError(t, os.Truncate(path, 16<<20+1))
+	eventually(t, func() bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Size() > 0 && info.Size() < 16<<20
+	}, "mongod did not open a new log")
+	old, err := os.Stat(path + ".1")
+	require.NoError(t, err)
+	require.Greater(t, old.Size(), int64(16<<20))
+	require.True(t, server.Running())
+}

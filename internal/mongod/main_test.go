@@ -1,0 +1,198 @@
+package mongod_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// holderEnv makes this test binary a daemon that runs a mongod on the named
+// data directory until it is killed. With holderDiesEnv the mongod dies with
+// it.
+const (
+	holderEnv     = "BRIM_TEST_HOLDER"
+	holderDiesEnv = "BRIM_TEST_HOLDER_DIES"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holderEnv); dir != "" {
+		os.Exit(hold(dir, os.Getenv(holderDiesEnv) != ""))
+	}
+	mongodtest.Main(m, mongodtest.NoLeaks())
+}
+
+// hold prints mongod's pid and waits to be killed.
+func hold(dir string, dies bool) int {
+	config := mongodtest.Defaults(mongod.Config{DataDir: dir})
+	config.DieWithParent = dies
+	server, err := mongod.Start(context.Background(), config)
+	if err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	fmt.Println("pid", server.Pid())
+	select {}
+}
+
+// startHolder returns a daemon in a process of its own, and its mongod's pid.
+// Both are gone at the test's end.
+func startHolder(t *testing.T, dir string, env ...string) (*exec.Cmd, int) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(append(os.Environ(), holderEnv+"="+dir), env...)
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var pid int
+	_, err = fmt.Fscanf(output, "pid %d\n", &pid)
+	require.NoError(t, err)
+	t.Cleanup(func() { killIfOn(pid, dir) })
+	return cmd, pid
+}
+
+// killIfOn kills a mongod that a failed test left behind, if it is one on the
+// directory.
+func killIfOn(pid int, dir string) {
+	if !isMongodOn(pid, dir) {
+		return
+	}
+	if process, err := os.FindProcess(pid); err == nil {
+		_ = process.Kill()
+	}
+}
+
+func isMongodOn(pid int, dir string) bool {
+	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(arguments), filepath.Join(dir, "mongod", "db"))
+}
+
+// startServer is a server that the test closes itself, or that is closed at
+// its end.
+func startServer(t *testing.T, config mongod.Config) *mongod.Server {
+	t.Helper()
+	return mongodtest.Start(t, config)
+}
+
+func closeServer(t *testing.T, server *mongod.Server) {
+	t.Helper()
+	require.NoError(t, server.Close(t.Context()))
+	require.Zero(t, server.Pid())
+	require.False(t, server.Running())
+}
+
+// binary is the mongod that the tests run.
+func binary(t *testing.T) mongod.Binary {
+	t.Helper()
+	mongodtest.URI(t) // installs it, or skips
+	binary, err := mongod.Obtain(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: t.TempDir()}))
+	require.NoError(t, err)
+	return binary
+}
+
+// script is a mongod that first runs the lines, in sh.
+func script(t *testing.T, path string, lines ...string) {
+	t.Helper()
+	text := "#!/bin/sh\n" + strings.Join(lines, "\n") + "\n"
+	fresh := path + ".new"
+	require.NoError(t, os.WriteFile(fresh, []byte(text), 0o755))
+	require.NoError(t, os.Rename(fresh, path))
+}
+
+// connect is a client that outlives restarts.
+func connect(t *testing.T, uri string) *mongo.Client {
+	t.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(20 * time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		// The server may be gone by then, and nobody there to say goodbye to.
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		require.NoError(t, client.Disconnect(ctx))
+	})
+	return client
+}
+
+// durable is a write concern whose writes survive a kill.
+func durable() *writeconcern.WriteConcern {
+	journaled := true
+	return &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
+}
+
+// put stores one document so that a crash cannot lose it.
+func put(t *testing.T, client *mongo.Client, id string) {
+	t.Helper()
+	_, err := client.Database("test", options.Database().SetWriteConcern(durable())).
+		Collection("kept").InsertOne(t.Context(), bson.D{{Key: "_id", Value: id}})
+	require.NoError(t, err)
+}
+
+// requireKept checks that exactly these documents are there.
+func requireKept(t *testing.T, client *mongo.Client, ids ...string) {
+	t.Helper()
+	cursor, err := client.Database("test").Collection("kept").Find(t.Context(), bson.D{})
+	require.NoError(t, err)
+	var found []struct {
+		ID string `bson:"_id"`
+	}
+	require.NoError(t, cursor.All(t.Context(), &found))
+	var got []string
+	for _, document := range found {
+		got = append(got, document.ID)
+	}
+	require.ElementsMatch(t, ids, got)
+}
+
+func adminCommand(t *testing.T, client *mongo.Client, command bson.D) bson.M {
+	t.Helper()
+	var answer bson.M
+	require.NoError(t, client.Database("admin").RunCommand(t.Context(), command).Decode(&answer))
+	return answer
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, condition, 30*time.Second, 5*time.Millisecond, what)
+}
+
+// logged is a logger whose text a test can read.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -1,0 +1,254 @@
+package mongod_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestSecondStartFindsTheDataAndTheURI(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	began := time.Now()
+	first := startServer(t, mongod.Config{DataDir: dir})
+	t.Logf("first start: %v", time.Since(began))
+	put(t, connect(t, first.URI()), "a")
+	uri := first.URI()
+	require.True(t, first.Running())
+	require.Regexp(t, `^\d+\.\d+\.\d+`, first.Version())
+	began = time.Now()
+	closeServer(t, first)
+	t.Logf("stop: %v", time.Since(began))
+
+	began = time.Now()
+	second := startServer(t, mongod.Config{DataDir: dir})
+	t.Logf("second start: %v", time.Since(began))
+	require.Equal(t, uri, second.URI())
+	requireKept(t, connect(t, second.URI()), "a")
+}
+
+func TestFurtherCloseReturnsWhatTheFirstDid(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, mongod.Config{})
+	require.NoError(t, server.Close(t.Context()))
+	require.NoError(t, server.Close(t.Context()))
+}
+
+func TestSettingsReachMongod(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, mongod.Config{
+		Compressor: "zstd", CacheSizeGB: 0.5, OplogSizeMB: 32,
+		Parameters: map[string]string{"ttlMonitorEnabled": "false"},
+	})
+	client := connect(t, server.URI())
+
+	parameters := adminCommand(t, client, bson.D{
+		{Key: "getParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: 1},
+		{Key: "ttlMonitorEnabled", Value: 1}, {Key: "enableTestCommands", Value: 1},
+		{Key: "diagnosticDataCollectionEnabled", Value: 1},
+	})
+	assert.EqualValues(t, 0, parameters["minSnapshotHistoryWindowInSeconds"])
+	assert.Equal(t, false, parameters["ttlMonitorEnabled"])
+	assert.Equal(t, false, parameters["diagnosticDataCollectionEnabled"])
+
+	put(t, client, "a")
+	stats := collectionStats(t, client.Database("test"), "kept")
+	assert.Contains(t, stats.WiredTiger.CreationString, "block_compressor=zstd")
+	oplog := collectionStats(t, client.Database("local"), "oplog.rs")
+	assert.EqualValues(t, 32<<20, oplog.MaxSize)
+
+	var status struct {
+		WiredTiger struct {
+			Cache struct {
+				Max int64 `bson:"maximum bytes configured"`
+			} `bson:"cache"`
+		} `bson:"wiredTiger"`
+	}
+	require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status))
+	assert.EqualValues(t, 512<<20, status.WiredTiger.Cache.Max)
+
+	hello := adminCommand(t, client, bson.D{{Key: "hello", Value: 1}})
+	assert.Equal(t, "brim", hello["setName"])
+}
+
+type storageStats struct {
+	MaxSize    int64 `bson:"maxSize"`
+	WiredTiger struct {
+		CreationString string `bson:"creationString"`
+	} `bson:"wiredTiger"`
+}
+
+func collectionStats(t *testing.T, db *mongo.Database, collection string) storageStats {
+	t.Helper()
+	var stats storageStats
+	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "collStats", Value: collection}}).Decode(&stats))
+	return stats
+}
+
+func TestStandaloneHasNoReplicaSet(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, mongod.Config{Standalone: true})
+	client := connect(t, server.URI())
+	put(t, client, "a")
+	hello := adminCommand(t, client, bson.D{{Key: "hello", Value: 1}})
+	require.NotContains(t, hello, "setName")
+}
+
+// freePort is free now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// portOf a server's URI.
+func portOf(t *testing.T, server *mongod.Server) int {
+	t.Helper()
+	uri, err := url.Parse(server.URI())
+	require.NoError(t, err)
+	port, err := strconv.Atoi(uri.Port())
+	require.NoError(t, err)
+	return port
+}
+
+// occupy takes a port until the test's end, with a server that does not speak
+// mongod's protocol and hangs up.
+func occupy(t *testing.T, port int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+}
+
+func TestSetMovesWhenItsPortIsTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := startServer(t, mongod.Config{DataDir: dir})
+	put(t, connect(t, first.URI()), "before")
+	closeServer(t, first)
+	occupy(t, portOf(t, first))
+
+	second := startServer(t, mongod.Config{DataDir: dir})
+	require.NotEqual(t, portOf(t, first), portOf(t, second))
+	client := connect(t, second.URI())
+	put(t, client, "after")
+	requireKept(t, client, "before", "after")
+}
+
+func TestTakenConfiguredPortIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
+	first := startServer(t, mongod.Config{})
+	port := portOf(t, first)
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: t.TempDir(), Port: port}))
+	require.ErrorContains(t, err, fmt.Sprintf("port %d", port))
+	require.ErrorContains(t, err, "--mongod-port")
+}
+
+func TestConfiguredPortIsTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := portOf(t, startAndClose(t, dir))
+	server := startServer(t, mongod.Config{DataDir: t.TempDir(), Port: port})
+	require.Equal(t, port, portOf(t, server))
+}
+
+func startAndClose(t *testing.T, dir string) *mongod.Server {
+	t.Helper()
+	server := startServer(t, mongod.Config{DataDir: dir})
+	closeServer(t, server)
+	return server
+}
+
+func TestRefusedSettingIsNamed(t *testing.T) {
+	t.Parallel()
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{
+		DataDir: t.TempDir(), Parameters: map[string]string{"noSuchParameter": "1"},
+	}))
+	require.ErrorContains(t, err, "noSuchParameter")
+}
+
+func TestDamagedDataIsSaidInMongodsWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startAndClose(t, dir)
+	turtle := filepath.Join(dir, "mongod", "db", "WiredTiger.turtle")
+	require.NoError(t, os.WriteFile(turtle, []byte("not a turtle"), 0o600))
+
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
+	require.ErrorContains(t, err, "WiredTiger")
+	require.ErrorContains(t, err, filepath.Join(dir, "mongod", "mongod.log"))
+}
+
+func TestInterruptedStartLeavesNoProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	real := binary(t).Path
+	bin := filepath.Join(t.TempDir(), "mongod")
+	reached := filepath.Join(t.TempDir(), "reached")
+	// The version is asked first; a start then hangs.
+	script(t, bin, `case "$*" in *--version*) exec "`+real+`" --version;; esac`, `: > "`+reached+`"`, `exec sleep 1000`)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() {
+		_, err := mongod.Start(ctx, mongodtest.Defaults(mongod.Config{DataDir: dir, Bin: bin}))
+		result <- err
+	}()
+	eventually(t, func() bool { _, err := os.Stat(reached); return err == nil }, "mongod was never started")
+	memory, err := os.ReadFile(filepath.Join(dir, "mongod", "brim.json"))
+	if err == nil {
+		t.Logf("memory: %s", strings.TrimSpace(string(memory)))
+	}
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+
+	server := startServer(t, mongod.Config{DataDir: dir})
+	require.True(t, server.Running())
+}
+
+func TestCloseOutOfTimeKillsAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
+	require.NoError(t, err)
+	put(t, connect(t, first.URI()), "a")
+	pid := first.Pid()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, first.Close(ctx), context.Canceled)
+	require.False(t, isMongodOn(pid, dir))
+
+	second := startServer(t, mongod.Config{DataDir: dir})
+	requireKept(t, connect(t, second.URI()), "a")
+}
