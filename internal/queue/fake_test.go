@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const stream = "readings"
+
+var base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// fakeStore stores everything at once, unless told otherwise, and holds the
+// queue to what it promises a store.
+type fakeStore struct {
+	t *testing.T
+	// before is called for each write, outside any lock; it may block.
+	before func(ctx context.Context, shares []*batch.Share)
+	// verdict decides what becomes of a share; nil stores it.
+	verdict func(share *batch.Share) (batch.Verdict, error)
+
+	mu       sync.Mutex
+	inFlight map[string]bool
+	lastSeq  map[string]uint64
+	stored   map[string][]uint64 // sequences by sensor, in the order of storing
+	updates  int
+	writes   int
+}
+
+func newFakeStore(t *testing.T) *fakeStore {
+	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64)}
+}
+
+func keyOf(share *batch.Share) string { return fmt.Sprint(share.Stream, share.Sensor, share.Start) }
+
+func (s *fakeStore) Write(ctx context.Context, shares []*batch.Share) {
+	s.mu.Lock()
+	s.writes++
+	for _, share := range shares {
+		assert.False(s.t, s.inFlight[keyOf(share)], "two operations of one bucket are in flight")
+		assert.NotEmpty(s.t, share.Rows, "a share without rows was written")
+		s.inFlight[keyOf(share)] = true
+	}
+	s.mu.Unlock()
+	if s.before != nil {
+		s.before(ctx, shares)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, share := range shares {
+		delete(s.inFlight, keyOf(share))
+		share.Verdict, share.Err = batch.Stored, nil
+		if ctx.Err() != nil {
+			share.Verdict, share.Err = batch.Wait, ctx.Err()
+		} else if s.verdict != nil {
+			share.Verdict, share.Err = s.verdict(share)
+		}
+		if share.Verdict == batch.Stored {
+			s.keep(share)
+		}
+	}
+}
+
+func (s *fakeStore) keep(share *batch.Share) {
+	s.updates++
+	for _, r := range share.Rows {
+		assert.Greater(s.t, r.Seq(), s.lastSeq[keyOf(share)], "the sequences of a bucket rise")
+		s.lastSeq[keyOf(share)] = r.Seq()
+		s.stored[share.Sensor] = append(s.stored[share.Sensor], r.Seq())
+	}
+	share.Drop(len(share.Rows))
+}
+
+func (s *fakeStore) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, seqs := range s.stored {
+		n += len(seqs)
+	}
+	return n
+}
+
+// fakeLetters keeps dead letters in memory.
+type fakeLetters struct {
+	mu      sync.Mutex
+	err     error
+	letters []telemetry.Reading
+}
+
+func (f *fakeLetters) Put(_ string, r telemetry.Reading, _ error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	f.letters = append(f.letters, r)
+	return nil
+}
+
+// start returns a queue before the store, which is closed at the test's end.
+func start(t *testing.T, store Store, cfg Config) *Queue {
+	t.Helper()
+	cfg.Streams = map[string]Stream{stream: {Store: store, Granularity: 5 * time.Minute}}
+	cfg.Session, cfg.Logger = "s1", slog.New(slog.DiscardHandler)
+	if cfg.Registerer == nil {
+		cfg.Registerer = prometheus.NewRegistry()
+	}
+	if cfg.DeadLetters == nil {
+		cfg.DeadLetters = &fakeLetters{}
+	}
+	q, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close(cancelled()) })
+	return q
+}
+
+func cancelled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// request makes a batch of n readings of a sensor, a second apart.
+func request(sensor string, n int) *batch.Batch {
+	b := batch.NewBuilder(time.Now())
+	for i := range n {
+		b.Begin(stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
+		b.Sensor([]byte(sensor))
+		b.Time(base.Add(time.Duration(i) * time.Second).UnixMilli())
+		b.Float([]byte("v"), float64(i))
+		if refusal := b.End(); refusal != nil {
+			panic(refusal)
+		}
+	}
+	return b.Batch()
+}
+
+var errAway = errors.New("away")
