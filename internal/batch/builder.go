@@ -21,6 +21,8 @@ import (
 //	b.Time(ms)                                              // or not: then Received
 //	err := b.End()
 //
+// Instead of sensor and tags, SameSeries repeats those of an earlier reading.
+//
 // A reading that breaks a rule leaves no trace in the batch; End names the
 // first rule that it broke. The builder copies whatever bytes it is given.
 type Builder struct {
@@ -42,6 +44,7 @@ type Builder struct {
 	hasSensor bool
 	tags      []byte // name and value pairs, each with its length in front
 	tagCount  int
+	same      bool // row.series was given by SameSeries
 
 	// While fields arrive as they did in the last reading, they are only
 	// compared with its shape. The first that differs moves them to fieldKey.
@@ -75,7 +78,7 @@ func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.stream, b.times = stream, times
 	b.row = Row{Index: uint32(index), offset: uint32(len(b.batch.values))}
 	b.timed, b.refusal, b.textMark = false, nil, len(b.batch.text)
-	b.sensor, b.hasSensor, b.tags, b.tagCount = b.sensor[:0], false, b.tags[:0], 0
+	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same = b.sensor[:0], false, b.tags[:0], 0, false
 	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], nil
 	if n := len(b.batch.rows); n > 0 {
 		b.guessAt = b.batch.rows[n-1].shape
@@ -101,6 +104,14 @@ func (b *Builder) Sensor(id []byte) {
 	}
 	b.sensor, b.hasSensor = append(b.sensor[:0], id...), true
 }
+
+// LastSeries returns the number of the series that the last reading in the
+// batch belongs to, for SameSeries. There must be one.
+func (b *Builder) LastSeries() uint32 { return b.batch.rows[len(b.batch.rows)-1].series }
+
+// SameSeries gives the sensor and the tags at once, as the number of a series
+// of this batch. Its stream must be the one that the reading was begun with.
+func (b *Builder) SameSeries(number uint32) { b.row.series, b.same = number, true }
 
 // Time gives the timestamp in milliseconds since the epoch.
 func (b *Builder) Time(ms int64) { b.row.Time, b.timed = ms, true }
@@ -210,7 +221,7 @@ func (b *Builder) finish() {
 	if b.refusal != nil {
 		return
 	}
-	if !b.hasSensor {
+	if !b.hasSensor && !b.same {
 		b.refusal = telemetry.CheckSensor(nil)
 		return
 	}
@@ -228,7 +239,9 @@ func (b *Builder) finish() {
 		return
 	}
 	b.row.Size += b.batch.shapes[b.row.shape].size
-	b.row.series, b.refusal = b.findSeries()
+	if !b.same {
+		b.row.series, b.refusal = b.findSeries()
+	}
 }
 
 func (b *Builder) findShape() (uint32, *telemetry.Refusal) {

@@ -84,11 +84,13 @@ func (in *intake) tooMany() error {
 		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)
 }
 
-// end finishes the reading.
-func (in *intake) end() {
-	if r := in.builder.End(); r != nil {
+// end finishes the reading and reports whether it was taken.
+func (in *intake) end() bool {
+	r := in.builder.End()
+	if r != nil {
 		in.refused(in.count-1, r)
 	}
+	return r == nil
 }
 
 func (in *intake) refused(index int, r *telemetry.Refusal) {

@@ -23,6 +23,17 @@ type lineDecoder struct {
 	words     []byte    // measurement, keys and values of the line, one behind the other
 	tags      []lineTag // of the line
 	sensor    []byte
+
+	// Most requests hold several lines of a series, and tags are the longest
+	// part of a line. So what stands in front of the first space is looked up
+	// before it is decoded.
+	known map[string]knownSeries
+	shift int // bytes of the line that were not decoded
+}
+
+type knownSeries struct {
+	stream *Stream
+	number uint32
 }
 
 // A lineTag is a tag of the line at hand: words[key:value] and words[value:end].
@@ -34,7 +45,7 @@ type lineTag struct{ key, value, end int }
 func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
-	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag}
+	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag, known: make(map[string]knownSeries)}
 	for {
 		line, long, err := l.next()
 		if err == io.EOF {
@@ -80,7 +91,10 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 		}
 		open = opensString(l.buf[l.start+from:l.end], true)
 	}
-	r, err := d.decode(l.line())
+	line = l.line()
+	key := seriesPart(line)
+	series, known := d.known[string(key)]
+	r, err := d.decode(line, len(key), series)
 	if err != nil {
 		return err
 	}
@@ -90,8 +104,25 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 			l.cut(length, extended)
 		}
 	}
-	d.in.end()
+	if taken := d.in.end(); taken && !known && len(key) > 0 {
+		d.known[string(key)] = knownSeries{stream: d.in.stream, number: d.in.builder.LastSeries()}
+	}
 	return nil
+}
+
+// seriesPart returns the measurement and the tags of a line, if they are simple
+// enough to be cut off without decoding: without escapes, and with a last
+// character that could be a measurement by itself.
+func seriesPart(line []byte) []byte {
+	n := max(bytes.IndexByte(line, ' '), 0)
+	part := line[:n]
+	if n == 0 || bytes.IndexByte(part, '\\') >= 0 {
+		return nil
+	}
+	if c := part[n-1] | 0x20; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+		return nil
+	}
+	return part
 }
 
 // refuse refuses a line unseen.
@@ -105,32 +136,40 @@ func (d *lineDecoder) refuse(r *telemetry.Refusal) error {
 }
 
 // decode decodes one entry up to the end of its reading, which it leaves open.
-// It returns what is wrong with its syntax.
-func (d *lineDecoder) decode(line []byte) (*telemetry.Refusal, error) {
+// It returns what is wrong with its syntax. If the series is known, the first
+// length bytes hold it.
+func (d *lineDecoder) decode(line []byte, length int, known knownSeries) (*telemetry.Refusal, error) {
+	if known.stream != nil {
+		d.in.toStream(known.stream)
+		if err := d.in.begin(); err != nil {
+			return nil, err
+		}
+		d.in.builder.SameSeries(known.number)
+		// The last character of the series stands for the whole.
+		d.shift = length - 1
+		p := lineprotocol.NewDecoderWithBytes(line[d.shift:])
+		p.Next()
+		return d.decodeFields(p), nil
+	}
+	d.shift = 0
 	p := lineprotocol.NewDecoderWithBytes(line)
 	p.Next()
-	measurement, err := p.Measurement()
-	if err == nil {
-		if stream, ok := d.in.door.streams[string(measurement)]; ok {
-			d.in.toStream(stream)
-		} else {
-			d.in.toStream(d.in.home)
-		}
+	measurement, wrong := p.Measurement()
+	d.in.toStream(d.in.home)
+	if stream, ok := d.in.door.streams[string(measurement)]; ok {
+		d.in.toStream(stream)
 	}
 	if err := d.in.begin(); err != nil {
 		return nil, err
 	}
-	if err != nil {
-		return wrongLine(err), nil
+	if wrong != nil {
+		return d.wrong(wrong), nil
 	}
 	d.words = append(d.words[:0], measurement...)
 	if err := d.decodeTags(p); err != nil {
-		return wrongLine(err), nil
+		return d.wrong(err), nil
 	}
-	if r := d.decodeFields(p); r != nil {
-		return r, nil
-	}
-	return d.decodeTime(p), nil
+	return d.decodeFields(p), nil
 }
 
 func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
@@ -173,22 +212,19 @@ func (d *lineDecoder) seriesKey(measurement int) []byte {
 	if !slices.IsSortedFunc(d.tags, byKey) {
 		slices.SortStableFunc(d.tags, byKey)
 	}
-	d.sensor = appendEscaped(d.sensor[:0], d.words[:measurement], ", ")
+	d.sensor = appendEscaped(d.sensor[:0], d.words[:measurement], false)
 	for _, t := range d.tags {
 		d.sensor = append(d.sensor, ',')
-		d.sensor = appendEscaped(d.sensor, d.words[t.key:t.value], ", =")
+		d.sensor = appendEscaped(d.sensor, d.words[t.key:t.value], true)
 		d.sensor = append(d.sensor, '=')
-		d.sensor = appendEscaped(d.sensor, d.words[t.value:t.end], ", =")
+		d.sensor = appendEscaped(d.sensor, d.words[t.value:t.end], true)
 	}
 	return d.sensor
 }
 
-func appendEscaped(dst, word []byte, special string) []byte {
-	if bytes.IndexAny(word, special) < 0 {
-		return append(dst, word...)
-	}
+func appendEscaped(dst, word []byte, tag bool) []byte {
 	for _, c := range word {
-		if bytes.IndexByte([]byte(special), c) >= 0 {
+		if c == ',' || c == ' ' || c == '=' && tag {
 			dst = append(dst, '\\')
 		}
 		dst = append(dst, c)
@@ -196,13 +232,14 @@ func appendEscaped(dst, word []byte, special string) []byte {
 	return dst
 }
 
+// decodeFields decodes the rest of the line.
 func (d *lineDecoder) decodeFields(p *lineprotocol.Decoder) *telemetry.Refusal {
 	for {
 		key, kind, value, err := p.NextFieldBytes()
 		if err != nil {
-			return wrongLine(err)
+			return d.wrong(err)
 		} else if key == nil {
-			return nil
+			return d.decodeTime(p)
 		}
 		if !d.field(key, kind, value) {
 			return telemetry.Refuse(telemetry.Malformed, "field %s has the value %s, which is no %s",
@@ -265,7 +302,7 @@ func (d *lineDecoder) float(key, value []byte) bool {
 func (d *lineDecoder) decodeTime(p *lineprotocol.Decoder) *telemetry.Refusal {
 	text, err := p.TimeBytes()
 	if err != nil {
-		return wrongLine(err)
+		return d.wrong(err)
 	} else if text == nil {
 		return nil
 	}
@@ -296,13 +333,13 @@ func parseLineInt(s []byte) (n int64, fits, ok bool) {
 	return n, form == numberInt, true
 }
 
-// wrongLine says what is wrong with the syntax of a line.
-func wrongLine(err error) *telemetry.Refusal {
+// wrong says what is wrong with the syntax of a line.
+func (d *lineDecoder) wrong(err error) *telemetry.Refusal {
 	const most = 200
 	where := ""
 	var syntax *lineprotocol.DecodeError
 	if errors.As(err, &syntax) {
-		where, err = fmt.Sprintf(" at column %d", syntax.Column), syntax.Err
+		where, err = fmt.Sprintf(" at column %d", syntax.Column+d.shift), syntax.Err
 	}
 	what := err.Error()
 	if len(what) > most {

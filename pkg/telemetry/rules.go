@@ -26,14 +26,23 @@ func CheckSensor(id []byte) *Refusal {
 	case !utf8.Valid(id):
 		return Refuse(SensorInvalid, "sensorId is not valid UTF-8")
 	}
-	for i, w := 0, 0; i < len(id); i += w {
-		r := rune(id[i])
-		if w = 1; r >= utf8.RuneSelf {
-			r, w = utf8.DecodeRune(id[i:])
+	for i, c := range id {
+		if c < ' ' || c > '~' { // the printable ones of ASCII lie between
+			return checkPrintable(id, i)
 		}
+	}
+	return nil
+}
+
+// checkPrintable is the rest of CheckSensor, for ids that are not plain ASCII:
+// id is printable up to byte i.
+func checkPrintable(id []byte, i int) *Refusal {
+	for i < len(id) {
+		r, w := utf8.DecodeRune(id[i:])
 		if !unicode.IsPrint(r) {
 			return Refuse(SensorInvalid, "sensorId holds the unprintable character %U at byte %d", r, i)
 		}
+		i += w
 	}
 	return nil
 }
