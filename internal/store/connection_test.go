@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func dial(t *testing.T, uri, database string) *Connection {
+	t.Helper()
+	c, err := Connect(ConnectionConfig{URI: uri, Database: database, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return c
+}
+
+func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
+	t.Parallel()
+	// A relay on a port of its own stands for a server that can be away.
+	var lc net.ListenConfig
+	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	c := dial(t, "mongodb://"+addr+"/?directConnection=true&heartbeatFrequencyMS=500", "any")
+	require.ErrorIs(t, c.Available(), ErrAway)
+	require.Eventually(t, func() bool { return c.lastErr.Load() != nil }, 20*time.Second, 10*time.Millisecond)
+	require.ErrorContains(t, c.Available(), "refused")
+
+	stop := relay(t, addr, hostOf(t, mongodtest.URI(t)))
+	require.Eventually(t, func() bool { return c.Available() == nil }, 20*time.Second, 10*time.Millisecond)
+	stop()
+	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+func hostOf(t *testing.T, uri string) string {
+	t.Helper()
+	u, err := url.Parse(uri)
+	require.NoError(t, err)
+	return u.Host
+}
+
+// relay passes connections at addr on to target until stopped.
+func relay(t *testing.T, addr, target string) (stop func()) {
+	t.Helper()
+	var lc net.ListenConfig
+	listener, err := lc.Listen(t.Context(), "tcp", addr)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	var conns []net.Conn
+	go func() {
+		defer close(done)
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				break
+			}
+			var dialer net.Dialer
+			to, err := dialer.Dial("tcp", target)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			conns = append(conns, from, to)
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	return func() {
+		_ = listener.Close()
+		<-done
+	}
+}
+
+func TestConnectRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	for _, uri := range []string{"", "http://x", "mongodb://", "mongodb://h/?w=no&w=1&nonsense"} {
+		_, err := Connect(ConnectionConfig{URI: uri, Database: "d", Logger: slog.New(slog.DiscardHandler)})
+		require.Error(t, err, uri)
+	}
+}
+
+func TestCollectionOptionsAreHeldTo(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	c := Collection{Database: db, Name: "made", Compressor: Zstd}
+	info, err := c.Ensure(t.Context(), options.CreateCollection())
+	require.NoError(t, err)
+	require.NoError(t, c.CheckType(info, "collection"))
+	require.NoError(t, c.CheckCompressor(info))
+	c.Compressor = Snappy
+	require.ErrorContains(t, c.CheckCompressor(info), `collection "made" exists with compressor zstd, the stream asks for snappy`)
+	require.ErrorContains(t, c.CheckType(info, "timeseries"), "type collection")
+
+	expiry := func() any {
+		var indexes []bson.M
+		cursor, err := db.Collection("made").Indexes().List(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, cursor.All(t.Context(), &indexes))
+		for _, i := range indexes {
+			if i["name"] == "brim_retention" {
+				return i["expireAfterSeconds"]
+			}
+		}
+		return nil
+	}
+	for _, after := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
+		require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", after))
+		assert.EqualValues(t, after.Seconds(), expiry())
+	}
+	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0))
+	assert.Nil(t, expiry())
+	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
+}
