@@ -123,7 +123,7 @@ func TestStoppedLeftOverIsKilled(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "mongod", "brim.json")))
 	signal(t, left, "STOP")
 
-	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: time.Second})
+	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: 3 * time.Second})
 	require.False(t, isMongodOn(left, dir))
 	put(t, connect(t, server.URI()), "a")
 }

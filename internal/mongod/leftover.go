@@ -19,8 +19,7 @@ import (
 // memory or by mongod's lock file, and must have been started with our
 // --dbpath and our --logpath.
 func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
-	candidates := []int{f.recall().Pid, readPid(f.mongodLock())}
-	for _, pid := range slices.Compact(candidates) {
+	for _, pid := range slices.Compact([]int{f.recall().Pid, readPid(f.mongodLock())}) {
 		if pid <= 0 || pid == os.Getpid() {
 			continue
 		}
@@ -28,15 +27,35 @@ func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog
 			return err
 		}
 	}
-	locked, err := f.dbLocked()
-	if err != nil {
-		return err
+	return f.awaitUnlocked(ctx)
+}
+
+// awaitUnlocked returns when no process has the database's files open. It
+// waits for one that is ending, and refuses at once for one that runs.
+func (f files) awaitUnlocked(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		// The holder is read first: a process is gone only after its files
+		// are closed.
+		holder := readPid(f.mongodLock())
+		ending := isEnding(holder)
+		locked, err := f.dbLocked()
+		if err != nil || !locked {
+			return err
+		}
+		if !ending {
+			return fmt.Errorf("use %s: process %d has its files open (%s is locked), and was not started by Brim; end it, or choose another data directory",
+				f.db, holder, f.mongodLock())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for mongod %d, which is ending, to close its files: %w", holder, ctx.Err())
+		}
 	}
-	if locked {
-		return fmt.Errorf("use %s: process %d has its files open (%s is locked), and was not started by Brim; end it, or choose another data directory",
-			f.db, readPid(f.mongodLock()), f.mongodLock())
-	}
-	return nil
 }
 
 func (f files) endIfOurs(ctx context.Context, pid int, timeout time.Duration, log *slog.Logger) error {
@@ -57,7 +76,7 @@ func (f files) endIfOurs(ctx context.Context, pid int, timeout time.Duration, lo
 	return nil
 }
 
-// endProcess asks a process that is not our child to end, and kills it when it
+// endProcess asks a mongod that is not our child to end, and kills it when it
 // does not within timeout.
 func endProcess(ctx context.Context, process *os.Process, timeout time.Duration) error {
 	for _, step := range []struct {
@@ -81,20 +100,24 @@ func endProcess(ctx context.Context, process *os.Process, timeout time.Duration)
 	return errors.New("it does not end when killed")
 }
 
-// killTimeout is how long a killed process may take to go: as long as the
-// system needs to give back its memory.
-const killTimeout = 10 * time.Second
+const (
+	// killTimeout is how long a killed process may take to go: as long as the
+	// system needs to give back its memory.
+	killTimeout = 10 * time.Second
+	// lookInterval is how often a process is looked at whose end is awaited:
+	// only a parent would be told.
+	lookInterval = 20 * time.Millisecond
+)
 
-// waitGone looks until the process has ended; only a parent would be told.
+// waitGone reports whether the process ends before timeout. Its files may
+// still be open for a moment.
 func waitGone(ctx context.Context, process *os.Process, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
-		// One that nobody has waited for is a zombie: it answers signals, but
-		// its files are closed.
-		if process.Signal(syscall.Signal(0)) != nil || isZombie(process.Pid) {
+		if process.Signal(syscall.Signal(0)) != nil || isEnding(process.Pid) {
 			return true
 		}
 		select {

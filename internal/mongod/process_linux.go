@@ -1,7 +1,6 @@
 package mongod
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -12,22 +11,19 @@ import (
 // when it is gone or not ours to look at.
 func commandLine(pid int) []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
+	if err != nil || len(text) == 0 {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// isZombie reports whether a process has ended and only its parent has not
-// looked yet.
-func isZombie(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	// pid (name) state …, and the name may hold anything.
-	_, after, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')')+1:], []byte(" "))
-	return len(after) > 0 && (after[0] == 'Z' || after[0] == 'X')
+// isEnding reports whether a process is there but has given up its memory,
+// and so its arguments: it is on its way out, or a zombie that its parent has
+// not looked at. Threads of it may still hold its files open. A zombie answers
+// signals.
+func isEnding(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && len(text) == 0
 }
 
 // attributes puts mongod into a process group of its own: a Ctrl-C in the

@@ -19,11 +19,11 @@ func commandLine(pid int) []string {
 	return strings.Fields(string(text))
 }
 
-// isZombie reports whether a process has ended and only its parent has not
-// looked yet.
-func isZombie(pid int) bool {
+// isEnding reports whether a process is on its way out, or a zombie that its
+// parent has not looked at. A zombie answers signals.
+func isEnding(pid int) bool {
 	text, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	return err == nil && strings.HasPrefix(strings.TrimSpace(string(text)), "Z")
+	return err == nil && strings.ContainsAny(string(text), "ZE")
 }
 
 // attributes puts mongod into a process group of its own: a Ctrl-C in the

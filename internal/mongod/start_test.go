@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -217,7 +216,7 @@ func TestInterruptedStartLeavesNoProcess(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "mongod")
 	reached := filepath.Join(t.TempDir(), "reached")
 	// The version is asked first; a start then hangs.
-	script(t, bin, `case "$*" in *--version*) exec "`+real+`" --version;; esac`, `: > "`+reached+`"`, `exec sleep 1000`)
+	script(t, bin, `case "$*" in *--version*) exec "`+real+`" --version;; esac`, `echo $$ > "`+reached+`"`, `exec sleep 1000`)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
@@ -225,13 +224,18 @@ func TestInterruptedStartLeavesNoProcess(t *testing.T) {
 		_, err := mongod.Start(ctx, mongodtest.Defaults(mongod.Config{DataDir: dir, Bin: bin}))
 		result <- err
 	}()
-	eventually(t, func() bool { _, err := os.Stat(reached); return err == nil }, "mongod was never started")
-	memory, err := os.ReadFile(filepath.Join(dir, "mongod", "brim.json"))
-	if err == nil {
-		t.Logf("memory: %s", strings.TrimSpace(string(memory)))
-	}
+	var hanging int
+	eventually(t, func() bool {
+		text, err := os.ReadFile(reached)
+		if err != nil {
+			return false
+		}
+		_, err = fmt.Sscanf(string(text), "%d\n", &hanging)
+		return err == nil
+	}, "mongod was never started")
 	cancel()
 	require.ErrorIs(t, <-result, context.Canceled)
+	require.NoDirExists(t, fmt.Sprintf("/proc/%d", hanging))
 
 	server := startServer(t, mongod.Config{DataDir: dir})
 	require.True(t, server.Running())
