@@ -125,7 +125,7 @@ func (in *intake) decodeValues(r io.Reader) error {
 		return in.broken(err)
 	}
 	return telemetry.Errorf(telemetry.Invalid, codeMalformed,
-		"the body holds a %s where a reading should be, at byte %d; a body is an object, an array of objects, or one object a line", kindName(token.Kind()), d.json.InputOffset())
+		"the body holds %s where a reading should be, at byte %d; a body is an object, an array of objects, or one object a line", kindName(token.Kind()), d.json.InputOffset())
 }
 
 // decodeValue decodes one element of an array or of a row of objects.
@@ -177,15 +177,15 @@ func kindName(k jsontext.Kind) string {
 	case 'n':
 		return "null"
 	case 't', 'f':
-		return "boolean"
+		return "a boolean"
 	case '"':
-		return "string"
+		return "a string"
 	case '0':
-		return "number"
+		return "a number"
 	case '{':
-		return "object"
+		return "an object"
 	case '[':
-		return "array"
+		return "an array"
 	}
 	return "something"
 }

@@ -79,14 +79,13 @@ func isBlank(line []byte) bool {
 // a string with ends of lines inside. If that makes no sense, it was a missing
 // quote, and only the first line is refused.
 func (d *lineDecoder) entry(l *lines, line []byte) error {
-	length, extended := l.end-l.start, 0
-	for open := opensString(line, false); open; extended++ {
+	length, number := l.end-l.start, l.number
+	for open := opensString(line, false); open; {
 		from := l.end - l.start
 		if more, err := l.extend(); err != nil {
 			return err
 		} else if !more {
-			l.cut(length, extended)
-			extended = 0
+			l.cut(length, number)
 			break
 		}
 		open = opensString(l.buf[l.start+from:l.end], true)
@@ -100,9 +99,7 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 	}
 	if r != nil {
 		d.in.builder.Refuse(r)
-		if extended > 0 {
-			l.cut(length, extended)
-		}
+		l.cut(length, number)
 	}
 	if taken := d.in.end(); taken && !known && len(key) > 0 {
 		d.known[string(key)] = knownSeries{stream: d.in.stream, number: d.in.builder.LastSeries()}

@@ -54,7 +54,7 @@ func (l *lines) next() (line []byte, long bool, err error) {
 	} else if !found {
 		return nil, true, l.skip()
 	}
-	return l.line(), false, nil
+	return l.line(), l.end-l.start > maxReadingBytes, nil
 }
 
 // line returns the current line without its end of line.
@@ -70,7 +70,7 @@ func (l *lines) line() []byte {
 }
 
 // extend makes the current line contain the one behind it, and reports whether
-// there was one that fits.
+// there was one and both are not too long. If not, cut must be called.
 func (l *lines) extend() (bool, error) {
 	found, err := l.find()
 	if err == io.EOF {
@@ -79,15 +79,12 @@ func (l *lines) extend() (bool, error) {
 	if found {
 		l.number++
 	}
-	return found, err
+	return found && l.end-l.start <= maxReadingBytes, err
 }
 
-// cut makes the current line end behind its first n bytes, as it did before it
-// was extended this many times.
-func (l *lines) cut(n, extended int) {
-	l.end = l.start + n
-	l.number -= extended
-}
+// cut undoes extensions: the current line ends behind its first n bytes again
+// and has this number.
+func (l *lines) cut(n, number int) { l.end, l.number = l.start+n, number }
 
 // find moves end behind the line that begins there; found is false if the
 // current line would get too long. The last line needs no end of line.
@@ -97,7 +94,7 @@ func (l *lines) find() (found bool, err error) {
 			l.end = from + i + 1
 			return true, nil
 		}
-		if len(l.buf)-l.start >= maxReadingBytes {
+		if len(l.buf)-l.start > maxReadingBytes {
 			return false, nil
 		}
 		searched := len(l.buf) - l.end

@@ -91,10 +91,7 @@ var errTrailing = errors.New("there is something behind the object")
 // reading decodes the next value.
 func (d *readingDecoder) reading() error {
 	if kind := d.json.PeekKind(); kind != '{' {
-		if kind != 0 {
-			d.refuse(telemetry.Malformed, "a reading must be an object, not a %s", kindName(kind))
-		}
-		return d.json.SkipValue()
+		return d.skip(kind, telemetry.Malformed, "a reading must be an object")
 	}
 	d.members = 0
 	return d.object(d.member)
@@ -166,17 +163,16 @@ func (d *readingDecoder) sensor() error {
 		}
 		return err
 	case 'n': // as if it were absent
+		return d.json.SkipValue()
 	default:
-		d.refuse(telemetry.SensorInvalid, "sensorId must be a string, not a %s", kindName(kind))
+		return d.skip(kind, telemetry.SensorInvalid, "sensorId must be a string")
 	}
-	return d.json.SkipValue()
 }
 
 func (d *readingDecoder) time() error {
 	kind := d.json.PeekKind()
 	if kind != '"' && kind != '0' {
-		d.refuse(telemetry.TimeInvalid, "ts must be an RFC 3339 string or integer milliseconds since the epoch, not a %s", kindName(kind))
-		return d.json.SkipValue()
+		return d.skip(kind, telemetry.TimeInvalid, "ts must be an RFC 3339 string or integer milliseconds since the epoch")
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
@@ -209,16 +205,15 @@ func (d *readingDecoder) group(what string, member func(name []byte) error) erro
 	case '{':
 		return d.object(member)
 	case 'n': // as if they were absent
+		return d.json.SkipValue()
 	default:
-		d.refuse(telemetry.Malformed, "%s must be an object, not a %s", what, kindName(kind))
+		return d.skip(kind, telemetry.Malformed, "%s must be an object", what)
 	}
-	return d.json.SkipValue()
 }
 
 func (d *readingDecoder) tag(name []byte) error {
 	if kind := d.json.PeekKind(); kind != '"' {
-		d.refuse(telemetry.TagValue, "tag %s must be a string, not a %s", telemetry.Quote(name), kindName(kind))
-		return d.json.SkipValue()
+		return d.skip(kind, telemetry.TagValue, "tag %s must be a string", telemetry.Quote(name))
 	}
 	raw, err := d.json.ReadValue()
 	if err == nil {
@@ -232,8 +227,7 @@ func (d *readingDecoder) field(name []byte) error {
 	switch kind {
 	case '0', '"', 't', 'f':
 	default:
-		d.refuse(telemetry.ValueType, "field %s is a %s; allowed are numbers, booleans and strings", telemetry.Quote(name), kindName(kind))
-		return d.json.SkipValue()
+		return d.skip(kind, telemetry.ValueType, "field %s must be a number, a boolean or a string", telemetry.Quote(name))
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
@@ -329,6 +323,15 @@ func (d *readingDecoder) unquote(raw []byte) []byte {
 		d.text = append(d.text, 0xff)
 	}
 	return d.text
+}
+
+// skip passes over a value that is not of the kind that is needed.
+func (d *readingDecoder) skip(kind jsontext.Kind, code telemetry.Code, format string, args ...any) error {
+	err := d.json.SkipValue()
+	if err == nil {
+		d.refuse(code, format+", not %s", append(args, kindName(kind))...)
+	}
+	return err
 }
 
 func (d *readingDecoder) refuse(code telemetry.Code, format string, args ...any) {
