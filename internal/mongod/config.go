@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // Config says which mongod to run, on which files and with which settings.
-// Only DataDir is required.
+// Only DataDir is required, and only to start.
 type Config struct {
 	// Bin is the mongod to run: an executable, or a script that ends in exec
 	// of one. Empty: the one on PATH, then the cache, then the installed one.
@@ -72,9 +73,6 @@ var compressors = []string{"snappy", "zstd", "none"}
 
 // withDefaults checks every range and fills what was left out.
 func (c Config) withDefaults() (Config, error) {
-	if c.DataDir == "" {
-		return c, fmt.Errorf("check mongod settings: data directory is missing")
-	}
 	if c.Port < 0 || c.Port > 65535 {
 		return c, fmt.Errorf("check mongod settings: port %d is not in 0 to 65535", c.Port)
 	}
@@ -135,7 +133,7 @@ func (c Config) args(f files, port int) []string {
 	args := []string{
 		"--dbpath", f.db,
 		"--logpath", f.log, "--logappend", "--logRotate", "reopen",
-		"--bind_ip", loopback, "--port", fmt.Sprint(port),
+		"--bind_ip", loopback, "--port", strconv.Itoa(port),
 		"--nounixsocket",
 		// Each accepted connection would be two lines in the log.
 		"--quiet",
@@ -145,7 +143,7 @@ func (c Config) args(f files, port int) []string {
 		args = append(args, "--wiredTigerCacheSizeGB", fmt.Sprint(c.CacheSizeGB))
 	}
 	if !c.Standalone {
-		args = append(args, "--replSet", replicaSet, "--oplogSize", fmt.Sprint(c.OplogSizeMB))
+		args = append(args, "--replSet", replicaSet, "--oplogSize", strconv.Itoa(c.OplogSizeMB))
 	}
 	parameters := map[string]string{
 		// Five minutes of old versions of every bucket would be kept for

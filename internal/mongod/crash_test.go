@@ -65,9 +65,9 @@ brim_mongod_running %d
 
 func TestFailedRestartIsExplainedAndTriedAgain(t *testing.T) {
 	t.Parallel()
-	real := binary(t).Path
+	path := binary(t).Path
 	bin := filepath.Join(t.TempDir(), "mongod")
-	works := `exec "` + real + `" "$@"`
+	works := `exec "` + path + `" "$@"`
 	script(t, bin, works)
 	log := &logged{}
 	server := startServer(t, mongod.Config{Bin: bin, Logger: log.logger()})

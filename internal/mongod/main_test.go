@@ -43,10 +43,10 @@ func hold(dir string, dies bool) int {
 	config.DieWithParent = dies
 	server, err := mongod.Start(context.Background(), config)
 	if err != nil {
-		fmt.Println("error:", err)
+		_, _ = fmt.Fprintln(os.Stdout, "error:", err)
 		return 1
 	}
-	fmt.Println("pid", server.Pid())
+	_, _ = fmt.Fprintln(os.Stdout, "pid", server.Pid())
 	select {}
 }
 

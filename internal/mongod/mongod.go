@@ -51,11 +51,14 @@ type Server struct {
 // Start finds or installs a mongod, starts it and returns when it takes
 // writes. ctx bounds the start alone; Close ends the server.
 func Start(ctx context.Context, config Config) (*Server, error) {
+	if config.DataDir == "" {
+		return nil, errors.New("check mongod settings: data directory is missing")
+	}
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	binary, err := Obtain(ctx, config)
+	binary, err := obtain(ctx, config)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package mongod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,8 +21,9 @@ const (
 )
 
 // portFree reports whether mongod could listen there now.
-func portFree(port int) (bool, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+func portFree(ctx context.Context, port int) (bool, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return false, nil
 	}
@@ -32,10 +34,10 @@ func portFree(port int) (bool, error) {
 }
 
 // drawPort returns a port that is free now.
-func drawPort() (int, error) {
+func drawPort(ctx context.Context) (int, error) {
 	for range portAttempts {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		free, err := portFree(port)
+		free, err := portFree(ctx, port)
 		if err != nil {
 			return 0, err
 		}

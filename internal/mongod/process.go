@@ -29,7 +29,8 @@ func spawn(bin string, args []string, out string, dieWithParent bool) (*process,
 		return nil, fmt.Errorf("open mongod's output: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	cmd := exec.Command(bin, args...)
+	// Not ended by a context: mongod is asked first.
+	cmd := exec.CommandContext(context.Background(), bin, args...)
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.SysProcAttr = attributes(dieWithParent)
 

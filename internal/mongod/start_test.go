@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -174,7 +175,31 @@ func TestTakenConfiguredPortIsAnErrorThatNamesIt(t *testing.T) {
 	require.ErrorContains(t, err, "--mongod-port")
 }
 
-func TestConfiguredPortIsTaken(t *testing.T) {
+// Between the look at a port and mongod's own, another program can take it.
+func TestAnotherPortIsDrawnWhenMongodFindsItTaken(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Join(t.TempDir(), "mongod")
+	mark := filepath.Join(t.TempDir(), "mark")
+	listener := `{"s":"E","msg":"Error setting up listener","attr":{"error":{"errmsg":"Address already in use"}}}`
+	script(t, bin,
+		`case "$*" in *--version*) ;; *) [ -e `+mark+` ] || { touch `+mark+`; echo '`+listener+`'; exit 48; };; esac`,
+		`exec "`+binary(t).Path+`" "$@"`)
+	log := &logged{}
+	server := startServer(t, mongod.Config{Bin: bin, Logger: log.logger()})
+	require.FileExists(t, mark)
+	require.NotContains(t, server.URI(), takenPort(t, log.String()))
+	put(t, connect(t, server.URI()), "a")
+}
+
+// takenPort is the one of which the log says that it is taken, as in a URI.
+func takenPort(t *testing.T, log string) string {
+	t.Helper()
+	match := regexp.MustCompile(`drawing another" port=(\d+)`).FindStringSubmatch(log)
+	require.NotNil(t, match, log)
+	return ":" + match[1] + "/"
+}
+
+func TestConfiguredPortIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := portOf(t, startAndClose(t, dir))
@@ -205,18 +230,18 @@ func TestDamagedDataIsSaidInMongodsWords(t *testing.T) {
 	require.NoError(t, os.WriteFile(turtle, []byte("not a turtle"), 0o600))
 
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
-	require.ErrorContains(t, err, "WiredTiger")
+	require.ErrorContains(t, err, "WiredTiger.turtle: fatal turtle file read error")
 	require.ErrorContains(t, err, filepath.Join(dir, "mongod", "mongod.log"))
 }
 
 func TestInterruptedStartLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	real := binary(t).Path
+	works := binary(t).Path
 	bin := filepath.Join(t.TempDir(), "mongod")
 	reached := filepath.Join(t.TempDir(), "reached")
 	// The version is asked first; a start then hangs.
-	script(t, bin, `case "$*" in *--version*) exec "`+real+`" --version;; esac`, `echo $$ > "`+reached+`"`, `exec sleep 1000`)
+	script(t, bin, `case "$*" in *--version*) exec "`+works+`" --version;; esac`, `echo $$ > "`+reached+`"`, `exec sleep 1000`)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)

@@ -41,7 +41,7 @@ func (s *Server) launchOnFreePort(ctx context.Context) error {
 	var err error
 	for range startAttempts {
 		if s.port == 0 {
-			if s.port, err = drawPort(); err != nil {
+			if s.port, err = drawPort(ctx); err != nil {
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ func (s *Server) launchOnFreePort(ctx context.Context) error {
 // launch starts mongod on s.port and returns when it takes writes. When it
 // cannot, no process is left, unless ctx is over: then it is Close's.
 func (s *Server) launch(ctx context.Context) error {
-	free, err := portFree(s.port)
+	free, err := portFree(ctx, s.port)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration
 			s.log.Info("mongod takes writes again", "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
 			return pause
 		}
-		s.log.Error("restart mongod", "error", err, "next_attempt_in", pause)
+		s.log.Error("restart mongod", "error", err, "port", s.port, "next_attempt_in", pause)
 	}
 }
 

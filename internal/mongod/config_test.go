@@ -1,0 +1,106 @@
+package mongod
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSettingsOutOfRangeAreNamed(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[string]Config{
+		"port -1":    {Port: -1},
+		"port 65536": {Port: 65536},
+		`compressor "lz4" is not one of snappy, zstd, none`: {Compressor: "lz4"},
+		"cache of 0.1 GB":       {CacheSizeGB: 0.1},
+		"cache of NaN GB":       {CacheSizeGB: math.NaN()},
+		"cache of 10001 GB":     {CacheSizeGB: 10_001},
+		"oplog of -1 MB":        {OplogSizeMB: -1},
+		`"a=b" is not the name`: {Parameters: map[string]string{"a=b": "1"}},
+		"stop timeout -1s":      {StopTimeout: -time.Second},
+	} {
+		config.DataDir = t.TempDir()
+		_, err := Start(t.Context(), config)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := Start(t.Context(), Config{})
+	require.ErrorContains(t, err, "data directory is missing")
+}
+
+func TestArgumentsOfADefaultServer(t *testing.T) {
+	t.Parallel()
+	config, err := Config{}.withDefaults()
+	require.NoError(t, err)
+	args := config.args(files{db: "/d/db", log: "/d/log"}, 20_001)
+	assert.True(t, startedWith(args, "--dbpath", "/d/db", "--logpath", "/d/log", "--bind_ip", "127.0.0.1", "--port", "20001",
+		"--wiredTigerCollectionBlockCompressor", "snappy", "--replSet", "brim", "--oplogSize", "1024"), args)
+	assert.Contains(t, args, "--nounixsocket")
+	assert.NotContains(t, args, "--wiredTigerCacheSizeGB", "mongod chooses by itself")
+	assert.Contains(t, strings.Join(args, " "), "--setParameter minSnapshotHistoryWindowInSeconds=0")
+}
+
+func TestGivenParameterWins(t *testing.T) {
+	t.Parallel()
+	config, err := Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": "300"}}.withDefaults()
+	require.NoError(t, err)
+	args := strings.Join(config.args(files{}, 1), " ")
+	require.Contains(t, args, "minSnapshotHistoryWindowInSeconds=300")
+	require.NotContains(t, args, "minSnapshotHistoryWindowInSeconds=0")
+}
+
+func TestStartedWith(t *testing.T) {
+	t.Parallel()
+	args := []string{"mongod", "--dbpath", "/a", "--port", "1"}
+	require.True(t, startedWith(args, "--dbpath", "/a"))
+	require.True(t, startedWith(args, "--port", "1", "--dbpath", "/a"))
+	require.False(t, startedWith(args, "--dbpath", "/a/b"))
+	require.False(t, startedWith(args, "--dbpath", "/a", "--logpath", "/l"))
+	require.False(t, startedWith([]string{"--dbpath"}, "--dbpath", ""))
+	require.False(t, startedWith(nil, "--dbpath", "/a"))
+}
+
+func TestCacheDirectory(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "x"))
+	for want, config := range map[string]Config{
+		filepath.Join(home, "given"):  {CacheDir: filepath.Join(home, "given")},
+		filepath.Join(home, "x", "brim"): {},
+	} {
+		got, err := config.cacheDir()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	got, err := Config{}.cacheDir()
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(got, home), got)
+	require.Equal(t, "brim", filepath.Base(got))
+}
+
+func TestDrawnPortIsBelowTheEphemeralOnes(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		port, err := drawPort(context.Background())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, port, firstPort)
+		require.LessOrEqual(t, port, lastPort)
+	}
+}
+
+func TestMemorySurvivesAndABrokenOneIsForgotten(t *testing.T) {
+	t.Parallel()
+	f, err := openFiles(t.TempDir())
+	require.NoError(t, err)
+	require.Zero(t, f.recall())
+	require.NoError(t, f.remember(memory{Port: 20_001, Pid: 7}))
+	require.Equal(t, memory{Port: 20_001, Pid: 7}, f.recall())
+	require.NoError(t, f.remember(memory{Port: 70_000}))
+	require.Zero(t, f.recall(), "no port has that number")
+}
