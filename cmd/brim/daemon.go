@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A daemon is what `brim serve` runs. It is made by newDaemon, then listens,
+// runs and stops, each once and in this order.
+type daemon struct {
+	cfg      *configuration
+	log      *slog.Logger
+	stderr   io.Writer // for people: progress, and what to try
+	version  version
+	session  string
+	began    time.Time
+	registry *prometheus.Registry
+
+	listeners listeners
+	door      *ingest.Door
+	inlet     inlet
+	http      *http.Server
+	grpc      *grpc.Server
+	admin     *http.Server
+	hangUp    context.CancelFunc // ends the requests that are under way
+	serving   *errgroup.Group    // the servers; nil before they are started
+
+	mongod   atomic.Pointer[mongod.Server] // nil without an embedded one, and before it runs
+	storage  atomic.Pointer[storage]       // nil before there is a MongoDB to try
+	draining atomic.Bool
+}
+
+// newDaemon puts together what needs no I/O.
+func newDaemon(c *configuration, log *slog.Logger, stderr io.Writer) (*daemon, error) {
+	d := &daemon{
+		cfg: c, log: log, stderr: stderr, version: readVersion(),
+		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
+	}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.collector())
+	var err error
+	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
+		return nil, fmt.Errorf("set up the door: %w", err)
+	}
+	pages, err := admin.New(admin.Config{
+		Version: d.version.Version, Gatherer: d.registry, Parts: d.parts, Status: d.status, Flush: d.flush, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	data := http.NewServeMux()
+	data.Handle("GET /v1/sensors/{sensorId}/readings", d.inlet.read(d.door.WriteProblem))
+	data.Handle("/", d.door.Handler())
+	ctx, cancel := context.WithCancel(context.Background())
+	d.hangUp = cancel
+	d.http = newHTTPServer(ctx, data, log)
+	d.admin = newHTTPServer(ctx, pages, log)
+	d.grpc = d.door.NewGRPCServer()
+	return d, nil
+}
+
+func (d *daemon) doorConfig() ingest.Config {
+	c := d.cfg.settings
+	config := ingest.Config{
+		DefaultStream: c.Default.Name,
+		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxReadings: c.MaxReadingsPerRequest,
+		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
+		Ack: c.Ack, Acks: []telemetry.Ack{telemetry.Stored},
+		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
+	}
+	if c.MapDots != "" {
+		config.MapDots = c.MapDots[0]
+	}
+	for _, s := range c.Streams {
+		config.Streams = append(config.Streams, s.atDoor())
+	}
+	return config
+}
+
+// atDoor is the stream as clients see it; only buckets have caps.
+func (s stream) atDoor() ingest.Stream {
+	out := ingest.Stream{Name: s.Name, Storage: string(s.Storage), Granularity: s.Granularity, Retention: s.Retention}
+	if s.hasBuckets() {
+		out.MaxReadings, out.MaxBytes = s.BucketMaxReadings, int64(s.BucketMaxBytes)
+	}
+	return out
+}
+
+// listen binds all addresses and serves them; what comes is refused until
+// there is storage. The context that it returns ends with ctx, or when a server
+// fails.
+func (d *daemon) listen(ctx context.Context) (context.Context, error) {
+	if err := d.listeners.bind(ctx, &d.cfg.settings); err != nil {
+		return ctx, err
+	}
+	l := &d.listeners
+	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String())
+	d.serving, ctx = errgroup.WithContext(ctx)
+	d.serving.Go(func() error { return served("HTTP", d.http.Serve(l.http)) })
+	d.serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
+	d.serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
+	return ctx, nil
+}
+
+// served makes an error of a server's end, unless it was told to end.
+func served(what string, err error) error {
+	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", what, err)
+}
+
+// run gets MongoDB and opens the way in; it returns when ctx ends or something
+// goes wrong that will not right itself.
+func (d *daemon) run(ctx context.Context) error {
+	uri, err := d.findMongoDB(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := openStorage(&d.cfg.settings, uri, d.session, d.log, d.registry)
+	if err != nil {
+		return err
+	}
+	d.storage.Store(s)
+	d.inlet.open(s.queue, read.Handler(read.Config{
+		Sources: s.sources(), DefaultStream: d.cfg.Default.Name, Available: s.available, Problem: d.door.WriteProblem,
+	}))
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		d.announce(uri)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// findMongoDB returns the URI to store at, none if no stream needs one. It
+// starts the embedded mongod where the operator has not named another.
+func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
+	c := &d.cfg.settings
+	if !c.needsMongoDB() || c.MongoURI != "" {
+		return c.MongoURI, nil
+	}
+	server, err := mongod.Start(ctx, mongod.Config{
+		Bin: c.MongodBin, DataDir: c.DataDir, Port: c.MongodPort, Compressor: string(c.Default.Compressor),
+		CacheSizeGB: float64(c.MongodCache) / (1 << 30), Logger: d.log, Progress: d.stderr, Registerer: d.registry,
+	})
+	if err != nil {
+		return "", fmt.Errorf("start the embedded MongoDB: %w", err)
+	}
+	d.mongod.Store(server)
+	return server.URI(), nil
+}
+
+// flush brings to the stores what was taken so far, see admin.Config.
+func (d *daemon) flush(ctx context.Context) error {
+	s := d.storage.Load()
+	if s == nil {
+		return admin.ErrNotReady
+	}
+	return s.queue.Flush(ctx)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// process is what a command may use of the world around it.
+type process struct {
+	env            []string // NAME=value
+	stdout, stderr io.Writer
+}
+
+// run is the whole program: it carries out one command and returns what went
+// wrong, for main to print. Results go to stdout, everything else to stderr.
+//
+//nolint:revive // the six are what a process is given
+func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	p := &process{env: env, stdout: stdout, stderr: stderr}
+	began := false // a command was found, and its flags and arguments make sense
+	root := &cobra.Command{
+		Use:           "brim",
+		Short:         "Telemetry in, MongoDB documents out, each reading stored exactly once",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          subcommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(*cobra.Command, []string) {
+			began = true
+		},
+	}
+	root.AddCommand(newServe(p), newQuery(p), newConfig(p), newVersion(p))
+	root.SetFlagErrorFunc(explainFlag)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !began {
+		return usageError{err}
+	}
+	return err
+}
+
+// A usageError says that the command was not carried out because of how it was
+// called or configured.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// Exit codes of every command.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		return exitUsage
+	default:
+		return exitFailed
+	}
+}
+
+// subcommand refuses what is no command, and says which there are.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q for %s%s; allowed are %s", args[0], cmd.CommandPath(), didYouMean("", args[0], names), strings.Join(names, ", "))
+}
+
+// explainFlag adds to an error about flags which ones there are.
+func explainFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return fmt.Errorf("%w%s; allowed are --%s", err, didYouMean("--", unknown.GetSpecifiedName(), names), strings.Join(names, ", --"))
+}
+
+// outputFlag adds --output to a command that prints a result.
+func outputFlag(cmd *cobra.Command, allowed ...string) *string {
+	output := allowed[0]
+	cmd.Flags().Var(&flagText{text: &output, kind: strings.Join(allowed, "|"), set: choice(&output, allowed...)}, "output", "form of the result")
+	return &output
+}
+
+// flagText is a flag whose text is checked by a setting's own function.
+type flagText struct {
+	text *string
+	kind string
+	set  func(string) error
+}
+
+func (f *flagText) String() string {
+	if f.text == nil {
+		return ""
+	}
+	return *f.text
+}
+func (f *flagText) Set(s string) error { return f.set(s) }
+func (f *flagText) Type() string       { return f.kind }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newServe returns `brim serve`, the daemon:
+//
+//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--grpc-addr ─┤      (refuses while          ▲         ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
+//	             │       inlet is shut)         │         └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
+//	             └─▶ read.Handler ◀─────────────┼──────────── what is stored ◀──────────────────────┘   mongod.Server
+//	--admin-addr ──▶ admin ─────────────────────┴─▶ flush, status, readiness, metrics
+//
+// The listeners come first and answer from then on, so that a taken port is
+// known at once and probes see a daemon that starts. The inlet opens when there
+// is a queue. The stop goes the same way: the door refuses, the queue brings
+// its readings to the stores, then what is on the right of them ends.
+func newServe(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon: readings in over HTTP and gRPC, documents in MongoDB",
+		Long: "Run the daemon: readings in over HTTP and gRPC, documents in MongoDB.\n\n" +
+			"Each flag can also be set in the environment (BRIM_MONGO_URI for --mongo-uri, and so on)\n" +
+			"and by its name in a YAML file; a flag wins over the environment, and that over the file.",
+		Args: cobra.NoArgs,
+	}
+	flags := settingFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags(p).load()
+		if err != nil {
+			return err
+		}
+		return serve(cmd.Context(), c, p)
+	}
+	return cmd
+}
+
+// settingFlags adds the daemon's settings to a command's flags. The result is
+// to be called when the flags are parsed.
+func settingFlags(flags *pflag.FlagSet) func(*process) sources {
+	flags.SortFlags = false
+	path := flags.String("config", "", "YAML `FILE` with settings and streams")
+	for _, s := range (&settings{}).all() {
+		text := s.initial
+		take := func(given string) error { text = given; return nil } // checked with the other sources
+		flags.Var(&flagText{text: &text, kind: s.kind, set: take}, s.name, s.usage)
+	}
+	return func(p *process) sources {
+		given := make(map[string]string)
+		for _, s := range (&settings{}).all() {
+			if f := flags.Lookup(s.name); f.Changed {
+				given[s.name] = f.Value.String()
+			}
+		}
+		return sources{flags: given, env: p.env, path: *path}
+	}
+}
+
+// serve runs a daemon until ctx ends or a signal comes.
+func serve(ctx context.Context, c *configuration, p *process) error {
+	log := newLogger(p.stderr, c.LogLevel, c.LogFormat)
+	running, stopping, release := watchSignals(ctx, log)
+	defer release()
+	d, err := newDaemon(c, log, p.stderr)
+	if err != nil {
+		return err
+	}
+	serving, err := d.listen(running)
+	if err == nil {
+		err = d.run(serving)
+	}
+	if serving.Err() != nil {
+		err = nil // what an interrupted start says is no news; stop knows if a server failed
+	}
+	return errors.Join(err, d.stop(stopping))
+}
+
+var errTwice = errors.New("a second signal ended the daemon at once")
+
+// watchSignals returns two contexts: running ends with ctx or at the first
+// signal to stop, stopping at the second. A third ends the process, as it would
+// have without us.
+func watchSignals(ctx context.Context, log *slog.Logger) (running, stopping context.Context, release func()) {
+	signals := make(chan os.Signal, 2)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // nohup, or a shell's background job
+			signal.Notify(signals, s)
+		}
+	}
+	running, stop := context.WithCancel(ctx)
+	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	done := make(chan struct{})
+	watching.Go(func() {
+		for _, act := range []func(os.Signal){
+			func(s os.Signal) { log.Info("stopping", "signal", s.String()); stop() },
+			func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()); end(errTwice) },
+		} {
+			select {
+			case s := <-signals:
+				act(s)
+			case <-done:
+				return
+			}
+		}
+		signal.Stop(signals)
+	})
+	return running, stopping, func() {
+		signal.Stop(signals)
+		close(done)
+		watching.Wait()
+		stop()
+		end(nil)
+	}
+}
+
+// newLogger writes structured logs; a terminal gets the same as a file.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

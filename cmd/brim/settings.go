@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// settings is everything that can be set of `brim serve`, checked.
+type settings struct {
+	MongoURI string
+	Database string
+	DataDir  string
+
+	MongodBin   string
+	MongodPort  int
+	MongodCache int64 // bytes; 0: mongod's choice
+
+	HTTPAddr, GRPCAddr, AdminAddr string
+
+	Default stream   // its Name is --stream
+	Streams []stream // all of them, the default one among them, by name
+
+	Ack           telemetry.Ack
+	StoredTimeout time.Duration
+	FlushInterval time.Duration
+	Lanes         int
+	QueueMaxBytes int64
+
+	MaxBodyBytes, MaxInflatedBytes int64
+	MaxReadingsPerRequest          int
+	MaxFuture                      time.Duration
+	MapDots                        string
+	SensorTag                      string
+
+	LogLevel, LogFormat string
+	StopTimeout         time.Duration
+}
+
+// stream is what can be set of one stream.
+type stream struct {
+	Name                 string
+	Storage              store.Storage
+	Granularity          time.Duration
+	BucketMaxReadings    int
+	BucketMaxBytes       int
+	MaxReadingsPerUpdate int
+	Compressor           store.Compressor
+	Retention            time.Duration
+}
+
+// A setting is one line of the configuration: a flag, a variable and a key of
+// the file, with one place that its value goes to.
+type setting struct {
+	name    string // of the flag; the variable is BRIM_ and the same in capitals
+	key     string // in the file, where it is not the name
+	kind    string // what help shows in place of a value
+	initial string // the default
+	usage   string
+	secret  bool // never shown in full
+	set     func(text string) error
+}
+
+// path is the setting's place in the file.
+func (s setting) path() string {
+	if s.key != "" {
+		return s.key
+	}
+	return s.name
+}
+
+// variable is the setting's name in the environment.
+func (s setting) variable() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// all lists the settings in the order in which help and print show them.
+func (c *settings) all() []setting {
+	return slices.Concat(c.places(), c.mongod(), c.Default.all(), c.promise(), c.limits(), c.process())
+}
+
+func (c *settings) places() []setting {
+	return []setting{
+		{
+			name: "mongo-uri", kind: "URI", secret: true, set: text(&c.MongoURI, checkURI),
+			usage: "MongoDB to store in; without it Brim runs a mongod of its own",
+		},
+		{name: "database", kind: "NAME", initial: "brim", set: text(&c.Database, checkDatabase), usage: "MongoDB database"},
+		{
+			name: "data-dir", kind: "DIR", initial: "./brim-data", set: text(&c.DataDir, notEmpty),
+			usage: "folder of the embedded mongod and of what could not be stored",
+		},
+		{name: "http-addr", kind: "ADDR", initial: "127.0.0.1:8430", set: address(&c.HTTPAddr), usage: "where readings come in over HTTP"},
+		{name: "grpc-addr", kind: "ADDR", initial: "127.0.0.1:8431", set: address(&c.GRPCAddr), usage: "where readings come in over gRPC"},
+		{
+			name: "admin-addr", kind: "ADDR", initial: "127.0.0.1:8432", set: address(&c.AdminAddr),
+			usage: "metrics, health, status and profiles; asks nobody who they are",
+		},
+		{
+			name: "stream", kind: "NAME", initial: "readings", set: text(&c.Default.Name, checkStreamName),
+			usage: "default stream, also the name of its collection",
+		},
+	}
+}
+
+func (c *settings) mongod() []setting {
+	return []setting{
+		{name: "mongod-bin", kind: "FILE", set: text(&c.MongodBin, nil), usage: "mongod to run; empty: the one on PATH, or an installed one"},
+		{name: "mongod-port", kind: "PORT", initial: "0", set: count(&c.MongodPort, 0, math.MaxUint16), usage: "port of the embedded mongod on 127.0.0.1; 0: the one of the last run, or any"},
+		{
+			// mongod's own bounds.
+			name: "mongod-cache", kind: "SIZE", initial: "0", set: size(&c.MongodCache, 256<<20, 10_000<<30, true),
+			usage: "WiredTiger cache of the embedded mongod; 0: half of the memory",
+		},
+	}
+}
+
+// all lists what a stream may set for itself; the top level has the same
+// settings, for the streams that do not.
+func (s *stream) all() []setting {
+	return []setting{
+		{
+			name: "storage", kind: "KIND", initial: "bucket", usage: "where readings rest: bucket, timeseries or memory",
+			set: choice(&s.Storage, store.Bucket, store.TimeSeries, store.Memory),
+		},
+		{
+			name: "granularity", kind: "DURATION", initial: "5m", usage: "length of a bucket's window, 1m to 1h, a divisor of an hour",
+			set: func(text string) error {
+				d, err := parseDuration(text)
+				if err != nil {
+					return err
+				}
+				s.Granularity = d
+				return store.CheckGranularity(d)
+			},
+		},
+		{name: "bucket-max-readings", kind: "N", initial: "1000", set: count(&s.BucketMaxReadings, 1, 1_000_000), usage: "readings in one part of a bucket"},
+		{name: "bucket-max-bytes", kind: "SIZE", initial: "256KiB", set: size(&s.BucketMaxBytes, 1<<10, 8<<20, false), usage: "estimated bytes of the readings in one part of a bucket"},
+		{name: "max-readings-per-update", kind: "N", initial: "0", set: count(&s.MaxReadingsPerUpdate, 0, 1_000_000), usage: "readings in one update; 0: no limit, 1: no merging"},
+		{
+			name: "compressor", kind: "NAME", initial: "snappy", usage: "WiredTiger block compressor: snappy, zstd or none",
+			set: choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
+		},
+		{
+			// Up to what fits a TTL index, 68 years.
+			name: "retention", kind: "DURATION", initial: "0", set: duration(&s.Retention, time.Minute, 24_000*day, true),
+			usage: "age at which MongoDB removes readings; 0: never",
+		},
+	}
+}
+
+func (c *settings) promise() []setting {
+	return []setting{
+		{
+			name: "ack", kind: "LEVEL", initial: "stored", usage: "what an acknowledgement promises where the client does not say; only stored can be had",
+			set: func(text string) error {
+				ack, err := telemetry.ParseAck(text)
+				if err != nil {
+					return err
+				}
+				if ack == telemetry.Journaled {
+					return errors.New("journaled needs a journal, which this version does not have; allowed is stored")
+				}
+				c.Ack = ack
+				return nil
+			},
+		},
+		{name: "stored-timeout", kind: "DURATION", initial: "10s", set: duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), usage: "how long a request waits for MongoDB"},
+		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written"},
+		{name: "lanes", kind: "N", initial: "4", set: count(&c.Lanes, 1, 256), usage: "concurrent writers of each stream"},
+		{name: "queue-max-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.QueueMaxBytes, 1<<20, 1<<40, false), usage: "memory for readings that wait to be stored"},
+	}
+}
+
+func (c *settings) limits() []setting {
+	return []setting{
+		{name: "max-body-bytes", kind: "SIZE", initial: "8MiB", set: size(&c.MaxBodyBytes, 1<<10, 1<<30, false), usage: "size of a request as it is sent"},
+		{name: "max-inflated-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), usage: "size of a request when decompressed"},
+		{name: "max-readings-per-request", kind: "N", initial: "10000", set: count(&c.MaxReadingsPerRequest, 1, 1_000_000), usage: "readings in one request"},
+		{name: "max-future", kind: "DURATION", initial: "10m", set: duration(&c.MaxFuture, time.Millisecond, 36_500*day, false), usage: "how far ahead of the clock a timestamp may be"},
+		{
+			name: "map-dots", kind: "CHAR", set: text(&c.MapDots, checkMapDots),
+			usage: "what replaces dots in the names of fields and tags; empty: such names are refused",
+		},
+		{
+			name: "line-protocol-sensor-tag", key: "line_protocol.sensor_tag", kind: "NAME", set: text(&c.SensorTag, checkTag),
+			usage: "line protocol: tag that holds the sensor id; empty: the series key",
+		},
+	}
+}
+
+func (c *settings) process() []setting {
+	return []setting{
+		{name: "log-level", kind: "LEVEL", initial: "info", set: choice(&c.LogLevel, "debug", "info", "warn", "error"), usage: "debug, info, warn or error"},
+		{name: "log-format", kind: "FORM", initial: "text", set: choice(&c.LogFormat, "text", "json"), usage: "text or json"},
+		{
+			name: "stop-timeout", kind: "DURATION", initial: "15s", set: duration(&c.StopTimeout, time.Second, time.Hour, false),
+			usage: "how long a stop may take, flush and mongod included",
+		},
+	}
+}
+
+// checkTogether checks what no setting can check alone.
+func (c *settings) checkTogether() error {
+	if c.MaxInflatedBytes < c.MaxBodyBytes {
+		return fmt.Errorf("max-inflated-bytes %s is less than max-body-bytes %s; a request does not shrink when it is decompressed",
+			formatSize(c.MaxInflatedBytes), formatSize(c.MaxBodyBytes))
+	}
+	return nil
+}
+
+// needsMongoDB reports whether any stream is stored there.
+func (c *settings) needsMongoDB() bool {
+	return slices.ContainsFunc(c.Streams, func(s stream) bool { return s.Storage != store.Memory })
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/memory"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+)
+
+// A home is where one stream rests.
+type home interface {
+	queue.Store
+	read.Source
+	// Prepare creates the collection, or checks that the one that is there can
+	// take the stream. A *store.MismatchError is final; other errors may pass.
+	Prepare(ctx context.Context) error
+}
+
+// storage is the queue with the stores behind it.
+type storage struct {
+	conn  *store.Connection // nil where no stream needs MongoDB
+	homes map[string]home
+	queue *queue.Queue
+	log   *slog.Logger
+
+	mu       sync.Mutex
+	prepared map[string]error // by stream: nil once it can take readings
+	ready    bool             // all are prepared
+}
+
+var errUnprepared = errors.New("its collection has not been looked at yet")
+
+// openStorage wires the stores and the queue; it does no I/O, so MongoDB may be
+// away.
+func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometheus.Registerer) (*storage, error) {
+	s := &storage{homes: make(map[string]home), log: log, prepared: make(map[string]error)}
+	var database *mongo.Database
+	if uri != "" {
+		conn, err := store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		s.conn, database = conn, conn.Database()
+	}
+	streams := make(map[string]queue.Stream)
+	for _, stream := range c.Streams {
+		h, err := stream.home(database, reg)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
+		}
+		s.homes[stream.Name], s.prepared[stream.Name] = h, errUnprepared
+		streams[stream.Name] = queue.Stream{Store: h, Granularity: stream.Granularity}
+	}
+	var err error
+	s.queue, err = queue.New(queue.Config{
+		Streams: streams, Session: session, Lanes: c.Lanes,
+		FlushInterval: c.FlushInterval, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout,
+		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, "dead-letters.ndjson")},
+		Admit:       s.admit, Logger: log, Registerer: reg,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
+	}
+	return s, nil
+}
+
+// home returns the stream's store.
+func (s stream) home(database *mongo.Database, reg prometheus.Registerer) (home, error) {
+	switch s.Storage {
+	case store.Bucket:
+		return bucket.New(bucket.Config{
+			Database: database, Stream: s.Name, Granularity: s.Granularity,
+			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Compressor: s.Compressor, Retention: s.Retention, Registerer: reg,
+		})
+	case store.TimeSeries:
+		return timeseries.New(timeseries.Config{
+			Database: database, Stream: s.Name, Granularity: s.Granularity,
+			Compressor: s.Compressor, Retention: s.Retention, Registerer: reg,
+		})
+	case store.Memory:
+		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: reg})
+	default:
+		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
+	}
+}
+
+// Between two attempts to prepare a stream.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// prepare makes all streams ready to be written, trying again for as long as
+// MongoDB is away. It returns nil when they are or ctx ends, and an error when
+// a stream can never be.
+func (s *storage) prepare(ctx context.Context) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		waits, err := s.prepareOnce(ctx)
+		if err != nil || !waits || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prepareOnce tries every stream that is not ready.
+func (s *storage) prepareOnce(parent context.Context) (waits bool, err error) {
+	for name, home := range s.homes {
+		if s.reason(name) == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(parent, 10*time.Second)
+		err := home.Prepare(ctx)
+		cancel()
+		var mismatch *store.MismatchError
+		if errors.As(err, &mismatch) {
+			return false, fmt.Errorf("prepare stream %s: %w", name, err)
+		}
+		if parent.Err() == nil { // else the error says nothing about the stream
+			s.note(name, err)
+		}
+		waits = waits || err != nil
+	}
+	if !waits {
+		s.mu.Lock()
+		s.ready = true
+		s.mu.Unlock()
+	}
+	return waits, nil
+}
+
+// note remembers what became of a stream, and logs the first of a row of
+// failures.
+func (s *storage) note(stream string, err error) {
+	s.mu.Lock()
+	before := s.prepared[stream]
+	s.prepared[stream] = err
+	s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.log.Info("stream is ready", "stream", stream)
+	case errors.Is(before, errUnprepared):
+		s.log.Warn("stream waits for MongoDB", "stream", stream, "err", err)
+	}
+}
+
+// reason returns why a stream cannot take readings, nil if it can.
+func (s *storage) reason(stream string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prepared[stream]
+}
+
+// admit returns why no readings can be taken now.
+func (s *storage) admit() error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if !ready {
+		for name := range s.homes {
+			if err := s.reason(name); err != nil {
+				return fmt.Errorf("stream %s: %w", name, err)
+			}
+		}
+	}
+	return s.available()
+}
+
+// available returns why MongoDB cannot be used now, nil if it can be or is not
+// needed.
+func (s *storage) available() error {
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Available()
+}
+
+func (s *storage) sources() map[string]read.Source {
+	sources := make(map[string]read.Source, len(s.homes))
+	for name, h := range s.homes {
+		sources[name] = h
+	}
+	return sources
+}
+
+func (s *storage) disconnect(ctx context.Context) error {
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Close(ctx)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// The functions below make setters: each reads the text of one setting,
+// refuses what is not allowed by saying what is, and puts the value in its
+// place. The caller adds the setting's name.
+
+// text takes any text that passes check.
+func text(place *string, check func(string) error) func(string) error {
+	return func(s string) error {
+		if check != nil {
+			if err := check(s); err != nil {
+				return err
+			}
+		}
+		*place = s
+		return nil
+	}
+}
+
+func choice[T ~string](place *T, allowed ...T) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(allowed, T(s)) {
+			names := make([]string, len(allowed))
+			for i, a := range allowed {
+				names[i] = string(a)
+			}
+			return fmt.Errorf("%q is unknown%s; allowed are %s", s, didYouMean("", s, names), strings.Join(names, ", "))
+		}
+		*place = T(s)
+		return nil
+	}
+}
+
+// count takes a whole number within bounds, both allowed.
+func count(place *int, least, most int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
+		}
+		*place = n
+		return nil
+	}
+}
+
+// size takes bytes like 256KiB, 1GB or 4096, within bounds, both allowed; zero
+// allows 0 besides.
+func size[T ~int | ~int64](place *T, least, most int64, zero bool) func(string) error {
+	return func(s string) error {
+		n, err := humanize.ParseBytes(s)
+		if err == nil && n == 0 && zero {
+			*place = 0
+			return nil
+		}
+		if err != nil || n > math.MaxInt64 || int64(n) < least || int64(n) > most {
+			orZero := ""
+			if zero {
+				orZero = "0, or "
+			}
+			return fmt.Errorf("%q is not a size of %s%s to %s, written like 256KiB or 4GiB", s, orZero, formatSize(least), formatSize(most))
+		}
+		*place = T(n)
+		return nil
+	}
+}
+
+// formatSize writes bytes as size reads them, in the largest unit that needs no
+// fraction.
+func formatSize(n int64) string {
+	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if of := int64(1) << (40 - 10*i); n >= of && n%of == 0 {
+			return strconv.FormatInt(n/of, 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// duration takes a duration like 90s or 5m, or days like 30d, within bounds,
+// both allowed; zero allows 0 besides.
+func duration(place *time.Duration, least, most time.Duration, zero bool) func(string) error {
+	return func(s string) error {
+		d, err := parseDuration(s)
+		if err == nil && d == 0 && zero {
+			*place = 0
+			return nil
+		}
+		if err != nil || d < least || d > most {
+			orZero := ""
+			if zero {
+				orZero = "0, or "
+			}
+			return fmt.Errorf("%q is not a duration of %s%s to %s, written like 90s, 5m or 30d", s, orZero, formatDuration(least), formatDuration(most))
+		}
+		*place = d
+		return nil
+	}
+}
+
+const day = 24 * time.Hour
+
+func parseDuration(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a number of days up to 65535", s)
+		}
+		return time.Duration(n) * day, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration", s)
+	}
+	return d, nil
+}
+
+// formatDuration writes d without the zero units that time.Duration adds.
+func formatDuration(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// address takes host:port; port 0 is any free one.
+func address(place *string) func(string) error {
+	return func(s string) error {
+		host, port, err := net.SplitHostPort(s)
+		if err == nil && strings.ContainsAny(host, " /@") {
+			err = errors.New("no host")
+		}
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return fmt.Errorf("%q is not HOST:PORT, like 127.0.0.1:8430, or :8430 for every interface", s)
+		}
+		*place = s
+		return nil
+	}
+}

@@ -1,0 +1,70 @@
+// Package admin is the operator's way into a running daemon: its metrics, its
+// health and state, a flush, and profiles, on a listener of its own. Nothing
+// here asks who is calling, so it belongs on loopback.
+package admin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// A Part is one piece of the daemon, as far as readiness goes.
+type Part struct {
+	Name   string `json:"name"`
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"` // why it is not
+}
+
+// Config says what the listener shows. All but Logger is required; the
+// functions are called by several requests at once.
+type Config struct {
+	Version  string
+	Gatherer prometheus.Gatherer
+	// Parts tells which parts of the daemon are ready. It does no I/O, since
+	// probes call it every few seconds and must not hang with what they probe.
+	Parts func() []Part
+	// Status returns what /status shows, to be encoded as JSON. It does no I/O.
+	Status func() any
+	// Flush returns when all readings taken before the call are stored, or ctx
+	// ends. ErrNotReady says that there is nothing yet that could be flushed.
+	Flush  func(ctx context.Context) error
+	Logger *slog.Logger
+}
+
+// ErrNotReady is returned by Config.Flush while the daemon starts.
+var ErrNotReady = errors.New("the daemon is starting")
+
+// New returns the listener's handler.
+func New(cfg Config) (http.Handler, error) {
+	if cfg.Gatherer == nil || cfg.Parts == nil || cfg.Status == nil || cfg.Flush == nil {
+		return nil, errors.New("set up the admin listener: gatherer, parts, status or flush is missing")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &handler{cfg: cfg}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
+		EnableOpenMetrics: true,
+		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
+	}))
+	mux.HandleFunc("GET /healthz", h.health)
+	mux.HandleFunc("GET /readyz", h.ready)
+	mux.HandleFunc("GET /status", h.status)
+	mux.HandleFunc("POST /flush", h.flush)
+	mux.HandleFunc("GET /{$}", h.page)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux, nil
+}
+
+type handler struct{ cfg Config }
