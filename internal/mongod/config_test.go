@@ -70,7 +70,7 @@ func TestCacheDirectory(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "x"))
 	for want, config := range map[string]Config{
-		filepath.Join(home, "given"):  {CacheDir: filepath.Join(home, "given")},
+		filepath.Join(home, "given"):     {CacheDir: filepath.Join(home, "given")},
 		filepath.Join(home, "x", "brim"): {},
 	} {
 		got, err := config.cacheDir()

@@ -99,33 +99,37 @@ func TestMongodLeftByAKilledDaemonIsEnded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
-	holder, left := startHolder(t, dir)
-	require.NoError(t, holder.Process.Kill())
-	_ = holder.Wait()
+	daemon := startHolder(t, dir)
+	daemon.kill(t)
+	left := daemon.mongod
 	require.True(t, isMongodOn(left, dir), "the test needs a mongod that outlives its daemon")
+	put(t, connect(t, daemon.uri), "before")
 
 	log := &logged{}
 	server := startServer(t, mongod.Config{DataDir: dir, Logger: log.logger()})
 	require.False(t, isMongodOn(left, dir))
 	require.Contains(t, log.String(), fmt.Sprintf("pid=%d", left))
-	require.NotEqual(t, left, server.Pid())
-	put(t, connect(t, server.URI()), "a")
+	require.Equal(t, daemon.uri, server.URI())
+	client := connect(t, server.URI())
+	put(t, client, "after")
+	requireKept(t, client, "before", "after")
 }
 
 func TestStoppedLeftOverIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
-	holder, left := startHolder(t, dir)
-	require.NoError(t, holder.Process.Kill())
-	_ = holder.Wait()
+	daemon := startHolder(t, dir)
+	put(t, connect(t, daemon.uri), "before")
+	daemon.kill(t)
+	left := daemon.mongod
 	// The memory is lost too: mongod's own lock file names it.
 	require.NoError(t, os.Remove(filepath.Join(dir, "mongod", "brim.json")))
 	signal(t, left, "STOP")
 
 	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: 3 * time.Second})
 	require.False(t, isMongodOn(left, dir))
-	put(t, connect(t, server.URI()), "a")
+	requireKept(t, connect(t, server.URI()), "before")
 }
 
 func signal(t *testing.T, pid int, name string) {
@@ -137,21 +141,20 @@ func TestMongodDiesWithItsParentWhenAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
-	holder, pid := startHolder(t, dir, holderDiesEnv+"=1")
-	require.True(t, isMongodOn(pid, dir))
-	require.NoError(t, holder.Process.Kill())
-	_ = holder.Wait()
-	eventually(t, func() bool { return !isMongodOn(pid, dir) }, "mongod outlived its parent")
+	daemon := startHolder(t, dir, holderDiesEnv+"=1")
+	require.True(t, isMongodOn(daemon.mongod, dir))
+	daemon.kill(t)
+	eventually(t, func() bool { return !isMongodOn(daemon.mongod, dir) }, "mongod outlived its parent")
 }
 
 func TestSecondDaemonIsRefusedAndToldWhoRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
-	holder, pid := startHolder(t, dir, holderDiesEnv+"=1")
+	daemon := startHolder(t, dir, holderDiesEnv+"=1")
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
-	require.ErrorContains(t, err, fmt.Sprintf("process %d is running on it", holder.Process.Pid))
-	require.True(t, isMongodOn(pid, dir), "the first daemon's mongod was touched")
+	require.ErrorContains(t, err, fmt.Sprintf("process %d is running on it", daemon.Process.Pid))
+	require.True(t, isMongodOn(daemon.mongod, dir), "the first daemon's mongod was touched")
 }
 
 func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,13 +33,22 @@ func TestNamedMongodThatCannotBeUsed(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(dir, name)
 			if row.mode != 0 {
-				require.NoError(t, os.WriteFile(path, []byte(row.text), row.mode))
+				writeProgram(t, path, []byte(row.text), row.mode)
 			}
 			_, err := Obtain(t.Context(), Config{DataDir: dir, Bin: path})
 			require.ErrorContains(t, err, row.want)
 			require.ErrorContains(t, err, path)
 		})
 	}
+}
+
+// writeProgram keeps forks of other tests away: they would hand on the open
+// file, and what somebody writes to cannot be run.
+func writeProgram(t *testing.T, path string, text []byte, mode os.FileMode) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, text, mode))
 }
 
 // The loader itself is asked, so the program has to be a real one: a copy of
@@ -53,7 +63,7 @@ func TestMissingLibraryIsNamed(t *testing.T) {
 	broken := bytes.Replace(program, []byte("libc.so.6\x00"), []byte("libcurl.s\x00"), 1)
 	require.NotEqual(t, program, broken, "/bin/sh is not linked to libc.so.6")
 	path := filepath.Join(t.TempDir(), "mongod")
-	require.NoError(t, os.WriteFile(path, broken, 0o755))
+	writeProgram(t, path, broken, 0o755)
 
 	_, err = Obtain(t.Context(), Config{DataDir: t.TempDir(), Bin: path})
 	require.ErrorIs(t, err, ErrUnavailable)

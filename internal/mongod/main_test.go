@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	mongodtest.Main(m, mongodtest.NoLeaks())
 }
 
-// hold prints mongod's pid and waits to be killed.
+// hold prints mongod's pid and URI and waits to be killed.
 func hold(dir string, dies bool) int {
 	config := mongodtest.Defaults(mongod.Config{DataDir: dir})
 	config.DieWithParent = dies
@@ -46,13 +47,26 @@ func hold(dir string, dies bool) int {
 		_, _ = fmt.Fprintln(os.Stdout, "error:", err)
 		return 1
 	}
-	_, _ = fmt.Fprintln(os.Stdout, "pid", server.Pid())
+	_, _ = fmt.Fprintln(os.Stdout, "pid", server.Pid(), server.URI())
 	select {}
 }
 
-// startHolder returns a daemon in a process of its own, and its mongod's pid.
-// Both are gone at the test's end.
-func startHolder(t *testing.T, dir string, env ...string) (*exec.Cmd, int) {
+// holder is a daemon in a process of its own, with a mongod.
+type holder struct {
+	*exec.Cmd
+	mongod int // its pid
+	uri    string
+}
+
+// kill ends the daemon as a crash would.
+func (h holder) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, h.Process.Kill())
+	_ = h.Wait()
+}
+
+// startHolder starts one; it and its mongod are gone at the test's end.
+func startHolder(t *testing.T, dir string, env ...string) holder {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -65,11 +79,11 @@ func startHolder(t *testing.T, dir string, env ...string) (*exec.Cmd, int) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	var pid int
-	_, err = fmt.Fscanf(output, "pid %d\n", &pid)
+	h := holder{Cmd: cmd}
+	_, err = fmt.Fscanf(output, "pid %d %s\n", &h.mongod, &h.uri)
 	require.NoError(t, err)
-	t.Cleanup(func() { killIfOn(pid, dir) })
-	return cmd, pid
+	t.Cleanup(func() { killIfOn(h.mongod, dir) })
+	return h
 }
 
 // killIfOn kills a mongod that a failed test left behind, if it is one on the
@@ -115,6 +129,10 @@ func binary(t *testing.T) mongod.Binary {
 func script(t *testing.T, path string, lines ...string) {
 	t.Helper()
 	text := "#!/bin/sh\n" + strings.Join(lines, "\n") + "\n"
+	// A fork of another test at this moment would hand on the open file, and
+	// what somebody writes to cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	fresh := path + ".new"
 	require.NoError(t, os.WriteFile(fresh, []byte(text), 0o755))
 	require.NoError(t, os.Rename(fresh, path))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -205,9 +206,10 @@ func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration
 func (s *Server) rotateLog() {
 	rotated, err := rotate(s.files.log, maxLogBytes)
 	if err == nil && rotated {
+		s.logged = 0
 		err = s.process.handle.Signal(syscall.SIGUSR1)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.log.Warn("rotate mongod's log", "error", err)
 	}
 }
