@@ -44,17 +44,18 @@ func readFile(path string, known []string) (*file, error) {
 	if err := yamlnode.Unmarshal(content, &root); err != nil {
 		return nil, f.syntax(err)
 	}
-	if len(root.Content) == 0 { // nothing but comments
+	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" { // nothing but comments
 		return f, nil
 	}
 	top := root.Content[0]
 	if top.Kind != yamlnode.MappingNode {
 		return nil, fmt.Errorf("%s:%d: keys with values are expected here, like http-addr: 127.0.0.1:8430", path, top.Line)
 	}
-	f.note("", top)
+	// It also refuses mappings that hold themselves, which note could not bear.
 	if err := f.values.Load(rawbytes.Provider(content), yaml.Parser()); err != nil {
 		return nil, f.syntax(err)
 	}
+	f.note("", top)
 	err = f.check(known)
 	return f, err
 }
@@ -95,7 +96,7 @@ func (f *file) check(known []string) error {
 	for _, key := range f.values.Keys() {
 		allowed, name := known, key
 		if key == streamsKey {
-			if f.values.Get(key) != nil {
+			if !isEmpty(f.values.Get(key)) {
 				problems = append(problems, fmt.Errorf("%s: streams must hold a mapping from names to settings", f.place(key)))
 			}
 			continue
@@ -132,15 +133,16 @@ func (f *file) check(known []string) error {
 // checkStreamShape refuses a stream that has a value where settings belong. It
 // may have none at all.
 func (f *file) checkStreamShape(key string) []error {
-	switch v := f.values.Get(key).(type) {
-	case nil:
+	if isEmpty(f.values.Get(key)) {
 		return nil
-	case map[string]any:
-		if len(v) == 0 {
-			return nil
-		}
 	}
 	return []error{fmt.Errorf("%s: %s must hold settings, like granularity: 1m", f.place(key), key)}
+}
+
+// isEmpty reports whether a key has no value, or a mapping without keys.
+func isEmpty(v any) bool {
+	mapping, ok := v.(map[string]any)
+	return v == nil || ok && len(mapping) == 0
 }
 
 // streams lists the names of the streams that the file describes.

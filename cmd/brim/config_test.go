@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const sampleConfig = `
+http-addr: 127.0.0.1:9000
+max-body-bytes: 1048576
+line_protocol:
+  sensor_tag: host
+map-dots: _
+streams:
+  machines: {storage: timeseries, granularity: 1h, retention: 30d}
+  plain: {}
+`
+
+func TestPrintedConfigurationMakesTheSameSettings(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, sampleConfig)
+	printed := runBrim(t, []string{"BRIM_LANES=7", "BRIM_LOG_LEVEL=debug"}, "config", "print", "--config", path, "--bucket-max-bytes", "64KiB")
+	require.NoError(t, printed.err)
+
+	want := loadSettings(t, sources{flags: map[string]string{"bucket-max-bytes": "64KiB"}, env: []string{"BRIM_LANES=7", "BRIM_LOG_LEVEL=debug"}, path: path})
+	again := loadSettings(t, sources{path: writeConfig(t, printed.stdout)})
+	assert.Equal(t, want.settings, again.settings)
+}
+
+func TestPrintedConfigurationSaysWhereEachValueCameFrom(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, sampleConfig)
+	got := runBrim(t, []string{"BRIM_LANES=7"}, "config", "print", "--config", path, "--bucket-max-bytes", "64KiB")
+	require.NoError(t, got.err)
+	for _, line := range []string{
+		`(?m)^lanes: 7 +# environment BRIM_LANES$`,
+		`(?m)^http-addr: 127\.0\.0\.1:9000 +# file .*brim\.yaml:2$`,
+		`(?m)^bucket-max-bytes: 64KiB +# flag --bucket-max-bytes$`,
+		`(?m)^database: brim +# default$`,
+		`(?m)^line_protocol:\n  sensor_tag: host +# file .*brim\.yaml:5$`,
+		`(?m)^  machines:\n    storage: timeseries +# file .*brim\.yaml:8\n`,
+		`(?m)^  plain: \{\}$`,
+	} {
+		assert.Regexp(t, line, got.stdout)
+	}
+
+	got = runBrim(t, []string{"BRIM_LANES=7"}, "config", "print", "--config", path, "--output", "json")
+	require.NoError(t, got.err)
+	var d described
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &d))
+	assert.Contains(t, d.Settings, shown{Name: "lanes", Value: "7", origin: origin{Source: fromEnv, Place: "BRIM_LANES"}})
+	assert.Contains(t, d.Streams["machines"], shown{Name: "retention", Value: "30d", origin: origin{Source: fromFile, Place: path + ":8"}})
+	assert.Contains(t, d.Streams["plain"], shown{Name: "retention", Value: "0", origin: origin{Source: fromDefault}})
+}
+
+func TestPasswordsAreNeverPrinted(t *testing.T) {
+	t.Parallel()
+	for _, output := range []string{"text", "json"} {
+		got := runBrim(t, []string{"BRIM_MONGO_URI=mongodb://user:hush@h/"}, "config", "print", "--output", output)
+		require.NoError(t, got.err)
+		assert.NotContains(t, got.stdout, "hush")
+		assert.Contains(t, got.stdout, "mongodb://user:***@h/")
+	}
+	// What was masked would not work, so the file leaves it out.
+	got := runBrim(t, []string{"BRIM_MONGO_URI=mongodb://user:hush@h/"}, "config", "print")
+	assert.Regexp(t, `(?m)^# mongo-uri: .* give it in BRIM_MONGO_URI$`, got.stdout)
+	assert.Empty(t, loadSettings(t, sources{path: writeConfig(t, got.stdout)}).MongoURI)
+
+	// A URI without a secret is kept.
+	got = runBrim(t, nil, "config", "print", "--mongo-uri", "mongodb://user@h/")
+	assert.Equal(t, "mongodb://user@h/", loadSettings(t, sources{path: writeConfig(t, got.stdout)}).MongoURI)
+}
+
+func TestCheckTellsAllProblemsAndIgnoresTheEnvironment(t *testing.T) {
+	t.Parallel()
+	good := writeConfig(t, sampleConfig)
+	got := runBrim(t, []string{"BRIM_LANES=none"}, "config", "check", good)
+	require.NoError(t, got.err)
+	assert.Equal(t, good+" is correct; streams: machines, plain, readings\n", got.stdout)
+
+	bad := writeConfig(t, "lanes: 0\ncolor: red\n")
+	got = runBrim(t, nil, "config", "check", bad)
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stdout, bad+":1: lanes: ")
+	assert.Contains(t, got.stdout, bad+":2: unknown key color")
+
+	got = runBrim(t, nil, "config", "check", bad, "--output", "json")
+	assert.Equal(t, exitFailed, got.code)
+	var c checked
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &c))
+	assert.False(t, c.OK)
+	assert.Len(t, c.Problems, 2)
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+
+// outcome is what a command did.
+type outcome struct {
+	stdout, stderr string
+	err            error
+	code           int
+}
+
+// runBrim carries out one command in this process.
+func runBrim(t *testing.T, env []string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	err := run(t.Context(), args, env, strings.NewReader(""), &stdout, &stderr)
+	return outcome{stdout: stdout.String(), stderr: stderr.String(), err: err, code: exitCode(err)}
+}
+
+// loadSettings loads a configuration that must be correct.
+func loadSettings(t *testing.T, s sources) *configuration {
+	t.Helper()
+	c, err := s.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+

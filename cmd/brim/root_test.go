@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want []string // in the message
+	}{
+		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "config, query, serve, version"}},
+		{[]string{"config", "chek"}, []string{`"chek"`, "did you mean check?", "check, print"}},
+		{[]string{"config", "check"}, []string{"accepts 1 arg(s), received 0"}},
+		{[]string{"serve", "now"}, []string{`"now"`}},
+		{[]string{"serve", "--mongo-url=x"}, []string{"--mongo-url", "did you mean --mongo-uri?", "--granularity"}},
+		{[]string{"serve", "--storage"}, []string{"--storage", "needs an argument"}},
+		{[]string{"version", "--output", "xml"}, []string{"--output", `"xml"`, "text, json"}},
+		{[]string{"query"}, []string{"accepts 1 arg(s), received 0"}},
+		{[]string{"query", "s", "--limit", "-1"}, []string{"--limit", `"-1"`, "0 to"}},
+		{[]string{"query", "s", "--from", "yesterday"}, []string{"--from", `"yesterday"`, "2026-11-21T10:00:00Z"}},
+		{[]string{"query", "s", "--url", "localhost"}, []string{"--url", `"localhost"`, "http://127.0.0.1:8430"}},
+		{[]string{"config", "print", "--granularity", "7m"}, []string{"--granularity", "divide an hour"}},
+	} {
+		got := runBrim(t, nil, c.args...)
+		assert.Equal(t, exitUsage, got.code, "%v", c.args)
+		assert.Empty(t, got.stdout, "%v", c.args)
+		for _, want := range c.want {
+			assert.ErrorContains(t, got.err, want, "%v", c.args)
+		}
+	}
+}
+
+func TestVersionIsPrintedInBothForms(t *testing.T) {
+	t.Parallel()
+	got := runBrim(t, nil, "version")
+	require.NoError(t, got.err)
+	assert.Regexp(t, `^brim \S+ .*\(go1\.\S+, \w+/\w+\)\n$`, got.stdout)
+
+	got = runBrim(t, nil, "version", "--output", "json")
+	require.NoError(t, got.err)
+	var v version
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &v))
+	assert.Equal(t, readVersion(), v)
+}
+
+func TestHelpAndCompletionGoToStdout(t *testing.T) {
+	t.Parallel()
+	got := runBrim(t, nil)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "serve")
+
+	got = runBrim(t, nil, "serve", "--help")
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "--bucket-max-bytes SIZE")
+
+	got = runBrim(t, nil, "completion", "bash")
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "__start_brim")
+}
+
+func TestNearNamesAreSuggestedAndFarOnesAreNot(t *testing.T) {
+	t.Parallel()
+	names := []string{"granularity", "retention", "storage"}
+	assert.Equal(t, " (did you mean granularity?)", didYouMean("", "granularty", names))
+	assert.Equal(t, " (did you mean --storage?)", didYouMean("--", "storag", names))
+	assert.Empty(t, didYouMean("", "colour", names))
+	assert.Equal(t, 3, distance("kitten", "sitting"))
+	assert.Equal(t, 4, distance("", "four"))
+}
