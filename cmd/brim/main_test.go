@@ -34,4 +34,3 @@ func loadSettings(t *testing.T, s sources) *configuration {
 	}
 	return c
 }
-

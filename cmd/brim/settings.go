@@ -18,9 +18,10 @@ type settings struct {
 	Database string
 	DataDir  string
 
-	MongodBin   string
-	MongodPort  int
-	MongodCache int64 // bytes; 0: mongod's choice
+	MongodBin       string
+	MongodCache     string
+	MongodPort      int
+	MongodCacheSize int64 // bytes; 0: mongod's choice
 
 	HTTPAddr, GRPCAddr, AdminAddr string
 
@@ -113,9 +114,10 @@ func (c *settings) mongod() []setting {
 	return []setting{
 		{name: "mongod-bin", kind: "FILE", set: text(&c.MongodBin, nil), usage: "mongod to run; empty: the one on PATH, or an installed one"},
 		{name: "mongod-port", kind: "PORT", initial: "0", set: count(&c.MongodPort, 0, math.MaxUint16), usage: "port of the embedded mongod on 127.0.0.1; 0: the one of the last run, or any"},
+		{name: "mongod-cache", kind: "DIR", set: text(&c.MongodCache, nil), usage: "where an installed mongod is kept; empty: brim in $XDG_CACHE_HOME, or what stands for it"},
 		{
 			// mongod's own bounds.
-			name: "mongod-cache", kind: "SIZE", initial: "0", set: size(&c.MongodCache, 256<<20, 10_000<<30, true),
+			name: "mongod-cache-size", kind: "SIZE", initial: "0", set: size(&c.MongodCacheSize, 256<<20, 10_000<<30, true),
 			usage: "WiredTiger cache of the embedded mongod; 0: half of the memory",
 		},
 	}

@@ -27,11 +27,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	d.door.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
-	if s := d.storage.Load(); s != nil {
-		if err := s.disconnect(left); err != nil && ctx.Err() == nil {
-			errs = append(errs, err)
-		}
-	}
+	d.disconnect(left)
 	if server := d.mongod.Load(); server != nil {
 		if err := server.Close(left); err != nil {
 			errs = append(errs, fmt.Errorf("stop the embedded MongoDB: %w", err))
@@ -64,6 +60,20 @@ func (d *daemon) drain(ctx context.Context) error {
 	// Their requests still wait for an answer: that the outcome is unknown.
 	d.hangUp()
 	return fmt.Errorf("stop with %d readings not known to be stored; none of them was acknowledged", dropped)
+}
+
+// disconnect ends the connections to MongoDB before an embedded one ends. With
+// a server that is gone the driver would wait for as long as it may.
+func (d *daemon) disconnect(ctx context.Context) {
+	s := d.storage.Load()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := s.disconnect(ctx); err != nil {
+		d.log.Debug("disconnect from MongoDB", "err", err)
+	}
 }
 
 // endRequests lets the requests that are under way get their answers, then
