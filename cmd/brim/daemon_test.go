@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/admin"
+)
+
+// memoryFlags are a daemon's that needs no MongoDB.
+func memoryFlags() map[string]string {
+	return map[string]string{
+		"storage": "memory", "http-addr": "127.0.0.1:0", "grpc-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0",
+		"flush-interval": "10ms",
+	}
+}
+
+// newTestDaemon returns a daemon in this process that listens and does not run
+// yet. It is stopped at the test's end.
+func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
+	t.Helper()
+	d, err := newDaemon(loadSettings(t, sources{flags: flags}), slog.New(slog.DiscardHandler), io.Discard)
+	require.NoError(t, err)
+	_, err = d.listen(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if !d.draining.Load() {
+			assert.NoError(t, d.stop(context.Background()))
+		}
+	})
+	return d
+}
+
+// startRunning runs the daemon until the test ends, and returns when it takes
+// readings.
+func startRunning(t *testing.T, d *daemon) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, 10*time.Second, 5*time.Millisecond)
+}
+
+// get asks the admin listener.
+func (d *daemon) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	return request(t, http.MethodGet, "http://"+d.listeners.admin.Addr().String()+path, "")
+}
+
+// post sends a body to the data listener.
+func (d *daemon) post(t *testing.T, path, body string) (int, string) {
+	t.Helper()
+	return request(t, http.MethodPost, "http://"+d.listeners.http.Addr().String()+path, body)
+}
+
+// request uses a connection of its own, so that none is left behind.
+func request(t testing.TB, method, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(answer)
+}
+
+func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
+	t.Parallel()
+	d := newTestDaemon(t, memoryFlags())
+	code, body := d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, `"starting"`)
+	code, body = request(t, http.MethodGet, "http://"+d.listeners.http.Addr().String()+"/v1/sensors/s/readings", "")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, `"starting"`)
+	code, body = d.get(t, "/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, "the daemon is starting")
+	code, _ = d.get(t, "/healthz")
+	assert.Equal(t, http.StatusOK, code)
+	assert.ErrorIs(t, d.flush(t.Context()), admin.ErrNotReady)
+
+	startRunning(t, d)
+	code, _ = d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	assert.Equal(t, http.StatusOK, code)
+	code, body = request(t, http.MethodGet, "http://"+d.listeners.http.Addr().String()+"/v1/sensors/s/readings", "")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, body, `"fields":{"t":1}`)
+}
+
+func TestStoppingDaemonSaysSo(t *testing.T) {
+	t.Parallel()
+	d := newTestDaemon(t, memoryFlags())
+	startRunning(t, d)
+	d.draining.Store(true)
+	d.door.Stop()
+	code, body := d.get(t, "/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, "the daemon is stopping")
+	code, body = d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, `"stopping"`)
+	require.NoError(t, d.stop(context.Background()))
+	_, err := net.DialTimeout("tcp", d.listeners.http.Addr().String(), time.Second)
+	assert.Error(t, err)
+}
+
+func TestTakenPortIsAnErrorThatNamesItsFlag(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for _, flag := range []string{"http-addr", "grpc-addr", "admin-addr"} {
+		args := []string{"serve", "--storage", "memory", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+		got := runBrim(t, nil, append(args, "--"+flag, taken.Addr().String())...)
+		assert.ErrorContains(t, got.err, "(--"+flag+")")
+		assert.ErrorContains(t, got.err, "address already in use")
+		assert.Equal(t, exitFailed, got.code)
+	}
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var logs synced
+	done := make(chan error, 1)
+	go func() {
+		args := []string{"serve", "--storage", "memory", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}
+		done <- run(ctx, args, nil, strings.NewReader(""), io.Discard, &logs)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(logs.String(), `"msg":"ready"`) }, 10*time.Second, 5*time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	assert.Contains(t, logs.String(), `"msg":"stopped"`)
+	for line := range strings.Lines(logs.String()) {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+}
+
+func TestMetricsAreClean(t *testing.T) {
+	t.Parallel()
+	d := newTestDaemon(t, memoryFlags())
+	startRunning(t, d)
+	for range 3 {
+		code, _ := d.post(t, "/v1/readings", `[{"sensorId":"s","fields":{"t":1}},{"sensorId":"","fields":{"t":1}}]`)
+		require.Equal(t, http.StatusMultiStatus, code)
+	}
+	_, metrics := d.get(t, "/metrics")
+	for _, line := range []string{
+		`brim_ingest_requests_total{code="207",protocol="http"} 3`,
+		`brim_ingest_readings_total{protocol="http"} 3`,
+		`brim_ingest_rejected_total{reason="sensor_missing"} 3`,
+		`brim_queue_readings 0`,
+		`brim_store_update_readings_sum 3`,
+		`brim_store_active_buckets 1`,
+	} {
+		assert.Contains(t, metrics, "\n"+line+"\n")
+	}
+	assert.Regexp(t, `\nbrim_build_info\{goversion="go1\..*\} 1\n`, metrics)
+	assert.Contains(t, metrics, "\ngo_goroutines ")
+	assert.Contains(t, metrics, "\nprocess_resident_memory_bytes ")
+
+	problems, err := testutil.GatherAndLint(d.registry)
+	require.NoError(t, err)
+	var ours []promlint.Problem
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "brim_") {
+			ours = append(ours, p)
+		}
+	}
+	assert.Empty(t, ours)
+}
+
+func TestStatusTellsWhatRuns(t *testing.T) {
+	t.Parallel()
+	flags := memoryFlags()
+	flags["retention"], flags["stream"] = "30d", "plant"
+	d := newTestDaemon(t, flags)
+	_, body := d.get(t, "/status")
+	var s status
+	require.NoError(t, json.Unmarshal([]byte(body), &s))
+	assert.False(t, s.Ready)
+	assert.Nil(t, s.Queue)
+
+	startRunning(t, d)
+	_, body = d.get(t, "/status")
+	require.NoError(t, json.Unmarshal([]byte(body), &s))
+	assert.True(t, s.Ready)
+	assert.Equal(t, d.session, s.Session)
+	assert.Equal(t, d.listeners.grpc.Addr().String(), s.Addresses.GRPC)
+	assert.Equal(t, []streamStatus{{
+		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
+	}}, s.Streams)
+	assert.Equal(t, &queueStatus{MaxBytes: 64 << 20}, s.Queue)
+	assert.Nil(t, s.MongoDB)
+}
+
+func TestLogsHaveLevelAndForm(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	newLogger(&b, "warn", "json").Info("not this")
+	newLogger(&b, "warn", "json").Warn("this", "n", 1)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(b.Bytes(), &line))
+	assert.Equal(t, "this", line["msg"])
+	b.Reset()
+	newLogger(&b, "debug", "text").Debug("words here")
+	assert.Contains(t, b.String(), `level=DEBUG msg="words here"`)
+}
