@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) {
+	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	removeBinary()
+	os.Exit(code)
+}
 
 // outcome is what a command did.
 type outcome struct {

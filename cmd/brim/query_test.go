@@ -47,7 +47,11 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if from+limit < s.total {
 		page.After = strconv.Itoa(from + limit)
 	}
-	_ = json.NewEncoder(w).Encode(page)
+	body, err := json.Marshal(page)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+	_, _ = w.Write(body)
 }
 
 func TestQueryPrintsATable(t *testing.T) {
