@@ -177,7 +177,7 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 			{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
 			{Key: "data", Value: bson.D{
 				{Key: "failCommands", Value: bson.A{"update"}}, {Key: "appName", Value: "brim"},
-				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 2000},
+				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 4000},
 			}},
 		}).Err())
 	})

@@ -50,6 +50,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(page)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
 	_, _ = w.Write(body)
 }
