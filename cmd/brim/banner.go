@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -31,6 +33,27 @@ func (d *daemon) announce(uri string) {
     %s query --url %s s-1
 
 `, d.version.Version, http, reachable(d.listeners.grpc), reachable(d.listeners.admin), where, http, os.Args[0], http)
+}
+
+// progress is where a long preparation tells how it goes: on a terminal to the
+// person there, anywhere else in the log.
+func (d *daemon) progress() io.Writer {
+	if isTerminal(d.stderr) {
+		return d.stderr
+	}
+	return lineLogger{d.log}
+}
+
+// lineLogger logs the lines that are written to it.
+type lineLogger struct{ log *slog.Logger }
+
+func (l lineLogger) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.log.Info("preparing", "step", line)
+		}
+	}
+	return len(p), nil
 }
 
 // isTerminal reports whether a person may be looking.

@@ -161,7 +161,7 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	}
 	server, err := mongod.Start(ctx, mongod.Config{
 		Bin: c.MongodBin, CacheDir: c.MongodCache, DataDir: c.DataDir, Port: c.MongodPort,
-		Compressor: string(c.Default.Compressor), CacheSizeGB: float64(c.MongodCacheSize) / (1 << 30), StopTimeout: c.StopTimeout, Logger: d.log, Progress: d.stderr, Registerer: d.registry,
+		Compressor: string(c.Default.Compressor), CacheSizeGB: float64(c.MongodCacheSize) / (1 << 30), StopTimeout: c.StopTimeout, Logger: d.log, Progress: d.progress(), Registerer: d.registry,
 	})
 	if err != nil {
 		return "", fmt.Errorf("start the embedded MongoDB: %w", err)

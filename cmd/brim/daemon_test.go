@@ -215,6 +215,16 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Nil(t, s.MongoDB)
 }
 
+func TestProgressGoesToTheLogWhereNobodyLooks(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	d := &daemon{log: newLogger(&b, "info", "json"), stderr: &b}
+	n, err := d.progress().Write([]byte("downloading\n\n  half of it\n"))
+	require.NoError(t, err)
+	assert.Equal(t, 26, n)
+	assert.Regexp(t, `"step":"downloading"\}\n.*"step":"half of it"\}\n$`, b.String())
+}
+
 func TestLogsHaveLevelAndForm(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

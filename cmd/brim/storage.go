@@ -171,17 +171,20 @@ func (s *storage) reason(stream string) error {
 
 // admit returns why no readings can be taken now.
 func (s *storage) admit() error {
+	if err := s.available(); err != nil {
+		return err
+	}
 	s.mu.Lock()
-	ready := s.ready
-	s.mu.Unlock()
-	if !ready {
-		for name := range s.homes {
-			if err := s.reason(name); err != nil {
-				return fmt.Errorf("stream %s: %w", name, err)
-			}
+	defer s.mu.Unlock()
+	if s.ready {
+		return nil
+	}
+	for name, err := range s.prepared {
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
 		}
 	}
-	return s.available()
+	return nil
 }
 
 // available returns why MongoDB cannot be used now, nil if it can be or is not
