@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// TestStopStoresWhatIsPending stops a daemon whose first update hangs in
+// MongoDB while a second reading waits behind it.
+func TestStopStoresWhatIsPending(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--lanes", "1").awaitReady()
+	inDatabase(t, server.URI(), func(db *mongo.Database) {
+		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"},
+			{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+			{Key: "data", Value: bson.D{
+				{Key: "failCommands", Value: bson.A{"update"}}, {Key: "appName", Value: "brim"},
+				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 4000},
+			}},
+		}).Err())
+	})
+	type reply struct {
+		code   int
+		answer string
+		err    error
+	}
+	replies := make(chan reply, 2)
+	for i := range 2 {
+		go func() {
+			code, answer, err := b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"late","fields":{"t":1}}`)
+			replies <- reply{code, answer, err}
+		}()
+		b.eventually("reading taken", func() bool { return b.status().Queue.Readings == i+1 })
+	}
+	b.signal(syscall.SIGTERM)
+	b.awaitReadiness(http.StatusServiceUnavailable, "the daemon is stopping")
+	assertRetryAfter(t, b)
+	assert.Equal(t, exitDone, b.wait())
+	for range 2 {
+		r := <-replies
+		require.NoError(t, r.err)
+		assert.Equal(t, http.StatusOK, r.code, r.answer)
+	}
+	inDatabase(t, server.URI(), func(db *mongo.Database) {
+		assert.Equal(t, map[string]int{"late": 2}, sensors(t, db.Collection("readings")))
+	})
+}
+
+func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, append(embedded(t), "--stop-timeout", "10m", "--stored-timeout", "10m")...).awaitReady()
+	pid := b.status().Mongod.Pid
+	// A stopped mongod keeps the first signal's flush waiting.
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	requestEnded := make(chan struct{})
+	go func() {
+		defer close(requestEnded)
+		_, _, _ = b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	}()
+	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
+	b.signal(syscall.SIGTERM)
+	b.awaitReadiness(http.StatusServiceUnavailable, "the daemon is stopping")
+	b.signal(syscall.SIGINT)
+	begin := time.Now()
+	assert.Equal(t, exitFailed, b.wait())
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	assert.Contains(t, b.logs.String(), errTwice.Error())
+	assert.Contains(t, b.logs.String(), "1 readings not known to be stored")
+	assert.False(t, processRuns(pid), "mongod is left behind")
+	<-requestEnded
+}
+
+func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, append(embedded(t), "--stop-timeout", "3s", "--stored-timeout", "10m")...).awaitReady()
+	pid := b.status().Mongod.Pid
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	answered := make(chan string, 1)
+	go func() {
+		_, answer, err := b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+		answered <- fmt.Sprint(answer, err)
+	}()
+	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
+	begin := time.Now()
+	assert.Equal(t, exitFailed, b.stop())
+	assert.Less(t, time.Since(begin), 6*time.Second) // half of it is for a busy machine
+	assert.Contains(t, b.logs.String(), "1 readings not known to be stored")
+	assert.Contains(t, <-answered, "outcome_unknown")
+	assert.False(t, processRuns(pid), "mongod is left behind")
+}
