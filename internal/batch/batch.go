@@ -81,7 +81,8 @@ func (b *Batch) Series(r *Row) *Series { return &b.series[r.series] }
 // count from 0 to SeriesLen()-1.
 func (b *Batch) SeriesNumber(r *Row) uint32 { return r.series }
 
-// SeriesLen returns the number of distinct sensors with their tags.
+// SeriesLen returns the number of distinct sensors with their tags. The same
+// tags in another order of arrival count again.
 func (b *Batch) SeriesLen() int { return len(b.series) }
 
 // SeriesAt returns the series with number i.

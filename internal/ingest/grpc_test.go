@@ -1,15 +1,46 @@
 package ingest
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
+
+// dialGRPC returns a client of a server of d.
+func dialGRPC(t testing.TB, d *Door, options ...grpc.DialOption) telemetrypb.IngestServiceClient {
+	t.Helper()
+	return telemetrypb.NewIngestServiceClient(connectGRPC(t, d, options...))
+}
+
+func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := d.NewGRPCServer()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///brim", append(options,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, conn.Close())
+		server.GracefulStop()
+		assert.NoError(t, <-served)
+		d.Wait()
+	})
+	return conn
+}
 
 // writeMessage takes a request that must not be refused whole.
 func writeMessage(t testing.TB, d *Door, request *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, result) {

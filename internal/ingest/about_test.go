@@ -1,0 +1,47 @@
+package ingest
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// serve sends a request without a body through the handler.
+func serve(t testing.TB, d *Door, method, path string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	d.Handler().ServeHTTP(w, r)
+	return w
+}
+
+func TestWhatTheDoorTellsAboutItself(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t)
+	w := serve(t, d, "GET", "/v1/streams")
+	assert.Equal(t, 200, w.Code)
+	assert.JSONEq(t, `{"default":"readings","acks":["stored","journaled"],"streams":[
+		{"name":"readings","storage":"bucket","granularity":"5m","granularity_seconds":300,"bucket_max_readings":1000,"bucket_max_bytes":262144,"retention_seconds":0},
+		{"name":"mem","storage":"timeseries","granularity":"1h","granularity_seconds":3600,"retention_seconds":86400}]}`, w.Body.String())
+
+	for _, method := range []string{"GET", "HEAD"} {
+		w = serve(t, d, method, "/ping")
+		assert.Equal(t, 204, w.Code)
+		assert.Equal(t, "brim-test", w.Header().Get("X-Influxdb-Version"))
+	}
+	w = serve(t, d, "GET", "/health")
+	assert.Equal(t, 200, w.Code)
+	assert.JSONEq(t, `{"name":"brim","message":"ready for readings","status":"pass","checks":[],"version":"test"}`, w.Body.String())
+}
+
+func TestShortDurations(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 20 * time.Minute: "20m", 10 * time.Second: "10s", 90 * time.Minute: "1h30m"} {
+		assert.Equal(t, want, shortDuration(d))
+	}
+}
