@@ -118,13 +118,14 @@ func TestARefusedRequestDoesNotEndItsConnection(t *testing.T) {
 func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {
 	t.Parallel()
 	d, j := newTestDoor(t)
-	j.block = make(chan struct{}) // for ever
+	j.waits() // for ever
 	server := httptest.NewServer(d.Handler())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	good := manyLines(1)
 	_, err = fmt.Fprintf(conn, requestHead+"Content-Length: %d\r\n\r\n%s", len(good), good)
 	require.NoError(t, err)
+	<-j.entered
 	require.NoError(t, conn.Close())
 	server.Close() // returns when the request has ended
 	assert.Empty(t, j.readings())

@@ -23,10 +23,14 @@ type fakeJournal struct {
 	refused []batch.Refused // by the database
 	err     error
 	block   chan struct{} // if not nil, Append waits for it or for its context
+	entered chan struct{} // told by each call that begins to wait
+	left    chan struct{} // and by each that ended it
 }
 
 func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
 	if j.block != nil {
+		j.entered <- struct{}{}
+		defer func() { j.left <- struct{}{} }()
 		select {
 		case <-j.block:
 		case <-ctx.Done():
@@ -45,6 +49,12 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, want telemetry
 		reached = j.reach
 	}
 	return batch.Receipt{Ack: reached, Refused: j.refused}, nil
+}
+
+// waits makes Append wait until the returned channel is closed.
+func (j *fakeJournal) waits() chan struct{} {
+	j.block, j.entered, j.left = make(chan struct{}), make(chan struct{}, 10), make(chan struct{}, 10)
+	return j.block
 }
 
 // readings returns all that was taken, in order.
