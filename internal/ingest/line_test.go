@@ -163,6 +163,7 @@ func TestStringsWithEndsOfLines(t *testing.T) {
 		line       string // first refused
 	}{
 		{"a string over three lines", "log m=\"one\ntwo\r\nthree\"\nlog m=\"four\"", "one\ntwo\r\nthree|four", ""},
+		{"a string behind spaces in front", "  log   m=\"one\ntwo\"", "one\ntwo", ""},
 		{"with an escaped quote before the end", "log m=\"one\\\"\ntwo\"\nlog m=\"three\"", "one\"\ntwo|three", ""},
 		{"two strings", "log m=\"one\",n=\"a\nb\"\nlog m=\"two\"", "one|two", ""},
 		{"a missing quote at the end of the body", "log m=\"one\nlog n=1,m=\"\"", "", `"line":1`},

@@ -15,10 +15,7 @@ func opensString(line []byte, inside bool) bool {
 	}
 	i := 0
 	if !inside {
-		i = skipUntil(line, 0, ' ')
-		for i < len(line) && line[i] == ' ' {
-			i++
-		}
+		i = skipSpaces(line, skipUntil(line, skipSpaces(line, 0), ' '))
 	}
 	for {
 		if inside {
@@ -49,6 +46,14 @@ func opensString(line []byte, inside bool) bool {
 		}
 		i++
 	}
+}
+
+// skipSpaces returns the index of the first byte at or behind i that is no space.
+func skipSpaces(line []byte, i int) int {
+	for i < len(line) && line[i] == ' ' {
+		i++
+	}
+	return i
 }
 
 // skipUntil returns the index of the first c at or behind i that is not
