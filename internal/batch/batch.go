@@ -28,7 +28,7 @@ type Batch struct {
 	series []Series
 	shapes []Shape
 	values []uint64
-	text   []byte
+	text   texts
 }
 
 // A Tracker is told how many more rows of its batch have come to rest: stored,
@@ -100,14 +100,11 @@ func (b *Batch) Values(r *Row) []uint64 {
 
 // Text returns the string that the word of a Text field refers to. The bytes
 // belong to the batch.
-func (b *Batch) Text(word uint64) []byte {
-	at := word >> 32
-	return b.text[at : at+word&(1<<32-1)]
-}
+func (b *Batch) Text(word uint64) []byte { return b.text.at(uint32(word>>32), uint32(word)) }
 
 // MemorySize estimates the bytes of heap that the batch holds.
 func (b *Batch) MemorySize() int64 {
-	n := 256 + cap(b.rows)*32 + cap(b.values)*8 + cap(b.text)
+	n := 256 + cap(b.rows)*32 + cap(b.values)*8 + b.text.size()
 	for i := range b.series {
 		n += 88 + len(b.series[i].Stream) + len(b.series[i].Sensor)
 		for _, t := range b.series[i].Tags {

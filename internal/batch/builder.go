@@ -39,7 +39,7 @@ type Builder struct {
 	row       Row
 	timed     bool
 	refusal   *telemetry.Refusal
-	textMark  int
+	textMark  textMark
 	sensor    []byte // nil until given
 	hasSensor bool
 	tags      []byte // name and value pairs, each with its length in front
@@ -77,7 +77,7 @@ func (b *Builder) Len() int { return len(b.batch.rows) }
 func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.stream, b.times = stream, times
 	b.row = Row{Index: uint32(index), offset: uint32(len(b.batch.values))}
-	b.timed, b.refusal, b.textMark = false, nil, len(b.batch.text)
+	b.timed, b.refusal, b.textMark = false, nil, b.batch.text.mark()
 	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same = b.sensor[:0], false, b.tags[:0], 0, false
 	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], nil
 	if n := len(b.batch.rows); n > 0 {
@@ -161,8 +161,7 @@ func (b *Builder) Text(name, v []byte) {
 		b.Refuse(r)
 		return
 	}
-	at := len(b.batch.text)
-	b.batch.text = append(b.batch.text, v...)
+	at := b.batch.text.add(v)
 	b.row.Size += uint32(len(v))
 	b.field(name, telemetry.Text, uint64(at)<<32|uint64(len(v)))
 }
@@ -210,7 +209,7 @@ func (b *Builder) End() *telemetry.Refusal {
 	b.finish()
 	if b.refusal != nil {
 		b.batch.values = b.batch.values[:b.row.offset]
-		b.batch.text = b.batch.text[:b.textMark]
+		b.batch.text.cut(b.textMark)
 		return b.refusal
 	}
 	b.batch.rows = append(b.batch.rows, b.row)

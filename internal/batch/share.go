@@ -24,10 +24,10 @@ func (r Ref) Seq() uint64 { return r.Batch.FirstSeq + uint64(r.Index) }
 type Share struct {
 	Stream      string
 	Sensor      string
-	Start       int64           // of the bucket's window, milliseconds since the epoch
-	Granularity time.Duration   // length of the window
-	Session     string          // that the rows were taken in under
-	Recovered   bool            // the rows may have been sent before this process started
+	Start       int64         // of the bucket's window, milliseconds since the epoch
+	Granularity time.Duration // length of the window
+	Session     string        // that the rows were taken in under
+	Recovered   bool          // the rows may have been sent before this process started
 
 	// Rows are pending, in rising sequence. A write takes away what is stored.
 	Rows []Ref
