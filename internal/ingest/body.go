@@ -128,16 +128,16 @@ func (b *body) Read(p []byte) (int, error) {
 	case b.inflated > b.limit:
 		n, b.err = 0, telemetry.Errorf(telemetry.TooLarge, codeInflated,
 			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
-	case err == io.EOF && b.wire.err != nil && b.wire.err != io.EOF:
+	case errors.Is(err, io.EOF) && b.wire.err != nil && !errors.Is(b.wire.err, io.EOF):
 		b.err = b.explain(b.wire.err)
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		b.err = io.EOF
 	case err != nil:
 		b.err = b.explain(err)
 	default:
 		b.err = b.pass.hold(b.ctx, b.inflated)
 	}
-	if b.err != nil && b.err != io.EOF {
+	if b.err != nil && !errors.Is(b.err, io.EOF) {
 		n = 0
 	}
 	return n, b.err
@@ -151,7 +151,7 @@ func (b *body) explain(err error) error {
 	}
 	e := &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Err: err}
 	switch {
-	case b.wire.err != nil && b.wire.err != io.EOF:
+	case b.wire.err != nil && !errors.Is(b.wire.err, io.EOF):
 		e.Code, e.Message = codeCutOff, "the body did not arrive whole; nothing was taken"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		e.Code, e.Message = codeCutOff, "the "+b.name+" body is cut off; nothing was taken"
@@ -195,7 +195,7 @@ type lazyGzip struct {
 func (l *lazyGzip) Read(p []byte) (int, error) {
 	if !l.opened {
 		if err := l.unzip.Reset(l.src); err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF // an empty body is no gzip
 			}
 			return 0, err

@@ -38,7 +38,7 @@ func TestWriteTakesBothForms(t *testing.T) {
 	assert.EqualValues(t, goodTime-1, readings[2].Time.UnixMilli())
 }
 
-func TestWriteRefusesWhole(t *testing.T) {
+func TestWriteRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are counted afterwards
 	t.Parallel()
 	d, j := newTestDoor(t, func(c *Config) {
 		c.MaxBodyBytes, c.MaxReadings, c.Acks = 4<<10, 10, []telemetry.Ack{telemetry.Stored}
@@ -145,12 +145,12 @@ func TestReflectionKnowsTheService(t *testing.T) {
 	// Clients in Python still ask by the old name.
 	old, err := reflectionv1alpha.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, old.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}}))
+	require.NoError(t, old.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}})) //nolint:staticcheck // as above
 	listed, err := old.Recv()
 	require.NoError(t, err)
 	var names []string
-	for _, s := range listed.GetListServicesResponse().GetService() {
-		names = append(names, s.GetName())
+	for _, s := range listed.GetListServicesResponse().GetService() { //nolint:staticcheck // as above
+		names = append(names, s.GetName()) //nolint:staticcheck // as above
 	}
 	assert.Contains(t, names, "brim.v1.IngestService")
 	require.NoError(t, old.CloseSend())

@@ -72,7 +72,7 @@ func (in *intake) decodeLines(l *lines) error {
 	d := newReadingDecoder(in.builder)
 	for {
 		line, long, err := l.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -119,7 +119,7 @@ func (in *intake) decodeValues(r io.Reader) error {
 		}
 	}
 	token, err := d.json.ReadToken()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	} else if err != nil {
 		return in.broken(err)

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"sync"
 )
@@ -73,7 +74,7 @@ func (l *lines) line() []byte {
 // there was one and both are not too long. If not, cut must be called.
 func (l *lines) extend() (bool, error) {
 	found, err := l.find()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
 	if found {
@@ -98,7 +99,7 @@ func (l *lines) find() (found bool, err error) {
 			return false, nil
 		}
 		searched := len(l.buf) - l.end
-		if err := l.fill(); err == io.EOF {
+		if err := l.fill(); errors.Is(err, io.EOF) {
 			if l.end == len(l.buf) {
 				return false, io.EOF
 			}
@@ -120,7 +121,7 @@ func (l *lines) skip() error {
 		}
 		l.start = len(l.buf)
 		l.end = l.start
-		if err := l.fill(); err == io.EOF {
+		if err := l.fill(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -166,7 +167,7 @@ func (l *lines) peek() (first []byte, whole bool, err error) {
 		if len(skipped) >= bufferBytes {
 			return skipped, false, nil
 		}
-		if err := l.fill(); err == io.EOF {
+		if err := l.fill(); errors.Is(err, io.EOF) {
 			return l.buf[l.end:], false, nil
 		} else if err != nil {
 			return nil, false, err

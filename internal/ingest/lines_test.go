@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestLinesAreThoseOfTheBody(t *testing.T) {
 				t.Fatalf("line %d: got %q (number %d, long %v, error %v), want %q", number, line, l.number, long, err, w)
 			}
 		}
-		if _, _, err := l.next(); err != io.EOF {
+		if _, _, err := l.next(); !errors.Is(err, io.EOF) {
 			t.Fatalf("behind the last line: %v", err)
 		}
 		pool.put(l)

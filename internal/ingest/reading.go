@@ -80,7 +80,7 @@ func (d *readingDecoder) line(line []byte) error {
 	}
 	if _, err := d.json.ReadToken(); err == nil {
 		return errTrailing
-	} else if err != io.EOF {
+	} else if !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

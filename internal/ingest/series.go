@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -160,7 +161,7 @@ func (c *column) decode(message []byte, rows int) error {
 	return c.check(rows)
 }
 
-var errTooManyValues = fmt.Errorf("more values than rows")
+var errTooManyValues = errors.New("more values than rows")
 
 // add appends a value unless there are as many as rows.
 func add[T any](values *[]T, v T, rows int) error {

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func (w *writeStream) serve(ctx context.Context) error {
 		case a := <-arrivals:
 			if open = a.err == nil; open {
 				w.start(ctx, a)
-			} else if a.err != io.EOF {
+			} else if !errors.Is(a.err, io.EOF) {
 				last = a.err
 			}
 		case response := <-answers:

@@ -55,7 +55,6 @@ type bucket struct {
 	lastSeq   uint64    // of the newest row ever added
 	attempts  int       // writes in a row that had to be put off
 	notBefore time.Time
-	at        int // in waiting
 }
 
 // place is where a lane keeps a bucket.

@@ -15,6 +15,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -90,11 +91,11 @@ func (c *Config) setDefaults() error {
 	}
 	switch {
 	case len(c.Streams) == 0:
-		return fmt.Errorf("a queue needs a stream")
+		return errors.New("a queue needs a stream")
 	case c.Session == "":
-		return fmt.Errorf("a queue needs a session")
+		return errors.New("a queue needs a session")
 	case c.DeadLetters == nil:
-		return fmt.Errorf("a queue needs a place for dead letters")
+		return errors.New("a queue needs a place for dead letters")
 	case c.Lanes < 1 || c.Lanes > 256:
 		return fmt.Errorf("lanes %d is out of range; allowed are 1 to 256", c.Lanes)
 	case c.FlushInterval < time.Millisecond || c.FlushInterval > time.Hour:

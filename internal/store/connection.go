@@ -29,6 +29,7 @@ type Connection struct {
 	database string
 	log      *slog.Logger
 	writable atomic.Bool
+	closing  atomic.Bool
 	lastErr  atomic.Pointer[error]
 }
 
@@ -43,6 +44,9 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 		// A timeout in the client, even none, keeps timed-out operations from
 		// closing their connections.
 		SetTimeout(0).
+		// The default of ten seconds would be how long a daemon goes on refusing
+		// after MongoDB is back.
+		SetHeartbeatInterval(time.Second).
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
 			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
@@ -69,7 +73,7 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 			writable = true
 		}
 	}
-	if was := c.writable.Swap(writable); was == writable {
+	if was := c.writable.Swap(writable); was == writable || c.closing.Load() {
 		return
 	}
 	if writable {
@@ -109,6 +113,7 @@ func (c *Connection) Database() *mongo.Database {
 
 // Close disconnects, within ctx.
 func (c *Connection) Close(ctx context.Context) error {
+	c.closing.Store(true)
 	if err := c.client.Disconnect(ctx); err != nil {
 		return fmt.Errorf("disconnect from MongoDB: %w", err)
 	}

@@ -23,7 +23,7 @@ func TestSensors(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]Code{
 		"s":                       "",
-		" s 1 ":                   "",
+		"a s 1":                   "",
 		"cpu,host=a":              "",
 		"Zürich/温度":               "",
 		"😀":                       "",
