@@ -59,6 +59,7 @@ type Series struct {
 // A Shape is a list of field names and kinds that rows share.
 type Shape struct {
 	Fields []FieldType
+	key    string // what the builder looks shapes up by, and holds the names
 	size   uint32 // bytes of the fields as BSON elements, without the bytes of strings
 }
 
@@ -112,7 +113,7 @@ func (b *Batch) MemorySize() int64 {
 		}
 	}
 	for i := range b.shapes {
-		n += 32 + 24*len(b.shapes[i].Fields) + int(b.shapes[i].size)
+		n += 48 + 24*len(b.shapes[i].Fields) + len(b.shapes[i].key)
 	}
 	return int64(n)
 }

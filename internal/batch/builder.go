@@ -53,6 +53,7 @@ type Builder struct {
 	matched  int
 	fieldKey []byte // kind, length and name of each field; in use if guess is nil
 	nameBuf  []byte
+	seen     map[string]struct{} // names of the shape at hand
 	keyBuf   []byte
 }
 
@@ -63,6 +64,7 @@ func NewBuilder(received time.Time) *Builder {
 		batch:     &Batch{Received: received},
 		seriesKey: make(map[string]uint32),
 		shapeKey:  make(map[string]uint32),
+		seen:      make(map[string]struct{}),
 	}
 }
 
@@ -253,26 +255,37 @@ func (b *Builder) findShape() (uint32, *telemetry.Refusal) {
 	if at, ok := b.shapeKey[string(b.fieldKey)]; ok {
 		return at, nil
 	}
-	var shape Shape
-	seen := make(map[string]struct{})
-	for key := b.fieldKey; len(key) > 0; {
-		kind := telemetry.Kind(key[0])
-		var name []byte
-		name, key = cutSized(key[1:])
-		if r := telemetry.CheckFieldName(name); r != nil {
-			return 0, r
-		}
-		if _, twice := seen[string(name)]; twice {
-			return 0, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(name))
-		}
-		seen[string(name)] = struct{}{}
-		shape.Fields = append(shape.Fields, FieldType{Name: string(name), Kind: kind})
-		shape.size += elementSize(kind, len(name))
+	shape, refusal := b.newShape(string(b.fieldKey))
+	if refusal != nil {
+		return 0, refusal
 	}
 	at := uint32(len(b.batch.shapes))
 	b.batch.shapes = append(b.batch.shapes, shape)
-	b.shapeKey[string(b.fieldKey)] = at
+	b.shapeKey[shape.key] = at
 	return at, nil
+}
+
+// newShape returns the shape that key describes. Its names are parts of the
+// key, so that a shape costs two allocations however many fields it has.
+func (b *Builder) newShape(key string) (Shape, *telemetry.Refusal) {
+	shape := Shape{key: key, Fields: make([]FieldType, 0, len(b.batch.values)-int(b.row.offset))}
+	clear(b.seen)
+	for rest := key; len(rest) > 0; {
+		kind, n := telemetry.Kind(rest[0]), int(rest[1])|int(rest[2])<<8 // as appendSized wrote it
+		name := rest[3 : 3+n]
+		rest = rest[3+n:]
+		b.nameBuf = append(b.nameBuf[:0], name...)
+		if r := telemetry.CheckFieldName(b.nameBuf); r != nil {
+			return Shape{}, r
+		}
+		if _, twice := b.seen[name]; twice {
+			return Shape{}, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
+		}
+		b.seen[name] = struct{}{}
+		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
+		shape.size += elementSize(kind, len(name))
+	}
+	return shape, nil
 }
 
 // elementSize is the length of a BSON element with a name of n bytes, without

@@ -48,7 +48,7 @@ func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag, known: make(map[string]knownSeries)}
 	for {
 		line, long, err := l.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

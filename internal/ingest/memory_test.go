@@ -1,0 +1,201 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	runtimemetrics "runtime/metrics"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// serverVariable makes this test binary a server, see TestMain.
+const serverVariable = "BRIM_INGEST_TEST_SERVER"
+
+// droppingJournal takes everything and keeps nothing.
+type droppingJournal struct{}
+
+func (droppingJournal) Append(_ context.Context, _ *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
+	return batch.Receipt{Ack: want}, nil
+}
+
+// runServer serves a door until standard input ends. Its address is the first
+// line of standard output; GET /peak tells the most memory that it ever held.
+func runServer() error {
+	config := testConfig()
+	config.Now = nil
+	d, err := New(config, droppingJournal{})
+	if err != nil {
+		return err
+	}
+	var peak atomic.Uint64
+	mux := http.NewServeMux()
+	mux.Handle("/", d.Handler())
+	mux.HandleFunc("/peak", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, peak.Load()) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	fmt.Println(server.URL)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+			peak.Store(max(peak.Load(), heldMemory()))
+		}
+	}
+}
+
+// heldMemory returns the bytes that the runtime has from the system.
+func heldMemory() uint64 {
+	samples := []runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	runtimemetrics.Read(samples)
+	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
+}
+
+// startServer starts this binary as a server and returns its address.
+func startServer(t *testing.T) string {
+	t.Helper()
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
+	command.Env = append(os.Environ(), serverVariable+"=1")
+	stdin, err := command.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := command.StdoutPipe()
+	require.NoError(t, err)
+	command.Stderr = os.Stderr
+	require.NoError(t, command.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		assert.NoError(t, command.Wait())
+	})
+	address := make([]byte, 100)
+	n, err := stdout.Read(address)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(address[:n]))
+}
+
+// A bomb is a body that is small on the wire.
+type bomb struct {
+	name, path string
+	body       []byte
+	statuses   []int
+}
+
+// bombs returns bodies of 70 MiB, over the limit, and some of 60 MiB below it.
+func bombs(t *testing.T) []bomb {
+	t.Helper()
+	text := strings.Repeat("x", 1000)
+	reading := func(fields int) string {
+		var b strings.Builder
+		b.WriteString(`{"sensorId":"s","fields":{"a":1`)
+		for i := range fields {
+			fmt.Fprintf(&b, `,"f%d":"%s"`, i, text)
+		}
+		b.WriteString("}}\n")
+		return b.String()
+	}
+	names := func(i int) string { // a reading whose fields have names of their own
+		var b strings.Builder
+		b.WriteString(`{"sensorId":"s","fields":{`)
+		for f := range 256 {
+			if f > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `"%x":1`, i*256+f)
+		}
+		b.WriteString("}}\n")
+		return b.String()
+	}
+	return []bomb{
+		{"small readings", "/v1/readings", pack(t, 70<<20, func(int) string { return `{"sensorId":"s","fields":{"t":1}}` + "\n" }), []int{413}},
+		{"white space", "/v1/readings", pack(t, 70<<20, func(int) string { return strings.Repeat("\n", 1000) }), []int{413}},
+		{"an endless string", "/v1/readings", pack(t, 70<<20, func(int) string { return `{"sensorId":"` + text }), []int{413}},
+		{"an endless line", "/write", pack(t, 70<<20, func(int) string { return text }), []int{413}},
+		{"much text", "/v1/readings", pack(t, 70<<20, func(int) string { return reading(7) }), []int{413}},
+		{"much text within the limits", "/v1/readings", pack(t, 60<<20, func(int) string { return reading(7) }), []int{200, 503}},
+		{"many names within the limits", "/v1/readings", pack(t, 24<<20, names), []int{200, 207, 503}},
+	}
+}
+
+// pack compresses at least this many bytes.
+func pack(t *testing.T, size int, part func(i int) string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	require.NoError(t, err)
+	for i, n := 0, 0; n < size; i++ {
+		written, err := io.WriteString(w, part(i))
+		require.NoError(t, err)
+		n += written
+	}
+	require.NoError(t, w.Close())
+	require.Less(t, b.Len(), 8<<20, "it must pass the limit on the wire")
+	return b.Bytes()
+}
+
+func TestMemoryStaysBoundedUnderManyBombs(t *testing.T) {
+	t.Parallel()
+	address := startServer(t)
+	var clients sync.WaitGroup
+	for _, b := range bombs(t) {
+		for range 3 {
+			clients.Go(func() {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+b.path, bytes.NewReader(b.body))
+				if !assert.NoError(t, err) {
+					return
+				}
+				r.Header.Set("Content-Encoding", "gzip")
+				r.Header.Set("Content-Type", typeLines)
+				response, err := http.DefaultClient.Do(r)
+				if !assert.NoError(t, err, b.name) {
+					return
+				}
+				defer response.Body.Close()
+				body, err := io.ReadAll(response.Body)
+				assert.NoError(t, err)
+				assert.Contains(t, b.statuses, response.StatusCode, "%s: %.300s", b.name, body)
+			})
+		}
+	}
+	clients.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	assert.Less(t, peakOf(t, address), uint64(256<<20))
+}
+
+func peakOf(t *testing.T, address string) uint64 {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/peak", nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	http.DefaultClient.CloseIdleConnections()
+	peak, err := strconv.ParseUint(string(body), 10, 64)
+	require.NoError(t, err)
+	t.Logf("peak %d MiB", peak>>20)
+	return peak
+}
