@@ -59,6 +59,7 @@ func newDaemon(c *configuration, log *slog.Logger, stderr io.Writer) (*daemon, e
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up the door: %w", err)
 	}
+	d.door.SetReady(false) // until there is storage
 	pages, err := admin.New(admin.Config{
 		Version: d.version.Version, Gatherer: d.registry, Parts: d.parts, Status: d.status, Flush: d.flush, Logger: log,
 	})
@@ -146,6 +147,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() == nil {
+		d.door.SetReady(true)
 		d.announce(uri)
 	}
 	<-ctx.Done()

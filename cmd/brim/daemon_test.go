@@ -16,6 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/brim-telemetry/brim/internal/admin"
 )
@@ -82,6 +85,22 @@ func request(t testing.TB, method, url, body string) (int, string) {
 	answer, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return resp.StatusCode, string(answer)
+}
+
+func TestGRPCHealthFollowsTheStart(t *testing.T) {
+	t.Parallel()
+	d := newTestDaemon(t, memoryFlags())
+	conn, err := grpc.NewClient(d.listeners.grpc.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	status := func() healthpb.HealthCheckResponse_ServingStatus {
+		response, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		require.NoError(t, err)
+		return response.GetStatus()
+	}
+	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, status())
+	startRunning(t, d)
+	require.Eventually(t, func() bool { return status() == healthpb.HealthCheckResponse_SERVING }, 10*time.Second, 5*time.Millisecond)
 }
 
 func TestDoorRefusesUntilThereIsStorage(t *testing.T) {

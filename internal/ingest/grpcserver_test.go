@@ -116,16 +116,23 @@ func TestHealthService(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestDoor(t)
 	client := grpc_health_v1.NewHealthClient(connectGRPC(t, d))
-	for _, stopped := range []bool{false, true} {
-		want := grpc_health_v1.HealthCheckResponse_SERVING
-		if stopped {
-			d.Stop()
-			want = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		}
+	const serving, notServing = grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	for _, step := range []struct {
+		name string
+		do   func()
+		want grpc_health_v1.HealthCheckResponse_ServingStatus
+	}{
+		{"a new door", func() {}, serving},
+		{"not ready", func() { d.SetReady(false) }, notServing},
+		{"ready again", func() { d.SetReady(true) }, serving},
+		{"stopped", d.Stop, notServing},
+		{"ready after a stop", func() { d.SetReady(true) }, notServing},
+	} {
+		step.do()
 		for _, service := range []string{"", "brim.v1.IngestService"} {
 			response, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
 			require.NoError(t, err)
-			assert.Equal(t, want, response.GetStatus(), service)
+			assert.Equal(t, step.want, response.GetStatus(), "%s: %q", step.name, service)
 		}
 	}
 }

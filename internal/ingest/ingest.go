@@ -83,8 +83,19 @@ func New(config Config, journal Journal) (*Door, error) {
 		d.streams[config.Streams[i].Name] = &config.Streams[i]
 	}
 	d.acks, d.names = listAcks(config.Acks), listStreams(config.Streams)
-	d.health.SetServingStatus(serviceName, healthpb.HealthCheckResponse_SERVING)
+	d.SetReady(true)
 	return d, nil
+}
+
+// SetReady tells gRPC's health service whether readings can be taken. A new
+// door is ready; after Stop it never is again.
+func (d *Door) SetReady(ready bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	d.health.SetServingStatus("", status)
+	d.health.SetServingStatus(serviceName, status)
 }
 
 // Stop refuses every request from now on: over HTTP with 503, over gRPC with
