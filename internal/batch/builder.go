@@ -270,7 +270,7 @@ func (b *Builder) findShape() (uint32, *telemetry.Refusal) {
 func (b *Builder) newShape(key string) (Shape, *telemetry.Refusal) {
 	shape := Shape{key: key, Fields: make([]FieldType, 0, len(b.batch.values)-int(b.row.offset))}
 	clear(b.seen)
-	for rest := key; len(rest) > 0; {
+	for rest := key; rest != ""; {
 		kind, n := telemetry.Kind(rest[0]), int(rest[1])|int(rest[2])<<8 // as appendSized wrote it
 		name := rest[3 : 3+n]
 		rest = rest[3+n:]

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ func (p *inflaters) getGzip() *gzip.Reader {
 
 func (p *inflaters) putGzip(r *gzip.Reader) {
 	// The end of an empty reader is no fault: this only lets go of the body.
-	if r.Reset(strings.NewReader("")) == io.EOF {
+	if errors.Is(r.Reset(strings.NewReader("")), io.EOF) {
 		p.gzip.Put(r)
 	}
 }
