@@ -149,7 +149,7 @@ func (c *column) decode(message []byte, rows int) error {
 		case m.num == 6 && scalar:
 			err = m.eachVarint(func(v uint64) error { return add(&c.absent, uint32(v), rows) })
 		}
-		if err == errTooManyValues {
+		if errors.Is(err, errTooManyValues) {
 			return fmt.Errorf("column %s has more values or absent rows than there are rows, which are %d", telemetry.Quote(c.name), rows)
 		} else if err != nil {
 			return err
