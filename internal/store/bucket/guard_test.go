@@ -1,0 +1,174 @@
+package bucket
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Each test here fails when one part of the guarded update is taken out.
+
+func seconds(n int) []telemetry.Reading {
+	readings := make([]telemetry.Reading, n)
+	for i := range readings {
+		readings[i] = storetest.Reading("a", time.Duration(i)*time.Second, float64(i))
+	}
+	return readings
+}
+
+// someRows is a share of the given rows by a lane that remembers nothing.
+func someRows(b *batch.Batch, from, to int) []*batch.Share {
+	shares := storetest.Shares(b, window)
+	shares[0].Rows = shares[0].Rows[from:to]
+	return shares
+}
+
+// TestGuardIsOnTheFirstReading repeats readings together with new ones, as
+// happens when a batch is cut differently the second time.
+func TestGuardIsOnTheFirstReading(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{})
+	readings := seconds(12)
+	b := storetest.Batch(t, "s1", 1, readings...)
+	storetest.WriteAll(t, s, someRows(b, 0, 7))
+	storetest.WriteAll(t, s, someRows(b, 3, 12))
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+	assert.InDelta(t, 4, testutil.ToFloat64(s.metrics.Duplicates), 0)
+}
+
+// TestDelayedUpdateCannotEnterAClosedPart sends an update that sat in a socket
+// while its readings moved on to the next part.
+func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	readings := seconds(4)
+	b := storetest.Batch(t, "s1", 1, readings...)
+	storetest.WriteAll(t, s, someRows(b, 0, 2))
+	delayed := s.cut(someRows(b, 2, 4)[0], &part{})
+	model := (&encoder{}).model(delayed)
+
+	moved := someRows(b, 2, 4)
+	require.True(t, s.closePart(t.Context(), moved[0], partOf(moved[0])))
+	storetest.WriteAll(t, s, moved)
+	_, err := s.coll.BulkWrite(t.Context(), []mongo.WriteModel{model})
+	require.True(t, mongo.IsDuplicateKeyError(err), "%v", err)
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+	assert.Len(t, documents(t, db), 2)
+}
+
+// TestClosingAPartSeesWhatWasAppliedMeanwhile lets the delayed update arrive
+// just before the part is closed.
+func TestClosingAPartSeesWhatWasAppliedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{})
+	readings := seconds(4)
+	b := storetest.Batch(t, "s1", 1, readings...)
+	storetest.WriteAll(t, s, someRows(b, 0, 2))
+	storetest.WriteAll(t, s, someRows(b, 2, 4))
+	again := someRows(b, 2, 4)
+	require.True(t, s.closePart(t.Context(), again[0], partOf(again[0])))
+	assert.Empty(t, again[0].Rows)
+	assert.Equal(t, batch.Stored, again[0].Verdict)
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+}
+
+// TestDatabaseHoldsTheCap lets two daemons fill one part, neither knowing what
+// the other has put there.
+func TestDatabaseHoldsTheCap(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{"readings": {MaxReadings: 7}, "bytes": {MaxBytes: 1 << 10}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t)
+			one, other := open(t, db, cfg), open(t, db, cfg)
+			readings := seconds(120)
+			a := storetest.Shares(storetest.Batch(t, "s1", 1, readings[:60]...), window)[0]
+			b := storetest.Shares(storetest.Batch(t, "s2", 1, readings[60:]...), window)[0]
+			rowsA, rowsB := a.Rows, b.Rows
+			a.Rows, b.Rows = nil, nil
+			for at := 0; at < 60; at += 5 {
+				a.Rows, b.Rows = append([]batch.Ref(nil), rowsA[at:at+5]...), append([]batch.Ref(nil), rowsB[at:at+5]...)
+				storetest.WriteAll(t, one, []*batch.Share{a})
+				storetest.WriteAll(t, other, []*batch.Share{b})
+			}
+			assert.ElementsMatch(t, readings, storetest.ReadAll(t, one, "a"))
+			for i, d := range documents(t, db) {
+				if cfg.MaxReadings > 0 {
+					assert.LessOrEqual(t, d["count"], int32(cfg.MaxReadings), "part %d", i)
+				} else {
+					assert.LessOrEqual(t, d["bytes"], int32(cfg.MaxBytes), "part %d", i)
+				}
+			}
+		})
+	}
+}
+
+// TestLostRepliesInRandomOrder plays a lane whose replies are lost, whose
+// updates are delayed, and which forgets what it knew, beside a second daemon
+// that writes the same bucket.
+func TestLostRepliesInRandomOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{MaxReadings: 7})
+	const runs, readings = 12, 40
+	for run := range runs {
+		rnd := rand.New(rand.NewPCG(uint64(run), 1))
+		sensor := fmt.Sprintf("sensor-%d", run)
+		var want []telemetry.Reading
+		var lanes []*batch.Share
+		for daemon := range 2 {
+			var of []telemetry.Reading
+			for i := range readings {
+				of = append(of, storetest.Reading(sensor, time.Duration(i)*time.Second, float64(daemon*readings+i)))
+			}
+			want = append(want, of...)
+			lanes = append(lanes, storetest.Shares(storetest.Batch(t, fmt.Sprintf("s%d", daemon), 1, of...), window)[0])
+		}
+		playLanes(t, s, lanes, rnd)
+		assert.ElementsMatch(t, want, storetest.ReadAll(t, s, sensor), "seed %d", run)
+	}
+}
+
+func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
+	t.Helper()
+	var network []mongo.WriteModel
+	for step := 0; len(lanes[0].Rows)+len(lanes[1].Rows) > 0; step++ {
+		require.Less(t, step, 5000, "the lanes do not finish")
+		share := lanes[rnd.IntN(2)]
+		if len(share.Rows) == 0 {
+			continue
+		}
+		switch fate := rnd.Float64(); {
+		case fate < 0.3: // the update is on its way for long, or its reply is lost
+			some := *share
+			some.Rows = share.Rows[:1+rnd.IntN(len(share.Rows))]
+			p := *partOf(share)
+			if op := s.cut(&some, &p); op != nil {
+				network = append(network, (&encoder{}).model(op))
+			}
+		case fate < 0.5 && len(network) > 0: // and arrives at last
+			at := rnd.IntN(len(network))
+			_, err := s.coll.BulkWrite(t.Context(), network[at:at+1])
+			require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
+		case fate < 0.6: // the daemon starts again
+			share.State, share.Recovered = nil, true
+		default:
+			s.Write(t.Context(), []*batch.Share{share})
+			require.NotEqual(t, batch.Poison, share.Verdict)
+		}
+	}
+	for _, late := range network {
+		_, err := s.coll.BulkWrite(t.Context(), []mongo.WriteModel{late})
+		require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
+	}
+}
