@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 const (
@@ -18,6 +19,8 @@ const (
 	// itself and mongod cannot come back.
 	firstPort, lastPort = 20_000, 32_767
 	portAttempts        = 100
+	// portPatience is how long a taken port is waited for.
+	portPatience = 2 * time.Second
 )
 
 // portFree reports whether mongod could listen there now.
@@ -31,6 +34,26 @@ func portFree(ctx context.Context, port int) (bool, error) {
 		return false, fmt.Errorf("listen on port %d: %w", port, err)
 	}
 	return true, listener.Close()
+}
+
+// awaitPort returns whether the port is free, after waiting for it a little: a
+// mongod that is ending closes its files before its sockets.
+func awaitPort(ctx context.Context, port int) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, portPatience)
+	defer cancel()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		free, err := portFree(context.WithoutCancel(ctx), port)
+		if free || err != nil {
+			return free, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
 }
 
 // drawPort returns a port that is free now.

@@ -58,7 +58,7 @@ func (s *Server) launchOnFreePort(ctx context.Context) error {
 // launch starts mongod on s.port and returns when it takes writes. When it
 // cannot, no process is left, unless ctx is over: then it is Close's.
 func (s *Server) launch(ctx context.Context) error {
-	free, err := portFree(ctx, s.port)
+	free, err := awaitPort(ctx, s.port)
 	if err != nil {
 		return err
 	}
