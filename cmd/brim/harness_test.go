@@ -193,6 +193,11 @@ func (b *brimProcess) try(method, url, body string) (code int, answer string, er
 		return 0, "", err
 	}
 	req.Close = true
+	return carryOut(req)
+}
+
+// carryOut returns what a request is answered with.
+func carryOut(req *http.Request) (code int, answer string, err error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -201,6 +206,22 @@ func (b *brimProcess) try(method, url, body string) (code int, answer string, er
 	var buffer bytes.Buffer
 	_, err = buffer.ReadFrom(resp.Body)
 	return resp.StatusCode, buffer.String(), err
+}
+
+// send posts a body with headers, given as names and values in turn, on a
+// connection of its own. Any goroutine may call it.
+func (b *brimProcess) send(path string, body []byte, headers ...string) (code int, answer string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.HTTP+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	req.Close = true
+	return carryOut(req)
 }
 
 // post sends readings.
