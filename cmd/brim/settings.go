@@ -143,8 +143,8 @@ func (s *stream) all() []setting {
 			},
 		},
 		{name: "bucket-max-readings", kind: "N", initial: "1000", set: count(&s.BucketMaxReadings, 1, 1_000_000), usage: "readings in one part of a bucket"},
-		{name: "bucket-max-bytes", kind: "SIZE", initial: "256KiB", set: size(&s.BucketMaxBytes, 1<<10, 8<<20, false), usage: "estimated bytes of the readings in one part of a bucket"},
-		{name: "max-readings-per-update", kind: "N", initial: "0", set: count(&s.MaxReadingsPerUpdate, 0, 1_000_000), usage: "readings in one update; 0: no limit, 1: no merging"},
+		{name: "bucket-max-bytes", kind: "SIZE", initial: "256KiB", set: size(&s.BucketMaxBytes, 1<<10, 2<<20, false), usage: "estimated bytes of the readings in one part of a bucket"},
+		{name: "max-readings-per-update", kind: "N", initial: "0", set: count(&s.MaxReadingsPerUpdate, 0, 1_000_000), usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
 		{
 			name: "compressor", kind: "NAME", initial: "snappy", usage: "WiredTiger block compressor: snappy, zstd or none",
 			set: choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
@@ -174,7 +174,7 @@ func (c *settings) promise() []setting {
 			},
 		},
 		{name: "stored-timeout", kind: "DURATION", initial: "10s", set: duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), usage: "how long a request waits for MongoDB"},
-		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written"},
+		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written; one whose sender waits until it is stored is written at once"},
 		{name: "lanes", kind: "N", initial: "4", set: count(&c.Lanes, 1, 256), usage: "concurrent writers of each stream"},
 		{name: "queue-max-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.QueueMaxBytes, 1<<20, 1<<40, false), usage: "memory for readings that wait to be stored"},
 	}

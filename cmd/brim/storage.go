@@ -38,7 +38,6 @@ type storage struct {
 
 	mu       sync.Mutex
 	prepared map[string]error // by stream: nil once it can take readings
-	ready    bool             // all are prepared
 }
 
 var errUnprepared = errors.New("its collection has not been looked at yet")
@@ -139,11 +138,6 @@ func (s *storage) prepareOnce(parent context.Context) (waits bool, err error) {
 		}
 		waits = waits || err != nil
 	}
-	if !waits {
-		s.mu.Lock()
-		s.ready = true
-		s.mu.Unlock()
-	}
 	return waits, nil
 }
 
@@ -169,20 +163,16 @@ func (s *storage) reason(stream string) error {
 	return s.prepared[stream]
 }
 
-// admit returns why no readings can be taken now.
-func (s *storage) admit() error {
+// admit returns why a stream can take no readings now.
+func (s *storage) admit(stream string) error {
+	if _, inMemory := s.homes[stream].(*memory.Store); inMemory {
+		return nil
+	}
 	if err := s.available(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ready {
-		return nil
-	}
-	for name, err := range s.prepared {
-		if err != nil {
-			return fmt.Errorf("stream %s: %w", name, err)
-		}
+	if err := s.reason(stream); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	return nil
 }

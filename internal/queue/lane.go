@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,9 +75,15 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// A bucket that was idle for this long is forgotten; the store finds out again
-// what it knew of it.
-const forgetAfter = 2 * time.Minute
+// A bucket that was idle for this long is forgotten, and at once if the lane
+// remembers very many: 50,000 of them take some 20 MB. The store finds out
+// again what it knew.
+const (
+	forgetAfter   = 2 * time.Minute
+	maxRemembered = 50_000
+	// keptRows is how much room for rows an idle bucket may keep.
+	keptRows = 64
+)
 
 func newLane(q *Queue, stream string, cfg Stream) *lane {
 	return &lane{
@@ -157,6 +164,8 @@ func (l *lane) add(r batch.Ref) {
 	key := bucketKey{series.Sensor, row.Time - row.Time%l.cfg.Granularity.Milliseconds()}
 	b := l.buckets[key]
 	if b == nil {
+		// The batch's string is part of a larger one, which must not outlive it.
+		key.sensor = strings.Clone(key.sensor)
 		b = &bucket{share: batch.Share{
 			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: l.cfg.Granularity, Session: r.Batch.Session,
 		}}
@@ -269,6 +278,12 @@ func (l *lane) settle(b *bucket, now time.Time) (again bool) {
 	case len(b.share.Rows) == 0:
 		b.place, b.attempts = idle, 0
 		b.notBefore = now // since when it is idle
+		if cap(b.share.Rows) > keptRows {
+			b.share.Rows = nil
+		}
+		if len(l.buckets) > maxRemembered {
+			l.forget(bucketKey{b.share.Sensor, b.share.Start})
+		}
 		return false
 	case verdict == batch.Wait:
 		l.putOff(b, now)
@@ -317,10 +332,14 @@ func (l *lane) sweep(now time.Time) {
 	l.swept = now
 	for key, b := range l.buckets {
 		if b.place == idle && now.Sub(b.notBefore) > forgetAfter {
-			delete(l.buckets, key)
-			l.active.Add(-1)
+			l.forget(key)
 		}
 	}
+}
+
+func (l *lane) forget(key bucketKey) {
+	delete(l.buckets, key)
+	l.active.Add(-1)
 }
 
 // waiting is a heap of buckets, the soonest first.

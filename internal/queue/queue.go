@@ -59,9 +59,10 @@ type Config struct {
 	MaxBytes      int64         // of readings held in memory; 0: 64 MiB, above half a million small readings
 	StoredTimeout time.Duration // how long Append waits for the store; 0: 10 s
 	DeadLetters   DeadLetters
-	// Admit is asked before anything is taken; its error refuses a request that
-	// could only wait in memory for a database that is away.
-	Admit      func() error
+	// Admit is asked for each stream of a request before anything is taken; its
+	// error refuses a request that could only wait in memory for a database that
+	// is away.
+	Admit      func(stream string) error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -87,7 +88,7 @@ func (c *Config) setDefaults() error {
 		c.StoredTimeout = 10 * time.Second
 	}
 	if c.Admit == nil {
-		c.Admit = func() error { return nil }
+		c.Admit = func(string) error { return nil }
 	}
 	switch {
 	case len(c.Streams) == 0:
@@ -193,9 +194,6 @@ func (q *Queue) take(b *batch.Batch) (*tracker, error) {
 	if q.stopping.Load() {
 		return nil, unavailable("stopping", "the daemon is stopping", nil)
 	}
-	if err := q.cfg.Admit(); err != nil {
-		return nil, unavailable("mongodb_away", "MongoDB does not answer, and without a journal nothing can be taken", err)
-	}
 	size := b.MemorySize()
 	if held := q.bytes.Add(size); held > q.cfg.MaxBytes && held > size {
 		q.bytes.Add(-size)
@@ -269,6 +267,9 @@ func (q *Queue) plan(b *batch.Batch) ([]delivery, error) {
 		target[i] = lanes[s.Hash%uint64(len(lanes))]
 		single = single && target[i] == target[0]
 	}
+	if err := q.admit(b); err != nil {
+		return nil, err
+	}
 	if single {
 		return []delivery{{lane: target[0]}}, nil
 	}
@@ -285,6 +286,22 @@ func (q *Queue) plan(b *batch.Batch) ([]delivery, error) {
 		plan[k].rows = append(plan[k].rows, i)
 	}
 	return plan, nil
+}
+
+// admit asks for each stream of b whether it can take readings now.
+func (q *Queue) admit(b *batch.Batch) error {
+	asked := ""
+	for i := range b.SeriesLen() {
+		name := b.SeriesAt(i).Stream
+		if name == asked {
+			continue
+		}
+		asked = name
+		if err := q.cfg.Admit(name); err != nil {
+			return unavailable("mongodb_away", "MongoDB does not answer, and without a journal nothing can be taken", err)
+		}
+	}
+	return nil
 }
 
 // Flush returns when all readings that were taken before the call are stored,

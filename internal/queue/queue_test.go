@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -194,7 +195,7 @@ func TestNothingIsTakenWhenItCannotBe(t *testing.T) {
 		}
 	}
 	var away error
-	q := start(t, store, Config{MaxBytes: 1 << 20, Admit: func() error { return away }})
+	q := start(t, store, Config{MaxBytes: 1 << 20, Admit: func(string) error { return away }})
 	refused := func(b *batch.Batch, ack telemetry.Ack, kind telemetry.ErrorKind, code string) {
 		t.Helper()
 		before := q.Status()
@@ -296,6 +297,59 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 		assert.Zero(t, q.Status().Buckets)
 		q.Close(context.Background())
 	})
+}
+
+func TestLaneDoesNotRememberEndlesslyMany(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore(t)
+	q := start(t, store, Config{Lanes: 1})
+	const sensors = maxRemembered + 5000
+	for from := 0; from < sensors; from += 5000 {
+		b := batch.NewBuilder(time.Now())
+		for i := range 5000 {
+			b.Begin(stream, i, telemetry.TimeRange{Newest: base.UnixMilli()})
+			b.Sensor(fmt.Append(nil, "s", from+i))
+			b.Time(base.UnixMilli())
+			b.Int([]byte("v"), 1)
+			require.Nil(t, b.End())
+		}
+		_, err := q.Append(t.Context(), b.Batch(), telemetry.Stored)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, sensors, store.count())
+	require.Eventually(t, func() bool { return q.Status().Buckets <= maxRemembered }, 10*time.Second, time.Millisecond)
+}
+
+func TestStreamThatCanBeStoredIsNotRefusedForAnother(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore(t)
+	q, err := New(Config{
+		Streams: map[string]Stream{stream: {Store: store, Granularity: time.Hour}, "other": {Store: store, Granularity: time.Hour}},
+		Session: "s1", DeadLetters: &fakeLetters{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Admit: func(name string) error {
+			if name == "other" {
+				return errAway
+			}
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close(cancelled()) })
+	of := func(names ...string) *batch.Batch {
+		b := batch.NewBuilder(base)
+		for i, name := range names {
+			b.Begin(name, i, telemetry.TimeRange{Newest: base.UnixMilli()})
+			b.Sensor([]byte("a"))
+			b.Int([]byte("v"), 1)
+			require.Nil(t, b.End())
+		}
+		return b.Batch()
+	}
+	_, err = q.Append(t.Context(), of(stream), telemetry.Stored)
+	require.NoError(t, err)
+	_, err = q.Append(t.Context(), of(stream, "other"), telemetry.Stored)
+	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
+	assert.Equal(t, 1, store.count(), "of a request for both nothing is taken")
 }
 
 func TestMetrics(t *testing.T) {

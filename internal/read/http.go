@@ -51,9 +51,11 @@ func (h handler) readings(w http.ResponseWriter, r *http.Request) {
 		h.cfg.Problem(w, away(err))
 		return
 	}
-	page, err := readPage(r.Context(), req.source, req.query, req.after)
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	page, err := readPage(ctx, req.source, req.query, req.after)
 	if err != nil {
-		if !errors.Is(err, context.Canceled) && h.cfg.Available() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) || ctx.Err() == nil && h.cfg.Available() != nil {
 			err = away(err)
 		}
 		h.cfg.Problem(w, err)
@@ -65,6 +67,9 @@ func (h handler) readings(w http.ResponseWriter, r *http.Request) {
 	}
 	writeObject(w, page)
 }
+
+// readTimeout is how long MongoDB may take for one page.
+const readTimeout = time.Minute
 
 func away(err error) error {
 	return &telemetry.Error{

@@ -27,6 +27,9 @@ const (
 	MaxLimit     = 100_000
 )
 
+// maxPageBytes ends a page early; what is left comes with the next.
+const maxPageBytes = 16 << 20
+
 // A Page is an answer, and where the next one begins.
 type Page struct {
 	Readings []telemetry.Reading
@@ -45,7 +48,7 @@ func readPage(ctx context.Context, source Source, q telemetry.Query, after curso
 	}
 	q.Limit = limit + skip + 1
 	var page Page
-	last := after
+	last, size := after, 0
 	for r, err := range source.Readings(ctx, q) {
 		if err != nil {
 			return Page{}, err
@@ -54,14 +57,24 @@ func readPage(ctx context.Context, source Source, q telemetry.Query, after curso
 			skip--
 			continue
 		}
-		if len(page.Readings) == limit {
+		if len(page.Readings) == limit || size > maxPageBytes {
 			page.After = last.String()
 			break
 		}
 		last = last.past(r.Time.UnixMilli())
 		page.Readings = append(page.Readings, r)
+		size += weight(r)
 	}
 	return page, nil
+}
+
+// weight estimates the bytes of memory that a reading takes.
+func weight(r telemetry.Reading) int {
+	n := 96 + len(r.Tags)*32
+	for _, f := range r.Fields {
+		n += 48 + len(f.Name) + len(f.Value.Text())
+	}
+	return n
 }
 
 // cursor points behind a reading: the time of the last one seen, and how many

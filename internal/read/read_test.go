@@ -201,6 +201,21 @@ func TestPagesAddUp(t *testing.T) {
 	})
 }
 
+func TestPageOfLargeReadingsEndsEarly(t *testing.T) {
+	t.Parallel()
+	large := make([]telemetry.Reading, 30)
+	for i := range large {
+		large[i] = reading("a", time.Duration(i)*time.Second, int64(i))
+		large[i].Fields = append(large[i].Fields, telemetry.Field{Name: "x", Value: telemetry.TextValue(strings.Repeat("x", maxPageBytes/10))})
+	}
+	cfg := sources(large...)
+	first, after := getPage(t, cfg, "/v1/sensors/a/readings", false)
+	assert.Less(t, len(first), 12)
+	require.NotEmpty(t, after)
+	second, _ := getPage(t, cfg, "/v1/sensors/a/readings?after="+after, false)
+	assert.EqualValues(t, len(first), second[0], "the next page goes on where the first ended")
+}
+
 func getPage(t require.TestingT, cfg Config, target string, lines bool) (values []int64, after string) {
 	type line struct {
 		Fields struct{ V int64 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
@@ -103,12 +104,14 @@ func (c *Connection) Client() *mongo.Client { return c.client }
 
 // Database gives access to Brim's database with the concerns that the promise
 // rests on: writes are acknowledged by a majority that has journaled them, and
-// what is read is majority-committed.
+// what is read is majority-committed and comes from the primary, whatever the
+// URI prefers, since a secondary may lag behind what was just written.
 func (c *Connection) Database() *mongo.Database {
 	journaled := true
 	return c.client.Database(c.database, options.Database().
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}).
-		SetReadConcern(readconcern.Majority()))
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()))
 }
 
 // Close disconnects, within ctx.

@@ -30,7 +30,7 @@ type Config struct {
 	Stream               string          // also the name of the collection
 	Granularity          time.Duration   // length of a window, see store.CheckGranularity
 	MaxReadings          int             // readings in a part, 1 to 1,000,000
-	MaxBytes             int             // estimated BSON bytes of the readings in a part, 1 KiB to 8 MiB
+	MaxBytes             int             // estimated BSON bytes of the readings in a part, 1 KiB to 2 MiB
 	MaxReadingsPerUpdate int             // 0: no limit; 1: no merging
 	Compressor           store.Compressor
 	Retention            time.Duration // 0: for ever
@@ -38,9 +38,10 @@ type Config struct {
 	Registerer           prometheus.Registerer
 }
 
-// maxPartBytes leaves room for the statistics and the guard of a document,
-// which may have 16 MiB in all.
-const maxPartBytes = 8 << 20
+// maxPartBytes keeps an update under the 16 MiB that a document may have, even
+// if every field of every reading has another name: the statistics then take
+// up to five times the bytes of the readings.
+const maxPartBytes = 2 << 20
 
 // Store writes and reads one bucket stream. Its methods may be called by
 // several goroutines, each with its own shares.
@@ -59,7 +60,7 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", cfg.MaxReadings)
 	}
 	if cfg.MaxBytes < 1<<10 || cfg.MaxBytes > maxPartBytes {
-		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 8MiB", cfg.MaxBytes)
+		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 2MiB", cfg.MaxBytes)
 	}
 	if cfg.MaxReadingsPerUpdate < 0 {
 		return nil, fmt.Errorf("max-readings-per-update %d is negative; 0 means no limit", cfg.MaxReadingsPerUpdate)

@@ -49,6 +49,7 @@ func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) St
 		{"writers do not disturb each other", concurrentWriters},
 		{"a write that is cut short releases nothing that is not stored", cutShort},
 		{"an ended read ends", endedRead},
+		{"a limited read is the beginning of a longer one", limitedRead},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,6 +290,29 @@ func endedRead(t *testing.T, s Store) {
 		break
 	}
 	assert.Equal(t, 1, n)
+}
+
+// limitedRead reads many readings of few instants: pages rest on their order.
+func limitedRead(t *testing.T, s Store) {
+	var readings []telemetry.Reading
+	for i := range 300 {
+		readings = append(readings, Reading("a", time.Duration(i%7)*time.Millisecond, float64(i)))
+	}
+	for _, some := range [][]telemetry.Reading{readings[:120], readings[120:]} {
+		write(t, s, some...)
+	}
+	all := ReadAll(t, s, "a")
+	require.Len(t, all, len(readings))
+	for limit := 1; limit < len(all); limit += 13 {
+		var got []telemetry.Reading
+		for r, err := range s.Readings(context.Background(), telemetry.Query{Sensor: "a", To: Base.Add(time.Hour).UnixMilli(), Limit: limit}) {
+			require.NoError(t, err)
+			if got = append(got, r); len(got) == limit {
+				break
+			}
+		}
+		require.Equal(t, all[:limit], got)
+	}
 }
 
 // everyReadingOnce writes random readings, in random order and cut into random

@@ -14,7 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Readings yields what is stored for the query, in time order. The server does
+// Readings yields what is stored for the query, in time order, and in the order
+// of their names within a millisecond, so that pages fit together. The server does
 // not keep the order of a document's keys, so fields come sorted by name. It
 // ends with an error if one occurs.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
@@ -26,7 +27,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 }
 
 func (s *Store) readings(ctx context.Context, q telemetry.Query, yield func(telemetry.Reading, error) bool) error {
-	find := options.Find().SetSort(bson.D{{Key: timeField, Value: 1}}).SetAllowDiskUse(true)
+	find := options.Find().SetSort(bson.D{{Key: timeField, Value: 1}, {Key: "_id", Value: 1}}).SetAllowDiskUse(true)
 	if q.Limit > 0 {
 		find.SetLimit(int64(q.Limit))
 	}

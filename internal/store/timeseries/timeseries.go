@@ -125,7 +125,9 @@ func (s *Store) checkOptions(have bson.Raw, custom bool) error {
 		{"expireAfterSeconds (retention)", number("expireAfterSeconds"), seconds(s.cfg.Retention)},
 	}
 	if custom {
-		checks = append(checks, option{"bucketMaxSpanSeconds (granularity)", number("timeseries", "bucketMaxSpanSeconds"), seconds(s.cfg.Granularity)})
+		for _, key := range []string{"bucketMaxSpanSeconds", "bucketRoundingSeconds"} {
+			checks = append(checks, option{key + " (granularity)", number("timeseries", key), seconds(s.cfg.Granularity)})
+		}
 	} else {
 		checks = append(checks, option{"granularity", text("granularity"), "seconds"})
 	}
