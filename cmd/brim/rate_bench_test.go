@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -46,25 +47,31 @@ func benchmarkRate(b *testing.B, lines int) {
 	daemon := startBrim(b, append(embedded(b), "--granularity", "1h")...).awaitReady()
 	s := daemon.status()
 	b.Logf("%d cores, %s; mongod %s, %s", runtime.NumCPU(), processorModel(), s.Mongod.Version, runtime.Version())
-	before := [2]time.Duration{cpu(b, daemon.cmd.Process.Pid), cpu(b, s.Mongod.Pid)}
+	bodies := make([]*rateBody, rateConnections)
+	for i := range bodies {
+		bodies[i] = newRateBody(lines, uint64(i))
+	}
+	processes := map[string]int{"brim": daemon.cmd.Process.Pid, "mongod": s.Mongod.Pid, "client": os.Getpid()}
+	before := make(map[string]time.Duration)
+	for name, pid := range processes {
+		before[name] = cpu(b, pid)
+	}
 	r := rate{daemon: daemon, lines: lines}
 	began := time.Now()
 	var connections errgroup.Group
-	for i := range rateConnections {
-		body := newRateBody(lines, uint64(i))
+	for _, body := range bodies {
 		connections.Go(func() error { return r.post(body, began.Add(rateTime)) })
 	}
 	require.NoError(b, connections.Wait())
 	took := time.Since(began)
 	sent := r.requests.Load() * int64(lines)
 
-	perLine := func(was time.Duration, pid int) float64 {
-		return float64((cpu(b, pid) - was).Nanoseconds()) / 1000 / float64(sent)
+	for name, pid := range processes {
+		used := cpu(b, pid) - before[name]
+		b.ReportMetric(float64(used.Nanoseconds())/1000/float64(sent), name+"-cpu-µs/line")
 	}
 	b.ReportMetric(0, "ns/op") // of no meaning here
 	b.ReportMetric(float64(sent)/took.Seconds(), "lines/s")
-	b.ReportMetric(perLine(before[0], daemon.cmd.Process.Pid), "brim-cpu-µs/line")
-	b.ReportMetric(perLine(before[1], s.Mongod.Pid), "mongod-cpu-µs/line")
 	b.ReportMetric(readingsPerUpdate(b, daemon), "readings/update")
 	inDatabase(b, s.MongoURI, func(db *mongo.Database) {
 		require.Equal(b, sent, countReadings(b, db.Collection("readings")), "readings in MongoDB")
