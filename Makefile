@@ -22,7 +22,7 @@ build: ## bin/brim
 	$(GO) build -o bin/brim ./cmd/brim
 
 .PHONY: run
-run: build ## build and run the daemon with its own mongod; ARGS='--http-addr :8430' passes flags
+run: build ## build and run the daemon with its own mongod; ARGS='--granularity 1h' passes flags
 	@exec ./bin/brim serve $(ARGS)
 
 .PHONY: test

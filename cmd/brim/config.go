@@ -29,7 +29,7 @@ func newConfigCheck(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a configuration file, and where",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("a FILE"),
 	}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

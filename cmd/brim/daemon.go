@@ -83,7 +83,7 @@ func (d *daemon) doorConfig() ingest.Config {
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxReadings: c.MaxReadingsPerRequest,
 		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
-		Ack: c.Ack, Acks: []telemetry.Ack{telemetry.Stored},
+		Ack: c.Ack, Acks: []telemetry.Ack{telemetry.Stored}, Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	}
 	if c.MapDots != "" {
@@ -170,6 +170,20 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	}
 	d.mongod.Store(server)
 	return server.URI(), nil
+}
+
+// available tells why no readings can be taken at present.
+func (d *daemon) available() error {
+	s := d.storage.Load()
+	if s == nil {
+		return errStarting()
+	}
+	for _, stream := range d.cfg.Streams {
+		if err := s.admit(stream.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flush brings to the stores what was taken so far, see admin.Config.

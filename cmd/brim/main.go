@@ -1,5 +1,5 @@
 // Brim takes telemetry readings in over HTTP and gRPC and stores them in
-// MongoDB, each exactly once. This package is the program: its commands, its
+// MongoDB, each once. This package is the program: its commands, its
 // configuration, and the wiring of the parts in internal/.
 package main
 

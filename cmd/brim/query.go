@@ -42,7 +42,7 @@ func newQuery(p *process) *cobra.Command {
 		Example: "  brim query s-1\n" +
 			"  brim query s-1 --from -1h --output ndjson\n" +
 			"  brim query s-1 --from 2026-11-21T10:00:00Z --to 2026-11-21T11:00:00Z --stream machines",
-		Args: cobra.ExactArgs(1),
+		Args: exactly("a sensor id"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false

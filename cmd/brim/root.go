@@ -26,7 +26,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	began := false // a command was found, and its flags and arguments make sense
 	root := &cobra.Command{
 		Use:           "brim",
-		Short:         "Telemetry in, MongoDB documents out, each reading stored exactly once",
+		Short:         "Takes telemetry in over HTTP and gRPC and stores it in MongoDB",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          subcommand,
@@ -125,3 +125,13 @@ func (f *flagText) String() string {
 }
 func (f *flagText) Set(s string) error { return f.set(s) }
 func (f *flagText) Type() string       { return f.kind }
+
+// exactly wants one argument, and says what of.
+func exactly(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s takes %s, and was given %d arguments: %s", cmd.CommandPath(), what, len(args), cmd.UseLine())
+	}
+}

@@ -56,7 +56,7 @@ func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometh
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
-		h, err := stream.home(database, reg)
+		h, err := stream.home(database, log, reg)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
 		}
@@ -77,7 +77,7 @@ func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometh
 }
 
 // home returns the stream's store.
-func (s stream) home(database *mongo.Database, reg prometheus.Registerer) (home, error) {
+func (s stream) home(database *mongo.Database, log *slog.Logger, reg prometheus.Registerer) (home, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
@@ -91,6 +91,7 @@ func (s stream) home(database *mongo.Database, reg prometheus.Registerer) (home,
 			Compressor: s.Compressor, Retention: s.Retention, Registerer: reg,
 		})
 	case store.Memory:
+		log.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
 		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: reg})
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)

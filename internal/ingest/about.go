@@ -73,8 +73,11 @@ type aboutHealth struct {
 func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: d.config.Version}
 	status := http.StatusOK
-	if d.stopping.Load() {
+	switch available := d.config.Available; {
+	case d.stopping.Load():
 		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
+	case available != nil && available() != nil:
+		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, about)
 }

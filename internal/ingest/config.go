@@ -39,6 +39,10 @@ type Config struct {
 	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
 	Acks []telemetry.Ack // that can be had, at least one
 
+	// Available tells why no readings can be taken at present, for /health alone;
+	// nil: they always can.
+	Available func() error
+
 	Version    string // told by /health and /ping
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: a registry of its own

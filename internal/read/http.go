@@ -55,7 +55,7 @@ func (h handler) readings(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	page, err := readPage(ctx, req.source, req.query, req.after)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) || ctx.Err() == nil && h.cfg.Available() != nil {
+		if ctx.Err() == nil && h.cfg.Available() != nil || r.Context().Err() == nil && timedOut(err) {
 			err = away(err)
 		}
 		h.cfg.Problem(w, err)
@@ -66,6 +66,13 @@ func (h handler) readings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeObject(w, page)
+}
+
+// timedOut reports whether the database, or a connection to it, was waited for
+// in vain.
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
 // readTimeout is how long MongoDB may take for one page.

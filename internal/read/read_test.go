@@ -162,6 +162,12 @@ func TestDatabaseAway(t *testing.T) {
 	assert.Contains(t, get(t, cfg, "/v1/sensors/a/readings").body, "mongodb_away")
 }
 
+func TestDatabaseThatHangsIsAway(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Sources: map[string]Source{"readings": fakeSource{err: fmt.Errorf("find: %w", context.DeadlineExceeded)}}}
+	assert.Contains(t, get(t, cfg, "/v1/sensors/a/readings").body, "mongodb_away")
+}
+
 func TestFailureBeforeTheAnswerBegan(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Sources: map[string]Source{"readings": fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}, err: errors.New("broken")}}}

@@ -100,10 +100,14 @@ func (c Collection) CheckType(info *Info, want string) error {
 	if info.Type == want {
 		return nil
 	}
-	return &MismatchError{
-		Collection: c.Name, What: "type", Have: info.Type, Want: want,
-		Hint: "choose another stream name or database, or the --storage that it has",
+	hint := "choose another stream name or database"
+	switch info.Type {
+	case "collection":
+		hint = "start with --storage bucket, or " + hint
+	case "timeseries":
+		hint = "start with --storage timeseries, or " + hint
 	}
+	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}
 }
 
 // CheckCompressor returns a mismatch if the collection was created with
