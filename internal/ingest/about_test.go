@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -37,6 +38,18 @@ func TestWhatTheDoorTellsAboutItself(t *testing.T) {
 	w = serve(t, d, "GET", "/health")
 	assert.Equal(t, 200, w.Code)
 	assert.JSONEq(t, `{"name":"brim","message":"ready for readings","status":"pass","checks":[],"version":"test"}`, w.Body.String())
+}
+
+func TestHealthFailsWhileNothingCanBeTaken(t *testing.T) {
+	t.Parallel()
+	var away error
+	d, _ := newTestDoor(t, func(c *Config) { c.Available = func() error { return away } })
+	assert.Equal(t, 200, serve(t, d, "GET", "/health").Code)
+	away = errors.New("no server")
+	w := serve(t, d, "GET", "/health")
+	assert.Equal(t, 503, w.Code)
+	assert.Contains(t, w.Body.String(), `"status":"fail"`)
+	assert.NotContains(t, w.Body.String(), "no server", "what ails the inside is for the operator")
 }
 
 func TestShortDurations(t *testing.T) {
