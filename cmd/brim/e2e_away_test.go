@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"strconv"
@@ -23,7 +22,7 @@ import (
 
 func TestMongoDBMayComeLater(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := mongodtest.FreePort(t)
 	mongodtest.URI(t)
 	b := startBrim(t, "--mongo-uri", fmt.Sprintf("mongodb://127.0.0.1:%d/?replicaSet=brim", port), "--data-dir", t.TempDir())
 	b.awaitReadiness(http.StatusServiceUnavailable, "MongoDB is away")
@@ -63,7 +62,7 @@ func TestDaemonOutlivesItsMongoDB(t *testing.T) {
 
 func TestMongoDBAwayLaterIsToldAndOvercome(t *testing.T) {
 	t.Parallel()
-	port, dir := freePort(t), t.TempDir()
+	port, dir := mongodtest.FreePort(t), t.TempDir()
 	first := mongodtest.Start(t, mongod.Config{Port: port, DataDir: dir})
 	b := startBrim(t, "--mongo-uri", first.URI(), "--data-dir", t.TempDir()).awaitReady()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
@@ -136,15 +135,6 @@ func assertRetryAfter(t *testing.T, b *brimProcess) {
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
 	assert.True(t, json.Valid(body))
-}
-
-// freePort returns a port that nobody listens on now.
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // commandLine returns how a process was called, as far as that can be told.

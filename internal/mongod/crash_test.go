@@ -162,7 +162,7 @@ func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	startAndClose(t, dir)
 	db := filepath.Join(dir, "mongod", "db")
-	foreign := exec.Command(binary(t).Path, "--dbpath", db, "--port", fmt.Sprint(freePort(t)), "--bind_ip", "127.0.0.1",
+	foreign := exec.Command(binary(t).Path, "--dbpath", db, "--port", fmt.Sprint(mongodtest.FreePort(t)), "--bind_ip", "127.0.0.1",
 		"--nounixsocket", "--wiredTigerCacheSizeGB", "0.25")
 	require.NoError(t, foreign.Start())
 	t.Cleanup(func() {

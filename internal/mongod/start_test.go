@@ -109,15 +109,6 @@ func TestStandaloneHasNoReplicaSet(t *testing.T) {
 	require.NotContains(t, hello, "setName")
 }
 
-// freePort is free now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
 // portOf a server's URI.
 func portOf(t *testing.T, server *mongod.Server) int {
 	t.Helper()

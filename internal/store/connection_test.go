@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,11 +29,7 @@ func dial(t *testing.T, uri, database string) *Connection {
 func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	t.Parallel()
 	// A relay on a port of its own stands for a server that can be away.
-	var lc net.ListenConfig
-	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 	c := dial(t, "mongodb://"+addr+"/?directConnection=true&heartbeatFrequencyMS=500", "any")
 	require.ErrorIs(t, c.Available(), ErrAway)
 	require.Eventually(t, func() bool { return c.lastErr.Load() != nil }, 20*time.Second, 10*time.Millisecond)

@@ -19,7 +19,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -239,4 +242,21 @@ func giveUp(t testing.TB, err error) {
 
 func skips(err error, require string) bool {
 	return errors.Is(err, mongod.ErrUnavailable) && require != "1"
+}
+
+// FreePort returns a port of 127.0.0.1 that is free and stays so for a while:
+// it is drawn from below those that the system gives to whoever asks for any,
+// and from below those that mongods draw.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 10_000 + rand.IntN(10_000)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = listener.Close()
+			return port
+		}
+	}
+	t.Fatal("no port from 10000 to 19999 is free")
+	return 0
 }
