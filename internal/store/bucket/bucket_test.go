@@ -169,6 +169,27 @@ func TestRepeatedUpdateIsNotAppliedTwice(t *testing.T) {
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 }
 
+func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	var readings []telemetry.Reading
+	for i := range 30 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i)*2*time.Minute, float64(i)))
+	}
+	for i, g := range []time.Duration{time.Hour, time.Minute, 15 * time.Minute} {
+		// Every third reading is written at this granularity, so that the windows overlap.
+		var some []telemetry.Reading
+		for at := i; at < len(readings); at += 3 {
+			some = append(some, readings[at])
+		}
+		storetest.WriteAll(t, open(t, db, Config{Granularity: g}), storetest.Shares(storetest.Batch(t, batch.NewSession(), 1, some...), g))
+	}
+	s := open(t, db, Config{})
+	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
+	from := storetest.Base.Add(10 * time.Minute)
+	assert.Equal(t, readings[5:10], storetest.Read(t, s, "a", from, from.Add(10*time.Minute)), "a span inside the longest window")
+}
+
 func TestTagsBelongToTheirPart(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
