@@ -66,15 +66,23 @@ func runRace(t *testing.T, sabotage bool) race {
 	require.NoError(t, s.Prepare(t.Context()))
 	q := start(t, s, Config{})
 	if sabotage {
-		// Each request holds its sequence until another has drawn one, too.
+		// Each request holds its sequence until another has drawn one, too, or
+		// for a moment when there is no other left.
 		var turn atomic.Int64
 		met := make(chan struct{})
 		q.faults.sequenceOutside = func() {
+			alone := time.After(50 * time.Millisecond)
 			if turn.Add(1)%2 == 0 {
-				met <- struct{}{}
+				select {
+				case met <- struct{}{}:
+				case <-alone:
+				}
 				return
 			}
-			<-met
+			select {
+			case <-met:
+			case <-alone:
+			}
 		}
 	}
 	var result race
