@@ -20,9 +20,10 @@ type Batch struct {
 
 	// Session, FirstSeq and Tracker are given once, when the batch is taken in;
 	// row i has the sequence FirstSeq + i.
-	Session  string
-	FirstSeq uint64
-	Tracker  Tracker // may be nil
+	Session   string
+	FirstSeq  uint64
+	Tracker   Tracker // nil where nobody waits for the rows to be stored
+	Recovered bool    // taken in by an earlier process, which may have sent the rows
 
 	rows   []Row
 	series []Series
@@ -31,10 +32,20 @@ type Batch struct {
 	text   texts
 }
 
-// A Tracker is told how many more rows of its batch have come to rest: stored,
-// or put aside as dead letters. Calls come from several goroutines.
+// A Tracker follows the rows of its batch until they are at rest. Calls come
+// from several goroutines.
 type Tracker interface {
+	// Released says that n more rows have come to rest: stored, or put aside.
 	Released(n int)
+	// Refused says why a row will not be stored; its release follows.
+	Refused(row *Row, why *telemetry.Refusal)
+}
+
+// View returns the same readings with another tracker.
+func (b *Batch) View(t Tracker) Batch {
+	view := *b
+	view.Tracker = t
+	return view
 }
 
 // A Row is one reading.
@@ -49,11 +60,14 @@ type Row struct {
 
 // A Series is a sensor of a stream, with the tags that it was sent with.
 type Series struct {
-	Stream   string
-	Sensor   string
-	Tags     []telemetry.Tag // sorted by name
-	Hash     uint64          // of stream and sensor
-	TagsHash uint64          // equal tags have equal hashes
+	Stream string
+	Sensor string
+	// Granularity is that of the stream when the reading was taken in, set by
+	// whoever took it; 0: the stream's present one.
+	Granularity time.Duration
+	Tags        []telemetry.Tag // sorted by name
+	Hash        uint64          // of stream and sensor
+	TagsHash    uint64          // equal tags have equal hashes
 }
 
 // A Shape is a list of field names and kinds that rows share.

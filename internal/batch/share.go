@@ -2,8 +2,6 @@ package batch
 
 import (
 	"time"
-
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Ref is one reading inside its batch.
@@ -110,16 +108,4 @@ func release(rows []Ref) {
 		}
 		i += n
 	}
-}
-
-// A Receipt is the queue's or the journal's answer for one batch.
-type Receipt struct {
-	Ack     telemetry.Ack
-	Refused []Refused // by the database, for their content; kept aside as dead letters
-}
-
-// Refused is a reading that was taken and then could not be stored.
-type Refused struct {
-	Index   int // position of the reading in its request
-	Refusal telemetry.Refusal
 }

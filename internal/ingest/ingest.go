@@ -25,7 +25,7 @@ import (
 // A Journal takes in what the door has accepted.
 //
 // Append takes all readings of the batch or none. It blocks until they have
-// reached want, or as much of it as could be had in time, and the receipt says
+// reached r.Want, or as much of it as could be had in time, and the receipt says
 // what they reached; Journaled is a good answer to a wish for Stored. Readings
 // that the database refused for their content are named in the receipt, the
 // others are acknowledged.
@@ -36,11 +36,15 @@ import (
 // defect, with an unknown outcome. When ctx ends first, Append returns, and what
 // it took may still be stored.
 //
+// A request whose key was taken before is not taken again: the receipt is
+// Repeated and holds the first one's answer, after waiting for it where it is
+// not there yet. The same key with another body is an error of kind Conflict.
+//
 // Append is called by any number of goroutines at once. The batch is never
 // empty; it belongs to the journal from the call on, which sets Session and
 // FirstSeq and bounds the memory that waiting batches hold.
 type Journal interface {
-	Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error)
+	Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error)
 }
 
 // A Door serves the protocols. It starts no goroutine but those of WriteStream.

@@ -117,7 +117,7 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case in.builder.Len() == 0:
 		return nothingTaken, nil
 	}
-	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), in.want)
+	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), batch.Request{Want: in.want})
 	if err != nil {
 		in.answer = answer{}
 		err = in.appendError(ctx, err)
