@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // ConnectionConfig says which MongoDB to use.
@@ -21,6 +23,7 @@ type ConnectionConfig struct {
 	URI      string // as MongoDB's documentation describes it; its options win
 	Database string
 	Logger   *slog.Logger
+	Faults   *fault.Injector // nil outside tests
 }
 
 // A Connection is a MongoDB deployment that may be away: it is made without
@@ -29,6 +32,7 @@ type Connection struct {
 	client   *mongo.Client
 	database string
 	log      *slog.Logger
+	faults   *fault.Injector
 	writable atomic.Bool
 	closing  atomic.Bool
 	lastErr  atomic.Pointer[error]
@@ -37,7 +41,7 @@ type Connection struct {
 // Connect prepares a connection; an error means that the URI makes no sense,
 // never that the server is away.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
-	c := &Connection{database: cfg.Database, log: cfg.Logger}
+	c := &Connection{database: cfg.Database, log: cfg.Logger, faults: cfg.Faults}
 	opts := options.Client().SetAppName("brim").
 		// Longer than a failover takes to be noticed is too long for a lane to
 		// hang in; it backs off and tries again by itself.
@@ -108,8 +112,12 @@ func (c *Connection) Client() *mongo.Client { return c.client }
 // URI prefers, since a secondary may lag behind what was just written.
 func (c *Connection) Database() *mongo.Database {
 	journaled := true
+	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
+	if c.faults.Off(fault.Majority) {
+		concern = writeconcern.W1()
+	}
 	return c.client.Database(c.database, options.Database().
-		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}).
+		SetWriteConcern(concern).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()))
 }

@@ -21,6 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -36,6 +37,7 @@ type Config struct {
 	Retention            time.Duration // 0: for ever
 	WriteTimeout         time.Duration // of one command; 0: 10 s
 	Registerer           prometheus.Registerer
+	Faults               *fault.Injector // nil outside tests
 }
 
 // maxPartBytes keeps an update under the 16 MiB that a document may have, even
@@ -114,11 +116,14 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 		return
 	}
 	models := make([]mongo.WriteModel, len(ops))
-	enc := encoder{}
+	enc := encoder{faults: s.cfg.Faults}
 	for i, op := range ops {
 		models[i] = enc.model(op)
 	}
+	s.cfg.Faults.At(fault.BeforeBulk)
 	begin := time.Now()
-	result, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
-	s.settle(ctx, ops, reply{result: result, err: err, took: time.Since(begin)})
+	_, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	took := time.Since(begin)
+	s.cfg.Faults.At(fault.AfterBulk)
+	s.settle(ctx, ops, reply{err: err, took: took})
 }

@@ -14,14 +14,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // reply is what came back for one bulk.
 type reply struct {
-	result *mongo.BulkWriteResult
-	err    error
-	took   time.Duration
+	err  error
+	took time.Duration
 }
 
 // duplicateKey is how an upsert says that the part exists and did not match.
@@ -167,6 +167,10 @@ func (s *Store) resolve(ctx context.Context, shares []*batch.Share) {
 // fresh part.
 func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) {
 	share, p := op.share, op.part
+	if s.cfg.Faults.Off(fault.Isolate) {
+		share.Verdict, share.Err = batch.Poison, e
+		return
+	}
 	if n := len(op.rows); n > 1 {
 		p.limit = n / 2
 		share.Verdict, share.Err = batch.Again, e
@@ -190,13 +194,20 @@ func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) 
 // it any more, and moves on to the next. It reports whether that was done;
 // otherwise the share waits.
 func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool {
+	if s.cfg.Faults.Off(fault.Fence) {
+		p.next()
+		settleRest(share)
+		return true
+	}
 	at, filter := int32(0), []byte{0, 0, 0, 0}
 	filter = end(appendID(filter, share, p.number), at)
 	var closed stored
+	s.cfg.Faults.At(fault.BeforeClosePart)
 	err := s.coll.FindOneAndUpdate(ctx, bson.Raw(filter),
 		bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
 		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
 	).Decode(&closed)
+	s.cfg.Faults.At(fault.AfterClosePart)
 	switch {
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// Removed by the retention or by hand: the number is free again.
@@ -247,8 +258,10 @@ func (s *Store) learn(share *batch.Share, parts []stored) {
 	for _, d := range parts {
 		last = max(last, d.Writes[share.Session])
 	}
-	s.dropStored(share, last)
 	p := partOf(share)
+	if !p.mustLook || !s.cfg.Faults.Off(fault.Look) {
+		s.dropStored(share, last)
+	}
 	p.mustLook = false
 	open := stored{}
 	for _, d := range parts {

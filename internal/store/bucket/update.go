@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -17,8 +18,9 @@ import (
 // appended to, never built from maps, and its scratch memory is reused from
 // operation to operation.
 type encoder struct {
-	stats []fieldStats
-	index []int // of each field of the shape at hand in stats
+	stats  []fieldStats
+	index  []int // of each field of the shape at hand in stats
+	faults *fault.Injector
 }
 
 // fieldStats are the statistics of one field over the rows of an operation.
@@ -71,19 +73,33 @@ func appendKey(dst []byte, share *batch.Share, number int32) []byte {
 func (e *encoder) filter(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	dst = appendID(dst, op.share, op.number)
-	dst = document(dst, "w."+op.share.Session, func(dst []byte) []byte {
-		return document(dst, "$not", func(dst []byte) []byte {
-			return bsoncore.AppendInt64Element(dst, "$gte", int64(op.rows[0].Seq()))
+	if !e.faults.Off(fault.Guard) {
+		dst = document(dst, "w."+op.share.Session, func(dst []byte) []byte {
+			return document(dst, "$not", func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "$gte", e.guard(op.rows))
+			})
 		})
-	})
-	dst = document(dst, "full", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$ne", true) })
-	dst = document(dst, "count", func(dst []byte) []byte {
-		return bsoncore.AppendInt64Element(dst, "$lte", op.maxReadings-int64(len(op.rows)))
-	})
-	dst = document(dst, "bytes", func(dst []byte) []byte {
-		return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
-	})
+	}
+	if !e.faults.Off(fault.Fence) {
+		dst = document(dst, "full", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$ne", true) })
+	}
+	if !e.faults.Off(fault.DocumentRule) {
+		dst = document(dst, "count", func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(dst, "$lte", op.maxReadings-int64(len(op.rows)))
+		})
+		dst = document(dst, "bytes", func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
+		})
+	}
 	return end(dst, at)
+}
+
+// guard returns the sequence that the part must not have reached.
+func (e *encoder) guard(rows []batch.Ref) int64 {
+	if e.faults.Off(fault.GuardFirst) {
+		return int64(rows[len(rows)-1].Seq())
+	}
+	return int64(rows[0].Seq())
 }
 
 func (e *encoder) update(dst []byte, op *operation) []byte {

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -34,6 +35,7 @@ type Config struct {
 	Retention    time.Duration // 0: for ever
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Registerer   prometheus.Registerer
+	Faults       *fault.Injector // nil outside tests
 }
 
 // Store writes and reads one time-series stream. Its methods may be called by

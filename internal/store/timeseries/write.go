@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -52,9 +53,12 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	if len(docs) == 0 {
 		return
 	}
+	s.cfg.Faults.At(fault.BeforeBulk)
 	begin := time.Now()
 	_, err := s.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-	s.settle(owners, err, time.Since(begin))
+	took := time.Since(begin)
+	s.cfg.Faults.At(fault.AfterBulk)
+	s.settle(owners, err, took)
 }
 
 // lookWhereInDoubt takes the rows away that an earlier attempt stored. A share
@@ -63,7 +67,7 @@ func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 	fenced := false
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Stored, nil
-		if !stateOf(share).doubt {
+		if !stateOf(share).doubt || s.cfg.Faults.Off(fault.SeriesLook) {
 			continue
 		}
 		var err error
