@@ -11,6 +11,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// A DeadLetter is a reading that the database refuses for its content.
+type DeadLetter struct {
+	ID      string // of the reading: its session and sequence
+	Stream  string
+	Reading telemetry.Reading
+	Reason  error
+}
+
 // DeadLetterFile keeps dead letters as lines of JSON in one file: when, which
 // stream, why, and the reading as the HTTP API takes it.
 type DeadLetterFile struct {
@@ -21,6 +29,7 @@ type DeadLetterFile struct {
 
 // deadLetter is one line of the file.
 type deadLetter struct {
+	ID      string            `json:"id"`
 	At      string            `json:"at"`
 	Stream  string            `json:"stream"`
 	Reason  string            `json:"reason"`
@@ -28,9 +37,9 @@ type deadLetter struct {
 }
 
 // Put implements DeadLetters: the line is fsynced when it returns.
-func (f *DeadLetterFile) Put(stream string, reading telemetry.Reading, reason error) error {
+func (f *DeadLetterFile) Put(letter DeadLetter) error {
 	line, err := json.Marshal(deadLetter{
-		At: time.Now().UTC().Format(telemetry.TimeFormat), Stream: stream, Reason: reason.Error(), Reading: reading,
+		ID: letter.ID, At: time.Now().UTC().Format(telemetry.TimeFormat), Stream: letter.Stream, Reason: letter.Reason.Error(), Reading: letter.Reading,
 	})
 	if err != nil {
 		return fmt.Errorf("encode dead letter: %w", err)

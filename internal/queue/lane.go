@@ -4,13 +4,14 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -19,53 +20,32 @@ import (
 type lane struct {
 	queue  *Queue
 	stream string
+	number uint64 // among the lanes of its stream
 	cfg    Stream
+	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
-	active atomic.Int64  // buckets remembered
 
-	mu     sync.Mutex
-	inbox  []parcel
-	urgent bool // someone waits for what the lane holds
+	rest    atomic.Uint64 // what this lane takes before this position is at rest
+	hurryTo atomic.Uint64 // someone waits for all before this position
+	active  atomic.Int64  // buckets remembered
+	stuck   atomic.Int64  // of those, set aside
+	held    atomic.Int64  // bytes of rows
 
 	// The rest belongs to run.
-	buckets map[bucketKey]*bucket
-	pending []*bucket // with rows to write, the oldest first
-	rows    int       // in pending
-	waiting waiting   // buckets that back off
-	rush    bool      // write pending now, whatever its age
-	swept   time.Time
+	cursor    batch.Cursor
+	readAgain time.Time // after a read of the journal that went wrong
+	owned     []bool    // scratch: which series of a batch are this lane's
+	parcels   parcels
+	load      int // rows held
+	buckets   map[bucketKey]*bucket
+	pending   []*bucket // with rows to write, the oldest first
+	rows      int       // in pending
+	waiting   waiting   // buckets that back off
+	rush      bool      // write pending now, whatever its age
+	lastOK    time.Time // when some bucket was last written well
+	swept     time.Time
+	aside     aside
 }
-
-// parcel is what the lane gets of one batch: the given rows, or all.
-type parcel struct {
-	batch *batch.Batch
-	rows  []uint32
-}
-
-type bucketKey struct {
-	sensor string
-	start  int64
-}
-
-// bucket is what a lane remembers of a bucket: its share, with whatever the
-// store keeps in it, and when to write next.
-type bucket struct {
-	share     batch.Share
-	place     place
-	since     time.Time // arrival of the oldest row
-	lastSeq   uint64    // of the newest row ever added
-	attempts  int       // writes in a row that had to be put off
-	notBefore time.Time
-}
-
-// place is where a lane keeps a bucket.
-type place uint8
-
-const (
-	idle    place = iota // no rows
-	pending              // rows, in the list of that name
-	backoff              // rows, waiting
-)
 
 // Back-off between attempts of one bucket: short, since most causes (a race, a
 // lagging majority) pass in milliseconds; bounded, so that a database that is
@@ -85,30 +65,21 @@ const (
 	keptRows = 64
 )
 
-func newLane(q *Queue, stream string, cfg Stream) *lane {
+func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
-		queue: q, stream: stream, cfg: cfg, wake: make(chan struct{}, 1),
-		buckets: make(map[bucketKey]*bucket), swept: time.Now(),
+		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1), //nolint:gosec // a small count
+		buckets: make(map[bucketKey]*bucket), swept: time.Now(), aside: newAside(),
 	}
 }
 
-// push adds to the inbox, under the queue's place lock.
-func (l *lane) push(rows []uint32, b *batch.Batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.inbox = append(l.inbox, parcel{b, rows})
-	l.urgent = true // whoever appends waits for the store
-}
-
-// hurry makes the lane write what it holds.
-func (l *lane) hurry() {
-	l.mu.Lock()
-	l.urgent = true
-	l.mu.Unlock()
-	l.wakeUp()
-}
-
-func (l *lane) wakeUp() {
+// hurry makes the lane write what came before the position.
+func (l *lane) hurry(before uint64) {
+	for {
+		to := l.hurryTo.Load()
+		if before <= to || l.hurryTo.CompareAndSwap(to, before) {
+			break
+		}
+	}
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -117,63 +88,151 @@ func (l *lane) wakeUp() {
 
 // run is the lane's life; ctx ends it, whatever it holds.
 func (l *lane) run(ctx context.Context) {
+	defer l.close()
+	if l.cfg.Prepared != nil {
+		select {
+		case <-l.cfg.Prepared:
+		case <-ctx.Done():
+			return
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()
-		l.gather()
+		l.read(now)
+		busy := l.catchUp(now)
 		l.resume(now)
 		l.sweep(now)
+		l.report()
 		wait := l.untilDue(now)
 		if wait <= 0 {
 			l.flush(ctx)
 			continue
 		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-l.wake:
-		case <-timer.C:
-		}
-	}
-}
-
-// gather sorts the inbox into buckets.
-func (l *lane) gather() {
-	l.mu.Lock()
-	inbox, urgent := l.inbox, l.urgent
-	l.inbox, l.urgent = nil, false
-	l.mu.Unlock()
-	for _, p := range inbox {
-		if p.rows == nil {
-			for i := range uint32(p.batch.Len()) {
-				l.add(batch.Ref{Batch: p.batch, Index: i})
-			}
+		if busy {
 			continue
 		}
-		for _, i := range p.rows {
-			l.add(batch.Ref{Batch: p.batch, Index: i})
-		}
+		l.sleep(ctx, timer, wait)
 	}
-	l.rush = l.rush || urgent
 }
 
-func (l *lane) add(r batch.Ref) {
-	row := r.Row()
-	series := r.Batch.Series(row)
-	key := bucketKey{series.Sensor, row.Time - row.Time%l.cfg.Granularity.Milliseconds()}
+// sleep waits for a record to read, if there is room for it, at most for d.
+func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
+	var grown <-chan struct{}
+	if l.hasRoom() && l.readAgain.IsZero() {
+		grown = l.queue.cfg.Journal.Grown(l.cursor.Position())
+	}
+	timer.Reset(d)
+	select {
+	case <-ctx.Done():
+	case <-grown:
+	case <-l.wake:
+	case <-timer.C:
+	}
+}
+
+func (l *lane) close() {
+	l.cursor.Close()
+	l.aside.close()
+}
+
+// hasRoom reports whether the lane may hold more. A record is taken as a whole,
+// so the last one may go beyond the budget.
+func (l *lane) hasRoom() bool { return l.parcels.bytes < l.budget }
+
+// read takes what has come, as much as there is room for.
+func (l *lane) read(now time.Time) {
+	if now.Before(l.readAgain) {
+		return
+	}
+	l.readAgain = time.Time{}
+	for l.hasRoom() {
+		r, found, err := l.cursor.Next()
+		if err != nil {
+			l.unread(now, err)
+			return
+		}
+		if !found {
+			return
+		}
+		l.take(r, func(b *bucket, _ uint64) bool { return !b.aside })
+	}
+}
+
+// unread puts off the reading of a journal that cannot be read.
+func (l *lane) unread(now time.Time, err error) {
+	l.readAgain = now.Add(time.Second)
+	l.queue.metrics.readErrors.Inc()
+	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
+}
+
+// take adds the record's rows of this lane's sensors to those of their buckets
+// that are wanted.
+func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
+	if !l.own(r.Batch) {
+		return
+	}
+	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
+	p.view = r.Batch.View(p)
+	l.parcels.insert(p)
+	for i := range uint32(p.view.Len()) { //nolint:gosec // a batch counts in 32 bits
+		row := p.view.Row(i)
+		if !l.owned[p.view.SeriesNumber(row)] {
+			continue
+		}
+		ref := batch.Ref{Batch: &p.view, Index: i}
+		if b := l.bucketOf(p, row); wanted(b, ref.Seq()) {
+			p.left++
+			l.load++
+			l.add(b, ref)
+		}
+	}
+	p.size = parcelBytes + r.Batch.MemorySize()*int64(p.left-1)/int64(p.view.Len())
+	l.parcels.bytes += p.size
+	p.drop(1)
+	l.rush = l.rush || p.waits != nil
+}
+
+// own notes which series of the batch belong to this lane, and reports whether
+// any does.
+func (l *lane) own(b *batch.Batch) bool {
+	l.owned = l.owned[:0]
+	some := false
+	for i := range b.SeriesLen() {
+		s := b.SeriesAt(i)
+		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream //nolint:gosec // a small count
+		l.owned = append(l.owned, own)
+		some = some || own
+	}
+	return some
+}
+
+// bucketOf returns the bucket that a row belongs to.
+func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
+	series := p.view.Series(row)
+	key := bucketKey{sensor: series.Sensor, granularity: series.Granularity, session: p.view.Session}
+	if key.granularity == 0 {
+		key.granularity = l.cfg.Granularity
+	}
+	key.start = row.Time - row.Time%key.granularity.Milliseconds()
 	b := l.buckets[key]
 	if b == nil {
-		// The batch's string is part of a larger one, which must not outlive it.
+		// The batch's string may be part of a larger one, which must not outlive it.
 		key.sensor = strings.Clone(key.sensor)
-		b = &bucket{share: batch.Share{
-			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: l.cfg.Granularity, Session: r.Batch.Session,
+		b = &bucket{key: key, share: batch.Share{
+			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
+			Session: key.session, Recovered: p.view.Recovered,
 		}}
 		l.buckets[key] = b
 		l.active.Add(1)
 	}
+	return b
+}
+
+func (l *lane) add(b *bucket, r batch.Ref) {
 	if r.Seq() <= b.lastSeq {
-		l.outOfOrder(r, b)
+		l.outOfOrder(b, r)
 		return
 	}
 	b.lastSeq = r.Seq()
@@ -189,15 +248,17 @@ func (l *lane) add(r batch.Ref) {
 }
 
 // outOfOrder refuses a reading that the guard would take for one that is
-// stored already. It cannot happen while sequence and lane position are taken
-// together.
-func (l *lane) outOfOrder(r batch.Ref, b *bucket) {
+// stored already. It cannot happen while sequence and position are taken
+// together; where someone was promised the reading, it is put aside.
+func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	l.queue.metrics.outOfOrder.Inc()
 	l.queue.cfg.Logger.Error("refuse a reading whose sequence does not rise", "stream", l.stream, "sequence", r.Seq(), "last", b.lastSeq)
-	if t, ok := r.Batch.Tracker.(*tracker); ok {
-		t.refuse(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
-		t.Released(1)
+	reason := fmt.Errorf("a defect in Brim: sequence %d came after %d", r.Seq(), b.lastSeq)
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, reason)); err != nil {
+		l.queue.cfg.Logger.Error("put a reading aside", "err", err)
 	}
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
+	r.Batch.Tracker.Released(1)
 }
 
 func (l *lane) toPending(b *bucket) {
@@ -210,6 +271,11 @@ func (l *lane) toPending(b *bucket) {
 func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
+		b.place = idle
+		if b.aside && len(b.share.Rows) == 0 {
+			l.probe(b, now)
+			continue
+		}
 		l.toPending(b)
 		l.rush = true
 	}
@@ -221,11 +287,14 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	if len(l.waiting) > 0 {
 		wait = min(wait, l.waiting[0].notBefore.Sub(now))
 	}
+	if !l.readAgain.IsZero() {
+		wait = min(wait, l.readAgain.Sub(now))
+	}
 	if len(l.pending) == 0 {
 		l.rush = false
-		return wait
+		return max(wait, time.Millisecond)
 	}
-	if l.rush || l.rows >= maxFlushRows {
+	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() || l.rest.Load() < l.hurryTo.Load() {
 		return 0
 	}
 	return min(wait, l.pending[0].since.Add(l.queue.cfg.FlushInterval).Sub(now))
@@ -274,54 +343,82 @@ func (l *lane) settle(b *bucket, now time.Time) (again bool) {
 			verdict = batch.Wait
 		}
 	}
+	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
+		b.share.Drop(len(b.share.Rows))
+	}
 	switch {
 	case len(b.share.Rows) == 0:
-		b.place, b.attempts = idle, 0
-		b.notBefore = now // since when it is idle
+		b.place, b.notBefore = idle, now
+		l.wentWell(b, now)
 		if cap(b.share.Rows) > keptRows {
 			b.share.Rows = nil
 		}
-		if len(l.buckets) > maxRemembered {
-			l.forget(bucketKey{b.share.Sensor, b.share.Start})
+		if b.aside {
+			l.aside.join(b)
+		} else if len(l.buckets) > maxRemembered {
+			l.forget(b.key)
 		}
 		return false
 	case verdict == batch.Wait:
 		l.putOff(b, now)
 		return false
 	default:
-		b.attempts = 0
+		l.wentWell(b, now)
 		b.since = b.share.Rows[0].Batch.Received
 		return true
 	}
+}
+
+func (l *lane) wentWell(b *bucket, now time.Time) {
+	b.attempts, b.failing, l.lastOK = 0, time.Time{}, now
 }
 
 // putOff lets a bucket back off, with jitter so that those which failed
 // together do not come back together.
 func (l *lane) putOff(b *bucket, now time.Time) {
 	l.queue.metrics.retries.Inc()
-	d := min(minBackoff<<min(b.attempts, 10), maxBackoff)
+	if b.failing.IsZero() {
+		b.failing = now
+	}
 	b.attempts++
-	b.notBefore = now.Add(d/2 + rand.N(d))
-	b.place = backoff
-	heap.Push(&l.waiting, b)
+	if l.isStuck(b) {
+		l.setAside(b)
+	}
+	l.backOff(b, now)
 	// A cancelled lane's errors are its own doing.
 	if !errors.Is(b.share.Err, context.Canceled) {
 		l.queue.warn(l.stream, b.attempts, b.share.Err)
 	}
 }
 
+func (l *lane) backOff(b *bucket, now time.Time) {
+	longest := maxBackoff
+	if b.aside {
+		longest = maxAsideBackoff
+	}
+	d := min(minBackoff<<min(max(b.attempts-1, 0), 10), longest)
+	b.notBefore = now.Add(d/2 + rand.N(d))
+	b.place = backoff
+	heap.Push(&l.waiting, b)
+}
+
 // bury puts the share's first reading aside.
 func (l *lane) bury(b *bucket) error {
 	r := b.share.Rows[0]
-	if err := l.queue.cfg.DeadLetters.Put(l.stream, r.Batch.Reading(r.Index), b.share.Err); err != nil {
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.share.Err)); err != nil {
 		return err
 	}
 	l.queue.metrics.deadLetters.Inc()
-	if t, ok := r.Batch.Tracker.(*tracker); ok {
-		t.refuse(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
-	}
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
 	b.share.Drop(1)
 	return nil
+}
+
+func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
+	return DeadLetter{
+		ID: fmt.Sprintf("%s-%d", r.Batch.Session, r.Seq()), Stream: l.stream,
+		Reading: r.Batch.Reading(r.Index), Reason: reason,
+	}
 }
 
 // sweep forgets buckets that were idle for long.
@@ -331,7 +428,7 @@ func (l *lane) sweep(now time.Time) {
 	}
 	l.swept = now
 	for key, b := range l.buckets {
-		if b.place == idle && now.Sub(b.notBefore) > forgetAfter {
+		if b.place == idle && !b.aside && len(b.share.Rows) == 0 && now.Sub(b.notBefore) > forgetAfter {
 			l.forget(key)
 		}
 	}
@@ -342,25 +439,15 @@ func (l *lane) forget(key bucketKey) {
 	l.active.Add(-1)
 }
 
-// waiting is a heap of buckets, the soonest first.
-type waiting []*bucket
-
-func (w waiting) Len() int           { return len(w) }
-func (w waiting) Less(i, j int) bool { return w[i].notBefore.Before(w[j].notBefore) }
-func (w waiting) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
-
-// Push implements heap.Interface.
-func (w *waiting) Push(x any) {
-	if b, ok := x.(*bucket); ok {
-		*w = append(*w, b)
+// report tells the queue how far everything of this lane is at rest.
+func (l *lane) report() {
+	l.held.Store(l.parcels.bytes)
+	rest := min(l.cursor.Position(), l.aside.oldest())
+	if p := l.parcels.first; p != nil {
+		rest = min(rest, p.position)
 	}
-}
-
-// Pop implements heap.Interface.
-func (w *waiting) Pop() any {
-	old := *w
-	b := old[len(old)-1]
-	old[len(old)-1] = nil
-	*w = old[:len(old)-1]
-	return b
+	if rest > l.rest.Load() {
+		l.rest.Store(rest)
+		l.queue.advance()
+	}
 }

@@ -7,22 +7,18 @@ import (
 )
 
 type metrics struct {
-	readings    prometheus.Gauge
 	lag         prometheus.Histogram
 	retries     prometheus.Counter
 	deadLetters prometheus.Counter
 	outOfOrder  prometheus.Counter
+	readErrors  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 	m := &metrics{
-		readings: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "brim_queue_readings",
-			Help: "Readings taken and not yet stored.",
-		}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "brim_queue_lag_seconds",
-			Help: "Time from the receipt of a request until its last reading was stored.",
+			Help: "Time from the receipt of a request until the last of its readings in a lane was stored.",
 			// 1 ms to 9 hours: from a quick flush to a long outage of MongoDB.
 			Buckets:                         prometheus.ExponentialBuckets(0.001, 2, 26),
 			NativeHistogramBucketFactor:     1.1,
@@ -42,11 +38,23 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 			Help: "Readings refused because their sequence did not rise; anything above 0 is a defect in Brim.",
 		}),
 	}
+	m.readErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "brim_queue_read_errors_total",
+		Help: "Reads of the journal that failed, and are tried again.",
+	})
+	readings := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_queue_readings",
+		Help: "Readings taken and not yet stored, in memory or in the journal alone.",
+	}, func() float64 { return float64(q.waiting()) })
+	aside := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_queue_set_aside_buckets",
+		Help: "Buckets that cannot be written while others can, and wait in the journal.",
+	}, func() float64 { return float64(q.Status().SetAside) })
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_store_active_buckets",
 		Help: "Buckets that were written lately and whose state is remembered.",
 	}, func() float64 { return float64(q.Status().Buckets) })
-	for _, c := range []prometheus.Collector{m.readings, m.lag, m.retries, m.deadLetters, m.outOfOrder, active} {
+	for _, c := range []prometheus.Collector{m.lag, m.retries, m.deadLetters, m.outOfOrder, m.readErrors, readings, aside, active} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

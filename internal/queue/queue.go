@@ -1,14 +1,14 @@
-// Package queue stands between the door and the store. It merges what belongs
-// to one bucket, so that one update carries many readings, and it keeps at most
-// one operation of a bucket in flight:
+// Package queue stands between the journal and the store. It merges what
+// belongs to one bucket, so that one update carries many readings, and it keeps
+// at most one operation of a bucket in flight:
 //
-//	Append ─▶ sequence + lane position (one critical section)
-//	             │
-//	             ├─▶ lane 0: inbox ─▶ shares per bucket ─▶ flush ─▶ Store.Write ─▶ settle
-//	             ├─▶ lane 1: …            ▲                                          │
-//	             └─▶ lane n: …            └──────────── what is left, after a wait ──┘
+//	Journal ─┬─ cursor ─▶ lane 0: parcels ─▶ shares per bucket ─▶ flush ─▶ Store.Write ─▶ settle
+//	         ├─ cursor ─▶ lane 1: …             ▲                                          │
+//	         └─ cursor ─▶ lane n: …             └──────── what is left, after a wait ──────┘
 //
-// A sensor always belongs to the same lane of its stream, and a lane writes one
+// A sensor always belongs to the same lane of its stream. Each lane walks along
+// the journal by itself and takes the rows of its sensors, as many as its memory
+// may hold; the rest stays where it is until there is room. A lane writes one
 // flush at a time; what arrives meanwhile gathers for the next, so updates grow
 // by themselves under load.
 package queue
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,15 +26,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
+	"github.com/brim-telemetry/brim/internal/fault"
 )
+
+// Journal is what the lanes follow. Its methods are called by several
+// goroutines at once and do not wait.
+type Journal interface {
+	// Oldest is the position of the first record that is not known to be at rest.
+	Oldest() uint64
+	// End is the position behind the last record that can be followed.
+	End() uint64
+	// Follow returns a cursor at a position, which must not lie before what was
+	// trimmed. Cursors are closed by their lanes.
+	Follow(position uint64) batch.Cursor
+	// Grown returns a channel that is closed once a record at or behind the
+	// position can be followed.
+	Grown(position uint64) <-chan struct{}
+	// Trim says that everything before the position is at rest: it is never asked
+	// for again.
+	Trim(position uint64)
+	// Taken counts the readings that were not at rest when the journal was opened
+	// and those taken since.
+	Taken() uint64
+}
 
 // Store is where a stream's lanes bring their shares.
 //
 // Write is called by several lanes at once, never with the same bucket twice.
 // It blocks until every share has a verdict, or ctx ends. It takes the rows
 // that are durably stored out of the shares, and only those; whatever else went
-// wrong is in the verdict. It keeps no reference to a share's rows.
+// wrong is in the verdict. It keeps no reference to a share's rows, and drops
+// them on the goroutine that called.
 type Store interface {
 	Write(ctx context.Context, shares []*batch.Share)
 }
@@ -41,30 +64,28 @@ type Store interface {
 // DeadLetters is where readings go that the database refuses for their
 // content. Put returns when the reading is durable there.
 type DeadLetters interface {
-	Put(stream string, reading telemetry.Reading, reason error) error
+	Put(letter DeadLetter) error
 }
 
 // Stream is one stream's place in the queue.
 type Stream struct {
 	Store       Store
 	Granularity time.Duration
+	// Prepared is closed when the store can be written to; nil: it can already.
+	Prepared <-chan struct{}
 }
 
 // Config says how to queue.
 type Config struct {
+	Journal       Journal
 	Streams       map[string]Stream
-	Session       string        // that readings are taken in under, see batch.NewSession
 	Lanes         int           // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
 	FlushInterval time.Duration // oldest age at which a reading is written; 0: 1 s
-	MaxBytes      int64         // of readings held in memory; 0: 64 MiB, above half a million small readings
-	StoredTimeout time.Duration // how long Append waits for the store; 0: 10 s
+	MaxBytes      int64         // of readings that lanes hold; 0: 24 MiB, some 200,000 readings of ten fields
 	DeadLetters   DeadLetters
-	// Admit is asked for each stream of a request before anything is taken; its
-	// error refuses a request that could only wait in memory for a database that
-	// is away.
-	Admit      func(stream string) error
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	Faults        *fault.Injector
+	Logger        *slog.Logger
+	Registerer    prometheus.Registerer
 }
 
 // A flush ends when its shares or their rows reach these numbers, so that one
@@ -82,19 +103,13 @@ func (c *Config) setDefaults() error {
 		c.FlushInterval = time.Second
 	}
 	if c.MaxBytes == 0 {
-		c.MaxBytes = 64 << 20
-	}
-	if c.StoredTimeout == 0 {
-		c.StoredTimeout = 10 * time.Second
-	}
-	if c.Admit == nil {
-		c.Admit = func(string) error { return nil }
+		c.MaxBytes = 24 << 20
 	}
 	switch {
+	case c.Journal == nil:
+		return errors.New("a queue needs a journal")
 	case len(c.Streams) == 0:
 		return errors.New("a queue needs a stream")
-	case c.Session == "":
-		return errors.New("a queue needs a session")
 	case c.DeadLetters == nil:
 		return errors.New("a queue needs a place for dead letters")
 	case c.Lanes < 1 || c.Lanes > 256:
@@ -103,8 +118,6 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("flush-interval %v is out of range; allowed are 1ms to 1h", c.FlushInterval)
 	case c.MaxBytes < 1<<20:
 		return fmt.Errorf("queue-max-bytes %d is too small; it needs 1MiB", c.MaxBytes)
-	case c.StoredTimeout < 0:
-		return fmt.Errorf("stored-timeout %v is negative", c.StoredTimeout)
 	}
 	return nil
 }
@@ -113,255 +126,149 @@ func (c *Config) setDefaults() error {
 type Queue struct {
 	cfg     Config
 	metrics *metrics
-	lanes   map[string][]*lane // by stream
+	lanes   []*lane
 	cancel  context.CancelFunc // ends the lanes, whatever they hold
 	running sync.WaitGroup
 
-	stopping atomic.Bool
-	bytes    atomic.Int64
-	warned   atomic.Int64 // when a put-off write was last logged, in ns
+	released atomic.Uint64 // readings that came to rest
+	warned   atomic.Int64  // when a put-off write was last logged, in ns
 
-	// place guards the sequence and the tails of all inboxes: each bucket sees
-	// strictly rising sequences because both are taken together.
-	place   sync.Mutex
-	nextSeq uint64
-
-	outstanding outstanding
-	faults      faults
+	mu      sync.Mutex
+	rest    uint64 // everything before this position is at rest
+	waiters []waiter
 }
 
-// faults switch protections off, so that tests can show what each is for.
-type faults struct {
-	// sequenceOutside takes the sequence before the lane position and calls the
-	// function in between.
-	sequenceOutside func()
+// waiter waits until everything before a position is at rest.
+type waiter struct {
+	before uint64
+	passed chan struct{}
 }
 
-// New starts the lanes.
+// New starts the lanes, where the journal's oldest record is.
 func New(cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	q := &Queue{cfg: cfg, nextSeq: 1, lanes: make(map[string][]*lane)}
-	q.outstanding.init()
+	from := cfg.Journal.Oldest()
+	if cfg.Faults.Off(fault.Replay) {
+		from = cfg.Journal.End()
+	}
+	q := &Queue{cfg: cfg, rest: from}
 	var err error
 	if q.metrics, err = newMetrics(cfg.Registerer, q); err != nil {
 		return nil, fmt.Errorf("register metrics of the queue: %w", err)
 	}
+	for name, stream := range cfg.Streams {
+		for number := range cfg.Lanes {
+			q.lanes = append(q.lanes, newLane(q, name, number, stream))
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
-	for name, stream := range cfg.Streams {
-		for range cfg.Lanes {
-			l := newLane(q, name, stream)
-			q.lanes[name] = append(q.lanes[name], l)
-			q.running.Go(func() { l.run(ctx) })
-		}
+	for _, l := range q.lanes {
+		l.budget = cfg.MaxBytes / int64(len(q.lanes))
+		l.rest.Store(from)
+		l.cursor = cfg.Journal.Follow(from)
+		q.running.Go(func() { l.run(ctx) })
 	}
 	return q, nil
 }
 
-// Append takes all readings of b, or none, and returns when every one is
-// stored or put aside as a dead letter. Errors are *telemetry.Error: of kind
-// Unavailable when nothing was taken, of kind UnknownOutcome when the readings
-// were taken but not known to be stored within the timeout or ctx; they are
-// kept and still written. The batch belongs to the queue from here on.
-func (q *Queue) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
-	if want != telemetry.Stored {
-		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed is stored", want)
-	}
-	t, err := q.take(b)
-	if err != nil {
-		return batch.Receipt{}, err
-	}
-	timeout := time.NewTimer(q.cfg.StoredTimeout)
-	defer timeout.Stop()
-	select {
-	case <-t.done:
-		return batch.Receipt{Ack: telemetry.Stored, Refused: t.refused}, nil
-	case <-timeout.C:
-		return batch.Receipt{}, telemetry.Errorf(telemetry.UnknownOutcome, "outcome_unknown",
-			"MongoDB did not confirm within %v whether the readings are stored; repeating the request may store them twice", q.cfg.StoredTimeout)
-	case <-ctx.Done():
-		return batch.Receipt{}, &telemetry.Error{
-			Kind: telemetry.UnknownOutcome, Code: "outcome_unknown",
-			Message: "the request ended before the readings were known to be stored", Err: ctx.Err(),
-		}
-	}
-}
-
-// take admits b and hands it to the lanes.
-func (q *Queue) take(b *batch.Batch) (*tracker, error) {
-	if q.stopping.Load() {
-		return nil, unavailable("stopping", "the daemon is stopping", nil)
-	}
-	size := b.MemorySize()
-	if held := q.bytes.Add(size); held > q.cfg.MaxBytes && held > size {
-		q.bytes.Add(-size)
-		return nil, unavailable("queue_full", "the queue is full, MongoDB is slower than what arrives (--queue-max-bytes)", nil)
-	}
-	plan, err := q.plan(b)
-	if err != nil {
-		q.bytes.Add(-size)
-		return nil, err
-	}
-	t := &tracker{queue: q, batch: b, size: size, done: make(chan struct{})}
-	t.left.Store(int64(b.Len()))
-	b.Session, b.Tracker = q.cfg.Session, t
-	if err := q.enter(t, plan); err != nil {
-		q.bytes.Add(-size)
-		return nil, err
-	}
-	for _, d := range plan {
-		d.lane.wakeUp()
-	}
-	return t, nil
-}
-
-// enter gives the batch its sequences and its place in the lanes.
-func (q *Queue) enter(t *tracker, plan []delivery) error {
-	n := uint64(t.batch.Len())
-	if between := q.faults.sequenceOutside; between != nil {
-		q.place.Lock()
-		t.batch.FirstSeq, q.nextSeq = q.nextSeq, q.nextSeq+n
-		q.place.Unlock()
-		between()
-		q.place.Lock()
-		defer q.place.Unlock()
-	} else {
-		q.place.Lock()
-		defer q.place.Unlock()
-		t.batch.FirstSeq, q.nextSeq = q.nextSeq, q.nextSeq+n
-	}
-	// Checked under the same lock as Close sets it, so nothing comes after it.
-	if q.stopping.Load() {
-		return unavailable("stopping", "the daemon is stopping", nil)
-	}
-	q.outstanding.add(t)
-	q.metrics.readings.Add(float64(n))
-	for _, d := range plan {
-		d.lane.push(d.rows, t.batch)
-	}
-	return nil
-}
-
-func unavailable(code, message string, cause error) *telemetry.Error {
-	return &telemetry.Error{Kind: telemetry.Unavailable, Code: code, Message: message, RetryAfter: time.Second, Err: cause}
-}
-
-// delivery is what one lane gets of a batch.
-type delivery struct {
-	lane *lane
-	rows []uint32 // in rising order; nil: every row
-}
-
-// plan sorts the rows of b by lane.
-func (q *Queue) plan(b *batch.Batch) ([]delivery, error) {
-	target := make([]*lane, b.SeriesLen())
-	single := true
-	for i := range target {
-		s := b.SeriesAt(i)
-		lanes := q.lanes[s.Stream]
-		if lanes == nil {
-			return nil, telemetry.Errorf(telemetry.NotFound, "unknown_stream", "stream %s does not exist", telemetry.Quote([]byte(s.Stream)))
-		}
-		target[i] = lanes[s.Hash%uint64(len(lanes))]
-		single = single && target[i] == target[0]
-	}
-	if err := q.admit(b); err != nil {
-		return nil, err
-	}
-	if single {
-		return []delivery{{lane: target[0]}}, nil
-	}
-	var plan []delivery
-	at := make(map[*lane]int)
-	for i := range uint32(b.Len()) {
-		l := target[b.SeriesNumber(b.Row(i))]
-		k, ok := at[l]
-		if !ok {
-			k = len(plan)
-			at[l] = k
-			plan = append(plan, delivery{lane: l})
-		}
-		plan[k].rows = append(plan[k].rows, i)
-	}
-	return plan, nil
-}
-
-// admit asks for each stream of b whether it can take readings now.
-func (q *Queue) admit(b *batch.Batch) error {
-	asked := ""
-	for i := range b.SeriesLen() {
-		name := b.SeriesAt(i).Stream
-		if name == asked {
-			continue
-		}
-		asked = name
-		if err := q.cfg.Admit(name); err != nil {
-			return unavailable("mongodb_away", "MongoDB does not answer, and without a journal nothing can be taken", err)
-		}
-	}
-	return nil
-}
-
-// Flush returns when all readings that were taken before the call are stored,
-// or with ctx's error.
+// Flush returns when all readings that were durable in the journal before the
+// call are stored or put aside as dead letters, or with ctx's error.
 func (q *Queue) Flush(ctx context.Context) error {
-	q.place.Lock()
-	before := q.nextSeq
-	q.place.Unlock()
-	q.hurry()
+	before := q.cfg.Journal.End()
+	for _, l := range q.lanes {
+		l.hurry(before)
+	}
 	select {
-	case <-q.outstanding.passed(before):
+	case <-q.passed(before):
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("flush the queue: %w", ctx.Err())
 	}
 }
 
-// hurry makes every lane write what it holds.
-func (q *Queue) hurry() {
-	for _, lanes := range q.lanes {
-		for _, l := range lanes {
-			l.hurry()
-		}
+// passed returns a channel that is closed when everything before the position
+// is at rest.
+func (q *Queue) passed(before uint64) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ch := make(chan struct{})
+	if q.rest >= before {
+		close(ch)
+		return ch
 	}
+	q.waiters = append(q.waiters, waiter{before, ch})
+	return ch
 }
 
-// Close refuses what comes, writes what is held until ctx ends, and then ends
-// the lanes. It returns how many readings were left unwritten.
-func (q *Queue) Close(ctx context.Context) (dropped int) {
-	q.place.Lock()
-	q.stopping.Store(true)
-	q.place.Unlock()
-	if err := q.Flush(ctx); err != nil {
-		q.cfg.Logger.Warn("stop before everything is stored", "readings", q.outstanding.readings(), "err", err)
+// advance finds out how far everything is at rest, and tells those who want to
+// know.
+func (q *Queue) advance() {
+	q.mu.Lock()
+	rest := uint64(math.MaxUint64)
+	for _, l := range q.lanes {
+		rest = min(rest, l.rest.Load())
 	}
+	if rest <= q.rest {
+		q.mu.Unlock()
+		return
+	}
+	q.rest = rest
+	waiting := q.waiters[:0]
+	for _, w := range q.waiters {
+		if rest < w.before {
+			waiting = append(waiting, w)
+			continue
+		}
+		close(w.passed)
+	}
+	q.waiters = waiting
+	q.mu.Unlock()
+	q.cfg.Journal.Trim(rest)
+}
+
+// Close writes what the journal holds until ctx ends, and then ends the lanes.
+// Nothing may be appended to the journal any more. It returns how many readings
+// are not at rest; a journal on disk still has them.
+func (q *Queue) Close(ctx context.Context) (left int) {
+	err := q.Flush(ctx)
 	q.cancel()
 	q.running.Wait()
-	return q.outstanding.readings()
+	if left = q.waiting(); left > 0 && err != nil {
+		q.cfg.Logger.Warn("stop before everything is stored", "readings", left, "err", err)
+	}
+	return left
+}
+
+// waiting counts the readings that are not at rest.
+func (q *Queue) waiting() int {
+	// In this order, so that what comes meanwhile does not make it negative.
+	released := q.released.Load()
+	return max(0, int(q.cfg.Journal.Taken())-int(released)) //nolint:gosec // counts of readings
 }
 
 // Status is what the queue holds.
 type Status struct {
-	Session  string        `json:"session"`
-	Readings int           `json:"readings"`
-	Bytes    int64         `json:"bytes"`
-	Buckets  int           `json:"buckets"` // that lanes remember
-	Oldest   time.Duration `json:"-"`       // age of the oldest reading
+	Readings int    `json:"readings"`  // taken and not at rest, in memory or not
+	Bytes    int64  `json:"bytes"`     // of those in memory
+	Buckets  int    `json:"buckets"`   // that lanes remember
+	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
+	Rest     uint64 `json:"rest"`      // everything before this position of the journal is at rest
 }
 
 // Status returns what the queue holds now.
 func (q *Queue) Status() Status {
-	s := Status{
-		Session: q.cfg.Session, Readings: q.outstanding.readings(),
-		Bytes: q.bytes.Load(), Oldest: q.outstanding.age(time.Now()),
+	s := Status{Readings: q.waiting()}
+	for _, l := range q.lanes {
+		s.Buckets += int(l.active.Load())
+		s.SetAside += int(l.stuck.Load())
+		s.Bytes += l.held.Load()
 	}
-	for _, lanes := range q.lanes {
-		for _, l := range lanes {
-			s.Buckets += int(l.active.Load())
-		}
-	}
+	q.mu.Lock()
+	s.Rest = q.rest
+	q.mu.Unlock()
 	return s
 }
 
@@ -373,5 +280,5 @@ func (q *Queue) warn(stream string, attempt int, err error) {
 	if now-last < int64(5*time.Second) || !q.warned.CompareAndSwap(last, now) {
 		return
 	}
-	q.cfg.Logger.Warn("put off a write", "stream", stream, "attempt", attempt, "readings_waiting", q.outstanding.readings(), "err", err)
+	q.cfg.Logger.Warn("put off a write", "stream", stream, "attempt", attempt, "readings_waiting", q.waiting(), "err", err)
 }

@@ -1,0 +1,190 @@
+package queue
+
+import (
+	"math"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+)
+
+// A bucket whose writes fail while others succeed is stuck: its document is
+// refused, or its collection. What comes for it would fill the lane and stop
+// the others. So it is set aside: its rows are dropped from memory, for they
+// are in the journal, and nothing newer is taken for it.
+//
+//	stuck ─▶ set aside ─▶ probe: its oldest record is read and tried ─┬─ fails ─▶ back off, probe again
+//	                                                                  └─ stored ─▶ catch up with the lane's cursor
+//
+// Buckets that catch up are served together by one walk along the journal,
+// from the oldest of what they lack to where the lane is.
+type aside struct {
+	buckets map[*bucket]struct{} // all that are set aside
+	joining []*bucket            // will be served by the next walk
+	served  map[*bucket]struct{} // by the present walk
+	cursor  batch.Cursor         // of the present walk; nil: there is none
+}
+
+const (
+	// maxAsideBackoff is between probes. Each reads the journal, and there may be
+	// very many of them.
+	maxAsideBackoff = 8 * time.Second
+	// stuckAfter is how often a write fails before the bucket is set aside, so
+	// that a race or a short outage does not do it.
+	stuckAfter = 4
+	// stepRecords bounds what a walk reads before the lane looks after its other
+	// work.
+	stepRecords = 64
+)
+
+func newAside() aside {
+	return aside{buckets: make(map[*bucket]struct{}), served: make(map[*bucket]struct{})}
+}
+
+func (a *aside) close() {
+	if a.cursor != nil {
+		a.cursor.Close()
+	}
+}
+
+// oldest returns the position before which no bucket lacks anything.
+func (a *aside) oldest() uint64 {
+	oldest := uint64(math.MaxUint64)
+	for b := range a.buckets {
+		if _, served := a.served[b]; !served {
+			oldest = min(oldest, b.from)
+		}
+	}
+	if a.cursor != nil {
+		oldest = min(oldest, a.cursor.Position())
+	}
+	return oldest
+}
+
+// join lets a bucket whose probe was stored catch up.
+func (a *aside) join(b *bucket) {
+	if _, already := a.served[b]; !already {
+		a.joining = append(a.joining, b)
+	}
+}
+
+// isStuck decides whether the bucket is at fault rather than the database: it
+// goes on failing after others were written, or what it holds leaves no room
+// for any other.
+func (l *lane) isStuck(b *bucket) bool {
+	if l.queue.cfg.Faults.Off(fault.SetAside) {
+		return false
+	}
+	if _, catchesUp := l.aside.served[b]; b.aside && !catchesUp {
+		return true // a probe
+	}
+	return b.attempts >= stuckAfter && (l.lastOK.After(b.failing) || !l.hasRoom() && 2*len(b.share.Rows) > l.load)
+}
+
+// setAside drops the bucket's rows.
+func (l *lane) setAside(b *bucket) {
+	b.from = parcelOf(b.share.Rows[0]).position
+	b.lastSeq = b.share.Rows[0].Seq() - 1
+	for _, r := range b.share.Rows {
+		parcelOf(r).forget()
+	}
+	b.share.Rows = nil
+	delete(l.aside.served, b)
+	if !b.aside {
+		b.aside = true
+		l.aside.buckets[b] = struct{}{}
+		l.stuck.Add(1)
+		l.queue.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed", "stream", l.stream,
+			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "err", b.share.Err)
+	}
+}
+
+// probe reads the oldest record that a bucket lacks, to be tried.
+func (l *lane) probe(b *bucket, now time.Time) {
+	cursor := l.queue.cfg.Journal.Follow(b.from)
+	defer cursor.Close()
+	r, found, err := cursor.Next()
+	if err != nil {
+		l.unread(now, err)
+	}
+	if !found || err != nil {
+		l.backOff(b, now)
+		return
+	}
+	l.serve(r, func(other *bucket) bool { return other == b })
+	b.from = r.Next
+	if len(b.share.Rows) == 0 { // all of this record's was stored before
+		l.aside.join(b)
+	}
+	l.rush = true
+}
+
+// serve takes a record's rows for buckets that are set aside. Some of them may
+// have been sent before.
+func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
+	l.take(r, func(b *bucket, seq uint64) bool {
+		if !wanted(b) || seq <= b.lastSeq { // the record's first rows for it may be stored
+			return false
+		}
+		b.share.Recovered, b.share.State = true, nil
+		return true
+	})
+}
+
+// catchUp goes on with the walk along the journal, and reports whether there is
+// more to do at once.
+func (l *lane) catchUp(now time.Time) (busy bool) {
+	a := &l.aside
+	if a.cursor == nil && !l.beginWalk() {
+		return false
+	}
+	for range stepRecords {
+		if a.cursor.Position() >= l.cursor.Position() {
+			l.endWalk()
+			return len(a.joining) > 0
+		}
+		if !l.hasRoom() {
+			return false
+		}
+		r, found, err := a.cursor.Next()
+		if err != nil {
+			l.unread(now, err)
+		}
+		if err != nil || !found {
+			return false
+		}
+		l.serve(r, func(b *bucket) bool {
+			_, served := a.served[b]
+			return served && b.from <= r.Position
+		})
+	}
+	return true
+}
+
+func (l *lane) beginWalk() bool {
+	a := &l.aside
+	from := uint64(math.MaxUint64)
+	for _, b := range a.joining {
+		a.served[b] = struct{}{}
+		from = min(from, b.from)
+	}
+	a.joining = a.joining[:0]
+	if len(a.served) == 0 {
+		return false
+	}
+	a.cursor = l.queue.cfg.Journal.Follow(from)
+	return true
+}
+
+// endWalk takes the buckets back that lack nothing any more.
+func (l *lane) endWalk() {
+	a := &l.aside
+	for b := range a.served {
+		b.aside = false
+		delete(a.buckets, b)
+		l.stuck.Add(-1)
+	}
+	clear(a.served)
+	a.cursor.Close()
+	a.cursor = nil
+}

@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+)
+
+// bucketKey tells apart what must not be merged: a session's guard stands for
+// its own sequences only, and what an earlier process took in stays in the
+// windows that it was taken in for.
+type bucketKey struct {
+	sensor      string
+	start       int64 // of the window, milliseconds since the epoch
+	granularity time.Duration
+	session     string
+}
+
+// bucket is what a lane remembers of a bucket: its share, with whatever the
+// store keeps in it, and when to write next.
+type bucket struct {
+	key       bucketKey
+	share     batch.Share
+	place     place
+	since     time.Time // arrival of the oldest row
+	lastSeq   uint64    // of the newest row ever added
+	attempts  int       // writes in a row that had to be put off
+	failing   time.Time // since when; zero: the last write went well
+	notBefore time.Time // of the next write; of an idle bucket: since when it is idle
+
+	// A bucket that is set aside has its rows, from this position on, in the
+	// journal only.
+	aside bool
+	from  uint64
+}
+
+// place is where a lane keeps a bucket.
+type place uint8
+
+const (
+	idle    place = iota // no rows
+	pending              // rows, in the list of that name
+	backoff              // waiting until notBefore, with rows or set aside
+)
+
+// waiting is a heap of buckets, the soonest first.
+type waiting []*bucket
+
+func (w waiting) Len() int           { return len(w) }
+func (w waiting) Less(i, j int) bool { return w[i].notBefore.Before(w[j].notBefore) }
+func (w waiting) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
+
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	if b, ok := x.(*bucket); ok {
+		*w = append(*w, b)
+	}
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	old := *w
+	b := old[len(old)-1]
+	old[len(old)-1] = nil
+	*w = old[:len(old)-1]
+	return b
+}

@@ -1,0 +1,105 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A parcel is what a lane holds of one record: the rows of its sensors, until
+// the last of them is at rest. It belongs to its lane's goroutine.
+type parcel struct {
+	lane     *lane
+	view     batch.Batch   // what the rows refer to, with the parcel as tracker
+	waits    batch.Tracker // of someone who waits for the rows; nil: nobody
+	position uint64        // of the record
+	size     int64         // that the rows cost the lane's budget
+	left     int           // rows that are not at rest
+
+	before, after *parcel // in the order of positions
+}
+
+// parcelBytes is what a parcel costs besides its rows.
+const parcelBytes = 320
+
+// Released implements batch.Tracker.
+func (p *parcel) Released(n int) {
+	p.lane.queue.released.Add(uint64(n)) //nolint:gosec // a count
+	p.lane.load -= n
+	if p.drop(n) {
+		p.lane.queue.metrics.lag.Observe(time.Since(p.view.Received).Seconds())
+	}
+	if p.waits != nil {
+		p.waits.Released(n)
+	}
+}
+
+// Refused implements batch.Tracker.
+func (p *parcel) Refused(row *batch.Row, why *telemetry.Refusal) {
+	if p.waits != nil {
+		p.waits.Refused(row, why)
+	}
+}
+
+// forget drops a row that will be read again.
+func (p *parcel) forget() {
+	p.lane.load--
+	p.drop(1)
+}
+
+// drop reports whether those n were the last.
+func (p *parcel) drop(n int) bool {
+	if p.left -= n; p.left > 0 {
+		return false
+	}
+	p.lane.parcels.remove(p)
+	return true
+}
+
+// parcelOf returns the parcel that a row came in.
+func parcelOf(r batch.Ref) *parcel {
+	p, _ := r.Batch.Tracker.(*parcel) // nothing else is in a lane
+	return p
+}
+
+// parcels is a list in the order of positions, with the sum of sizes.
+type parcels struct {
+	first, last *parcel
+	bytes       int64
+}
+
+// insert puts p where its position belongs, looking from the end.
+func (l *parcels) insert(p *parcel) {
+	l.bytes += p.size
+	at := l.last
+	for at != nil && at.position > p.position {
+		at = at.before
+	}
+	p.before = at
+	if at == nil {
+		p.after, l.first = l.first, p
+	} else {
+		p.after, at.after = at.after, p
+	}
+	if p.after == nil {
+		l.last = p
+	} else {
+		p.after.before = p
+	}
+}
+
+func (l *parcels) remove(p *parcel) {
+	l.bytes -= p.size
+	if p.before == nil {
+		l.first = p.after
+	} else {
+		p.before.after = p.after
+	}
+	if p.after == nil {
+		l.last = p.before
+	} else {
+		p.after.before = p.before
+	}
+	p.before, p.after = nil, nil
+}
