@@ -1,0 +1,187 @@
+// Package faulttest proves the promise: what was acknowledged is stored, and
+// nothing is stored twice, whatever fails meanwhile.
+//
+//	producers ──HTTP──▶ brim ──▶ proxy ──▶ mongod
+//	    │                 ▲        ▲         ▲
+//	    ▼                 └── faults of the named tests
+//	   log ──▶ checker ◀── all documents, by majority ◀── mongod
+//
+// Every reading carries a Mark. Producers note in a Log, outside the daemon,
+// what they attempt and what they are answered; once the faults are healed, Check
+// compares the log with what is stored. Each named test runs a second time
+// with one of Brim's protections switched off, and must then fail.
+package faulttest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A Mark names a reading for ever: who made it, and which one of his it is,
+// counted from 0. It travels in the fields producer and number.
+type Mark struct {
+	Producer int64 `json:"producer"`
+	Number   int64 `json:"number"`
+}
+
+// String returns producer/number.
+func (m Mark) String() string {
+	return strconv.FormatInt(m.Producer, 10) + "/" + strconv.FormatInt(m.Number, 10)
+}
+
+// An Entry is a line of a log: a request before it is sent, or its answer.
+type Entry struct {
+	At       time.Time `json:"at"`
+	Event    string    `json:"event"` // attempt or answer
+	Producer int64     `json:"producer"`
+	From     int64     `json:"from"`  // number of the request's first reading
+	Count    int       `json:"count"` // of its readings
+	Key      string    `json:"key,omitempty"`
+	// Bad are the readings of an attempt that Brim must refuse: if one is found
+	// stored, it was never attempted.
+	Bad []int64 `json:"bad,omitempty"`
+	// Code is the HTTP status of an answer, 0 if none came. Refused are the
+	// readings that a 207 names.
+	Code    int     `json:"code,omitempty"`
+	Refused []int64 `json:"refused,omitempty"`
+}
+
+// The events of a log.
+const (
+	attempt = "attempt"
+	answer  = "answer"
+)
+
+// A Log knows of every reading whether it was attempted and acknowledged. Its
+// methods may be called by several producers at once.
+type Log struct {
+	mu    sync.Mutex
+	out   *json.Encoder // nil: in memory only
+	err   error         // of the first write that failed
+	state marks
+}
+
+// NewLog returns an empty log that also writes its entries to w, one JSON
+// object a line, unless w is nil.
+func NewLog(w io.Writer) *Log {
+	l := &Log{state: make(marks)}
+	if w != nil {
+		l.out = json.NewEncoder(w)
+	}
+	return l
+}
+
+// ReadLog reads what another log has written.
+func ReadLog(r io.Reader) (*Log, error) {
+	l := NewLog(nil)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		var e Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("read line %d of the log: %w", n, err)
+		}
+		l.Note(e)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the log: %w", err)
+	}
+	return l, nil
+}
+
+// Note adds an entry.
+func (l *Log) Note(e Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case e.Event == attempt:
+		l.set(e, attempted, e.Bad)
+	case acknowledges(e.Code):
+		l.set(e, acked, e.Refused)
+	}
+	if l.out != nil && l.err == nil {
+		l.err = l.out.Encode(e)
+	}
+}
+
+func (l *Log) set(e Entry, bit byte, but []int64) {
+	excepted := make(map[int64]bool, len(but))
+	for _, n := range but {
+		excepted[n] = true
+	}
+	for n := e.From; n < e.From+int64(e.Count); n++ {
+		if !excepted[n] {
+			*l.state.at(Mark{e.Producer, n}) |= bit
+		}
+	}
+}
+
+// acknowledges reports whether a status promises something of a request's
+// readings. Every other outcome leaves open whether they were taken.
+func acknowledges(code int) bool {
+	return code == 200 || code == 202 || code == 204 || code == 207
+}
+
+// Err returns why the log could not be written, if it could not.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return fmt.Errorf("write the log: %w", l.err)
+	}
+	return nil
+}
+
+// Acked returns how many readings are acknowledged so far.
+func (l *Log) Acked() int { return l.count(acked) }
+
+// Attempted returns how many readings were sent so far.
+func (l *Log) Attempted() int { return l.count(attempted) }
+
+func (l *Log) count(bit byte) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, of := range l.state {
+		for _, state := range of {
+			if state&bit != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// marks holds one byte for each reading, by producer and number: numbers are
+// dense, and a full run has millions.
+type marks map[int64][]byte
+
+// The bits of a Log's bytes.
+const (
+	attempted byte = 1 << iota
+	acked
+)
+
+// at returns the reading's byte, making room for it.
+func (m marks) at(mark Mark) *byte {
+	of := m[mark.Producer]
+	if missing := mark.Number + 1 - int64(len(of)); missing > 0 {
+		of = append(of, make([]byte, missing)...)
+		m[mark.Producer] = of
+	}
+	return &of[mark.Number]
+}
+
+// get returns the reading's byte, 0 where there is none.
+func (m marks) get(mark Mark) byte {
+	of := m[mark.Producer]
+	if mark.Number < 0 || mark.Number >= int64(len(of)) {
+		return 0
+	}
+	return of[mark.Number]
+}

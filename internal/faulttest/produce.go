@@ -1,0 +1,321 @@
+package faulttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ProducerConfig describes pretend sensors that send readings over HTTP. What
+// is left out is 0, and that is never harmful.
+type ProducerConfig struct {
+	Log    *Log
+	Number int64  // the producer in every Mark; several producers count up from it
+	URL    string // of the daemon's data listener
+	Stream string // empty: the default one
+
+	LineProtocol bool    // in place of NDJSON
+	Batch        int     // readings in a request; 0: 1
+	Sensors      int     // 0: 10; all producers share them
+	Rate         float64 // readings a second; 0: the next request as soon as one is answered
+	Most         int64   // readings until the producer ends by itself; 0: none
+	Ack          string  // journaled or stored; empty: the daemon's default
+
+	// Event time starts at Start and advances by Step a reading, so windows are
+	// crossed at any pace. Some readings are up to Late older.
+	Start time.Time // zero: 2026-01-01
+	Step  time.Duration
+	Late  time.Duration
+
+	Keys   bool    // each request has an Idempotency-Key, and is repeated until its outcome is known
+	Repeat float64 // share of requests that are sent twice at once, with the same key
+	Poison float64 // share of readings that break a rule
+	Seed   uint64
+}
+
+// ProducerCounts are what producers saw.
+type ProducerCounts struct {
+	Requests  atomic.Int64
+	Answered  atomic.Int64 // with 200, 202, 204 or 207
+	Journaled atomic.Int64 // 202: stored was asked, journaled it is
+	Refused   atomic.Int64 // 503 and 429: nothing was taken; the request was sent again
+	Away      atomic.Int64 // nobody listened; the request was sent again
+	Unknown   atomic.Int64 // cut, timed out, or any other error
+	Repeated  atomic.Int64 // sent again, or twice, under the same key
+	Wronged   atomic.Int64 // good readings that were refused
+}
+
+// Producers are running producers.
+type Producers struct {
+	Counts ProducerCounts
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// Produce starts n producers; they run until Stop, or have sent what cfg.Most
+// says.
+func Produce(n int, cfg ProducerConfig) *Producers {
+	cfg.Batch, cfg.Sensors = max(cfg.Batch, 1), max(cfg.Sensors, 1)
+	if cfg.Start.IsZero() {
+		cfg.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	all := &Producers{stop: stop}
+	for i := range n {
+		one := cfg
+		one.Number += int64(i)
+		one.Rate /= float64(n)
+		p := &producer{
+			cfg: one, counts: &all.Counts, rnd: rand.New(rand.NewPCG(cfg.Seed, uint64(one.Number))),
+			client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2}, Timeout: requestTimeout},
+		}
+		all.done.Go(func() { p.run(ctx) })
+	}
+	return all
+}
+
+// Stop ends the producers: requests under way are still answered, those that
+// would have to be sent again are not. It may be called again.
+func (p *Producers) Stop() {
+	p.stop()
+	p.done.Wait()
+}
+
+// Wait returns when all producers have ended by themselves.
+func (p *Producers) Wait() {
+	p.done.Wait()
+	p.stop()
+}
+
+// requestTimeout is longer than any daemon in the tests waits for MongoDB.
+const requestTimeout = 30 * time.Second
+
+// retryPause lies between two attempts to send the same request.
+const retryPause = 20 * time.Millisecond
+
+type producer struct {
+	cfg    ProducerConfig
+	counts *ProducerCounts
+	rnd    *rand.Rand
+	client *http.Client
+	next   int64 // number of the next reading
+}
+
+// request is what is sent, as often as it takes.
+type request struct {
+	entry Entry // attempt
+	body  []byte
+}
+
+func (p *producer) run(ctx context.Context) {
+	defer p.client.CloseIdleConnections()
+	began := time.Now()
+	for ctx.Err() == nil && (p.cfg.Most == 0 || p.next < p.cfg.Most) {
+		if p.cfg.Rate > 0 {
+			due := began.Add(time.Duration(float64(p.next) / p.cfg.Rate * float64(time.Second)))
+			pause(ctx, time.Until(due))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r := p.make()
+		p.cfg.Log.Note(r.entry)
+		if p.rnd.Float64() < p.cfg.Repeat {
+			p.counts.Repeated.Add(1)
+			var twin sync.WaitGroup
+			twin.Go(func() { p.deliver(ctx, r) })
+			p.deliver(ctx, r)
+			twin.Wait()
+			continue
+		}
+		p.deliver(ctx, r)
+	}
+}
+
+// make prepares the next request.
+func (p *producer) make() request {
+	n := p.cfg.Batch
+	if p.cfg.Most > 0 {
+		n = int(min(int64(n), p.cfg.Most-p.next))
+	}
+	r := request{entry: Entry{At: time.Now(), Event: attempt, Producer: p.cfg.Number, From: p.next, Count: n}}
+	if p.cfg.Keys {
+		r.entry.Key = fmt.Sprintf("%d-%d-%d", p.cfg.Seed, p.cfg.Number, p.next)
+	}
+	for range n {
+		if p.rnd.Float64() < p.cfg.Poison {
+			r.entry.Bad = append(r.entry.Bad, p.next)
+			r.body = append(r.body, badReadings[p.rnd.IntN(len(badReadings))]...)
+		} else {
+			r.body = p.appendReading(r.body)
+		}
+		r.body = append(r.body, '\n')
+		p.next++
+	}
+	return r
+}
+
+// appendReading appends the next reading. Its value is exact in binary, and so
+// are sums of it.
+func (p *producer) appendReading(dst []byte) []byte {
+	at := p.cfg.Start.Add(time.Duration(p.next) * p.cfg.Step)
+	if p.cfg.Late > 0 && p.next%11 == 0 {
+		at = at.Add(-time.Duration(p.rnd.Int64N(int64(p.cfg.Late))))
+	}
+	sensor, value := p.next%int64(p.cfg.Sensors), float64(p.next%1000)/8
+	if p.cfg.LineProtocol {
+		return fmt.Appendf(dst, "weather,sensor=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
+	}
+	return fmt.Appendf(dst, `{"sensorId":"s-%d","ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}}`, sensor, at.UnixMilli(), p.cfg.Number, p.next, value)
+}
+
+// badReadings break one rule each, whatever their mark. None ends its line's
+// JSON, or the body would count as cut off.
+var badReadings = [...]string{
+	`{"sensorId":"bad","ts":1,"fields":{"producer":1,"number":}}`,
+	`{"sensorId":"bad","ts":1,"fields":{}}`,
+	`{"sensorId":"bad","ts":1}`,
+	`{"ts":1,"fields":{"v":1}}`,
+	`{"sensorId":"","ts":1,"fields":{"v":1}}`,
+	`{"sensorId":"bad","ts":-1,"fields":{"v":1}}`,
+	`{"sensorId":"bad","ts":99999999999999,"fields":{"v":1}}`,
+	`{"sensorId":"bad","ts":"yesterday","fields":{"v":1}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"a.b":1}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"$v":1}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"_id":1}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":1,"v":2}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":99999999999999999999}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":1e999}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":null}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":[1,2]}}`,
+	`{"sensorId":"bad","ts":1,"fields":{"v":1},"tags":{"a.b":"x"}}`,
+}
+
+// deliver sends a request until its outcome is known, or cannot be found out.
+func (p *producer) deliver(ctx context.Context, r request) {
+	for {
+		p.counts.Requests.Add(1)
+		code, refused, err := p.send(r)
+		e := r.entry
+		e.At, e.Event, e.Bad, e.Code, e.Refused = time.Now(), answer, nil, code, refused
+		p.cfg.Log.Note(e)
+		again := false
+		switch {
+		case acknowledges(code):
+			p.answered(r, code, refused)
+		case code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests:
+			p.counts.Refused.Add(1)
+			again = true
+		case errors.Is(err, syscall.ECONNREFUSED):
+			p.counts.Away.Add(1)
+			again = true
+		default:
+			p.counts.Unknown.Add(1)
+			again = p.cfg.Keys && code != http.StatusBadRequest && code != http.StatusConflict
+			if again {
+				p.counts.Repeated.Add(1)
+			}
+		}
+		if !again || ctx.Err() != nil {
+			return
+		}
+		pause(ctx, retryPause)
+	}
+}
+
+// answered counts an acknowledgement, and what it should not have refused.
+func (p *producer) answered(r request, code int, refused []int64) {
+	p.counts.Answered.Add(1)
+	if code == http.StatusAccepted {
+		p.counts.Journaled.Add(1)
+	}
+	p.counts.Wronged.Add(max(0, int64(len(refused)-len(r.entry.Bad))))
+}
+
+// send posts a request once. A reading that the answer refuses is named by its
+// number.
+func (p *producer) send(r request) (code int, refused []int64, err error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, p.cfg.url(), bytes.NewReader(r.body))
+	if err != nil {
+		return 0, nil, fmt.Errorf("make a request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	if p.cfg.Ack != "" {
+		req.Header.Set("Brim-Ack", p.cfg.Ack)
+	}
+	if r.entry.Key != "" {
+		req.Header.Set("Idempotency-Key", r.entry.Key)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil, err // its status came, its meaning did not
+	}
+	if resp.StatusCode != http.StatusMultiStatus {
+		return resp.StatusCode, nil, nil
+	}
+	var answer struct {
+		Errors []struct{ Index int64 }
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return 0, nil, fmt.Errorf("read an answer: %w", err)
+	}
+	for _, e := range answer.Errors {
+		refused = append(refused, r.entry.From+e.Index)
+	}
+	return resp.StatusCode, refused, nil
+}
+
+func (c *ProducerConfig) url() string {
+	switch {
+	case c.LineProtocol:
+		return c.URL + "/write?precision=ns"
+	case c.Stream != "":
+		return c.URL + "/v1/streams/" + c.Stream + "/readings"
+	default:
+		return c.URL + "/v1/readings"
+	}
+}
+
+// String names what producers saw, for a test's log.
+func (c *ProducerCounts) String() string {
+	text := "requests " + strconv.FormatInt(c.Requests.Load(), 10)
+	for _, one := range []struct {
+		name  string
+		count *atomic.Int64
+	}{
+		{"answered", &c.Answered}, {"of these 202", &c.Journaled}, {"refused with 503", &c.Refused}, {"away", &c.Away},
+		{"unknown", &c.Unknown}, {"repeated", &c.Repeated}, {"good readings refused", &c.Wronged},
+	} {
+		text += ", " + one.name + " " + strconv.FormatInt(one.count.Load(), 10)
+	}
+	return text
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
