@@ -43,9 +43,9 @@ func TestReplicaSetOutlivesItsPrimaries(t *testing.T) {
 	paused := set.Primary()
 	require.NoError(t, paused.Pause())
 	require.Eventually(t, func() bool { return set.Primary().Host != paused.Host }, primaryPatience, 50*time.Millisecond)
-	write("while one stands still")
 	require.NoError(t, paused.Resume())
 	set.AwaitHealthy()
+	write("after one stood still")
 
 	n, err := coll.CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
