@@ -30,6 +30,7 @@ type Batch struct {
 	shapes []Shape
 	values []uint64
 	text   texts
+	memory int64
 }
 
 // A Tracker follows the rows of its batch until they are at rest. Calls come
@@ -118,7 +119,10 @@ func (b *Batch) Values(r *Row) []uint64 {
 func (b *Batch) Text(word uint64) []byte { return b.text.at(uint32(word>>32), uint32(word)) }
 
 // MemorySize estimates the bytes of heap that the batch holds.
-func (b *Batch) MemorySize() int64 {
+func (b *Batch) MemorySize() int64 { return b.memory }
+
+// countMemory is for whoever has just made the batch.
+func (b *Batch) countMemory() int64 {
 	n := 256 + cap(b.rows)*32 + cap(b.values)*8 + b.text.size()
 	for i := range b.series {
 		n += 88 + len(b.series[i].Stream) + len(b.series[i].Sensor)

@@ -69,7 +69,10 @@ func NewBuilder(received time.Time) *Builder {
 }
 
 // Batch returns what was built. The builder must not be used afterwards.
-func (b *Builder) Batch() *Batch { return b.batch }
+func (b *Builder) Batch() *Batch {
+	b.batch.memory = b.batch.countMemory()
+	return b.batch
+}
 
 // Len returns the number of readings taken so far.
 func (b *Builder) Len() int { return len(b.batch.rows) }
