@@ -1,0 +1,13 @@
+package faulttest
+
+// Names are those of the tests that the table must show. Each is described in
+// the file of its test.
+func Names() []string {
+	return []string{
+		"CRASH-1", "CRASH-2", "CRASH-3", "CRASH-4",
+		"FS-1", "FS-2", "FS-3", "FS-4", "FS-5",
+		"MONGO-1", "MONGO-2", "MONGO-3", "MONGO-4", "MONGO-5", "MONGO-6", "MONGO-7",
+		"RACE-1", "RACE-2", "CAP-1", "HOL-1", "SET-1", "TS-1", "CLI-1", "POISON-1",
+		"PROTOCOL", // the random simulation of all of these at the store
+	}
+}

@@ -1,0 +1,182 @@
+package faulttest
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Row is a line of the table of fault tests.
+type Row struct {
+	Test      string     `json:"test"`   // its name, as CRASH-1
+	Faults    int        `json:"faults"` // injected
+	Acked     int        `json:"acked"`  // readings
+	Lost      int        `json:"lost"`
+	Twice     int        `json:"twice"`
+	Bad       int        `json:"bad"` // readings invented, documents misshapen
+	Sabotages []Sabotage `json:"sabotages,omitempty"`
+	Seconds   float64    `json:"seconds"`
+}
+
+// A Sabotage is a run with one protection switched off, which has to go wrong.
+type Sabotage struct {
+	Off    string `json:"off"`
+	Caught bool   `json:"caught"`
+	Found  string `json:"found,omitempty"` // what went wrong
+	Runs   int    `json:"runs"`            // until it did
+}
+
+// rowMark begins a row in the output of a test.
+const rowMark = "FAULT-ROW "
+
+// Log writes the row where the maker of the table finds it, in the test's own
+// log.
+func (r *Row) Log(t testing.TB) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Errorf("write a row of the table: %v", err)
+		return
+	}
+	t.Log(rowMark + string(text))
+}
+
+// good reports whether the promise was kept, and every sabotage caught.
+func (r *Row) good() bool {
+	return r.Lost == 0 && r.Twice == 0 && r.Bad == 0 &&
+		!slices.ContainsFunc(r.Sabotages, func(s Sabotage) bool { return !s.Caught })
+}
+
+// A Table is what a whole run of the fault tests showed.
+type Table struct {
+	Rows   []Row
+	Failed []string // tests
+	Took   time.Duration
+}
+
+// event is a line of `go test -json`.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// ReadTable gathers the rows from the output of `go test -json`, and shows on
+// progress what failed and what is done. Rows of one name, from tests of
+// several topologies, are added up.
+func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
+	began := time.Now()
+	table := &Table{}
+	output := make(map[string][]string) // of tests that have not passed
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			fmt.Fprintln(progress, lines.Text()) // of the go command itself
+			continue
+		}
+		test := e.Package + " " + e.Test
+		switch e.Action {
+		case "output", "build-output":
+			output[test] = append(output[test], e.Output)
+			if err := table.take(e.Output, progress); err != nil {
+				return nil, err
+			}
+		case "pass", "skip":
+			delete(output, test)
+		case "fail", "build-fail":
+			table.Failed = append(table.Failed, test)
+			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(output[test], ""))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the tests' output: %w", err)
+	}
+	table.Took = time.Since(began)
+	slices.SortFunc(table.Rows, func(a, b Row) int { return cmp.Compare(a.Test, b.Test) })
+	return table, nil
+}
+
+func (t *Table) take(output string, progress io.Writer) error {
+	_, text, ok := strings.Cut(output, rowMark)
+	if !ok {
+		return nil
+	}
+	var row Row
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return fmt.Errorf("read a row of the table: %w", err)
+	}
+	fmt.Fprintf(progress, "%s after %.0f s: %d acknowledged, %d lost, %d twice\n", row.Test, row.Seconds, row.Acked, row.Lost, row.Twice)
+	for i := range t.Rows {
+		if have := &t.Rows[i]; have.Test == row.Test {
+			have.add(&row)
+			return nil
+		}
+	}
+	t.Rows = append(t.Rows, row)
+	return nil
+}
+
+func (r *Row) add(more *Row) {
+	r.Faults += more.Faults
+	r.Acked += more.Acked
+	r.Lost += more.Lost
+	r.Twice += more.Twice
+	r.Bad += more.Bad
+	r.Seconds += more.Seconds
+	r.Sabotages = append(r.Sabotages, more.Sabotages...)
+}
+
+// Missing returns which of the tests have no row.
+func (t *Table) Missing(tests []string) []string {
+	var missing []string
+	for _, name := range tests {
+		if !slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Test == name }) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// Good reports whether every row is, and no test failed.
+func (t *Table) Good() bool {
+	return len(t.Failed) == 0 && !slices.ContainsFunc(t.Rows, func(r Row) bool { return !r.good() })
+}
+
+// Markdown returns the table.
+func (t *Table) Markdown() string {
+	var b strings.Builder
+	b.WriteString("| test | faults injected | readings acknowledged | lost | twice | sabotage caught |\n|---|--:|--:|--:|--:|---|\n")
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		twice := fmt.Sprint(r.Twice)
+		if r.Bad > 0 {
+			twice += fmt.Sprintf(" (and %d bad documents)", r.Bad)
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %s |\n", r.Test, r.Faults, r.Acked, r.Lost, twice, r.sabotages())
+	}
+	return b.String()
+}
+
+// sabotages returns the last cell of the row.
+func (r *Row) sabotages() string {
+	if len(r.Sabotages) == 0 {
+		return "none is possible"
+	}
+	cells := make([]string, len(r.Sabotages))
+	for i, s := range r.Sabotages {
+		cells[i] = s.Off + ": " + s.Found
+		if !s.Caught {
+			cells[i] = "**" + s.Off + ": NOT CAUGHT**"
+		}
+	}
+	return strings.Join(cells, "; ")
+}
