@@ -1,0 +1,109 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const (
+	guardSensors = 1000
+	guardWriters = 4
+	guardTime    = 20 * time.Second // for both sides of a comparison together
+)
+
+// BenchmarkGuard compares updates with the guard, the fence and the caps in
+// their filter with updates whose filter is `_id` alone: readings of four
+// fields, 1,000 sensors in hourly buckets, 4 writers, in turns against one
+// mongod. It runs for a fixed time, whatever -benchtime says.
+//
+//	go test -run '^$' -bench Guard ./internal/store/bucket
+func BenchmarkGuard(b *testing.B) {
+	for _, perUpdate := range []int{1, 12, 60} {
+		b.Run(fmt.Sprintf("readings_per_update=%d", perUpdate), func(b *testing.B) {
+			guarded := newGuardSide(b, "guarded", nil)
+			bare := newGuardSide(b, "bare", fault.Without(fault.Guard, fault.Fence, fault.DocumentRule))
+			for began := time.Now(); time.Since(began) < guardTime; {
+				guarded.round(b, perUpdate)
+				bare.round(b, perUpdate)
+			}
+			b.ReportMetric(0, "ns/op") // of no meaning here
+			b.ReportMetric(guarded.rate(), "guarded-readings/s")
+			b.ReportMetric(bare.rate(), "bare-readings/s")
+			b.ReportMetric(guarded.rate()/bare.rate(), "guarded/bare")
+		})
+	}
+}
+
+// guardSide is one of the two that are compared.
+type guardSide struct {
+	store    *Store
+	seq      uint64
+	step     int // of event time
+	readings int
+	took     time.Duration
+}
+
+func newGuardSide(b *testing.B, name string, faults *fault.Injector) *guardSide {
+	b.Helper()
+	db := mongodtest.Database(b)
+	conn, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(b), Database: db.Name(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, conn.Close(context.Background())) })
+	s, err := New(Config{
+		Database: conn.Database(), Stream: name, Granularity: time.Hour, MaxReadings: 100_000, MaxBytes: maxPartBytes,
+		Registerer: prometheus.NewRegistry(), Faults: faults,
+	})
+	require.NoError(b, err)
+	require.NoError(b, s.Prepare(b.Context()))
+	return &guardSide{store: s, seq: 1}
+}
+
+// round writes perUpdate readings of every sensor.
+func (g *guardSide) round(b *testing.B, perUpdate int) {
+	b.Helper()
+	builder := batch.NewBuilder(storetest.Base)
+	for i := range guardSensors * perUpdate {
+		builder.Begin(storetest.Stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
+		builder.Sensor(fmt.Appendf(nil, "sensor-%d", i%guardSensors))
+		builder.Time(storetest.Base.Add(time.Duration(g.step+i/guardSensors) * 5 * time.Second).UnixMilli())
+		for _, field := range []string{"t", "h", "p", "v"} {
+			builder.Float([]byte(field), float64(i%1000)/10)
+		}
+		require.Nil(b, builder.End())
+	}
+	g.step += perUpdate
+	readings := builder.Batch()
+	readings.Session, readings.FirstSeq = "sguard", g.seq
+	g.seq += uint64(readings.Len())
+	shares := storetest.Shares(readings, time.Hour)
+
+	began := time.Now()
+	var writers sync.WaitGroup
+	for part := range guardWriters {
+		mine := shares[part*len(shares)/guardWriters : (part+1)*len(shares)/guardWriters]
+		writers.Go(func() { g.store.Write(b.Context(), mine) })
+	}
+	writers.Wait()
+	g.took += time.Since(began)
+	for _, share := range shares {
+		require.Equal(b, batch.Stored, share.Verdict, share.Err)
+	}
+	g.readings += readings.Len()
+}
+
+func (g *guardSide) rate() float64 { return float64(g.readings) / g.took.Seconds() }
