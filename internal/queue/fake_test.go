@@ -97,24 +97,32 @@ func (s *fakeStore) count() int {
 type fakeLetters struct {
 	mu      sync.Mutex
 	err     error
-	letters []telemetry.Reading
+	letters []DeadLetter
 }
 
-func (f *fakeLetters) Put(_ string, r telemetry.Reading, _ error) error {
+func (f *fakeLetters) Put(letter DeadLetter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
 	}
-	f.letters = append(f.letters, r)
+	f.letters = append(f.letters, letter)
 	return nil
 }
 
-// start returns a queue before the store, which is closed at the test's end.
-func start(t *testing.T, store Store, cfg Config) *Queue {
+// A line is a journal with the queue behind it.
+type line struct {
+	*Queue
+	*fakeJournal
+}
+
+// start returns a line before the store, which is closed at the test's end.
+func start(t *testing.T, store Store, cfg Config) *line {
 	t.Helper()
+	j := newFakeJournal()
+	cfg.Journal = j
 	cfg.Streams = map[string]Stream{stream: {Store: store, Granularity: 5 * time.Minute}}
-	cfg.Session, cfg.Logger = "s1", slog.New(slog.DiscardHandler)
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.NewRegistry()
 	}
@@ -124,7 +132,7 @@ func start(t *testing.T, store Store, cfg Config) *Queue {
 	q, err := New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close(cancelled()) })
-	return q
+	return &line{q, j}
 }
 
 func cancelled() context.Context {

@@ -182,16 +182,16 @@ func (q *Queue) Flush(ctx context.Context) error {
 		l.hurry(before)
 	}
 	select {
-	case <-q.passed(before):
+	case <-q.Passed(before):
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("flush the queue: %w", ctx.Err())
 	}
 }
 
-// passed returns a channel that is closed when everything before the position
+// Passed returns a channel that is closed when everything before the position
 // is at rest.
-func (q *Queue) passed(before uint64) <-chan struct{} {
+func (q *Queue) Passed(before uint64) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ch := make(chan struct{})
@@ -252,6 +252,7 @@ func (q *Queue) waiting() int {
 // Status is what the queue holds.
 type Status struct {
 	Readings int    `json:"readings"`  // taken and not at rest, in memory or not
+	Released uint64 `json:"released"`  // that came to rest since the start
 	Bytes    int64  `json:"bytes"`     // of those in memory
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
@@ -260,7 +261,7 @@ type Status struct {
 
 // Status returns what the queue holds now.
 func (q *Queue) Status() Status {
-	s := Status{Readings: q.waiting()}
+	s := Status{Readings: q.waiting(), Released: q.released.Load()}
 	for _, l := range q.lanes {
 		s.Buckets += int(l.active.Load())
 		s.SetAside += int(l.stuck.Load())

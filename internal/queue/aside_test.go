@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// mixed makes a batch with one reading of each sensor.
+func mixed(at int, sensors ...string) *batch.Batch {
+	b := batch.NewBuilder(time.Now())
+	for i, sensor := range sensors {
+		b.Begin(stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
+		b.Sensor([]byte(sensor))
+		b.Time(base.Add(time.Duration(at) * time.Millisecond).UnixMilli())
+		b.Int([]byte("v"), int64(at))
+		if refusal := b.End(); refusal != nil {
+			panic(refusal)
+		}
+	}
+	return b.Batch()
+}
+
+// stuckLane is a queue of one lane with little memory, one of whose buckets
+// cannot be written until heal is called.
+func stuckLane(t *testing.T, cfg Config) (store *fakeStore, q *line, heal func()) {
+	t.Helper()
+	store = newFakeStore(t)
+	stuck := true
+	store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+		if stuck && share.Sensor == "stuck" {
+			return batch.Wait, errAway
+		}
+		return batch.Stored, nil
+	}
+	cfg.Lanes, cfg.MaxBytes = 1, 1<<20
+	q = start(t, store, cfg)
+	return store, q, func() {
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		stuck = false
+	}
+}
+
+// feed appends records of a stuck and a good sensor, and returns how long the
+// good one's readings took at most.
+func feed(t *testing.T, q *line, records int) (slowest time.Duration) {
+	t.Helper()
+	for i := range records {
+		begin := time.Now()
+		good := make(chan time.Duration, 1)
+		go func() {
+			_, err := q.Append(t.Context(), mixed(i, "well"))
+			assert.NoError(t, err)
+			good <- time.Since(begin)
+		}()
+		q.add(mixed(i, slices.Repeat([]string{"stuck"}, 50)...), nil)
+		slowest = max(slowest, <-good)
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time
+	}
+	return slowest
+}
+
+func TestStuckBucketWaitsInTheJournal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, q, heal := stuckLane(t, Config{})
+		// What the stuck bucket gets is several times the lane's memory.
+		slowest := feed(t, q, 2000)
+		assert.Less(t, slowest, 100*time.Millisecond, "others of the lane are stored as ever")
+		s := q.Status()
+		assert.Equal(t, 1, s.SetAside)
+		assert.Less(t, s.Bytes, int64(1<<18), "the stuck rows are not in memory")
+		assert.Equal(t, 2000*50, s.Readings)
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 2000*51, store.count())
+		assert.True(t, slices.IsSorted(store.stored["stuck"]))
+		// Once it has caught up, it is a bucket like any other.
+		_, err := q.Append(t.Context(), mixed(1, "stuck"))
+		require.NoError(t, err)
+		s = q.Status()
+		assert.Zero(t, s.SetAside)
+		assert.Zero(t, s.Readings)
+		assert.Equal(t, uint64(2000*51+1), s.Released)
+		q.Close(context.Background())
+	})
+}
+
+func TestStuckBucketFillsALaneThatCannotSetItAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, q, heal := stuckLane(t, Config{Faults: fault.Without(fault.SetAside)})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		late := false
+		for i := 0; i < 1000 && !late; i++ {
+			good := make(chan error, 1)
+			go func() {
+				_, err := q.Append(ctx, mixed(i, "well"))
+				good <- err
+			}()
+			q.add(mixed(i, slices.Repeat([]string{"stuck"}, 50)...), nil)
+			select {
+			case <-good:
+			case <-time.After(time.Minute):
+				late = true
+			}
+		}
+		assert.True(t, late, "the test of set-aside buckets passes without them")
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.NotZero(t, store.count())
+		q.Close(context.Background())
+	})
+}
+
+func TestManyStuckBucketsCatchUpTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		healed := map[string]bool{}
+		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+			if share.Sensor != "well" && !healed[share.Sensor] {
+				return batch.Wait, errAway
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
+		sensors := []string{"well"}
+		for i := range 20 {
+			sensors = append(sensors, fmt.Sprint("stuck-", i))
+		}
+		for i := range 3000 {
+			q.add(mixed(i, sensors...), nil)
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time
+			if i >= 2000 && i%50 == 0 {       // one after the other, while readings come in
+				store.mu.Lock()
+				healed[fmt.Sprint("stuck-", (i-2000)/50)] = true
+				store.mu.Unlock()
+			}
+		}
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 3000*21, store.count())
+		for _, sensor := range sensors {
+			assert.Len(t, store.stored[sensor], 3000, sensor)
+		}
+		assert.Zero(t, q.Status().SetAside)
+		q.Close(context.Background())
+	})
+}
+
+func TestBucketThatFailsWithAllOthersIsNotSetAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		away := true
+		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+			if away {
+				return batch.Wait, errAway
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
+		for i := range 3000 {
+			q.add(mixed(i, "a", "b", "c", "d", "e", "f"), nil)
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		s := q.Status()
+		assert.Zero(t, s.SetAside)
+		assert.Less(t, s.Bytes, int64(1<<20+1<<16), "what does not fit stays in the journal")
+		assert.Equal(t, 18_000, s.Readings)
+		store.mu.Lock()
+		away = false
+		store.mu.Unlock()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 18_000, store.count())
+		q.Close(context.Background())
+	})
+}
