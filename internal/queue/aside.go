@@ -155,7 +155,7 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 		}
 		l.serve(r, func(b *bucket) bool {
 			_, served := a.served[b]
-			return served && b.from <= r.Position
+			return served
 		})
 	}
 	return true

@@ -189,3 +189,24 @@ func TestBucketThatFailsWithAllOthersIsNotSetAside(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+func TestWhatABucketLacksIsNotTrimmed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, q, heal := stuckLane(t, Config{})
+		for i := range 1000 {
+			sensor := "well"
+			if i%400 == 0 {
+				sensor = "stuck"
+			}
+			q.add(mixed(i, sensor), nil)
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // fake time
+		}
+		assert.Equal(t, 1, q.Status().SetAside)
+		assert.Zero(t, q.Status().Rest, "the oldest that is not stored is the first")
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 1000, store.count())
+		q.Close(context.Background())
+	})
+}
