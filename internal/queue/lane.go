@@ -43,6 +43,7 @@ type lane struct {
 	waiting   waiting   // buckets that back off
 	rush      bool      // write pending now, whatever its age
 	lastOK    time.Time // when some bucket was last written well
+	hurried   uint64    // up to which hurry was seen to
 	swept     time.Time
 	aside     aside
 }
@@ -86,6 +87,20 @@ func (l *lane) hurry(before uint64) {
 	}
 }
 
+// obey makes the lane write what it holds while there are records to read that
+// someone is in a hurry for, and once more when it has them all. What stays
+// behind, in a bucket that cannot be written, hurries nobody.
+func (l *lane) obey() {
+	to := l.hurryTo.Load()
+	if to <= l.hurried {
+		return
+	}
+	l.rush = true
+	if l.cursor.Position() >= to {
+		l.hurried = to
+	}
+}
+
 // run is the lane's life; ctx ends it, whatever it holds.
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
@@ -104,6 +119,7 @@ func (l *lane) run(ctx context.Context) {
 		busy := l.catchUp(now)
 		l.resume(now)
 		l.sweep(now)
+		l.obey()
 		l.report()
 		wait := l.untilDue(now)
 		if wait <= 0 {
@@ -294,7 +310,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 		l.rush = false
 		return max(wait, time.Millisecond)
 	}
-	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() || l.rest.Load() < l.hurryTo.Load() {
+	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() {
 		return 0
 	}
 	return min(wait, l.pending[0].since.Add(l.queue.cfg.FlushInterval).Sub(now))
