@@ -175,7 +175,7 @@ func (p *producer) appendReading(dst []byte) []byte {
 	}
 	sensor, value := p.next%int64(p.cfg.Sensors), float64(p.next%1000)/8
 	if p.cfg.LineProtocol {
-		return fmt.Appendf(dst, "weather,sensor=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
+		return fmt.Appendf(dst, "weather,station=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
 	}
 	return fmt.Appendf(dst, `{"sensorId":"s-%d","ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}}`, sensor, at.UnixMilli(), p.cfg.Number, p.next, value)
 }
@@ -222,6 +222,9 @@ func (p *producer) deliver(ctx context.Context, r request) {
 			again = true
 		default:
 			p.counts.Unknown.Add(1)
+			if code >= http.StatusBadRequest && code < http.StatusInternalServerError {
+				p.counts.Wronged.Add(int64(r.entry.Count - len(r.entry.Bad)))
+			}
 			again = p.cfg.Keys && code != http.StatusBadRequest && code != http.StatusConflict
 			if again {
 				p.counts.Repeated.Add(1)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // A Proxy stands between MongoDB's clients and one mongod, and makes the
@@ -34,6 +36,8 @@ type Faults struct {
 	// Decide says what becomes of a command that writes; nil: it passes. It is
 	// called by several goroutines.
 	Decide func(Command) Fate
+	// Answer is what a command with the fate Fake is answered.
+	Answer func(Command) bson.D
 
 	Delay          time.Duration // of every message, on the way back
 	BytesPerSecond int           // of each connection, each way; 0: no limit
@@ -53,16 +57,18 @@ const (
 	Drop
 	// Hold: the connection is lost, and the command arrives only with Release.
 	Hold
+	// Fake: it never arrives; the proxy answers in the server's place.
+	Fake
 )
 
 // ProxyCounts are what a Proxy did.
 type ProxyCounts struct {
-	Writes, AnswersCut, Dropped, Held, Delivered, ConnectionsCut, ConnectionsRefused atomic.Int64
+	Writes, AnswersCut, Dropped, Held, Delivered, Faked, ConnectionsCut, ConnectionsRefused atomic.Int64
 }
 
 // Faults returns how many of them were injected.
 func (c *ProxyCounts) Faults() int {
-	return int(c.AnswersCut.Load() + c.Dropped.Load() + c.Held.Load() + c.ConnectionsCut.Load() + c.ConnectionsRefused.Load())
+	return int(c.AnswersCut.Load() + c.Dropped.Load() + c.Held.Load() + c.Faked.Load() + c.ConnectionsCut.Load() + c.ConnectionsRefused.Load())
 }
 
 // NewProxy returns a proxy for the mongod at target, host:port.
@@ -202,7 +208,8 @@ func (l *link) up() {
 			break
 		}
 		f := l.proxy.faults.Load()
-		switch l.decide(f, m) {
+		fate, command := l.decide(f, m)
+		switch fate {
 		case CutAnswer:
 			l.proxy.counts.AnswersCut.Add(1)
 			l.losing.Store(m.requestID())
@@ -213,6 +220,12 @@ func (l *link) up() {
 		case Hold:
 			l.hold(m)
 			return
+		case Fake:
+			l.proxy.counts.Faked.Add(1)
+			if reply, err := m.reply(f.Answer(command)); err == nil {
+				_, _ = l.client.Write(reply) // the next request finds out if it cannot be
+			}
+			continue
 		case Pass:
 		}
 		pause(l.proxy.ctx, f.transfer(m))
@@ -223,16 +236,16 @@ func (l *link) up() {
 	l.cut()
 }
 
-func (l *link) decide(f *Faults, m message) Fate {
+func (l *link) decide(f *Faults, m message) (Fate, Command) {
 	command, ok := m.write()
 	if !ok {
-		return Pass
+		return Pass, command
 	}
 	l.proxy.counts.Writes.Add(1)
 	if f.Decide == nil {
-		return Pass
+		return Pass, command
 	}
-	return f.Decide(command)
+	return f.Decide(command), command
 }
 
 // down carries answers, until the link is cut.

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,8 +44,9 @@ func (m message) responseTo() int32 { return int32(binary.LittleEndian.Uint32(m[
 
 // A Command is what a client asks of MongoDB.
 type Command struct {
-	Name string
-	Body bson.Raw // without what drivers send beside it, such as the documents of an insert
+	Name  string
+	Body  bson.Raw // without what drivers send beside it, such as the documents of an insert
+	Count int      // of these: the operations of one command
 }
 
 // write returns the command of a message, if it is one that writes.
@@ -65,10 +67,57 @@ func (m message) write() (Command, bool) {
 	}
 	switch name := first.Key(); name {
 	case "insert", "update", "delete", "findAndModify", "bulkWrite":
-		return Command{Name: name, Body: doc}, true
+		return Command{Name: name, Body: doc, Count: countDocuments(m[body+length:])}, true
 	default:
 		return Command{}, false
 	}
+}
+
+// countDocuments counts those of the first section in b that is a sequence:
+// kind 1, then its length, its name, and the documents one after another.
+func countDocuments(b []byte) int {
+	if len(b) < 5 || b[0] != 1 {
+		return 0
+	}
+	size := int(binary.LittleEndian.Uint32(b[1:]))
+	if size < 4 || size > len(b)-1 {
+		return 0
+	}
+	_, rest, _ := bytes.Cut(b[5:1+size], []byte{0})
+	n := 0
+	for len(rest) >= 5 {
+		_, length, ok := readDocument(rest)
+		if !ok {
+			break
+		}
+		rest = rest[length:]
+		n++
+	}
+	return n
+}
+
+// reply makes the message that answers m with a document.
+func (m message) reply(doc bson.D) (message, error) {
+	body, err := bson.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("make an answer: %w", err)
+	}
+	r := make(message, headerLength+4+1, headerLength+4+1+len(body))
+	r = append(r, body...)
+	binary.LittleEndian.PutUint32(r, uint32(len(r)))
+	copy(r[8:], m[4:8])
+	binary.LittleEndian.PutUint32(r[12:], opMsg)
+	return r, nil
+}
+
+// WriteErrors is the answer of a server that refuses every operation of a
+// command that writes, for the reason of the code.
+func WriteErrors(c Command, code int) bson.D {
+	errs := make(bson.A, c.Count)
+	for i := range errs {
+		errs[i] = bson.D{{Key: "index", Value: i}, {Key: "code", Value: code}, {Key: "errmsg", Value: "the proxy refuses it"}}
+	}
+	return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "nModified", Value: 0}, {Key: "writeErrors", Value: errs}}
 }
 
 // readDocument returns the document that b begins with.

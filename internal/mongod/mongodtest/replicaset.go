@@ -24,9 +24,6 @@ import (
 
 const (
 	replicaSetName = "faults"
-	// electionTimeout is a tenth of MongoDB's own: a primary that is gone is
-	// replaced within some 2 s.
-	electionTimeout = time.Second
 	// primaryPatience is how long an election may take on a busy machine.
 	primaryPatience = 60 * time.Second
 	lookEvery       = 20 * time.Millisecond
@@ -51,8 +48,10 @@ type Member struct {
 }
 
 // StartReplicaSet starts three members and returns when one takes writes. They
-// end with the test, or with the test binary however that ends.
-func StartReplicaSet(t testing.TB) *ReplicaSet {
+// end with the test, or with the test binary however that ends. When a primary
+// has been silent for electionTimeout, the others elect a new one; MongoDB's own
+// 10 s is long for a test.
+func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 // what was written by majority stays.
 func TestReplicaSetOutlivesItsPrimaries(t *testing.T) {
 	t.Parallel()
-	set := StartReplicaSet(t)
+	set := StartReplicaSet(t, time.Second)
 	client, err := mongo.Connect(options.Client().ApplyURI(set.URI("heartbeatFrequencyMS=500", "connectTimeoutMS=1000")).SetTimeout(operationTimeout))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })

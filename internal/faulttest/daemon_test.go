@@ -1,0 +1,281 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// patience is how long a test waits for another process on a busy machine.
+const patience = 60 * time.Second
+
+// binary is the daemon under test, built with its faults when the first test
+// asks.
+var binary struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+// brimBinary returns the path of the daemon. The short forms look for data
+// races, too, where the tests do; the full ones run it at the speed of production.
+// BRIM_FAULT_BIN names one that is there already.
+func brimBinary(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		if binary.path = os.Getenv("BRIM_FAULT_BIN"); binary.path != "" {
+			return
+		}
+		if binary.dir, binary.err = os.MkdirTemp("", "brim-fault-"); binary.err != nil {
+			return
+		}
+		binary.path = filepath.Join(binary.dir, "brim")
+		args := []string{"build", "-tags", "fault", "-o", binary.path}
+		if raceEnabled && !full() {
+			args = append(args, "-race")
+		}
+		out, err := exec.Command("go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
+		if err != nil {
+			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	require.NoError(t, binary.err)
+	return binary.path
+}
+
+// daemon is `brim serve` on ports and directories of its own, which stay the
+// same however often it is started.
+type daemon struct {
+	HTTP, Admin string // http://host:port
+	Dir         string // data directory, with the journal in it
+
+	// Faults is the BRIM_FAULT of the next start, beside what the scene has switched off.
+	Faults string
+
+	t      testing.TB
+	flags  []string
+	off    string
+	log    string // file
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has ended
+}
+
+// newDaemon prepares a daemon; flags come behind those that every test needs.
+func newDaemon(t testing.TB, off string, flags ...string) *daemon {
+	t.Helper()
+	address := func() string { return "127.0.0.1:" + strconv.Itoa(mongodtest.FreePort(t)) }
+	data, grpc, admin := address(), address(), address()
+	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, Dir: t.TempDir(), off: off}
+	d.log = filepath.Join(d.Dir, "brim.log")
+	d.flags = append([]string{
+		"serve", "--http-addr", data, "--grpc-addr", grpc, "--admin-addr", admin,
+		"--data-dir", d.Dir, "--journal-dir", d.journal(), "--log-format", "json", "--granularity", "1m",
+	}, flags...)
+	t.Cleanup(d.cleanUp)
+	return d
+}
+
+func (d *daemon) journal() string { return filepath.Join(d.Dir, "journal") }
+
+// start starts the process, more flags winning over earlier ones, and returns
+// at once.
+func (d *daemon) start(more ...string) *daemon {
+	d.t.Helper()
+	require.True(d.t, d.ended(), "the daemon runs already")
+	out, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(d.t, err)
+	defer out.Close()
+	cmd := exec.Command(brimBinary(d.t), append(d.flags[:len(d.flags):len(d.flags)], more...)...)
+	cmd.Env = append(foreignEnv(), "BRIM_FAULT="+joinFaults(d.off, d.Faults))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = d.Dir, out, out
+	cmd.SysProcAttr = endsWithTest()
+	exited, started := make(chan struct{}), make(chan error)
+	go func() {
+		// The signal at the parent's death comes when the thread ends that
+		// started the child, so that thread is kept for as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is for those who ended it
+			close(exited)
+		}
+	}()
+	require.NoError(d.t, <-started)
+	d.cmd, d.exited = cmd, exited
+	return d
+}
+
+// foreignEnv is the environment without settings of Brim: a daemon refuses those
+// that it does not know.
+func foreignEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "BRIM_") })
+}
+
+func joinFaults(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "," + b
+}
+
+// ready waits until the daemon takes readings.
+func (d *daemon) ready() *daemon {
+	d.t.Helper()
+	require.True(d.t, d.await(func() bool {
+		code, _, err := d.ask(http.MethodGet, "/readyz")
+		return err == nil && code == http.StatusOK
+	}), "brim does not get ready:\n%s", d.lastWords())
+	return d
+}
+
+// await waits until the condition holds; false if the daemon ended, or
+// patience did.
+func (d *daemon) await(condition func() bool) bool {
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-d.exited:
+			return condition()
+		case <-deadline:
+			return false
+		}
+	}
+	return true
+}
+
+// ended reports whether no process runs.
+func (d *daemon) ended() bool {
+	if d.exited == nil {
+		return true
+	}
+	select {
+	case <-d.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the daemon as a crash does.
+func (d *daemon) kill() {
+	if !d.ended() {
+		_ = d.cmd.Process.Kill()
+		<-d.exited
+	}
+}
+
+// stop ends it in good order.
+func (d *daemon) stop() {
+	d.t.Helper()
+	if d.ended() {
+		return
+	}
+	require.NoError(d.t, d.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-d.exited:
+	case <-time.After(patience):
+		require.FailNow(d.t, "brim does not stop", d.lastWords())
+	}
+}
+
+// flush waits until all that was taken is stored.
+func (d *daemon) flush() error {
+	code, body, err := d.ask(http.MethodPost, "/flush?timeout=50s")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("flush: %d %s", code, body)
+	}
+	return err
+}
+
+// ask makes a request to the admin listener.
+func (d *daemon) ask(method, path string) (code int, body string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, d.Admin+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+// metric returns a counter or gauge, all of its label sets added up; 0 where
+// the daemon does not answer.
+func (d *daemon) metric(name string) float64 {
+	code, body, err := d.ask(http.MethodGet, "/metrics")
+	if err != nil || code != http.StatusOK {
+		return 0
+	}
+	sum := 0.0
+	for line := range strings.Lines(body) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if family, _, _ := strings.Cut(series, "{"); family == name {
+			v, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
+			require.NoError(d.t, err)
+			sum += v
+		}
+	}
+	return sum
+}
+
+// rss returns the resident memory in bytes.
+func (d *daemon) rss() int64 {
+	d.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	require.NoError(d.t, err)
+	var size, resident int64
+	_, err = fmt.Sscan(string(text), &size, &resident)
+	require.NoError(d.t, err)
+	return resident * int64(os.Getpagesize())
+}
+
+// lastWords are the end of the log.
+func (d *daemon) lastWords() string {
+	text, err := os.ReadFile(d.log)
+	if errors.Is(err, os.ErrNotExist) {
+		return "(no log)"
+	}
+	const most = 8 << 10
+	return string(text[max(0, len(text)-most):])
+}
+
+func (d *daemon) cleanUp() {
+	d.kill()
+	text, _ := os.ReadFile(d.log)
+	if bytes.Contains(text, []byte("WARNING: DATA RACE")) {
+		d.t.Errorf("a data race in brim:\n%s", text)
+	}
+	if d.t.Failed() {
+		d.t.Logf("the end of brim's log:\n%s", d.lastWords())
+	}
+}

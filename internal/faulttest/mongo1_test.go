@@ -1,0 +1,66 @@
+package faulttest_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// smallParts make every bucket go through several parts.
+var smallParts = []string{"--bucket-max-readings", "20", "--flush-interval", "20ms"}
+
+// TestMONGO1 loses answers: writes are committed, or arrive late, and Brim
+// does not know.
+func TestMONGO1(t *testing.T) {
+	faultTest{
+		name: "MONGO-1", run: func(s *scene) outcome {
+			s.shared()
+			return lostAnswers(s)
+		},
+		sabotages: []sabotage{without(fault.Guard), without(fault.GuardFirst)},
+	}.test(t)
+}
+
+// TestMONGO1Standalone does the same where there is no majority and no memory
+// of sessions.
+func TestMONGO1Standalone(t *testing.T) {
+	faultTest{
+		name: "MONGO-1", run: func(s *scene) outcome {
+			s.mongo(mongodtest.Start(s.t, mongod.Config{Standalone: true}).URI())
+			return lostAnswers(s)
+		},
+	}.test(t)
+}
+
+// lostAnswers runs producers while every third write of the daemon is cut off
+// in one way or another, and what was held back arrives later.
+func lostAnswers(s *scene) outcome {
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, smallParts...)
+	s.check.MaxReadings = 20
+	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.CutAnswer, faulttest.Hold, faulttest.Drop)})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 5})
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for range form(12, 200) {
+		wait(250 * time.Millisecond)
+		proxy.Release(rnd)
+	}
+	// The last of what is held arrives when its readings are long stored.
+	proxy.Set(faulttest.Faults{})
+	for _, p := range s.producers {
+		p.Stop()
+	}
+	stuck := d.flush()
+	proxy.Release(rnd)
+	out := s.finish(proxy.Counts().Faults())
+	if out.stuck == nil {
+		out.stuck = stuck
+	}
+	return out
+}

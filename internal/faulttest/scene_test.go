@@ -1,0 +1,250 @@
+package faulttest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) {
+	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	if binary.dir != "" {
+		_ = os.RemoveAll(binary.dir)
+	}
+	os.Exit(code)
+}
+
+// full reports whether the tests run in their full form, `make test-fault`;
+// otherwise they are as short as still means something.
+func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
+
+// form returns the value for the form at hand.
+func form[T any](short, long T) T {
+	if full() {
+		return long
+	}
+	return short
+}
+
+// A faultTest is one of the named tests: what happens, and the protections
+// without which it must end badly.
+type faultTest struct {
+	name      string
+	run       func(s *scene) outcome
+	sabotages []sabotage
+}
+
+// sabotage switches protections off. What goes wrong then is a matter of
+// chance, so there are several runs, until something has.
+type sabotage struct {
+	off  []fault.Protection
+	runs int                    // at most; 0: 3
+	run  func(s *scene) outcome // nil: that of the test
+}
+
+// without is a sabotage of one protection.
+func without(p fault.Protection) sabotage { return sabotage{off: []fault.Protection{p}} }
+
+// outcome is how a run ended.
+type outcome struct {
+	faults int // injected
+	result faulttest.Result
+	stuck  error    // what was taken could not be stored in time
+	broken []string // other promises
+}
+
+// wrong says what a run found, "" if nothing.
+func (o *outcome) wrong() string {
+	var found []string
+	for _, one := range []struct {
+		what string
+		n    int
+	}{
+		{"lost", len(o.result.Lost)}, {"twice", len(o.result.Twice)},
+		{"invented", len(o.result.Invented)}, {"bad documents", len(o.result.BadDocuments)},
+	} {
+		if one.n > 0 {
+			found = append(found, fmt.Sprintf("%s %d", one.what, one.n))
+		}
+	}
+	return strings.Join(append(found, o.broken...), ", ")
+}
+
+// test runs the fault test as designed, then each sabotage, and logs its row.
+func (f faultTest) test(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	row := faulttest.Row{Test: f.name}
+	designed := t.Run("as designed", func(t *testing.T) {
+		out := f.run(newScene(t))
+		t.Logf("%d faults; %s", out.faults, out.result.Report())
+		require.NoError(t, out.stuck)
+		assert.Empty(t, out.wrong())
+		assert.Positive(t, out.faults, "a fault test without faults")
+		assert.Positive(t, out.result.Acked, "a fault test without readings")
+		row.Faults, row.Acked, row.Lost, row.Twice = out.faults, out.result.Acked, len(out.result.Lost), len(out.result.Twice)
+		row.Bad = len(out.result.Invented) + len(out.result.BadDocuments) + len(out.broken)
+	})
+	for _, s := range f.sabotages {
+		if !designed {
+			break // what a sabotage does then says nothing
+		}
+		row.Sabotages = append(row.Sabotages, f.sabotaged(t, s))
+	}
+	row.Seconds = time.Since(began).Seconds()
+	row.Log(t)
+}
+
+func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
+	names := make([]string, len(s.off))
+	for i, p := range s.off {
+		names[i] = string(p)
+	}
+	out := faulttest.Sabotage{Off: strings.Join(names, "+")}
+	if s.run == nil {
+		s.run = f.run
+	}
+	if s.runs == 0 {
+		s.runs = 3
+	}
+	t.Run("without "+out.Off, func(t *testing.T) {
+		for out.Runs < s.runs && !out.Caught && !t.Failed() {
+			out.Runs++
+			t.Run(fmt.Sprint(out.Runs), func(t *testing.T) {
+				o := s.run(newScene(t, s.off...))
+				out.Found = o.wrong()
+				out.Caught = out.Found != ""
+				t.Logf("%d faults; found %q, stuck %v; %s", o.faults, out.Found, o.stuck, o.result.Report())
+			})
+		}
+		assert.True(t, out.Caught, "a fault test that passes sabotaged is a defect")
+	})
+	return out
+}
+
+// scene is where one run takes place.
+type scene struct {
+	t   testing.TB
+	off []fault.Protection
+
+	uri string          // of the MongoDB that is checked
+	db  *mongo.Database // of that one; the daemons' database
+	log *faulttest.Log
+
+	daemons   []*daemon
+	producers []*faulttest.Producers
+	check     faulttest.CheckConfig // but for Log and Database
+}
+
+// newScene prepares a run with some protections switched off.
+func newScene(t testing.TB, off ...fault.Protection) *scene {
+	return &scene{t: t, off: off, log: faulttest.NewLog(nil), check: faulttest.CheckConfig{Stream: "readings"}}
+}
+
+// sabotaged reports whether a protection is off.
+func (s *scene) sabotaged(p fault.Protection) bool { return fault.Without(s.off...).Off(p) }
+
+// mongo makes the MongoDB at uri that of the scene, with a database of its own.
+func (s *scene) mongo(uri string) {
+	s.t.Helper()
+	s.uri = uri
+	s.db = mongodtest.DatabaseAt(s.t, uri)
+}
+
+// shared is mongo with the server that all tests share.
+func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
+
+// proxy puts a proxy in front of the scene's MongoDB, which is a single one,
+// and returns it with the URI for the daemons.
+func (s *scene) proxy() (p *faulttest.Proxy, uri string) {
+	s.t.Helper()
+	opts := options.Client().ApplyURI(s.uri)
+	p, err := faulttest.NewProxy(opts.Hosts[0])
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { assert.NoError(s.t, p.Close()) })
+	// Retried by the driver, a write would hide behind the server's memory of
+	// its session, and the guard would not be put to the test.
+	return p, "mongodb://" + p.Addr() + "/?directConnection=true&retryWrites=false"
+}
+
+// daemon starts a daemon that stores at uri, "" for the scene's MongoDB itself,
+// and waits until it takes readings.
+func (s *scene) daemon(uri string, flags ...string) *daemon {
+	s.t.Helper()
+	if uri == "" {
+		uri = s.uri
+	}
+	var off []string
+	for _, p := range s.off {
+		off = append(off, "off="+string(p))
+	}
+	d := newDaemon(s.t, strings.Join(off, ","), append([]string{"--mongo-uri", uri, "--database", s.db.Name()}, flags...)...)
+	s.daemons = append(s.daemons, d)
+	return d.start().ready()
+}
+
+// produce starts n producers for a daemon, with marks of their own. Unless cfg
+// says otherwise they cross a window every few hundred readings.
+func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faulttest.Producers {
+	cfg.Log, cfg.URL = s.log, d.HTTP
+	if cfg.Number == 0 {
+		cfg.Number = int64(100 * (len(s.producers) + 1))
+	}
+	if cfg.Step == 0 {
+		cfg.Step = 200 * time.Millisecond
+	}
+	if cfg.Sensors == 0 {
+		cfg.Sensors = 10
+	}
+	p := faulttest.Produce(n, cfg)
+	s.producers = append(s.producers, p)
+	s.t.Cleanup(p.Stop)
+	return p
+}
+
+// finish ends the producers, flushes the daemons that run, and checks. The
+// faults must be healed.
+func (s *scene) finish(faults int) outcome {
+	s.t.Helper()
+	out := outcome{faults: faults}
+	for _, p := range s.producers {
+		p.Stop()
+		s.t.Log("producers:", p.Counts.String())
+		if n := p.Counts.Wronged.Load(); n > 0 {
+			out.broken = append(out.broken, fmt.Sprintf("%d good readings refused", n))
+		}
+	}
+	for _, d := range s.daemons {
+		if !d.ended() {
+			if err := d.flush(); err != nil && out.stuck == nil {
+				out.stuck = fmt.Errorf("%w\n%s", err, d.lastWords())
+			}
+		}
+	}
+	cfg := s.check
+	cfg.Log, cfg.Database = s.log, s.db
+	// Once the daemons are gone, nothing can be stored behind the check's back.
+	for _, d := range s.daemons {
+		d.kill()
+	}
+	require.NoError(s.t, s.log.Err())
+	result, err := faulttest.Check(context.Background(), cfg)
+	require.NoError(s.t, err)
+	out.result = *result
+	return out
+}
+
+// wait lets time pass.
+func wait(d time.Duration) { <-time.After(d) }
