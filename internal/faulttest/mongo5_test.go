@@ -1,0 +1,40 @@
+package faulttest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestMONGO5 puts a slow link between Brim and MongoDB, that is cut now and
+// then, or does not come about for a while.
+func TestMONGO5(t *testing.T) {
+	faultTest{name: "MONGO-5", run: slowLink, sabotages: []sabotage{without(fault.Guard)}}.test(t)
+}
+
+func slowLink(s *scene) outcome {
+	s.shared()
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, smallParts...)
+	s.check.MaxReadings = 20
+	slow := faulttest.Faults{Delay: 200 * time.Millisecond, BytesPerSecond: 64 << 10}
+	proxy.Set(slow)
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
+	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
+	for range form(4, 30) {
+		wait(form(700*time.Millisecond, 2*time.Second))
+		proxy.CutAll()
+		refusing := slow
+		refusing.Refuse = true
+		proxy.Set(refusing)
+		wait(300 * time.Millisecond)
+		proxy.Set(slow)
+	}
+	for _, p := range s.producers {
+		p.Stop()
+	}
+	proxy.Set(faulttest.Faults{})
+	return s.finish(proxy.Counts().Faults())
+}

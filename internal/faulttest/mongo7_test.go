@@ -1,0 +1,133 @@
+package faulttest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// commandCodes are what a command as a whole fails with. None of them is the
+// fault of a reading.
+var commandCodes = [...]int{
+	6,     // HostUnreachable
+	7,     // HostNotFound
+	13,    // Unauthorized
+	18,    // AuthenticationFailed
+	24,    // LockTimeout
+	50,    // MaxTimeMSExpired
+	89,    // NetworkTimeout
+	91,    // ShutdownInProgress
+	112,   // WriteConflict
+	121,   // DocumentValidationFailure
+	133,   // FailedToSatisfyReadPreference
+	189,   // PrimarySteppedDown
+	262,   // ExceededTimeLimit
+	8000,  // AtlasError
+	9001,  // SocketException
+	10107, // NotWritablePrimary
+	11600, // InterruptedAtShutdown
+	11601, // Interrupted
+	11602, // InterruptedDueToReplStateChange
+	13435, // NotPrimaryNoSecondaryOk
+	14031, // OutOfDiskSpace
+}
+
+// concernCodes come with a write that was applied.
+var concernCodes = [...]int{
+	64,    // WriteConcernFailed: waiting for replication timed out
+	91,    // ShutdownInProgress
+	11602, // InterruptedDueToReplStateChange
+}
+
+// operationCodes are what single operations are refused with: those that mean
+// that the part is full, or that a reading may be at fault, and others.
+var operationCodes = [...]int{
+	10334, 17419, 17420, // the document is too large
+	2, 9, 14, 28, 40, // content
+	50, 112, 121, 13, 96, 11601, // not the fault of any reading
+}
+
+// TestMONGO7 lets MongoDB fail in every way of the outcome table.
+func TestMONGO7(t *testing.T) {
+	faultTest{name: "MONGO-7", run: everyCode, sabotages: []sabotage{without(fault.Guard), without(fault.Isolate)}}.test(t)
+}
+
+func everyCode(s *scene) outcome {
+	server := mongodtest.Start(s.t, mongod.Config{})
+	s.mongo(server.URI())
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, smallParts...)
+	s.check.MaxReadings = 20
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 500})
+	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
+	faults := 0
+	for range form(1, 10) {
+		for _, code := range commandCodes {
+			faults += s.failCommand(bson.E{Key: "errorCode", Value: code})
+		}
+		for _, code := range concernCodes {
+			faults += s.failCommand(bson.E{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "the test says so"}}})
+		}
+		faults += s.failCommand(bson.E{Key: "closeConnection", Value: true})
+		for _, code := range operationCodes {
+			s.refuseOperations(proxy, code)
+		}
+	}
+	return s.finish(faults + proxy.Counts().Faults())
+}
+
+// failCommand makes the server fail two commands of the daemon, and waits
+// until it has.
+func (s *scene) failCommand(how bson.E) int {
+	s.t.Helper()
+	const times = 2
+	admin := s.db.Client().Database("admin")
+	point := bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: times}}},
+		{Key: "data", Value: bson.D{
+			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: "brim"}, how,
+		}},
+	}
+	if how.Key == "writeConcernError" { // those that only read have none
+		point[2].Value.(bson.D)[0].Value = bson.A{"update", "findAndModify"}
+	}
+	var before struct {
+		Count int32 `bson:"count"`
+	}
+	require.NoError(s.t, admin.RunCommand(context.Background(), point).Decode(&before))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := admin.RunCommand(ctx, bson.D{
+		{Key: "waitForFailPoint", Value: "failCommand"}, {Key: "timesEntered", Value: before.Count + times},
+	}).Err() // the driver adds the maxTimeMS that the command asks for
+	require.NoError(s.t, err)
+	return times
+}
+
+// refuseOperations lets one bulk after the other be refused with the code. The
+// readings go on being stored in between, so that parts are refused that are
+// used already.
+func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
+	s.t.Helper()
+	const times = 2
+	before := proxy.Counts().Faked.Load()
+	proxy.Set(faulttest.Faults{
+		Decide: func(c faulttest.Command) faulttest.Fate {
+			if c.Name == "update" && proxy.Counts().Faked.Load() < before+times && proxy.Counts().Writes.Load()%3 == 0 {
+				return faulttest.Fake
+			}
+			return faulttest.Pass
+		},
+		Answer: func(c faulttest.Command) bson.D { return faulttest.WriteErrors(c, code) },
+	})
+	require.Eventually(s.t, func() bool { return proxy.Counts().Faked.Load() >= before+times }, patience, 5*time.Millisecond)
+	proxy.Set(faulttest.Faults{})
+}
