@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
@@ -29,6 +30,7 @@ type body struct {
 	gzip  *gzip.Reader  // to give back; may be nil
 	zstd  *zstd.Decoder // to give back; may be nil
 
+	hash     *xxhash.Digest // of what was read; nil where nobody wants to know
 	ctx      context.Context
 	limit    int64
 	inflated int64
@@ -139,6 +141,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.err != nil && !errors.Is(b.err, io.EOF) {
 		n = 0
+	}
+	if b.hash != nil {
+		_, _ = b.hash.Write(p[:n]) // a hash takes everything
 	}
 	return n, b.err
 }

@@ -18,6 +18,7 @@ type fakeJournal struct {
 	mu      sync.Mutex
 	batches []*batch.Batch
 	wants   []telemetry.Ack
+	keys    map[string]batch.Request // that were taken
 
 	reach   telemetry.Ack   // empty: what was wanted
 	refused []batch.Refused // by the database
@@ -27,7 +28,7 @@ type fakeJournal struct {
 	left    chan struct{} // and by each that ended it
 }
 
-func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
+func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	if j.block != nil {
 		j.entered <- struct{}{}
 		defer func() { j.left <- struct{}{} }()
@@ -42,12 +43,23 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, want telemetry
 	if j.err != nil {
 		return batch.Receipt{}, j.err
 	}
-	j.batches = append(j.batches, b)
-	j.wants = append(j.wants, want)
-	reached := want
+	reached := r.Want
 	if j.reach != "" {
 		reached = j.reach
 	}
+	if first, known := j.keys[r.Key]; known && first.BodyHash != r.BodyHash {
+		return batch.Receipt{}, telemetry.Errorf(telemetry.Conflict, "idempotency_conflict", "the key was used with another body")
+	} else if known {
+		return batch.Receipt{Ack: reached, Refused: j.refused, Repeated: true, Answer: first.Answer}, nil
+	}
+	if r.Key != "" {
+		if j.keys == nil {
+			j.keys = make(map[string]batch.Request)
+		}
+		j.keys[r.Key] = r
+	}
+	j.batches = append(j.batches, b)
+	j.wants = append(j.wants, r.Want)
 	return batch.Receipt{Ack: reached, Refused: j.refused}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -67,7 +69,10 @@ func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 }
 
 // A rawMessage is a message that gRPC leaves encoded.
-type rawMessage struct{ buf mem.Buffer }
+type rawMessage struct {
+	buf       mem.Buffer
+	oneOfMany bool // of a call, whose metadata is that of all
+}
 
 func (m *rawMessage) free() {
 	if m.buf != nil {
@@ -96,38 +101,51 @@ func (d *Door) serveWrite(_ any, stream grpc.ServerStream) error {
 		d.countUnread(err, start)
 		return err
 	}
-	response, r, err := d.takeMessage(stream.Context(), &message, start)
-	if err != nil {
-		return statusError(r, err)
+	a := d.takeMessage(stream.Context(), &message, start)
+	if a.err != nil {
+		return statusError(a.result, a.err)
 	}
-	if r == nothingTaken {
-		return nothingTakenError(response)
+	if a.repeated {
+		if err := stream.SetHeader(metadata.Pairs(headerReplayed, "true")); err != nil {
+			return err
+		}
 	}
-	return stream.SendMsg(response)
+	if a.result == nothingTaken {
+		return nothingTakenError(a.response)
+	}
+	return stream.SendMsg(a.response)
+}
+
+// A messageAnswer is what became of one message.
+type messageAnswer struct {
+	response *telemetrypb.WriteResponse // never nil
+	result   result
+	repeated bool             // the answer is that of an earlier message
+	err      *telemetry.Error // why the message was refused as a whole
 }
 
 // takeMessage decodes one WriteRequest, appends its readings and reports what
-// became of them. The response is never nil.
-func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.Time) (*telemetrypb.WriteResponse, result, *telemetry.Error) {
+// became of them. An idempotency key is taken from the call's metadata.
+func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.Time) messageAnswer {
 	head, in, err := d.decodeMessage(ctx, message)
-	response := &telemetrypb.WriteResponse{RequestId: head.id}
-	r := internal
+	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
 	if err == nil {
-		r, err = in.append(ctx)
+		a.result, err = in.append(ctx)
 	}
 	if err != nil {
-		known := d.knownError(protoGRPC, err)
-		r = resultOf(known.Kind)
-		d.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
-		return response, r, known
+		a.err = d.knownError(protoGRPC, err)
+		a.result = resultOf(a.err.Kind)
+		d.metrics.answered(protoGRPC, a.result, time.Since(start), &answer{})
+		return a
 	}
-	d.metrics.answered(protoGRPC, r, time.Since(start), &in.answer)
-	response.Accepted, response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
-	response.Ack = ackOf(in.answer.Ack)
+	d.metrics.answered(protoGRPC, a.result, time.Since(start), &in.answer)
+	a.repeated = in.answer.repeated
+	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
+	a.response.Ack = ackOf(in.answer.Ack)
 	for _, e := range in.answer.Errors {
-		response.Errors = append(response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
+		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
-	return response, r, nil
+	return a
 }
 
 // decodeMessage decodes a message and lets go of it.
@@ -144,11 +162,7 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 		return head, nil, telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
 			"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", len(data), d.config.MaxBodyBytes)
 	}
-	stream, err := d.stream(head.stream)
-	if err != nil {
-		return head, nil, err
-	}
-	want, err := d.ackWanted(head.ack)
+	in, err := d.messageIntake(ctx, head, message.oneOfMany)
 	if err != nil {
 		return head, nil, err
 	}
@@ -157,8 +171,40 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	if err := pass.hold(ctx, int64(len(data))); err != nil {
 		return head, nil, err
 	}
+	if err := in.decodeProtobuf(data); err != nil {
+		return head, nil, err
+	}
+	if in.key != "" {
+		hash := xxhash.New()
+		_, _ = hash.Write(data) // a hash takes everything
+		in.hash = bodyHash(hash, in.meaning)
+	}
+	return head, in, nil
+}
+
+// messageIntake returns an intake for the readings of a message.
+func (d *Door) messageIntake(ctx context.Context, head wireHead, oneOfMany bool) (*intake, error) {
+	stream, err := d.stream(head.stream)
+	if err != nil {
+		return nil, err
+	}
+	want, err := d.ackWanted(head.ack)
+	if err != nil {
+		return nil, err
+	}
+	key, err := idempotencyKey(metadata.ValueFromIncomingContext(ctx, metadataKey))
+	if err != nil {
+		return nil, err
+	}
 	in := d.newIntake(stream, want)
-	return head, in, in.decodeProtobuf(data)
+	if in.key = key; key != "" && oneOfMany {
+		if head.id == "" {
+			return nil, telemetry.Errorf(telemetry.Invalid, codeKey,
+				"the call has an idempotency key, which stands for a message of it only together with a request_id; nothing was taken")
+		}
+		in.part = head.id
+	}
+	return in, nil
 }
 
 // ackWanted returns the level that a request asks for.

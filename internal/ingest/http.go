@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -74,7 +76,7 @@ func (d *Door) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	want, err := d.wantedAck(x.r)
+	in, err := x.intake(stream)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,22 @@ func (d *Door) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(d.newIntake(stream, want), func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+	return x.take(in, func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+}
+
+// intake returns an intake for the readings of the request.
+func (x *exchange) intake(stream *Stream) (*intake, error) {
+	want, err := x.door.wantedAck(x.r)
+	if err != nil {
+		return nil, err
+	}
+	key, err := idempotencyKey(x.r.Header.Values(headerKey))
+	if err != nil {
+		return nil, err
+	}
+	in := x.door.newIntake(stream, want)
+	in.key = key
+	return in, nil
 }
 
 // take decodes the body, appends its readings and answers.
@@ -105,14 +122,28 @@ func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 		return err
 	}
 	defer b.close()
+	if in.key != "" {
+		b.hash = xxhash.New()
+	}
 	err = decode(in, b)
 	x.began = b.wire.read > 0
-	return err
+	if err != nil || in.key == "" {
+		return err
+	}
+	// Decoders read to the end; what they would leave is part of the body all the same.
+	if err := b.drain(); err != nil {
+		return err
+	}
+	in.hash = bodyHash(b.hash, in.meaning)
+	return nil
 }
 
 // answer tells what became of the readings.
 func (x *exchange) answer(r result, in *intake) {
 	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &in.answer)
+	if in.answer.repeated {
+		x.w.Header().Set(headerReplayed, "true")
+	}
 	if x.protocol == protoLine {
 		x.answerLines(r, in)
 		return

@@ -14,15 +14,15 @@ func (d *Door) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	want, err := d.wantedAck(x.r)
-	if err != nil {
-		return err
-	}
 	stream, err := d.stream("")
 	if err != nil {
 		return err
 	}
-	return x.take(d.newIntake(stream, want), func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
+	in, err := x.intake(stream)
+	if err != nil {
+		return err
+	}
+	return x.take(in, func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
 }
 
 // precisionOf returns the unit of a request's timestamps.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,7 +21,8 @@ type answer struct {
 	Ack      telemetry.Ack    `json:"ack,omitempty"` // what was reached; none where nothing was taken
 	Errors   []refusedReading `json:"errors"`
 
-	reasons map[telemetry.Code]int
+	reasons  map[telemetry.Code]int
+	repeated bool // it was given before, to the first request with this key
 }
 
 type refusedReading struct {
@@ -34,6 +36,10 @@ type refusedReading struct {
 type intake struct {
 	door    *Door
 	want    telemetry.Ack
+	key     string  // as the client sent it; empty: none
+	part    string  // of what was sent under the key, see scopedKey
+	meaning meaning // of the body
+	hash    uint64  // of the body, only where there is a key
 	builder *batch.Builder
 	now     time.Time
 	home    *Stream                         // that the request was sent to
@@ -117,7 +123,10 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case in.builder.Len() == 0:
 		return nothingTaken, nil
 	}
-	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), batch.Request{Want: in.want})
+	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), in.request())
+	if err == nil && receipt.Repeated {
+		err = in.repeat(receipt.Answer)
+	}
 	if err != nil {
 		in.answer = answer{}
 		err = in.appendError(ctx, err)
@@ -136,6 +145,31 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		return takenNotYet, nil
 	}
 	return allTaken, nil
+}
+
+// request returns what the journal is asked for.
+func (in *intake) request() batch.Request {
+	r := batch.Request{Want: in.want}
+	if in.key != "" {
+		r.Key, r.BodyHash = scopedKey(in.home.Name, in.key, in.part), in.hash
+		r.Answer = in.answer.appendKept(nil, in.builder.Len())
+	}
+	return r
+}
+
+// repeat makes the answer that of the first request with this key. Its own may
+// differ, for rules look at the clock.
+func (in *intake) repeat(kept []byte) error {
+	a, err := decodeKept(kept)
+	if err == nil && a.Accepted+a.Rejected != in.count {
+		err = errKept
+	}
+	if err != nil {
+		return fmt.Errorf("repeat answer: %w", err)
+	}
+	a.repeated = true
+	in.answer = a
+	return nil
 }
 
 // appendError gives an error without a kind the one that it must have.

@@ -37,8 +37,10 @@ func (in *intake) decodeJSON(b *body, f form) error {
 	}
 	var err error
 	if f == formLines {
+		in.meaning = meaning{form: meansLines}
 		err = in.decodeLines(l)
 	} else {
+		in.meaning = meaning{form: meansJSON}
 		err = in.decodeValues(l.rest())
 	}
 	var known *telemetry.Error

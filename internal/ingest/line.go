@@ -43,6 +43,7 @@ type lineTag struct{ key, value, end int }
 // do not count; a line whose syntax is wrong is refused like one that breaks
 // another rule.
 func (in *intake) decodeLineProtocol(b *body, p precision) error {
+	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
 	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag, known: make(map[string]knownSeries)}

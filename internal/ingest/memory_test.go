@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // serverVariable makes this test binary a server, see TestMain.
@@ -31,8 +30,8 @@ const serverVariable = "BRIM_INGEST_TEST_SERVER"
 // droppingJournal takes everything and keeps nothing.
 type droppingJournal struct{}
 
-func (droppingJournal) Append(_ context.Context, _ *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
-	return batch.Receipt{Ack: want}, nil
+func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	return batch.Receipt{Ack: r.Want}, nil
 }
 
 // runServer serves a door until standard input ends. Its address is the first

@@ -35,6 +35,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 	readings *prometheus.CounterVec
 	rejected *prometheus.CounterVec
+	repeated *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -58,6 +59,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "brim_ingest_rejected_total",
 			Help: "Readings refused, by the rule that they broke.",
 		}, []string{"reason"}),
+		repeated: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_repeated_total",
+			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
+		}, []string{"protocol"}),
 	}
 	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
 		for _, s := range statuses {
@@ -65,6 +70,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}
 		m.seconds.WithLabelValues(string(p))
 		m.readings.WithLabelValues(string(p))
+		m.repeated.WithLabelValues(string(p))
 	}
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
@@ -72,10 +78,15 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return m
 }
 
-// answered notes one request, whose answer may be empty.
+// answered notes one request, whose answer may be empty. The readings of a
+// repeated one were noted the first time.
 func (m *metrics) answered(p protocol, r result, took time.Duration, a *answer) {
 	m.requests.WithLabelValues(string(p), p.code(r)).Inc()
 	m.seconds.WithLabelValues(string(p)).Observe(took.Seconds())
+	if a.repeated {
+		m.repeated.WithLabelValues(string(p)).Inc()
+		return
+	}
 	if a.Accepted > 0 {
 		m.readings.WithLabelValues(string(p)).Add(float64(a.Accepted))
 	}

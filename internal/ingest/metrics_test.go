@@ -38,7 +38,12 @@ func TestMetricsStartAtZero(t *testing.T) {
 brim_ingest_readings_total{protocol="grpc"} 0
 brim_ingest_readings_total{protocol="http"} 0
 brim_ingest_readings_total{protocol="line"} 0
-`), "brim_ingest_readings_total"))
+# HELP brim_ingest_repeated_total Requests answered as before, because their idempotency key was known, by protocol.
+# TYPE brim_ingest_repeated_total counter
+brim_ingest_repeated_total{protocol="grpc"} 0
+brim_ingest_repeated_total{protocol="http"} 0
+brim_ingest_repeated_total{protocol="line"} 0
+`), "brim_ingest_readings_total", "brim_ingest_repeated_total"))
 }
 
 func TestMetricsCountWhatWasAnswered(t *testing.T) {

@@ -47,6 +47,7 @@ func decodeHead(message []byte) (wireHead, error) {
 // decodeProtobuf decodes the readings of an encoded WriteRequest. Anything that
 // is wrong with the message and not with one reading refuses all.
 func (in *intake) decodeProtobuf(message []byte) error {
+	in.meaning = meaning{form: meansProtobuf}
 	d := wireDecoder{in: in}
 	m := wireMessage{rest: message}
 	for m.next() {

@@ -97,6 +97,7 @@ const (
 	codeBodyTooLarge    = "body_too_large"
 	codeInflated        = "inflated_too_large"
 	codeTooMany         = "readings_too_many"
+	codeKey             = "idempotency_key"
 	codeBusy            = "busy"
 	codePathUnknown     = "path_unknown"
 	codeMethodWrong     = "method_not_allowed"

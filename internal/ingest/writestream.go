@@ -51,7 +51,7 @@ func (d *Door) serveWriteStream(_ any, stream grpc.ServerStream) error {
 // receive passes on the requests until there are no more.
 func (w *writeStream) receive() {
 	for {
-		var a arrival
+		a := arrival{message: rawMessage{oneOfMany: true}}
 		a.err = w.stream.RecvMsg(&a.message)
 		a.at = time.Now()
 		if a.err != nil {
@@ -107,12 +107,14 @@ func (w *writeStream) start(ctx context.Context, a arrival) {
 	answer := make(chan *telemetrypb.WriteResponse, 1) // so that a worker never waits
 	w.answers = append(w.answers, answer)
 	w.workers.Go(func() {
-		response, r, err := w.door.takeMessage(ctx, &a.message, a.at)
-		if err != nil {
-			response.Error = requestError(r, err)
-		} else if r == nothingTaken {
-			response.Error = &telemetrypb.RequestError{Status: int32(statuses[r].grpc), Code: codeNothingTaken, Message: allRefused(response)}
+		taken := w.door.takeMessage(ctx, &a.message, a.at)
+		if taken.err != nil {
+			taken.response.Error = requestError(taken.result, taken.err)
+		} else if taken.result == nothingTaken {
+			taken.response.Error = &telemetrypb.RequestError{
+				Status: int32(statuses[nothingTaken].grpc), Code: codeNothingTaken, Message: allRefused(taken.response),
+			}
 		}
-		answer <- response
+		answer <- taken.response
 	})
 }

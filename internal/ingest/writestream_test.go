@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
@@ -166,7 +165,7 @@ type countingJournal struct {
 	max     int
 }
 
-func (j *countingJournal) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
+func (j *countingJournal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	j.mu.Lock()
 	j.now++
 	j.max = max(j.max, j.now)
@@ -176,7 +175,7 @@ func (j *countingJournal) Append(ctx context.Context, b *batch.Batch, want telem
 	j.mu.Lock()
 	j.now--
 	j.mu.Unlock()
-	return j.fakeJournal.Append(ctx, b, want)
+	return j.fakeJournal.Append(ctx, b, r)
 }
 
 func (j *countingJournal) most() int {
