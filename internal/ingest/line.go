@@ -202,7 +202,8 @@ func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
 
 // seriesKey returns the sensor id that a line has by itself: its measurement,
 // and its tags sorted by the bytes of their keys, written as in line protocol
-// with a backslash before each comma, space, and, in tags, equals sign.
+// with a backslash before each comma, space, backslash, and, in tags, equals
+// sign: so that different series never have the same id.
 func (d *lineDecoder) seriesKey(measurement int) []byte {
 	byKey := func(x, y lineTag) int {
 		return bytes.Compare(d.words[x.key:x.value], d.words[y.key:y.value])
@@ -222,7 +223,7 @@ func (d *lineDecoder) seriesKey(measurement int) []byte {
 
 func appendEscaped(dst, word []byte, tag bool) []byte {
 	for _, c := range word {
-		if c == ',' || c == ' ' || c == '=' && tag {
+		if c == ',' || c == ' ' || c == '\\' || c == '=' && tag {
 			dst = append(dst, '\\')
 		}
 		dst = append(dst, c)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -220,4 +221,55 @@ func TestLineProtocolAnswers(t *testing.T) {
 	w = post(t, d, "/write?ack=stored", "", "cpu t=1\n")
 	assert.Equal(t, 202, w.Code)
 	assert.Empty(t, w.Body.String())
+}
+
+// TestDifferentSeriesHaveDifferentSensors goes through all short series of the
+// characters that mean something.
+func TestDifferentSeriesHaveDifferentSensors(t *testing.T) {
+	t.Parallel()
+	words := []string{""}
+	alphabet := []string{"a", `\`, ",", " ", "="}
+	for _, x := range alphabet {
+		words = append(words, x)
+		for _, y := range alphabet {
+			words = append(words, x+y)
+		}
+	}
+	seen := make(map[string]string)
+	check := func(measurement string, pairs ...string) {
+		d := lineDecoder{words: []byte(measurement)}
+		for i := 0; i < len(pairs); i += 2 {
+			tag := lineTag{key: len(d.words), value: len(d.words) + len(pairs[i])}
+			d.words = append(d.words, pairs[i]+pairs[i+1]...)
+			tag.end = len(d.words)
+			d.tags = append(d.tags, tag)
+		}
+		series := fmt.Sprintf("%q %q", measurement, pairs)
+		id := string(d.seriesKey(len(measurement)))
+		require.Empty(t, seen[id], "%s has the id %s too", series, id)
+		seen[id] = series
+	}
+	for _, measurement := range words {
+		check(measurement)
+		for _, key := range words[1:] {
+			for _, value := range words {
+				check(measurement, key, value)
+			}
+		}
+	}
+	for _, value := range words { // two tags, where the first value ends
+		check("m", "a", value, "b", "c")
+		check("m", "a", "c", "b", value+"!")
+	}
+	assert.Equal(t, `m,a=\\,b=c`, seriesOf(seen, `"m" ["a" "\\" "b" "c"]`))
+}
+
+// seriesOf returns the id under which a series was seen.
+func seriesOf(seen map[string]string, series string) string {
+	for id, s := range seen {
+		if s == series {
+			return id
+		}
+	}
+	return ""
 }
