@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,8 +67,8 @@ func everyCode(s *scene) outcome {
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	s.check.MaxReadings = 20
-	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 500})
-	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Rate: 500})
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Ack: "stored"})
 	faults := 0
 	for range form(1, 10) {
 		for _, code := range commandCodes {
@@ -112,22 +113,29 @@ func (s *scene) failCommand(how bson.E) int {
 	return times
 }
 
-// refuseOperations lets one bulk after the other be refused with the code. The
-// readings go on being stored in between, so that parts are refused that are
-// used already.
+// refuseOperations lets bulks be refused with the code in which no operation
+// carries a reading alone: that one would be poison, and rightly so. Others pass
+// in between, so that also parts refuse that are used already.
 func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	s.t.Helper()
 	const times = 2
-	before := proxy.Counts().Faked.Load()
+	before := proxy.Counts().Dropped.Load()
 	proxy.Set(faulttest.Faults{
 		Decide: func(c faulttest.Command) faulttest.Fate {
-			if c.Name == "update" && proxy.Counts().Faked.Load() < before+times && proxy.Counts().Writes.Load()%3 == 0 {
-				return faulttest.Fake
+			enough := proxy.Counts().Dropped.Load() >= before+times
+			if c.Name != "update" || enough || proxy.Counts().Writes.Load()%3 > 0 || slices.ContainsFunc(c.Operations, carriesOne) {
+				return faulttest.Pass
 			}
-			return faulttest.Pass
+			return faulttest.Drop
 		},
 		Answer: func(c faulttest.Command) bson.D { return faulttest.WriteErrors(c, code) },
 	})
-	require.Eventually(s.t, func() bool { return proxy.Counts().Faked.Load() >= before+times }, patience, 5*time.Millisecond)
+	require.Eventually(s.t, func() bool { return proxy.Counts().Dropped.Load() >= before+times }, patience, 5*time.Millisecond)
 	proxy.Set(faulttest.Faults{})
+}
+
+// carriesOne reports whether a guarded update carries a single reading.
+func carriesOne(update bson.Raw) bool {
+	readings, err := update.Lookup("u", "$push", "measurements", "$each").Array().Values()
+	return err != nil || len(readings) < 2
 }

@@ -36,7 +36,8 @@ type Faults struct {
 	// Decide says what becomes of a command that writes; nil: it passes. It is
 	// called by several goroutines.
 	Decide func(Command) Fate
-	// Answer is what a command with the fate Fake is answered.
+	// Answer is what the client gets in place of an answer that is lost; nil: its
+	// connection is cut.
 	Answer func(Command) bson.D
 
 	Delay          time.Duration // of every message, on the way back
@@ -51,24 +52,22 @@ type Fate uint8
 const (
 	// Pass: the command is carried out and answered.
 	Pass Fate = iota
-	// CutAnswer: it is carried out; its answer is lost with the connection.
+	// CutAnswer: it is carried out, and its answer is lost.
 	CutAnswer
-	// Drop: it never arrives, and the connection is lost.
+	// Drop: it never arrives.
 	Drop
-	// Hold: the connection is lost, and the command arrives only with Release.
+	// Hold: it arrives only with Release.
 	Hold
-	// Fake: it never arrives; the proxy answers in the server's place.
-	Fake
 )
 
 // ProxyCounts are what a Proxy did.
 type ProxyCounts struct {
-	Writes, AnswersCut, Dropped, Held, Delivered, Faked, ConnectionsCut, ConnectionsRefused atomic.Int64
+	Writes, AnswersCut, Dropped, Held, Delivered, ConnectionsCut, ConnectionsRefused atomic.Int64
 }
 
 // Faults returns how many of them were injected.
 func (c *ProxyCounts) Faults() int {
-	return int(c.AnswersCut.Load() + c.Dropped.Load() + c.Held.Load() + c.Faked.Load() + c.ConnectionsCut.Load() + c.ConnectionsRefused.Load())
+	return int(c.AnswersCut.Load() + c.Dropped.Load() + c.Held.Load() + c.ConnectionsCut.Load() + c.ConnectionsRefused.Load())
 }
 
 // NewProxy returns a proxy for the mongod at target, host:port.
@@ -190,7 +189,13 @@ func (p *Proxy) serve(client net.Conn) {
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
-	losing         atomic.Int32 // request whose answer is to be lost; 0: none
+	losing         atomic.Pointer[lostAnswer]
+}
+
+// lostAnswer is one that the client must not get, and what it gets instead.
+type lostAnswer struct {
+	to      int32   // id of the request
+	instead message // nil: the connection is cut
 }
 
 // cut ends the link. A pump that is in the middle of a message ends with it.
@@ -199,53 +204,58 @@ func (l *link) cut() {
 	_ = l.server.Close()
 }
 
-// up carries requests. When it ends, so does the link, unless a held request
-// keeps the server's side.
+// up carries requests, until the link is cut.
 func (l *link) up() {
+	defer l.cut()
 	for {
 		m, err := readMessage(l.client)
 		if err != nil {
-			break
+			return
 		}
 		f := l.proxy.faults.Load()
-		fate, command := l.decide(f, m)
+		fate, instead := l.decide(f, m)
 		switch fate {
 		case CutAnswer:
 			l.proxy.counts.AnswersCut.Add(1)
-			l.losing.Store(m.requestID())
-		case Drop:
-			l.proxy.counts.Dropped.Add(1)
-			l.cut()
-			return
-		case Hold:
-			l.hold(m)
-			return
-		case Fake:
-			l.proxy.counts.Faked.Add(1)
-			if reply, err := m.reply(f.Answer(command)); err == nil {
-				_, _ = l.client.Write(reply) // the next request finds out if it cannot be
+			l.losing.Store(&lostAnswer{to: m.requestID(), instead: instead})
+		case Drop, Hold:
+			if fate == Hold {
+				l.proxy.hold(m)
+			} else {
+				l.proxy.counts.Dropped.Add(1)
+			}
+			if instead == nil {
+				return
+			}
+			if _, err := l.client.Write(instead); err != nil {
+				return
 			}
 			continue
 		case Pass:
 		}
 		pause(l.proxy.ctx, f.transfer(m))
 		if _, err := l.server.Write(m); err != nil {
-			break
+			return
 		}
 	}
-	l.cut()
 }
 
-func (l *link) decide(f *Faults, m message) (Fate, Command) {
+// decide returns the fate of a request, and what its client gets if the answer
+// is lost.
+func (l *link) decide(f *Faults, m message) (fate Fate, instead message) {
 	command, ok := m.write()
 	if !ok {
-		return Pass, command
+		return Pass, nil
 	}
 	l.proxy.counts.Writes.Add(1)
 	if f.Decide == nil {
-		return Pass, command
+		return Pass, nil
 	}
-	return f.Decide(command), command
+	fate = f.Decide(command)
+	if fate != Pass && f.Answer != nil {
+		instead = m.reply(f.Answer(command))
+	}
+	return fate, instead
 }
 
 // down carries answers, until the link is cut.
@@ -256,8 +266,11 @@ func (l *link) down() {
 		if err != nil {
 			return
 		}
-		if id := l.losing.Load(); id != 0 && m.responseTo() == id {
-			return
+		if lost := l.losing.Load(); lost != nil && m.responseTo() == lost.to {
+			if lost.instead == nil {
+				return
+			}
+			m = lost.instead
 		}
 		f := l.proxy.faults.Load()
 		pause(l.proxy.ctx, f.Delay+f.transfer(m))
@@ -275,20 +288,18 @@ func (f *Faults) transfer(m message) time.Duration {
 	return time.Duration(len(m)) * time.Second / time.Duration(f.BytesPerSecond)
 }
 
-// hold keeps a request, with a connection to the server that nobody else uses:
-// the client's own has ended as far as it can see.
-func (l *link) hold(m message) {
-	l.cut()
+// hold keeps a request, with a connection to the server that nobody else uses.
+func (p *Proxy) hold(m message) {
 	var dialer net.Dialer
-	server, err := dialer.DialContext(l.proxy.ctx, "tcp", l.proxy.target)
+	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
 	if err != nil {
-		l.proxy.counts.Dropped.Add(1)
+		p.counts.Dropped.Add(1)
 		return
 	}
-	l.proxy.mu.Lock()
-	defer l.proxy.mu.Unlock()
-	l.proxy.held = append(l.proxy.held, &heldRequest{server: server, message: m})
-	l.proxy.counts.Held.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = append(p.held, &heldRequest{server: server, message: m})
+	p.counts.Held.Add(1)
 }
 
 // heldRequest is a request that sits in a socket.

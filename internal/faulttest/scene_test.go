@@ -166,12 +166,14 @@ func (s *scene) mongo(uri string) {
 // shared is mongo with the server that all tests share.
 func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
 
+// host is the scene's MongoDB, host:port of its first member.
+func (s *scene) host() string { return options.Client().ApplyURI(s.uri).Hosts[0] }
+
 // proxy puts a proxy in front of the scene's MongoDB, which is a single one,
 // and returns it with the URI for the daemons.
 func (s *scene) proxy() (p *faulttest.Proxy, uri string) {
 	s.t.Helper()
-	opts := options.Client().ApplyURI(s.uri)
-	p, err := faulttest.NewProxy(opts.Hosts[0])
+	p, err := faulttest.NewProxy(s.host())
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, p.Close()) })
 	// Retried by the driver, a write would hide behind the server's memory of
@@ -219,12 +221,14 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 func (s *scene) finish(faults int) outcome {
 	s.t.Helper()
 	out := outcome{faults: faults}
+	wronged := int64(0)
 	for _, p := range s.producers {
 		p.Stop()
 		s.t.Log("producers:", p.Counts.String())
-		if n := p.Counts.Wronged.Load(); n > 0 {
-			out.broken = append(out.broken, fmt.Sprintf("%d good readings refused", n))
-		}
+		wronged += p.Counts.Wronged.Load()
+	}
+	if wronged > 0 {
+		out.broken = append(out.broken, fmt.Sprintf("%d good readings refused", wronged))
 	}
 	for _, d := range s.daemons {
 		if !d.ended() {

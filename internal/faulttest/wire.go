@@ -44,9 +44,9 @@ func (m message) responseTo() int32 { return int32(binary.LittleEndian.Uint32(m[
 
 // A Command is what a client asks of MongoDB.
 type Command struct {
-	Name  string
-	Body  bson.Raw // without what drivers send beside it, such as the documents of an insert
-	Count int      // of these: the operations of one command
+	Name       string
+	Body       bson.Raw   // without what drivers send beside it
+	Operations []bson.Raw // that is, the documents of an insert, the updates of an update
 }
 
 // write returns the command of a message, if it is one that writes.
@@ -67,53 +67,59 @@ func (m message) write() (Command, bool) {
 	}
 	switch name := first.Key(); name {
 	case "insert", "update", "delete", "findAndModify", "bulkWrite":
-		return Command{Name: name, Body: doc, Count: countDocuments(m[body+length:])}, true
+		return Command{Name: name, Body: doc, Operations: readSequence(m[body+length:])}, true
 	default:
 		return Command{}, false
 	}
 }
 
-// countDocuments counts those of the first section in b that is a sequence:
-// kind 1, then its length, its name, and the documents one after another.
-func countDocuments(b []byte) int {
+// readSequence returns the documents of the section that b begins with, if it
+// is a sequence: kind 1, its length, its name, and one document after another.
+func readSequence(b []byte) []bson.Raw {
 	if len(b) < 5 || b[0] != 1 {
-		return 0
+		return nil
 	}
 	size := int(binary.LittleEndian.Uint32(b[1:]))
 	if size < 4 || size > len(b)-1 {
-		return 0
+		return nil
 	}
 	_, rest, _ := bytes.Cut(b[5:1+size], []byte{0})
-	n := 0
+	var all []bson.Raw
 	for len(rest) >= 5 {
-		_, length, ok := readDocument(rest)
+		doc, length, ok := readDocument(rest)
 		if !ok {
 			break
 		}
+		all = append(all, doc)
 		rest = rest[length:]
-		n++
 	}
-	return n
+	return all
 }
 
 // reply makes the message that answers m with a document.
-func (m message) reply(doc bson.D) (message, error) {
+func (m message) reply(doc bson.D) message {
 	body, err := bson.Marshal(doc)
 	if err != nil {
-		return nil, fmt.Errorf("make an answer: %w", err)
+		return nil // a test's own document; its client is cut off
 	}
 	r := make(message, headerLength+4+1, headerLength+4+1+len(body))
 	r = append(r, body...)
 	binary.LittleEndian.PutUint32(r, uint32(len(r)))
 	copy(r[8:], m[4:8])
 	binary.LittleEndian.PutUint32(r[12:], opMsg)
-	return r, nil
+	return r
+}
+
+// CommandError is the answer of a server that has failed to carry out a
+// command, or to learn its outcome.
+func CommandError(code int) bson.D {
+	return bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: code}, {Key: "errmsg", Value: "the proxy says so"}}
 }
 
 // WriteErrors is the answer of a server that refuses every operation of a
 // command that writes, for the reason of the code.
 func WriteErrors(c Command, code int) bson.D {
-	errs := make(bson.A, c.Count)
+	errs := make(bson.A, len(c.Operations))
 	for i := range errs {
 		errs[i] = bson.D{{Key: "index", Value: i}, {Key: "code", Value: code}, {Key: "errmsg", Value: "the proxy refuses it"}}
 	}

@@ -1,0 +1,281 @@
+package faulttest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TestPROTOCOL plays random histories of one bucket against the real store and
+// a real MongoDB: one or two daemons, answers lost, requests delayed until any
+// later time, crashes after which what was not released is sent again in another
+// cut and under other caps. Without a journal, lanes or processes it gets
+// through very many of them.
+func TestPROTOCOL(t *testing.T) {
+	faultTest{
+		name: "PROTOCOL", run: playHistories,
+		sabotages: []sabotage{
+			without(fault.GuardFirst), without(fault.Guard), without(fault.Fence), without(fault.Look), without(fault.OneInFlight), without(fault.DocumentRule),
+		},
+	}.test(t)
+}
+
+func playHistories(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = largestCap
+	faults := 0
+	var (
+		mu    sync.Mutex
+		stuck error
+		next  atomic.Int64
+		all   sync.WaitGroup
+	)
+	histories := int64(60)
+	if len(s.off) == 0 {
+		histories = form[int64](60, 3000)
+	}
+	for range 4 {
+		all.Go(func() {
+			for {
+				seed := next.Add(1)
+				if seed > histories {
+					return
+				}
+				n, err := playHistory(s, uint64(seed))
+				mu.Lock()
+				faults += n
+				if err != nil {
+					stuck = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	out := s.finish(faults)
+	out.stuck = stuck
+	return out
+}
+
+// largestCap is that of any daemon in a history.
+const largestCap = 7
+
+// history is one random run.
+type history struct {
+	s       *scene
+	rnd     *rand.Rand
+	proxy   *faulttest.Proxy
+	conn    *store.Connection
+	sensor  string
+	daemons []*pretender
+	marks   int64 // sessions so far: the producers of marks
+	faults  *fault.Injector
+}
+
+// pretender is what a daemon is to one bucket: the writer of its own session,
+// and those of what earlier sessions have left.
+type pretender struct {
+	store   *bucket.Store
+	writers []*writer
+}
+
+// writer sends the readings of one session.
+type writer struct {
+	producer int64 // of the marks
+	session  string
+	rows     []batch.Ref // all of the session, in the order of their sequences
+	released int         // of them
+	share    *batch.Share
+}
+
+func playHistory(s *scene, seed uint64) (faults int, stuck error) {
+	h := &history{
+		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000,
+		faults: fault.Without(s.off...),
+	}
+	target, err := faulttest.NewProxy(s.host())
+	require.NoError(s.t, err)
+	defer func() { assert.NoError(s.t, target.Close()) }()
+	h.proxy = target
+	h.conn, err = store.Connect(store.ConnectionConfig{
+		URI: "mongodb://" + target.Addr() + "/?directConnection=true&retryWrites=false", Database: s.db.Name(), Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(s.t, err)
+	defer func() { assert.NoError(s.t, h.conn.Close(context.Background())) }()
+	for range 1 + h.rnd.IntN(2) {
+		h.daemons = append(h.daemons, h.daemon(nil))
+	}
+	// The client learns of a timeout, which leaves open what has happened, and
+	// keeps its connection: so a history takes milliseconds.
+	const maxTimeExpired = 50
+	fates := []faulttest.Fate{faulttest.CutAnswer, faulttest.Drop, faulttest.Hold}
+	h.proxy.Set(faulttest.Faults{
+		Decide: func(faulttest.Command) faulttest.Fate {
+			if h.rnd.Float64() < 0.4 { // one command at a time is under way
+				return fates[h.rnd.IntN(len(fates))]
+			}
+			return faulttest.Pass
+		},
+		Answer: func(faulttest.Command) bson.D { return faulttest.CommandError(maxTimeExpired) },
+	})
+	for range 30 + h.rnd.IntN(60) {
+		h.step()
+	}
+	h.proxy.Set(faulttest.Faults{})
+	stuck = h.end()
+	h.proxy.Release(h.rnd) // what still sat in sockets runs last
+	return h.proxy.Counts().Faults(), stuck
+}
+
+// daemon starts a daemon with caps of its own, that finds writers of sessions
+// before it.
+func (h *history) daemon(old []*writer) *pretender {
+	s, err := bucket.New(bucket.Config{
+		Database: h.conn.Database(), Stream: "readings", Granularity: time.Hour,
+		MaxReadings: 4 + h.rnd.IntN(largestCap-3), MaxBytes: []int{1 << 10, 64 << 10}[h.rnd.IntN(2)], MaxReadingsPerUpdate: h.rnd.IntN(4),
+		Registerer: prometheus.NewRegistry(), Faults: h.faults,
+	})
+	require.NoError(h.s.t, err)
+	return &pretender{store: s, writers: append(old, h.writer())}
+}
+
+// writer begins a session.
+func (h *history) writer() *writer {
+	h.marks++
+	w := &writer{producer: h.marks, session: batch.NewSession()}
+	w.share = w.newShare(h.sensor)
+	return w
+}
+
+func (w *writer) newShare(sensor string) *batch.Share {
+	return &batch.Share{Stream: "readings", Sensor: sensor, Start: windowStart.UnixMilli(), Granularity: time.Hour, Session: w.session}
+}
+
+var windowStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// step lets one thing happen to each daemon, and perhaps a late request arrive.
+func (h *history) step() {
+	for i, d := range h.daemons {
+		switch x := h.rnd.Float64(); {
+		case x < 0.35:
+			h.take(d.writers[len(d.writers)-1])
+		case x < 0.42:
+			h.daemons[i] = h.crash(d)
+		default:
+			h.write(d, d.writers[h.rnd.IntN(len(d.writers))])
+		}
+	}
+	if h.rnd.Float64() < 0.2 {
+		h.proxy.Release(h.rnd)
+	}
+}
+
+// take adds readings to a session, some of them long, so that parts are full by
+// bytes at any count.
+func (h *history) take(w *writer) {
+	builder := batch.NewBuilder(windowStart)
+	n := 1 + h.rnd.IntN(5)
+	for i := range n {
+		builder.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
+		builder.Sensor([]byte(h.sensor))
+		builder.Time(windowStart.UnixMilli() + h.rnd.Int64N(3_600_000))
+		builder.Int([]byte("producer"), w.producer)
+		builder.Int([]byte("number"), int64(len(w.rows)+i))
+		builder.Text([]byte("text"), make([]byte, h.rnd.IntN(2)*h.rnd.IntN(400)))
+		refusal := builder.End()
+		require.Nil(h.s.t, refusal)
+	}
+	b := builder.Batch()
+	b.Session, b.FirstSeq = w.session, uint64(len(w.rows)+1)
+	h.s.log.Note(faulttest.Entry{Event: "attempt", Producer: w.producer, From: int64(len(w.rows)), Count: n})
+	h.s.log.Note(faulttest.Entry{Event: "answer", Producer: w.producer, From: int64(len(w.rows)), Count: n, Code: 200})
+	for i := range n {
+		r := batch.Ref{Batch: b, Index: uint32(i)}
+		w.rows, w.share.Rows = append(w.rows, r), append(w.share.Rows, r)
+	}
+}
+
+// crash ends a daemon and starts another in its place. It sends again what was
+// not released, and some of what was: a journal forgets late.
+func (h *history) crash(d *pretender) *pretender {
+	var old []*writer
+	for _, w := range d.writers {
+		from := max(0, w.released-h.rnd.IntN(4))
+		w.share = w.newShare(h.sensor)
+		w.share.Recovered = true
+		w.share.Rows = append(w.share.Rows, w.rows[from:]...)
+		if len(w.share.Rows) > 0 {
+			old = append(old, w)
+		}
+	}
+	return h.daemon(old)
+}
+
+// write lets the store write a share once.
+func (h *history) write(d *pretender, w *writer) {
+	if len(w.share.Rows) == 0 {
+		return
+	}
+	if h.faults.Off(fault.OneInFlight) && len(w.share.Rows) > 1 {
+		h.writeTwo(d, w)
+		return
+	}
+	d.store.Write(context.Background(), []*batch.Share{w.share})
+	h.settle(w)
+}
+
+// writeTwo has two updates of the bucket under way at once: the second half of
+// the rows beside the first, whatever becomes of that.
+func (h *history) writeTwo(d *pretender, w *writer) {
+	half := len(w.share.Rows) / 2
+	rest := *w.share
+	rest.Rows = append([]batch.Ref(nil), w.share.Rows[half:]...)
+	rest.State = nil
+	w.share.Rows = w.share.Rows[:half]
+	d.store.Write(context.Background(), []*batch.Share{&rest})
+	d.store.Write(context.Background(), []*batch.Share{w.share})
+	w.share.Rows = append(w.share.Rows, rest.Rows...)
+	h.settle(w)
+}
+
+func (h *history) settle(w *writer) {
+	if w.share.Verdict == batch.Poison && len(w.share.Rows) > 0 {
+		w.share.Drop(1)
+	}
+	w.released = len(w.rows) - len(w.share.Rows)
+}
+
+// end lets every writer finish.
+func (h *history) end() error {
+	for range 300 {
+		left := 0
+		for _, d := range h.daemons {
+			for _, w := range d.writers {
+				h.write(d, w)
+				left += len(w.share.Rows)
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("history of %s does not end", h.sensor)
+}
