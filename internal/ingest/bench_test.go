@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"bytes"
-	"net/http/httptest"
 	"runtime"
 	"testing"
 
@@ -46,12 +44,7 @@ func BenchmarkDecodeProtobuf(b *testing.B) {
 func benchHTTP(b *testing.B, content []byte, decode func(*intake, *body) error) {
 	b.Helper()
 	bench(b, len(content), func(in *intake) error {
-		body, err := in.door.openBody(httptest.NewRequest("POST", "/", bytes.NewReader(content)))
-		if err != nil {
-			return err
-		}
-		defer body.close()
-		return decode(in, body)
+		return withBody(in.door, content, func(b *body) error { return decode(in, b) })
 	})
 }
 

@@ -22,7 +22,7 @@ const maxWindow = 8 << 20
 // A body is a request's body, inflated and limited. Its errors are
 // *telemetry.Error and final.
 type body struct {
-	wire  wireReader
+	wire  *wireBody
 	plain io.Reader // inflates wire
 	pass  *pass     // to hold what was inflated
 	name  string    // of the encoding
@@ -37,71 +37,48 @@ type body struct {
 	err      error
 }
 
-// A wireReader counts and limits what arrives.
-type wireReader struct {
-	src   io.Reader
-	limit int64
-	read  int64
-	err   error
-}
-
-// Read implements io.Reader.
-func (w *wireReader) Read(p []byte) (int, error) {
-	if w.err != nil {
-		return 0, w.err
-	}
-	// One byte more than allowed tells a full body from one that is too large.
-	if room := w.limit + 1 - w.read; int64(len(p)) > room {
-		p = p[:room]
-	}
-	n, err := w.src.Read(p)
-	if w.read += int64(n); w.read > w.limit {
-		n, err = 0, errBodyTooLarge(w.limit)
-	}
-	w.err = err
-	return n, err
-}
-
-func errBodyTooLarge(limit int64) error {
-	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
-		"the body is larger than %d bytes (--max-body-bytes); nothing was taken, send smaller requests or compress them", limit)
-}
-
-// openBody readies the body of r for reading; close must be called.
-func (d *Door) openBody(r *http.Request) (*body, error) {
-	if r.ContentLength > d.config.MaxBodyBytes {
-		return nil, errBodyTooLarge(d.config.MaxBodyBytes)
-	}
+// openBody readies what was received for reading; close must be called.
+func (d *Door) openBody(ctx context.Context, wire *wireBody) (*body, error) {
 	b := &body{
-		wire:  wireReader{src: r.Body, limit: d.config.MaxBodyBytes},
+		wire:  wire,
 		pass:  d.gate.enter(),
 		pools: &d.pools,
-		ctx:   r.Context(),
+		ctx:   ctx,
 		limit: d.config.MaxInflatedBytes,
 	}
-	if err := b.inflate(r.Header.Values("Content-Encoding")); err != nil {
+	if err := b.inflate(wire.encoding); err != nil {
 		b.close()
 		return nil, err
 	}
 	return b, nil
 }
 
-// inflate sets plain according to the header.
-func (b *body) inflate(encodings []string) error {
-	b.name = strings.ToLower(strings.TrimSpace(strings.Join(encodings, ",")))
-	switch b.name {
+// encodingOf returns the encoding of a body: gzip, zstd, or none.
+func encodingOf(r *http.Request) (string, error) {
+	name := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ",")))
+	switch name {
 	case "", "identity":
-		b.name, b.plain = "", &b.wire
-		return nil
+		return "", nil
 	case "gzip", "x-gzip":
-		b.name, b.gzip = "gzip", b.pools.getGzip()
-		b.plain = &lazyGzip{unzip: b.gzip, src: &b.wire}
-		return nil
+		return "gzip", nil
+	case "zstd":
+		return name, nil
+	}
+	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
+		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(name)))
+}
+
+// inflate sets plain according to the encoding.
+func (b *body) inflate(encoding string) error {
+	b.name, b.plain = encoding, b.wire
+	switch encoding {
+	case "gzip":
+		b.gzip = b.pools.getGzip()
+		b.plain = &lazyGzip{unzip: b.gzip, src: b.wire}
 	case "zstd":
 		return b.inflateZstd()
 	}
-	return telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
-		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(b.name)))
+	return nil
 }
 
 func (b *body) inflateZstd() error {
@@ -113,7 +90,7 @@ func (b *body) inflateZstd() error {
 		return fmt.Errorf("make zstd decoder: %w", err)
 	}
 	b.zstd, b.plain = unzstd, unzstd
-	if err := unzstd.Reset(&b.wire); err != nil {
+	if err := unzstd.Reset(b.wire); err != nil {
 		return fmt.Errorf("reset zstd decoder: %w", err)
 	}
 	return nil
@@ -130,8 +107,6 @@ func (b *body) Read(p []byte) (int, error) {
 	case b.inflated > b.limit:
 		n, b.err = 0, telemetry.Errorf(telemetry.TooLarge, codeInflated,
 			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
-	case errors.Is(err, io.EOF) && b.wire.err != nil && !errors.Is(b.wire.err, io.EOF):
-		b.err = b.explain(b.wire.err)
 	case errors.Is(err, io.EOF):
 		b.err = io.EOF
 	case err != nil:
@@ -151,13 +126,11 @@ func (b *body) Read(p []byte) (int, error) {
 // explain turns an error of reading or inflating into one for the client.
 func (b *body) explain(err error) error {
 	var known *telemetry.Error
-	if errors.As(b.wire.err, &known) || errors.As(err, &known) {
+	if errors.As(err, &known) {
 		return known
 	}
 	e := &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Err: err}
 	switch {
-	case b.wire.err != nil && !errors.Is(b.wire.err, io.EOF):
-		e.Code, e.Message = codeCutOff, "the body did not arrive whole; nothing was taken"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		e.Code, e.Message = codeCutOff, "the "+b.name+" body is cut off; nothing was taken"
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
@@ -169,7 +142,7 @@ func (b *body) explain(err error) error {
 }
 
 // drain reads on to the end, to see whether the body is whole and within its
-// limits: those faults are told before any of its contents.
+// limits when inflated: those faults are told before any of its contents.
 func (b *body) drain() error {
 	_, err := io.Copy(io.Discard, b)
 	return err

@@ -81,15 +81,26 @@ func checkReading(t *testing.T, r telemetry.Reading, times telemetry.TimeRange) 
 // intake may be used.
 func decodeAny(d *Door, content []byte, decode func(*intake, *body) error) (*intake, error) {
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
-	b, err := d.openBody(httptest.NewRequest("POST", "/", bytes.NewReader(content)))
-	if err != nil {
-		return nil, err
-	}
-	defer b.close()
-	if err := decode(in, b); err != nil {
+	if err := withBody(d, content, func(b *body) error { return decode(in, b) }); err != nil {
 		return nil, err
 	}
 	return in, nil
+}
+
+// withBody receives the content and hands it to do.
+func withBody(d *Door, content []byte, do func(*body) error) error {
+	r := httptest.NewRequest("POST", "/", bytes.NewReader(content))
+	wire, err := d.wire.receive(r)
+	defer wire.free()
+	if err != nil {
+		return err
+	}
+	b, err := d.openBody(r.Context(), wire)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	return do(b)
 }
 
 func seedJSON(f *testing.F) {

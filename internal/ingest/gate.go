@@ -77,17 +77,26 @@ func (p *pass) hold(ctx context.Context, inflated int64) error {
 func (p *pass) inflateZstd(ctx context.Context) error { return p.take(ctx, p.gate.zstd) }
 
 func (p *pass) take(ctx context.Context, slot *semaphore.Weighted) error {
-	if !slot.TryAcquire(1) {
-		ctx, cancel := context.WithTimeout(ctx, p.gate.wait)
-		defer cancel()
-		if err := slot.Acquire(ctx, 1); err != nil {
-			return &telemetry.Error{
-				Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,
-				Message: "too many large requests at once; nothing was taken, send it again or send smaller ones",
-			}
-		}
+	if err := acquire(ctx, slot, 1, p.gate.wait); err != nil {
+		return err
 	}
 	p.taken[p.n] = slot
 	p.n++
+	return nil
+}
+
+// acquire takes n of what is scarce, for which it waits so long at most.
+func acquire(ctx context.Context, scarce *semaphore.Weighted, n int64, wait time.Duration) error {
+	if scarce.TryAcquire(n) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := scarce.Acquire(ctx, n); err != nil {
+		return &telemetry.Error{
+			Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,
+			Message: "too many large requests at once; nothing was taken, send it again or send smaller ones",
+		}
+	}
 	return nil
 }

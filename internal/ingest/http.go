@@ -117,7 +117,13 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 
 // decode decodes the body. What holds up others is given back on return.
 func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
-	b, err := x.door.openBody(x.r)
+	wire, err := x.door.wire.receive(x.r)
+	defer wire.free()
+	x.began = wire.length > 0
+	if err != nil {
+		return err
+	}
+	b, err := x.door.openBody(x.r.Context(), wire)
 	if err != nil {
 		return err
 	}
@@ -126,7 +132,6 @@ func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 		b.hash = xxhash.New()
 	}
 	err = decode(in, b)
-	x.began = b.wire.read > 0
 	if err != nil || in.key == "" {
 		return err
 	}

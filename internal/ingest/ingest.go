@@ -57,6 +57,7 @@ type Door struct {
 	logger  *slog.Logger
 	metrics *metrics
 	gate    *gate
+	wire    *receiver
 	pools   inflaters
 	lines   linePool
 	health  *health.Server
@@ -80,6 +81,7 @@ func New(config Config, journal Journal) (*Door, error) {
 		logger:  config.Logger,
 		metrics: newMetrics(config.Registerer),
 		gate:    newGate(longestWait),
+		wire:    newReceiver(config.MaxBodyBytes, longestWait),
 		health:  health.NewServer(),
 		stopped: make(chan struct{}),
 	}

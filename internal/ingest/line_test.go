@@ -43,7 +43,7 @@ func TestSeriesKeys(t *testing.T) {
 		`a\,b\ c=d t=1`:         `a\,b\ c=d`,
 		`cpu,k\ 1=v\,2\=3 t=1`:  `cpu,k\ 1=v\,2\=3`,
 		`cpu,ä=ö t=1`:           `cpu,ä=ö`,
-		`cpu,path=C:\temp t=1`:  `cpu,path=C:\temp`,
+		`cpu,path=C:\temp t=1`:  `cpu,path=C:\\temp`,
 		`cpu,q="quoted" t=1`:    `cpu,q="quoted"`,
 		`  cpu,a=1   t=1   123`: `cpu,a=1`,
 	} {

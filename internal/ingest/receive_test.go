@@ -1,0 +1,104 @@
+package ingest
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// unknownLength hides how long a body is.
+func unknownLength(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) }
+
+func TestABodyIsReceivedAsItWasSent(t *testing.T) {
+	t.Parallel()
+	v := newReceiver(1<<20, time.Hour)
+	for _, n := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 7, 1 << 20} {
+		content := strings.Repeat("0123456789abcde", n/15+1)[:n]
+		for name, sent := range map[string]io.Reader{
+			"at once":              strings.NewReader(content),
+			"of an unknown length": unknownLength(content),
+			"in pieces":            iotest.HalfReader(strings.NewReader(content)),
+			"with its end":         iotest.DataErrReader(strings.NewReader(content)),
+		} {
+			w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
+			require.NoError(t, err, name)
+			assert.Equal(t, max(0, int64(n-chunkBytes)), w.reserved, "%d bytes %s", n, name)
+			back, err := io.ReadAll(w)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal([]byte(content), back), "%d bytes %s", n, name)
+			w.free()
+			w.free()
+		}
+	}
+	assert.True(t, v.budget.TryAcquire(wireBudget), "everything was given back")
+}
+
+func TestAnOverlongBodyGivesItsRoomBack(t *testing.T) {
+	t.Parallel()
+	v := newReceiver(1<<20, time.Hour)
+	for _, sent := range []io.Reader{unknownLength(strings.Repeat("x", 1<<20+1)), strings.NewReader(strings.Repeat("x", 1<<20+1)), iotest.TimeoutReader(strings.NewReader(strings.Repeat("x", 1<<20)))} {
+		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
+		require.Error(t, err)
+		w.free()
+	}
+	assert.True(t, v.budget.TryAcquire(wireBudget))
+}
+
+func TestReceivedBodiesShareABudget(t *testing.T) {
+	t.Parallel()
+	v := newReceiver(wireBudget, 10*time.Millisecond)
+	half := strings.Repeat("x", wireBudget/2)
+	request := func(body io.Reader) *http.Request { return httptest.NewRequest(http.MethodPost, "/", body) }
+	first, err := v.receive(request(strings.NewReader(half)))
+	require.NoError(t, err)
+	second, err := v.receive(request(strings.NewReader(half)))
+	require.NoError(t, err)
+	third, err := v.receive(request(strings.NewReader(half)))
+	require.ErrorContains(t, err, "busy: too many large requests at once")
+	third.free()
+	small, err := v.receive(request(strings.NewReader(half[:chunkBytes])))
+	require.NoError(t, err, "small ones never wait")
+	small.free()
+	first.free()
+	_, err = v.receive(request(unknownLength(half)))
+	require.ErrorContains(t, err, "busy", "it might be as long as is allowed")
+	third, err = v.receive(request(strings.NewReader(half)))
+	require.NoError(t, err)
+	third.free()
+	second.free()
+}
+
+func TestASlowSenderHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	d, j := newTestDoor(t)
+	large := manyLines(2) + strings.Repeat("\n", 5<<20)
+	read, write := io.Pipe()
+	slow := httptest.NewRecorder()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r := httptest.NewRequest(http.MethodPost, "/v1/readings", read)
+		r.Header.Set("Content-Type", typeLines)
+		d.Handler().ServeHTTP(slow, r)
+	}()
+	_, err := io.WriteString(write, large[:5<<20])
+	require.NoError(t, err) // so all of that was received
+	for range 3 {
+		w := post(t, d, "/v1/readings", typeLines, large)
+		assert.Equal(t, 200, w.Code, w.Body)
+	}
+	_, err = io.WriteString(write, large[5<<20:])
+	require.NoError(t, err)
+	require.NoError(t, write.Close())
+	<-done
+	assert.Equal(t, 200, slow.Code, slow.Body)
+	assert.Len(t, j.readings(), 8)
+}
