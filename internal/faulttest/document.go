@@ -16,6 +16,10 @@ type window struct {
 	grain  int32
 }
 
+// Spoiled is a field, true in parts that a test has made unfit for any update:
+// their readings have to go to the next. They are checked for their number alone.
+const Spoiled = "spoiled"
+
 type partState struct {
 	number int32
 	full   bool
@@ -40,24 +44,20 @@ type bucketDocument struct {
 	Measurements []bson.Raw          `bson:"measurements"`
 	W            map[string]int64    `bson:"w"`
 	Full         bool                `bson:"full"`
-	// Spoiled marks a part that a test has made unfit for any update: its readings
-	// have to go to the next.
-	Spoiled bool `bson:"spoiled"`
 }
 
 // document checks that a part says of itself what its readings say.
 func (c *checker) document(raw bson.Raw) {
 	var d bucketDocument
 	id := fmt.Sprint(raw.Lookup("_id"))
-	if err := bson.Unmarshal(raw, &d); err != nil {
-		if spoiled, _ := raw.Lookup("spoiled").BooleanOK(); !spoiled {
-			c.bad(id, "is no bucket: %v", err)
-		}
-		return
-	}
+	err := bson.Unmarshal(raw, &d)
 	w := window{d.ID.S, d.ID.B, d.ID.G}
 	c.parts[w] = append(c.parts[w], partState{d.ID.P, d.Full})
-	if d.Spoiled && len(d.Measurements) == 0 {
+	if spoiled, _ := raw.Lookup(Spoiled).BooleanOK(); spoiled {
+		return
+	}
+	if err != nil {
+		c.bad(id, "is no bucket: %v", err)
 		return
 	}
 	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {

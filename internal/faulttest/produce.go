@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,7 @@ type ProducerConfig struct {
 	Repeat float64 // share of requests that are sent twice at once, with the same key
 	Poison float64 // share of readings that break a rule
 	Seed   uint64
+	Timed  bool // measure how long requests take
 }
 
 // ProducerCounts are what producers saw.
@@ -53,6 +55,25 @@ type ProducerCounts struct {
 	Unknown   atomic.Int64 // cut, timed out, or any other error
 	Repeated  atomic.Int64 // sent again, or twice, under the same key
 	Wronged   atomic.Int64 // good readings that were refused
+	Poisoned  atomic.Int64 // readings sent that break a rule
+
+	mu   sync.Mutex
+	took []time.Duration // from a request's first attempt to its acknowledgement, if Timed
+}
+
+// Slowest returns how long the slowest of the requests took that were
+// acknowledged since it was last called, without the given share of still
+// slower ones: 0.01 gives the 99th percentile.
+func (c *ProducerCounts) Slowest(without float64) time.Duration {
+	c.mu.Lock()
+	took := c.took
+	c.took = nil
+	c.mu.Unlock()
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[int(float64(len(took)-1)*(1-without))]
 }
 
 // Producers are running producers.
@@ -155,6 +176,7 @@ func (p *producer) make() request {
 	}
 	for range n {
 		if p.rnd.Float64() < p.cfg.Poison {
+			p.counts.Poisoned.Add(1)
 			r.entry.Bad = append(r.entry.Bad, p.next)
 			r.body = append(r.body, badReadings[p.rnd.IntN(len(badReadings))]...)
 		} else {
@@ -244,6 +266,11 @@ func (p *producer) answered(r request, code int, refused []int64) {
 		p.counts.Journaled.Add(1)
 	}
 	p.counts.Wronged.Add(max(0, int64(len(refused)-len(r.entry.Bad))))
+	if p.cfg.Timed {
+		p.counts.mu.Lock()
+		p.counts.took = append(p.counts.took, time.Since(r.entry.At))
+		p.counts.mu.Unlock()
+	}
 }
 
 // send posts a request once. A reading that the answer refuses is named by its

@@ -1,0 +1,52 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestCRASH3 kills the daemon while it replays what an earlier one has left,
+// again and again; every process cuts the readings differently.
+func TestCRASH3(t *testing.T) {
+	faultTest{
+		name: "CRASH-3", run: crashesInReplay,
+		sabotages: []sabotage{without(fault.Look), without(fault.Replay), without(fault.GuardFirst)},
+	}.test(t)
+}
+
+func crashesInReplay(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, smallParts...)
+	proxy.Set(faulttest.Faults{Refuse: true})
+	proxy.CutAll()
+	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](2000, 40_000)})
+	p.Wait()
+	d.kill()
+	// Now and then an answer is lost as well, so that readings rest unreleased.
+	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
+	rounds := form(6, 60)
+	for range rounds {
+		d.Faults = fmt.Sprintf("crash=%s:%d", []fault.Point{fault.BeforeBulk, fault.AfterBulk}[rand.IntN(2)], 1+rand.IntN(6))
+		d.start(
+			"--max-readings-per-update", strconv.Itoa([]int{0, 1, 3, 7}[rand.IntN(4)]),
+			"--bucket-max-readings", strconv.Itoa([]int{20, 13, 5}[rand.IntN(3)]),
+			"--lanes", strconv.Itoa(1+rand.IntN(6)))
+		select {
+		case <-d.exited:
+		case <-time.After(time.Second + rand.N(3*time.Second)):
+			d.kill()
+		}
+	}
+	proxy.Set(faulttest.Faults{})
+	d.Faults = ""
+	d.start().ready()
+	return s.finish(rounds + proxy.Counts().Faults())
+}

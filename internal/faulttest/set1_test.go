@@ -1,0 +1,34 @@
+package faulttest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestSET1 changes the granularity while there are readings in the journal, of
+// which nobody knows that they are stored.
+func TestSET1(t *testing.T) {
+	faultTest{name: "SET-1", run: otherSettings, sabotages: []sabotage{without(fault.Granularity)}}.test(t)
+}
+
+func otherSettings(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, smallParts...)
+	changes := form([]string{"5m", "1m"}, []string{"5m", "1h", "2m", "15m", "1m", "30m", "1m", "10m"})
+	for _, granularity := range changes {
+		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
+		wait(form(500*time.Millisecond, 3*time.Second))
+		// All is applied, and no answer comes.
+		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
+		wait(time.Second)
+		d.kill()
+		proxy.Set(faulttest.Faults{})
+		d.start("--granularity", granularity).ready()
+	}
+	return s.finish(len(changes) + proxy.Counts().Faults())
+}
