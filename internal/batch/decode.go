@@ -1,0 +1,365 @@
+package batch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Origin is what a batch was taken in under, which its encoded form leaves out.
+type Origin struct {
+	Session   string
+	FirstSeq  uint64
+	Recovered bool
+	// Granularity returns that of a stream at the time; nil leaves every series
+	// with 0, the stream's present one.
+	Granularity func(stream string) time.Duration
+}
+
+var errShort = errors.New("the encoded batch ends too early")
+
+// Decode returns the batch that AppendBinary encoded. It keeps no reference to
+// src. Any bytes may be given: what is not a batch is an error, and never costs
+// more memory than a small multiple of its length.
+func Decode(src []byte, origin Origin) (*Batch, error) {
+	h, rest, err := decodeHead(src)
+	if err != nil {
+		return nil, err
+	}
+	b := &Batch{
+		Received: time.Unix(0, h.received),
+		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered,
+	}
+	d := decoder{rest: rest, batch: b}
+	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
+		if err := step(&h); err != nil {
+			return nil, err
+		}
+	}
+	if origin.Granularity != nil {
+		for i := range b.series {
+			b.series[i].Granularity = origin.Granularity(b.series[i].Stream)
+		}
+	}
+	return b, nil
+}
+
+type head struct {
+	received                                           int64
+	rows, series, shapes, fields, tags, values, chunks int
+	seriesBytes, shapesBytes                           int
+}
+
+// decodeHead checks that the numbers can be true of that many bytes, so that
+// they may be believed when memory is reserved.
+func decodeHead(src []byte) (h head, rest []byte, err error) {
+	if len(src) < headSize {
+		return head{}, nil, errShort
+	}
+	h.received = int64(binary.LittleEndian.Uint64(src))
+	for i, n := range [...]*int{
+		&h.rows, &h.series, &h.shapes, &h.fields, &h.tags, &h.values, &h.chunks, &h.seriesBytes, &h.shapesBytes,
+	} {
+		*n = int(binary.LittleEndian.Uint32(src[8+4*i:]))
+	}
+	rest = src[headSize:]
+	// Each thing takes at least this many bytes; a name has one, at least.
+	least := h.rows*rowSize + h.values*valueSize + h.chunks*4 + h.seriesBytes + h.shapesBytes
+	switch {
+	case least > len(rest):
+		return head{}, nil, errShort
+	case h.series*(3*sizePrefix+1) > h.seriesBytes || h.tags*(2*sizePrefix+1) > h.seriesBytes:
+		return head{}, nil, errors.New("the encoded batch has more series or tags than bytes for them")
+	case h.shapes*(sizePrefix+4) > h.shapesBytes || h.fields*4 > h.shapesBytes:
+		return head{}, nil, errors.New("the encoded batch has more fields than bytes for them")
+	}
+	return h, rest, nil
+}
+
+type decoder struct {
+	rest  []byte
+	batch *Batch
+}
+
+// take cuts n bytes off the front.
+func (d *decoder) take(n int) ([]byte, error) {
+	if n > len(d.rest) {
+		return nil, errShort
+	}
+	cut := d.rest[:n]
+	d.rest = d.rest[n:]
+	return cut, nil
+}
+
+// series decodes all series. Their strings are parts of one.
+func (d *decoder) series(h *head) error {
+	section, err := d.take(h.seriesBytes)
+	if err != nil {
+		return err
+	}
+	s := cutter{rest: string(section)}
+	all := make([]Series, h.series)
+	tags := make([]telemetry.Tag, 0, h.tags)
+	var scratch [256]byte
+	for i := range all {
+		all[i].Stream, all[i].Sensor = s.text(), s.text()
+		n := s.number()
+		if n > cap(tags)-len(tags) {
+			return errors.New("the encoded batch has more tags than its head says")
+		}
+		from := len(tags)
+		for range n {
+			tags = append(tags, telemetry.Tag{Name: s.text(), Value: s.text()})
+		}
+		if n > 0 {
+			all[i].Tags = tags[from:len(tags):len(tags)]
+		}
+		all[i].hash(scratch[:0])
+	}
+	if s.short || s.rest != "" || len(tags) != h.tags {
+		return errors.New("the series of the encoded batch do not add up")
+	}
+	d.batch.series = all
+	return nil
+}
+
+// shapes decodes all shapes. Their names are parts of one string.
+func (d *decoder) shapes(h *head) error {
+	section, err := d.take(h.shapesBytes)
+	if err != nil {
+		return err
+	}
+	s := cutter{rest: string(section)}
+	all := make([]Shape, h.shapes)
+	fields := make([]FieldType, 0, h.fields)
+	for i := range all {
+		shape, from := &all[i], len(fields)
+		shape.key = s.text()
+		for key := (cutter{rest: shape.key}); key.rest != ""; {
+			kind := telemetry.Kind(key.rest[0])
+			key.rest = key.rest[1:]
+			name := key.text()
+			if key.short || kind < telemetry.Float || kind > telemetry.Text || len(fields) == cap(fields) {
+				return errors.New("a list of fields in the encoded batch is broken")
+			}
+			fields = append(fields, FieldType{Name: name, Kind: kind})
+			shape.size += elementSize(kind, len(name))
+		}
+		shape.Fields = fields[from:len(fields):len(fields)]
+	}
+	if s.short || s.rest != "" || len(fields) != h.fields {
+		return errors.New("the fields of the encoded batch do not add up")
+	}
+	d.batch.shapes = all
+	return nil
+}
+
+func (d *decoder) texts(h *head) error {
+	if h.chunks == 0 {
+		return nil
+	}
+	chunks := make([][]byte, h.chunks)
+	for i := range chunks {
+		size, err := d.take(4)
+		if err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(size)
+		if n > textChunk {
+			return fmt.Errorf("a text of the encoded batch has %d bytes", n)
+		}
+		chunk, err := d.take(int(n))
+		if err != nil {
+			return err
+		}
+		chunks[i] = append(make([]byte, 0, n), chunk...)
+	}
+	d.batch.text.chunks = chunks
+	return nil
+}
+
+// rows decodes rows and values, which must be all that is left.
+func (d *decoder) rows(h *head) error {
+	rows, err := d.take(h.rows * rowSize)
+	if err != nil {
+		return err
+	}
+	if len(d.rest) != h.values*valueSize {
+		return errors.New("the values of the encoded batch do not add up")
+	}
+	b := d.batch
+	b.values = make([]uint64, h.values)
+	for i := range b.values {
+		b.values[i] = binary.LittleEndian.Uint64(d.rest[i*valueSize:])
+	}
+	b.rows = make([]Row, h.rows)
+	offset := 0
+	for i := range b.rows {
+		r, from := &b.rows[i], rows[i*rowSize:][:rowSize]
+		r.Time = int64(binary.LittleEndian.Uint64(from))
+		r.Index = binary.LittleEndian.Uint32(from[8:])
+		r.Size = binary.LittleEndian.Uint32(from[12:])
+		r.series = binary.LittleEndian.Uint32(from[16:])
+		r.shape = binary.LittleEndian.Uint32(from[20:])
+		r.offset = uint32(offset)
+		if int(r.series) >= h.series || int(r.shape) >= h.shapes {
+			return fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		}
+		offset += len(b.shapes[r.shape].Fields)
+		if offset > h.values {
+			return fmt.Errorf("row %d of the encoded batch has no values", i)
+		}
+	}
+	if offset != h.values {
+		return errors.New("the encoded batch has values that belong to no row")
+	}
+	if h.chunks > 0 || d.hasText() {
+		return d.checkTexts()
+	}
+	return nil
+}
+
+func (d *decoder) hasText() bool {
+	for i := range d.batch.shapes {
+		for _, f := range d.batch.shapes[i].Fields {
+			if f.Kind == telemetry.Text {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkTexts makes sure that every reference to a string can be followed.
+func (d *decoder) checkTexts() error {
+	b := d.batch
+	for i := range b.rows {
+		words := b.Values(&b.rows[i])
+		for f, ft := range b.shapes[b.rows[i].shape].Fields {
+			if ft.Kind != telemetry.Text {
+				continue
+			}
+			at, n := uint32(words[f]>>32), uint32(words[f])
+			chunk := int(at / textChunk)
+			if chunk >= len(b.text.chunks) || int64(at%textChunk)+int64(n) > int64(len(b.text.chunks[chunk])) {
+				return fmt.Errorf("row %d of the encoded batch refers to a string that is not there", i)
+			}
+		}
+	}
+	return nil
+}
+
+// A cutter takes strings with their length in front off a longer one.
+type cutter struct {
+	rest  string
+	short bool // something was missing; what was returned since is empty
+}
+
+func (c *cutter) number() int {
+	if len(c.rest) < sizePrefix {
+		c.rest, c.short = "", true
+		return 0
+	}
+	n := int(c.rest[0]) | int(c.rest[1])<<8
+	c.rest = c.rest[sizePrefix:]
+	return n
+}
+
+func (c *cutter) text() string {
+	n := c.number()
+	if n > len(c.rest) {
+		c.rest, c.short = "", true
+		return ""
+	}
+	s := c.rest[:n]
+	c.rest = c.rest[n:]
+	return s
+}
+
+// Summary is what can be said of an encoded batch at little cost.
+type Summary struct {
+	Received time.Time
+	Readings int
+}
+
+// Summarize looks into an encoded batch without decoding it, and calls visit
+// with each stream and the number of its readings; a stream may come more than
+// once.
+func Summarize(src []byte, visit func(stream []byte, readings int)) (Summary, error) {
+	h, rest, err := decodeHead(src)
+	if err != nil {
+		return Summary{}, err
+	}
+	out := Summary{Received: time.Unix(0, h.received), Readings: h.rows}
+	if h.series == 0 || visit == nil {
+		return out, nil
+	}
+	names, same, err := streamNames(rest[:h.seriesBytes], h.series)
+	if err != nil {
+		return Summary{}, err
+	}
+	if same {
+		visit(names[0], h.rows)
+		return out, nil
+	}
+	rows := len(rest) - h.values*valueSize - h.rows*rowSize // they end the batch
+	for i := range h.rows {
+		n := binary.LittleEndian.Uint32(rest[rows+i*rowSize+16:])
+		if int(n) >= len(names) {
+			return Summary{}, fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		}
+		visit(names[n], 1)
+	}
+	return out, nil
+}
+
+// streamNames returns the streams of n encoded series, only the first if all
+// have the same.
+func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
+	same = true
+	names = make([][]byte, 0, 1)
+	for i := range n {
+		var stream []byte
+		if stream, section, err = cutChecked(section); err != nil {
+			return nil, false, err
+		}
+		if same && i > 0 && string(stream) != string(names[0]) {
+			same = false
+			for len(names) < i {
+				names = append(names, names[0])
+			}
+		}
+		if !same || i == 0 {
+			names = append(names, stream)
+		}
+		if _, section, err = cutChecked(section); err != nil {
+			return nil, false, err
+		}
+		if len(section) < sizePrefix {
+			return nil, false, errShort
+		}
+		strings := 2 * int(binary.LittleEndian.Uint16(section))
+		section = section[sizePrefix:]
+		for range strings {
+			if _, section, err = cutChecked(section); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return names, same, nil
+}
+
+// cutChecked is cutSized for bytes that may be anything.
+func cutChecked(b []byte) (s, rest []byte, err error) {
+	if len(b) < sizePrefix {
+		return nil, nil, errShort
+	}
+	n := int(binary.LittleEndian.Uint16(b))
+	if n > len(b)-sizePrefix {
+		return nil, nil, errShort
+	}
+	return b[sizePrefix : sizePrefix+n], b[sizePrefix+n:], nil
+}

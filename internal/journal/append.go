@@ -1,0 +1,257 @@
+package journal
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// busyTimeout is how long a request waits for others to get to the disk.
+const busyTimeout = 10 * time.Second
+
+// Append takes all readings of b, or none, as ingest.Journal says. It returns
+// when they are durable here, or, if r.Want is Stored, when they are at rest in
+// the store or StoredTimeout has passed; the receipt tells which.
+func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	j.cfg.Faults.At(fault.BeforeAppend)
+	receipt, err := j.appendOnce(ctx, b, &r)
+	if err != nil {
+		j.metrics.refuse(err)
+		return batch.Receipt{}, err
+	}
+	j.cfg.Faults.At(fault.AfterAck)
+	return receipt, nil
+}
+
+func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Request) (batch.Receipt, error) {
+	if r.Key == "" || j.cfg.Faults.Off(fault.Keys) {
+		return j.take(ctx, b, r, nil)
+	}
+	if len(r.Answer) > maxAnswer {
+		return batch.Receipt{}, telemetry.Errorf(telemetry.TooLarge, "answer_too_large", "the answer to be kept with the Idempotency-Key has more than %d bytes", maxAnswer)
+	}
+	for {
+		known, f, mine, err := j.keys.begin(r)
+		switch {
+		case err != nil:
+			return batch.Receipt{}, err
+		case known != nil:
+			return j.repeated(ctx, known, r)
+		case mine:
+			return j.take(ctx, b, r, f)
+		}
+		if known, err = f.wait(ctx); err == nil {
+			return j.repeated(ctx, known, r)
+		}
+		if ctx.Err() != nil {
+			return batch.Receipt{}, err
+		}
+	}
+}
+
+// repeated answers a request that was taken before.
+func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
+	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
+	if r.Want == telemetry.Stored {
+		done := j.progress.passed(known.end)
+		if j.patience().wait(ctx, done) {
+			receipt.Ack = telemetry.Stored
+		} else {
+			j.progress.forget(done)
+		}
+	}
+	j.cfg.Faults.At(fault.BeforeAck)
+	return receipt, nil
+}
+
+func (j *Journal) patience() patience {
+	return patience{timeout: j.cfg.StoredTimeout, closed: j.closed}
+}
+
+// take brings b to the disk. f is the flight of its key, or nil.
+func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (batch.Receipt, error) {
+	e, result, err := j.enter(ctx, b, r, f)
+	if err != nil {
+		if f != nil {
+			j.keys.failed(f, err)
+		}
+		return batch.Receipt{}, err
+	}
+	select {
+	case <-result.done:
+	case <-ctx.Done():
+		// What waits is on its way and cannot be called back.
+		select {
+		case <-result.done:
+		default:
+			if e.waiter != nil {
+				j.waiters.remove(e.position, e.waiter)
+			}
+			return batch.Receipt{}, errUnknownOutcome("the request ended before the readings were known to be journaled", ctx.Err())
+		}
+	}
+	receipt := batch.Receipt{Ack: telemetry.Journaled}
+	if e.waiter != nil {
+		if result.err == nil && j.patience().wait(ctx, e.waiter.done) {
+			receipt.Ack = telemetry.Stored
+		}
+		j.waiters.remove(e.position, e.waiter)
+		receipt.Refused = e.waiter.result()
+	}
+	if result.err != nil {
+		return batch.Receipt{}, result.err
+	}
+	j.cfg.Faults.At(fault.BeforeAck)
+	return receipt, nil
+}
+
+// enter encodes b and gives it its place among what is about to be written.
+func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (entry, *outcome, error) {
+	if err := j.prepare(b); err != nil {
+		return entry{}, nil, err
+	}
+	weight := min(b.MemorySize(), j.cfg.MaxWaiting)
+	if err := j.acquire(ctx, weight); err != nil {
+		return entry{}, nil, err
+	}
+	buf, _ := j.buffers.Get().(*[]byte)
+	defer j.recycle(buf)
+	h := header{readings: uint32(b.Len())}
+	var key *keyed
+	if f != nil {
+		h.flags, key = flagKey, &f.keyed
+	}
+	var space [headerSize]byte
+	record := appendPayload(append((*buf)[:0], space[:]...), b, key)
+	*buf = record
+	payload := record[headerSize:]
+	if len(payload) > maxPayload || int64(len(record)) > j.cfg.MaxBytes/2 {
+		j.limiter.Release(weight)
+		return entry{}, nil, telemetry.Errorf(telemetry.TooLarge, "body_too_large",
+			"the request takes %d bytes in the journal; it may take half of the journal's %d (--journal-max-bytes)", len(record), j.cfg.MaxBytes)
+	}
+	h.length, h.crc = uint32(len(payload)), checksum(0, payload)
+	e := entry{batch: b, flight: f, weight: weight}
+	if r.Want == telemetry.Stored {
+		e.waiter = newWaiter(b.Len())
+		b.Tracker = e.waiter
+	}
+	result, err := j.place(&e, &h, record)
+	if err != nil {
+		j.limiter.Release(weight)
+		return entry{}, nil, err
+	}
+	return e, result, nil
+}
+
+// prepare sets what the batch's series were taken in under.
+func (j *Journal) prepare(b *batch.Batch) error {
+	for i := range b.SeriesLen() {
+		s := b.SeriesAt(i)
+		stream, ok := j.cfg.Streams[s.Stream]
+		if !ok {
+			return errUnknownStream(s.Stream)
+		}
+		s.Granularity = stream.Granularity
+	}
+	if err := j.space.check(j.cfg.Now()); err != nil {
+		return errDiskFull(err)
+	}
+	return nil
+}
+
+// acquire waits until the batches before it have left enough memory.
+func (j *Journal) acquire(ctx context.Context, weight int64) error {
+	if j.limiter.TryAcquire(weight) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	if err := j.limiter.Acquire(ctx, weight); err != nil {
+		return unavailable(codeBusy, "the journal's disk is slower than what arrives; nothing was taken", err)
+	}
+	return nil
+}
+
+// place is the critical section: the record gets its sequences and its position
+// and stands in the pending commit when it ends.
+func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
+	drawn := uint64(0)
+	if j.cfg.Faults.Off(fault.Order) {
+		drawn = j.drawEarly(uint64(e.batch.Len()))
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.failed != nil:
+		return nil, errFailed(j.failed)
+	case j.stopping:
+		return nil, errStopping()
+	case j.full(int64(len(record))):
+		return nil, errFull(j.cfg.MaxBytes)
+	}
+	h.firstSeq = drawn
+	if drawn == 0 {
+		h.firstSeq = j.nextSeq
+		j.nextSeq += uint64(h.readings)
+	}
+	h.position = j.nextPos
+	h.durable = j.End()
+	h.put(record, sessionSeed(j.cfg.Session))
+	e.batch.Session, e.batch.FirstSeq = j.cfg.Session, h.firstSeq
+	e.position, e.next = h.position, h.next()
+	j.nextPos = e.next
+	j.bytes.Add(int64(len(record)))
+	if e.waiter != nil {
+		j.waiters.add(e.position, e.waiter)
+	}
+	first := len(j.pending.entries) == 0
+	result := j.pending.add(e, record)
+	if first {
+		signal(j.wake)
+	}
+	return result, nil
+}
+
+// full reports whether n more bytes are too many.
+func (j *Journal) full(n int64) bool {
+	held := j.bytes.Load() + n
+	return !j.cfg.Faults.Off(fault.Limit) && (held > j.cfg.MaxBytes || held == j.cfg.MaxBytes && n == 0)
+}
+
+// drawEarly takes the sequences apart from the position, and lets others go
+// first every other time.
+func (j *Journal) drawEarly(n uint64) uint64 {
+	j.mu.Lock()
+	drawn, before := j.nextSeq, j.nextPos
+	j.nextSeq += n
+	j.mu.Unlock()
+	if drawn%2 == 1 {
+		yieldWhile(func() bool {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			return j.nextPos == before
+		})
+	}
+	return drawn
+}
+
+// yieldWhile lets others run while nothing has changed, but not for ever.
+func yieldWhile(unchanged func() bool) {
+	for i := 0; i < 1000 && unchanged(); i++ {
+		runtime.Gosched()
+	}
+}
+
+// maxRecycled is the size of the largest buffer that is kept.
+const maxRecycled = 1 << 20
+
+func (j *Journal) recycle(buf *[]byte) {
+	if cap(*buf) <= maxRecycled {
+		j.buffers.Put(buf)
+	}
+}

@@ -1,0 +1,266 @@
+// Package journal is where a reading is made safe. It stands between the door
+// and the queue: what the door appends is durable when the receipt is given, and
+// can then be followed, in one order, by those who bring it to the store.
+//
+//	Append ─▶ encode ─▶ sequence + position (one critical section) ─▶ pending
+//	                                                                    │ write, fsync
+//	   receipt ◀── wake all who wait ◀── publish in order ◀─────────────┘ one for all
+//	                                        │
+//	            Follow, Grown ◀── tail in memory, or segments on disk
+//	            Trim ──▶ what is at rest; segments that nobody needs are deleted
+//
+// A Journal keeps all this in files, a Volatile in memory alone.
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+)
+
+// A Journal is a log of batches in a directory. Its methods may be called by
+// any number of goroutines.
+type Journal struct {
+	cfg       Config
+	metrics   *metrics
+	lock      io.Closer
+	marker    *marker   // of the keeper
+	keyFiles  []keyFile // likewise
+	keys      *keys
+	waiters   waiters
+	progress  progress
+	published published
+	decoded   decodedCache
+	space     space
+	limiter   *semaphore.Weighted
+	buffers   sync.Pool
+	closed    chan struct{} // when nobody stores any more
+	running   sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+
+	oldest    uint64 // at Open
+	unapplied []Unapplied
+	settings  settings
+	lost      []span
+
+	bytes atomic.Int64 // of all segments, and of what is about to be written
+
+	// mu guards where the next record goes, so that sequences, positions and the
+	// order in the pending commit are one.
+	mu       sync.Mutex
+	nextSeq  uint64
+	nextPos  uint64
+	pending  *commit
+	spare    *commit
+	stopping bool
+	ending   bool // Close was called
+	failed   error
+
+	wake  chan struct{} // there is something to commit
+	tidy  chan struct{} // there may be something to delete, or a mark to write
+	quiet chan struct{} // closed to end the keeper
+
+	segMu    sync.RWMutex
+	segments []*segment // in order; the last may be the one being written
+
+	active     *segment // of the committer, like its file
+	activeFile File
+}
+
+// Unapplied says what a journal held at Open that is not known to be stored.
+type Unapplied struct {
+	Session  string `json:"session"`
+	Stream   string `json:"stream"`
+	Settings Stream `json:"settings"` // that the readings were taken under
+	Readings uint64 `json:"readings"`
+}
+
+// Open opens the journal in cfg.Dir and makes it if there is none. A torn
+// write at its end is cut off. A journal that is damaged is refused with a
+// *CorruptionError, unless cfg.AcceptLoss; one that another process has open
+// with an error that names the directory.
+func Open(cfg Config) (*Journal, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	j := &Journal{
+		cfg:     cfg,
+		keys:    newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now),
+		limiter: semaphore.NewWeighted(cfg.MaxWaiting),
+		closed:  make(chan struct{}),
+		nextSeq: 1,
+		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
+		settings: settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams},
+	}
+	j.buffers.New = func() any { return new([]byte) }
+	j.published.most, j.decoded.most = cfg.TailBytes, decodedBytes
+	j.pending, j.spare = newCommit(), newCommit()
+	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("make the journal's directory: %w", err)
+	}
+	if !cfg.Faults.Off(fault.Lock) {
+		var err error
+		if j.lock, err = cfg.Files.Lock(filepath.Join(cfg.Dir, "lock")); err != nil {
+			return nil, fmt.Errorf("lock the journal in %s: %w", cfg.Dir, err)
+		}
+	}
+	if err := j.start(); err != nil {
+		return nil, errors.Join(err, j.unlock())
+	}
+	return j, nil
+}
+
+// start reads what is there and begins to work.
+func (j *Journal) start() error {
+	if err := j.recover(); err != nil {
+		return err
+	}
+	var err error
+	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
+		bytes: func() float64 { return float64(j.bytes.Load()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
+	}); err != nil {
+		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.file.Close())
+	}
+	j.space = space{files: j.cfg.Files, dir: j.cfg.Dir, reserve: diskReserve + 2*uint64(j.cfg.MaxWaiting)}
+	j.running.Go(j.commitLoop)
+	j.running.Go(j.keep)
+	return nil
+}
+
+func (j *Journal) unlock() error {
+	if j.lock == nil {
+		return nil
+	}
+	return j.lock.Close()
+}
+
+// Oldest is the position of the first record that was not known to be at rest
+// when the journal was opened.
+func (j *Journal) Oldest() uint64 { return j.oldest }
+
+// End is the position behind the last record that can be followed.
+func (j *Journal) End() uint64 {
+	end, _ := j.published.reach()
+	return end
+}
+
+// Taken counts the readings that were not at rest at Open, and those taken
+// since.
+func (j *Journal) Taken() uint64 {
+	_, taken := j.published.reach()
+	return taken
+}
+
+// Grown returns a channel that is closed once a record at or behind the
+// position can be followed.
+func (j *Journal) Grown(position uint64) <-chan struct{} { return j.published.wait(position) }
+
+// Unapplied tells what was not known to be stored at Open, by session and
+// stream in the order of the journal.
+func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
+
+func (j *Journal) oldestUnapplied() time.Duration {
+	return j.published.age(j.progress.applied.Load(), j.cfg.Now())
+}
+
+// Err tells why nothing can be taken, nil if it can.
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	stopping, failed := j.stopping, j.failed
+	j.mu.Unlock()
+	switch {
+	case failed != nil:
+		return errFailed(failed)
+	case stopping:
+		return errStopping()
+	case j.full(0):
+		return errFull(j.cfg.MaxBytes)
+	}
+	if err := j.space.check(j.cfg.Now()); err != nil {
+		return errDiskFull(err)
+	}
+	return nil
+}
+
+// Status is what a journal holds.
+type Status struct {
+	Volatile         bool    `json:"volatile"` // in memory alone
+	Session          string  `json:"session"`
+	Bytes            int64   `json:"bytes"`
+	MaxBytes         int64   `json:"max_bytes"`
+	Segments         int     `json:"segments"`
+	Applied          uint64  `json:"applied"` // position before which everything is at rest
+	End              uint64  `json:"end"`     // position behind the last record
+	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
+	Keys             int     `json:"keys"`
+	Error            string  `json:"error,omitempty"` // why nothing can be taken
+}
+
+// Status returns what the journal holds now.
+func (j *Journal) Status() Status {
+	j.segMu.RLock()
+	segments := len(j.segments)
+	j.segMu.RUnlock()
+	s := Status{
+		Session: j.cfg.Session, Bytes: j.bytes.Load(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
+		Applied: j.progress.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied().Seconds(), Keys: j.keys.count(),
+	}
+	if err := j.Err(); err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+// Follow returns a cursor at a position: that of a record which was not trimmed,
+// or End.
+func (j *Journal) Follow(position uint64) batch.Cursor {
+	return &cursor{journal: j, position: position}
+}
+
+// Stop refuses what comes from now on.
+func (j *Journal) Stop() {
+	j.mu.Lock()
+	j.stopping = true
+	j.mu.Unlock()
+}
+
+// Close makes durable what was taken, answers those who wait for the store,
+// and gives the directory free. Cursors must not be used any more.
+func (j *Journal) Close() error {
+	j.closeOnce.Do(func() {
+		j.mu.Lock()
+		j.stopping, j.ending = true, true
+		j.mu.Unlock()
+		close(j.closed)
+		signal(j.wake)
+		close(j.quiet)
+		j.running.Wait()
+		var errs []error
+		if j.activeFile != nil {
+			errs = append(errs, j.activeFile.Close())
+		}
+		errs = append(errs, j.lastMark(), j.marker.file.Close(), j.unlock())
+		if err := errors.Join(errs...); err != nil {
+			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)
+		}
+	})
+	return j.closeErr
+}
+
+// signal wakes whoever reads the channel, now or when it looks next.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,108 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// The mark is a small file that says how far the journal is durable, and how far
+// its readings are at rest. It is written without fsync, in two places by turns,
+// so that a torn write leaves the other. An old mark is always safe: it only
+// lets more be looked at again.
+const (
+	markName  = "mark"
+	markMagic = 0x4d4a5242 // "BRJM"
+	markSize  = 4 + 8 + 8 + 8 + 4
+	// The places are in blocks of their own.
+	markPlace = 4096
+)
+
+type mark struct {
+	number  uint64 // counts writes; the greater one counts
+	durable uint64
+	applied uint64
+}
+
+func (m mark) encode() []byte {
+	b := make([]byte, markSize)
+	binary.LittleEndian.PutUint32(b, markMagic)
+	binary.LittleEndian.PutUint64(b[4:], m.number)
+	binary.LittleEndian.PutUint64(b[12:], m.durable)
+	binary.LittleEndian.PutUint64(b[20:], m.applied)
+	binary.LittleEndian.PutUint32(b[28:], checksum(0, b[:28]))
+	return b
+}
+
+func decodeMark(b []byte) (m mark, ok bool) {
+	if len(b) < markSize || binary.LittleEndian.Uint32(b) != markMagic ||
+		binary.LittleEndian.Uint32(b[28:]) != checksum(0, b[:28]) {
+		return mark{}, false
+	}
+	m = mark{
+		number:  binary.LittleEndian.Uint64(b[4:]),
+		durable: binary.LittleEndian.Uint64(b[12:]),
+		applied: binary.LittleEndian.Uint64(b[20:]),
+	}
+	return m, m.applied <= m.durable
+}
+
+// readMark returns the last mark; ok is false where there is none that can be
+// believed.
+func readMark(files Files, dir string) (m mark, ok bool, err error) {
+	f, err := files.Open(filepath.Join(dir, markName), false)
+	if errors.Is(err, os.ErrNotExist) {
+		return mark{}, false, nil
+	}
+	if err != nil {
+		return mark{}, false, err
+	}
+	defer f.Close()
+	for place := range int64(2) {
+		b := make([]byte, markSize)
+		if _, err := f.ReadAt(b, place*markPlace); err != nil && !errors.Is(err, io.EOF) {
+			return mark{}, false, err
+		}
+		if one, good := decodeMark(b); good && (!ok || one.number > m.number) {
+			m, ok = one, true
+		}
+	}
+	return m, ok, nil
+}
+
+// A marker writes marks.
+type marker struct {
+	file  File
+	first uint64 // number of the mark that the file was begun with
+	last  mark
+}
+
+// openMarker makes a fresh file in place of the old one, so that from now on the
+// file says at least this much, durably.
+func openMarker(files Files, dir string, first mark) (*marker, error) {
+	name := filepath.Join(dir, markName)
+	first.number++
+	if err := writeWhole(files, name, first.encode()); err != nil {
+		return nil, err
+	}
+	f, err := files.Open(name, true)
+	if err != nil {
+		return nil, err
+	}
+	return &marker{file: f, first: first.number, last: first}, nil
+}
+
+// write notes how far it has come, if that is news.
+func (m *marker) write(durable, applied uint64) error {
+	if durable == m.last.durable && applied == m.last.applied {
+		return nil
+	}
+	next := mark{number: m.last.number + 1, durable: durable, applied: applied}
+	if _, err := m.file.WriteAt(next.encode(), int64((next.number-m.first)%2)*markPlace); err != nil {
+		return err
+	}
+	m.last = next
+	return nil
+}
