@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +18,10 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/read"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A daemon is what `brim serve` runs. It is made by newDaemon, then listens,
@@ -31,6 +32,7 @@ type daemon struct {
 	stderr   io.Writer // for people: progress, and what to try
 	version  version
 	session  string
+	faults   *fault.Injector // nil in every program that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
 
@@ -43,19 +45,26 @@ type daemon struct {
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
+	journal  atomic.Pointer[journalLog]    // nil before it is open
 	mongod   atomic.Pointer[mongod.Server] // nil without an embedded one, and before it runs
 	storage  atomic.Pointer[storage]       // nil before there is a MongoDB to try
 	draining atomic.Bool
 }
 
 // newDaemon puts together what needs no I/O.
-func newDaemon(c *configuration, log *slog.Logger, stderr io.Writer) (*daemon, error) {
+func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) {
+	injector, err := faults(p.env)
+	if err != nil {
+		return nil, usageError{err}
+	}
 	d := &daemon{
-		cfg: c, log: log, stderr: stderr, version: readVersion(),
+		cfg: c, log: log, stderr: p.stderr, version: readVersion(), faults: injector,
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 	}
+	if injector.Off(fault.NewSession) {
+		d.session = "sthesame"
+	}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.collector())
-	var err error
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up the door: %w", err)
 	}
@@ -83,7 +92,7 @@ func (d *daemon) doorConfig() ingest.Config {
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxReadings: c.MaxReadingsPerRequest,
 		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
-		Ack: c.Ack, Acks: []telemetry.Ack{telemetry.Stored}, Available: d.available,
+		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	}
 	if c.MapDots != "" {
@@ -128,21 +137,37 @@ func served(what string, err error) error {
 	return fmt.Errorf("serve %s: %w", what, err)
 }
 
-// run gets MongoDB and opens the way in; it returns when ctx ends or something
-// goes wrong that will not right itself.
+// run opens the way in and brings what comes to MongoDB; it returns when ctx
+// ends or something goes wrong that will not right itself. With a journal on
+// disk readings are taken from the moment when it is open, wherever MongoDB is.
 func (d *daemon) run(ctx context.Context) error {
+	j, err := openJournal(&d.cfg.settings, journalSetup{
+		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
+	})
+	if err != nil {
+		return err
+	}
+	d.journal.Store(&j)
+	d.inlet.letIn(j)
+	if d.cfg.journaling() && ctx.Err() == nil {
+		d.door.SetReady(true)
+		d.log.Info("journal is open", "dir", d.cfg.journalDir(), "session", d.session)
+	}
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
 		return err
 	}
-	s, err := openStorage(&d.cfg.settings, uri, d.session, d.log, d.registry)
+	s, err := openStorage(&d.cfg.settings, storageSetup{uri: uri, journal: j, faults: d.faults, logger: d.log, registry: d.registry})
 	if err != nil {
 		return err
 	}
 	d.storage.Store(s)
-	d.inlet.open(s.queue, read.Handler(read.Config{
+	d.inlet.letOut(read.Handler(read.Config{
 		Sources: s.sources(), DefaultStream: d.cfg.Default.Name, Available: s.available, Problem: d.door.WriteProblem,
 	}))
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { watchReplay(ctx, j, s.queue, d.log) })
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -174,16 +199,29 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 
 // available tells why no readings can be taken at present.
 func (d *daemon) available() error {
-	s := d.storage.Load()
-	if s == nil {
+	j := d.journal.Load()
+	if j == nil {
 		return errStarting()
 	}
+	if err := (*j).Err(); err != nil || d.cfg.journaling() {
+		return err
+	}
 	for _, stream := range d.cfg.Streams {
-		if err := s.admit(stream.Name); err != nil {
+		if err := d.admit(stream.Name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// admit tells why a stream can take no readings where they are not journaled
+// on disk.
+func (d *daemon) admit(stream string) error {
+	s := d.storage.Load()
+	if s == nil {
+		return errStarting()
+	}
+	return s.admit(stream)
 }
 
 // flush brings to the stores what was taken so far, see admin.Config.

@@ -24,10 +24,10 @@ import (
 )
 
 // memoryFlags are a daemon's that needs no MongoDB.
-func memoryFlags() map[string]string {
+func memoryFlags(t *testing.T) map[string]string {
 	return map[string]string{
 		"storage": "memory", "http-addr": "127.0.0.1:0", "grpc-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0",
-		"flush-interval": "10ms",
+		"flush-interval": "10ms", "data-dir": t.TempDir(),
 	}
 }
 
@@ -35,7 +35,7 @@ func memoryFlags() map[string]string {
 // yet. It is stopped at the test's end.
 func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
 	t.Helper()
-	d, err := newDaemon(loadSettings(t, sources{flags: flags}), slog.New(slog.DiscardHandler), io.Discard)
+	d, err := newDaemon(loadSettings(t, sources{flags: flags}), slog.New(slog.DiscardHandler), &process{stderr: io.Discard})
 	require.NoError(t, err)
 	_, err = d.listen(t.Context())
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func request(t testing.TB, method, url, body string) (int, string) {
 
 func TestGRPCHealthFollowsTheStart(t *testing.T) {
 	t.Parallel()
-	d := newTestDaemon(t, memoryFlags())
+	d := newTestDaemon(t, memoryFlags(t))
 	conn, err := grpc.NewClient(d.listeners.grpc.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
@@ -105,7 +105,7 @@ func TestGRPCHealthFollowsTheStart(t *testing.T) {
 
 func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 	t.Parallel()
-	d := newTestDaemon(t, memoryFlags())
+	d := newTestDaemon(t, memoryFlags(t))
 	code, body := d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, `"starting"`)
@@ -129,7 +129,7 @@ func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 
 func TestStoppingDaemonSaysSo(t *testing.T) {
 	t.Parallel()
-	d := newTestDaemon(t, memoryFlags())
+	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
 	d.draining.Store(true)
 	d.door.Stop()
@@ -178,7 +178,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 func TestMetricsAreClean(t *testing.T) {
 	t.Parallel()
-	d := newTestDaemon(t, memoryFlags())
+	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
 	for range 3 {
 		code, _ := d.post(t, "/v1/readings", `[{"sensorId":"s","fields":{"t":1}},{"sensorId":"","fields":{"t":1}}]`)
@@ -212,7 +212,7 @@ func TestMetricsAreClean(t *testing.T) {
 
 func TestStatusTellsWhatRuns(t *testing.T) {
 	t.Parallel()
-	flags := memoryFlags()
+	flags := memoryFlags(t)
 	flags["retention"], flags["stream"] = "30d", "plant"
 	d := newTestDaemon(t, flags)
 	_, body := d.get(t, "/status")

@@ -24,7 +24,7 @@ func TestMongoDBMayComeLater(t *testing.T) {
 	t.Parallel()
 	port := mongodtest.FreePort(t)
 	mongodtest.URI(t)
-	b := startBrim(t, "--mongo-uri", fmt.Sprintf("mongodb://127.0.0.1:%d/?replicaSet=brim", port), "--data-dir", t.TempDir())
+	b := startBrim(t, "--mongo-uri", fmt.Sprintf("mongodb://127.0.0.1:%d/?replicaSet=brim", port), "--data-dir", t.TempDir(), "--journal", "off")
 	b.awaitReadiness(http.StatusServiceUnavailable, "MongoDB is away")
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
@@ -43,7 +43,7 @@ func TestMongoDBMayComeLater(t *testing.T) {
 
 func TestDaemonOutlivesItsMongoDB(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, embedded(t)...).awaitReady()
+	b := startBrim(t, embedded(t)...).awaitStorage()
 	before := b.status()
 	require.NoError(t, syscall.Kill(before.Mongod.Pid, syscall.SIGKILL))
 	b.eventually("mongod that was started again", func() bool {
@@ -64,7 +64,7 @@ func TestMongoDBAwayLaterIsToldAndOvercome(t *testing.T) {
 	t.Parallel()
 	port, dir := mongodtest.FreePort(t), t.TempDir()
 	first := mongodtest.Start(t, mongod.Config{Port: port, DataDir: dir})
-	b := startBrim(t, "--mongo-uri", first.URI(), "--data-dir", t.TempDir()).awaitReady()
+	b := startBrim(t, "--mongo-uri", first.URI(), "--data-dir", t.TempDir(), "--journal", "off").awaitStorage()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 
@@ -93,7 +93,7 @@ func TestMongoDBAwayLaterIsToldAndOvercome(t *testing.T) {
 func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {
 	t.Parallel()
 	flags := embedded(t)
-	b := startBrim(t, flags...).awaitReady()
+	b := startBrim(t, flags...).awaitStorage()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	left := b.status().Mongod.Pid
@@ -106,7 +106,7 @@ func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {
 	assert.Equal(t, -1, b.wait())
 	assert.True(t, processRuns(left), "this tests nothing unless mongod outlives brim")
 
-	again := startBrim(t, flags...).awaitReady()
+	again := startBrim(t, flags...).awaitStorage()
 	assert.NotEqual(t, left, again.status().Mongod.Pid)
 	assert.False(t, processRuns(left), "two mongods on the same files")
 	got := runBrim(t, nil, "query", "s", "--url", "http://"+again.HTTP, "--output", "ndjson")

@@ -91,7 +91,7 @@ func TestOneFastSensorIsStoredOnce(t *testing.T) {
 	}
 	run := func(flags ...string) *mongo.Database {
 		db := mongodtest.Database(t)
-		b := startBrim(t, append(onShared(t, db), flags...)...).awaitReady()
+		b := startBrim(t, append(onShared(t, db), flags...)...).awaitStorage()
 		postAll(t, b, bodies)
 		return db
 	}
@@ -146,14 +146,14 @@ func TestSparseReadingsKeepTheirFieldsAndKinds(t *testing.T) {
 	t.Run("HTTP", func(t *testing.T) {
 		t.Parallel()
 		db := mongodtest.Database(t)
-		b := startBrim(t, onShared(t, db)...).awaitReady()
+		b := startBrim(t, onShared(t, db)...).awaitStorage()
 		postAll(t, b, [][]byte{gzipped(t, []byte(strings.Join(lines, "\n")))})
 		sameReadings(t, sent, checkBuckets(t, db.Collection("readings"), byDefault()))
 	})
 	t.Run("gRPC", func(t *testing.T) {
 		t.Parallel()
 		db := mongodtest.Database(t)
-		b := startBrim(t, onShared(t, db)...).awaitReady()
+		b := startBrim(t, onShared(t, db)...).awaitStorage()
 		request := &telemetrypb.WriteRequest{}
 		for i := range sent {
 			request.Readings = append(request.Readings, inProtobuf(&sent[i]))
@@ -191,7 +191,7 @@ func inProtobuf(r *plainReading) *telemetrypb.Reading {
 func TestLineProtocolKeepsIntegers(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, onShared(t, db)...).awaitReady()
+	b := startBrim(t, onShared(t, db)...).awaitStorage()
 	lines := sampleLines(t, "tsbs-cpu-100x1h.lp")
 	body := []byte(strings.Join(lines, "\n"))
 	var sent []plainReading

@@ -103,7 +103,7 @@ func TestOneBadReadingInTenIsNamedAndTheOthersAreStored(t *testing.T) {
 	}
 
 	db := mongodtest.Database(t)
-	b := startBrim(t, append(onShared(t, db), "--retention", "30d")...).awaitReady()
+	b := startBrim(t, append(onShared(t, db), "--retention", "30d")...).awaitStorage()
 	code, text, err := b.send("/v1/readings", gzipped(t, body.Bytes()), "Content-Encoding", "gzip", "Content-Type", typeLines)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusMultiStatus, code, text)
@@ -177,7 +177,7 @@ func (r *badRequest) post(b *brimProcess, crowd bool) error {
 func TestBadRequestsAreRefusedWholeAndInLittleMemory(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, onShared(t, db)...).awaitReady()
+	b := startBrim(t, onShared(t, db)...).awaitStorage()
 	requests := badRequests(t)
 	for i := range requests {
 		assert.NoError(t, requests[i].post(b, false))

@@ -21,7 +21,7 @@ import (
 func TestStopStoresWhatIsPending(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
-	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--lanes", "1").awaitReady()
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--lanes", "1", "--ack", "stored").awaitStorage()
 	inDatabase(t, server.URI(), func(db *mongo.Database) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"},
@@ -61,7 +61,7 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 
 func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, append(embedded(t), "--stop-timeout", "10m", "--stored-timeout", "10m")...).awaitReady()
+	b := startBrim(t, append(embedded(t), "--stop-timeout", "10m", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid
 	// A stopped mongod keeps the first signal's flush waiting.
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -86,7 +86,7 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 
 func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, append(embedded(t), "--stop-timeout", "3s", "--stored-timeout", "10m")...).awaitReady()
+	b := startBrim(t, append(embedded(t), "--stop-timeout", "3s", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })

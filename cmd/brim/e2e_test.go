@@ -25,13 +25,13 @@ import (
 func embedded(t testing.TB) []string {
 	t.Helper()
 	mongodtest.URI(t) // skips, or installs, where there is none
-	return []string{"--data-dir", t.TempDir(), "--mongod-cache-size", "256MiB"}
+	return []string{"--data-dir", t.TempDir(), "--mongod-cache-size", "256MiB", "--ack", "stored"}
 }
 
 // onShared are the flags of a daemon that stores in db.
 func onShared(t testing.TB, db *mongo.Database) []string {
 	t.Helper()
-	return []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir()}
+	return []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir(), "--ack", "stored"}
 }
 
 // inDatabase looks at what a daemon has stored in its default database, and
@@ -66,7 +66,7 @@ func sensors(t testing.TB, coll *mongo.Collection) map[string]int {
 
 func TestFirstMinutesOfANewcomer(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, embedded(t)...).awaitReady()
+	b := startBrim(t, embedded(t)...).awaitStorage()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s-1","ts":"2026-11-20T10:00:00.123Z","fields":{"t":23.5,"h":65},"tags":{"site":"north"}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	assert.JSONEq(t, `{"accepted":1,"rejected":0,"ack":"stored","errors":[]}`, answer)
@@ -104,7 +104,7 @@ func TestFirstMinutesOfANewcomer(t *testing.T) {
 func TestEveryWayInReachesMongoDB(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, onShared(t, db)...).awaitReady()
+	b := startBrim(t, onShared(t, db)...).awaitStorage()
 	code, answer := b.post("/v1/readings", "{\"sensorId\":\"ndjson\",\"fields\":{\"t\":1}}\n{\"sensorId\":\"ndjson\",\"fields\":{\"t\":2}}\n")
 	assert.Equal(t, http.StatusOK, code, answer)
 	code, answer = b.post("/write?precision=s", fmt.Sprintf("cpu,host=a v=1i %d\n", time.Now().Unix()))
@@ -132,7 +132,7 @@ func TestStreamsOfTheFileHaveCollectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	path := writeConfig(t, "streams:\n  machines: {storage: timeseries, retention: 30d}\n  fast: {granularity: 1m}\n")
-	b := startBrim(t, append(onShared(t, db), "--config", path)...).awaitReady()
+	b := startBrim(t, append(onShared(t, db), "--config", path)...).awaitStorage()
 	for _, stream := range []string{"machines", "fast", "readings"} {
 		code, answer := b.post("/v1/streams/"+stream+"/readings", `{"sensorId":"s","fields":{"t":1}}`)
 		assert.Equal(t, http.StatusOK, code, answer)
@@ -161,7 +161,7 @@ func TestCollectionOfAnotherKindEndsTheStart(t *testing.T) {
 func TestFlushAnswersWhenAllIsStored(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, onShared(t, db)...).awaitReady()
+	b := startBrim(t, onShared(t, db)...).awaitStorage()
 	for i := range 5 {
 		code, _ := b.post("/v1/readings", fmt.Sprintf(`{"sensorId":"s-%d","fields":{"t":1}}`, i))
 		require.Equal(t, http.StatusOK, code)

@@ -174,6 +174,13 @@ func (b *brimProcess) awaitReady() *brimProcess {
 	return b
 }
 
+// awaitStorage waits until the daemon takes readings and can store them.
+func (b *brimProcess) awaitStorage() *brimProcess {
+	b.t.Helper()
+	b.awaitLog("ready")
+	return b.awaitReady()
+}
+
 // awaitReadiness waits until /readyz answers with the code and a body that
 // holds the text.
 func (b *brimProcess) awaitReadiness(code int, text string) {

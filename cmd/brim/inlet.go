@@ -7,30 +7,30 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An inlet stands where the queue and the reader will be, so that the door can
-// be open, and refuse, before there is a MongoDB to store in.
+// An inlet stands where the journal and the reader will be, so that the door
+// can be open, and refuse, before there is a place to put readings.
 type inlet struct {
-	queue  atomic.Pointer[queue.Queue]
-	reader atomic.Pointer[http.Handler]
+	journal atomic.Pointer[ingest.Journal]
+	reader  atomic.Pointer[http.Handler]
 }
 
-// open lets readings through.
-func (i *inlet) open(q *queue.Queue, reader http.Handler) {
-	i.queue.Store(q)
-	i.reader.Store(&reader)
-}
+// letIn opens the way to the journal.
+func (i *inlet) letIn(j ingest.Journal) { i.journal.Store(&j) }
 
-// Append is the door's way to the queue, see ingest.Journal.
-func (i *inlet) Append(ctx context.Context, b *batch.Batch, want telemetry.Ack) (batch.Receipt, error) {
-	q := i.queue.Load()
-	if q == nil {
+// letOut opens the way to what is stored.
+func (i *inlet) letOut(reader http.Handler) { i.reader.Store(&reader) }
+
+// Append is the door's way to the journal, see ingest.Journal.
+func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	j := i.journal.Load()
+	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}
-	return q.Append(ctx, b, want)
+	return (*j).Append(ctx, b, r)
 }
 
 // read answers a request for readings; problem writes what went wrong.

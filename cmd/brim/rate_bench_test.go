@@ -30,8 +30,9 @@ const (
 
 // BenchmarkRate measures the whole way: line protocol of 100 hosts with ten
 // tags and ten integer fields, 10 s apart and in the order of time, over 4
-// connections into a daemon with hourly buckets and its own mongod, all of it
-// acknowledged as stored. It runs for a fixed time, whatever -benchtime says.
+// connections into a daemon with hourly buckets and its own mongod, until all
+// of it is stored: once acknowledged when journaled, once when stored, and once
+// without a journal. It runs for a fixed time, whatever -benchtime says.
 //
 //	go test -run '^$' -bench Rate ./cmd/brim
 func BenchmarkRate(b *testing.B) {
@@ -39,12 +40,17 @@ func BenchmarkRate(b *testing.B) {
 		b.Skip("the race detector is what would be measured")
 	}
 	for _, lines := range []int{1000, 5000, 10_000} {
-		b.Run(fmt.Sprintf("lines=%d", lines), func(b *testing.B) { benchmarkRate(b, lines) })
+		for _, way := range []struct{ journal, ack string }{{"on", "journaled"}, {"on", "stored"}, {"off", "stored"}} {
+			b.Run(fmt.Sprintf("lines=%d/journal=%s/ack=%s", lines, way.journal, way.ack), func(b *testing.B) {
+				benchmarkRate(b, &rate{lines: lines, ack: way.ack}, "--journal", way.journal)
+			})
+		}
 	}
 }
 
-func benchmarkRate(b *testing.B, lines int) {
-	daemon := startBrim(b, append(embedded(b), "--granularity", "1h")...).awaitReady()
+func benchmarkRate(b *testing.B, r *rate, args ...string) {
+	lines := r.lines
+	daemon := startBrim(b, append(append(embedded(b), "--granularity", "1h"), args...)...).awaitStorage()
 	s := daemon.status()
 	b.Logf("%d cores, %s; mongod %s, %s", runtime.NumCPU(), processorModel(), s.Mongod.Version, runtime.Version())
 	bodies := make([]*rateBody, rateConnections)
@@ -56,13 +62,15 @@ func benchmarkRate(b *testing.B, lines int) {
 	for name, pid := range processes {
 		before[name] = cpu(b, pid)
 	}
-	r := rate{daemon: daemon, lines: lines}
+	r.daemon = daemon
 	began := time.Now()
 	var connections errgroup.Group
 	for _, body := range bodies {
 		connections.Go(func() error { return r.post(body, began.Add(rateTime)) })
 	}
 	require.NoError(b, connections.Wait())
+	code, answer := daemon.admin(http.MethodPost, "/flush")
+	require.Equal(b, http.StatusOK, code, answer)
 	took := time.Since(began)
 	sent := r.requests.Load() * int64(lines)
 
@@ -89,6 +97,7 @@ func cpu(b *testing.B, pid int) time.Duration {
 type rate struct {
 	daemon   *brimProcess
 	lines    int
+	ack      string
 	next     atomic.Int64 // number of the next request
 	requests atomic.Int64 // that were acknowledged
 }
@@ -101,7 +110,7 @@ func (r *rate) post(body *rateBody, end time.Time) error {
 	steps := int64(r.lines / rateHosts)
 	for time.Now().Before(end) {
 		body.moveTo((r.next.Add(1) - 1) * steps)
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+r.daemon.HTTP+"/write?ack=stored", bytes.NewReader(body.text))
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+r.daemon.HTTP+"/write?ack="+r.ack, bytes.NewReader(body.text))
 		if err != nil {
 			return err
 		}

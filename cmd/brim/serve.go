@@ -16,16 +16,17 @@ import (
 
 // newServe returns `brim serve`, the daemon:
 //
-//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
-//	--grpc-addr ─┤      (refuses while          ▲         ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
-//	             │       inlet is shut)         │         └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
-//	             └─▶ read.Handler ◀─────────────┼──────────── what is stored ◀──────────────────────┘   mongod.Server
-//	--admin-addr ──▶ admin ─────────────────────┴─▶ flush, status, readiness, metrics
+//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
+//	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
+//	             └─▶ read.Handler ◀─────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
+//	--admin-addr ──▶ admin ─────────────────────────────────┴─▶ flush, status, readiness, metrics
 //
 // The listeners come first and answer from then on, so that a taken port is
-// known at once and probes see a daemon that starts. The inlet opens when there
-// is a queue. The stop goes the same way: the door refuses, the queue brings
-// its readings to the stores, then what is on the right of them ends.
+// known at once and probes see a daemon that starts. The inlet opens when the
+// journal is open; the queue follows it when there is a MongoDB to try. The
+// stop goes the same way: the door and the journal refuse, the queue brings to
+// the stores what it can, then what is on the right of them ends.
 func newServe(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -72,7 +73,7 @@ func serve(ctx context.Context, c *configuration, p *process) error {
 	log := newLogger(p.stderr, c.LogLevel, c.LogFormat)
 	running, stopping, release := watchSignals(ctx, log)
 	defer release()
-	d, err := newDaemon(c, log, p.stderr)
+	d, err := newDaemon(c, log, p)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,13 @@ type settings struct {
 	Default stream   // its Name is --stream
 	Streams []stream // all of them, the default one among them, by name
 
+	Journal           switchPosition
+	JournalDir        string // empty: in DataDir
+	JournalMaxBytes   int64
+	JournalCorruption corruptionAnswer
+	IdempotencyWindow time.Duration
+	IdempotencyKeys   int
+
 	Ack           telemetry.Ack
 	StoredTimeout time.Duration
 	FlushInterval time.Duration
@@ -43,6 +51,22 @@ type settings struct {
 	LogLevel, LogFormat string
 	StopTimeout         time.Duration
 }
+
+// switchPosition is the value of a setting that is on or off.
+type switchPosition string
+
+const (
+	on  switchPosition = "on"
+	off switchPosition = "off"
+)
+
+// corruptionAnswer is what is done with a journal that is damaged.
+type corruptionAnswer string
+
+const (
+	refuse     corruptionAnswer = "refuse"     // do not start
+	quarantine corruptionAnswer = "quarantine" // put the damaged segment aside, save what can be read of it
+)
 
 // stream is what can be set of one stream.
 type stream struct {
@@ -83,7 +107,7 @@ func (s setting) variable() string {
 
 // all lists the settings in the order in which help and print show them.
 func (c *settings) all() []setting {
-	return slices.Concat(c.places(), c.mongod(), c.Default.all(), c.promise(), c.limits(), c.process())
+	return slices.Concat(c.places(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.process())
 }
 
 func (c *settings) places() []setting {
@@ -157,26 +181,41 @@ func (s *stream) all() []setting {
 	}
 }
 
+func (c *settings) journal() []setting {
+	return []setting{
+		{name: "journal", kind: "on|off", initial: "on", set: choice(&c.Journal, on, off), usage: "keep readings on disk until they are stored; off: take only what MongoDB confirms at once"},
+		{name: "journal-dir", kind: "DIR", set: text(&c.JournalDir, nil), usage: "folder of the journal; empty: journal in --data-dir"},
+		{
+			// Below a mebibyte not even one request of the default size fits.
+			name: "journal-max-bytes", kind: "SIZE", initial: "4GiB", set: size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
+			usage: "size of the journal; when MongoDB is away for so long that it is full, requests get 503",
+		},
+		{
+			name: "journal-corruption", kind: "ANSWER", initial: "refuse", set: choice(&c.JournalCorruption, refuse, quarantine),
+			usage: "what to do with a damaged journal: refuse to start, or quarantine what cannot be read, which may lose readings",
+		},
+		{
+			name: "idempotency-window", kind: "DURATION", initial: "15m", set: duration(&c.IdempotencyWindow, time.Second, 7*day, false),
+			usage: "how long a request's Idempotency-Key is remembered",
+		},
+		{name: "idempotency-keys", kind: "N", initial: "1000000", set: count(&c.IdempotencyKeys, 1, 100_000_000), usage: "Idempotency-Keys remembered at most"},
+	}
+}
+
 func (c *settings) promise() []setting {
 	return []setting{
 		{
-			name: "ack", kind: "LEVEL", initial: "stored", usage: "what an acknowledgement promises where the client does not say; only stored can be had",
+			name: "ack", kind: "LEVEL", initial: string(telemetry.Journaled), usage: "what an acknowledgement promises where the client does not say: journaled or stored; without a journal it is stored",
 			set: func(text string) error {
 				ack, err := telemetry.ParseAck(text)
-				if err != nil {
-					return err
-				}
-				if ack == telemetry.Journaled {
-					return errors.New("journaled needs a journal, which this version does not have; allowed is stored")
-				}
 				c.Ack = ack
-				return nil
+				return err
 			},
 		},
 		{name: "stored-timeout", kind: "DURATION", initial: "10s", set: duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), usage: "how long a request waits for MongoDB"},
 		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written; one whose sender waits until it is stored is written at once"},
 		{name: "lanes", kind: "N", initial: "4", set: count(&c.Lanes, 1, 256), usage: "concurrent writers of each stream"},
-		{name: "queue-max-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.QueueMaxBytes, 1<<20, 1<<40, false), usage: "memory for readings that wait to be stored"},
+		{name: "queue-max-bytes", kind: "SIZE", initial: "32MiB", set: size(&c.QueueMaxBytes, 2<<20, 1<<40, false), usage: "memory for readings that wait to be stored; with a journal the others wait there"},
 	}
 }
 
@@ -214,8 +253,36 @@ func (c *settings) checkTogether() error {
 		return fmt.Errorf("max-inflated-bytes %s is less than max-body-bytes %s; a request does not shrink when it is decompressed",
 			formatSize(c.MaxInflatedBytes), formatSize(c.MaxBodyBytes))
 	}
+	if c.Ack == telemetry.Journaled && !c.journaling() {
+		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
+	}
 	return nil
 }
+
+// journaling reports whether readings are journaled on disk.
+func (c *settings) journaling() bool { return c.Journal == on }
+
+// journalDir is where the journal is.
+func (c *settings) journalDir() string {
+	if c.JournalDir != "" {
+		return c.JournalDir
+	}
+	return filepath.Join(c.DataDir, "journal")
+}
+
+// acks lists the levels of acknowledgement that can be had.
+func (c *settings) acks() []telemetry.Ack {
+	if c.journaling() {
+		return []telemetry.Ack{telemetry.Journaled, telemetry.Stored}
+	}
+	return []telemetry.Ack{telemetry.Stored}
+}
+
+// Of the memory for waiting readings, a quarter is for those that were just
+// journaled, so that lanes need not read them from the disk; the lanes have
+// the rest.
+func (c *settings) tailBytes() int64 { return c.QueueMaxBytes / 4 }
+func (c *settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
 
 // needsMongoDB reports whether any stream is stored there.
 func (c *settings) needsMongoDB() bool {

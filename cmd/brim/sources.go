@@ -10,6 +10,8 @@ import (
 
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Where a setting's value can come from, the later ones first.
@@ -95,6 +97,7 @@ func (s sources) load() (*configuration, error) {
 	}
 	problems = append(problems, c.addStreams(f)...)
 	if len(problems) == 0 {
+		c.fitAck()
 		if err := c.checkTogether(); err != nil {
 			problems = append(problems, err)
 		}
@@ -103,6 +106,14 @@ func (s sources) load() (*configuration, error) {
 		return nil, usageError{err}
 	}
 	return c, nil
+}
+
+// fitAck makes stored the default level where there is no journal.
+func (c *configuration) fitAck() {
+	at := slices.IndexFunc(c.effective, func(e effective) bool { return e.name == "ack" })
+	if e := &c.effective[at]; e.origin.Source == fromDefault && !c.journaling() {
+		c.Ack, e.text = telemetry.Stored, string(telemetry.Stored)
+	}
 }
 
 // problem says what is wrong with a value and where it stands.
@@ -190,7 +201,7 @@ func readEnv(env []string, list []setting) (values map[string]any, path string, 
 			values[key] = value
 		case name == envConfig:
 			path = value
-		case name == envURL, !strings.HasPrefix(name, envPrefix), link.MatchString(name):
+		case name == envURL, name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
 		default:
 			names := append(slices.Sorted(maps.Keys(known)), envConfig, envURL)
 			problems = append(problems, fmt.Errorf("unknown variable %s%s; allowed are %s", name, didYouMean("", name, names), strings.Join(names, ", ")))

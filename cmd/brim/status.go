@@ -3,17 +3,22 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// parts tells what of the daemon is ready to take readings.
+// parts tells what of the daemon is ready. With a journal on disk, MongoDB and
+// what stands on it need not be: readings are taken without.
 func (d *daemon) parts() []admin.Part {
-	s := d.storage.Load()
-	parts := []admin.Part{part("daemon", d.phase(s))}
+	j, s := d.journal.Load(), d.storage.Load()
+	parts := []admin.Part{part("daemon", d.phase(j))}
+	if j != nil {
+		parts = append(parts, part("journal", (*j).Err()))
+	}
+	behind := len(parts)
 	if server := d.mongod.Load(); server != nil {
 		var err error
 		if !server.Running() {
@@ -22,19 +27,19 @@ func (d *daemon) parts() []admin.Part {
 		parts = append(parts, part("mongod", err))
 	}
 	if s == nil {
-		return parts
+		parts = append(parts, part("storage", admin.ErrNotReady))
+	} else {
+		if s.conn != nil {
+			parts = append(parts, part("mongodb", s.available()))
+		}
+		for _, stream := range d.cfg.Streams {
+			parts = append(parts, part("stream "+stream.Name, s.reason(stream.Name)))
+		}
 	}
-	if s.conn != nil {
-		parts = append(parts, part("mongodb", s.available()))
+	for i := behind; i < len(parts); i++ {
+		parts[i].Optional = d.cfg.journaling()
 	}
-	for _, stream := range d.cfg.Streams {
-		parts = append(parts, part("stream "+stream.Name, s.reason(stream.Name)))
-	}
-	var full error
-	if held := s.queue.Status().Bytes; held >= d.cfg.QueueMaxBytes {
-		full = fmt.Errorf("%d bytes wait to be stored, --queue-max-bytes is %s", held, formatSize(d.cfg.QueueMaxBytes))
-	}
-	return append(parts, part("queue", full))
+	return parts
 }
 
 func part(name string, err error) admin.Part {
@@ -45,11 +50,11 @@ func part(name string, err error) admin.Part {
 }
 
 // phase returns why the daemon as a whole cannot take readings.
-func (d *daemon) phase(s *storage) error {
+func (d *daemon) phase(j *journalLog) error {
 	switch {
 	case d.draining.Load():
 		return errDraining
-	case s == nil:
+	case j == nil:
 		return admin.ErrNotReady
 	default:
 		return nil
@@ -71,7 +76,8 @@ type status struct {
 	MongoDB       *availability   `json:"mongodb,omitempty"`
 	Mongod        *embeddedStatus `json:"mongod,omitempty"` // the embedded one
 	Streams       []streamStatus  `json:"streams"`
-	Queue         *queueStatus    `json:"queue,omitempty"` // absent while the daemon starts
+	Journal       *journal.Status `json:"journal,omitempty"` // absent while the daemon starts
+	Queue         *queueStatus    `json:"queue,omitempty"`   // absent until there is a MongoDB to try
 }
 
 type addresses struct {
@@ -108,18 +114,19 @@ type streamStatus struct {
 }
 
 type queueStatus struct {
-	Readings      int     `json:"readings"`
-	Bytes         int64   `json:"bytes"`
-	MaxBytes      int64   `json:"max_bytes"`
-	Buckets       int     `json:"buckets"`        // whose state is remembered
-	OldestSeconds float64 `json:"oldest_seconds"` // age of the oldest reading; 0 if there is none
+	Readings int    `json:"readings"`  // taken and not stored, in memory or in the journal alone
+	Released uint64 `json:"released"`  // stored or put aside since the start
+	Bytes    int64  `json:"bytes"`     // of readings in memory
+	MaxBytes int64  `json:"max_bytes"` // of those
+	Buckets  int    `json:"buckets"`   // whose state is remembered
+	SetAside int    `json:"set_aside"` // buckets that cannot be written while others can
 }
 
 func (d *daemon) status() any {
 	out := status{
 		Version: d.version.Version, Revision: d.version.Revision,
 		UptimeSeconds: time.Since(d.began).Seconds(), Session: d.session,
-		Ready: !slices.ContainsFunc(d.parts(), func(p admin.Part) bool { return !p.Ready }),
+		Ready: admin.Ready(d.parts()),
 		Addresses: addresses{
 			HTTP: d.listeners.http.Addr().String(), GRPC: d.listeners.grpc.Addr().String(), Admin: d.listeners.admin.Addr().String(),
 		},
@@ -133,6 +140,10 @@ func (d *daemon) status() any {
 			Running: server.Running(), Version: server.Version(), URI: server.URI(), Pid: server.Pid(), Restarts: server.Restarts(),
 		}
 	}
+	if j := d.journal.Load(); j != nil {
+		status := (*j).Status()
+		out.Journal = &status
+	}
 	s := d.storage.Load()
 	if s != nil {
 		if s.conn != nil {
@@ -141,7 +152,7 @@ func (d *daemon) status() any {
 		}
 		q := s.queue.Status()
 		out.Queue = &queueStatus{
-			Readings: q.Readings, Bytes: q.Bytes, MaxBytes: d.cfg.QueueMaxBytes, Buckets: q.Buckets, OldestSeconds: q.Oldest.Seconds(),
+			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: d.cfg.laneBytes(), Buckets: q.Buckets, SetAside: q.SetAside,
 		}
 	}
 	for _, stream := range d.cfg.Streams {

@@ -45,21 +45,31 @@ func (d *daemon) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain stores what the queue holds, as far as there is time.
+// drain stores what was taken, as far as there is time, and closes the journal,
+// which answers those who still wait.
 func (d *daemon) drain(ctx context.Context) error {
-	s := d.storage.Load()
-	if s == nil {
+	j, s := d.journal.Load(), d.storage.Load()
+	if j == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.cfg.StopTimeout)))
-	defer cancel()
-	dropped := s.queue.Close(ctx)
-	if dropped == 0 {
-		return nil
+	(*j).Stop()
+	left := 0
+	if s != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.cfg.StopTimeout)))
+		defer cancel()
+		left = s.queue.Close(ctx)
 	}
-	// Their requests still wait for an answer: that the outcome is unknown.
-	d.hangUp()
-	return fmt.Errorf("stop with %d readings not known to be stored; none of them was acknowledged", dropped)
+	var errs []error
+	if err := (*j).Close(); err != nil {
+		errs = append(errs, fmt.Errorf("close the journal: %w", err))
+	}
+	switch {
+	case left > 0 && d.cfg.journaling():
+		d.log.Info("readings stay in the journal and are stored after the next start", "readings", left)
+	case left > 0:
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored; none of them was acknowledged", left))
+	}
+	return errors.Join(errs...)
 }
 
 // disconnect ends the connections to MongoDB before an embedded one ends. With

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -37,18 +38,28 @@ type storage struct {
 	log   *slog.Logger
 
 	mu       sync.Mutex
-	prepared map[string]error // by stream: nil once it can take readings
+	prepared map[string]error         // by stream: nil once it can take readings
+	ready    map[string]chan struct{} // by stream: closed at that moment
+}
+
+// storageSetup is what storage needs beside the settings.
+type storageSetup struct {
+	uri      string // empty where no stream needs MongoDB
+	journal  queue.Journal
+	faults   *fault.Injector
+	logger   *slog.Logger
+	registry prometheus.Registerer
 }
 
 var errUnprepared = errors.New("its collection has not been looked at yet")
 
-// openStorage wires the stores and the queue; it does no I/O, so MongoDB may be
-// away.
-func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometheus.Registerer) (*storage, error) {
-	s := &storage{homes: make(map[string]home), log: log, prepared: make(map[string]error)}
+// openStorage wires the stores and the queue, whose lanes start where the
+// journal is, each when its stream is prepared. MongoDB may be away.
+func openStorage(c *settings, setup storageSetup) (*storage, error) {
+	s := &storage{homes: make(map[string]home), log: setup.logger, prepared: make(map[string]error), ready: make(map[string]chan struct{})}
 	var database *mongo.Database
-	if uri != "" {
-		conn, err := store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Logger: log})
+	if setup.uri != "" {
+		conn, err := store.Connect(store.ConnectionConfig{URI: setup.uri, Database: c.Database, Faults: setup.faults, Logger: setup.logger})
 		if err != nil {
 			return nil, err
 		}
@@ -56,19 +67,19 @@ func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometh
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
-		h, err := stream.home(database, log, reg)
+		h, err := stream.home(database, setup)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
 		}
-		s.homes[stream.Name], s.prepared[stream.Name] = h, errUnprepared
-		streams[stream.Name] = queue.Stream{Store: h, Granularity: stream.Granularity}
+		ready := make(chan struct{})
+		s.homes[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
+		streams[stream.Name] = queue.Stream{Store: h, Granularity: stream.Granularity, Prepared: ready}
 	}
 	var err error
 	s.queue, err = queue.New(queue.Config{
-		Streams: streams, Session: session, Lanes: c.Lanes,
-		FlushInterval: c.FlushInterval, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout,
+		Journal: setup.journal, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, "dead-letters.ndjson")},
-		Admit:       s.admit, Logger: log, Registerer: reg,
+		Faults:      setup.faults, Logger: setup.logger, Registerer: setup.registry,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
@@ -77,22 +88,22 @@ func openStorage(c *settings, uri, session string, log *slog.Logger, reg prometh
 }
 
 // home returns the stream's store.
-func (s stream) home(database *mongo.Database, log *slog.Logger, reg prometheus.Registerer) (home, error) {
+func (s stream) home(database *mongo.Database, setup storageSetup) (home, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Compressor: s.Compressor, Retention: s.Retention, Registerer: reg,
+			Compressor: s.Compressor, Retention: s.Retention, Faults: setup.faults, Registerer: setup.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			Compressor: s.Compressor, Retention: s.Retention, Registerer: reg,
+			Compressor: s.Compressor, Retention: s.Retention, Faults: setup.faults, Registerer: setup.registry,
 		})
 	case store.Memory:
-		log.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
-		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: reg})
+		setup.logger.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
+		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: setup.registry})
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
 	}
@@ -151,6 +162,7 @@ func (s *storage) note(stream string, err error) {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
+		close(s.ready[stream])
 		s.log.Info("stream is ready", "stream", stream)
 	case errors.Is(before, errUnprepared):
 		s.log.Warn("stream waits for MongoDB", "stream", stream, "err", err)

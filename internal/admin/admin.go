@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -19,6 +20,13 @@ type Part struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"` // why it is not
+	// Optional: readings are taken also while the part is not ready.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// Ready reports whether readings can be taken.
+func Ready(parts []Part) bool {
+	return !slices.ContainsFunc(parts, func(p Part) bool { return !p.Ready && !p.Optional })
 }
 
 // Config says what the listener shows. All but Logger is required; the

@@ -18,12 +18,10 @@ type readiness struct {
 }
 
 // ready answers whether readings can be taken now: 200, or 503 with the reason
-// beside each part that is not ready.
+// beside each part that is not. An optional part does not count.
 func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
-	r := readiness{Ready: true, Parts: h.cfg.Parts()}
-	for _, p := range r.Parts {
-		r.Ready = r.Ready && p.Ready
-	}
+	parts := h.cfg.Parts()
+	r := readiness{Ready: Ready(parts), Parts: parts}
 	code := http.StatusOK
 	if !r.Ready {
 		code = http.StatusServiceUnavailable

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A journalLog is where readings are between the door and the lanes: on disk, or with
+// --journal off in memory.
+type journalLog interface {
+	ingest.Journal
+	queue.Journal
+	// Err tells why nothing can be taken, nil if it can.
+	Err() error
+	Status() journal.Status
+	// Stop refuses what comes from now on.
+	Stop()
+	Close() error
+}
+
+// journalSetup is what a journal needs beside the settings.
+type journalSetup struct {
+	session  string
+	admit    func(stream string) error // asked when there is no journal on disk
+	retarget bool                      // replay readings that were taken for another place
+	faults   *fault.Injector
+	logger   *slog.Logger
+	registry prometheus.Registerer
+}
+
+// openJournal opens the journal on disk, or stands one in memory.
+func openJournal(c *settings, s journalSetup) (journalLog, error) {
+	streams := make(map[string]journal.Stream, len(c.Streams))
+	for _, one := range c.Streams {
+		streams[one.Name] = c.journaled(one)
+	}
+	if !c.journaling() {
+		return journal.OpenVolatile(journal.VolatileConfig{
+			Session: s.session, Streams: streams, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout, Admit: s.admit,
+			KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys,
+			Faults: s.faults, Logger: s.logger, Registerer: s.registry,
+		})
+	}
+	j, err := journal.Open(journal.Config{
+		Dir: c.journalDir(), Session: s.session, Streams: streams,
+		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
+		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
+		Faults: s.faults, Logger: s.logger, Registerer: s.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	if s.retarget {
+		return j, nil
+	}
+	if err := c.checkUnapplied(j.Unapplied()); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// journaled is what the journal keeps of a stream's settings, for a process
+// that is to store its readings later.
+func (c *settings) journaled(s stream) journal.Stream {
+	out := journal.Stream{Storage: string(s.Storage), Granularity: s.Granularity}
+	switch {
+	case s.Storage == store.Memory:
+		out.Target = "memory"
+	case c.MongoURI != "":
+		out.Target = deployment(c.MongoURI) + "/" + c.Database
+	default:
+		// Both folders may be moved together.
+		place, err := filepath.Rel(c.journalDir(), c.DataDir)
+		if err != nil {
+			place = c.DataDir
+		}
+		out.Target = "the embedded mongod in " + place + ", database " + c.Database
+	}
+	return out
+}
+
+// deployment returns the hosts that a URI names, sorted, without anything
+// secret.
+func deployment(uri string) string {
+	scheme, rest, _ := strings.Cut(uri, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	hosts, _, _ := strings.Cut(rest, "/")
+	if plain, err := url.PathUnescape(hosts); err == nil {
+		hosts = plain
+	}
+	list := strings.Split(strings.ToLower(hosts), ",")
+	slices.Sort(list)
+	return scheme + "://" + strings.Join(list, ",")
+}
+
+// checkUnapplied refuses to store readings elsewhere than they were taken for:
+// those that are stored there already would be stored twice.
+func (c *settings) checkUnapplied(left []journal.Unapplied) error {
+	var problems []error
+	for _, u := range left {
+		at := slices.IndexFunc(c.Streams, func(s stream) bool { return s.Name == u.Stream })
+		var now journal.Stream
+		if at >= 0 {
+			now = c.journaled(c.Streams[at])
+		}
+		if now.Storage == u.Settings.Storage && now.Target == u.Settings.Target {
+			continue
+		}
+		present := "is not configured any more"
+		if at >= 0 {
+			present = fmt.Sprintf("is now stored as %s at %s", now.Storage, now.Target)
+		}
+		problems = append(problems, fmt.Errorf(
+			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored as %s at %s and %s; "+
+				"start once more with the former settings until `brim journal inspect` shows none, "+
+				"or, if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings",
+			c.journalDir(), u.Readings, u.Stream, u.Settings.Storage, u.Settings.Target, present))
+	}
+	return errors.Join(problems...)
+}

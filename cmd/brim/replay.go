@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+)
+
+// newJournalReplay returns `brim journal replay`, a daemon without its doors:
+// what the journal holds goes to MongoDB, and that is all.
+func newJournalReplay(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Store what a journal holds, without taking new readings",
+		Long: "Store what a journal holds, without taking new readings. No daemon may run on the journal meanwhile.\n\n" +
+			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
+			"its settings are changed.",
+		Example: "  brim journal replay --data-dir ./brim-data\n" +
+			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
+		Args: cobra.NoArgs,
+	}
+	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were taken for another MongoDB, database or storage; those stored there already are then stored here, too")
+	output := outputFlag(cmd, "text", "json")
+	flags := settingFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags(p).load()
+		if err != nil {
+			return err
+		}
+		if !c.journaling() {
+			return usageError{errors.New("--journal off: there is no journal to replay")}
+		}
+		done, err := replayJournal(cmd.Context(), c, p, *retarget)
+		if err != nil {
+			return err
+		}
+		if *output == "json" {
+			return printJSON(p.stdout, done)
+		}
+		_, err = fmt.Fprintf(p.stdout, "%d readings stored in %v, %d left in the journal\n", done.Stored, time.Duration(done.Seconds*float64(time.Second)).Round(time.Millisecond), done.Left)
+		return err
+	}
+	return cmd
+}
+
+// replayed is what `brim journal replay` did.
+type replayed struct {
+	Stored  uint64  `json:"stored"` // or found to be stored already
+	Left    int     `json:"left"`
+	Seconds float64 `json:"seconds"`
+}
+
+// replayJournal brings the journal to the stores.
+func replayJournal(ctx context.Context, c *configuration, p *process, retarget bool) (done replayed, err error) {
+	logger := newLogger(p.stderr, c.LogLevel, c.LogFormat)
+	running, stopping, release := watchSignals(ctx, logger)
+	defer release()
+	injector, err := faults(p.env)
+	if err != nil {
+		return done, usageError{err}
+	}
+	d := &daemon{cfg: c, log: logger, stderr: p.stderr, faults: injector, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
+	j, err := openJournal(&c.settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	j.Stop()
+	uri, err := d.findMongoDB(running)
+	if err != nil {
+		return done, err
+	}
+	if server := d.mongod.Load(); server != nil {
+		defer func() {
+			ctx, cancel := context.WithTimeout(stopping, c.StopTimeout)
+			defer cancel()
+			err = errors.Join(err, server.Close(ctx))
+		}()
+	}
+	s, err := openStorage(&c.settings, storageSetup{uri: uri, journal: j, faults: injector, logger: logger, registry: d.registry})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, s.disconnect(stopping)) }()
+	watched, end := context.WithCancel(running)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		watchReplay(watched, j, s.queue, logger)
+	}()
+	err = s.prepare(running)
+	if err == nil {
+		err = s.queue.Flush(running)
+	}
+	end()
+	<-watching
+	done = replayed{Left: s.queue.Close(cancelledContext()), Stored: s.queue.Status().Released, Seconds: time.Since(d.began).Seconds()}
+	if running.Err() != nil {
+		err = fmt.Errorf("stopped after %d readings; %d stay in the journal", done.Stored, done.Left)
+	}
+	return done, err
+}
+
+// cancelledContext is for a Close that is not to wait.
+func cancelledContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
