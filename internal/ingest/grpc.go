@@ -70,15 +70,13 @@ func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 
 // A rawMessage is a message that gRPC leaves encoded.
 type rawMessage struct {
-	buf       mem.Buffer
-	oneOfMany bool // of a call, whose metadata is that of all
+	data      mem.BufferSlice // in the pieces in which it came
+	oneOfMany bool            // of a call, whose metadata is that of all
 }
 
 func (m *rawMessage) free() {
-	if m.buf != nil {
-		m.buf.Free()
-		m.buf = nil
-	}
+	m.data.Free()
+	m.data = nil
 }
 
 // rawCodec passes on a rawMessage, and all else to the codec of protobuf.
@@ -87,7 +85,8 @@ type rawCodec struct{ encoding.CodecV2 }
 // Unmarshal implements encoding.CodecV2.
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if raw, ok := v.(*rawMessage); ok {
-		raw.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		data.Ref()
+		raw.data = data
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
@@ -151,11 +150,19 @@ func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.
 // decodeMessage decodes a message and lets go of it.
 func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead, *intake, error) {
 	defer message.free()
-	data := message.buf.ReadOnlyData()
+	pass := d.gate.enter()
+	defer pass.leave()
+	// Those that wait are not copied, which would hold them twice.
+	waited := pass.hold(ctx, int64(message.data.Len()))
+	whole := message.data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	data := whole.ReadOnlyData()
 	head, err := decodeHead(data)
 	switch {
 	case err != nil:
 		return head, nil, err
+	case waited != nil:
+		return head, nil, waited
 	case d.stopping.Load():
 		return head, nil, errStopping()
 	case int64(len(data)) > d.config.MaxBodyBytes:
@@ -164,11 +171,6 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	}
 	in, err := d.messageIntake(ctx, head, message.oneOfMany)
 	if err != nil {
-		return head, nil, err
-	}
-	pass := d.gate.enter()
-	defer pass.leave()
-	if err := pass.hold(ctx, int64(len(data))); err != nil {
 		return head, nil, err
 	}
 	if err := in.decodeProtobuf(data); err != nil {

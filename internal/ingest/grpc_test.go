@@ -47,7 +47,7 @@ func writeMessage(t testing.TB, d *Door, request *telemetrypb.WriteRequest) (*te
 	t.Helper()
 	data, err := proto.Marshal(request)
 	require.NoError(t, err)
-	a := d.takeMessage(t.Context(), &rawMessage{buf: mem.SliceBuffer(data)}, time.Now())
+	a := d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(data)}}, time.Now())
 	require.Nil(t, a.err)
 	return a.response, a.result
 }
