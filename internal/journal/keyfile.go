@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -92,22 +93,30 @@ type keyFile struct {
 	end  uint64
 }
 
+// keyFileNames lists the files of keys, in the order of their segments.
+func keyFileNames(files Files, dir string) ([]string, error) {
+	names, err := files.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		segment, ok := strings.CutSuffix(name, keysSuffix)
+		if ok {
+			_, ok = segmentBase(segment)
+		}
+		return !ok
+	}), nil
+}
+
 // loadKeys reads the keys of deleted segments. A broken file costs the keys in
 // it, never a reading, so it is told and put up with.
 func (j *Journal) loadKeys() error {
-	names, err := j.cfg.Files.List(j.cfg.Dir)
+	names, err := keyFileNames(j.cfg.Files, j.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		segment, ok := strings.CutSuffix(name, keysSuffix)
-		if !ok {
-			continue
-		}
-		base, ok := segmentBase(segment)
-		if !ok {
-			continue
-		}
+		base, _ := segmentBase(strings.TrimSuffix(name, keysSuffix))
 		content, err := readWhole(j.cfg.Files, j.path(name), maxKeyFile)
 		if err != nil {
 			return err

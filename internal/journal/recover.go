@@ -20,7 +20,7 @@ func (j *Journal) recover() error {
 	if err := j.loadKeys(); err != nil {
 		return fmt.Errorf("read idempotency keys: %w", err)
 	}
-	r := &recovery{journal: j, applied: last.applied, unapplied: make(map[unappliedKey]int)}
+	r := &recovery{journal: j, tally: newTally(last.applied)}
 	s := &scan{
 		files: cfg.Files, dir: cfg.Dir, check: !cfg.Faults.Off(fault.Checksum), applied: last.applied, durable: last.durable,
 		lost: j.lost, record: r.record,
@@ -29,11 +29,7 @@ func (j *Journal) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the journal in %s: %w", cfg.Dir, err)
 	}
-	if marked && len(segments) > 0 && segments[0].base > last.applied && !s.excused(last.applied, segments[0].base) {
-		segments[0].bad = append([]badPlace{{
-			segment: segments[0].name, position: last.applied, resume: segments[0].base, wrong: "the segments before this one are missing",
-		}}, segments[0].bad...)
-	}
+	missingBefore(segments, last, marked, s)
 	if err := r.acceptDamage(segments, s); err != nil {
 		return err
 	}
@@ -43,55 +39,35 @@ func (j *Journal) recover() error {
 	return r.settle(segments, s, last)
 }
 
-type unappliedKey struct{ session, stream string }
-
 // A recovery gathers what is left in the journal.
 type recovery struct {
-	journal   *Journal
-	applied   uint64
-	unapplied map[unappliedKey]int // index in the journal's list
+	journal *Journal
+	tally   *tally
 }
 
 // record takes note of one good record.
 func (r *recovery) record(s *segment, one *scanned) error {
 	j := r.journal
-	var visit func([]byte, int)
-	left := one.position >= r.applied
-	if left {
-		visit = func(stream []byte, n int) { r.count(s, string(stream), uint64(n)) }
-	}
-	sum, err := one.summarize(visit)
+	received, left, err := r.tally.add(s, one)
 	if err != nil {
-		return fmt.Errorf("segment %s at position %d: %w", s.name, one.position, err)
+		return err
 	}
 	if left {
-		j.published.taken += uint64(sum.Readings)
-		j.published.arrived(one.position, sum.Received.UnixNano())
+		j.published.arrived(one.position, received.UnixNano())
 	}
 	if one.key != nil {
 		j.keys.load(keyEntry{
-			id: one.key.id, bodyHash: one.key.bodyHash, end: one.next(), taken: sum.Received.UnixNano(), answer: string(one.key.answer),
+			id: one.key.id, bodyHash: one.key.bodyHash, end: one.next(), taken: received.UnixNano(), answer: string(one.key.answer),
 		})
 	}
 	return nil
-}
-
-func (r *recovery) count(s *segment, stream string, n uint64) {
-	j, key := r.journal, unappliedKey{s.settings.Session, stream}
-	i, ok := r.unapplied[key]
-	if !ok {
-		i = len(j.unapplied)
-		r.unapplied[key] = i
-		j.unapplied = append(j.unapplied, Unapplied{Session: key.session, Stream: stream, Settings: s.settings.Streams[stream]})
-	}
-	j.unapplied[i].Readings += n
 }
 
 // acceptDamage refuses a damaged journal, or gives up what cannot be read and
 // remembers it.
 func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 	j := r.journal
-	damage := r.damage(segments, s)
+	damage := damage(segments, s)
 	if len(damage) == 0 {
 		return nil
 	}
@@ -117,33 +93,6 @@ func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 	}
 	j.lost, s.lost = lost, lost
 	return nil
-}
-
-// damage lists the bad places that held something which is needed.
-func (r *recovery) damage(segments []*found, s *scan) []badPlace {
-	var out []badPlace
-	torn := false
-	for _, f := range segments {
-		for _, b := range f.bad {
-			torn = torn || b.torn
-			if !b.torn && !b.atRest {
-				out = append(out, b)
-			}
-		}
-	}
-	end, name := uint64(0), markName
-	if n := len(segments); n > 0 {
-		last := segments[n-1]
-		end, name = last.end, last.name
-		if len(last.bad) > 0 && !torn {
-			end = max(end, last.bad[len(last.bad)-1].resume)
-		}
-	}
-	if end < s.durable && !s.excused(end, s.durable) {
-		from := max(end, s.applied)
-		out = append(out, badPlace{segment: name, position: from, resume: s.durable, wrong: "the journal ends here"})
-	}
-	return out
 }
 
 // mend cuts off a torn end and removes the files that hold nothing. What is
@@ -200,6 +149,7 @@ func (r *recovery) mendEnd(f *found) error {
 // settle takes over what is left.
 func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 	j := r.journal
+	j.published.taken, j.unapplied = r.tally.readings, r.tally.unapplied
 	end := max(s.durable, last.applied)
 	oldest := last.applied
 	for i, f := range segments {

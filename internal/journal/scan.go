@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
 	"path/filepath"
 	"sort"
 
@@ -87,6 +88,10 @@ func (c *scan) all() ([]*found, error) {
 // segment reads one segment; next is the one behind it, or nil.
 func (c *scan) segment(f, next *found) error {
 	file, err := c.files.Open(filepath.Join(c.dir, f.name), false)
+	if errors.Is(err, os.ErrNotExist) {
+		f.end = f.base
+		return nil // a daemon that runs beside an inspection deleted it just now
+	}
 	if err != nil {
 		return err
 	}

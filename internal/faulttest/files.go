@@ -1,0 +1,349 @@
+package faulttest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/brim-telemetry/brim/internal/journal"
+)
+
+// ErrPower is what every operation returns once the power is gone.
+var ErrPower = errors.New("the power is gone")
+
+// Files is a disk in memory that forgets on order what a disk may forget. What
+// was written is seen by everybody at once, as in a page cache, and survives
+// PowerCut only if it was synced, or by luck. It implements journal.Files.
+type Files struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	dead   bool
+	left   int // operations until the power goes; negative: for ever
+
+	names   map[string]*inode // as seen
+	durable map[string]*inode // as of the last SyncDir
+	changes []nameChange      // since then
+	locks   map[string]bool
+
+	capacity  int64
+	failSync  failure
+	failWrite failure
+	syncs     int
+	failed    int
+}
+
+// failure is an order to fail some times, or always where times is negative.
+type failure struct {
+	err   error
+	times int
+}
+
+func (f *failure) take() error {
+	if f.times == 0 {
+		return nil
+	}
+	f.times--
+	return f.err
+}
+
+// nameChange is one change of a directory: name stands for node, or for nothing.
+type nameChange struct {
+	name string
+	node *inode
+	from string // of a renaming
+}
+
+// NewFiles returns an empty disk whose luck depends on seed alone.
+func NewFiles(seed uint64) *Files {
+	return &Files{
+		random: rand.New(rand.NewPCG(seed, 1)), left: -1,
+		names: make(map[string]*inode), durable: make(map[string]*inode), locks: make(map[string]bool),
+	}
+}
+
+// CutAfter lets the power go after n more operations.
+func (f *Files) CutAfter(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = n
+}
+
+// FailSync makes the next syncs of files fail, all of them if times is negative.
+// What they should have made durable never will be.
+func (f *Files) FailSync(err error, times int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failSync = failure{err, times}
+}
+
+// FailWrite makes the next writes fail, after a part of them was written.
+func (f *Files) FailWrite(err error, times int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failWrite = failure{err, times}
+}
+
+// SetCapacity limits the bytes of all files; 0 takes the limit away.
+func (f *Files) SetCapacity(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.capacity = n
+}
+
+// Syncs counts the successful syncs of files, Failed the operations that were
+// made to fail.
+func (f *Files) Syncs() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.syncs
+}
+
+// Failed counts the operations that were made to fail.
+func (f *Files) Failed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// PowerCut ends the power, if that has not happened yet, and returns the disk as
+// the next start finds it: what was synced is there, and of the rest whatever
+// the disk had come to, in any order.
+func (f *Files) PowerCut() *Files {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	next := NewFiles(f.random.Uint64())
+	names := maps.Clone(f.durable)
+	// A directory's changes reach the disk in their order.
+	for _, c := range f.changes[:f.random.IntN(len(f.changes)+1)] {
+		c.apply(names)
+	}
+	for name, node := range names {
+		next.names[name] = &inode{}
+		next.names[name].reset(node.survive(f.random))
+	}
+	next.durable = maps.Clone(next.names)
+	return next
+}
+
+// Clone returns another disk with the same files, all durable.
+func (f *Files) Clone() *Files {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := NewFiles(f.random.Uint64())
+	for name, node := range f.names {
+		next.names[name] = &inode{}
+		next.names[name].reset(slices.Clone(node.seen))
+	}
+	next.durable = maps.Clone(next.names)
+	return next
+}
+
+// Names returns the names of all files, sorted.
+func (f *Files) Names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.names))
+}
+
+// Bytes returns a copy of a file's content; nil if there is none.
+func (f *Files) Bytes(name string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node := f.names[name]; node != nil {
+		return append([]byte{}, node.seen...)
+	}
+	return nil
+}
+
+// SetBytes makes a file hold these bytes, durably.
+func (f *Files) SetBytes(name string, content []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := &inode{}
+	node.reset(slices.Clone(content))
+	f.names[name], f.durable[name] = node, node
+}
+
+// Flip turns one bit of a file around.
+func (f *Files) Flip(name string, offset int64, bit uint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := f.names[name]
+	content := slices.Clone(node.seen)
+	content[offset] ^= 1 << (bit % 8)
+	node.reset(content)
+}
+
+// begin counts an operation.
+func (f *Files) begin() error {
+	if f.left == 0 {
+		f.dead = true
+	}
+	if f.dead {
+		return ErrPower
+	}
+	if f.left > 0 {
+		f.left--
+	}
+	return nil
+}
+
+func (c nameChange) apply(names map[string]*inode) {
+	if c.from != "" {
+		delete(names, c.from)
+	}
+	if c.node == nil {
+		delete(names, c.name)
+		return
+	}
+	names[c.name] = c.node
+}
+
+func (f *Files) change(c nameChange) {
+	c.apply(f.names)
+	f.changes = append(f.changes, c)
+}
+
+// MakeDir implements journal.Files; directories are only parts of names.
+func (f *Files) MakeDir(string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begin()
+}
+
+// Create implements journal.Files.
+func (f *Files) Create(name string) (journal.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	if f.names[name] != nil {
+		return nil, &os.PathError{Op: "create", Path: name, Err: os.ErrExist}
+	}
+	node := &inode{}
+	f.change(nameChange{name: name, node: node})
+	return &file{disk: f, node: node, name: name, write: true}, nil
+}
+
+// Open implements journal.Files.
+func (f *Files) Open(name string, write bool) (journal.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	node := f.names[name]
+	if node == nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+	}
+	return &file{disk: f, node: node, name: name, write: write}, nil
+}
+
+// Remove implements journal.Files.
+func (f *Files) Remove(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return err
+	}
+	if f.names[name] == nil {
+		return &os.PathError{Op: "remove", Path: name, Err: os.ErrNotExist}
+	}
+	f.change(nameChange{name: name})
+	return nil
+}
+
+// Rename implements journal.Files.
+func (f *Files) Rename(from, to string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return err
+	}
+	node := f.names[from]
+	if node == nil {
+		return &os.PathError{Op: "rename", Path: from, Err: os.ErrNotExist}
+	}
+	f.change(nameChange{name: to, node: node, from: from})
+	return nil
+}
+
+// List implements journal.Files.
+func (f *Files) List(dir string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range f.names {
+		if filepath.Dir(name) == filepath.Clean(dir) {
+			names = append(names, filepath.Base(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// SyncDir implements journal.Files. There is one directory, in effect.
+func (f *Files) SyncDir(string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return err
+	}
+	f.durable, f.changes = maps.Clone(f.names), nil
+	return nil
+}
+
+// Space implements journal.Files.
+func (f *Files) Space(string) (free, total uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.capacity == 0 {
+		return 0, 0, nil
+	}
+	return uint64(max(0, f.capacity-f.used())), uint64(f.capacity), nil
+}
+
+func (f *Files) used() int64 {
+	n := int64(0)
+	for _, node := range f.names {
+		n += int64(len(node.seen))
+	}
+	return n
+}
+
+// Lock implements journal.Files.
+func (f *Files) Lock(name string) (io.Closer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	if f.locks[name] {
+		return nil, fmt.Errorf("lock %s: %w", name, journal.ErrLocked)
+	}
+	f.locks[name] = true
+	return unlocker{f, name}, nil
+}
+
+type unlocker struct {
+	disk *Files
+	name string
+}
+
+func (u unlocker) Close() error {
+	u.disk.mu.Lock()
+	defer u.disk.mu.Unlock()
+	delete(u.disk.locks, u.name)
+	return nil
+}
