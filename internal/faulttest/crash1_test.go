@@ -18,7 +18,7 @@ func TestCRASH1(t *testing.T) {
 			s.check.MaxReadings = 20
 			return crashes(s, smallParts...)
 		},
-		sabotages: []sabotage{without(fault.Replay), without(fault.Look), without(fault.NewSession), without(fault.Fsync)},
+		sabotages: []sabotage{without(fault.Replay), without(fault.Look), without(fault.NewSession)},
 	}.test(t)
 }
 

@@ -16,7 +16,7 @@ import (
 func TestCRASH3(t *testing.T) {
 	faultTest{
 		name: "CRASH-3", run: crashesInReplay,
-		sabotages: []sabotage{without(fault.Look), without(fault.Replay), without(fault.GuardFirst)},
+		sabotages: []sabotage{without(fault.Look), without(fault.Replay)},
 	}.test(t)
 }
 

@@ -49,6 +49,6 @@ func spoiledPart(sensor string, start time.Time) bson.D {
 		{Key: "_id", Value: bson.D{
 			{Key: "s", Value: sensor}, {Key: "b", Value: bson.NewDateTimeFromTime(start)}, {Key: "g", Value: int32(60)}, {Key: "p", Value: int32(0)},
 		}},
-		{Key: "count", Value: 0}, {Key: "bytes", Value: 0}, {Key: "measurements", Value: "no array"}, {Key: faulttest.Spoiled, Value: true},
+		{Key: "count", Value: 1}, {Key: "bytes", Value: 40}, {Key: "measurements", Value: "no array"}, {Key: faulttest.Spoiled, Value: true},
 	}
 }
