@@ -152,7 +152,7 @@ func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
 	if in.key != "" {
 		r.Key, r.BodyHash = scopedKey(in.home.Name, in.key, in.part), in.hash
-		r.Answer = in.answer.appendKept(nil, in.builder.Len())
+		r.Answer = in.answer.keep(in.builder.Len())
 	}
 	return r
 }

@@ -23,10 +23,10 @@ const keptVersion = 1
 
 var errKept = errors.New("the answer that was kept is broken")
 
-// appendKept encodes the answer of a request of which accepted readings go to
-// the journal.
-func (a *answer) appendKept(dst []byte, accepted int) []byte {
-	dst = append(dst, keptVersion)
+// keep encodes the answer of a request of which accepted readings go to the
+// journal.
+func (a *answer) keep(accepted int) []byte {
+	dst := []byte{keptVersion}
 	dst = binary.AppendUvarint(dst, uint64(accepted))
 	dst = binary.AppendUvarint(dst, uint64(a.Rejected))
 	if a.Rejected == 0 {
@@ -54,7 +54,7 @@ func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
-// decodeKept decodes what appendKept made; any other bytes are an error.
+// decodeKept decodes what keep made; any other bytes are an error.
 func decodeKept(kept []byte) (answer, error) {
 	r := keptReader{rest: kept}
 	if r.number(keptVersion) != keptVersion {

@@ -24,14 +24,14 @@ func someRejected() answer {
 func TestKeptAnswersComeBack(t *testing.T) {
 	t.Parallel()
 	all := answer{Accepted: 100, Errors: []refusedReading{}}
-	kept := all.appendKept(nil, 100)
+	kept := all.keep(100)
 	assert.Equal(t, []byte{1, 100, 0}, kept, "the common case is short")
 	back, err := decodeKept(kept)
 	require.NoError(t, err)
 	assert.Equal(t, all, back)
 
 	some := someRejected()
-	back, err = decodeKept(some.appendKept(nil, 2))
+	back, err = decodeKept(some.keep(2))
 	require.NoError(t, err)
 	assert.Equal(t, some, back)
 }
@@ -39,7 +39,7 @@ func TestKeptAnswersComeBack(t *testing.T) {
 func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	some := someRejected()
-	kept := some.appendKept(nil, 2)
+	kept := some.keep(2)
 	for n := range kept {
 		_, err := decodeKept(kept[:n])
 		require.Error(t, err, "cut at %d of %d bytes", n, len(kept))
@@ -58,7 +58,7 @@ func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 	} {
 		a := someRejected()
 		change(&a)
-		_, err := decodeKept(a.appendKept(nil, 2))
+		_, err := decodeKept(a.keep(2))
 		assert.Error(t, err, name)
 	}
 }
@@ -66,8 +66,8 @@ func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 func FuzzKeptAnswer(f *testing.F) {
 	some := someRejected()
 	all := answer{}
-	f.Add(some.appendKept(nil, 2))
-	f.Add(all.appendKept(nil, 1))
+	f.Add(some.keep(2))
+	f.Add(all.keep(1))
 	f.Add([]byte{1, 0, 1, 1, 0, 1, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, kept []byte) {
 		a, err := decodeKept(kept)
@@ -84,7 +84,7 @@ func FuzzKeptAnswer(f *testing.F) {
 			require.Less(t, e.Index, a.Accepted+a.Rejected)
 			require.Contains(t, a.reasons, e.Code)
 		}
-		again, err := decodeKept(a.appendKept(nil, a.Accepted))
+		again, err := decodeKept(a.keep(a.Accepted))
 		require.NoError(t, err)
 		require.Equal(t, a, again)
 	})

@@ -45,7 +45,7 @@ func isKey(key string) bool {
 			return false
 		}
 	}
-	return len(key) > 0 && len(key) <= maxKeyBytes && utf8.ValidString(key)
+	return key != "" && len(key) <= maxKeyBytes && utf8.ValidString(key)
 }
 
 // scopedKey is a key as the journal knows it: the same key sent to another

@@ -183,10 +183,7 @@ func TestRepetitionsAreCountedOnce(t *testing.T) {
 }
 
 func withKey(ctx context.Context, keys ...string) context.Context {
-	for _, k := range keys {
-		ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", k)
-	}
-	return ctx
+	return metadata.NewOutgoingContext(ctx, metadata.MD{"idempotency-key": keys})
 }
 
 func TestWriteIsRepeated(t *testing.T) {

@@ -30,16 +30,16 @@ func (f *DeadLetterFile) Read() (letters []KeptLetter, broken []BrokenLine, err 
 	err = f.locked(func() error {
 		return f.eachLine(func(number int, line []byte) error {
 			letter, err := parseLetter(line)
-			if err != nil {
+			at, known := place[letter.ID]
+			switch {
+			case err != nil:
 				broken = append(broken, BrokenLine{Number: number, Err: err})
-				return nil
-			}
-			if at, known := place[letter.ID]; known {
+			case known:
 				letters[at] = letter
-				return nil
+			default:
+				place[letter.ID] = len(letters)
+				letters = append(letters, letter)
 			}
-			place[letter.ID] = len(letters)
-			letters = append(letters, letter)
 			return nil
 		})
 	})
