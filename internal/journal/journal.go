@@ -129,7 +129,7 @@ func (j *Journal) start() error {
 	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
 		bytes: func() float64 { return float64(j.bytes.Load()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
 	}); err != nil {
-		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.file.Close())
+		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())
 	}
 	j.space = space{files: j.cfg.Files, dir: j.cfg.Dir, reserve: diskReserve + 2*uint64(j.cfg.MaxWaiting)}
 	j.running.Go(j.commitLoop)
@@ -249,7 +249,7 @@ func (j *Journal) Close() error {
 		if j.activeFile != nil {
 			errs = append(errs, j.activeFile.Close())
 		}
-		errs = append(errs, j.lastMark(), j.marker.file.Close(), j.unlock())
+		errs = append(errs, j.lastMark(), j.marker.close(), j.unlock())
 		if err := errors.Join(errs...); err != nil {
 			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)
 		}

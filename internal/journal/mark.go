@@ -74,7 +74,9 @@ func readMark(files Files, dir string) (m mark, ok bool, err error) {
 
 // A marker writes marks.
 type marker struct {
-	file  File
+	files Files
+	dir   string
+	file  File // nil after a failed sync
 	first uint64 // number of the mark that the file was begun with
 	last  mark
 }
@@ -91,11 +93,14 @@ func openMarker(files Files, dir string, first mark) (*marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &marker{file: f, first: first.number, last: first}, nil
+	return &marker{files: files, dir: dir, file: f, first: first.number, last: first}, nil
 }
 
 // write notes how far it has come, if that is news.
 func (m *marker) write(durable, applied uint64) error {
+	if m.file == nil {
+		return m.renew(durable, applied)
+	}
 	if durable == m.last.durable && applied == m.last.applied {
 		return nil
 	}
@@ -105,4 +110,32 @@ func (m *marker) write(durable, applied uint64) error {
 	}
 	m.last = next
 	return nil
+}
+
+// sync makes the last mark durable. After an error the next mark goes to another
+// file, for a failed sync is never tried again on the same one.
+func (m *marker) sync() error {
+	err := m.file.Sync()
+	if err != nil {
+		err = errors.Join(err, m.close())
+	}
+	return err
+}
+
+func (m *marker) renew(durable, applied uint64) error {
+	fresh, err := openMarker(m.files, m.dir, mark{number: m.last.number, durable: durable, applied: applied})
+	if err != nil {
+		return err
+	}
+	*m = *fresh
+	return nil
+}
+
+func (m *marker) close() error {
+	if m.file == nil {
+		return nil
+	}
+	err := m.file.Close()
+	m.file = nil
+	return err
 }

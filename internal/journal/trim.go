@@ -53,7 +53,7 @@ func (j *Journal) tidyUp() error {
 	}
 	j.cfg.Faults.At(fault.BeforeTrim)
 	// A segment that is gone and that the mark says is needed would be damage.
-	if err := j.marker.file.Sync(); err != nil {
+	if err := j.marker.sync(); err != nil {
 		return fmt.Errorf("sync the mark: %w", err)
 	}
 	for _, s := range done {
@@ -106,7 +106,7 @@ func (j *Journal) lastMark() error {
 	if err := j.marker.write(j.End(), j.progress.applied.Load()); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
-	if err := j.marker.file.Sync(); err != nil {
+	if err := j.marker.sync(); err != nil {
 		return fmt.Errorf("sync the mark: %w", err)
 	}
 	return nil
