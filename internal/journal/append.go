@@ -192,6 +192,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	case j.stopping:
 		return nil, errStopping()
 	case j.full(int64(len(record))):
+		j.wanted.Store(int64(len(record)))
 		return nil, errFull(j.cfg.MaxBytes)
 	}
 	h.firstSeq = drawn

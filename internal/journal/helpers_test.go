@@ -62,14 +62,19 @@ func open(t *testing.T, cfg journal.Config) *journal.Journal {
 // follow returns everything that can be followed from a position.
 func follow(t testing.TB, j follower, from uint64) []batch.Record {
 	t.Helper()
+	records, err := walk(j, from)
+	require.NoError(t, err)
+	return records
+}
+
+func walk(j follower, from uint64) ([]batch.Record, error) {
 	c := j.Follow(from)
 	defer c.Close()
 	var out []batch.Record
 	for {
 		r, found, err := c.Next()
-		require.NoError(t, err)
-		if !found {
-			return out
+		if err != nil || !found {
+			return out, err
 		}
 		out = append(out, r)
 	}

@@ -53,7 +53,8 @@ type Journal struct {
 	settings  settings
 	lost      []span
 
-	bytes atomic.Int64 // of all segments, and of what is about to be written
+	bytes  atomic.Int64 // of all segments, and of what is about to be written
+	wanted atomic.Int64 // what the last record needed for which there was no room
 
 	// mu guards where the next record goes, so that sequences, positions and the
 	// order in the pending commit are one.
@@ -183,7 +184,7 @@ func (j *Journal) Err() error {
 		return errFailed(failed)
 	case stopping:
 		return errStopping()
-	case j.full(0):
+	case j.full(j.wanted.Load()):
 		return errFull(j.cfg.MaxBytes)
 	}
 	if err := j.space.check(j.cfg.Now()); err != nil {
