@@ -76,7 +76,7 @@ func readMark(files Files, dir string) (m mark, ok bool, err error) {
 type marker struct {
 	files Files
 	dir   string
-	file  File // nil after a failed sync
+	file  File   // nil after a failed sync
 	first uint64 // number of the mark that the file was begun with
 	last  mark
 }
