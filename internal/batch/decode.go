@@ -44,6 +44,7 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 			b.series[i].Granularity = origin.Granularity(b.series[i].Stream)
 		}
 	}
+	b.memory = b.countMemory()
 	return b, nil
 }
 

@@ -64,6 +64,8 @@ func TestABatchIsDecodedAsItWasEncoded(t *testing.T) {
 		assert.True(t, got.Recovered)
 		assert.True(t, want.Received.Equal(got.Received))
 		require.Equal(t, want.Len(), got.Len())
+		assert.GreaterOrEqual(t, got.MemorySize(), int64(len(encoded)/2))
+		assert.LessOrEqual(t, got.MemorySize(), want.MemorySize())
 		for i := range uint32(want.Len()) {
 			assert.Equal(t, *want.Row(i), *got.Row(i))
 			assert.Equal(t, want.Reading(i), got.Reading(i))

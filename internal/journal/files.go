@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/gofrs/flock"
 )
@@ -127,8 +128,13 @@ func (osFiles) Lock(name string) (io.Closer, error) {
 	case err != nil:
 		return nil, err
 	case !got:
+		if pid, err := os.ReadFile(name); err == nil && len(pid) > 0 {
+			return nil, fmt.Errorf("%w (pid %s)", ErrLocked, pid)
+		}
 		return nil, ErrLocked
 	}
+	// For people; a lock without it holds as well.
+	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(os.Getpid()), 10), filePerm)
 	return l, nil
 }
 
