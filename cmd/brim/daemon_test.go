@@ -120,7 +120,7 @@ func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 	assert.ErrorIs(t, d.flush(t.Context()), admin.ErrNotReady)
 
 	startRunning(t, d)
-	code, _ = d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	code, _ = d.post(t, "/v1/readings?ack=stored", `{"sensorId":"s","fields":{"t":1}}`)
 	assert.Equal(t, http.StatusOK, code)
 	code, body = request(t, http.MethodGet, "http://"+d.listeners.http.Addr().String()+"/v1/sensors/s/readings", "")
 	assert.Equal(t, http.StatusOK, code)
@@ -150,7 +150,7 @@ func TestTakenPortIsAnErrorThatNamesItsFlag(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	for _, flag := range []string{"http-addr", "grpc-addr", "admin-addr"} {
-		args := []string{"serve", "--storage", "memory", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+		args := []string{"serve", "--storage", "memory", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 		got := runBrim(t, nil, append(args, "--"+flag, taken.Addr().String())...)
 		assert.ErrorContains(t, got.err, "(--"+flag+")")
 		assert.ErrorContains(t, got.err, "address already in use")
@@ -164,7 +164,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	var logs synced
 	done := make(chan error, 1)
 	go func() {
-		args := []string{"serve", "--storage", "memory", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}
+		args := []string{"serve", "--storage", "memory", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}
 		done <- run(ctx, args, nil, strings.NewReader(""), io.Discard, &logs)
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(logs.String(), `"msg":"ready"`) }, 10*time.Second, 5*time.Millisecond)
@@ -181,7 +181,7 @@ func TestMetricsAreClean(t *testing.T) {
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
 	for range 3 {
-		code, _ := d.post(t, "/v1/readings", `[{"sensorId":"s","fields":{"t":1}},{"sensorId":"","fields":{"t":1}}]`)
+		code, _ := d.post(t, "/v1/readings?ack=stored", `[{"sensorId":"s","fields":{"t":1}},{"sensorId":"","fields":{"t":1}}]`)
 		require.Equal(t, http.StatusMultiStatus, code)
 	}
 	_, metrics := d.get(t, "/metrics")
@@ -230,7 +230,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Equal(t, []streamStatus{{
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: 64 << 20}, s.Queue)
+	assert.Equal(t, &queueStatus{MaxBytes: 24 << 20}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 

@@ -29,7 +29,7 @@ func TestMongoDBMayComeLater(t *testing.T) {
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, answer, "MongoDB")
-	assertRetryAfter(t, b)
+	assertRetryAfter(t, b, `{"sensorId":"s","fields":{"t":1}}`)
 	b.awaitLog("stream waits for MongoDB")
 
 	server := mongodtest.Start(t, mongod.Config{Port: port})
@@ -71,7 +71,7 @@ func TestMongoDBAwayLaterIsToldAndOvercome(t *testing.T) {
 	require.NoError(t, first.Close(t.Context()))
 	b.awaitReadiness(http.StatusServiceUnavailable, "MongoDB is away")
 	b.awaitLog("MongoDB is away")
-	assertRetryAfter(t, b)
+	assertRetryAfter(t, b, `{"sensorId":"s","fields":{"t":1}}`)
 	got := runBrim(t, nil, "query", "s", "--url", "http://"+b.HTTP)
 	assert.ErrorContains(t, got.err, "mongodb_away")
 
@@ -122,19 +122,19 @@ func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {
 }
 
 // assertRetryAfter asserts that a refused client is told when to come back.
-func assertRetryAfter(t *testing.T, b *brimProcess) {
+func assertRetryAfter(t *testing.T, b *brimProcess, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.HTTP+"/v1/readings", strings.NewReader(`{"sensorId":"s","fields":{"t":1}}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.HTTP+"/v1/readings", strings.NewReader(body))
 	require.NoError(t, err)
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
-	assert.True(t, json.Valid(body))
+	assert.True(t, json.Valid(answer))
 }
 
 // commandLine returns how a process was called, as far as that can be told.

@@ -47,7 +47,7 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 	}
 	b.signal(syscall.SIGTERM)
 	b.awaitReadiness(http.StatusServiceUnavailable, "the daemon is stopping")
-	assertRetryAfter(t, b)
+	assertRetryAfter(t, b, `{"sensorId":"s","fields":{"t":1}}`)
 	assert.Equal(t, exitDone, b.wait())
 	for range 2 {
 		r := <-replies

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -112,14 +114,14 @@ func TestEveryProblemIsToldWithItsPlace(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, "granularity: 7m\nlanes: many\n")
 	_, err := sources{
-		flags: map[string]string{"storage": "files", "ack": "journaled"},
+		flags: map[string]string{"storage": "files", "ack": "jurnaled"},
 		env:   []string{"BRIM_RETENTION=-1h"},
 		path:  path,
 	}.load()
 	for _, want := range []string{
 		path + ":1: granularity: ", path + `:2: lanes: "many" is not a whole number from 1 to 256`,
 		`--storage: "files" is unknown; allowed are bucket, timeseries, memory`,
-		"--ack: journaled needs a journal, which this version does not have; allowed is stored",
+		`--ack: ack "jurnaled" is unknown; allowed are journaled and stored`,
 		`BRIM_RETENTION: "-1h" is not a duration of 0, or 1m to 24000d`,
 	} {
 		assert.ErrorContains(t, err, want)
@@ -179,4 +181,13 @@ func TestOnlyStreamsInMemoryNeedNoMongoDB(t *testing.T) {
 	assert.False(t, loadSettings(t, sources{flags: map[string]string{"storage": "memory"}}).needsMongoDB())
 	path := writeConfig(t, "storage: memory\nstreams:\n  kept: {storage: bucket}\n")
 	assert.True(t, loadSettings(t, sources{path: path}).needsMongoDB())
+}
+
+func TestAckIsWhatTheJournalAllows(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, telemetry.Journaled, loadSettings(t, sources{}).Ack)
+	c := loadSettings(t, sources{flags: map[string]string{"journal": "off"}})
+	assert.Equal(t, telemetry.Stored, c.Ack, "without a journal there is no other")
+	_, err := sources{flags: map[string]string{"journal": "off", "ack": "journaled"}}.load()
+	assert.ErrorContains(t, err, "ack journaled needs a journal, and journal is off; allowed is stored")
 }
