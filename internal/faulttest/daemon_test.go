@@ -142,10 +142,13 @@ func joinFaults(a, b string) string {
 // ready waits until the daemon takes readings.
 func (d *daemon) ready() *daemon {
 	d.t.Helper()
-	require.True(d.t, d.await(func() bool {
-		code, _, err := d.ask(http.MethodGet, "/readyz")
+	var reason string
+	ready := d.await(func() bool {
+		code, body, err := d.ask(http.MethodGet, "/readyz")
+		reason = body
 		return err == nil && code == http.StatusOK
-	}), "brim does not get ready:\n%s", d.lastWords())
+	})
+	require.True(d.t, ready, "brim does not get ready: %s\n%s", reason, d.lastWords())
 	return d
 }
 

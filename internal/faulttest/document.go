@@ -43,7 +43,6 @@ type bucketDocument struct {
 	Stats        map[string]bson.Raw `bson:"stats"`
 	Measurements []bson.Raw          `bson:"measurements"`
 	W            map[string]int64    `bson:"w"`
-	Full         bool                `bson:"full"`
 }
 
 // document checks that a part says of itself what its readings say.
@@ -52,7 +51,8 @@ func (c *checker) document(raw bson.Raw) {
 	id := fmt.Sprint(raw.Lookup("_id"))
 	err := bson.Unmarshal(raw, &d)
 	w := window{d.ID.S, d.ID.B, d.ID.G}
-	c.parts[w] = append(c.parts[w], partState{d.ID.P, d.Full})
+	full, _ := raw.Lookup("full").BooleanOK()
+	c.parts[w] = append(c.parts[w], partState{d.ID.P, full})
 	if spoiled, _ := raw.Lookup(Spoiled).BooleanOK(); spoiled {
 		return
 	}

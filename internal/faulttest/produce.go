@@ -27,7 +27,8 @@ type ProducerConfig struct {
 
 	LineProtocol bool    // in place of NDJSON
 	Batch        int     // readings in a request; 0: 1
-	Sensors      int     // 0: 10; all producers share them
+	FirstSensor  int64   // they are named s-0 and so on
+	Sensors      int     // 0: 1; producers share them
 	Rate         float64 // readings a second; 0: the next request as soon as one is answered
 	Most         int64   // readings until the producer ends by itself; 0: none
 	Ack          string  // journaled or stored; empty: the daemon's default
@@ -195,7 +196,7 @@ func (p *producer) appendReading(dst []byte) []byte {
 	if p.cfg.Late > 0 && p.next%11 == 0 {
 		at = at.Add(-time.Duration(p.rnd.Int64N(int64(p.cfg.Late))))
 	}
-	sensor, value := p.next%int64(p.cfg.Sensors), float64(p.next%1000)/8
+	sensor, value := p.cfg.FirstSensor+p.next%int64(p.cfg.Sensors), float64(p.next%1000)/8
 	if p.cfg.LineProtocol {
 		return fmt.Appendf(dst, "weather,station=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
 	}

@@ -1,0 +1,77 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestFS5 fills the disk of the journal, gives it room again, and kills the
+// daemon while there is none.
+func TestFS5(t *testing.T) {
+	faultTest{
+		name: "FS-5", run: fullDisk,
+		// The limit has a reserve that keeps the disk from ever being full.
+		sabotages: []sabotage{{off: []fault.Protection{fault.Fsync, fault.Limit}}},
+	}.test(t)
+}
+
+func fullDisk(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	disk, flags := smallDisk(s.t), smallParts
+	if disk == "" {
+		disk, flags = s.t.TempDir(), append(flags, "--journal-max-bytes", "8MiB")
+	}
+	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
+	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: form(20_000., 20_000)})
+	faults := 0
+	for range form(2, 15) {
+		// MongoDB is away, so nothing is trimmed.
+		proxy.Set(faulttest.Faults{Refuse: true})
+		proxy.CutAll()
+		before := p.Counts.Refused.Load()
+		require.True(s.t, d.await(func() bool { return p.Counts.Refused.Load() > before+20 }), "the journal's disk does not get full")
+		// Somebody else takes the rest of the disk.
+		ballast := filepath.Join(disk, "ballast")
+		fill(s.t, ballast)
+		wait(300 * time.Millisecond)
+		d.kill()
+		require.NoError(s.t, os.Remove(ballast))
+		faults++
+		proxy.Set(faulttest.Faults{})
+		d.start().ready()
+		wait(form(time.Second, 3*time.Second))
+	}
+	return s.finish(faults)
+}
+
+// fill writes a file until there is no space, or enough.
+func fill(t testing.TB, path string) {
+	t.Helper()
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	chunk := make([]byte, 64<<10)
+	for range diskBytes / len(chunk) {
+		if _, err := file.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+// diskBytes is the size of a small disk.
+const diskBytes = 24 << 20
+
+// notRun tells people what a test could not do.
+func notRun(what string, why error) {
+	fmt.Fprintf(os.Stderr, "NOT RUN: %s: %v\n", what, why)
+}

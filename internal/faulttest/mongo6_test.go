@@ -1,0 +1,61 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestMONGO6 takes MongoDB away for minutes at full rate. The journal grows to
+// its limit and the daemon's memory does not; then come 503s; and when MongoDB is
+// back, all is drained while more comes in.
+func TestMONGO6(t *testing.T) {
+	faultTest{name: "MONGO-6", run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
+}
+
+// maxGrowth is how much more memory an outage may take, in bytes. The race
+// detector needs several times as much for the same.
+var maxGrowth = int64(64<<20) * map[bool]int64{false: 1, true: 6}[raceEnabled]
+
+func longOutage(s *scene) outcome {
+	s.shared()
+	long := full() && len(s.off) == 0
+	outage, rate, limit, limitBytes := 10*time.Second, 5000., "2MiB", 2.*(1<<20)
+	if long {
+		outage, rate, limit, limitBytes = 5*time.Minute, 20_000, "192MiB", 192*(1<<20)
+	}
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, "--journal-max-bytes", limit, "--granularity", "1h")
+	p := s.produce(d, 8, faulttest.ProducerConfig{Batch: 250, Sensors: 1000, Step: 5 * time.Millisecond, Rate: rate})
+	wait(outage / 10)
+	before := d.rss()
+	proxy.Set(faulttest.Faults{Refuse: true})
+	proxy.CutAll()
+	highest, largest := before, 0.
+	for began := time.Now(); time.Since(began) < outage; wait(250 * time.Millisecond) {
+		highest, largest = max(highest, d.rss()), max(largest, d.metric("brim_journal_bytes"))
+	}
+	refused, backlog := p.Counts.Refused.Load(), d.metric("brim_queue_readings")
+	proxy.Set(faulttest.Faults{})
+	began := time.Now()
+	stuck := d.flush() // behind it, what has come meanwhile
+	s.t.Logf("memory %d MiB before, at most %d MiB without MongoDB; journal at most %.1f MiB; %d requests refused; %.0f readings waiting, flushed in %v",
+		before>>20, highest>>20, largest/(1<<20), refused, backlog, time.Since(began))
+	out := s.finish(1)
+	if out.stuck == nil {
+		out.stuck = stuck
+	}
+	if refused == 0 {
+		out.broken = append(out.broken, "no 503 at the journal's limit")
+	}
+	if largest > 1.1*limitBytes {
+		out.broken = append(out.broken, fmt.Sprintf("a journal of %.0f MiB where %s are allowed", largest/(1<<20), limit))
+	}
+	if highest-before > maxGrowth {
+		out.broken = append(out.broken, fmt.Sprintf("memory grew by %d MiB", (highest-before)>>20))
+	}
+	return out
+}
