@@ -35,6 +35,7 @@ func (c *cursor) Next() (batch.Record, bool, error) {
 			return r, true, nil
 		}
 		if !more {
+			c.leaveDisk() // its segment may be deleted while nothing comes
 			return batch.Record{}, false, nil
 		}
 		if s := lostAt(c.journal.lost, c.position); s != nil {
