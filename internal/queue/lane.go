@@ -66,6 +66,9 @@ const (
 	keptRows = 64
 )
 
+// What is due within this part of the flush interval is written together.
+const dueTogether = 8
+
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
 		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1), //nolint:gosec // a small count
@@ -313,14 +316,20 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() {
 		return 0
 	}
-	return min(wait, l.pending[0].since.Add(l.queue.cfg.FlushInterval).Sub(now))
+	return min(wait, l.dueAt(l.pending[0]).Sub(now))
 }
 
+func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.queue.cfg.FlushInterval) }
+
 // flush writes the oldest of what is pending, as much as one command should
-// carry.
+// carry. Without a hurry it leaves alone what is far from due, so that sensors
+// keep their own phases and MongoDB sees a stream of writes instead of a burst
+// each interval.
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
-	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows {
+	soon := time.Now().Add(l.queue.cfg.FlushInterval / dueTogether)
+	all := l.rush || l.rows >= maxFlushRows || !l.hasRoom()
+	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
 		rows += len(l.pending[n].share.Rows)
 		n++
 	}
