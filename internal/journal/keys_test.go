@@ -1,0 +1,219 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func keyed(key string, body uint64) batch.Request {
+	return batch.Request{Want: telemetry.Journaled, Key: key, BodyHash: body, Answer: []byte("answer to " + key)}
+}
+
+// assertRepeated checks that a request is answered as the first with its key.
+func assertRepeated(t *testing.T, j appender, r batch.Request) {
+	t.Helper()
+	receipt, err := j.Append(context.Background(), makeBatch("readings", 900, 1), r)
+	require.NoError(t, err)
+	assert.True(t, receipt.Repeated)
+	assert.Equal(t, "answer to "+r.Key, string(receipt.Answer))
+}
+
+func assertTaken(t *testing.T, j appender, r batch.Request) {
+	t.Helper()
+	receipt, err := j.Append(context.Background(), makeBatch("readings", 0, 1), r)
+	require.NoError(t, err)
+	assert.False(t, receipt.Repeated)
+}
+
+func TestARepeatedRequestIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	cfg := config(t.TempDir(), "first")
+	j := open(t, cfg)
+	assertTaken(t, j, keyed("a", 1))
+	assertRepeated(t, j, keyed("a", 1))
+	assertTaken(t, j, keyed("b", 1))
+	_, err := j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("a", 2))
+	var e *telemetry.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, telemetry.Conflict, e.Kind)
+	assert.Equal(t, "idempotency_conflict", e.Code)
+	require.NoError(t, j.Close())
+
+	cfg.Session = "second"
+	j = open(t, cfg)
+	assertRepeated(t, j, keyed("a", 1))
+	assertRepeated(t, j, keyed("b", 1))
+	assert.Equal(t, 2, j.Status().Keys)
+	assert.EqualValues(t, 2, j.Taken())
+	require.NoError(t, j.Close())
+
+	cfg.Session, cfg.Faults = "third", fault.Without(fault.Keys)
+	j = open(t, cfg)
+	assertTaken(t, j, keyed("a", 1))
+}
+
+func TestKeysOutliveTheirSegments(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	cfg := fakeConfig(files, "first", nil)
+	var now atomic.Int64
+	began := time.Now()
+	cfg.Now = func() time.Time { return began.Add(time.Duration(now.Load())) }
+	j := open(t, cfg)
+	const n = 100
+	for i := range n {
+		assertTaken(t, j, keyed(fmt.Sprint(i), uint64(i)))
+	}
+	before := len(segmentsOf(files))
+	require.Greater(t, before, 4)
+	j.Trim(j.End())
+	require.Eventually(t, func() bool { return j.Status().Segments == 1 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, j.Close())
+	assert.Len(t, keyFilesOf(files), before-1)
+
+	files = files.PowerCut()
+	cfg.Files, cfg.Session = files, "second"
+	j = open(t, cfg)
+	for i := range n {
+		assertRepeated(t, j, keyed(fmt.Sprint(i), uint64(i)))
+	}
+	now.Store(int64(16 * time.Minute))
+	assert.Zero(t, j.Status().Keys, "all have expired")
+	for range 40 {
+		mustAppend(t, j, makeBatch("readings", 0, 10))
+	}
+	j.Trim(j.End())
+	require.Eventually(t, func() bool { return len(keyFilesOf(files)) == 0 }, 10*time.Second, time.Millisecond)
+	assertTaken(t, j, keyed("1", 1))
+}
+
+func keyFilesOf(files *faulttest.Files) []string {
+	var out []string
+	for _, name := range files.Names() {
+		if strings.HasSuffix(name, ".keys") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func TestABrokenFileOfKeysCostsOnlyItsKeys(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	cfg := fakeConfig(files, "first", nil)
+	j := open(t, cfg)
+	for i := range 100 {
+		assertTaken(t, j, keyed(fmt.Sprint(i), uint64(i)))
+	}
+	j.Trim(j.End())
+	require.Eventually(t, func() bool { return j.Status().Segments == 1 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, j.Close())
+	whole := files.Bytes(keyFilesOf(files)[0])
+	for at := 0; at < len(whole); at += 5 {
+		disk := files.Clone()
+		disk.Flip(keyFilesOf(disk)[0], int64(at), uint(at))
+		cfg.Files, cfg.Session = disk, "second"
+		j, err := journal.Open(cfg)
+		require.NoError(t, err)
+		assert.Less(t, j.Status().Keys, 100)
+		assert.Greater(t, j.Status().Keys, 50)
+		assertRepeated(t, j, keyed("99", 99))
+		require.NoError(t, j.Close())
+	}
+}
+
+func TestOnlySoManyKeysAreKnown(t *testing.T) {
+	t.Parallel()
+	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg.MaxKeys = 10
+	j := open(t, cfg)
+	for i := range 30 {
+		assertTaken(t, j, keyed(fmt.Sprint(i), 1))
+	}
+	assert.Equal(t, 10, j.Status().Keys)
+	assertRepeated(t, j, keyed("29", 1))
+	assertRepeated(t, j, keyed("20", 1))
+	assertTaken(t, j, keyed("19", 1))
+}
+
+func TestAKeyExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		j, err := journal.Open(cfg)
+		require.NoError(t, err)
+		assertTaken(t, j, keyed("a", 1))
+		<-time.After(14 * time.Minute)
+		assertRepeated(t, j, keyed("a", 1))
+		<-time.After(2 * time.Minute)
+		assertTaken(t, j, keyed("a", 2))
+		<-time.After(2 * time.Minute)
+		assertRepeated(t, j, keyed("a", 2))
+		require.NoError(t, j.Close())
+	})
+}
+
+func TestAnOverlappingRepetitionWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		gate := make(chan struct{})
+		cfg.Files = gatedFiles{cfg.Files, gate}
+		j, err := journal.Open(cfg)
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		var repeated atomic.Int64
+		for range 10 {
+			all.Go(func() {
+				r, err := j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("a", 1))
+				assert.NoError(t, err)
+				if r.Repeated {
+					repeated.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("a", 2))
+		assert.Equal(t, telemetry.Conflict, telemetry.KindOf(err), "while the first is on its way")
+		assert.Zero(t, repeated.Load())
+		close(gate)
+		all.Wait()
+		assert.EqualValues(t, 9, repeated.Load())
+		assert.EqualValues(t, 1, j.Taken())
+		require.NoError(t, j.Close())
+	})
+}
+
+func TestARepetitionTriesItselfWhenTheFirstFails(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	j := open(t, fakeConfig(files, "first", nil))
+	files.FailWrite(errors.New("no space"), 1)
+	var err error
+	for err == nil { // the first write may be that of the mark
+		_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("a", 1))
+		if err == nil {
+			files.FailWrite(errors.New("no space"), 1)
+			_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("b", 1))
+		}
+	}
+	assertRefused(t, err, "journal_disk_full")
+	files.FailWrite(nil, 0)
+	assertTaken(t, j, keyed("c", 1))
+}
