@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -208,4 +210,47 @@ func TestTwoDaemonsDoNotShareAJournal(t *testing.T) {
 	b := a.brim()
 	got := runBrim(t, nil, append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, a.args...)...)
 	require.ErrorContains(t, got.err, fmt.Sprintf("journal: another process has it open (pid %d)", b.cmd.Process.Pid))
+}
+
+func TestInspectShowsWhatIsNotStoredAndWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	b := a.brim()
+	b.take("s")
+	b.take("s")
+	inspect := func() (got outcome, report journal.Report) {
+		got = runBrim(t, nil, "journal", "inspect", "--output", "json", "--data-dir", a.args[3])
+		require.NoError(t, json.Unmarshal([]byte(got.stdout), &report), got.stdout)
+		return got, report
+	}
+	got, report := inspect() // beside the daemon
+	require.NoError(t, got.err)
+	require.Len(t, report.Unapplied, 1)
+	assert.Equal(t, uint64(2), report.Unapplied[0].Readings)
+	assert.Equal(t, b.status().Session, report.Unapplied[0].Session)
+	assert.Empty(t, report.Problems)
+
+	b.signal(syscall.SIGKILL)
+	b.wait()
+	file := report.Segments[0].File
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	at := len(content) / 2
+	content[at] ^= 1
+	require.NoError(t, os.WriteFile(file, content, 0o600))
+	got, report = inspect()
+	require.ErrorIs(t, got.err, errDamaged)
+	require.Len(t, report.Problems, 1)
+	assert.Equal(t, file, report.Problems[0].File)
+	text := runBrim(t, nil, "journal", "inspect", "--data-dir", a.args[3])
+	assert.Contains(t, text.stdout, "damage: what was acknowledged cannot be read")
+
+	refused := runBrim(t, nil, append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, a.args...)...)
+	require.ErrorContains(t, refused.err, file)
+	require.ErrorContains(t, refused.err, "--journal-corruption")
+	a.brim("--journal-corruption", "quarantine").stop()
+	got, report = inspect()
+	require.NoError(t, got.err)
+	assert.NotEmpty(t, report.GivenUp)
+	assert.FileExists(t, report.GivenUp[0].Copy)
 }

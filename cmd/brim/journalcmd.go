@@ -1,7 +1,17 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/journal"
 )
 
 // newJournal returns `brim journal`, for what is taken and not yet stored.
@@ -12,6 +22,100 @@ func newJournal(p *process) *cobra.Command {
 		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newJournalReplay(p))
+	cmd.AddCommand(newJournalInspect(p), newJournalReplay(p))
 	return cmd
+}
+
+// errDamaged ends `brim journal inspect` where readings are at stake.
+var errDamaged = errors.New("the journal is damaged; a daemon refuses it, unless --journal-corruption quarantine gives up what cannot be read")
+
+// newJournalInspect returns `brim journal inspect`.
+func newJournalInspect(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect",
+		Short: "Show sessions, segments and what is not yet stored, and verify every checksum",
+		Long: "Show sessions, segments and what is not yet stored, and verify every checksum. Nothing is changed,\n" +
+			"and a daemon may be running. What is shown as not known to be stored may be some milliseconds old.",
+		Example: "  brim journal inspect\n" +
+			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	given := map[string]*string{
+		"data-dir":    flags.String("data-dir", "", "`DIR` of the daemon's data (BRIM_DATA_DIR, or data-dir in the file) (default ./brim-data)"),
+		"journal-dir": flags.String("journal-dir", "", "`DIR` of the journal (BRIM_JOURNAL_DIR, or journal-dir in the file) (default journal in --data-dir)"),
+	}
+	path := flags.String("config", "", "YAML `FILE` with the daemon's settings")
+	output := outputFlag(cmd, "text", "json")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		s := sources{env: p.env, path: *path, flags: make(map[string]string)}
+		for name, value := range given {
+			if flags.Changed(name) {
+				s.flags[name] = *value
+			}
+		}
+		c, err := s.load()
+		if err != nil {
+			return err
+		}
+		dir := c.journalDir()
+		if _, err := os.Stat(dir); err != nil {
+			return fmt.Errorf("look for a journal: %w", err)
+		}
+		report, err := journal.Inspect(dir, nil)
+		if err != nil {
+			return err
+		}
+		if *output == "json" {
+			err = printJSON(p.stdout, report)
+		} else {
+			err = printJournal(p.stdout, &report)
+		}
+		if err == nil && report.Damaged() {
+			err = errDamaged
+		}
+		return err
+	}
+	return cmd
+}
+
+// printJournal writes a report for people.
+func printJournal(w io.Writer, r *journal.Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) } // Flush tells
+	line("journal\t%s", r.Dir)
+	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End) //nolint:gosec // a size
+	line("stored\teverything before position %d", r.Applied)
+	line("keys\t%d idempotency keys", r.Keys)
+	line("\nsegment\tsession\tstarted\tbytes\tpositions\trecords\treadings\tsequences")
+	for _, s := range r.Segments {
+		line("%s\t%s\t%s\t%d\t%d-%d\t%d\t%d\t%d-%d", s.File[len(r.Dir)+1:], s.Session, s.Started.UTC().Format(time.RFC3339), s.Bytes, s.Base, s.End, s.Records, s.Readings, s.FirstSeq, s.LastSeq)
+	}
+	if len(r.Unapplied) == 0 {
+		line("\nEverything is stored.")
+	} else {
+		line("\nnot known to be stored (the oldest arrived %s)\treadings\tstorage\tgranularity\ttarget", r.Oldest.UTC().Format(time.RFC3339))
+		for _, u := range r.Unapplied {
+			line("session %s, stream %s\t%d\t%s\t%s\t%s", u.Session, u.Stream, u.Readings, u.Settings.Storage, formatDuration(u.Settings.Granularity), u.Settings.Target)
+		}
+	}
+	for _, g := range r.GivenUp {
+		line("\ngiven up on %s: positions %d-%d, a copy is in %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, g.Copy)
+	}
+	for _, b := range r.Problems {
+		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdictOf(b))
+	}
+	return t.Flush()
+}
+
+func verdictOf(b journal.Problem) string {
+	switch {
+	case b.Torn:
+		return "a write that was cut off, or is under way; nothing of it was acknowledged"
+	case b.AtRest:
+		return "what was there is stored"
+	default:
+		return "damage: what was acknowledged cannot be read"
+	}
 }
