@@ -1,0 +1,130 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func volatileConfig() journal.VolatileConfig {
+	return journal.VolatileConfig{Session: "first", Streams: streams()}
+}
+
+func TestWithoutADiskNothingIsJournaled(t *testing.T) {
+	t.Parallel()
+	v, err := journal.OpenVolatile(volatileConfig())
+	require.NoError(t, err)
+	err = tryAppend(v, makeBatch("readings", 0, 1))
+	var e *telemetry.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, telemetry.Invalid, e.Kind)
+	assert.Equal(t, "ack_unavailable", e.Code)
+	assert.True(t, v.Status().Volatile)
+}
+
+func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
+	t.Parallel()
+	for _, limited := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := volatileConfig()
+			cfg.MaxBytes = 1 << 20
+			if !limited {
+				cfg.Faults = fault.Without(fault.Limit)
+			}
+			v, err := journal.OpenVolatile(cfg)
+			require.NoError(t, err)
+			var refused answer
+			waiting := 0
+			for ; refused.err == nil && waiting < 300; waiting++ {
+				ch := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
+				select {
+				case refused = <-ch:
+				default:
+				}
+			}
+			if !limited {
+				require.NoError(t, refused.err)
+				assert.Greater(t, v.Status().Bytes, cfg.MaxBytes)
+				require.NoError(t, v.Close())
+				return
+			}
+			assertRefused(t, refused.err, "queue_full")
+			assert.ErrorContains(t, refused.err, "--queue-max-bytes")
+			assert.LessOrEqual(t, v.Status().Bytes, cfg.MaxBytes)
+			records := follow(t, v, 0)
+			for _, r := range records {
+				r.Batch.Tracker.Released(r.Batch.Len())
+			}
+			assert.Zero(t, v.Status().Bytes, "freed before it is trimmed")
+			assert.Empty(t, follow(t, v, 0))
+			again := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
+			assert.Empty(t, again, "it waits for the store")
+			v.Trim(records[len(records)-1].Next)
+			assert.Len(t, follow(t, v, 0), 1)
+			require.NoError(t, v.Close())
+			<-again
+		})
+	}
+}
+
+func TestWithoutADiskAnAwayDatabaseIsTold(t *testing.T) {
+	t.Parallel()
+	cfg := volatileConfig()
+	away := errors.New("no server is there")
+	cfg.Admit = func(stream string) error {
+		if stream == "events" {
+			return away
+		}
+		return nil
+	}
+	v, err := journal.OpenVolatile(cfg)
+	require.NoError(t, err)
+	_, err = v.Append(context.Background(), makeBatch("events", 0, 1), batch.Request{Want: telemetry.Stored})
+	assertRefused(t, err, "mongodb_away")
+	require.ErrorIs(t, err, away)
+	assert.Zero(t, v.Taken())
+	require.NoError(t, v.Close())
+}
+
+func TestWithoutADiskTheOrderIsKept(t *testing.T) {
+	t.Parallel()
+	for _, kept := range []bool{true, false} {
+		mixed := 0
+		for range 20 {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := volatileConfig()
+				if !kept {
+					cfg.Faults = fault.Without(fault.Order)
+				}
+				v, err := journal.OpenVolatile(cfg)
+				require.NoError(t, err)
+				var all sync.WaitGroup
+				for range 200 {
+					all.Go(func() {
+						_, _ = v.Append(context.Background(), makeBatch("readings", 0, 1), batch.Request{Want: telemetry.Stored})
+					})
+				}
+				synctest.Wait()
+				records := follow(t, v, 0)
+				assert.Len(t, records, 200)
+				mixed += outOfOrder(records)
+				require.NoError(t, v.Close())
+				all.Wait()
+			})
+			if mixed > 0 {
+				break
+			}
+		}
+		assert.Equal(t, kept, mixed == 0, "%d out of order", mixed)
+	}
+}
