@@ -3,7 +3,6 @@ package faulttest_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"testing"
 	"time"
 
@@ -26,13 +25,21 @@ func crashPoints(s *scene) outcome {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Rate: 4000})
 	s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
 	faults := 0
-	for round := range form(1, 6) {
-		for i, point := range fault.Points() {
+	points := fault.Points()
+	if !full() && len(s.off) > 0 { // those behind which something is to be replayed
+		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
+	}
+	for range form(1, 6) {
+		for _, point := range points {
 			d.kill()
-			d.Faults = fmt.Sprintf("crash=%s:%d", point, 1+rand.IntN(form(4, 30)))
-			// Parts that are too full for the caps of the day have to be closed by a
-			// command of its own.
-			d.start("--bucket-max-readings", strconv.Itoa([]int{20, 7}[(round+i)%2]))
+			arrivals := 1 + rand.IntN(form(4, 30))
+			if point == fault.BeforeClosePart || point == fault.AfterClosePart {
+				arrivals = 1 // it happens seldom
+			}
+			d.Faults = fmt.Sprintf("crash=%s:%d", point, arrivals)
+			// Parts that are too full under this cap have to be closed by a command of
+			// its own.
+			d.start("--bucket-max-readings", "7")
 			if !s.reaches(d, point) {
 				continue
 			}
