@@ -85,7 +85,7 @@ func printJournal(w io.Writer, r *journal.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) } // Flush tells
 	line("journal\t%s", r.Dir)
-	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End) //nolint:gosec // a size
+	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End)
 	line("stored\teverything before position %d", r.Applied)
 	line("keys\t%d idempotency keys", r.Keys)
 	line("\nsegment\tsession\tstarted\tbytes\tpositions\trecords\treadings\tsequences")

@@ -14,7 +14,7 @@ import (
 // what stands on it need not be: readings are taken without.
 func (d *daemon) parts() []admin.Part {
 	j, s := d.journal.Load(), d.storage.Load()
-	parts := []admin.Part{part("daemon", d.phase(j))}
+	parts := []admin.Part{part("daemon", d.phase(j != nil))}
 	if j != nil {
 		parts = append(parts, part("journal", (*j).Err()))
 	}
@@ -50,11 +50,11 @@ func part(name string, err error) admin.Part {
 }
 
 // phase returns why the daemon as a whole cannot take readings.
-func (d *daemon) phase(j *journalLog) error {
+func (d *daemon) phase(opened bool) error {
 	switch {
 	case d.draining.Load():
 		return errDraining
-	case j == nil:
+	case !opened:
 		return admin.ErrNotReady
 	default:
 		return nil

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -327,7 +328,7 @@ func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
 		if stream, section, err = cutChecked(section); err != nil {
 			return nil, false, err
 		}
-		if same && i > 0 && string(stream) != string(names[0]) {
+		if same && i > 0 && !bytes.Equal(stream, names[0]) {
 			same = false
 			for len(names) < i {
 				names = append(names, names[0])

@@ -148,7 +148,7 @@ func (i *Injector) At(p Point) {
 		return
 	}
 	// Servers recover the panics of their handlers, but not those of others.
-	go panic("the test ends the process at " + string(p))
+	go panic("the test ends the process at " + string(p)) //nolint:forbidigo // that is what it is for
 	select {}
 }
 

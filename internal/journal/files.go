@@ -42,7 +42,7 @@ type File interface {
 	// nobody knows what does, and a later success does not change that.
 	Sync() error
 	Size() (int64, error)
-	Close() error
+	io.Closer
 }
 
 // ErrLocked says that another process has the lock.
@@ -153,7 +153,7 @@ func writeWhole(files Files, name string, content []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := files.Rename(temp, name); err != nil {

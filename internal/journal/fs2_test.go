@@ -42,7 +42,7 @@ func tornTail(t *testing.T, seed uint64, off ...fault.Protection) counts {
 	whole := files.Bytes(name)
 	require.NoError(t, j.Close())
 	var out counts
-	for size := range len(whole) {
+	for size := range whole {
 		for _, fill := range fills(random) {
 			torn := append([]byte{}, whole[:size]...)
 			for len(torn) < len(whole) && fill > 0 {

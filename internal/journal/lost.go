@@ -102,7 +102,7 @@ func copyFile(files Files, from, to string) error {
 	if err == nil {
 		err = dst.Sync()
 	}
-	if err = errors.Join(err, dst.Close()); err != nil {
+	if err := errors.Join(err, dst.Close()); err != nil {
 		return err
 	}
 	if err := files.Rename(temp, to); err != nil {

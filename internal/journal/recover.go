@@ -33,7 +33,7 @@ func (j *Journal) recover() error {
 	if err := r.acceptDamage(segments, s); err != nil {
 		return err
 	}
-	if segments, err = r.mend(segments, s); err != nil {
+	if segments, err = r.mend(segments); err != nil {
 		return fmt.Errorf("mend the journal in %s: %w", cfg.Dir, err)
 	}
 	return r.settle(segments, s, last)
@@ -97,7 +97,7 @@ func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 
 // mend cuts off a torn end and removes the files that hold nothing. What is
 // left is durable when it returns.
-func (r *recovery) mend(segments []*found, s *scan) ([]*found, error) {
+func (r *recovery) mend(segments []*found) ([]*found, error) {
 	j := r.journal
 	files := j.cfg.Files
 	var left []*found

@@ -31,7 +31,7 @@ func (s *space) check(now time.Time) error {
 	s.looked, s.err = now, nil
 	free, total, err := s.files.Space(s.dir)
 	if err != nil || total == 0 {
-		return nil //nolint:nilerr // writing will tell
+		return nil // writing will tell
 	}
 	// A sixteenth of a small disk is reserve enough.
 	if reserve := min(s.reserve, total/16); free < reserve {

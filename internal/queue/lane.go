@@ -71,7 +71,7 @@ const dueTogether = 8
 
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
-		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1), //nolint:gosec // a small count
+		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), swept: time.Now(), aside: newAside(),
 	}
 }
@@ -195,7 +195,7 @@ func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
 	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
 	p.view = r.Batch.View(p)
 	l.parcels.insert(p)
-	for i := range uint32(p.view.Len()) { //nolint:gosec // a batch counts in 32 bits
+	for i := range uint32(p.view.Len()) {
 		row := p.view.Row(i)
 		if !l.owned[p.view.SeriesNumber(row)] {
 			continue
@@ -220,7 +220,7 @@ func (l *lane) own(b *batch.Batch) bool {
 	some := false
 	for i := range b.SeriesLen() {
 		s := b.SeriesAt(i)
-		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream //nolint:gosec // a small count
+		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream
 		l.owned = append(l.owned, own)
 		some = some || own
 	}

@@ -25,7 +25,7 @@ const parcelBytes = 320
 
 // Released implements batch.Tracker.
 func (p *parcel) Released(n int) {
-	p.lane.queue.released.Add(uint64(n)) //nolint:gosec // a count
+	p.lane.queue.released.Add(uint64(n))
 	p.lane.load -= n
 	if p.drop(n) {
 		p.lane.queue.metrics.lag.Observe(time.Since(p.view.Received).Seconds())

@@ -43,24 +43,19 @@ func TestRACE2(t *testing.T) {
 	t.Parallel()
 	row := faulttest.Row{Test: "RACE-2"}
 	began := time.Now()
-	var mu sync.Mutex
 	for _, kind := range []string{"on disk", "in memory"} {
-		t.Run(kind, func(t *testing.T) {
-			got := runRace(t, kind == "on disk", nil)
-			assert.Equal(t, race{accepted: racers * racesEach * raceReadings, stored: racers * racesEach * raceReadings}, got)
-			sabotaged := runRace(t, kind == "on disk", fault.Without(fault.Order))
-			missing := racers*racesEach*raceReadings - sabotaged.accepted
-			assert.Positive(t, missing, "the race test passes without the protection that it is for")
-			assert.LessOrEqual(t, sabotaged.accepted, sabotaged.stored, "even then, nothing that was acknowledged as stored is lost")
-			mu.Lock()
-			defer mu.Unlock()
-			row.Faults += racers * racesEach
-			row.Acked += got.accepted
-			row.Lost += max(0, got.accepted-got.stored)
-			row.Twice += max(0, got.stored-got.accepted)
-			row.Sabotages = append(row.Sabotages, faulttest.Sabotage{
-				Off: string(fault.Order), Caught: missing > 0, Found: fmt.Sprintf("%d refused (%s)", missing, kind), Runs: 1,
-			})
+		got := runRace(t, kind == "on disk", nil)
+		assert.Equal(t, race{accepted: racers * racesEach * raceReadings, stored: racers * racesEach * raceReadings}, got)
+		sabotaged := runRace(t, kind == "on disk", fault.Without(fault.Order))
+		missing := racers*racesEach*raceReadings - sabotaged.accepted
+		assert.Positive(t, missing, "the race test passes without the protection that it is for")
+		assert.LessOrEqual(t, sabotaged.accepted, sabotaged.stored, "even then, nothing that was acknowledged as stored is lost")
+		row.Faults += racers * racesEach
+		row.Acked += got.accepted
+		row.Lost += max(0, got.accepted-got.stored)
+		row.Twice += max(0, got.stored-got.accepted)
+		row.Sabotages = append(row.Sabotages, faulttest.Sabotage{
+			Off: string(fault.Order), Caught: missing > 0, Found: fmt.Sprintf("%d refused (%s)", missing, kind), Runs: 1,
 		})
 	}
 	row.Seconds = time.Since(began).Seconds()
