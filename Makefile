@@ -10,6 +10,9 @@ ARGS    ?=
 PKG     ?= ./...
 BENCH   ?= .
 FUZZTIME ?= 10s
+FAULT_DIR   ?= bin
+FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|PROTOCOL
+FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help
 
@@ -29,6 +32,11 @@ run: build ## build and run the daemon with its own mongod; ARGS='--granularity 
 test: ## all tests, with the race detector, in random order; PKG=./internal/queue narrows it
 	@$(if $(RACE),true,echo "NOT RUN: the race detector, because it needs a C compiler")
 	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 15m $(PKG)
+
+.PHONY: test-fault
+test-fault: ## all fault tests in full, under 45 minutes, and their table; FAULT_DIR=DIR gets fault-table.md
+	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
+	  $(GO) run ./internal/faulttest/table --dir $(FAULT_DIR)
 
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says

@@ -2,8 +2,11 @@ package faulttest_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +22,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait most of the time: more than one for each processor can run.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	if binary.dir != "" {
 		_ = os.RemoveAll(binary.dir)

@@ -1,0 +1,135 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// part is a correct document of one sensor's first minute with the readings of
+// producer 1 that have these numbers.
+func part(number int32, full bool, readings ...int64) bson.M {
+	var measurements bson.A
+	low, high, sum := readings[0], readings[0], int64(0)
+	for _, n := range readings {
+		measurements = append(measurements, bson.D{{Key: "ts", Value: bson.DateTime(n)}, {Key: "producer", Value: int64(1)}, {Key: "number", Value: n}})
+		low, high, sum = min(low, n), max(high, n), sum+n
+	}
+	count := int64(len(readings))
+	doc := bson.M{
+		"_id":      bson.D{{Key: "s", Value: "s"}, {Key: "b", Value: bson.DateTime(0)}, {Key: "g", Value: int32(60)}, {Key: "p", Value: number}},
+		"sensorId": "s", "bucketStart": bson.DateTime(0), "count": int32(count), "bytes": int32(40 * count),
+		"first": bson.DateTime(low), "last": bson.DateTime(high),
+		"stats": bson.M{
+			"producer": bson.M{"n": count, "min": int64(1), "max": int64(1), "sum": float64(count)},
+			"number":   bson.M{"n": count, "min": low, "max": high, "sum": float64(sum)},
+		},
+		"measurements": measurements, "w": bson.M{"session": int64(9)},
+	}
+	if full {
+		doc["full"] = true
+	}
+	return doc
+}
+
+// with returns a document with one field changed.
+func with(doc bson.M, key string, value any) bson.M {
+	doc[key] = value
+	return doc
+}
+
+// TestCheckSeesWhatIsWrong gives the checker collections with one thing wrong.
+// Readings 0 to 4 were attempted, 0 to 3 acknowledged.
+func TestCheckSeesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		documents []bson.M
+		want      string
+	}{
+		{"nothing", []bson.M{part(0, true, 0, 1), part(1, false, 2, 3)}, ""},
+		{"nothing, if more is stored than was acknowledged", []bson.M{part(0, false, 0, 1, 2, 3, 4)}, ""},
+		{"a reading is missing", []bson.M{part(0, false, 0, 1, 2)}, "lost: 1/3"},
+		{"a reading is there twice", []bson.M{part(0, true, 0, 1, 2), part(1, false, 2, 3)}, "twice: 1/2"},
+		{"a reading that nobody sent", []bson.M{part(0, false, 0, 1, 2, 3, 5)}, "invented: 1/5"},
+		{"too many in a part", []bson.M{part(0, false, 0, 1, 2, 3, 4, 5, 6)}, "holds 7 readings, more than 5"},
+		{"a wrong count", []bson.M{with(part(0, false, 0, 1, 2, 3), "count", 3)}, "counts 3 of its 4 readings"},
+		{"no bytes", []bson.M{with(part(0, false, 0, 1, 2, 3), "bytes", 0)}, "says that it has 0 bytes"},
+		{"a wrong first", []bson.M{with(part(0, false, 0, 1, 2, 3), "first", bson.DateTime(1))}, "says first"},
+		{"a reading outside the window", []bson.M{part(0, false, 0, 1, 2, 3, 60_000)}, "outside its window"},
+		{"no guard", []bson.M{with(part(0, false, 0, 1, 2, 3), "w", bson.M{})}, "has no guard"},
+		{"wrong stats", []bson.M{with(part(0, false, 0, 1, 2, 3), "stats", part(0, false, 0, 1, 2)["stats"])}, "stats of number: n 3"},
+		{"no stats", []bson.M{with(part(0, false, 0, 1, 2, 3), "stats", bson.M{})}, "has stats of 0 fields"},
+		{"another sensor", []bson.M{with(part(0, false, 0, 1, 2, 3), "sensorId", "t")}, "says that it is of sensor t"},
+		{"an open part before the last", []bson.M{part(0, false, 0, 1), part(1, false, 2, 3)}, "is open, and not the last"},
+		{"a part is missing", []bson.M{part(1, false, 0, 1, 2, 3)}, "part 1 of 1 should have number 0"},
+		{"no bucket at all", []bson.M{part(0, false, 0, 1, 2, 3), {"_id": 1, "measurements": "x"}}, "is no bucket"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := mongodtest.Database(t)
+			for _, doc := range tt.documents {
+				_, err := db.Collection("readings").InsertOne(t.Context(), doc)
+				require.NoError(t, err)
+			}
+			log := faulttest.NewLog(nil)
+			log.Note(faulttest.Entry{Event: "attempt", Producer: 1, From: 0, Count: 5})
+			log.Note(faulttest.Entry{Event: "answer", Producer: 1, From: 0, Count: 4, Code: 200})
+			result, err := faulttest.Check(t.Context(), faulttest.CheckConfig{Log: log, Database: db, Stream: "readings", MaxReadings: 5})
+			require.NoError(t, err)
+			assert.Equal(t, tt.want == "", result.Wrong() == 0, result.Report())
+			assert.Contains(t, result.Report(), tt.want)
+		})
+	}
+}
+
+func TestLogIsReadBackAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	log := faulttest.NewLog(&file)
+	log.Note(faulttest.Entry{Event: "attempt", Producer: 7, From: 100, Count: 10, Bad: []int64{103}})
+	log.Note(faulttest.Entry{Event: "answer", Producer: 7, From: 100, Count: 10, Code: 207, Refused: []int64{103, 104}})
+	log.Note(faulttest.Entry{Event: "attempt", Producer: 8, From: 0, Count: 2})
+	log.Note(faulttest.Entry{Event: "answer", Producer: 8, From: 0, Count: 2, Code: 503})
+	require.NoError(t, log.Err())
+	read, err := faulttest.ReadLog(&file)
+	require.NoError(t, err)
+	for _, l := range []*faulttest.Log{log, read} {
+		assert.Equal(t, 9+2, l.Attempted(), "a bad reading is none that is attempted")
+		assert.Equal(t, 8, l.Acked(), "what a 207 names is not acknowledged, nor is what a 503 answers")
+	}
+	_, err = faulttest.ReadLog(strings.NewReader("{}\nno JSON\n"))
+	assert.ErrorContains(t, err, "line 2")
+}
+
+func TestTableShowsRowsFailuresAndWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	output := func(test, text string) string {
+		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`, test, text) + "\n"
+	}
+	row := `FAULT-ROW {"test":"MONGO-1","faults":2,"acked":10,"lost":0,"twice":0,"sabotages":[{"off":"guard","caught":true,"found":"twice 3","runs":1}]}`
+	input := output("TestA", "    x_test.go:1: "+row+"\n") + output("TestB", row+"\n") +
+		output("TestC", `FAULT-ROW {"test":"CRASH-1","faults":1,"acked":5,"lost":1,"twice":0,"sabotages":[{"off":"look","caught":false}]}`+"\n") +
+		output("TestC", "it went wrong\n") + `{"Action":"fail","Package":"p","Test":"TestC"}` + "\n"
+	var progress bytes.Buffer
+	table, err := faulttest.ReadTable(strings.NewReader(input), &progress)
+	require.NoError(t, err)
+	assert.Equal(t, `| test | faults injected | readings acknowledged | lost | twice | sabotage caught |
+|---|--:|--:|--:|--:|---|
+| CRASH-1 | 1 | 5 | 1 | 0 | **look: NOT CAUGHT** |
+| MONGO-1 | 4 | 20 | 0 | 0 | guard: twice 3; guard: twice 3 |
+`, table.Markdown())
+	assert.False(t, table.Good())
+	assert.Equal(t, []string{"p TestC"}, table.Failed)
+	assert.Contains(t, progress.String(), "it went wrong")
+	assert.Equal(t, []string{"FS-1"}, table.Missing([]string{"CRASH-1", "FS-1"}))
+}
