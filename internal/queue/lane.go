@@ -41,7 +41,7 @@ type lane struct {
 	pending   []*bucket // with rows to write, the oldest first
 	rows      int       // in pending
 	waiting   waiting   // buckets that back off
-	rush      bool      // write pending now, whatever its age
+	rush      bool      // write all that is pending now, whatever its age
 	lastOK    time.Time // when some bucket was last written well
 	hurried   uint64    // up to which hurry was seen to
 	swept     time.Time
@@ -310,7 +310,6 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 		wait = min(wait, l.readAgain.Sub(now))
 	}
 	if len(l.pending) == 0 {
-		l.rush = false
 		return max(wait, time.Millisecond)
 	}
 	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() {
@@ -336,6 +335,9 @@ func (l *lane) flush(ctx context.Context) {
 	flushed := l.pending[:n:n]
 	l.pending = l.pending[n:]
 	l.rows -= rows
+	// What comes from here on is in no hurry, or under load the rush would never
+	// end and nothing be merged any more.
+	l.rush = l.rush && len(l.pending) > 0
 	shares := make([]*batch.Share, n)
 	for i, b := range flushed {
 		shares[i] = &b.share

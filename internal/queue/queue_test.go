@@ -285,3 +285,31 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// TestOneInAHurryDoesNotHurryTheRest has a reading every 10 ms, which are
+// merged by the flush interval, before and after one that somebody waits for.
+func TestOneInAHurryDoesNotHurryTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		store.before = func(context.Context, []*batch.Share) { time.Sleep(25 * time.Millisecond) } //nolint:forbidigo // fake time
+		q := start(t, store, Config{Lanes: 1})
+		feed := func() {
+			for i := range 1000 {
+				q.add(mixed(i, fmt.Sprint("s-", i%3)), nil)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time
+			}
+		}
+		feed()
+		store.mu.Lock()
+		before := store.updates
+		store.mu.Unlock()
+		q.add(mixed(1, "s-0"), &fakeTracker{done: make(chan struct{})})
+		feed()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 2001, store.count())
+		assert.Less(t, before, 100, "readings of a second are merged")
+		assert.InDelta(t, before, store.updates-before, 10)
+		q.Close(context.Background())
+	})
+}
