@@ -78,7 +78,7 @@ func openStorage(c *settings, setup storageSetup) (*storage, error) {
 	var err error
 	s.queue, err = queue.New(queue.Config{
 		Journal: setup.journal, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
-		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, "dead-letters.ndjson")},
+		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
 		Faults:      setup.faults, Logger: setup.logger, Registerer: setup.registry,
 	})
 	if err != nil {
