@@ -3,16 +3,10 @@ package queue
 import (
 	"container/heap"
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A lane merges the readings of its share of a stream's sensors, and is the
@@ -156,130 +150,6 @@ func (l *lane) close() {
 	l.aside.close()
 }
 
-// hasRoom reports whether the lane may hold more. A record is taken as a whole,
-// so the last one may go beyond the budget.
-func (l *lane) hasRoom() bool { return l.parcels.bytes < l.budget }
-
-// read takes what has come, as much as there is room for.
-func (l *lane) read(now time.Time) {
-	if now.Before(l.readAgain) {
-		return
-	}
-	l.readAgain = time.Time{}
-	for l.hasRoom() {
-		r, found, err := l.cursor.Next()
-		if err != nil {
-			l.unread(now, err)
-			return
-		}
-		if !found {
-			return
-		}
-		l.take(r, func(b *bucket, _ uint64) bool { return !b.aside })
-	}
-}
-
-// unread puts off the reading of a journal that cannot be read.
-func (l *lane) unread(now time.Time, err error) {
-	l.readAgain = now.Add(time.Second)
-	l.queue.metrics.readErrors.Inc()
-	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
-}
-
-// take adds the record's rows of this lane's sensors to those of their buckets
-// that are wanted.
-func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
-	if !l.own(r.Batch) {
-		return
-	}
-	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
-	p.view = r.Batch.View(p)
-	l.parcels.insert(p)
-	for i := range uint32(p.view.Len()) {
-		row := p.view.Row(i)
-		if !l.owned[p.view.SeriesNumber(row)] {
-			continue
-		}
-		ref := batch.Ref{Batch: &p.view, Index: i}
-		if b := l.bucketOf(p, row); wanted(b, ref.Seq()) {
-			p.left++
-			l.load++
-			l.add(b, ref)
-		}
-	}
-	p.size = parcelBytes + r.Batch.MemorySize()*int64(p.left-1)/int64(p.view.Len())
-	l.parcels.bytes += p.size
-	p.drop(1)
-	l.rush = l.rush || p.waits != nil
-}
-
-// own notes which series of the batch belong to this lane, and reports whether
-// any does.
-func (l *lane) own(b *batch.Batch) bool {
-	l.owned = l.owned[:0]
-	some := false
-	for i := range b.SeriesLen() {
-		s := b.SeriesAt(i)
-		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream
-		l.owned = append(l.owned, own)
-		some = some || own
-	}
-	return some
-}
-
-// bucketOf returns the bucket that a row belongs to.
-func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
-	series := p.view.Series(row)
-	key := bucketKey{sensor: series.Sensor, granularity: series.Granularity, session: p.view.Session}
-	if key.granularity == 0 {
-		key.granularity = l.cfg.Granularity
-	}
-	key.start = row.Time - row.Time%key.granularity.Milliseconds()
-	b := l.buckets[key]
-	if b == nil {
-		// The batch's string may be part of a larger one, which must not outlive it.
-		key.sensor = strings.Clone(key.sensor)
-		b = &bucket{key: key, share: batch.Share{
-			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
-			Session: key.session, Recovered: p.view.Recovered,
-		}}
-		l.buckets[key] = b
-		l.active.Add(1)
-	}
-	return b
-}
-
-func (l *lane) add(b *bucket, r batch.Ref) {
-	if r.Seq() <= b.lastSeq {
-		l.outOfOrder(b, r)
-		return
-	}
-	b.lastSeq = r.Seq()
-	b.share.Rows = append(b.share.Rows, r)
-	switch b.place {
-	case idle:
-		b.since = r.Batch.Received
-		l.toPending(b)
-	case pending:
-		l.rows++
-	case backoff:
-	}
-}
-
-// outOfOrder refuses a reading that the guard would take for one that is
-// stored already. It cannot happen while sequence and position are taken
-// together; where someone was promised the reading, it is put aside.
-func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
-	l.queue.metrics.outOfOrder.Inc()
-	l.queue.cfg.Logger.Error("refuse a reading whose sequence does not rise", "stream", l.stream, "sequence", r.Seq(), "last", b.lastSeq)
-	reason := fmt.Errorf("a defect in Brim: sequence %d came after %d", r.Seq(), b.lastSeq)
-	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, reason)); err != nil {
-		l.queue.cfg.Logger.Error("put a reading aside", "err", err)
-	}
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
-	r.Batch.Tracker.Released(1)
-}
-
 func (l *lane) toPending(b *bucket) {
 	b.place = pending
 	l.pending = append(l.pending, b)
@@ -357,94 +227,6 @@ func (l *lane) flush(ctx context.Context) {
 			b.place = pending
 			l.rows += len(b.share.Rows)
 		}
-	}
-}
-
-// settle acts on the verdict of a written share, and reports whether the
-// bucket is to be written again at once.
-func (l *lane) settle(b *bucket, now time.Time) (again bool) {
-	verdict := b.share.Verdict
-	if verdict == batch.Poison && len(b.share.Rows) > 0 {
-		if err := l.bury(b); err != nil {
-			b.share.Err = err
-			verdict = batch.Wait
-		}
-	}
-	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
-		b.share.Drop(len(b.share.Rows))
-	}
-	switch {
-	case len(b.share.Rows) == 0:
-		b.place, b.notBefore = idle, now
-		l.wentWell(b, now)
-		if cap(b.share.Rows) > keptRows {
-			b.share.Rows = nil
-		}
-		if b.aside {
-			l.aside.join(b)
-		} else if len(l.buckets) > maxRemembered {
-			l.forget(b.key)
-		}
-		return false
-	case verdict == batch.Wait:
-		l.putOff(b, now)
-		return false
-	default:
-		l.wentWell(b, now)
-		b.since = b.share.Rows[0].Batch.Received
-		return true
-	}
-}
-
-func (l *lane) wentWell(b *bucket, now time.Time) {
-	b.attempts, b.failing, l.lastOK = 0, time.Time{}, now
-}
-
-// putOff lets a bucket back off, with jitter so that those which failed
-// together do not come back together.
-func (l *lane) putOff(b *bucket, now time.Time) {
-	l.queue.metrics.retries.Inc()
-	if b.failing.IsZero() {
-		b.failing = now
-	}
-	b.attempts++
-	if l.isStuck(b) {
-		l.setAside(b)
-	}
-	l.backOff(b, now)
-	// A cancelled lane's errors are its own doing.
-	if !errors.Is(b.share.Err, context.Canceled) {
-		l.queue.warn(l.stream, b.attempts, b.share.Err)
-	}
-}
-
-func (l *lane) backOff(b *bucket, now time.Time) {
-	longest := maxBackoff
-	if b.aside {
-		longest = maxAsideBackoff
-	}
-	d := min(minBackoff<<min(max(b.attempts-1, 0), 10), longest)
-	b.notBefore = now.Add(d/2 + rand.N(d))
-	b.place = backoff
-	heap.Push(&l.waiting, b)
-}
-
-// bury puts the share's first reading aside.
-func (l *lane) bury(b *bucket) error {
-	r := b.share.Rows[0]
-	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.share.Err)); err != nil {
-		return err
-	}
-	l.queue.metrics.deadLetters.Inc()
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
-	b.share.Drop(1)
-	return nil
-}
-
-func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
-	return DeadLetter{
-		ID: fmt.Sprintf("%s-%d", r.Batch.Session, r.Seq()), Stream: l.stream,
-		Reading: r.Batch.Reading(r.Index), Reason: reason,
 	}
 }
 

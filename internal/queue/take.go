@@ -1,0 +1,134 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// hasRoom reports whether the lane may hold more. A record is taken as a whole,
+// so the last one may go beyond the budget.
+func (l *lane) hasRoom() bool { return l.parcels.bytes < l.budget }
+
+// read takes what has come, as much as there is room for.
+func (l *lane) read(now time.Time) {
+	if now.Before(l.readAgain) {
+		return
+	}
+	l.readAgain = time.Time{}
+	for l.hasRoom() {
+		r, found, err := l.cursor.Next()
+		if err != nil {
+			l.unread(now, err)
+			return
+		}
+		if !found {
+			return
+		}
+		l.take(r, func(b *bucket, _ uint64) bool { return !b.aside })
+	}
+}
+
+// unread puts off the reading of a journal that cannot be read.
+func (l *lane) unread(now time.Time, err error) {
+	l.readAgain = now.Add(time.Second)
+	l.queue.metrics.readErrors.Inc()
+	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
+}
+
+// take adds the record's rows of this lane's sensors to those of their buckets
+// that are wanted.
+func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
+	if !l.own(r.Batch) {
+		return
+	}
+	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
+	p.view = r.Batch.View(p)
+	l.parcels.insert(p)
+	for i := range uint32(p.view.Len()) {
+		row := p.view.Row(i)
+		if !l.owned[p.view.SeriesNumber(row)] {
+			continue
+		}
+		ref := batch.Ref{Batch: &p.view, Index: i}
+		if b := l.bucketOf(p, row); wanted(b, ref.Seq()) {
+			p.left++
+			l.load++
+			l.add(b, ref)
+		}
+	}
+	p.size = parcelBytes + r.Batch.MemorySize()*int64(p.left-1)/int64(p.view.Len())
+	l.parcels.bytes += p.size
+	p.drop(1)
+	l.rush = l.rush || p.waits != nil
+}
+
+// own notes which series of the batch belong to this lane, and reports whether
+// any does.
+func (l *lane) own(b *batch.Batch) bool {
+	l.owned = l.owned[:0]
+	some := false
+	for i := range b.SeriesLen() {
+		s := b.SeriesAt(i)
+		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream
+		l.owned = append(l.owned, own)
+		some = some || own
+	}
+	return some
+}
+
+// bucketOf returns the bucket that a row belongs to.
+func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
+	series := p.view.Series(row)
+	key := bucketKey{sensor: series.Sensor, granularity: series.Granularity, session: p.view.Session}
+	if key.granularity == 0 {
+		key.granularity = l.cfg.Granularity
+	}
+	key.start = row.Time - row.Time%key.granularity.Milliseconds()
+	b := l.buckets[key]
+	if b == nil {
+		// The batch's string may be part of a larger one, which must not outlive it.
+		key.sensor = strings.Clone(key.sensor)
+		b = &bucket{key: key, share: batch.Share{
+			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
+			Session: key.session, Recovered: p.view.Recovered,
+		}}
+		l.buckets[key] = b
+		l.active.Add(1)
+	}
+	return b
+}
+
+func (l *lane) add(b *bucket, r batch.Ref) {
+	if r.Seq() <= b.lastSeq {
+		l.outOfOrder(b, r)
+		return
+	}
+	b.lastSeq = r.Seq()
+	b.share.Rows = append(b.share.Rows, r)
+	switch b.place {
+	case idle:
+		b.since = r.Batch.Received
+		l.toPending(b)
+	case pending:
+		l.rows++
+	case backoff:
+	}
+}
+
+// outOfOrder refuses a reading that the guard would take for one that is
+// stored already. It cannot happen while sequence and position are taken
+// together; where someone was promised the reading, it is put aside.
+func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
+	l.queue.metrics.outOfOrder.Inc()
+	l.queue.cfg.Logger.Error("refuse a reading whose sequence does not rise", "stream", l.stream, "sequence", r.Seq(), "last", b.lastSeq)
+	reason := fmt.Errorf("a defect in Brim: sequence %d came after %d", r.Seq(), b.lastSeq)
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, reason)); err != nil {
+		l.queue.cfg.Logger.Error("put a reading aside", "err", err)
+	}
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
+	r.Batch.Tracker.Released(1)
+}
