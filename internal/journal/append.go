@@ -202,7 +202,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	}
 	h.position = j.nextPos
 	h.durable = j.End()
-	h.put(record, sessionSeed(j.cfg.Session))
+	h.put(record, j.seed)
 	e.batch.Session, e.batch.FirstSeq = j.cfg.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next

@@ -15,6 +15,7 @@ import (
 // loss of power only after the Sync of that file, and for names after SyncDir.
 type Files interface {
 	// MakeDir creates a directory, and those above it, where they are missing.
+	// Their names survive a loss of power.
 	MakeDir(dir string) error
 	// Create makes a file that must not exist; Open opens one that must, for
 	// reading alone or for writing, too.
@@ -68,7 +69,27 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (osFiles) MakeDir(dir string) error { return os.MkdirAll(dir, dirPerm) }
+// MakeDir also makes the names of new directories survive a loss of power.
+func (f osFiles) MakeDir(dir string) error {
+	err := os.Mkdir(dir, dirPerm)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := f.MakeDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, dirPerm)
+	}
+	if errors.Is(err, os.ErrExist) {
+		info, err := os.Stat(dir)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a directory", dir)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return f.SyncDir(filepath.Dir(dir))
+}
 
 func (osFiles) Create(name string) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)

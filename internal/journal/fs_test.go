@@ -92,7 +92,8 @@ type ledger struct {
 	seen  map[int]bool // by a follower
 	rest  map[int]bool // at rest, told to the journal
 
-	unknown int // requests with an unknown outcome
+	unknown int      // requests with an unknown outcome
+	keys    []string // of requests that were acknowledged
 }
 
 func newLedger() *ledger {
@@ -121,7 +122,11 @@ func (l *ledger) produce(j *journal.Journal, seed uint64, n int) {
 		size := 1 + random.IntN(4)
 		b := makeBatch("readings", l.draw(size), size)
 		numbers := readings(b)
-		_, err := j.Append(context.Background(), b, batch.Request{Want: telemetry.Journaled})
+		r := batch.Request{Want: telemetry.Journaled}
+		if size == 2 {
+			r.Key = fmt.Sprint("request ", numbers[0])
+		}
+		_, err := j.Append(context.Background(), b, r)
 		if telemetry.KindOf(err) == telemetry.UnknownOutcome {
 			l.mu.Lock()
 			l.unknown++
@@ -131,6 +136,11 @@ func (l *ledger) produce(j *journal.Journal, seed uint64, n int) {
 			return
 		}
 		l.note(l.acked, numbers)
+		if r.Key != "" {
+			l.mu.Lock()
+			l.keys = append(l.keys, r.Key)
+			l.mu.Unlock()
+		}
 	}
 }
 
@@ -205,7 +215,23 @@ func (l *ledger) check(j *journal.Journal) counts {
 			}
 		}
 	}
+	l.repeat(j, &out)
 	return out
+}
+
+// repeat sends again what was acknowledged under a key.
+func (l *ledger) repeat(j *journal.Journal, out *counts) {
+	for _, key := range l.keys {
+		r, err := j.Append(context.Background(), makeBatch("readings", 0, 1), batch.Request{Want: telemetry.Journaled, Key: key})
+		switch {
+		case err != nil:
+			out.bad++
+			out.wrong("repeat %s: %v", key, err)
+		case !r.Repeated:
+			out.twice++
+			out.wrong("%s was taken again", key)
+		}
+	}
 }
 
 const fakeDir = "/journal"

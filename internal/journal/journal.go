@@ -51,6 +51,7 @@ type Journal struct {
 	oldest    uint64 // at Open
 	unapplied []Unapplied
 	settings  settings
+	seed      uint32 // of the session
 	lost      []span
 
 	bytes  atomic.Int64 // of all segments, and of what is about to be written
@@ -103,6 +104,7 @@ func Open(cfg Config) (*Journal, error) {
 		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
 		settings: settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams},
 	}
+	j.seed = sessionSeed(cfg.Session)
 	j.buffers.New = func() any { return new([]byte) }
 	j.published.most, j.decoded.most = cfg.TailBytes, decodedBytes
 	j.pending, j.spare = newCommit(), newCommit()

@@ -109,14 +109,21 @@ func (p *published) wait(position uint64) <-chan struct{} {
 	return p.grown
 }
 
-// age returns how long ago the record at a position arrived, 0 if there is none
-// yet. It forgets the times of what is before.
-func (p *published) age(position uint64, now time.Time) time.Duration {
+// forget drops the times of what is before a position.
+func (p *published) forget(position uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.times.len() > 1 && p.times.at(1).position <= position {
 		p.times.drop()
 	}
+}
+
+// age returns how long ago the record at a position arrived, 0 if there is none
+// yet. What is before that is forgotten.
+func (p *published) age(position uint64, now time.Time) time.Duration {
+	p.forget(position)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if position >= p.end || p.times.len() == 0 {
 		return 0
 	}

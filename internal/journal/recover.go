@@ -151,6 +151,9 @@ func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 	j := r.journal
 	j.published.taken, j.unapplied = r.tally.readings, r.tally.unapplied
 	end := max(s.durable, last.applied)
+	if n := len(j.lost); n > 0 {
+		end = max(end, j.lost[n-1].To) // what stands there is left out when it is read
+	}
 	oldest := last.applied
 	for i, f := range segments {
 		if f.settings.Session == j.cfg.Session && !j.cfg.Faults.Off(fault.NewSession) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -144,7 +145,16 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 		name: segmentName(base), base: base, end: base,
 		start: int64(len(head)), size: int64(len(head)), settings: s, seed: sessionSeed(s.Session),
 	}
-	f, err := files.Create(filepath.Join(dir, seg.name))
+	path := filepath.Join(dir, seg.name)
+	f, err := files.Create(path)
+	if errors.Is(err, os.ErrExist) {
+		// An attempt that failed could not be taken back. There are no records in it,
+		// for this is where the next one is to stand.
+		if err := files.Remove(path); err != nil {
+			return nil, nil, err
+		}
+		f, err = files.Create(path)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +164,7 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 		}
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, f.Close(), files.Remove(filepath.Join(dir, seg.name)))
+		return nil, nil, errors.Join(err, f.Close(), files.Remove(path))
 	}
 	return seg, f, nil
 }

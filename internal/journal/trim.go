@@ -44,6 +44,7 @@ func (j *Journal) keep() {
 
 func (j *Journal) tidyUp() error {
 	applied := j.progress.applied.Load()
+	j.published.forget(applied)
 	if err := j.marker.write(j.End(), applied); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
