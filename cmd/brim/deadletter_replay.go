@@ -24,7 +24,7 @@ import (
 // has an answer and an Idempotency-Key of its own: one that is sent twice,
 // because the command ended before it noted the answer, is stored once.
 type letterReplay struct {
-	target string // URL of the daemon
+	base   string // URL of the daemon
 	stream string // empty: all
 	ids    []string
 	dryRun bool
@@ -48,15 +48,15 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	}
 	file := lettersFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&r.target, "target", localDaemon, "`URL` of the daemon")
+	flags.StringVar(&r.base, "url", daemonURL(p), "`URL` of the daemon ("+envURL+")")
 	flags.StringVar(&r.stream, "stream", "", "`NAME` of a stream; empty: all")
 	flags.StringArrayVar(&r.ids, "id", nil, "`ID` of a letter; may be repeated; none: all")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "only say what would be sent")
 	r.output = outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		base, err := url.Parse(r.target)
+		base, err := url.Parse(r.base)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return usageError{fmt.Errorf("--target: %q is not the URL of a daemon, like %s", r.target, localDaemon)}
+			return usageError{fmt.Errorf("--url: %q is not the URL of a daemon, like %s", r.base, localDaemon)}
 		}
 		if r.file, err = file(p); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fat
 // letter itself.
 func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
-	address := strings.TrimSuffix(r.target, "/") + "/v1/streams/" + url.PathEscape(l.Stream) + "/readings?ack=stored"
+	address := strings.TrimSuffix(r.base, "/") + "/v1/streams/" + url.PathEscape(l.Stream) + "/readings?ack=stored"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(l.Reading))
 	if err != nil {
 		return "", "", fmt.Errorf("make request: %w", err)
@@ -149,7 +149,7 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 	req.Header.Set("Idempotency-Key", "deadletter-"+l.ID)
 	resp, err := r.client.Do(req)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return "", "", fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with --target", r.target)
+		return "", "", fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with --url", r.base)
 	} else if err != nil {
 		return "", "", fmt.Errorf("send letter %s: %w", l.ID, err)
 	}

@@ -131,18 +131,18 @@ func TestReplayedLettersArriveExactly(t *testing.T) {
 	dir := putLetters(t, "a b", telemetry.IntValue(9007199254740993), telemetry.FloatValue(3), telemetry.TextValue("poison"))
 	putLetter(t, dir, queue.DeadLetter{ID: "lost", Stream: "gone", Reading: letterReading(telemetry.IntValue(1)), Reason: errors.New("poison")})
 
-	got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", server.URL, "--dry-run")
+	got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL, "--dry-run")
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stdout, "l-0 pending\n")
 	assert.Contains(t, got.stdout, "accepted 0, refused 0, refused again by MongoDB 0, not sent 4\n")
 	assert.Empty(t, journal.taken)
 	assert.Len(t, lettersIn(t, dir), 4)
 
-	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", server.URL+"/", "--id", "l-1")
+	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL+"/", "--id", "l-1")
 	require.NoError(t, got.err)
 	assert.Equal(t, "l-1 accepted\naccepted 1, refused 0, refused again by MongoDB 0, not sent 0\n", got.stdout)
 
-	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", server.URL, "--output", "json")
+	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL, "--output", "json")
 	require.NoError(t, got.err)
 	var result letterReplayed
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &result))
@@ -176,7 +176,7 @@ func TestAReplayThatIsNotAnsweredKeepsTheRest(t *testing.T) {
 			}
 		}))
 		dir := putLetters(t, "readings", telemetry.IntValue(1), telemetry.IntValue(2), telemetry.IntValue(3))
-		got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", server.URL)
+		got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL)
 		server.Close()
 		require.ErrorContains(t, got.err, c.want)
 		assert.Equal(t, exitFailed, got.code)
@@ -189,9 +189,9 @@ func TestAReplayThatIsNotAnsweredKeepsTheRest(t *testing.T) {
 func TestReplayNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := putLetters(t, "readings", telemetry.IntValue(1))
-	got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", "localhost:8430")
+	got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", "localhost:8430")
 	assert.Equal(t, exitUsage, got.code)
-	assert.ErrorContains(t, got.err, "--target")
+	assert.ErrorContains(t, got.err, "--url")
 	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--id", "other")
 	assert.Equal(t, exitUsage, got.code)
 	assert.ErrorContains(t, got.err, `there is no letter "other"`)
@@ -200,7 +200,7 @@ func TestReplayNamesWhatIsWrong(t *testing.T) {
 
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--target", server.URL)
+	got = runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL)
 	assert.Equal(t, exitFailed, got.code)
 	assert.ErrorContains(t, got.err, "no daemon answers at "+server.URL)
 	assert.Equal(t, map[string]string{"l-0": "poison"}, lettersIn(t, dir))

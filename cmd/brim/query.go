@@ -52,13 +52,7 @@ func newQuery(p *process) *cobra.Command {
 	flags.Var(&flagText{text: &limit, kind: "N", set: func(s string) error { limit = s; return count(&o.limit, 0, math.MaxInt32)(s) }}, "limit", "readings to print; 0: all")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "json", "ndjson")
-	base := localDaemon
-	for _, pair := range p.env {
-		if v, ok := strings.CutPrefix(pair, envURL+"="); ok && v != "" {
-			base = v
-		}
-	}
-	flags.StringVar(&o.base, "url", base, "`URL` of the daemon ("+envURL+")")
+	flags.StringVar(&o.base, "url", daemonURL(p), "`URL` of the daemon ("+envURL+")")
 	o.limit = 1000
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.sensor = args[0]
@@ -66,6 +60,17 @@ func newQuery(p *process) *cobra.Command {
 		return o.run(cmd.Context(), p)
 	}
 	return cmd
+}
+
+// daemonURL is where commands ask a daemon, unless a flag says otherwise.
+func daemonURL(p *process) string {
+	base := localDaemon
+	for _, pair := range p.env {
+		if v, ok := strings.CutPrefix(pair, envURL+"="); ok && v != "" {
+			base = v
+		}
+	}
+	return base
 }
 
 // pageSize is how many readings are asked for at once; at some 100 bytes each

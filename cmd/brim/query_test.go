@@ -135,7 +135,7 @@ func TestQueryTellsWhatTheDaemonSaid(t *testing.T) {
 		want string
 		exit int
 	}{
-		{http.StatusNotFound, `{"code":"unknown_stream","message":"stream x does not exist"}`, "stream x does not exist (unknown_stream, HTTP 404)", exitFailed},
+		{http.StatusNotFound, `{"code":"stream_unknown","message":"stream x does not exist"}`, "stream x does not exist (stream_unknown, HTTP 404)", exitFailed},
 		{http.StatusBadRequest, `{"code":"invalid_parameter","message":"limit is odd"}`, "limit is odd", exitUsage},
 		{http.StatusServiceUnavailable, `{"code":"mongodb_away","message":"MongoDB does not answer"}`, "MongoDB does not answer", exitFailed},
 		{http.StatusNotFound, `404 page not found`, "without saying why; is this its --http-addr?", exitFailed},

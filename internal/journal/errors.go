@@ -51,7 +51,7 @@ func errFull(limit int64) *telemetry.Error {
 }
 
 func errUnknownStream(name string) *telemetry.Error {
-	return telemetry.Errorf(telemetry.NotFound, "unknown_stream", "stream %s does not exist", telemetry.Quote([]byte(name)))
+	return telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist", telemetry.Quote([]byte(name)))
 }
 
 func errUnknownOutcome(message string, cause error) *telemetry.Error {

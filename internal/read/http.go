@@ -111,7 +111,7 @@ func (h handler) parse(r *http.Request) (request, error) {
 		name = h.cfg.DefaultStream
 	}
 	if req.source = h.cfg.Sources[name]; req.source == nil {
-		return request{}, telemetry.Errorf(telemetry.NotFound, "unknown_stream", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(name)))
+		return request{}, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(name)))
 	}
 	if req.query.From, err = parseTime(values, "from", 0); err != nil {
 		return request{}, err
