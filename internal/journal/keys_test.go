@@ -204,16 +204,17 @@ func TestARepetitionTriesItselfWhenTheFirstFails(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
-	files.FailWrite(errors.New("no space"), 1)
-	var err error
-	for err == nil { // the first write may be that of the mark
-		_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("a", 1))
-		if err == nil {
-			files.FailWrite(errors.New("no space"), 1)
-			_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), keyed("b", 1))
-		}
+	var (
+		err error
+		key batch.Request
+	)
+	for i := 0; err == nil; i++ { // the write that fails may be that of the mark
+		files.FailWrite(errors.New("no space"), 1)
+		key = keyed(fmt.Sprint(i), 1)
+		_, err = j.Append(context.Background(), makeBatch("readings", 0, 1), key)
 	}
 	assertRefused(t, err, "journal_disk_full")
 	files.FailWrite(nil, 0)
-	assertTaken(t, j, keyed("c", 1))
+	assertTaken(t, j, key)
+	assertRepeated(t, j, key)
 }
