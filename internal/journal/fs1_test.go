@@ -15,7 +15,7 @@ import (
 // mended, and takes any part of what was not synced with it.
 func TestFS1PowerCut(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-1", longer(60, 3000), powerCut, fault.Fsync, fault.Keys)
+	report(t, "FS-1", longer(40, 3000), powerCut, fault.Fsync, fault.Keys)
 }
 
 func powerCut(seed uint64, off ...fault.Protection) counts {

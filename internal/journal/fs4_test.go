@@ -16,7 +16,7 @@ import (
 // made durable; the power goes later.
 func TestFS4FsyncFails(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-4", longer(60, 2000), fsyncFails, fault.StopOnFsync)
+	report(t, "FS-4", longer(40, 2000), fsyncFails, fault.StopOnFsync)
 }
 
 func fsyncFails(seed uint64, off ...fault.Protection) counts {
