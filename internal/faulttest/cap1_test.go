@@ -40,12 +40,12 @@ func overfill(s *scene, flag, most, less string) outcome {
 	d := s.daemon(uri, "--flush-interval", "20ms", flag, most)
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.Hold, faulttest.Hold, faulttest.CutAnswer)})
 	rnd := rand.New(rand.NewPCG(2, 2))
-	rounds := form(4, 40)
+	rounds := form(s, 4, 40)
 	for round := range rounds {
 		// One window: the step is short.
 		start := windowStart.Add(time.Duration(round) * time.Minute)
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Step: time.Millisecond, Start: start, Rate: 3000, Most: 2000, Ack: "journaled"})
-		wait(form(500*time.Millisecond, time.Second))
+		wait(form(s, 500*time.Millisecond, time.Second))
 		d.kill()
 		if round%2 == 0 {
 			d.start(flag, less)

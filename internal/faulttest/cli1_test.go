@@ -20,12 +20,12 @@ func repeatingClients(s *scene) outcome {
 	d := s.daemon("", smallParts...)
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 5, Rate: 1000, Keys: true, Repeat: 0.3})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Rate: 500, Keys: true, Repeat: 0.3, Ack: "stored"})
-	for range form(3, 20) {
-		wait(form(700*time.Millisecond, 2*time.Second))
+	for range form(s, 3, 20) {
+		wait(form(s, 700*time.Millisecond, 2*time.Second))
 		d.kill()
 		d.start().ready()
 	}
-	wait(form(500*time.Millisecond, 2*time.Second))
+	wait(form(s, 500*time.Millisecond, 2*time.Second))
 	faults := 0
 	for _, p := range s.producers {
 		faults += int(p.Counts.Repeated.Load())

@@ -28,9 +28,9 @@ func crashes(s *scene, flags ...string) outcome {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 	s.produce(d, 4, faulttest.ProducerConfig{Rate: 200})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 2, Ack: "stored", LineProtocol: true})
-	rounds := form(4, 20)
+	rounds := form(s, 4, 20)
 	for range rounds {
-		wait(form(400*time.Millisecond, time.Second) + rand.N(form(400*time.Millisecond, 2*time.Second)))
+		wait(form(s, 400*time.Millisecond, time.Second) + rand.N(form(s, 400*time.Millisecond, 2*time.Second)))
 		d.kill()
 		d.start()
 	}

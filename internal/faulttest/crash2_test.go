@@ -29,10 +29,10 @@ func crashPoints(s *scene) outcome {
 	if !full() && len(s.off) > 0 { // those behind which something is to be replayed
 		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
 	}
-	for range form(1, 6) {
+	for range form(s, 1, 6) {
 		for _, point := range points {
 			d.kill()
-			arrivals := 1 + rand.IntN(form(4, 30))
+			arrivals := 1 + rand.IntN(form(s, 4, 30))
 			if point == fault.BeforeClosePart || point == fault.AfterClosePart {
 				arrivals = 1 // it happens seldom
 			}

@@ -27,12 +27,12 @@ func crashesInReplay(s *scene) outcome {
 	d := s.daemon(uri, smallParts...)
 	proxy.Set(faulttest.Faults{Refuse: true})
 	proxy.CutAll()
-	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](2000, 40_000)})
+	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](s, 2000, 40_000)})
 	p.Wait()
 	d.kill()
 	// Now and then an answer is lost as well, so that readings rest unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
-	rounds := form(6, 60)
+	rounds := form(s, 6, 60)
 	for range rounds {
 		d.Faults = fmt.Sprintf("crash=%s:%d", []fault.Point{fault.BeforeBulk, fault.AfterBulk}[rand.IntN(2)], 1+rand.IntN(6))
 		d.start(

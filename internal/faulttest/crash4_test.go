@@ -29,9 +29,9 @@ func copiedJournal(s *scene) outcome {
 	copied := s.daemon(uri, smallParts...)
 	copied.stop()
 	faults := 0
-	for range form(2, 20) {
+	for range form(s, 2, 20) {
 		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
-		wait(form(300*time.Millisecond, time.Second))
+		wait(form(s, 300*time.Millisecond, time.Second))
 		// What is applied now is not known to be.
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})
 		wait(500 * time.Millisecond)
@@ -48,7 +48,7 @@ func copiedJournal(s *scene) outcome {
 		first.ready()
 		copied.ready()
 		s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
-		wait(form(500*time.Millisecond, 2*time.Second))
+		wait(form(s, 500*time.Millisecond, 2*time.Second))
 		copied.stop()
 	}
 	out := s.third(first)

@@ -142,14 +142,26 @@ func joinFaults(a, b string) string {
 // ready waits until the daemon takes readings.
 func (d *daemon) ready() *daemon {
 	d.t.Helper()
-	var reason string
+	reason := d.awaitReady()
+	require.Empty(d.t, reason, "brim does not get ready: %s\n%s", reason, d.lastWords())
+	return d
+}
+
+// awaitReady waits until the daemon takes readings, and returns why it does
+// not in the end.
+func (d *daemon) awaitReady() (reason string) {
+	reason = "it does not answer"
 	ready := d.await(func() bool {
 		code, body, err := d.ask(http.MethodGet, "/readyz")
-		reason = body
+		if err == nil {
+			reason = body
+		}
 		return err == nil && code == http.StatusOK
 	})
-	require.True(d.t, ready, "brim does not get ready: %s\n%s", reason, d.lastWords())
-	return d
+	if ready {
+		return ""
+	}
+	return reason
 }
 
 // await waits until the condition holds; false if the daemon ended, or
@@ -205,9 +217,14 @@ func (d *daemon) stop() {
 	}
 }
 
-// flush waits until all that was taken is stored.
+// flush waits until all that was taken is stored. A sabotaged daemon may never
+// get there, and is given less time.
 func (d *daemon) flush() error {
-	code, body, err := d.ask(http.MethodPost, "/flush?timeout=50s")
+	timeout := "50s"
+	if d.off != "" {
+		timeout = "10s"
+	}
+	code, body, err := d.ask(http.MethodPost, "/flush?timeout="+timeout)
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("flush: %d %s", code, body)
 	}

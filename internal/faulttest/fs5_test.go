@@ -28,12 +28,12 @@ func fullDisk(s *scene) outcome {
 	proxy, uri := s.proxy()
 	disk, flags := smallDisk(s.t), smallParts
 	if disk == "" {
-		disk, flags = s.t.TempDir(), append(flags, "--journal-max-bytes", "8MiB")
+		disk, flags = s.t.TempDir(), append(flags, "--journal-max-bytes", "4MiB")
 	}
 	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
 	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 20_000})
 	faults := 0
-	for round := range form(2, 20) {
+	for round := range form(s, 2, 20) {
 		// MongoDB is away, so nothing is trimmed.
 		proxy.Set(faulttest.Faults{Refuse: true})
 		proxy.CutAll()
@@ -48,8 +48,13 @@ func fullDisk(s *scene) outcome {
 		require.NoError(s.t, os.RemoveAll(ballast))
 		faults++
 		proxy.Set(faulttest.Faults{})
-		d.start().ready()
-		wait(form(time.Second, 3*time.Second))
+		if reason := d.start().awaitReady(); reason != "" {
+			out := s.finish(faults)
+			out.broken = append(out.broken, "the daemon does not start again")
+			s.t.Log(reason, d.lastWords())
+			return out
+		}
+		wait(form(s, time.Second, 3*time.Second))
 	}
 	return s.finish(faults)
 }
@@ -69,7 +74,7 @@ func fill(t testing.TB, path string) {
 }
 
 // diskBytes is the size of a small disk.
-const diskBytes = 8 << 20
+const diskBytes = 4 << 20
 
 // notRun tells people what a test could not do.
 func notRun(what string, why error) {

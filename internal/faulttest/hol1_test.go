@@ -24,13 +24,13 @@ func stuckBucket(s *scene) outcome {
 	// One lane: all buckets are neighbours of the stuck one.
 	d := s.daemon("", "--flush-interval", "20ms", "--lanes", "1", "--queue-max-bytes", "2MiB", "--granularity", "1h")
 	// All in one window; the stuck sensor is the first.
-	s.produce(d, 2, faulttest.ProducerConfig{Batch: 500, Sensors: 1, Step: time.Millisecond, Rate: form(20_000., 5000)})
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 500, Sensors: 1, Step: time.Millisecond, Rate: form(s, 20_000., 5000)})
 	others := s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, FirstSensor: 1, Sensors: 200, Step: time.Millisecond, Rate: 200, Ack: "stored", Timed: true})
-	wait(form(3*time.Second, 20*time.Second))
+	wait(form(s, 3*time.Second, 20*time.Second))
 	const slowest = 0.01
 	before := others.Counts.Slowest(slowest)
 	s.validate(bson.D{{Key: "sensorId", Value: bson.D{{Key: "$ne", Value: "s-0"}}}})
-	wait(form(6*time.Second, time.Minute))
+	wait(form(s, 6*time.Second, time.Minute))
 	s.validate(bson.D{})
 	out := s.finish(1)
 	during := others.Counts.Slowest(slowest) // with those that could be stored only now

@@ -47,7 +47,7 @@ func lostAnswers(s *scene) outcome {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 5})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for range form(12, 200) {
+	for range form(s, 12, 200) {
 		wait(250 * time.Millisecond)
 		proxy.Release(rnd)
 	}

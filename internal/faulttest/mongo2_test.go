@@ -23,7 +23,8 @@ func (s *scene) replicaSet(electionTimeout time.Duration) *mongodtest.ReplicaSet
 	return set
 }
 
-// TestMONGO2 steps the primary down again and again.
+// TestMONGO2 steps the primary down again and again, in the middle of bulks of
+// hundreds of updates.
 func TestMONGO2(t *testing.T) {
 	faultTest{name: "MONGO-2", run: stepDowns, sabotages: []sabotage{without(fault.Guard)}}.test(t)
 }
@@ -32,11 +33,11 @@ func stepDowns(s *scene) outcome {
 	set := s.replicaSet(time.Second)
 	d := s.daemon("", smallParts...)
 	s.check.MaxReadings = 20
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 200, Sensors: 400, Rate: form(s, 5000., 20_000.)})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
-	rounds := form(3, 20)
+	rounds := form(s, 3, 20)
 	for range rounds {
-		wait(form(time.Second, 5*time.Second))
+		wait(form(s, time.Second, 5*time.Second))
 		require.NoError(s.t, set.StepDown())
 	}
 	set.AwaitHealthy()
@@ -56,16 +57,16 @@ func killedPrimaries(s *scene) outcome {
 	s.check.MaxReadings = 20
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
-	rounds := form(2, 10)
+	rounds := form(s, 2, 10)
 	for range rounds {
-		wait(form(500*time.Millisecond, 3*time.Second))
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		primary := set.Primary()
 		holdReplication(s, set, primary, "alwaysOn")
 		wait(time.Second)
 		primary.Kill()
 		holdReplication(s, set, primary, "off")
 		set.Primary()
-		wait(form(500*time.Millisecond, 3*time.Second))
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		primary.Restart(s.t)
 		set.AwaitHealthy()
 	}
@@ -90,14 +91,14 @@ func TestMONGO4(t *testing.T) {
 }
 
 func pausedPrimaries(s *scene) outcome {
-	set := s.replicaSet(form(2*time.Second, 8*time.Second))
+	set := s.replicaSet(form(s, 2*time.Second, 8*time.Second))
 	d := s.daemon("", smallParts...)
 	s.check.MaxReadings = 20
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
-	pauses := form([]time.Duration{time.Second, 4 * time.Second}, randomPauses(12))
+	pauses := form(s, []time.Duration{time.Second, 4 * time.Second}, randomPauses(12))
 	for i, length := range pauses {
-		wait(form(500*time.Millisecond, 3*time.Second))
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		primary := set.Primary()
 		require.NoError(s.t, primary.Pause())
 		wait(length / 2)

@@ -23,13 +23,13 @@ func slowLink(s *scene) outcome {
 	proxy.Set(slow)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
 	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
-	for range form(4, 30) {
-		wait(form(700*time.Millisecond, 2*time.Second))
+	for range form(s, 4, 60) {
+		wait(form(s, 1500*time.Millisecond, 2*time.Second))
 		proxy.CutAll()
 		refusing := slow
 		refusing.Refuse = true
 		proxy.Set(refusing)
-		wait(300 * time.Millisecond)
+		wait(100 * time.Millisecond)
 		proxy.Set(slow)
 	}
 	for _, p := range s.producers {

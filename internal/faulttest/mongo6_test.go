@@ -22,11 +22,8 @@ var maxGrowth = int64(64<<20) * map[bool]int64{false: 1, true: 6}[raceEnabled]
 
 func longOutage(s *scene) outcome {
 	s.shared()
-	long := full() && len(s.off) == 0
-	outage, rate, limit, limitBytes := 10*time.Second, 5000., "2MiB", 2.*(1<<20)
-	if long {
-		outage, rate, limit, limitBytes = 5*time.Minute, 20_000, "192MiB", 192*(1<<20)
-	}
+	outage, rate := form(s, 10*time.Second, 5*time.Minute), form(s, 5000., 20_000.)
+	limit, limitBytes := form(s, "2MiB", "192MiB"), form(s, 2., 192.)*(1<<20)
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, "--journal-max-bytes", limit, "--granularity", "1h")
 	p := s.produce(d, 8, faulttest.ProducerConfig{Batch: 250, Sensors: 1000, Step: 5 * time.Millisecond, Rate: rate})

@@ -70,7 +70,7 @@ func everyCode(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Rate: 500})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Ack: "stored"})
 	faults := 0
-	for range form(1, 10) {
+	for range form(s, 1, 10) {
 		for _, code := range commandCodes {
 			faults += s.failCommand(bson.E{Key: "errorCode", Value: code})
 		}

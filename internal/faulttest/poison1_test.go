@@ -22,16 +22,16 @@ func TestPOISON1(t *testing.T) {
 func badReadings(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = 20
-	spoiled := form(30, 600)
+	spoiled := form(s, 30, 600)
 	coll := s.db.Collection("readings")
 	for i := range spoiled {
 		_, err := coll.InsertOne(context.Background(), spoiledPart(fmt.Sprintf("s-%d", i%3), windowStart.Add(time.Duration(i)*time.Minute)))
 		require.NoError(s.t, err)
 	}
 	d := s.daemon("", smallParts...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(0.05, 0.01), Rate: 2000})
-	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(0.05, 0.01), Ack: "stored"})
-	wait(form(3*time.Second, time.Minute))
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(s, 0.05, 0.01), Rate: 2000})
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(s, 0.05, 0.01), Ack: "stored"})
+	wait(form(s, 3*time.Second, time.Minute))
 	for _, p := range s.producers {
 		p.Stop()
 	}

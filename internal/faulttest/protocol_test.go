@@ -33,7 +33,8 @@ func TestPROTOCOL(t *testing.T) {
 	faultTest{
 		name: "PROTOCOL", run: playHistories,
 		sabotages: []sabotage{
-			without(fault.GuardFirst), without(fault.Guard), without(fault.Fence), without(fault.Look), without(fault.OneInFlight), without(fault.DocumentRule),
+			{off: []fault.Protection{fault.GuardFirst}, runs: 10}, without(fault.Guard), without(fault.Fence), without(fault.Look),
+			without(fault.OneInFlight), without(fault.DocumentRule),
 		},
 	}.test(t)
 }
@@ -48,10 +49,7 @@ func playHistories(s *scene) outcome {
 		next  atomic.Int64
 		all   sync.WaitGroup
 	)
-	histories := int64(60)
-	if len(s.off) == 0 {
-		histories = form[int64](60, 3000)
-	}
+	histories := form[int64](s, 30, 3000)
 	for range 4 {
 		all.Go(func() {
 			for {
@@ -87,6 +85,7 @@ type history struct {
 	sensor  string
 	daemons []*pretender
 	marks   int64 // sessions so far: the producers of marks
+	taken   []faulttest.Entry
 	faults  *fault.Injector
 }
 
@@ -205,8 +204,9 @@ func (h *history) take(w *writer) {
 	}
 	b := builder.Batch()
 	b.Session, b.FirstSeq = w.session, uint64(len(w.rows)+1)
-	h.s.log.Note(faulttest.Entry{Event: "attempt", Producer: w.producer, From: int64(len(w.rows)), Count: n})
-	h.s.log.Note(faulttest.Entry{Event: "answer", Producer: w.producer, From: int64(len(w.rows)), Count: n, Code: 200})
+	attempt := faulttest.Entry{Event: "attempt", Producer: w.producer, From: int64(len(w.rows)), Count: n}
+	h.s.log.Note(attempt)
+	h.taken = append(h.taken, attempt)
 	for i := range n {
 		r := batch.Ref{Batch: b, Index: uint32(i)}
 		w.rows, w.share.Rows = append(w.rows, r), append(w.share.Rows, r)
@@ -263,9 +263,9 @@ func (h *history) settle(w *writer) {
 	w.released = len(w.rows) - len(w.share.Rows)
 }
 
-// end lets every writer finish.
+// end lets every writer finish; only then all that was taken must be stored.
 func (h *history) end() error {
-	for range 300 {
+	for range 100 {
 		left := 0
 		for _, d := range h.daemons {
 			for _, w := range d.writers {
@@ -274,6 +274,10 @@ func (h *history) end() error {
 			}
 		}
 		if left == 0 {
+			for _, e := range h.taken {
+				e.Event, e.Code = "answer", 200
+				h.s.log.Note(e)
+			}
 			return nil
 		}
 	}

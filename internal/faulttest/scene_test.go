@@ -38,9 +38,10 @@ func TestMain(m *testing.M) {
 // otherwise they are as short as still means something.
 func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
 
-// form returns the value for the form at hand.
-func form[T any](short, long T) T {
-	if full() {
+// form returns the value for the form at hand. Sabotaged runs are always short:
+// one thing that goes wrong is enough.
+func form[T any](s *scene, short, long T) T {
+	if full() && len(s.off) == 0 {
 		return long
 	}
 	return short
@@ -58,7 +59,7 @@ type faultTest struct {
 // chance, so there are several runs, until something has.
 type sabotage struct {
 	off  []fault.Protection
-	runs int                    // at most; 0: 3
+	runs int                    // at most; 0: 5
 	run  func(s *scene) outcome // nil: that of the test
 }
 
@@ -125,7 +126,7 @@ func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
 		s.run = f.run
 	}
 	if s.runs == 0 {
-		s.runs = 3
+		s.runs = 5
 	}
 	t.Run("without "+out.Off, func(t *testing.T) {
 		for out.Runs < s.runs && !out.Caught && !t.Failed() {

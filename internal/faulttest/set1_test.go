@@ -19,10 +19,10 @@ func otherSettings(s *scene) outcome {
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
-	changes := form([]string{"5m", "1m"}, []string{"5m", "1h", "2m", "15m", "1m", "30m", "1m", "10m"})
+	changes := form(s, []string{"5m", "1m"}, []string{"5m", "1h", "2m", "15m", "1m", "30m", "1m", "10m"})
 	for _, granularity := range changes {
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
-		wait(form(500*time.Millisecond, 3*time.Second))
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		// All is applied, and no answer comes.
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
 		wait(time.Second)

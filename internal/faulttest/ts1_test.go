@@ -21,7 +21,7 @@ func TestTS1LostAnswers(t *testing.T) {
 			proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)})
 			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 			s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
-			wait(form(3*time.Second, time.Minute))
+			wait(form(s, 3*time.Second, time.Minute))
 			proxy.Set(faulttest.Faults{})
 			return s.finish(proxy.Counts().Faults())
 		},

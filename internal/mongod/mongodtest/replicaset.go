@@ -60,13 +60,14 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 		giveUp(t, err)
 	}
 	r := &ReplicaSet{t: t}
-	t.Cleanup(r.end)
 	config := bson.A{}
 	for i := range r.Members {
-		port := FreePort(t)
-		m := &Member{Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), bin: binary.Path, dir: t.TempDir()}
-		r.Members[i] = m
-		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.Host}})
+		host := net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
+		r.Members[i] = &Member{Host: host, bin: binary.Path, dir: t.TempDir()}
+		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: host}})
+	}
+	t.Cleanup(r.end) // before their directories are removed
+	for _, m := range r.Members {
 		if err := m.start(); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func (r *ReplicaSet) StepDown() error {
 
 func (r *ReplicaSet) end() {
 	for _, m := range r.Members {
-		if m == nil || m.process == nil {
+		if m.process == nil {
 			continue
 		}
 		_ = m.process.Signal(syscall.SIGCONT)
