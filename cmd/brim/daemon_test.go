@@ -230,7 +230,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Equal(t, []streamStatus{{
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: 24 << 20}, s.Queue)
+	assert.Equal(t, &queueStatus{MaxBytes: 18 << 20}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 

@@ -37,6 +37,10 @@ type Record struct {
 	Batch    *Batch
 	Position uint64
 	Next     uint64 // position of the record behind it
+
+	// Read from the disk: the batch was made for those who lag behind, and each
+	// may be the only one to hold it.
+	Read bool
 }
 
 // A Cursor walks along a journal, over nothing but what is durable there. It is

@@ -140,7 +140,7 @@ func (c *cursor) decode() (batch.Record, error) {
 		return batch.Record{}, err
 	}
 	b.Tracker = j.waiters.tracker(h.position)
-	return batch.Record{Batch: b, Position: h.position, Next: h.next()}, nil
+	return batch.Record{Batch: b, Position: h.position, Next: h.next(), Read: true}, nil
 }
 
 // readRecord reads the record at an offset. It returns what is wrong with it,
@@ -174,10 +174,8 @@ func readRecord(w *window, s *segment, offset int64, check bool) (h header, payl
 	return h, payload, "", nil
 }
 
-// decodedBytes is what the batches take that were read from the disk lately:
-// several lanes read the same records, one soon after the other.
-const decodedBytes = 8 << 20
-
+// A decodedCache keeps the batches that were read from the disk lately: several
+// lanes read the same records, one soon after the other.
 type decodedCache struct {
 	most int64
 

@@ -20,8 +20,12 @@ type parcel struct {
 	before, after *parcel // in the order of positions
 }
 
-// parcelBytes is what a parcel costs besides its rows.
-const parcelBytes = 320
+// What a parcel costs besides its rows, and a row besides its batch: a reference
+// in its bucket's share, with the room that a growing slice has to spare.
+const (
+	parcelBytes = 320
+	refBytes    = 24
+)
 
 // Released implements batch.Tracker.
 func (p *parcel) Released(n int) {

@@ -60,7 +60,13 @@ func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
 			l.add(b, ref)
 		}
 	}
-	p.size = parcelBytes + r.Batch.MemorySize()*int64(p.left-1)/int64(p.view.Len())
+	rows := int64(p.left - 1)
+	p.size = parcelBytes + rows*refBytes
+	if r.Read {
+		p.size += r.Batch.MemorySize()
+	} else { // the other lanes hold the rest of the same batch
+		p.size += r.Batch.MemorySize() * rows / int64(p.view.Len())
+	}
 	l.parcels.bytes += p.size
 	p.drop(1)
 	l.rush = l.rush || p.waits != nil
