@@ -80,7 +80,7 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
 	for cursor.Next(ctx) {
 		if cfg.TimeSeries {
-			c.count(cursor.Current, fmt.Sprint(cursor.Current.Lookup("_id")))
+			c.count(cursor.Current, cursor.Current.Lookup("_id").String())
 		} else {
 			c.document(cursor.Current)
 		}

@@ -143,7 +143,7 @@ func joinFaults(a, b string) string {
 func (d *daemon) ready() *daemon {
 	d.t.Helper()
 	reason := d.awaitReady()
-	require.Empty(d.t, reason, "brim does not get ready: %s\n%s", reason, d.lastWords())
+	require.Empty(d.t, reason, "brim does not get ready")
 	return d
 }
 
@@ -220,11 +220,14 @@ func (d *daemon) stop() {
 // flush waits until all that was taken is stored. A sabotaged daemon may never
 // get there, and is given less time.
 func (d *daemon) flush() error {
-	timeout := "50s"
-	if d.off != "" {
-		timeout = "10s"
+	timeout := time.Minute
+	switch {
+	case d.off != "":
+		timeout = 10 * time.Second
+	case full():
+		timeout = 5 * time.Minute
 	}
-	code, body, err := d.ask(http.MethodPost, "/flush?timeout="+timeout)
+	code, body, err := d.askFor(timeout+patience, http.MethodPost, "/flush?timeout="+timeout.String())
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("flush: %d %s", code, body)
 	}
@@ -233,7 +236,11 @@ func (d *daemon) flush() error {
 
 // ask makes a request to the admin listener.
 func (d *daemon) ask(method, path string) (code int, body string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	return d.askFor(patience, method, path)
+}
+
+func (d *daemon) askFor(timeout time.Duration, method, path string) (code int, body string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, d.Admin+path, http.NoBody)
 	if err != nil {
@@ -285,7 +292,7 @@ func (d *daemon) lastWords() string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "(no log)"
 	}
-	const most = 8 << 10
+	const most = 4 << 10
 	return string(text[max(0, len(text)-most):])
 }
 

@@ -48,7 +48,7 @@ type bucketDocument struct {
 // document checks that a part says of itself what its readings say.
 func (c *checker) document(raw bson.Raw) {
 	var d bucketDocument
-	id := fmt.Sprint(raw.Lookup("_id"))
+	id := raw.Lookup("_id").String()
 	err := bson.Unmarshal(raw, &d)
 	w := window{d.ID.S, d.ID.B, d.ID.G}
 	full, _ := raw.Lookup("full").BooleanOK()

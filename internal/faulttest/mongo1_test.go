@@ -56,11 +56,7 @@ func lostAnswers(s *scene) outcome {
 	for _, p := range s.producers {
 		p.Stop()
 	}
-	stuck := d.flush()
+	s.flush(d)
 	proxy.Release(rnd)
-	out := s.finish(proxy.Counts().Faults())
-	if out.stuck == nil {
-		out.stuck = stuck
-	}
-	return out
+	return s.finish(proxy.Counts().Faults())
 }

@@ -2,11 +2,8 @@ package faulttest_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,19 +17,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// The tests wait most of the time: more than one for each processor can run.
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
-	}
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir)
-	}
-	os.Exit(code)
-}
 
 // full reports whether the tests run in their full form, `make test-fault`;
 // otherwise they are as short as still means something.
@@ -155,15 +139,13 @@ type scene struct {
 	daemons   []*daemon
 	producers []*faulttest.Producers
 	check     faulttest.CheckConfig // but for Log and Database
+	stuck     error                 // why not all could be flushed
 }
 
 // newScene prepares a run with some protections switched off.
 func newScene(t testing.TB, off ...fault.Protection) *scene {
 	return &scene{t: t, off: off, log: faulttest.NewLog(nil), check: faulttest.CheckConfig{Stream: "readings"}}
 }
-
-// sabotaged reports whether a protection is off.
-func (s *scene) sabotaged(p fault.Protection) bool { return fault.Without(s.off...).Off(p) }
 
 // mongo makes the MongoDB at uri that of the scene, with a database of its own.
 func (s *scene) mongo(uri string) {
@@ -174,6 +156,16 @@ func (s *scene) mongo(uri string) {
 
 // shared is mongo with the server that all tests share.
 func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
+
+// replicaSet makes a set of three the scene's MongoDB. Its clients notice within
+// a second or two what happens to a member, and writes are not repeated by the
+// driver.
+func (s *scene) replicaSet(electionTimeout time.Duration) *mongodtest.ReplicaSet {
+	s.t.Helper()
+	set := mongodtest.StartReplicaSet(s.t, electionTimeout)
+	s.mongo(set.URI("heartbeatFrequencyMS=500", "connectTimeoutMS=1000", "retryWrites=false"))
+	return set
+}
 
 // host is the scene's MongoDB, host:port of its first member.
 func (s *scene) host() string { return options.Client().ApplyURI(s.uri).Hosts[0] }
@@ -225,26 +217,32 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 	return p
 }
 
+// flush waits until all is stored that the daemon has taken, if it runs.
+func (s *scene) flush(d *daemon) {
+	if d.ended() || s.stuck != nil {
+		return
+	}
+	s.stuck = d.flush()
+}
+
 // finish ends the producers, flushes the daemons that run, and checks. The
 // faults must be healed.
 func (s *scene) finish(faults int) outcome {
 	s.t.Helper()
-	out := outcome{faults: faults}
-	wronged := int64(0)
 	for _, p := range s.producers {
 		p.Stop()
+	}
+	for _, d := range s.daemons {
+		s.flush(d)
+	}
+	out := outcome{faults: faults, stuck: s.stuck}
+	wronged := int64(0)
+	for _, p := range s.producers {
 		s.t.Log("producers:", p.Counts.String())
 		wronged += p.Counts.Wronged.Load()
 	}
 	if wronged > 0 {
 		out.broken = append(out.broken, fmt.Sprintf("%d good readings refused", wronged))
-	}
-	for _, d := range s.daemons {
-		if !d.ended() {
-			if err := d.flush(); err != nil && out.stuck == nil {
-				out.stuck = fmt.Errorf("%w\n%s", err, d.lastWords())
-			}
-		}
 	}
 	cfg := s.check
 	cfg.Log, cfg.Database = s.log, s.db
@@ -256,6 +254,9 @@ func (s *scene) finish(faults int) outcome {
 	result, err := faulttest.Check(context.Background(), cfg)
 	require.NoError(s.t, err)
 	out.result = *result
+	if out.stuck != nil {
+		out.result.Lost = nil // they are waiting, or nobody knows
+	}
 	return out
 }
 

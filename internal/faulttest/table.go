@@ -32,6 +32,9 @@ type Sabotage struct {
 	Runs   int    `json:"runs"`            // until it did
 }
 
+// shownLines is how much of a failed test's output is shown.
+const shownLines = 100
+
 // rowMark begins a row in the output of a test.
 const rowMark = "FAULT-ROW "
 
@@ -94,7 +97,8 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 			delete(output, test)
 		case "fail", "build-fail":
 			table.Failed = append(table.Failed, test)
-			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(output[test], ""))
+			lines := output[test]
+			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(lines[max(0, len(lines)-shownLines):], ""))
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -32,7 +32,8 @@ func readMessage(r io.Reader) (message, error) {
 	if n < headerLength || n > maxMessage {
 		return nil, errMessage
 	}
-	m := append(header, make([]byte, n-headerLength)...)
+	m := make(message, n)
+	copy(m, header)
 	if _, err := io.ReadFull(r, m[headerLength:]); err != nil {
 		return nil, fmt.Errorf("read a message: %w", err)
 	}

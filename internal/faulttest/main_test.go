@@ -1,0 +1,24 @@
+package faulttest_test
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait most of the time: more than one for each processor can run.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
+	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	if binary.dir != "" {
+		_ = os.RemoveAll(binary.dir)
+	}
+	os.Exit(code)
+}

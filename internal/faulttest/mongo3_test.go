@@ -1,0 +1,52 @@
+package faulttest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// TestMONGO3 kills the primary. Each time, the others have been kept from
+// replicating for a while, so that only what a majority holds outlives it:
+// with w:1 readings must be lost.
+func TestMONGO3(t *testing.T) {
+	faultTest{name: "MONGO-3", run: killedPrimaries, sabotages: []sabotage{without(fault.Majority)}}.test(t)
+}
+
+func killedPrimaries(s *scene) outcome {
+	set := s.replicaSet(time.Second)
+	d := s.daemon("", smallParts...)
+	s.check.MaxReadings = 20
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
+	rounds := form(s, 2, 10)
+	for range rounds {
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
+		primary := set.Primary()
+		holdReplication(s, set, primary, "alwaysOn")
+		wait(time.Second)
+		primary.Kill()
+		holdReplication(s, set, primary, "off")
+		set.Primary()
+		wait(form(s, 500*time.Millisecond, 3*time.Second))
+		primary.Restart(s.t)
+		set.AwaitHealthy()
+	}
+	return s.finish(rounds)
+}
+
+// holdReplication keeps all but the primary from fetching what it writes.
+func holdReplication(s *scene, set *mongodtest.ReplicaSet, primary *mongodtest.Member, mode string) {
+	s.t.Helper()
+	for _, m := range set.Members {
+		if m != primary {
+			require.NoError(s.t, m.SetFailPoint(context.Background(), "stopReplProducer", mode))
+		}
+	}
+}
