@@ -18,6 +18,7 @@ type part struct {
 	tags     uint64 // hash of the tags that the part was created with, 0 while not known
 	limit    int    // readings per update while a poison reading is searched for; 0: none
 	mustLook bool   // before the next update, because the last one was refused
+	applied  uint64 // a look showed this sequence of the share's session, perhaps in an earlier part
 }
 
 // partOf returns the share's part.

@@ -38,6 +38,11 @@ func (s *Store) lookWhereUnsure(ctx context.Context, shares []*batch.Share) {
 	var unsure []*batch.Share
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Again, nil
+		// Rows that an earlier process sent may come in several rounds; the part at
+		// hand need not be the one that they rest in.
+		if p := partOf(share); p.applied > 0 && !s.cfg.Faults.Off(fault.Look) {
+			s.dropStored(share, int64(p.applied))
+		}
 		if partOf(share).mustLook {
 			unsure = append(unsure, share)
 		}
@@ -262,7 +267,7 @@ func (s *Store) learn(share *batch.Share, parts []stored) {
 	if !p.mustLook || !s.cfg.Faults.Off(fault.Look) {
 		s.dropStored(share, last)
 	}
-	p.mustLook = false
+	p.mustLook, p.applied = false, max(p.applied, uint64(last))
 	open := stored{}
 	for _, d := range parts {
 		open = d

@@ -231,7 +231,7 @@ func separateSensors(t *testing.T, s Store) {
 // part, cut differently.
 func recovered(t *testing.T, s Store) {
 	var readings []telemetry.Reading
-	for i := range 20 {
+	for i := range 21 { // seven full parts of three
 		readings = append(readings, Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
 	b := Batch(t, batch.NewSession(), 1, readings...)
@@ -242,6 +242,16 @@ func recovered(t *testing.T, s Store) {
 		again := Shares(b, 5*time.Minute)
 		again[0].Recovered = true
 		WriteAll(t, s, again)
+	}
+	assert.Equal(t, readings, ReadAll(t, s, "a"))
+
+	// The journal hands on what it has in pieces.
+	pieces := Shares(b, 5*time.Minute)[0]
+	pieces.Recovered = true
+	all := pieces.Rows
+	for from := 0; from < len(all); from += 3 {
+		pieces.Rows = slices.Clone(all[from:min(from+3, len(all))])
+		WriteAll(t, s, []*batch.Share{pieces})
 	}
 	assert.Equal(t, readings, ReadAll(t, s, "a"))
 }

@@ -67,7 +67,8 @@ func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 	fenced := false
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Stored, nil
-		if !stateOf(share).doubt || s.cfg.Faults.Off(fault.SeriesLook) {
+		// Rows that an earlier process sent may come in several rounds.
+		if !stateOf(share).doubt && !share.Recovered || s.cfg.Faults.Off(fault.SeriesLook) {
 			continue
 		}
 		var err error
