@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -48,6 +50,12 @@ func errFull(limit int64) *telemetry.Error {
 		"the journal holds as much as it may, %d bytes (--journal-max-bytes), because MongoDB stores less than what arrives; nothing was taken", limit), nil)
 	e.RetryAfter = 5 * time.Second
 	return e
+}
+
+// noSpace reports whether a write failed because the disk, or the user's share
+// of it, is full.
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 func errUnknownStream(name string) *telemetry.Error {

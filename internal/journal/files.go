@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/gofrs/flock"
 )
@@ -52,6 +53,8 @@ var ErrLocked = errors.New("another process has it open")
 const (
 	filePerm = 0o640
 	dirPerm  = 0o750
+
+	tempSuffix = ".tmp" // of files that are not whole yet
 )
 
 // osFiles is the file system.
@@ -162,7 +165,7 @@ func (osFiles) Lock(name string) (io.Closer, error) {
 // writeWhole writes a small file so that there is either all of it or what was
 // there before.
 func writeWhole(files Files, name string, content []byte) error {
-	temp := name + ".tmp"
+	temp := name + tempSuffix
 	if err := files.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -174,13 +177,36 @@ func writeWhole(files Files, name string, content []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = files.Rename(temp, name)
 	}
-	if err := files.Rename(temp, name); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, files.Remove(temp)) // a full disk needs its room
 	}
 	return files.SyncDir(filepath.Dir(name))
+}
+
+// removeTemporary deletes what a process that was killed had not finished. Other
+// files in the directory are not the journal's to delete.
+func removeTemporary(files Files, dir string) error {
+	names, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		whole, ok := strings.CutSuffix(name, tempSuffix)
+		if !ok {
+			continue
+		}
+		_, ofSegment := segmentBase(strings.TrimSuffix(strings.TrimSuffix(whole, keysSuffix), corruptSuffix))
+		if !ofSegment && whole != markName && whole != lostName {
+			continue
+		}
+		if err := files.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // readWhole returns the bytes of a file that is known to be small.

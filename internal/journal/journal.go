@@ -33,8 +33,10 @@ type Journal struct {
 	cfg       Config
 	metrics   *metrics
 	lock      io.Closer
-	marker    *marker   // of the keeper
-	keyFiles  []keyFile // likewise
+	marker    *marker    // of the keeper
+	keyFiles  []keyFile  // likewise
+	lateKeys  []*segment // likewise: deleted, and their keys are not saved yet
+	untidy    bool       // likewise: tidying up failed the last time
 	keys      *keys
 	waiters   waiters
 	progress  progress
@@ -137,6 +139,7 @@ func (j *Journal) start() error {
 	j.space = space{files: j.cfg.Files, dir: j.cfg.Dir, reserve: diskReserve + 2*uint64(j.cfg.MaxWaiting)}
 	j.running.Go(j.commitLoop)
 	j.running.Go(j.keep)
+	signal(j.tidy) // on a full disk nothing is taken before what is at rest is gone
 	return nil
 }
 
@@ -252,6 +255,7 @@ func (j *Journal) Close() error {
 		if j.activeFile != nil {
 			errs = append(errs, j.activeFile.Close())
 		}
+		j.lastKeys()
 		errs = append(errs, j.lastMark(), j.marker.close(), j.unlock())
 		if err := errors.Join(errs...); err != nil {
 			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)

@@ -87,6 +87,27 @@ func (j *Journal) saveKeys(s *segment) error {
 	return nil
 }
 
+// saveLateKeys writes the keys of segments that had to be deleted before them.
+// Until that works they are known to this process alone.
+func (j *Journal) saveLateKeys() error {
+	for len(j.lateKeys) > 0 {
+		s := j.lateKeys[0]
+		if err := j.saveKeys(s); err != nil {
+			return fmt.Errorf("of journal segment %s, which is deleted: %w", s.name, err)
+		}
+		j.lateKeys = j.lateKeys[1:]
+	}
+	return nil
+}
+
+// lastKeys is the last attempt to save what is known to this process alone.
+func (j *Journal) lastKeys() {
+	if err := j.saveLateKeys(); err != nil {
+		j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "dir", j.cfg.Dir,
+			"segments", len(j.lateKeys), "err", err)
+	}
+}
+
 // A keyFile is such a file, and the position behind the last of its records.
 type keyFile struct {
 	name string

@@ -83,7 +83,7 @@ func copyFile(files Files, from, to string) error {
 	if err != nil {
 		return err
 	}
-	temp := to + ".tmp"
+	temp := to + tempSuffix
 	if err := files.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -102,11 +102,11 @@ func copyFile(files Files, from, to string) error {
 	if err == nil {
 		err = dst.Sync()
 	}
-	if err := errors.Join(err, dst.Close()); err != nil {
-		return err
+	if err = errors.Join(err, dst.Close()); err == nil {
+		err = files.Rename(temp, to)
 	}
-	if err := files.Rename(temp, to); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, files.Remove(temp)) // a full disk needs its room
 	}
 	return files.SyncDir(filepath.Dir(to))
 }

@@ -10,8 +10,9 @@ import (
 
 // The mark is a small file that says how far the journal is durable, and how far
 // its readings are at rest. It is written without fsync, in two places by turns,
-// so that a torn write leaves the other. An old mark is always safe: it only
-// lets more be looked at again.
+// so that a torn write leaves the other. Both have their room from the start:
+// nothing can be deleted from a full disk before the mark says so. An old mark
+// is always safe: it only lets more be looked at again.
 const (
 	markName  = "mark"
 	markMagic = 0x4d4a5242 // "BRJM"
@@ -24,6 +25,7 @@ type mark struct {
 	number  uint64 // counts writes; the greater one counts
 	durable uint64
 	applied uint64
+	place   int64 // in the file, 0 or 1
 }
 
 func (m mark) encode() []byte {
@@ -67,6 +69,7 @@ func readMark(files Files, dir string) (m mark, ok bool, err error) {
 		}
 		if one, good := decodeMark(b); good && (!ok || one.number > m.number) {
 			m, ok = one, true
+			m.place = place
 		}
 	}
 	return m, ok, nil
@@ -76,8 +79,7 @@ func readMark(files Files, dir string) (m mark, ok bool, err error) {
 type marker struct {
 	files Files
 	dir   string
-	file  File   // nil after a failed sync
-	first uint64 // number of the mark that the file was begun with
+	file  File // nil: the next mark goes to a fresh one
 	last  mark
 }
 
@@ -86,14 +88,27 @@ type marker struct {
 func openMarker(files Files, dir string, first mark) (*marker, error) {
 	name := filepath.Join(dir, markName)
 	first.number++
-	if err := writeWhole(files, name, first.encode()); err != nil {
+	first.place = 0
+	content := make([]byte, markPlace+markSize)
+	copy(content, first.encode())
+	if err := writeWhole(files, name, content); err != nil {
 		return nil, err
 	}
 	f, err := files.Open(name, true)
 	if err != nil {
 		return nil, err
 	}
-	return &marker{files: files, dir: dir, file: f, first: first.number, last: first}, nil
+	return &marker{files: files, dir: dir, file: f, last: first}, nil
+}
+
+// resumeMarker goes on in the file that holds the old mark, where there is no
+// room for a fresh one.
+func resumeMarker(files Files, dir string, old mark) *marker {
+	m := &marker{files: files, dir: dir, last: old}
+	if f, err := files.Open(filepath.Join(dir, markName), true); err == nil {
+		m.file = f
+	}
+	return m
 }
 
 // write notes how far it has come, if that is news.
@@ -104,8 +119,8 @@ func (m *marker) write(durable, applied uint64) error {
 	if durable == m.last.durable && applied == m.last.applied {
 		return nil
 	}
-	next := mark{number: m.last.number + 1, durable: durable, applied: applied}
-	if _, err := m.file.WriteAt(next.encode(), int64((next.number-m.first)%2)*markPlace); err != nil {
+	next := mark{number: m.last.number + 1, durable: durable, applied: applied, place: 1 - m.last.place}
+	if _, err := m.file.WriteAt(next.encode(), next.place*markPlace); err != nil {
 		return err
 	}
 	m.last = next

@@ -10,6 +10,9 @@ import (
 // journal ready for more.
 func (j *Journal) recover() error {
 	cfg := &j.cfg
+	if err := removeTemporary(cfg.Files, cfg.Dir); err != nil {
+		return fmt.Errorf("remove what was half written in %s: %w", cfg.Dir, err)
+	}
 	last, marked, err := readMark(cfg.Files, cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("read the journal's mark: %w", err)
@@ -174,13 +177,28 @@ func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 	}
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
 	j.progress.applied.Store(oldest)
-	var err error
-	if j.marker, err = openMarker(j.cfg.Files, j.cfg.Dir, mark{number: last.number, durable: end, applied: oldest}); err != nil {
-		return fmt.Errorf("write the journal's mark: %w", err)
+	if err := j.beginMarks(last, mark{number: last.number, durable: end, applied: oldest}); err != nil {
+		return err
 	}
 	if n := j.published.taken; n > 0 {
 		j.cfg.Logger.Info("the journal holds readings that are not known to be stored", "dir", j.cfg.Dir, "readings", n,
 			"segments", len(segments), "bytes", end-oldest)
 	}
+	return nil
+}
+
+// beginMarks writes the first mark. A full disk does not stop it, or the journal
+// could never be drained: the old mark stands until the next one.
+func (j *Journal) beginMarks(old, first mark) (err error) {
+	j.marker, err = openMarker(j.cfg.Files, j.cfg.Dir, first)
+	if err == nil {
+		return nil
+	}
+	if !noSpace(err) {
+		return fmt.Errorf("write the journal's mark: %w", err)
+	}
+	j.marker = resumeMarker(j.cfg.Files, j.cfg.Dir, old)
+	j.cfg.Logger.Warn("the journal's disk is full; it is opened with the mark of the last time", "dir", j.cfg.Dir,
+		"applied", old.applied, "err", err)
 	return nil
 }

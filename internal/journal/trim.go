@@ -12,6 +12,9 @@ import (
 // markPause is the least time between two writes of the mark.
 const markPause = 5 * time.Millisecond
 
+// tidyAgain is when it is tried again to tidy up, after that failed.
+const tidyAgain = time.Second
+
 // Trim says that everything before the position is at rest. It returns at once;
 // segments that nobody needs are deleted soon.
 func (j *Journal) Trim(position uint64) {
@@ -24,15 +27,21 @@ func (j *Journal) Trim(position uint64) {
 func (j *Journal) keep() {
 	pause := time.NewTimer(markPause)
 	defer pause.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-j.tidy:
+		case <-again:
 		case <-j.quiet:
 			return
 		}
-		if err := j.tidyUp(); err != nil {
-			j.cfg.Logger.Warn("tidy up the journal", "dir", j.cfg.Dir, "err", err)
+		// Where nothing can be taken, nobody else would ask for another attempt.
+		again = nil
+		err := j.tidyUp()
+		if err != nil {
+			again = time.After(tidyAgain)
 		}
+		j.tellTidy(err)
 		pause.Reset(markPause)
 		select {
 		case <-pause.C:
@@ -50,7 +59,7 @@ func (j *Journal) tidyUp() error {
 	}
 	done := j.atRest(applied)
 	if len(done) == 0 {
-		return nil
+		return j.saveLateKeys()
 	}
 	j.cfg.Faults.At(fault.BeforeTrim)
 	// A segment that is gone and that the mark says is needed would be damage.
@@ -66,7 +75,21 @@ func (j *Journal) tidyUp() error {
 		return fmt.Errorf("sync the journal's directory: %w", err)
 	}
 	j.cfg.Faults.At(fault.AfterTrim)
+	if err := j.saveLateKeys(); err != nil {
+		return err
+	}
 	return j.dropKeys()
+}
+
+// tellTidy logs when tidying up begins to fail, and when it works again.
+func (j *Journal) tellTidy(err error) {
+	switch {
+	case err != nil && !j.untidy:
+		j.cfg.Logger.Warn("cannot tidy up the journal, will try again", "dir", j.cfg.Dir, "err", err)
+	case err == nil && j.untidy:
+		j.cfg.Logger.Info("the journal is tidied up again", "dir", j.cfg.Dir)
+	}
+	j.untidy = err != nil
 }
 
 // atRest returns the segments of which nothing is needed, but not the one that
@@ -87,13 +110,19 @@ func (j *Journal) isActive(i int) bool {
 	return i == len(j.segments)-1 && j.segments[i].settings.Started.Equal(j.settings.Started) && j.segments[i].settings.Session == j.cfg.Session
 }
 
-// delete takes a segment away, after its keys are safe elsewhere.
+// delete takes a segment away, after its keys are safe elsewhere. On a full disk
+// they come after it, for nothing else would give them room.
 func (j *Journal) delete(s *segment) error {
-	if err := j.saveKeys(s); err != nil {
+	err := j.saveKeys(s)
+	late := noSpace(err)
+	if err != nil && !late {
 		return err
 	}
 	if err := j.cfg.Files.Remove(j.path(s.name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	if late {
+		j.lateKeys = append(j.lateKeys, s)
 	}
 	j.segMu.Lock()
 	j.segments = j.segments[1:]
@@ -102,13 +131,19 @@ func (j *Journal) delete(s *segment) error {
 	return nil
 }
 
-// lastMark writes down where the journal ends, durably.
+// lastMark writes down where the journal ends, durably. On a full disk the one
+// before is good enough.
 func (j *Journal) lastMark() error {
-	if err := j.marker.write(j.End(), j.progress.applied.Load()); err != nil {
-		return fmt.Errorf("write the mark: %w", err)
+	err := j.marker.write(j.End(), j.progress.applied.Load())
+	if err == nil {
+		err = j.marker.sync()
 	}
-	if err := j.marker.sync(); err != nil {
-		return fmt.Errorf("sync the mark: %w", err)
+	if noSpace(err) {
+		j.cfg.Logger.Warn("the journal's disk is full; it is closed with an older mark", "dir", j.cfg.Dir, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the mark: %w", err)
 	}
 	return nil
 }
