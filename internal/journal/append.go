@@ -135,6 +135,10 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 			"the request takes %d bytes in the journal; it may take half of the journal's %d (--journal-max-bytes)", len(record), j.cfg.MaxBytes)
 	}
 	h.length, h.crc = uint32(len(payload)), checksum(0, payload)
+	if err := j.space.take(j.cfg.Now(), int64(len(record))); err != nil {
+		j.limiter.Release(weight)
+		return entry{}, nil, errDiskFull(err)
+	}
 	e := entry{batch: b, flight: f, weight: weight}
 	if r.Want == telemetry.Stored {
 		e.waiter = newWaiter(b.Len())
@@ -143,6 +147,7 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 	result, err := j.place(&e, &h, record)
 	if err != nil {
 		j.limiter.Release(weight)
+		j.space.landed(int64(len(record)))
 		return entry{}, nil, err
 	}
 	return e, result, nil

@@ -96,6 +96,7 @@ func (j *Journal) giveBack(c *commit) {
 // commit brings c to the disk and tells everybody.
 func (j *Journal) commit(c *commit) {
 	faults := j.cfg.Faults
+	defer j.space.landed(int64(len(c.buf)))
 	if faults.Off(fault.Fsync) {
 		j.settle(c)
 		if err := j.write(c); err != nil {
@@ -206,6 +207,9 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 	behind := j.swapPending()
 	j.nextPos = c.entries[0].position
 	j.mu.Unlock()
+	if behind != nil {
+		j.space.landed(int64(len(behind.buf)))
+	}
 	for _, one := range []*commit{c, behind} {
 		if one != nil {
 			j.bytes.Add(-int64(len(one.buf)))

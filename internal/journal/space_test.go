@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -170,4 +171,35 @@ func TestWhatWasHalfWrittenIsRemoved(t *testing.T) {
 	}
 	open(t, fakeConfig(files, "first", nil))
 	assert.Equal(t, []string{fakeDir + "/mark", fakeDir + "/other.tmp"}, files.Names())
+}
+
+// Within one instant, so that no second passes between two looks.
+func TestTheReserveHoldsAtAnyRate(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	const capacity = 4 << 20
+	files.SetCapacity(capacity)
+	cfg := fakeConfig(files, "first", nil)
+	cfg.SegmentBytes = 1 << 20
+	now := time.Now()
+	cfg.Now = func() time.Time { return now }
+	j := open(t, cfg)
+	var all sync.WaitGroup
+	refused := make([]error, 8)
+	for i := range refused {
+		all.Go(func() {
+			for refused[i] == nil {
+				refused[i] = tryAppend(j, makeBatch("readings", 0, 100))
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range refused {
+		assertRefused(t, err, "journal_disk_full")
+	}
+	assert.Zero(t, files.Failed(), "no write failed")
+	free, _, _ := files.Space("")
+	assert.Greater(t, free, uint64(capacity/16*9/10))
+	assert.Less(t, free, uint64(capacity/16*11/10))
+	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 100)), "journal_disk_full")
 }
