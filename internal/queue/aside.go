@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -83,11 +84,14 @@ func (l *lane) isStuck(b *bucket) bool {
 
 // setAside drops the bucket's rows.
 func (l *lane) setAside(b *bucket) {
-	b.from = parcelOf(b.share.Rows[0]).position
-	b.lastSeq = b.share.Rows[0].Seq() - 1
+	b.from = math.MaxUint64
 	for _, r := range b.share.Rows {
-		parcelOf(r).forget()
+		p := parcelOf(r)
+		b.from = min(b.from, p.position)
+		b.dropped = append(b.dropped, r.Seq())
+		p.forget()
 	}
+	slices.Sort(b.dropped) // a store may have changed the order
 	b.share.Rows = nil
 	delete(l.aside.served, b)
 	if !b.aside {
@@ -122,13 +126,27 @@ func (l *lane) probe(b *bucket, now time.Time) {
 // serve takes a record's rows for buckets that are set aside. Some of them may
 // have been sent before.
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
-	l.take(r, func(b *bucket, seq uint64) bool {
-		if !wanted(b) || seq <= b.lastSeq { // the record's first rows for it may be stored
+	l.take(r, func(b *bucket, r batch.Ref) bool {
+		if !wanted(b) || !b.lacks(r.Seq()) {
 			return false
 		}
 		b.share.Recovered, b.share.State = true, nil
+		l.add(b, r)
 		return true
 	})
+}
+
+// lacks reports whether the bucket is to have the row of this sequence, the
+// next one in the journal's order.
+func (b *bucket) lacks(seq uint64) bool {
+	if seq > b.lastSeq {
+		return true
+	}
+	if len(b.dropped) == 0 || b.dropped[0] != seq {
+		return false
+	}
+	b.dropped = b.dropped[1:]
+	return true
 }
 
 // catchUp goes on with the walk along the journal, and reports whether there is

@@ -29,9 +29,12 @@ type bucket struct {
 	notBefore time.Time // of the next write; of an idle bucket: since when it is idle
 
 	// A bucket that is set aside has its rows, from this position on, in the
-	// journal only.
-	aside bool
-	from  uint64
+	// journal only: those with the sequences that were dropped, rising, and all
+	// behind lastSeq. What lies between is at rest; a store may leave gaps.
+	aside     bool
+	from      uint64
+	dropped   []uint64
+	recovered bool // as the rows came; a bucket that was set aside may have sent some
 }
 
 // place is where a lane keeps a bucket.

@@ -15,6 +15,7 @@ type parcel struct {
 	waits    batch.Tracker // of someone who waits for the rows; nil: nobody
 	position uint64        // of the record
 	size     int64         // that the rows cost the lane's budget
+	pins     int64         // bytes of the batch, which stays in memory as long as one row does
 	left     int           // rows that are not at rest
 
 	before, after *parcel // in the order of positions
@@ -67,15 +68,22 @@ func parcelOf(r batch.Ref) *parcel {
 	return p
 }
 
-// parcels is a list in the order of positions, with the sum of sizes.
+// parcels is a list in the order of positions, with the sums of what they cost.
 type parcels struct {
 	first, last *parcel
 	bytes       int64
+	pinned      int64
+}
+
+// charge says what a listed parcel costs.
+func (l *parcels) charge(p *parcel, size, pins int64) {
+	p.size, p.pins = size, pins
+	l.bytes += size
+	l.pinned += pins
 }
 
 // insert puts p where its position belongs, looking from the end.
 func (l *parcels) insert(p *parcel) {
-	l.bytes += p.size
 	at := l.last
 	for at != nil && at.position > p.position {
 		at = at.before
@@ -95,6 +103,7 @@ func (l *parcels) insert(p *parcel) {
 
 func (l *parcels) remove(p *parcel) {
 	l.bytes -= p.size
+	l.pinned -= p.pins
 	if p.before == nil {
 		l.first = p.after
 	} else {

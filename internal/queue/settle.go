@@ -35,7 +35,10 @@ func (l *lane) settle(b *bucket, now time.Time) (again bool) {
 		}
 		if b.aside {
 			l.aside.join(b)
-		} else if len(l.buckets) > maxRemembered {
+			return false
+		}
+		b.share.Recovered = b.recovered
+		if len(l.buckets) > maxRemembered {
 			l.forget(b.key)
 		}
 		return false

@@ -9,9 +9,13 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// hasRoom reports whether the lane may hold more. A record is taken as a whole,
-// so the last one may go beyond the budget.
-func (l *lane) hasRoom() bool { return l.parcels.bytes < l.budget }
+// hasRoom reports whether the lane may hold more. Where all lanes hold the same
+// batches each is charged its share of them; a lane that has few rows of many
+// batches, which the others have done with, is the one that keeps them in
+// memory. A record is taken as a whole, so the last one may go beyond.
+func (l *lane) hasRoom() bool {
+	return l.parcels.bytes < l.budget && l.parcels.pinned < l.queue.cfg.MaxBytes
+}
 
 // read takes what has come, as much as there is room for.
 func (l *lane) read(now time.Time) {
@@ -28,7 +32,7 @@ func (l *lane) read(now time.Time) {
 		if !found {
 			return
 		}
-		l.take(r, func(b *bucket, _ uint64) bool { return !b.aside })
+		l.take(r, l.takeNew)
 	}
 }
 
@@ -39,9 +43,21 @@ func (l *lane) unread(now time.Time, err error) {
 	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
 }
 
-// take adds the record's rows of this lane's sensors to those of their buckets
-// that are wanted.
-func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
+// takeNew gives a row that comes for the first time to its bucket.
+func (l *lane) takeNew(b *bucket, r batch.Ref) bool {
+	switch {
+	case b.aside:
+		return false
+	case r.Seq() <= b.lastSeq:
+		l.outOfOrder(b, r)
+		return false
+	}
+	l.add(b, r)
+	return true
+}
+
+// take offers the record's rows of this lane's sensors to their buckets.
+func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken bool)) {
 	if !l.own(r.Batch) {
 		return
 	}
@@ -54,20 +70,18 @@ func (l *lane) take(r batch.Record, wanted func(b *bucket, seq uint64) bool) {
 			continue
 		}
 		ref := batch.Ref{Batch: &p.view, Index: i}
-		if b := l.bucketOf(p, row); wanted(b, ref.Seq()) {
+		if give(l.bucketOf(p, row), ref) {
 			p.left++
 			l.load++
-			l.add(b, ref)
 		}
 	}
 	rows := int64(p.left - 1)
-	p.size = parcelBytes + rows*refBytes
+	whole := r.Batch.MemorySize()
+	mine := whole * rows / int64(p.view.Len())
 	if r.Read {
-		p.size += r.Batch.MemorySize()
-	} else { // the other lanes hold the rest of the same batch
-		p.size += r.Batch.MemorySize() * rows / int64(p.view.Len())
+		mine = whole // each lane that lags behind may have its own copy
 	}
-	l.parcels.bytes += p.size
+	l.parcels.charge(p, parcelBytes+rows*refBytes+mine, whole)
 	p.drop(1)
 	l.rush = l.rush || p.waits != nil
 }
@@ -101,7 +115,7 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 		b = &bucket{key: key, share: batch.Share{
 			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
 			Session: key.session, Recovered: p.view.Recovered,
-		}}
+		}, recovered: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
 	}
@@ -109,11 +123,7 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 }
 
 func (l *lane) add(b *bucket, r batch.Ref) {
-	if r.Seq() <= b.lastSeq {
-		l.outOfOrder(b, r)
-		return
-	}
-	b.lastSeq = r.Seq()
+	b.lastSeq = max(b.lastSeq, r.Seq())
 	b.share.Rows = append(b.share.Rows, r)
 	switch b.place {
 	case idle:
@@ -135,6 +145,10 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, reason)); err != nil {
 		l.queue.cfg.Logger.Error("put a reading aside", "err", err)
 	}
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
-	r.Batch.Tracker.Released(1)
+	p := parcelOf(r)
+	p.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
+	// It stays until the parcel is complete, which holds one row more.
+	p.left++
+	l.load++
+	p.Released(1)
 }
