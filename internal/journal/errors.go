@@ -47,7 +47,7 @@ func errDiskFull(cause error) *telemetry.Error {
 
 func errFull(limit int64) *telemetry.Error {
 	e := unavailable(codeFull, fmt.Sprintf(
-		"the journal holds as much as it may, %d bytes (--journal-max-bytes), because MongoDB stores less than what arrives; nothing was taken", limit), nil)
+		"the journal holds as much as it may, %d bytes (--journal-max-bytes), because MongoDB is away or stores less than what arrives; nothing was taken", limit), nil)
 	e.RetryAfter = 5 * time.Second
 	return e
 }
