@@ -21,6 +21,7 @@ func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
 		j.metrics.refuse(err)
+		j.tellRefused(err)
 		return batch.Receipt{}, err
 	}
 	j.cfg.Faults.At(fault.AfterAck)
@@ -150,6 +151,7 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 		j.space.landed(int64(len(record)))
 		return entry{}, nil, err
 	}
+	j.tellRoom()
 	return e, result, nil
 }
 

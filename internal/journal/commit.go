@@ -121,6 +121,7 @@ func (j *Journal) commit(c *commit) {
 	j.metrics.fsync.Observe(time.Since(begin).Seconds())
 	j.metrics.requests.Observe(float64(len(c.entries)))
 	faults.At(fault.AfterFsync)
+	j.tellWritten()
 	j.settle(c)
 }
 
@@ -202,7 +203,7 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
-	j.cfg.Logger.Warn("cannot write the journal, requests are refused", "err", cause)
+	j.tellDiskFull(cause)
 	j.mu.Lock()
 	behind := j.swapPending()
 	j.nextPos = c.entries[0].position

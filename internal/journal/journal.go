@@ -59,6 +59,9 @@ type Journal struct {
 	bytes  atomic.Int64 // of all segments, and of what is about to be written
 	wanted atomic.Int64 // what the last record needed for which there was no room
 
+	limitHit state // requests are refused because of MaxBytes
+	diskHit  state // or because the disk is full
+
 	// mu guards where the next record goes, so that sequences, positions and the
 	// order in the pending commit are one.
 	mu       sync.Mutex

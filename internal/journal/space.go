@@ -67,6 +67,13 @@ func (s *space) need(n int64) int64 {
 // check returns why nothing should be written.
 func (s *space) check(now time.Time) error { return s.take(now, 0) }
 
+// isFull reports whether the last look found too little room for anything.
+func (s *space) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
 // landed says that bytes which were set aside are written, or never will be.
 func (s *space) landed(n int64) {
 	s.mu.Lock()

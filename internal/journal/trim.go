@@ -128,6 +128,7 @@ func (j *Journal) delete(s *segment) error {
 	j.segments = j.segments[1:]
 	j.segMu.Unlock()
 	j.bytes.Add(-s.size)
+	j.tellRoom()
 	return nil
 }
 
