@@ -137,7 +137,7 @@ func (v *Volatile) repeated(ctx context.Context, known *keyEntry) (batch.Receipt
 	done := v.progress.passed(known.end)
 	if !v.patience().wait(ctx, done) {
 		v.progress.forget(done)
-		return batch.Receipt{}, v.unknown(ctx)
+		return batch.Receipt{}, v.unknown(ctx, true)
 	}
 	v.cfg.Faults.At(fault.BeforeAck)
 	return batch.Receipt{Ack: telemetry.Stored, Repeated: true, Answer: []byte(known.answer)}, nil
@@ -147,12 +147,17 @@ func (v *Volatile) patience() patience {
 	return patience{timeout: v.cfg.StoredTimeout, closed: v.closed}
 }
 
-func (v *Volatile) unknown(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return errUnknownOutcome("the request ended before the readings were known to be stored", err)
+// unknown tells a client what to do whose request, with an idempotency key or
+// without, was taken and is not known to be stored.
+func (v *Volatile) unknown(ctx context.Context, keyed bool) error {
+	advice := "repeating it may store them twice; an Idempotency-Key prevents that"
+	if keyed {
+		advice = "repeat it with the same Idempotency-Key"
 	}
-	return errUnknownOutcome(fmt.Sprintf(
-		"MongoDB did not confirm within %v whether the readings are stored; repeating the request may store them twice", v.cfg.StoredTimeout), nil)
+	if err := ctx.Err(); err != nil {
+		return errUnknownOutcome("the request ended before the readings were known to be stored; "+advice, err)
+	}
+	return errUnknownOutcome(fmt.Sprintf("MongoDB did not confirm the request's readings within %v, they may be stored; %s", v.cfg.StoredTimeout, advice), nil)
 }
 
 func (v *Volatile) take(ctx context.Context, b *batch.Batch, f *flight) (batch.Receipt, error) {
@@ -164,7 +169,7 @@ func (v *Volatile) take(ctx context.Context, b *batch.Batch, f *flight) (batch.R
 		return batch.Receipt{}, err
 	}
 	if !v.patience().wait(ctx, w.done) {
-		return batch.Receipt{}, v.unknown(ctx)
+		return batch.Receipt{}, v.unknown(ctx, f != nil)
 	}
 	v.cfg.Faults.At(fault.BeforeAck)
 	return batch.Receipt{Ack: telemetry.Stored, Refused: w.result()}, nil
@@ -370,29 +375,3 @@ func (v *Volatile) Close() error {
 	v.closeOnce.Do(func() { close(v.closed) })
 	return nil
 }
-
-type volatileCursor struct {
-	journal  *Volatile
-	position uint64
-}
-
-// Next implements batch.Cursor.
-func (c *volatileCursor) Next() (batch.Record, bool, error) {
-	v := c.journal
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for c.position = max(c.position, v.records.base); c.position < v.end(); {
-		b := v.records.at(int(c.position - v.records.base)).batch
-		c.position++
-		if b != nil {
-			return batch.Record{Batch: b, Position: c.position - 1, Next: c.position}, true, nil
-		}
-	}
-	return batch.Record{}, false, nil
-}
-
-// Position implements batch.Cursor.
-func (c *volatileCursor) Position() uint64 { return c.position }
-
-// Close implements batch.Cursor.
-func (c *volatileCursor) Close() {}

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -126,5 +127,28 @@ func TestWithoutADiskTheOrderIsKept(t *testing.T) {
 			}
 		}
 		assert.Equal(t, kept, mixed == 0, "%d out of order", mixed)
+	}
+}
+
+func TestAnUnknownOutcomeSaysHowToRepeatTheRequest(t *testing.T) {
+	t.Parallel()
+	for key, advice := range map[string]string{
+		"":  "; repeating it may store them twice; an Idempotency-Key prevents that",
+		"a": "; repeat it with the same Idempotency-Key",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v, err := journal.OpenVolatile(volatileConfig())
+			require.NoError(t, err)
+			for range 2 {
+				got := <-appendStored(t.Context(), v, makeBatch("readings", 0, 1), batch.Request{Key: key})
+				var e *telemetry.Error
+				require.ErrorAs(t, got.err, &e)
+				assert.Equal(t, "outcome_unknown", e.Code)
+				assert.True(t, strings.HasSuffix(e.Message, advice), e.Message)
+				assert.Contains(t, e.Message, "within 10s")
+			}
+			assert.Equal(t, key == "", v.Taken() == 2)
+			require.NoError(t, v.Close())
+		})
 	}
 }
