@@ -59,6 +59,8 @@ type Journal struct {
 	bytes  atomic.Int64 // of all segments, and of what is about to be written
 	wanted atomic.Int64 // what the last record needed for which there was no room
 
+	markFailures atomic.Int64
+
 	limitHit state // requests are refused because of MaxBytes
 	diskHit  state // or because the disk is full
 
@@ -136,6 +138,7 @@ func (j *Journal) start() error {
 	var err error
 	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
 		bytes: func() float64 { return float64(j.bytes.Load()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
+		givenUp: givenUp(j.lost), markFailures: func() float64 { return float64(j.markFailures.Load()) },
 	}); err != nil {
 		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())
 	}
@@ -212,6 +215,7 @@ type Status struct {
 	End              uint64  `json:"end"`     // position behind the last record
 	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
 	Keys             int     `json:"keys"`
+	GivenUpBytes     uint64  `json:"given_up_bytes"`  // could not be read, at this start and earlier ones
 	Error            string  `json:"error,omitempty"` // why nothing can be taken
 }
 
@@ -223,6 +227,7 @@ func (j *Journal) Status() Status {
 	s := Status{
 		Session: j.cfg.Session, Bytes: j.bytes.Load(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
 		Applied: j.progress.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied().Seconds(), Keys: j.keys.count(),
+		GivenUpBytes: givenUp(j.lost),
 	}
 	if err := j.Err(); err != nil {
 		s.Error = err.Error()

@@ -33,6 +33,15 @@ func lostAt(lost []span, position uint64) *span {
 	return nil
 }
 
+// givenUp returns the bytes of all spans.
+func givenUp(lost []span) uint64 {
+	n := uint64(0)
+	for _, s := range lost {
+		n += s.To - s.From
+	}
+	return n
+}
+
 func readLost(files Files, dir string) ([]span, error) {
 	content, err := readWhole(files, filepath.Join(dir, lostName), 64<<20)
 	if errors.Is(err, os.ErrNotExist) {

@@ -20,6 +20,9 @@ type gauges struct {
 	bytes  func() float64
 	oldest func() time.Duration
 	keys   func() int
+
+	givenUp      uint64 // bytes
+	markFailures func() float64
 }
 
 func newMetrics(registerer prometheus.Registerer, g gauges) (*metrics, error) {
@@ -71,6 +74,14 @@ func (g gauges) collectors() []prometheus.Collector {
 			Name: "brim_journal_keys",
 			Help: "Idempotency keys that are known.",
 		}, func() float64 { return float64(g.keys()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "brim_journal_given_up_bytes",
+			Help: "Bytes of the journal that could not be read and were given up, at this start and earlier ones.",
+		}, func() float64 { return float64(g.givenUp) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "brim_journal_mark_failures_total",
+			Help: "Failed writes of the mark that says how far the journal is at rest; nothing is deleted until one works.",
+		}, g.markFailures),
 	}
 }
 

@@ -2,7 +2,9 @@ package journal_test
 
 import (
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -65,6 +67,7 @@ func assertMetrics(t *testing.T, registry *prometheus.Registry, fsyncs, keys, st
 	}
 	assert.Equal(t, map[string]int{
 		"brim_journal_fsync_seconds": fsyncs, "brim_journal_commit_requests": fsyncs, "brim_journal_keys": keys,
+		"brim_journal_mark_failures_total":    0,
 		"brim_journal_refused_total stopping": stopping, "brim_journal_refused_total journal_full": 0,
 		"brim_journal_refused_total journal_disk_full": 0, "brim_journal_refused_total journal_failed": 0,
 		"brim_journal_refused_total busy": 0, "brim_journal_refused_total queue_full": 0, "brim_journal_refused_total mongodb_away": 0,
@@ -92,4 +95,48 @@ func TestBothKindsHaveTheSameMetrics(t *testing.T) {
 	assert.Equal(t, names(disk), names(memory))
 	_, err = journal.OpenVolatile(other)
 	assert.ErrorContains(t, err, "register metrics")
+}
+
+func TestWhatWasGivenUpStaysVisible(t *testing.T) {
+	t.Parallel()
+	files, records := closedJournal(t, 1)
+	name := segmentsOf(files)[0]
+	files.Flip(name, int64(len(files.Bytes(name))-1), 3)
+	lost := records[5].Next - records[5].Position
+	for _, session := range []string{"second", "third"} {
+		cfg := fakeConfig(files, session, nil)
+		cfg.AcceptLoss, cfg.Registerer = session == "second", prometheus.NewRegistry()
+		j := open(t, cfg)
+		assert.Equal(t, lost, j.Status().GivenUpBytes)
+		assert.EqualValues(t, lost, metric(t, cfg.Registerer, "brim_journal_given_up_bytes"))
+		require.NoError(t, j.Close())
+	}
+}
+
+func TestFailedMarksAreCounted(t *testing.T) {
+	t.Parallel()
+	files, _ := killed(t)
+	fillUp(files)
+	cfg := fakeConfig(files, "second", nil)
+	registry := prometheus.NewRegistry()
+	cfg.Registerer = registry
+	j := open(t, cfg)
+	assert.EqualValues(t, 1, metric(t, registry, "brim_journal_mark_failures_total"), "at the start")
+	files.FailWrite(syscall.ENOSPC, -1)
+	j.Trim(j.End())
+	require.Eventually(t, func() bool { return metric(t, registry, "brim_journal_mark_failures_total") > 1 }, 10*time.Second, time.Millisecond)
+}
+
+// metric returns the value of a gauge or a counter without labels.
+func metric(t *testing.T, registerer prometheus.Registerer, name string) float64 {
+	t.Helper()
+	gathered, err := registerer.(*prometheus.Registry).Gather()
+	require.NoError(t, err)
+	for _, m := range gathered {
+		if m.GetName() == name {
+			return m.GetMetric()[0].GetGauge().GetValue() + m.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	require.Fail(t, "there is no such metric", name)
+	return 0
 }

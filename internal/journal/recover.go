@@ -197,6 +197,7 @@ func (j *Journal) beginMarks(old, first mark) (err error) {
 	if !noSpace(err) {
 		return fmt.Errorf("write the journal's mark: %w", err)
 	}
+	j.markFailures.Add(1)
 	j.marker = resumeMarker(j.cfg.Files, j.cfg.Dir, old)
 	j.cfg.Logger.Warn("the journal's disk is full; it is opened with the mark of the last time", "dir", j.cfg.Dir,
 		"applied", old.applied, "err", err)

@@ -54,8 +54,8 @@ func (j *Journal) keep() {
 func (j *Journal) tidyUp() error {
 	applied := j.progress.applied.Load()
 	j.published.forget(applied)
-	if err := j.marker.write(j.End(), applied); err != nil {
-		return fmt.Errorf("write the mark: %w", err)
+	if err := j.writeMark(applied); err != nil {
+		return err
 	}
 	done := j.atRest(applied)
 	if len(done) == 0 {
@@ -63,8 +63,8 @@ func (j *Journal) tidyUp() error {
 	}
 	j.cfg.Faults.At(fault.BeforeTrim)
 	// A segment that is gone and that the mark says is needed would be damage.
-	if err := j.marker.sync(); err != nil {
-		return fmt.Errorf("sync the mark: %w", err)
+	if err := j.syncMark(); err != nil {
+		return err
 	}
 	for _, s := range done {
 		if err := j.delete(s); err != nil {
@@ -132,19 +132,32 @@ func (j *Journal) delete(s *segment) error {
 	return nil
 }
 
+func (j *Journal) writeMark(applied uint64) error {
+	if err := j.marker.write(j.End(), applied); err != nil {
+		j.markFailures.Add(1)
+		return fmt.Errorf("write the mark: %w", err)
+	}
+	return nil
+}
+
+func (j *Journal) syncMark() error {
+	if err := j.marker.sync(); err != nil {
+		j.markFailures.Add(1)
+		return fmt.Errorf("sync the mark: %w", err)
+	}
+	return nil
+}
+
 // lastMark writes down where the journal ends, durably. On a full disk the one
 // before is good enough.
 func (j *Journal) lastMark() error {
-	err := j.marker.write(j.End(), j.progress.applied.Load())
+	err := j.writeMark(j.progress.applied.Load())
 	if err == nil {
-		err = j.marker.sync()
+		err = j.syncMark()
 	}
 	if noSpace(err) {
 		j.cfg.Logger.Warn("the journal's disk is full; it is closed with an older mark", "dir", j.cfg.Dir, "err", err)
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("write the mark: %w", err)
-	}
-	return nil
+	return err
 }
