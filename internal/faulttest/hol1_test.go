@@ -16,7 +16,7 @@ import (
 // TestHOL1 lets the writes of one bucket fail for a minute, with more for it
 // than a lane can hold: no other reading may have to wait for that.
 func TestHOL1(t *testing.T) {
-	faultTest{name: "HOL-1", run: stuckBucket, sabotages: []sabotage{without(fault.SetAside)}}.test(t)
+	faultTest{name: "HOL-1", alone: true, run: stuckBucket, sabotages: []sabotage{without(fault.SetAside)}}.test(t)
 }
 
 func stuckBucket(s *scene) outcome {
@@ -26,11 +26,11 @@ func stuckBucket(s *scene) outcome {
 	// All in one window; the stuck sensor is the first.
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 500, Sensors: 1, Step: time.Millisecond, Rate: form(s, 20_000., 5000)})
 	others := s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, FirstSensor: 1, Sensors: 200, Step: time.Millisecond, Rate: 200, Ack: "stored", Timed: true})
-	wait(form(s, 3*time.Second, 20*time.Second))
+	wait(form(s, 2*time.Second, 20*time.Second))
 	const slowest = 0.01
 	before := others.Counts.Slowest(slowest)
 	s.validate(bson.D{{Key: "sensorId", Value: bson.D{{Key: "$ne", Value: "s-0"}}}})
-	wait(form(s, 6*time.Second, time.Minute))
+	wait(form(s, 4*time.Second, time.Minute))
 	s.validate(bson.D{})
 	out := s.finish(1)
 	during := others.Counts.Slowest(slowest) // with those that could be stored only now

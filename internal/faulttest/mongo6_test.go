@@ -13,7 +13,7 @@ import (
 // its limit and the daemon's memory does not; then come 503s; and when MongoDB is
 // back, all is drained while more comes in.
 func TestMONGO6(t *testing.T) {
-	faultTest{name: "MONGO-6", run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
+	faultTest{name: "MONGO-6", alone: true, run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
 }
 
 // maxGrowth is how much more memory an outage may take, in bytes. The race
@@ -22,8 +22,8 @@ var maxGrowth = int64(64<<20) * map[bool]int64{false: 1, true: 6}[raceEnabled]
 
 func longOutage(s *scene) outcome {
 	s.shared()
-	outage, rate := form(s, 10*time.Second, 5*time.Minute), form(s, 5000., 20_000.)
-	limit, limitBytes := form(s, "2MiB", "192MiB"), form(s, 2., 192.)*(1<<20)
+	outage, rate := form(s, 6*time.Second, 5*time.Minute), form(s, 5000., 20_000.)
+	limit, limitBytes := form(s, "1MiB", "192MiB"), form(s, 1., 192.)*(1<<20)
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, "--journal-max-bytes", limit, "--granularity", "1h")
 	p := s.produce(d, 8, faulttest.ProducerConfig{Batch: 250, Sensors: 1000, Step: 5 * time.Millisecond, Rate: rate})

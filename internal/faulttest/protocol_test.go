@@ -68,9 +68,8 @@ func playHistories(s *scene) outcome {
 		})
 	}
 	all.Wait()
-	out := s.finish(faults)
-	out.stuck = stuck
-	return out
+	s.stuck = stuck
+	return s.finish(faults)
 }
 
 // largestCap is that of any daemon in a history.

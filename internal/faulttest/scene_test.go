@@ -37,6 +37,7 @@ type faultTest struct {
 	name      string
 	run       func(s *scene) outcome
 	sabotages []sabotage
+	alone     bool // it measures: no other test may run meanwhile
 }
 
 // sabotage switches protections off. What goes wrong then is a matter of
@@ -77,7 +78,9 @@ func (o *outcome) wrong() string {
 
 // test runs the fault test as designed, then each sabotage, and logs its row.
 func (f faultTest) test(t *testing.T) {
-	t.Parallel()
+	if !f.alone {
+		t.Parallel()
+	}
 	began := time.Now()
 	row := faulttest.Row{Test: f.name}
 	designed := t.Run("as designed", func(t *testing.T) {
