@@ -21,15 +21,20 @@ import (
 // from the oldest of what they lack to where the lane is.
 type aside struct {
 	buckets map[*bucket]struct{} // all that are set aside
+	low     uint64               // before which none of them lacks anything
+	stale   bool                 // low is to be found out again
+	probing []*bucket            // wait for their next probe, the first the longest
+	probeAt time.Time            // of the next probes
 	joining []*bucket            // will be served by the next walk
 	served  map[*bucket]struct{} // by the present walk
 	cursor  batch.Cursor         // of the present walk; nil: there is none
 }
 
 const (
-	// maxAsideBackoff is between probes. Each reads the journal, and there may be
-	// very many of them.
-	maxAsideBackoff = 8 * time.Second
+	// There may be very many such buckets, and each probe reads the journal. So a
+	// lane makes a few at a time and pauses, unless one of them was stored.
+	probesAtOnce = 16
+	probePause   = 200 * time.Millisecond
 	// stuckAfter is how often a write fails before the bucket is set aside, so
 	// that a race or a short outage does not do it.
 	stuckAfter = 4
@@ -39,7 +44,7 @@ const (
 )
 
 func newAside() aside {
-	return aside{buckets: make(map[*bucket]struct{}), served: make(map[*bucket]struct{})}
+	return aside{buckets: make(map[*bucket]struct{}), served: make(map[*bucket]struct{}), low: math.MaxUint64}
 }
 
 func (a *aside) close() {
@@ -50,22 +55,25 @@ func (a *aside) close() {
 
 // oldest returns the position before which no bucket lacks anything.
 func (a *aside) oldest() uint64 {
-	oldest := uint64(math.MaxUint64)
-	for b := range a.buckets {
-		if _, served := a.served[b]; !served {
-			oldest = min(oldest, b.from)
+	if a.stale {
+		a.low, a.stale = math.MaxUint64, false
+		for b := range a.buckets {
+			if _, served := a.served[b]; !served {
+				a.low = min(a.low, b.from)
+			}
 		}
 	}
 	if a.cursor != nil {
-		oldest = min(oldest, a.cursor.Position())
+		return min(a.low, a.cursor.Position())
 	}
-	return oldest
+	return a.low
 }
 
 // join lets a bucket whose probe was stored catch up.
 func (a *aside) join(b *bucket) {
 	if _, already := a.served[b]; !already {
 		a.joining = append(a.joining, b)
+		a.probeAt = time.Time{} // what was in the others' way may be gone, too
 	}
 }
 
@@ -93,13 +101,31 @@ func (l *lane) setAside(b *bucket) {
 	}
 	slices.Sort(b.dropped) // a store may have changed the order
 	b.share.Rows = nil
-	delete(l.aside.served, b)
+	b.place = idle
+	a := &l.aside
+	delete(a.served, b)
+	a.stale = true
 	if !b.aside {
 		b.aside = true
-		l.aside.buckets[b] = struct{}{}
+		a.buckets[b] = struct{}{}
 		l.stuck.Add(1)
-		l.queue.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed", "stream", l.stream,
-			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "err", b.share.Err)
+		l.queue.toldAside(l.stream, b)
+	}
+	a.probing = append(a.probing, b)
+}
+
+// probeSome tries the buckets that have waited longest.
+func (l *lane) probeSome(now time.Time) {
+	a := &l.aside
+	if len(a.probing) == 0 || now.Before(a.probeAt) {
+		return
+	}
+	a.probeAt = now.Add(probePause)
+	for range min(probesAtOnce, len(a.probing)) {
+		b := a.probing[0]
+		a.probing[0] = nil
+		a.probing = a.probing[1:]
+		l.probe(b, now)
 	}
 }
 
@@ -112,11 +138,11 @@ func (l *lane) probe(b *bucket, now time.Time) {
 		l.unread(now, err)
 	}
 	if !found || err != nil {
-		l.backOff(b, now)
+		l.aside.probing = append(l.aside.probing, b)
 		return
 	}
 	l.serve(r, func(other *bucket) bool { return other == b })
-	b.from = r.Next
+	b.from, l.aside.stale = r.Next, true
 	if len(b.share.Rows) == 0 { // all of this record's was stored before
 		l.aside.join(b)
 	}
@@ -186,7 +212,7 @@ func (l *lane) beginWalk() bool {
 		a.served[b] = struct{}{}
 		from = min(from, b.from)
 	}
-	a.joining = a.joining[:0]
+	a.joining, a.stale = a.joining[:0], true
 	if len(a.served) == 0 {
 		return false
 	}
@@ -204,5 +230,5 @@ func (l *lane) endWalk() {
 	}
 	clear(a.served)
 	a.cursor.Close()
-	a.cursor = nil
+	a.cursor, a.stale = nil, true
 }

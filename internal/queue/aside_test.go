@@ -210,3 +210,108 @@ func TestWhatABucketLacksIsNotTrimmed(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+// TestSetAsideRowsNeedNoOrder has a store that stores every other row of a stuck
+// bucket, and gives the rest back in another order.
+func TestSetAsideRowsNeedNoOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, q, heal := stuckLane(t, Config{})
+		inner := store.verdict
+		gaps := 0
+		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+			v, err := inner(share)
+			if v == batch.Wait {
+				gaps += share.DropWhere(func(r batch.Ref) bool { return r.Seq()%4 == 0 })
+				slices.Reverse(share.Rows)
+			}
+			return v, err
+		}
+		feed(t, q, 300)
+		assert.Equal(t, 1, q.Status().SetAside)
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Positive(t, gaps)
+		assert.Equal(t, 300*51, store.count()+gaps)
+		assert.Equal(t, uint64(300*51), q.Status().Released)
+		assert.Zero(t, q.Status().Readings)
+		q.Close(context.Background())
+	})
+}
+
+func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		stuck := true
+		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+			if stuck && share.Sensor != "well" {
+				return batch.Wait, errAway
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 1, MaxBytes: 4 << 20})
+		sensors := make([]string, 3000)
+		for i := range sensors {
+			sensors[i] = fmt.Sprint("stuck-", i)
+		}
+		q.add(mixed(0, sensors...), nil)
+		for i := range 100 { // so that they are at fault, and not the store
+			_, err := q.Append(t.Context(), mixed(i, "well"))
+			require.NoError(t, err)
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // fake time
+		}
+		assert.Equal(t, 3000, q.Status().SetAside)
+		before := q.fakeJournal.follows
+		for i := range 100 {
+			begin := time.Now()
+			_, err := q.Append(t.Context(), mixed(i, "well"))
+			require.NoError(t, err)
+			assert.Less(t, time.Since(begin), 10*time.Millisecond)
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // fake time
+		}
+		synctest.Wait()
+		assert.LessOrEqual(t, q.fakeJournal.follows-before, probesAtOnce*(int(10*time.Second/probePause)+1), "probes in ten seconds")
+		store.mu.Lock()
+		stuck = false
+		store.mu.Unlock()
+		begin := time.Now()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Less(t, time.Since(begin), 5*time.Second, "once it is over, nobody waits for his turn")
+		assert.Equal(t, 3200, store.count())
+		q.Close(context.Background())
+	})
+}
+
+func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		away := true
+		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+			if away {
+				return batch.Wait, errAway
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 4, MaxBytes: 1 << 20})
+		for i := range 100 {
+			q.add(mixed(i, append(slices.Repeat([]string{"many"}, 1000), "few-1", "few-2", "few-3", "few-4", "few-5")...), nil)
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		synctest.Wait()
+		size := q.records[0].MemorySize()
+		for _, l := range q.lanes {
+			assert.Less(t, l.parcels.pinned, int64(1<<20)+size, "what a lane keeps in memory")
+		}
+		store.mu.Lock()
+		away = false
+		store.mu.Unlock()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 100*1005, store.count())
+		for _, l := range q.lanes {
+			assert.Zero(t, l.held.Load())
+		}
+		q.Close(context.Background())
+	})
+}

@@ -43,7 +43,7 @@ type place uint8
 const (
 	idle    place = iota // no rows
 	pending              // rows, in the list of that name
-	backoff              // waiting until notBefore, with rows or set aside
+	backoff              // rows, waiting until notBefore
 )
 
 // waiting is a heap of buckets, the soonest first.

@@ -35,12 +35,13 @@ type fakeStore struct {
 	inFlight map[string]bool
 	lastSeq  map[string]uint64
 	stored   map[string][]uint64 // sequences by sensor, in the order of storing
+	sent     map[uint64]bool     // sequences that were in some write
 	updates  int
 	writes   int
 }
 
 func newFakeStore(t *testing.T) *fakeStore {
-	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64)}
+	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool)}
 }
 
 func keyOf(share *batch.Share) string { return fmt.Sprint(share.Stream, share.Sensor, share.Start) }
@@ -52,6 +53,13 @@ func (s *fakeStore) Write(ctx context.Context, shares []*batch.Share) {
 		assert.False(s.t, s.inFlight[keyOf(share)], "two operations of one bucket are in flight")
 		assert.NotEmpty(s.t, share.Rows, "a share without rows was written")
 		s.inFlight[keyOf(share)] = true
+		for _, r := range share.Rows {
+			if s.sent[r.Seq()] && share.State == nil {
+				assert.True(s.t, share.Recovered, "a row that was sent before comes again, and nothing tells")
+			}
+			s.sent[r.Seq()] = true
+		}
+		share.State = "known"
 	}
 	s.mu.Unlock()
 	if s.before != nil {

@@ -18,6 +18,7 @@ type fakeJournal struct {
 	taken   uint64
 	grown   chan struct{}
 	readErr error // of every cursor
+	follows int   // cursors that were made
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }
@@ -97,7 +98,12 @@ func (j *fakeJournal) Trim(position uint64) {
 	j.trimmed = max(j.trimmed, position)
 }
 
-func (j *fakeJournal) Follow(position uint64) batch.Cursor { return &fakeCursor{j, position} }
+func (j *fakeJournal) Follow(position uint64) batch.Cursor {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.follows++
+	return &fakeCursor{j, position}
+}
 
 type fakeCursor struct {
 	journal *fakeJournal

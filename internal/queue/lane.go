@@ -115,6 +115,7 @@ func (l *lane) run(ctx context.Context) {
 		l.read(now)
 		busy := l.catchUp(now)
 		l.resume(now)
+		l.probeSome(now)
 		l.sweep(now)
 		l.obey()
 		l.report()
@@ -161,10 +162,6 @@ func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
 		b.place = idle
-		if b.aside && len(b.share.Rows) == 0 {
-			l.probe(b, now)
-			continue
-		}
 		l.toPending(b)
 		l.rush = true
 	}
@@ -178,6 +175,9 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	}
 	if !l.readAgain.IsZero() {
 		wait = min(wait, l.readAgain.Sub(now))
+	}
+	if len(l.aside.probing) > 0 {
+		wait = min(wait, max(l.aside.probeAt.Sub(now), time.Millisecond))
 	}
 	if len(l.pending) == 0 {
 		return max(wait, time.Millisecond)

@@ -132,6 +132,7 @@ type Queue struct {
 
 	released atomic.Uint64 // readings that came to rest
 	warned   atomic.Int64  // when a put-off write was last logged, in ns
+	told     atomic.Int64  // when a bucket that was set aside was
 
 	mu      sync.Mutex
 	rest    uint64 // everything before this position is at rest
@@ -282,4 +283,16 @@ func (q *Queue) warn(stream string, attempt int, err error) {
 		return
 	}
 	q.cfg.Logger.Warn("put off a write", "stream", stream, "attempt", attempt, "readings_waiting", q.waiting(), "err", err)
+}
+
+// toldAside logs that a bucket was set aside, one in five seconds, for there
+// may be very many; the metrics count them.
+func (q *Queue) toldAside(stream string, b *bucket) {
+	now := time.Now().UnixNano()
+	last := q.told.Load()
+	if now-last < int64(5*time.Second) || !q.told.CompareAndSwap(last, now) {
+		return
+	}
+	q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
+		"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.share.Err)
 }

@@ -66,8 +66,9 @@ func (l *lane) putOff(b *bucket, now time.Time) {
 	b.attempts++
 	if l.isStuck(b) {
 		l.setAside(b)
+	} else {
+		l.backOff(b, now)
 	}
-	l.backOff(b, now)
 	// A cancelled lane's errors are its own doing.
 	if !errors.Is(b.share.Err, context.Canceled) {
 		l.queue.warn(l.stream, b.attempts, b.share.Err)
@@ -75,11 +76,7 @@ func (l *lane) putOff(b *bucket, now time.Time) {
 }
 
 func (l *lane) backOff(b *bucket, now time.Time) {
-	longest := maxBackoff
-	if b.aside {
-		longest = maxAsideBackoff
-	}
-	d := min(minBackoff<<min(max(b.attempts-1, 0), 10), longest)
+	d := min(minBackoff<<min(b.attempts-1, 10), maxBackoff)
 	b.notBefore = now.Add(d/2 + rand.N(d))
 	b.place = backoff
 	heap.Push(&l.waiting, b)
