@@ -1,5 +1,7 @@
 package journal
 
+import "fmt"
+
 // missingBefore notes segments that should stand before the first one: they are
 // never deleted before the mark says, durably, that nobody needs them.
 func missingBefore(segments []*found, last mark, marked bool, s *scan) {
@@ -12,20 +14,37 @@ func missingBefore(segments []*found, last mark, marked bool, s *scan) {
 	}}, f.bad...)
 }
 
-// missingEnd returns what should be behind the last record and is not.
+// missingEnd returns what should be behind the last record and is not. Where no
+// file is left, it is a place in none.
 func missingEnd(segments []*found, s *scan) []badPlace {
-	end, name, offset := uint64(0), markName, int64(0)
+	b := badPlace{resume: s.durable}
 	if n := len(segments); n > 0 {
 		last := segments[n-1]
-		end, name, offset = last.end, last.name, last.size
-		for _, b := range last.bad {
-			end = max(end, b.resume)
+		b.segment, b.position, b.offset = last.name, last.end, last.size
+		for _, one := range last.bad {
+			b.position = max(b.position, one.resume)
 		}
 	}
-	if end >= s.durable || s.excused(end, s.durable) {
+	if b.position >= s.durable || s.excused(b.position, s.durable) {
 		return nil
 	}
-	return []badPlace{{segment: name, offset: offset, position: max(end, s.applied), resume: s.durable, wrong: "the journal ends here"}}
+	next := segmentName(b.position)
+	b.position = max(b.position, s.applied)
+	b.wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or %s behind it is missing, which should hold positions %d to %d",
+		next, b.position, s.durable)
+	if b.segment == "" {
+		b.wrong = fmt.Sprintf("the segment is missing that should hold positions %d to %d, %s%s",
+			b.position, s.durable, segmentName(b.position), orEarlier(b.position))
+	}
+	return []badPlace{b}
+}
+
+// orEarlier says that a segment which holds a position may begin before it.
+func orEarlier(position uint64) string {
+	if position == 0 {
+		return ""
+	}
+	return " or one with a smaller number"
 }
 
 // badPlaces returns those of all segments.

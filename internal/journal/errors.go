@@ -69,7 +69,8 @@ func errUnknownOutcome(message string, cause error) *telemetry.Error {
 // A CorruptionError says where the journal is damaged: bytes that were durable
 // once cannot be read as what was written.
 type CorruptionError struct {
-	File     string // with its directory
+	File     string // with its directory; the directory alone where a segment is missing
+	Missing  bool   // no file is left that could be damaged
 	Offset   int64  // in the file
 	Position uint64 // in the journal
 	Wrong    string // what is wrong there
@@ -78,6 +79,10 @@ type CorruptionError struct {
 
 // Error implements error.
 func (e *CorruptionError) Error() string {
+	if e.Missing {
+		return fmt.Sprintf("the journal in %s is damaged: %s, for everything before position %d was durable. "+
+			"Restore the file from a copy; or, to give up the readings in it, start with --journal-corruption=quarantine", e.File, e.Wrong, e.Durable)
+	}
 	return fmt.Sprintf("the journal is damaged: %s at offset %d (position %d): %s, though everything before position %d was durable. "+
 		"Restore the file from a copy; or, to give up the readings that cannot be read, start with --journal-corruption=quarantine, "+
 		"which keeps the damaged file as %s%s and stores all others", e.File, e.Offset, e.Position, e.Wrong, e.Durable, e.File, corruptSuffix)

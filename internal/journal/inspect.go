@@ -46,7 +46,7 @@ type SegmentReport struct {
 
 // A Problem is a place where there should be a good record.
 type Problem struct {
-	File     string `json:"file"`
+	File     string `json:"file"` // the directory where a segment is missing
 	Offset   int64  `json:"offset"`
 	Position uint64 `json:"position"`
 	Wrong    string `json:"wrong"`
@@ -60,7 +60,7 @@ type Problem struct {
 type GivenUp struct {
 	From uint64    `json:"from"`
 	To   uint64    `json:"to"`
-	Copy string    `json:"copy"` // of the file as it was
+	Copy string    `json:"copy"` // of the file as it was; empty where it was missing
 	When time.Time `json:"when"`
 }
 

@@ -1,6 +1,8 @@
 package journal_test
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -106,6 +108,61 @@ func TestAMissingSegmentIsDamage(t *testing.T) {
 		j = open(t, fakeConfig(disk, "third", nil))
 		assert.Len(t, follow(t, j, j.Oldest()), 13)
 	}
+}
+
+func TestAMissingSegmentIsNamed(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	j := open(t, fakeConfig(files, "first", nil))
+	mustAppend(t, j, makeBatch("readings", 0, 3))
+	end := j.End()
+	require.NoError(t, j.Close())
+	name := segmentsOf(files)[0]
+	require.NoError(t, files.Remove(name))
+
+	report, err := journal.Inspect(fakeDir, files)
+	require.NoError(t, err)
+	require.Len(t, report.Problems, 1)
+	assert.Equal(t, fakeDir, report.Problems[0].File)
+
+	cfg := fakeConfig(files, "second", nil)
+	_, err = journal.Open(cfg)
+	var damage *journal.CorruptionError
+	require.ErrorAs(t, err, &damage)
+	assert.Equal(t, fakeDir, damage.File)
+	assert.Zero(t, damage.Position)
+	assert.Equal(t, end, damage.Durable)
+	require.ErrorContains(t, err, fmt.Sprintf("the journal in %s is damaged: the segment is missing that should hold positions 0 to %d, %s, for",
+		fakeDir, end, filepath.Base(name)))
+	assert.ErrorContains(t, err, "--journal-corruption=quarantine")
+
+	cfg.AcceptLoss = true
+	j = open(t, cfg)
+	assert.Equal(t, end, j.Status().GivenUpBytes)
+	mustAppend(t, j, makeBatch("readings", 3, 1))
+	j.Trim(j.End())
+	require.NoError(t, j.Close())
+	for _, name := range files.Names() {
+		assert.NotContains(t, name, ".corrupt")
+	}
+
+	// A segment that is missing and of which everything is at rest is no damage.
+	require.NoError(t, files.Remove(segmentsOf(files)[0]))
+	j = open(t, fakeConfig(files, "third", nil))
+	assert.Empty(t, follow(t, j, j.Oldest()))
+}
+
+func TestAMissingLastSegmentIsNamed(t *testing.T) {
+	t.Parallel()
+	files, records := closedJournal(t, 1)
+	names := segmentsOf(files)
+	require.NoError(t, files.Remove(names[2]))
+	_, err := journal.Open(fakeConfig(files, "second", nil))
+	var damage *journal.CorruptionError
+	require.ErrorAs(t, err, &damage)
+	assert.Equal(t, names[1], damage.File)
+	require.ErrorContains(t, err, fmt.Sprintf("%s behind it is missing, which should hold positions %d to %d",
+		filepath.Base(names[2]), records[12].Position, records[17].Next))
 }
 
 func FuzzSegment(f *testing.F) {

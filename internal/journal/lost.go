@@ -15,7 +15,7 @@ import (
 type span struct {
 	From uint64    `json:"from"`
 	To   uint64    `json:"to"`
-	File string    `json:"file"` // where a copy of what was damaged is
+	File string    `json:"file"` // where a copy of what was damaged is; empty where a file was missing
 	When time.Time `json:"when"`
 }
 

@@ -76,16 +76,16 @@ func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 	}
 	first := damage[0]
 	e := &CorruptionError{
-		File: j.path(first.segment), Offset: first.offset, Position: first.position, Wrong: first.wrong, Durable: s.durable,
+		File: j.path(first.segment), Missing: first.segment == "", Offset: first.offset, Position: first.position, Wrong: first.wrong, Durable: s.durable,
 	}
 	if !j.cfg.AcceptLoss {
 		return e
 	}
 	lost := j.lost
 	for _, b := range damage {
-		copied := j.path(b.segment) + corruptSuffix
-		if err := copyFile(j.cfg.Files, j.path(b.segment), copied); err != nil {
-			return fmt.Errorf("keep a copy of damaged journal segment %s: %w", b.segment, err)
+		copied, err := r.keepCopy(b.segment)
+		if err != nil {
+			return err
 		}
 		lost = addLost(lost, span{From: b.position, To: b.resume, File: copied, When: j.cfg.Now().UTC()})
 		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "segment", b.segment, "offset", b.offset,
@@ -96,6 +96,19 @@ func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 	}
 	j.lost, s.lost = lost, lost
 	return nil
+}
+
+// keepCopy keeps a damaged segment as it is, if there is one.
+func (r *recovery) keepCopy(segment string) (copied string, err error) {
+	if segment == "" {
+		return "", nil
+	}
+	j := r.journal
+	copied = j.path(segment) + corruptSuffix
+	if err := copyFile(j.cfg.Files, j.path(segment), copied); err != nil {
+		return "", fmt.Errorf("keep a copy of damaged journal segment %s: %w", segment, err)
+	}
+	return copied, nil
 }
 
 // mend cuts off a torn end and removes the files that hold nothing. What is

@@ -35,7 +35,7 @@ type scanned struct {
 
 // A badPlace is where there should be a record and is none.
 type badPlace struct {
-	segment  string
+	segment  string // empty where a file is missing
 	offset   int64
 	position uint64
 	resume   uint64 // position at which records go on
