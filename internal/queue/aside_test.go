@@ -315,3 +315,27 @@ func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+// TestBucketMayGetStuckAgainWhileItCatchesUp lets a few writes of the bucket
+// through, then none, again and again.
+func TestBucketMayGetStuckAgainWhileItCatchesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		writes := 0
+		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+			if share.Sensor == "stuck" {
+				if writes++; writes%30 > 4 {
+					return batch.Wait, errAway
+				}
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
+		feed(t, q, 3000)
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 3000*51, store.count())
+		assert.Zero(t, q.Status().SetAside)
+		q.Close(context.Background())
+	})
+}
