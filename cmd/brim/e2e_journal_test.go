@@ -163,6 +163,13 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	require.ErrorContains(t, got.err, "brim journal replay --retarget")
 	got = runBrim(t, nil, append(flags, "--storage", "timeseries", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
 	require.ErrorContains(t, got.err, "was stored as bucket at mongodb://127.0.0.1")
+	got = runBrim(t, nil, append(flags, "--journal", "off", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+	require.ErrorContains(t, got.err, "journal is off, and the journal in")
+	got = runBrim(t, nil, append([]string{"journal", "replay", "--stream", "other", "--retarget"}, a.args...)...)
+	require.ErrorContains(t, got.err, "of stream readings, which was stored as bucket")
+	require.ErrorContains(t, got.err, "is not configured any more")
+	got = runBrim(t, nil, "journal", "replay", "--journal-dir", filepath.Join(t.TempDir(), "typo"))
+	require.ErrorContains(t, got.err, "look for a journal")
 
 	a.start()
 	got = runBrim(t, nil, append([]string{"journal", "replay", "--output", "json", "--database", "other", "--retarget"}, a.args...)...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 		streams[one.Name] = c.journaled(one)
 	}
 	if !c.journaling() {
+		if err := c.checkForgotten(); err != nil {
+			return nil, err
+		}
 		return journal.OpenVolatile(journal.VolatileConfig{
 			Session: s.session, Streams: streams, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout, Admit: s.admit,
 			KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys,
@@ -63,13 +67,32 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if s.retarget {
-		return j, nil
-	}
-	if err := c.checkUnapplied(j.Unapplied()); err != nil {
+	if err := c.checkUnapplied(j.Unapplied(), s.retarget); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
+}
+
+// checkForgotten refuses to run without the journal while it holds readings
+// that were acknowledged.
+func (c *settings) checkForgotten() error {
+	dir := c.journalDir()
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	report, err := journal.Inspect(dir, nil)
+	if err != nil {
+		return fmt.Errorf("look into the journal that is off: %w", err)
+	}
+	readings := uint64(0)
+	for _, u := range report.Unapplied {
+		readings += u.Readings
+	}
+	if readings == 0 && !report.Damaged() {
+		return nil
+	}
+	return fmt.Errorf("journal is off, and the journal in %s holds %d readings that are not known to be stored (see `brim journal inspect`); "+
+		"start once more with the journal on, or run `brim journal replay` with the present settings and --journal on", dir, readings)
 }
 
 // journaled is what the journal keeps of a stream's settings, for a process
@@ -87,7 +110,7 @@ func (c *settings) journaled(s stream) journal.Stream {
 		if err != nil {
 			place = c.DataDir
 		}
-		out.Target = "the embedded mongod in " + place + ", database " + c.Database
+		out.Target = "the embedded mongod, database " + c.Database + ", data in " + place + " of the journal's folder"
 	}
 	return out
 }
@@ -107,9 +130,10 @@ func deployment(uri string) string {
 	return scheme + "://" + strings.Join(list, ",")
 }
 
-// checkUnapplied refuses to store readings elsewhere than they were taken for:
-// those that are stored there already would be stored twice.
-func (c *settings) checkUnapplied(left []journal.Unapplied) error {
+// checkUnapplied refuses to store readings elsewhere than they were taken for,
+// unless told to: those that are stored there already would be stored twice.
+// Readings of a stream that is not configured would be stored nowhere.
+func (c *settings) checkUnapplied(left []journal.Unapplied, retarget bool) error {
 	var problems []error
 	for _, u := range left {
 		at := slices.IndexFunc(c.Streams, func(s stream) bool { return s.Name == u.Stream })
@@ -117,18 +141,26 @@ func (c *settings) checkUnapplied(left []journal.Unapplied) error {
 		if at >= 0 {
 			now = c.journaled(c.Streams[at])
 		}
-		if now.Storage == u.Settings.Storage && now.Target == u.Settings.Target {
+		if at >= 0 && (retarget || now.Storage == u.Settings.Storage && now.Target == u.Settings.Target) {
 			continue
 		}
-		present := "is not configured any more"
+		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"
 		if at >= 0 {
-			present = fmt.Sprintf("is now stored as %s at %s", now.Storage, now.Target)
+			present = fmt.Sprintf("is now stored %s", placeOf(now))
+			otherwise = "if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings"
 		}
 		problems = append(problems, fmt.Errorf(
-			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored as %s at %s and %s; "+
-				"start once more with the former settings until `brim journal inspect` shows none, "+
-				"or, if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings",
-			c.journalDir(), u.Readings, u.Stream, u.Settings.Storage, u.Settings.Target, present))
+			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored %s and %s; "+
+				"start once more with the former settings until `brim journal inspect` shows none, or, %s",
+			c.journalDir(), u.Readings, u.Stream, placeOf(u.Settings), present, otherwise))
 	}
 	return errors.Join(problems...)
+}
+
+// placeOf says where readings are stored.
+func placeOf(s journal.Stream) string {
+	if s.Storage == string(store.Memory) {
+		return "in memory"
+	}
+	return fmt.Sprintf("as %s at %s", s.Storage, s.Target)
 }

@@ -92,16 +92,19 @@ func printJournal(w io.Writer, r *journal.Report) error {
 	for _, s := range r.Segments {
 		line("%s\t%s\t%s\t%d\t%d-%d\t%d\t%d\t%d-%d", s.File[len(r.Dir)+1:], s.Session, s.Started.UTC().Format(time.RFC3339), s.Bytes, s.Base, s.End, s.Records, s.Readings, s.FirstSeq, s.LastSeq)
 	}
-	if len(r.Unapplied) == 0 {
+	switch {
+	case len(r.Unapplied) == 0 && r.Damaged():
+		line("\nOf what can be read everything is stored.")
+	case len(r.Unapplied) == 0:
 		line("\nEverything is stored.")
-	} else {
+	default:
 		line("\nnot known to be stored (the oldest arrived %s)\treadings\tstorage\tgranularity\ttarget", r.Oldest.UTC().Format(time.RFC3339))
 		for _, u := range r.Unapplied {
 			line("session %s, stream %s\t%d\t%s\t%s\t%s", u.Session, u.Stream, u.Readings, u.Settings.Storage, formatDuration(u.Settings.Granularity), u.Settings.Target)
 		}
 	}
 	for _, g := range r.GivenUp {
-		line("\ngiven up on %s: positions %d-%d, a copy is in %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, g.Copy)
+		line("\ngiven up on %s: positions %d-%d were not stored, a copy is in %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, g.Copy)
 	}
 	for _, b := range r.Problems {
 		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdictOf(b))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,9 @@ func replayJournal(ctx context.Context, c *configuration, p *process, retarget b
 		return done, usageError{err}
 	}
 	d := &daemon{cfg: c, log: logger, stderr: p.stderr, faults: injector, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
+	if _, err := os.Stat(c.journalDir()); err != nil {
+		return done, fmt.Errorf("look for a journal: %w", err)
+	}
 	j, err := openJournal(&c.settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
 	if err != nil {
 		return done, err
@@ -101,6 +105,9 @@ func replayJournal(ctx context.Context, c *configuration, p *process, retarget b
 	end()
 	<-watching
 	done = replayed{Left: s.queue.Close(cancelledContext()), Stored: s.queue.Status().Released, Seconds: time.Since(d.began).Seconds()}
+	if err == nil && done.Left > 0 {
+		err = fmt.Errorf("%d readings could not be stored and stay in the journal", done.Left)
+	}
 	if running.Err() != nil {
 		err = fmt.Errorf("stopped after %d readings; %d stay in the journal", done.Stored, done.Left)
 	}
