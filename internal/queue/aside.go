@@ -35,8 +35,8 @@ const (
 	// lane makes a few at a time and pauses, unless one of them was stored.
 	probesAtOnce = 16
 	probePause   = 200 * time.Millisecond
-	// stuckAfter is how often a write fails before the bucket is set aside, so
-	// that a race or a short outage does not do it.
+	// stuckAfter is how often in a row a write fails before the bucket is set
+	// aside, so that races and failovers do not do it.
 	stuckAfter = 4
 	// stepRecords bounds what a walk reads before the lane looks after its other
 	// work.
@@ -78,8 +78,8 @@ func (a *aside) join(b *bucket) {
 }
 
 // isStuck decides whether the bucket is at fault rather than the database: it
-// goes on failing after others were written, or what it holds leaves no room
-// for any other.
+// fails again and again while others are written, or what it holds leaves no
+// room for any other.
 func (l *lane) isStuck(b *bucket) bool {
 	if l.queue.cfg.Faults.Off(fault.SetAside) {
 		return false
@@ -87,7 +87,7 @@ func (l *lane) isStuck(b *bucket) bool {
 	if _, catchesUp := l.aside.served[b]; b.aside && !catchesUp {
 		return true // a probe
 	}
-	return b.attempts >= stuckAfter && (l.lastOK.After(b.failing) || !l.hasRoom() && 2*len(b.share.Rows) > l.load)
+	return b.alone >= stuckAfter || b.attempts >= stuckAfter && !l.hasRoom() && 2*len(b.share.Rows) > l.load
 }
 
 // setAside drops the bucket's rows.

@@ -339,3 +339,30 @@ func TestBucketMayGetStuckAgainWhileItCatchesUp(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+// TestFailoversSetNothingAside has a store that is away for two seconds of every
+// five.
+func TestFailoversSetNothingAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		begin := time.Now()
+		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+			if time.Since(begin)%(5*time.Second) > 3*time.Second {
+				return batch.Wait, errAway
+			}
+			return batch.Stored, nil
+		}
+		q := start(t, store, Config{Lanes: 2, MaxBytes: 4 << 20})
+		for i := range 3000 {
+			q.add(mixed(i, fmt.Sprint("s-", i%700), fmt.Sprint("s-", (i+350)%700), "often"), nil)
+			time.Sleep(20 * time.Millisecond) //nolint:forbidigo // fake time
+			if i%50 == 0 {
+				assert.Zero(t, q.Status().SetAside)
+			}
+		}
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 9000, store.count())
+		q.Close(context.Background())
+	})
+}

@@ -25,7 +25,8 @@ type bucket struct {
 	since     time.Time // arrival of the oldest row
 	lastSeq   uint64    // of the newest row ever added
 	attempts  int       // writes in a row that had to be put off
-	failing   time.Time // since when; zero: the last write went well
+	alone     int       // of those, how many failed while others were written
+	failed    time.Time // when the last one did
 	notBefore time.Time // of the next write; of an idle bucket: since when it is idle
 
 	// A bucket that is set aside has its rows, from this position on, in the

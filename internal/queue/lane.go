@@ -3,6 +3,7 @@ package queue
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,7 @@ type lane struct {
 	rows      int       // in pending
 	waiting   waiting   // buckets that back off
 	rush      bool      // write all that is pending now, whatever its age
-	lastOK    time.Time // when some bucket was last written well
+	lastOK    time.Time // when some bucket was last written
 	hurried   uint64    // up to which hurry was seen to
 	swept     time.Time
 	aside     aside
@@ -214,9 +215,10 @@ func (l *lane) flush(ctx context.Context) {
 	}
 	l.cfg.Store.Write(ctx, shares)
 	now := time.Now()
+	others := slices.ContainsFunc(shares, func(s *batch.Share) bool { return s.Verdict == batch.Stored })
 	var again []*bucket
 	for _, b := range flushed {
-		if l.settle(b, now) {
+		if l.settle(b, now, others) {
 			again = append(again, b)
 		}
 	}

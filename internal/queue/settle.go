@@ -14,8 +14,9 @@ import (
 )
 
 // settle acts on the verdict of a written share, and reports whether the
-// bucket is to be written again at once.
-func (l *lane) settle(b *bucket, now time.Time) (again bool) {
+// bucket is to be written again at once. others says that some share of the same
+// write was stored.
+func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
 	verdict := b.share.Verdict
 	if verdict == batch.Poison && len(b.share.Rows) > 0 {
 		if err := l.bury(b); err != nil {
@@ -43,7 +44,7 @@ func (l *lane) settle(b *bucket, now time.Time) (again bool) {
 		}
 		return false
 	case verdict == batch.Wait:
-		l.putOff(b, now)
+		l.putOff(b, now, others)
 		return false
 	default:
 		l.wentWell(b, now)
@@ -53,17 +54,20 @@ func (l *lane) settle(b *bucket, now time.Time) (again bool) {
 }
 
 func (l *lane) wentWell(b *bucket, now time.Time) {
-	b.attempts, b.failing, l.lastOK = 0, time.Time{}, now
+	b.attempts, b.alone, l.lastOK = 0, 0, now
 }
 
 // putOff lets a bucket back off, with jitter so that those which failed
 // together do not come back together.
-func (l *lane) putOff(b *bucket, now time.Time) {
+func (l *lane) putOff(b *bucket, now time.Time, others bool) {
 	l.queue.metrics.retries.Inc()
-	if b.failing.IsZero() {
-		b.failing = now
-	}
 	b.attempts++
+	// Where everything fails the buckets fail together, and nothing is written
+	// between two failures of one.
+	if others || l.lastOK.After(b.failed) && !b.failed.IsZero() {
+		b.alone++
+	}
+	b.failed = now
 	if l.isStuck(b) {
 		l.setAside(b)
 	} else {
