@@ -162,5 +162,5 @@ func placeOf(s journal.Stream) string {
 	if s.Storage == string(store.Memory) {
 		return "in memory"
 	}
-	return fmt.Sprintf("as %s at %s", s.Storage, s.Target)
+	return "as " + s.Storage + " at " + s.Target
 }

@@ -262,7 +262,7 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // fake time
 		}
 		assert.Equal(t, 3000, q.Status().SetAside)
-		before := q.fakeJournal.follows
+		before := q.follows
 		for i := range 100 {
 			begin := time.Now()
 			_, err := q.Append(t.Context(), mixed(i, "well"))
@@ -271,7 +271,7 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // fake time
 		}
 		synctest.Wait()
-		assert.LessOrEqual(t, q.fakeJournal.follows-before, probesAtOnce*(int(10*time.Second/probePause)+1), "probes in ten seconds")
+		assert.LessOrEqual(t, q.follows-before, probesAtOnce*(int(10*time.Second/probePause)+1), "probes in ten seconds")
 		store.mu.Lock()
 		stuck = false
 		store.mu.Unlock()
