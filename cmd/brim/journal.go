@@ -146,7 +146,7 @@ func (c *settings) checkUnapplied(left []journal.Unapplied, retarget bool) error
 		}
 		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"
 		if at >= 0 {
-			present = fmt.Sprintf("is now stored %s", placeOf(now))
+			present = "is now stored " + placeOf(now)
 			otherwise = "if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings"
 		}
 		problems = append(problems, fmt.Errorf(

@@ -23,9 +23,10 @@ func watchReplay(ctx context.Context, j journalLog, q *queue.Queue, logger *slog
 	began := time.Now()
 	ticker := time.NewTicker(replayReport)
 	defer ticker.Stop()
+	passed := q.Passed(end)
 	for {
 		select {
-		case <-q.Passed(end):
+		case <-passed:
 			took := time.Since(began)
 			logger.Info("journal replayed", "readings", total, "took", took.Round(time.Millisecond), "readings_per_second", int(float64(total)/took.Seconds()))
 			return

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,12 +183,21 @@ func (q *Queue) Flush(ctx context.Context) error {
 	for _, l := range q.lanes {
 		l.hurry(before)
 	}
+	passed := q.Passed(before)
 	select {
-	case <-q.Passed(before):
+	case <-passed:
 		return nil
 	case <-ctx.Done():
+		q.forget(passed)
 		return fmt.Errorf("flush the queue: %w", ctx.Err())
 	}
+}
+
+// forget takes a channel back that nobody waits for any more.
+func (q *Queue) forget(passed <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.passed == passed })
 }
 
 // Passed returns a channel that is closed when everything before the position
