@@ -41,6 +41,7 @@ test-fault: ## all fault tests in full, under 45 minutes, and their table; FAULT
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says
 	$(GO) vet ./...
+	$(GO) vet -tags fault ./cmd/brim
 	$(TOOL) golangci-lint run ./...
 
 .PHONY: fmt
