@@ -217,6 +217,9 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	if e.waiter != nil {
 		j.waiters.add(e.position, e.waiter)
 	}
+	if int64(len(j.pending.buf)+len(record)) > j.cfg.SegmentBytes {
+		j.fill() // a commit is in one segment
+	}
 	first := len(j.pending.entries) == 0
 	result := j.pending.add(e, record)
 	if first {

@@ -56,7 +56,7 @@ func (c *commit) reset() {
 func (j *Journal) commitLoop() {
 	for range j.wake {
 		c, ending := j.takePending()
-		if c != nil {
+		for ; c != nil; c, ending = j.takePending() {
 			j.commit(c)
 			j.giveBack(c)
 			signal(j.tidy)
@@ -67,23 +67,39 @@ func (j *Journal) commitLoop() {
 	}
 }
 
-// takePending puts an empty commit in place of the pending one; nil if there is
-// nothing in it. Nothing is added any more when ending is true.
+// takePending takes the oldest commit that is pending; nil if there is none.
+// Nothing is added any more when ending is true.
 func (j *Journal) takePending() (c *commit, ending bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.swapPending(), j.ending
+	if len(j.filled) == 0 {
+		j.fill()
+	}
+	if len(j.filled) > 0 {
+		c = j.filled[0]
+		j.filled = j.filled[1:]
+	}
+	return c, j.ending
 }
 
-func (j *Journal) swapPending() *commit {
+// takeAll takes all commits that are pending, in order.
+func (j *Journal) takeAll() []*commit {
+	j.fill()
+	all := j.filled
+	j.filled = nil
+	return all
+}
+
+// fill puts an empty commit in place of the pending one, if there is something
+// in that.
+func (j *Journal) fill() {
 	if len(j.pending.entries) == 0 {
-		return nil
+		return
 	}
-	c := j.pending
+	j.filled = append(j.filled, j.pending)
 	if j.pending, j.spare = j.spare, nil; j.pending == nil {
 		j.pending = newCommit()
 	}
-	return c
 }
 
 func (j *Journal) giveBack(c *commit) {
@@ -102,6 +118,7 @@ func (j *Journal) commit(c *commit) {
 		if err := j.write(c); err != nil {
 			j.fail(fmt.Errorf("write the journal: %w", err))
 		}
+		j.endFilled()
 		return
 	}
 	if err := j.write(c); err != nil {
@@ -123,13 +140,17 @@ func (j *Journal) commit(c *commit) {
 	faults.At(fault.AfterFsync)
 	j.tellWritten()
 	j.settle(c)
+	j.endFilled()
 }
 
 // write writes c behind what is there, in a new segment if that is due.
 func (j *Journal) write(c *commit) error {
 	from, to := c.entries[0].position, c.entries[len(c.entries)-1].next
-	if a := j.active; a == nil || a.end > a.base && a.size+int64(len(c.buf)) > j.cfg.SegmentBytes {
-		if err := j.rotate(from); err != nil {
+	if a := j.active; a != nil && a.end > a.base && a.size+int64(len(c.buf)) > j.cfg.SegmentBytes {
+		j.endSegment()
+	}
+	if j.active == nil {
+		if err := j.beginSegment(from); err != nil {
 			return err
 		}
 	}
@@ -143,24 +164,41 @@ func (j *Journal) write(c *commit) error {
 	return nil
 }
 
-// rotate begins a segment. Everything in those before is durable by now, which
-// is what the mere name of the file tells at the next start.
-func (j *Journal) rotate(base uint64) error {
+// beginSegment begins a segment. Everything in those before is durable by now,
+// which is what the mere name of the file tells at the next start.
+func (j *Journal) beginSegment(base uint64) error {
 	seg, f, err := createSegment(j.cfg.Files, j.cfg.Dir, base, j.settings)
 	if err != nil {
 		return fmt.Errorf("create a journal segment: %w", err)
 	}
-	if j.activeFile != nil {
-		if err := j.activeFile.Close(); err != nil {
-			j.cfg.Logger.Warn("close a journal segment", "segment", j.active.name, "err", err)
-		}
-	}
+	seg.open = true
 	j.active, j.activeFile = seg, f
 	j.bytes.Add(seg.size)
 	j.segMu.Lock()
 	j.segments = append(j.segments, seg)
 	j.segMu.Unlock()
 	return nil
+}
+
+// endSegment ends the active segment, which has records: what comes next goes to
+// another one, and the keeper may delete it.
+func (j *Journal) endSegment() {
+	if err := j.activeFile.Close(); err != nil {
+		j.cfg.Logger.Warn("close a journal segment", "segment", j.active.name, "err", err)
+	}
+	j.segMu.Lock()
+	j.active.open = false
+	j.segMu.Unlock()
+	j.active, j.activeFile = nil, nil
+}
+
+// endFilled ends the active segment once it has its size, so that it does not
+// wait for the next request to be deleted. Hence what is left when everything is
+// at rest is less than half of MaxBytes, and any request has room beside it.
+func (j *Journal) endFilled() {
+	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes {
+		j.endSegment()
+	}
 }
 
 // settle publishes a commit and answers those who wait for it.
@@ -205,17 +243,15 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 	}
 	j.tellDiskFull(cause)
 	j.mu.Lock()
-	behind := j.swapPending()
+	behind := j.takeAll()
 	j.nextPos = c.entries[0].position
 	j.mu.Unlock()
-	if behind != nil {
-		j.space.landed(int64(len(behind.buf)))
+	for _, one := range behind {
+		j.space.landed(int64(len(one.buf)))
 	}
-	for _, one := range []*commit{c, behind} {
-		if one != nil {
-			j.bytes.Add(-int64(len(one.buf)))
-			j.refuse(one, errDiskFull(cause))
-		}
+	for _, one := range append([]*commit{c}, behind...) {
+		j.bytes.Add(-int64(len(one.buf)))
+		j.refuse(one, errDiskFull(cause))
 	}
 }
 
@@ -237,11 +273,11 @@ func (j *Journal) takeBack(c *commit) error {
 func (j *Journal) fail(cause error) {
 	j.mu.Lock()
 	j.failed = cause
-	behind := j.swapPending()
+	behind := j.takeAll()
 	j.mu.Unlock()
 	j.cfg.Logger.Error("the journal failed, nothing is taken until the daemon is started again", "dir", j.cfg.Dir, "err", cause)
-	if behind != nil {
-		j.refuse(behind, errFailed(cause))
+	for _, one := range behind {
+		j.refuse(one, errFailed(cause))
 	}
 }
 

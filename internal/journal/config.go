@@ -18,7 +18,7 @@ type Config struct {
 	Streams map[string]Stream // that may be written to, by name
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB
-	SegmentBytes int64 // a segment ends behind the record that reaches it; 0: MaxBytes/8, at most 64 MiB
+	SegmentBytes int64 // a segment ends before the record that would not fit, larger ones have their own; 0: MaxBytes/8, at most 64 MiB
 	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept for those who follow, and of those read again; 0: 8 MiB
 

@@ -69,6 +69,7 @@ type Journal struct {
 	mu       sync.Mutex
 	nextSeq  uint64
 	nextPos  uint64
+	filled   []*commit // full ones before the pending one
 	pending  *commit
 	spare    *commit
 	stopping bool

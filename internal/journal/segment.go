@@ -26,6 +26,7 @@ type segment struct {
 	end      uint64 // behind the last record
 	start    int64  // of the first record in the file
 	size     int64  // of the file
+	open     bool   // the committer writes to it
 	settings settings
 	seed     uint32
 }

@@ -98,16 +98,10 @@ func (j *Journal) atRest(applied uint64) []*segment {
 	j.segMu.RLock()
 	defer j.segMu.RUnlock()
 	n := 0
-	for n < len(j.segments) && j.segments[n].end <= applied && !j.isActive(n) {
+	for n < len(j.segments) && j.segments[n].end <= applied && !j.segments[n].open {
 		n++
 	}
 	return j.segments[:n:n]
-}
-
-// isActive reports whether segment i may still be written to: the last one, if
-// this process made it.
-func (j *Journal) isActive(i int) bool {
-	return i == len(j.segments)-1 && j.segments[i].settings.Started.Equal(j.settings.Started) && j.segments[i].settings.Session == j.cfg.Session
 }
 
 // delete takes a segment away, after its keys are safe elsewhere. On a full disk
