@@ -104,7 +104,11 @@ func printJournal(w io.Writer, r *journal.Report) error {
 		}
 	}
 	for _, g := range r.GivenUp {
-		line("\ngiven up on %s: positions %d-%d were not stored, a copy is in %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, g.Copy)
+		kept := "the file was missing"
+		if g.Copy != "" {
+			kept = "a copy is in " + g.Copy
+		}
+		line("\ngiven up on %s: positions %d-%d were not stored, %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, kept)
 	}
 	for _, b := range r.Problems {
 		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdictOf(b))
