@@ -47,8 +47,10 @@ func copiedJournal(s *scene) outcome {
 		copied.start()
 		first.ready()
 		copied.ready()
-		s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
+		p := s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
 		wait(form(s, 500*time.Millisecond, 2*time.Second))
+		p.Stop()
+		s.flush(copied) // its journal is about to be replaced
 		copied.stop()
 	}
 	out := s.third(first)

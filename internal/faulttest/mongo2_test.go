@@ -18,8 +18,7 @@ func TestMONGO2(t *testing.T) {
 
 func stepDowns(s *scene) outcome {
 	set := s.replicaSet(time.Second)
-	d := s.daemon("", smallParts...)
-	s.check.MaxReadings = 20
+	d := s.daemon("", largeParts...)
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 200, Sensors: 400, Rate: 5000})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
 	rounds := form(s, 3, 20)

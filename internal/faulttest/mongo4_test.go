@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -9,13 +10,15 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // TestMONGO4 stops the primary's process, with requests in its sockets, and
 // lets it go on: before the others have elected another, and after. In between
 // the daemon is killed, and a new one finds what the old one had sent.
 func TestMONGO4(t *testing.T) {
-	faultTest{name: "MONGO-4", run: pausedPrimaries, sabotages: []sabotage{without(fault.Guard), without(fault.Replay)}}.test(t)
+	faultTest{name: "MONGO-4", run: pausedPrimaries, sabotages: []sabotage{without(fault.Replay)}}.test(t)
 }
 
 func pausedPrimaries(s *scene) outcome {
@@ -40,6 +43,29 @@ func pausedPrimaries(s *scene) outcome {
 		d.ready()
 	}
 	return s.finish(len(pauses))
+}
+
+// TestMONGO4Alone stops a mongod for longer than the daemon waits, and nobody
+// can be elected in its place: the write that was given up and the one that was
+// sent instead both sit in its sockets, and both are carried out.
+func TestMONGO4Alone(t *testing.T) {
+	faultTest{name: "MONGO-4", run: longPauses, sabotages: []sabotage{without(fault.Guard)}}.test(t)
+}
+
+func longPauses(s *scene) outcome {
+	server := mongodtest.Start(s.t, mongod.Config{})
+	s.mongo(server.URI())
+	d := s.daemon(server.URI()+"&retryWrites=false", largeParts...)
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: 1000})
+	rounds := form(s, 1, 6)
+	for range rounds {
+		wait(time.Second)
+		require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+		const writeTimeout = 10 * time.Second
+		wait(writeTimeout + 1500*time.Millisecond)
+		require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	}
+	return s.finish(rounds)
 }
 
 func randomPauses(n int) []time.Duration {

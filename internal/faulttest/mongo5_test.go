@@ -17,13 +17,12 @@ func TestMONGO5(t *testing.T) {
 func slowLink(s *scene) outcome {
 	s.shared()
 	proxy, uri := s.proxy()
-	d := s.daemon(uri, smallParts...)
-	s.check.MaxReadings = 20
-	slow := faulttest.Faults{Delay: 200 * time.Millisecond, BytesPerSecond: 64 << 10}
+	d := s.daemon(uri, largeParts...)
+	slow := faulttest.Faults{Delay: 200 * time.Millisecond, BytesPerSecond: 64 << 10, Decide: faulttest.EveryNth(6, faulttest.CutAnswer)}
 	proxy.Set(slow)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
 	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
-	for range form(s, 4, 60) {
+	for range form(s, 3, 60) {
 		wait(form(s, 1500*time.Millisecond, 2*time.Second))
 		proxy.CutAll()
 		refusing := slow
