@@ -36,7 +36,8 @@ type DeadLetter struct {
 type DeadLetterFile struct {
 	Path string // created with its folder when the first letter comes
 
-	mu sync.Mutex // within the process, so that waiting costs no thread
+	mu    sync.Mutex // within the process, so that waiting costs no thread
+	named bool       // the file's name is durable
 }
 
 // A KeptLetter is a line of the file.
@@ -91,8 +92,10 @@ func (f *DeadLetterFile) append(line []byte) (err error) {
 	if _, err = file.Write(line); err == nil {
 		err = file.Sync()
 	}
-	if err == nil && size == 0 {
+	// A process before this one may have ended between the two.
+	if err == nil && !f.named {
 		err = syncFolder(filepath.Dir(f.Path))
+		f.named = err == nil
 	}
 	if err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
