@@ -58,11 +58,9 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
 	if r.Want == telemetry.Stored {
-		done := j.progress.passed(known.end)
-		if j.patience().wait(ctx, done) {
+		stored := false
+		if receipt.Refused, stored = (repetition{j.keys, &j.progress, j.patience()}).wait(ctx, known); stored {
 			receipt.Ack = telemetry.Stored
-		} else {
-			j.progress.forget(done)
 		}
 	}
 	j.cfg.Faults.At(fault.BeforeAck)
@@ -90,7 +88,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		case <-result.done:
 		default:
 			if e.waiter != nil {
-				j.waiters.remove(e.position, e.waiter)
+				j.leave(&e)
 			}
 			return batch.Receipt{}, errUnknownOutcome("the request ended before the readings were known to be journaled", ctx.Err())
 		}
@@ -100,7 +98,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		if result.err == nil && j.patience().wait(ctx, e.waiter.done) {
 			receipt.Ack = telemetry.Stored
 		}
-		j.waiters.remove(e.position, e.waiter)
+		j.leave(&e)
 		receipt.Refused = e.waiter.result()
 	}
 	if result.err != nil {
@@ -108,6 +106,14 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	}
 	j.cfg.Faults.At(fault.BeforeAck)
 	return receipt, nil
+}
+
+// leave says that nobody waits any more for the readings of e.
+func (j *Journal) leave(e *entry) {
+	j.waiters.remove(e.position, e.waiter)
+	if e.flight != nil {
+		j.keys.left(e.flight)
+	}
 }
 
 // enter encodes b and gives it its place among what is about to be written.
@@ -144,6 +150,9 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 	if r.Want == telemetry.Stored {
 		e.waiter = newWaiter(b.Len())
 		b.Tracker = e.waiter
+		if f != nil {
+			f.waiter = e.waiter
+		}
 	}
 	result, err := j.place(&e, &h, record)
 	if err != nil {

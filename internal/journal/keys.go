@@ -27,14 +27,17 @@ type keyEntry struct {
 	end      uint64 // position behind the request's record
 	taken    int64  // ns
 	answer   string
+	stored   bool // its readings are known to be at rest
 }
 
 // A flight is a request with a key that is on its way to the disk.
 type flight struct {
 	keyed
-	done  chan struct{}
-	entry keyEntry // once done
-	err   error    // why nothing was taken, or nobody knows
+	waiter *waiter // nil: nobody follows its readings
+	left   bool    // the request waits no more; guarded by keys.mu
+	done   chan struct{}
+	entry  keyEntry // once done
+	err    error    // why nothing was taken, or nobody knows
 }
 
 // keys knows the requests of the last minutes by their keys, in the order in
@@ -48,12 +51,15 @@ type keys struct {
 	flights map[keyID]*flight
 	index   map[keyID]uint64 // number of the entry
 	entries entryList
+	waiters map[keyID]*waiter         // of those whose readings are being stored
+	refused map[keyID][]batch.Refused // of those that are stored, where there are any
 }
 
 func newKeys(window time.Duration, most int, now func() time.Time) *keys {
 	return &keys{
 		window: window, most: most, now: now,
 		flights: make(map[keyID]*flight), index: make(map[keyID]uint64),
+		waiters: make(map[keyID]*waiter), refused: make(map[keyID][]batch.Refused),
 	}
 }
 
@@ -88,12 +94,19 @@ func errOtherBody() error {
 		"this Idempotency-Key was used with another body; a key stands for one request")
 }
 
-// taken says that a flight's record is durable.
+// taken says that a flight's record is durable. Nobody can follow it yet.
 func (k *keys) taken(f *flight, end uint64) {
 	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: k.now().UnixNano(), answer: string(f.answer)}
 	k.mu.Lock()
 	delete(k.flights, f.id)
 	k.add(f.entry)
+	if w := f.waiter; w != nil {
+		id, end := f.id, f.entry.end
+		w.whenAtRest(func() { k.stored(id, end, w) })
+		if !f.left || len(k.waiters) < mostLeft {
+			k.waiters[id] = w
+		}
+	}
 	k.mu.Unlock()
 	close(f.done)
 }
@@ -135,6 +148,8 @@ func (k *keys) expire() {
 		}
 		if k.index[first.id] == n {
 			delete(k.index, first.id)
+			delete(k.waiters, first.id)
+			delete(k.refused, first.id)
 		}
 		k.entries.drop()
 	}

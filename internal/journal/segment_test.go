@@ -77,17 +77,17 @@ func TestASegmentIsDeletedWhileOthersWrite(t *testing.T) {
 
 func TestAnyRequestHasRoomWhenEverythingIsAtRest(t *testing.T) {
 	t.Parallel()
-	for _, fill := range []int{20, 700, 3000} {
+	for _, fill := range []int{300, 2000} {
 		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 		cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 512<<10
 		j := open(t, cfg)
 		largest := 3000
-		for tryAppend(j, makeBatch("readings", 0, largest+100)) == nil {
-			largest += 100
+		for tryAppend(j, makeBatch("readings", 0, largest+500)) == nil {
+			largest += 500
 			j.Trim(j.End())
 			require.Eventually(t, func() bool { return j.Status().Segments <= 1 }, 10*time.Second, time.Millisecond)
 		}
-		for range 3 {
+		for range 2 {
 			for used := int64(0); used < 400<<10; used = j.Status().Bytes {
 				mustAppend(t, j, makeBatch("readings", 0, fill))
 			}

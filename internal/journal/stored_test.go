@@ -159,20 +159,28 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j anyJournal, volatile bool) {
 		key := batch.Request{Key: "a", Answer: []byte("one")}
-		first := appendStored(t.Context(), j, makeBatch("readings", 0, 1), key)
-		second := appendStored(t.Context(), j, makeBatch("readings", 0, 1), key)
-		r := follow(t, j, j.Oldest())[0]
-		r.Batch.Tracker.Released(1)
-		assert.Equal(t, telemetry.Stored, (<-first).receipt.Ack)
+		appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{}) // never comes to rest
+		first := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
+		second := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
+		b := follow(t, j, j.Oldest())[1].Batch
+		b.Tracker.Released(1)
 		synctest.Wait()
-		assert.Empty(t, second)
-		j.Trim(r.Next)
-		got := <-second
-		require.NoError(t, got.err)
-		assert.True(t, got.receipt.Repeated)
-		assert.Equal(t, telemetry.Stored, got.receipt.Ack)
-		assert.Equal(t, "one", string(got.receipt.Answer))
-		assert.EqualValues(t, 1, j.Taken())
+		assert.Empty(t, second, "one row is not at rest")
+		b.Tracker.Refused(b.Row(1), telemetry.Refuse(telemetry.StoreRefused, "too large"))
+		b.Tracker.Released(1)
+		want := (<-first).receipt
+		assert.Equal(t, telemetry.Stored, want.Ack)
+		require.Len(t, want.Refused, 1)
+		want.Repeated, want.Answer = true, []byte("one")
+		began := time.Now()
+		third := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
+		for _, again := range []<-chan answer{second, third} {
+			got := <-again
+			require.NoError(t, got.err)
+			assert.Equal(t, want, got.receipt)
+		}
+		assert.Zero(t, time.Since(began), "whatever the one before them waits for")
+		assert.EqualValues(t, 3, j.Taken())
 
 		appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})
 		late := <-appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})

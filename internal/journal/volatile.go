@@ -135,13 +135,12 @@ func (v *Volatile) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Requ
 
 // repeated answers a request that was taken before, when it is stored.
 func (v *Volatile) repeated(ctx context.Context, known *keyEntry) (batch.Receipt, error) {
-	done := v.progress.passed(known.end)
-	if !v.patience().wait(ctx, done) {
-		v.progress.forget(done)
+	refused, stored := repetition{v.keys, &v.progress, v.patience()}.wait(ctx, known)
+	if !stored {
 		return batch.Receipt{}, v.unknown(ctx, true)
 	}
 	v.cfg.Faults.At(fault.BeforeAck)
-	return batch.Receipt{Ack: telemetry.Stored, Repeated: true, Answer: []byte(known.answer)}, nil
+	return batch.Receipt{Ack: telemetry.Stored, Refused: refused, Repeated: true, Answer: []byte(known.answer)}, nil
 }
 
 func (v *Volatile) patience() patience {
@@ -204,7 +203,11 @@ func (v *Volatile) enter(b *batch.Batch, f *flight) (*waiter, error) {
 		v.nextSeq += uint64(b.Len())
 	}
 	position := v.end()
-	w.atRest = func() { v.free(position, size) }
+	w.whenAtRest(func() { v.free(position, size) })
+	if f != nil {
+		f.waiter = w
+		v.keys.taken(f, position+1) // before any reading can be at rest
+	}
 	v.records.push(volatileRecord{b})
 	v.taken += uint64(b.Len())
 	if v.grown != nil {
@@ -212,9 +215,6 @@ func (v *Volatile) enter(b *batch.Batch, f *flight) (*waiter, error) {
 		v.grown = nil
 	}
 	v.mu.Unlock()
-	if f != nil {
-		v.keys.taken(f, position+1)
-	}
 	return w, nil
 }
 

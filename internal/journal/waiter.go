@@ -14,7 +14,7 @@ import (
 type waiter struct {
 	left   atomic.Int64
 	done   chan struct{}
-	atRest func() // nil, or called once before done is closed
+	atRest []func() // each is called once before done is closed
 
 	mu      sync.Mutex
 	refused []batch.Refused
@@ -26,13 +26,17 @@ func newWaiter(rows int) *waiter {
 	return w
 }
 
+// whenAtRest adds what is called before done is closed. The batch cannot be
+// followed yet.
+func (w *waiter) whenAtRest(call func()) { w.atRest = append(w.atRest, call) }
+
 // Released implements batch.Tracker.
 func (w *waiter) Released(n int) {
 	if w.left.Add(-int64(n)) != 0 {
 		return
 	}
-	if w.atRest != nil {
-		w.atRest()
+	for _, call := range w.atRest {
+		call()
 	}
 	close(w.done)
 }
@@ -59,15 +63,24 @@ type patience struct {
 
 // wait reports whether done was closed in time.
 func (p patience) wait(ctx context.Context, done <-chan struct{}) bool {
+	return p.waitEither(ctx, done, nil)
+}
+
+// waitEither reports whether one of two was closed in time; either may be nil.
+func (p patience) waitEither(ctx context.Context, one, other <-chan struct{}) bool {
 	select {
-	case <-done:
+	case <-one:
+		return true
+	case <-other:
 		return true
 	default:
 	}
 	timer := time.NewTimer(p.timeout)
 	defer timer.Stop()
 	select {
-	case <-done:
+	case <-one:
+		return true
+	case <-other:
 		return true
 	case <-timer.C:
 	case <-p.closed:
