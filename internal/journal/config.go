@@ -24,7 +24,7 @@ type Config struct {
 
 	StoredTimeout time.Duration // how long Append waits for stored; 0: 10 s
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
-	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB
+	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
 
 	// AcceptLoss opens a damaged journal and gives up what cannot be read.
 	AcceptLoss bool

@@ -56,8 +56,9 @@ type Journal struct {
 	seed      uint32 // of the session
 	lost      []span
 
-	bytes  atomic.Int64 // of all segments, and of what is about to be written
-	wanted atomic.Int64 // what the last record needed for which there was no room
+	bytes    atomic.Int64 // of all segments, and of what is about to be written
+	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
+	wanted   atomic.Int64 // what the last record needed for which there was no room
 
 	markFailures atomic.Int64
 
@@ -138,7 +139,7 @@ func (j *Journal) start() error {
 	}
 	var err error
 	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
-		bytes: func() float64 { return float64(j.bytes.Load()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
+		bytes: func() float64 { return float64(j.size()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
 		givenUp: givenUp(j.lost), markFailures: func() float64 { return float64(j.markFailures.Load()) },
 	}); err != nil {
 		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())
@@ -205,11 +206,14 @@ func (j *Journal) Err() error {
 	return nil
 }
 
+// size is what the journal takes on the disk.
+func (j *Journal) size() int64 { return j.bytes.Load() + j.keyBytes.Load() }
+
 // Status is what a journal holds.
 type Status struct {
 	Volatile         bool    `json:"volatile"` // in memory alone
 	Session          string  `json:"session"`
-	Bytes            int64   `json:"bytes"`
+	Bytes            int64   `json:"bytes"` // of segments, and of saved idempotency keys, which MaxBytes does not limit
 	MaxBytes         int64   `json:"max_bytes"`
 	Segments         int     `json:"segments"`
 	Applied          uint64  `json:"applied"` // position before which everything is at rest
@@ -226,7 +230,7 @@ func (j *Journal) Status() Status {
 	segments := len(j.segments)
 	j.segMu.RUnlock()
 	s := Status{
-		Session: j.cfg.Session, Bytes: j.bytes.Load(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
+		Session: j.cfg.Session, Bytes: j.size(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
 		Applied: j.progress.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied().Seconds(), Keys: j.keys.count(),
 		GivenUpBytes: givenUp(j.lost),
 	}

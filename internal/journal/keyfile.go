@@ -78,13 +78,21 @@ func (j *Journal) saveKeys(s *segment) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	if err := writeWhole(j.cfg.Files, j.path(s.name+keysSuffix), encodeKeys(entries)); err != nil {
+	content := encodeKeys(entries)
+	if err := writeWhole(j.cfg.Files, j.path(s.name+keysSuffix), content); err != nil {
 		return fmt.Errorf("save its idempotency keys: %w", err)
 	}
-	if n := len(j.keyFiles); n == 0 || j.keyFiles[n-1].name != s.name+keysSuffix {
-		j.keyFiles = append(j.keyFiles, keyFile{s.name + keysSuffix, s.end})
+	if n := len(j.keyFiles); n > 0 && j.keyFiles[n-1].name == s.name+keysSuffix { // of an attempt whose end failed
+		j.keyBytes.Add(-j.keyFiles[n-1].size)
+		j.keyFiles = j.keyFiles[:n-1]
 	}
+	j.keepKeyFile(keyFile{s.name + keysSuffix, s.end, int64(len(content))})
 	return nil
+}
+
+func (j *Journal) keepKeyFile(f keyFile) {
+	j.keyFiles = append(j.keyFiles, f)
+	j.keyBytes.Add(f.size)
 }
 
 // saveLateKeys writes the keys of segments that had to be deleted before them.
@@ -112,6 +120,7 @@ func (j *Journal) lastKeys() {
 type keyFile struct {
 	name string
 	end  uint64
+	size int64
 }
 
 // keyFileNames lists the files of keys, in the order of their segments.
@@ -146,12 +155,12 @@ func (j *Journal) loadKeys() error {
 		if err != nil {
 			j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "file", j.path(name), "err", err)
 		}
-		kept := keyFile{name, base}
+		kept := keyFile{name, base, int64(len(content))}
 		for _, e := range entries {
 			j.keys.load(e)
 			kept.end = max(kept.end, e.end)
 		}
-		j.keyFiles = append(j.keyFiles, kept)
+		j.keepKeyFile(kept)
 	}
 	return j.dropKeys()
 }
@@ -163,6 +172,7 @@ func (j *Journal) dropKeys() error {
 		if err := j.cfg.Files.Remove(j.path(j.keyFiles[0].name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+		j.keyBytes.Add(-j.keyFiles[0].size)
 		j.keyFiles = j.keyFiles[1:]
 	}
 	return nil

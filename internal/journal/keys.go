@@ -30,6 +30,10 @@ type keyEntry struct {
 	stored   bool // its readings are known to be at rest
 }
 
+// maxAnswers is how many bytes of answers and refusals are kept. The oldest keys
+// are forgotten with theirs.
+const maxAnswers = 32 << 20
+
 // A flight is a request with a key that is on its way to the disk.
 type flight struct {
 	keyed
@@ -53,6 +57,7 @@ type keys struct {
 	entries entryList
 	waiters map[keyID]*waiter         // of those whose readings are being stored
 	refused map[keyID][]batch.Refused // of those that are stored, where there are any
+	bytes   int64                     // of answers and refusals
 }
 
 func newKeys(window time.Duration, most int, now func() time.Time) *keys {
@@ -134,22 +139,29 @@ func (k *keys) load(e keyEntry) {
 func (k *keys) add(e keyEntry) {
 	if last := k.entries.last(); last != nil && last.answer == e.answer {
 		e.answer = last.answer
+	} else {
+		k.bytes += int64(len(e.answer))
 	}
 	k.index[e.id] = k.entries.push(e)
 }
 
-// expire forgets the oldest keys beyond the window and the number.
+// expire forgets the oldest keys beyond the window, the number, and the bytes of
+// their answers.
 func (k *keys) expire() {
 	oldest := k.now().Add(-k.window).UnixNano()
 	for k.entries.len() > 0 {
 		first, n := k.entries.first()
-		if first.taken >= oldest && k.entries.len() <= k.most {
+		if first.taken >= oldest && k.entries.len() <= k.most && k.bytes <= maxAnswers {
 			return
 		}
 		if k.index[first.id] == n {
 			delete(k.index, first.id)
 			delete(k.waiters, first.id)
+			k.bytes -= refusedSize(k.refused[first.id])
 			delete(k.refused, first.id)
+		}
+		if k.entries.len() == 1 || k.entries.at(n+1).answer != first.answer {
+			k.bytes -= int64(len(first.answer)) // else the next one has it, too
 		}
 		k.entries.drop()
 	}

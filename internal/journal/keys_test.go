@@ -218,3 +218,71 @@ func TestARepetitionTriesItselfWhenTheFirstFails(t *testing.T) {
 	assertTaken(t, j, key)
 	assertRepeated(t, j, key)
 }
+
+func TestTheAnswersOfKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	const (
+		n    = 800
+		most = (32 << 20) / (64 << 10)
+	)
+	request := func(i int) batch.Request {
+		r := keyed(fmt.Sprint(i), 1)
+		r.Answer = append(r.Answer, make([]byte, 64<<10-len(r.Answer))...)
+		return r
+	}
+	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg.MaxBytes = 256 << 20
+	j := open(t, cfg)
+	for i := range n {
+		assertTaken(t, j, request(i))
+	}
+	assert.Equal(t, most, j.Status().Keys)
+	require.NoError(t, j.Close())
+	cfg.Session = "second"
+	j = open(t, cfg)
+	assert.Equal(t, most, j.Status().Keys)
+	receipt, err := j.Append(context.Background(), makeBatch("readings", 0, 1), request(n-most))
+	require.NoError(t, err)
+	assert.True(t, receipt.Repeated)
+	assertTaken(t, j, request(n-most-1))
+}
+
+func TestAnAnswerThatManyShareCountsOnce(t *testing.T) {
+	t.Parallel()
+	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg.MaxBytes = 256 << 20
+	j := open(t, cfg)
+	shared := make([]byte, 64<<10)
+	for i := range 600 {
+		assertTaken(t, j, batch.Request{Want: telemetry.Journaled, Key: fmt.Sprint(i), Answer: shared})
+	}
+	assert.Equal(t, 600, j.Status().Keys)
+}
+
+func TestSavedKeysAreCountedButNotLimited(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	cfg := fakeConfig(files, "first", nil)
+	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 128<<10
+	j := open(t, cfg)
+	total := func() (n int64) {
+		for _, name := range append(keyFilesOf(files), segmentsOf(files)...) {
+			n += int64(len(files.Bytes(name)))
+		}
+		return n
+	}
+	for i := range 100 {
+		r := keyed(fmt.Sprint(i), 1)
+		r.Answer = append(r.Answer, make([]byte, 40<<10)...)
+		assertTaken(t, j, r)
+		drain(t, j, 1)
+	}
+	require.Greater(t, total(), 3*cfg.MaxBytes)
+	require.Eventually(t, func() bool { return j.Status().Bytes == total() }, 10*time.Second, time.Millisecond)
+	require.NoError(t, j.Err())
+	require.NoError(t, j.Close())
+	cfg.Session = "second"
+	j = open(t, cfg)
+	assert.NoError(t, j.Err())
+	require.Eventually(t, func() bool { return j.Status().Segments == 0 && j.Status().Bytes == total() }, 10*time.Second, time.Millisecond)
+}

@@ -25,7 +25,18 @@ func (k *keys) stored(id keyID, end uint64, w *waiter) {
 	k.entries.at(n).stored = true
 	if len(refused) > 0 {
 		k.refused[id] = refused
+		k.bytes += refusedSize(refused)
+		k.expire()
 	}
+}
+
+// refusedSize is about what refusals take in memory.
+func refusedSize(refused []batch.Refused) int64 {
+	n := int64(len(refused)) * 40
+	for i := range refused {
+		n += int64(len(refused[i].Refusal.Message))
+	}
+	return n
 }
 
 // left says that a request no longer waits for its readings.

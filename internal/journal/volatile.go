@@ -28,7 +28,7 @@ type VolatileConfig struct {
 	// is away. It may be nil.
 	Admit      func(stream string) error
 	KeyWindow  time.Duration // how long idempotency keys are known; 0: 15 min
-	MaxKeys    int           // known at most, the newest; 0: 1,000,000
+	MaxKeys    int           // known at most, the newest; 0: 1,000,000, see Config.MaxKeys
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Faults     *fault.Injector
