@@ -222,6 +222,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	e.batch.Session, e.batch.FirstSeq = j.cfg.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next
+	j.wanted.Store(0) // requests of this size are taken, whatever was refused before
 	j.bytes.Add(int64(len(record)))
 	if e.waiter != nil {
 		j.waiters.add(e.position, e.waiter)

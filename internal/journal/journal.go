@@ -58,7 +58,7 @@ type Journal struct {
 
 	bytes    atomic.Int64 // of all segments, and of what is about to be written
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
-	wanted   atomic.Int64 // what the last record needed for which there was no room
+	wanted   atomic.Int64 // what the last record needed, if there was no room for it
 
 	markFailures atomic.Int64
 

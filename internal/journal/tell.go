@@ -36,9 +36,10 @@ func (j *Journal) tellDiskFull(cause error) {
 	}
 }
 
-// tellRoom logs that what was refused last would be taken again.
+// tellRoom logs that what was refused last would be taken again, and some more,
+// so that small requests between refused ones are no news.
 func (j *Journal) tellRoom() {
-	if j.limitHit.on.Load() && !j.full(j.wanted.Load()) && j.limitHit.turn(false) {
+	if j.limitHit.on.Load() && !j.full(max(j.wanted.Load(), j.cfg.MaxBytes/16)) && j.limitHit.turn(false) {
 		j.cfg.Logger.Info("the journal has room again, requests are taken", "dir", j.cfg.Dir,
 			"bytes", j.bytes.Load(), "journal_max_bytes", j.cfg.MaxBytes)
 	}

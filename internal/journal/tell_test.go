@@ -98,3 +98,21 @@ func TestAFullDiskIsToldOncePerChange(t *testing.T) {
 		})
 	}
 }
+
+func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
+	t.Parallel()
+	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 64<<10
+	j := open(t, cfg)
+	for j.Status().Bytes < cfg.MaxBytes*3/4 {
+		mustAppend(t, j, makeBatch("readings", 0, 50))
+	}
+	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 4500)), "journal_full")
+	assertRefused(t, j.Err(), "journal_full")
+	mustAppend(t, j, makeBatch("readings", 0, 1))
+	assert.NoError(t, j.Err(), "what is usual is taken")
+	refuseMany(t, j, "journal_full")
+	assertRefused(t, j.Err(), "journal_full")
+	drain(t, j, 1)
+	assert.NoError(t, j.Err())
+}
