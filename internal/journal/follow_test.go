@@ -221,3 +221,16 @@ func TestTheOldestReadingHasItsAge(t *testing.T) {
 	mustAppend(t, j, late)
 	assert.InDelta(t, 10, j.Status().OldestUnappliedS, 5)
 }
+
+func TestClocksThatDisagreeTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	j := open(t, fakeConfig(faulttest.NewFiles(1), "first", nil))
+	began := time.Now().Add(-time.Hour)
+	for i := range 200 {
+		b := makeBatch("readings", 0, 1)
+		b.Received = began.Add(time.Duration(i)*10*time.Millisecond - time.Duration(i%2)*time.Minute)
+		mustAppend(t, j, b)
+	}
+	assert.LessOrEqual(t, journal.Arrivals(j), 9, "2 s of them")
+	assert.InDelta(t, 3600, j.Status().OldestUnappliedS, 5)
+}

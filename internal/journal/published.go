@@ -61,12 +61,11 @@ func (p *published) add(entries []entry) {
 	}
 }
 
+// arrived notes when the record at a position arrived. Times rise as positions
+// do, or clocks that disagree would add one for every record.
 func (p *published) arrived(position uint64, at int64) {
-	if n := p.times.len(); n > 0 {
-		last := p.times.at(n - 1).at
-		if at-last < arrivalStep && last-at < arrivalStep {
-			return
-		}
+	if n := p.times.len(); n > 0 && at < p.times.at(n-1).at+arrivalStep {
+		return
 	}
 	p.times.push(arrival{position, at})
 }
