@@ -104,7 +104,7 @@ func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 64<<10
 	j := open(t, cfg)
-	for j.Status().Bytes < cfg.MaxBytes*3/4 {
+	for j.Status().Bytes < cfg.MaxBytes*7/8 {
 		mustAppend(t, j, makeBatch("readings", 0, 50))
 	}
 	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 4500)), "journal_full")
