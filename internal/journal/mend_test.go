@@ -1,12 +1,14 @@
 package journal_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -129,4 +131,35 @@ func TestAKeyTakesLittleMemory(t *testing.T) {
 	t.Logf("%d bytes a key", perKey)
 	assert.Less(t, perKey, 150) // just after the map has grown
 	assert.Equal(t, n, j.Status().Keys)
+}
+
+func TestARecordThatHoldsNoBatchIsDamage(t *testing.T) {
+	t.Parallel()
+	for _, which := range []int{2, 5} { // the last one, too: it was written to its end
+		files, records := closedJournal(t, 1)
+		name := segmentsOf(files)[0]
+		whole := files.Bytes(name)
+		start := bytes.Index(whole, []byte{0x1d, 0x7b, 0x9a, 0x6e})
+		at := start + int(records[which].Position-records[0].Position)
+		for i := range 16 {
+			whole[at+journal.HeaderSize+i] = 0xff
+		}
+		journal.SealRecord(whole, at, records[which].Batch.Session)
+		files.SetBytes(name, whole)
+
+		report, err := journal.Inspect(fakeDir, files)
+		require.NoError(t, err)
+		assert.True(t, report.Damaged())
+		cfg := fakeConfig(files, "second", nil)
+		_, err = journal.Open(cfg)
+		var damage *journal.CorruptionError
+		require.ErrorAs(t, err, &damage)
+		assert.Equal(t, records[which].Position, damage.Position)
+		assert.Contains(t, damage.Wrong, "holds no batch")
+		cfg.AcceptLoss = true
+		j := open(t, cfg)
+		want := append(slices.Clone(records[:which]), records[which+1:]...)
+		assert.Equal(t, numbers(want), numbers(follow(t, j, j.Oldest())))
+		assert.EqualValues(t, len(numbers(want)), j.Taken())
+	}
 }

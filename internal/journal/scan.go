@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -182,6 +183,12 @@ func (c *scan) records(f *found, w *window, next *found) error {
 		if err != nil {
 			return err
 		}
+		if wrong == "" {
+			wrong, err = c.visit(s, r)
+			if err != nil {
+				return err
+			}
+		}
 		if wrong != "" {
 			resume, torn, err := c.judge(f, w, offset, next == nil, wrong)
 			if err != nil || torn {
@@ -194,13 +201,21 @@ func (c *scan) records(f *found, w *window, next *found) error {
 		c.durable = max(c.durable, r.durable)
 		offset = s.offset(r.next())
 		s.end = r.next()
-		if c.record != nil {
-			if err := c.record(s, r); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
+}
+
+// visit passes a record on. It returns what is wrong with it, empty if nothing
+// is: one whose checksum is good was not torn, whatever is in it.
+func (c *scan) visit(s *segment, r *scanned) (wrong string, err error) {
+	if c.record == nil {
+		return "", nil
+	}
+	if err = c.record(s, r); errors.Is(err, errSummary) {
+		c.durable = max(c.durable, r.next())
+		return err.Error(), nil
+	}
+	return "", err
 }
 
 func (f *found) note(r *scanned) {
@@ -312,7 +327,7 @@ var errSummary = errors.New("the record holds no batch")
 func (r *scanned) summarize(visit func(stream []byte, readings int)) (batch.Summary, error) {
 	sum, err := batch.Summarize(r.encoded, visit)
 	if err != nil {
-		return batch.Summary{}, errors.Join(errSummary, err)
+		return batch.Summary{}, fmt.Errorf("%w: %w", errSummary, err)
 	}
 	return sum, nil
 }

@@ -1,9 +1,6 @@
 package journal
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // A tally counts the readings that are not known to be stored.
 type tally struct {
@@ -23,7 +20,10 @@ func (t *tally) add(s *segment, r *scanned) (received time.Time, left bool, err 
 	}
 	sum, err := r.summarize(visit)
 	if err != nil {
-		return time.Time{}, false, fmt.Errorf("segment %s at position %d: %w", s.name, r.position, err)
+		if left { // what was counted before the error is taken back
+			_, _ = r.summarize(func(stream []byte, n int) { t.count(s, stream, -uint64(n)) })
+		}
+		return time.Time{}, false, err
 	}
 	return sum.Received, left, nil
 }
