@@ -58,8 +58,8 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
 	if r.Want == telemetry.Stored {
-		stored := false
-		if receipt.Refused, stored = (repetition{j.keys, &j.progress, j.patience()}).wait(ctx, known); stored {
+		refused, stored := repetition{j.keys, &j.progress, j.patience()}.wait(ctx, known)
+		if receipt.Refused = refused; stored {
 			receipt.Ack = telemetry.Stored
 		}
 	}
