@@ -286,3 +286,18 @@ func TestSavedKeysAreCountedButNotLimited(t *testing.T) {
 	assert.NoError(t, j.Err())
 	require.Eventually(t, func() bool { return j.Status().Segments == 0 && j.Status().Bytes == total() }, 10*time.Second, time.Millisecond)
 }
+
+func TestAFileOfKeysStaysForItsLastKey(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	cfg := fakeConfig(files, "first", nil)
+	j := open(t, cfg)
+	_, err := j.Append(context.Background(), makeBatch("readings", 0, 100), keyed("a", 1)) // a segment
+	require.NoError(t, err)
+	drain(t, j, 0)
+	mustAppend(t, j, makeBatch("readings", 0, 100))
+	drain(t, j, 0)
+	require.NoError(t, j.Close())
+	cfg.Files, cfg.Session = files.PowerCut(), "second"
+	assertRepeated(t, open(t, cfg), keyed("a", 1))
+}

@@ -293,3 +293,44 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 	}
 }
+
+func TestAFullDiskIsToldBeforeWaitingForIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		files := faulttest.NewFiles(1)
+		cfg := fakeConfig(files, "first", nil)
+		gate := make(chan struct{})
+		cfg.Files, cfg.MaxWaiting = gatedFiles{files, gate}, 1
+		j, err := journal.Open(cfg)
+		require.NoError(t, err)
+		first := make(chan error, 1)
+		go func() { first <- tryAppend(j, makeBatch("readings", 0, 1)) }()
+		synctest.Wait()
+		fillUp(files)
+		<-time.After(2 * time.Second)
+		began := time.Now()
+		assertRefused(t, tryAppend(j, makeBatch("readings", 1, 1)), "journal_disk_full")
+		assert.Zero(t, time.Since(began))
+		close(gate)
+		<-first
+		require.NoError(t, j.Close())
+	})
+}
+
+func TestWhatWasRefusedTakesNoRoom(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	j := open(t, fakeConfig(files, "first", nil))
+	mustAppend(t, j, makeBatch("readings", 0, 1))
+	for range 50 {
+		files.FailWrite(syscall.ENOSPC, -1)
+		assertRefused(t, tryAppend(j, makeBatch("readings", 0, 10)), "journal_disk_full")
+		files.FailWrite(nil, 0)
+	}
+	mustAppend(t, j, makeBatch("readings", 0, 1))
+	held := 0
+	for _, name := range segmentsOf(files) {
+		held += len(files.Bytes(name))
+	}
+	assert.EqualValues(t, held, j.Status().Bytes)
+}

@@ -163,3 +163,38 @@ func TestARecordThatHoldsNoBatchIsDamage(t *testing.T) {
 		assert.EqualValues(t, len(numbers(want)), j.Taken())
 	}
 }
+
+func TestWhatWasGivenUpNeverCoversWhatComesNext(t *testing.T) {
+	t.Parallel()
+	for _, marked := range []bool{true, false} {
+		whole, records := closedJournal(t, 1)
+		if !marked {
+			whole.SetBytes(filepath.Join(fakeDir, "mark"), nil) // as old as can be
+		}
+		names := segmentsOf(whole)
+		last := whole.Bytes(names[len(names)-1])
+		for at := 0; at < len(last); at += longer(9, 1) {
+			disk := whole.Clone()
+			disk.Flip(names[len(names)-1], int64(at), uint(at)%8)
+			cfg := fakeConfig(disk, "second", nil)
+			cfg.AcceptLoss = true
+			j, err := journal.Open(cfg)
+			require.NoError(t, err)
+			begin := j.End()
+			mustAppend(t, j, makeBatch("readings", 900, 3))
+			require.NoError(t, j.Close())
+			report, err := journal.Inspect(fakeDir, disk)
+			require.NoError(t, err)
+			for _, g := range report.GivenUp {
+				assert.LessOrEqual(t, g.To, begin)
+			}
+			cfg.Session, cfg.AcceptLoss = "third", false
+			j, err = journal.Open(cfg)
+			require.NoError(t, err)
+			left := follow(t, j, j.Oldest())
+			assert.Equal(t, []int{900, 901, 902}, numbers(left[len(left)-1:]), "byte %d", at)
+			assert.GreaterOrEqual(t, len(left), len(records)-6)
+			require.NoError(t, j.Close())
+		}
+	}
+}

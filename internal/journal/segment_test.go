@@ -1,6 +1,8 @@
 package journal_test
 
 import (
+	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -96,4 +98,19 @@ func TestAnyRequestHasRoomWhenEverythingIsAtRest(t *testing.T) {
 			drain(t, j, 1)
 		}
 	}
+}
+
+func TestWhatAFailedAttemptLeftIsReplaced(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	cfg := fakeConfig(files, "first", nil)
+	j := open(t, cfg)
+	mustAppend(t, j, makeBatch("readings", 0, 100)) // all that goes into one segment
+	left := filepath.Join(fakeDir, fmt.Sprintf("%020d.journal", j.End()))
+	require.NotContains(t, files.Names(), left)
+	files.SetBytes(left, []byte("half of a header"))
+	mustAppend(t, j, makeBatch("readings", 100, 1))
+	require.NoError(t, j.Close())
+	cfg.Files, cfg.Session = files.PowerCut(), "second"
+	assert.Equal(t, upTo(101), numbers(follow(t, open(t, cfg), 0)))
 }
