@@ -45,10 +45,12 @@ type daemon struct {
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
-	journal  atomic.Pointer[journalLog]    // nil before it is open
-	mongod   atomic.Pointer[mongod.Server] // nil without an embedded one, and before it runs
-	storage  atomic.Pointer[storage]       // nil before there is a MongoDB to try
-	draining atomic.Bool
+	journal atomic.Pointer[journalLog]    // nil before it is open
+	mongod  atomic.Pointer[mongod.Server] // nil without an embedded one, and before it runs
+	storage atomic.Pointer[storage]       // nil before there is a MongoDB to try
+	// following is closed when there is storage, whose lanes follow the journal.
+	following chan struct{}
+	draining  atomic.Bool
 }
 
 // newDaemon puts together what needs no I/O.
@@ -58,7 +60,7 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 		return nil, usageError{err}
 	}
 	d := &daemon{
-		cfg: c, log: log, stderr: p.stderr, version: readVersion(), faults: injector,
+		cfg: c, log: log, stderr: p.stderr, version: readVersion(), faults: injector, following: make(chan struct{}),
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 	}
 	if injector.Off(fault.NewSession) {
@@ -162,6 +164,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.storage.Store(s)
+	close(d.following)
 	d.inlet.letOut(read.Handler(read.Config{
 		Sources: s.sources(), DefaultStream: d.cfg.Default.Name, Available: s.available, Problem: d.door.WriteProblem,
 	}))
@@ -226,9 +229,13 @@ func (d *daemon) admit(stream string) error {
 
 // flush brings to the stores what was taken so far, see admin.Config.
 func (d *daemon) flush(ctx context.Context) error {
-	s := d.storage.Load()
-	if s == nil {
+	if d.journal.Load() == nil {
 		return admin.ErrNotReady
 	}
-	return s.queue.Flush(ctx)
+	select {
+	case <-d.following:
+		return d.storage.Load().queue.Flush(ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the storage to be opened: %w", ctx.Err())
+	}
 }
