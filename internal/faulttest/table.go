@@ -177,10 +177,20 @@ func (r *Row) sabotages() string {
 	}
 	cells := make([]string, len(r.Sabotages))
 	for i, s := range r.Sabotages {
-		cells[i] = s.Off + ": " + s.Found
+		cells[i] = s.Off + ": " + clip(s.Found)
 		if !s.Caught {
 			cells[i] = "**" + s.Off + ": NOT CAUGHT**"
 		}
 	}
 	return strings.Join(cells, "; ")
+}
+
+// clip shortens what a test has found, such as the whole text of an error.
+func clip(found string) string {
+	const most = 80
+	runes := []rune(strings.ReplaceAll(found, "|", "/"))
+	if len(runes) <= most {
+		return string(runes)
+	}
+	return string(runes[:most]) + "…"
 }
