@@ -213,7 +213,11 @@ func (l *lane) flush(ctx context.Context) {
 	for i, b := range flushed {
 		shares[i] = &b.share
 	}
-	l.cfg.Store.Write(ctx, shares)
+	if all {
+		l.cfg.Store.Write(ctx, shares)
+	} else {
+		l.queue.inTurn(ctx, func() { l.cfg.Store.Write(ctx, shares) })
+	}
 	now := time.Now()
 	others := slices.ContainsFunc(shares, func(s *batch.Share) bool { return s.Verdict == batch.Stored })
 	var again []*bucket

@@ -129,6 +129,7 @@ type Queue struct {
 	metrics *metrics
 	lanes   []*lane
 	cancel  context.CancelFunc // ends the lanes, whatever they hold
+	turn    chan struct{}      // taken by a write that nobody is in a hurry for
 	running sync.WaitGroup
 
 	released atomic.Uint64 // readings that came to rest
@@ -155,7 +156,7 @@ func New(cfg Config) (*Queue, error) {
 	if cfg.Faults.Off(fault.Replay) {
 		from = cfg.Journal.End()
 	}
-	q := &Queue{cfg: cfg, rest: from}
+	q := &Queue{cfg: cfg, rest: from, turn: make(chan struct{}, 1)}
 	var err error
 	if q.metrics, err = newMetrics(cfg.Registerer, q); err != nil {
 		return nil, fmt.Errorf("register metrics of the queue: %w", err)
@@ -251,6 +252,25 @@ func (q *Queue) Close(ctx context.Context) (left int) {
 		q.cfg.Logger.Warn("stop before everything is stored", "readings", left, "err", err)
 	}
 	return left
+}
+
+// longestTurn is how long a write waits for another lane's. One that hangs must
+// not hold up the rest.
+const longestTurn = 100 * time.Millisecond
+
+// inTurn does a write that nobody is in a hurry for, after those of other lanes:
+// four at once would keep MongoDB, on a small machine, from leaving a processor
+// to those who wait for an acknowledgement.
+func (q *Queue) inTurn(ctx context.Context, write func()) {
+	patience := time.NewTimer(longestTurn)
+	defer patience.Stop()
+	select {
+	case q.turn <- struct{}{}:
+		defer func() { <-q.turn }()
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	write()
 }
 
 // waiting counts the readings that are not at rest.
