@@ -9,8 +9,9 @@ import (
 )
 
 // The mark is a small file that says how far the journal is durable, and how far
-// its readings are at rest. It is written without fsync, in two places by turns,
-// so that a torn write leaves the other. Both have their room from the start:
+// its readings are at rest. It is written without fsync, mostly; of its two places
+// the one that was synced last is left alone, so that a torn write leaves that.
+// Both have their room from the start:
 // nothing can be deleted from a full disk before the mark says so. An old mark
 // is always safe: it only lets more be looked at again.
 const (
@@ -81,6 +82,9 @@ type marker struct {
 	dir   string
 	file  File // nil: the next mark goes to a fresh one
 	last  mark
+	// synced is the place of the last mark that was. It is left alone until the
+	// other one is, for a loss of power may tear all that was not.
+	synced int64
 }
 
 // openMarker makes a fresh file in place of the old one, so that from now on the
@@ -104,7 +108,7 @@ func openMarker(files Files, dir string, first mark) (*marker, error) {
 // resumeMarker goes on in the file that holds the old mark, where there is no
 // room for a fresh one.
 func resumeMarker(files Files, dir string, old mark) *marker {
-	m := &marker{files: files, dir: dir, last: old}
+	m := &marker{files: files, dir: dir, last: old, synced: old.place}
 	if f, err := files.Open(filepath.Join(dir, markName), true); err == nil {
 		m.file = f
 	}
@@ -119,7 +123,7 @@ func (m *marker) write(durable, applied uint64) error {
 	if durable == m.last.durable && applied == m.last.applied {
 		return nil
 	}
-	next := mark{number: m.last.number + 1, durable: durable, applied: applied, place: 1 - m.last.place}
+	next := mark{number: m.last.number + 1, durable: durable, applied: applied, place: 1 - m.synced}
 	if _, err := m.file.WriteAt(next.encode(), next.place*markPlace); err != nil {
 		return err
 	}
@@ -130,11 +134,11 @@ func (m *marker) write(durable, applied uint64) error {
 // sync makes the last mark durable. After an error the next mark goes to another
 // file, for a failed sync is never tried again on the same one.
 func (m *marker) sync() error {
-	err := m.file.Sync()
-	if err != nil {
-		err = errors.Join(err, m.close())
+	if err := m.file.Sync(); err != nil {
+		return errors.Join(err, m.close())
 	}
-	return err
+	m.synced = m.last.place
+	return nil
 }
 
 func (m *marker) renew(durable, applied uint64) error {
