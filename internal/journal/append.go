@@ -35,23 +35,9 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 	if len(r.Answer) > maxAnswer {
 		return batch.Receipt{}, telemetry.Errorf(telemetry.TooLarge, "answer_too_large", "the answer to be kept with the Idempotency-Key has more than %d bytes", maxAnswer)
 	}
-	for {
-		known, f, mine, err := j.keys.begin(r)
-		switch {
-		case err != nil:
-			return batch.Receipt{}, err
-		case known != nil:
-			return j.repeated(ctx, known, r)
-		case mine:
-			return j.take(ctx, b, r, f)
-		}
-		if known, err = f.wait(ctx); err == nil {
-			return j.repeated(ctx, known, r)
-		}
-		if ctx.Err() != nil {
-			return batch.Receipt{}, err
-		}
-	}
+	return j.keys.once(ctx, r,
+		func(f *flight) (batch.Receipt, error) { return j.take(ctx, b, r, f) },
+		func(known *keyEntry) (batch.Receipt, error) { return j.repeated(ctx, known, r) })
 }
 
 // repeated answers a request that was taken before.

@@ -68,6 +68,32 @@ func newKeys(window time.Duration, most int, now func() time.Time) *keys {
 	}
 }
 
+// once has a request taken, or answered as it was before. One that overlaps the
+// first with its key waits for that one's outcome, and is taken itself where that
+// one was not.
+func (k *keys) once(
+	ctx context.Context, r *batch.Request,
+	take func(*flight) (batch.Receipt, error), repeated func(*keyEntry) (batch.Receipt, error),
+) (batch.Receipt, error) {
+	for {
+		known, f, mine, err := k.begin(r)
+		switch {
+		case err != nil:
+			return batch.Receipt{}, err
+		case known != nil:
+			return repeated(known)
+		case mine:
+			return take(f)
+		}
+		if known, err = f.wait(ctx); err == nil {
+			return repeated(known)
+		}
+		if ctx.Err() != nil {
+			return batch.Receipt{}, err
+		}
+	}
+}
+
 // begin says what to do with a request: it is known (e), or on its way (f, not
 // mine), or to be taken by the caller (f, mine), who must see to it that done or
 // failed is called.

@@ -114,23 +114,9 @@ func (v *Volatile) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Requ
 	if r.Key == "" || v.cfg.Faults.Off(fault.Keys) {
 		return v.take(ctx, b, nil)
 	}
-	for {
-		known, f, mine, err := v.keys.begin(r)
-		switch {
-		case err != nil:
-			return batch.Receipt{}, err
-		case known != nil:
-			return v.repeated(ctx, known)
-		case mine:
-			return v.take(ctx, b, f)
-		}
-		if known, err = f.wait(ctx); err == nil {
-			return v.repeated(ctx, known)
-		}
-		if ctx.Err() != nil {
-			return batch.Receipt{}, err
-		}
-	}
+	return v.keys.once(ctx, r,
+		func(f *flight) (batch.Receipt, error) { return v.take(ctx, b, f) },
+		func(known *keyEntry) (batch.Receipt, error) { return v.repeated(ctx, known) })
 }
 
 // repeated answers a request that was taken before, when it is stored.
