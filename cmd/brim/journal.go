@@ -91,7 +91,7 @@ func (c *settings) checkForgotten() error {
 	if readings == 0 && !report.Damaged() {
 		return nil
 	}
-	return fmt.Errorf("journal is off, and the journal in %s holds %d readings that are not known to be stored (see `brim journal inspect`); "+
+	return fmt.Errorf("journal is off, and the journal in %s holds %d readings that are not known to be stored, or is damaged (see `brim journal inspect`); "+
 		"start once more with the journal on, or run `brim journal replay` with the present settings and --journal on", dir, readings)
 }
 
