@@ -1,0 +1,106 @@
+package load
+
+import "time"
+
+// A Result is what came of a run. Its JSON form is what --output json prints and
+// what --compare reads. Durations are in seconds; rates are readings a second.
+type Result struct {
+	Version string    `json:"version"` // of the generator
+	Began   time.Time `json:"began"`
+	Setup   Setup     `json:"setup"`
+
+	Seconds      float64 `json:"seconds"`       // from the first due time to the last answer
+	OfferedRate  float64 `json:"offered_rate"`  // that was asked for, mean over the run
+	AchievedRate float64 `json:"achieved_rate"` // of readings that were acknowledged
+	Sent         int64   `json:"sent"`          // readings, as the next four
+	Acked        int64   `json:"acked"`
+	Rejected     int64   `json:"rejected"` // one by one, in requests that were taken
+	Failed       int64   `json:"failed"`   // in requests that were not taken
+	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were under way; never sent
+	Requests     int64   `json:"requests"` // sent
+	// Failures are the requests that were not taken, by reason.
+	Failures map[string]int64 `json:"failures,omitempty"`
+	// FirstErrors are a few of the errors in words.
+	FirstErrors []string `json:"first_errors,omitempty"`
+
+	// Response counts from the time at which a request was due, Service from
+	// when it was sent; both of requests that were taken.
+	Response Quantiles `json:"response_seconds"`
+	Service  Quantiles `json:"service_seconds"`
+	// ByFill is the response time by the elapsed part of the readings' windows,
+	// ten rows.
+	ByFill []FillRow `json:"by_fill"`
+	// StoreByFill is the daemon's own time to write a bucket's update, ten rows;
+	// absent without --admin, and counted over the run and the flush after it.
+	StoreByFill []FillRow `json:"store_by_fill,omitempty"`
+	// Interval is how the run went, one row a second.
+	Intervals []Interval `json:"intervals"`
+	// Curve is the response time by percentile, and ServiceCurve the service
+	// time, for the plot and the .hgrm file.
+	Curve        []Percentile `json:"response_percentiles"`
+	ServiceCurve []Percentile `json:"service_percentiles"`
+}
+
+// Setup is what was asked for.
+type Setup struct {
+	Target             string  `json:"target"` // without credentials
+	Stream             string  `json:"stream"`
+	Storage            string  `json:"storage"` // of the stream
+	GranularitySeconds int     `json:"granularity_seconds"`
+	Protocol           string  `json:"protocol"` // http or grpc
+	Ack                string  `json:"ack"`      // asked for; empty: the daemon's default
+	Sensors            int     `json:"sensors"`
+	IntervalSeconds    float64 `json:"interval_seconds"` // of event time
+	Speedup            float64 `json:"speedup"`
+	Batch              int     `json:"batch"`
+	Fields             int     `json:"fields"`
+	Rate               string  `json:"rate,omitempty"` // N or A..B, where --rate was given
+	Steps              int     `json:"steps,omitempty"`
+	From               string  `json:"from,omitempty"` // replayed file
+	DurationSeconds    float64 `json:"duration_seconds"`
+	Connections        int     `json:"connections"`
+	MaxInFlight        int     `json:"max_in_flight"`
+	Seed               uint64  `json:"seed"`
+	// EventStart and EventEnd are the span of the readings' timestamps.
+	EventStart time.Time `json:"event_start"`
+	EventEnd   time.Time `json:"event_end"`
+}
+
+// Quantiles of a duration, in seconds; all 0 where nothing was observed.
+type Quantiles struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// A FillRow is one tenth of a window. P50 and P99 are 0 where Count is.
+type FillRow struct {
+	From  float64 `json:"fill_from"` // 0, 0.1, … 0.9
+	To    float64 `json:"fill_to"`
+	Count int64   `json:"count"` // by_fill: readings; store_by_fill: updates
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+}
+
+// An Interval is one second of the run, by the wall clock.
+type Interval struct {
+	Second   float64 `json:"second"`  // since the run began, at the interval's end
+	Offered  float64 `json:"offered"` // readings a second that were due
+	Achieved float64 `json:"achieved"`
+	P50      float64 `json:"p50"` // response time, seconds; 0 where nothing was answered
+	P99      float64 `json:"p99"`
+	InFlight int     `json:"in_flight"` // requests due and not answered, at the end
+	Failed   int64   `json:"failed"`    // readings
+	Dropped  int64   `json:"dropped"`
+	Fill     float64 `json:"fill"` // elapsed part of the window that event time is in, 0 to 1, at the end
+}
+
+// A Percentile is one point of the percentile curve.
+type Percentile struct {
+	Percent float64 `json:"percent"` // 0 to 100
+	Seconds float64 `json:"seconds"`
+	Count   int64   `json:"count"` // requests up to here
+}

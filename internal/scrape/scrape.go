@@ -1,0 +1,126 @@
+// Package scrape reads what Prometheus metrics say: those of this process from
+// its registry, those of another from its /metrics. Who shows metrics to people
+// (the live page, the load generator's report) takes two looks, subtracts them,
+// and asks the difference for rates and quantiles. It imports no other package
+// of Brim.
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+)
+
+// A Look is what all metrics said at one moment, by name. It is read-only.
+type Look map[string]*dto.MetricFamily
+
+// Gather takes a look at this process.
+func Gather(g prometheus.Gatherer) (Look, error) {
+	families, err := g.Gather()
+	look := make(Look, len(families))
+	for _, f := range families {
+		look[f.GetName()] = f
+	}
+	if err != nil {
+		return look, fmt.Errorf("gather metrics: %w", err)
+	}
+	return look, nil
+}
+
+// Get takes a look at another process; url is that of its /metrics. It asks for
+// the protobuf form, since the text form has no native histograms.
+func Get(ctx context.Context, client *http.Client, url string) (Look, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", url, err)
+	}
+	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim))+", text/plain;q=0.5")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("get metrics: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("get %s: the answer is %s", url, resp.Status)
+	}
+	look := make(Look)
+	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
+	for {
+		var f dto.MetricFamily
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			return look, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read the metrics of %s: %w", url, err)
+		}
+		look[f.GetName()] = &f
+	}
+}
+
+// Labels are a metric's labels by name.
+type Labels map[string]string
+
+// matches reports whether m has all of the labels.
+func (l Labels) matches(m *dto.Metric) bool {
+	for name, value := range l {
+		found := false
+		for _, pair := range m.GetLabel() {
+			found = found || pair.GetName() == name && pair.GetValue() == value
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// Label returns the value of a metric's label, empty if there is none.
+func Label(m *dto.Metric, name string) string {
+	for _, pair := range m.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}
+
+// Metrics returns the metrics of a family that have all of the labels.
+func (l Look) Metrics(name string, labels Labels) []*dto.Metric {
+	var out []*dto.Metric
+	for _, m := range l[name].GetMetric() {
+		if labels.matches(m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Value returns the sum of the counters or gauges that have all of the labels,
+// NaN if there is none.
+func (l Look) Value(name string, labels Labels) float64 {
+	sum := math.NaN()
+	for _, m := range l.Metrics(name, labels) {
+		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
+		if math.IsNaN(sum) {
+			sum = v
+		} else {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// Histogram returns the sum of the histograms that have all of the labels.
+func (l Look) Histogram(name string, labels Labels) Histogram {
+	var sum Histogram
+	for _, m := range l.Metrics(name, labels) {
+		sum = sum.Add(newHistogram(m.GetHistogram()))
+	}
+	return sum
+}
