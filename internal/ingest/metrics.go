@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -45,12 +46,12 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "brim_ingest_requests_total",
 			Help: "Requests to write, by protocol and the status of their answer.",
 		}, []string{"protocol", "code"}),
-		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: factory.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_ingest_request_seconds",
 			Help: "Time from the arrival of a request's head to its answer.",
 			// From decoding alone to the longest wait for MongoDB.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"protocol"}),
+		}), []string{"protocol"}),
 		readings: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_readings_total",
 			Help: "Readings acknowledged, by protocol.",

@@ -139,7 +139,7 @@ func (j *Journal) start() error {
 	}
 	var err error
 	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
-		bytes: func() float64 { return float64(j.size()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
+		max: j.cfg.MaxBytes, bytes: func() float64 { return float64(j.size()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
 		givenUp: givenUp(j.lost), markFailures: func() float64 { return float64(j.markFailures.Load()) },
 	}); err != nil {
 		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())

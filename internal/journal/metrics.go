@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -18,6 +19,7 @@ type metrics struct {
 // gauges are the figures that are looked up when somebody asks for them.
 type gauges struct {
 	bytes  func() float64
+	max    int64 // bytes
 	oldest func() time.Duration
 	keys   func() int
 
@@ -27,20 +29,17 @@ type gauges struct {
 
 func newMetrics(registerer prometheus.Registerer, g gauges) (*metrics, error) {
 	m := &metrics{
-		fsync: prometheus.NewHistogram(prometheus.HistogramOpts{
+		fsync: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_journal_fsync_seconds",
 			Help: "Time of one fsync of the journal.",
 			// From a disk with a battery behind its cache to one that is stuck.
-			Buckets:                         prometheus.ExponentialBuckets(0.000064, 2, 18),
-			NativeHistogramBucketFactor:     1.1,
-			NativeHistogramMaxBucketNumber:  160,
-			NativeHistogramMinResetDuration: time.Hour,
-		}),
-		requests: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Buckets: prometheus.ExponentialBuckets(0.000064, 2, 18),
+		})),
+		requests: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name:    "brim_journal_commit_requests",
 			Help:    "Requests that one fsync of the journal served.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12),
-		}),
+		})),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_journal_refused_total",
 			Help: "Requests of which nothing was taken, by reason.",
@@ -66,6 +65,10 @@ func (g gauges) collectors() []prometheus.Collector {
 			Name: "brim_journal_bytes",
 			Help: "Bytes of the journal: on disk, or without one those of the readings that wait in memory.",
 		}, g.bytes),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "brim_journal_max_bytes",
+			Help: "Bytes at which the journal is full and requests are refused.",
+		}, func() float64 { return float64(g.max) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "brim_journal_oldest_unapplied_seconds",
 			Help: "Age of the oldest reading that is journaled and not known to be stored, 0 if there is none.",

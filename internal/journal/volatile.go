@@ -84,7 +84,7 @@ func OpenVolatile(cfg VolatileConfig) (*Volatile, error) {
 	v := &Volatile{cfg: cfg, keys: newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now), closed: make(chan struct{}), nextSeq: 1}
 	var err error
 	if v.metrics, err = newMetrics(cfg.Registerer, gauges{
-		bytes: func() float64 { return float64(v.bytes.Load()) }, oldest: v.oldestUnapplied, keys: v.keys.count,
+		max: v.cfg.MaxBytes, bytes: func() float64 { return float64(v.bytes.Load()) }, oldest: v.oldestUnapplied, keys: v.keys.count,
 		markFailures: func() float64 { return 0 },
 	}); err != nil {
 		return nil, fmt.Errorf("register metrics of the journal: %w", err)

@@ -1,9 +1,9 @@
 package queue
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 type metrics struct {
@@ -16,15 +16,12 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 	m := &metrics{
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+		lag: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_queue_lag_seconds",
 			Help: "Time from the receipt of a request until the last of its readings in a lane was stored.",
 			// 1 ms to 9 hours: from a quick flush to a long outage of MongoDB.
-			Buckets:                         prometheus.ExponentialBuckets(0.001, 2, 26),
-			NativeHistogramBucketFactor:     1.1,
-			NativeHistogramMaxBucketNumber:  160,
-			NativeHistogramMinResetDuration: time.Hour,
-		}),
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 26),
+		})),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_queue_retries_total",
 			Help: "Writes of a bucket that had to be put off and done again.",

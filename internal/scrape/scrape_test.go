@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -18,8 +17,7 @@ func histogram(t *testing.T, reg *prometheus.Registry, native bool) *prometheus.
 	t.Helper()
 	opts := prometheus.HistogramOpts{Name: "took_seconds", Help: "Took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19)}
 	if native {
-		opts.NativeHistogramBucketFactor = 1.1
-		opts.NativeHistogramMinResetDuration = time.Hour
+		opts = WithNative(opts)
 	}
 	vec := prometheus.NewHistogramVec(opts, []string{"fill"})
 	require.NoError(t, reg.Register(vec))

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 // fills are the values of the label fill: ten fixed tenths.
@@ -33,20 +35,17 @@ type vectors struct {
 // NewMetrics registers the metrics of a stream.
 func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granularity time.Duration) (*Metrics, error) {
 	v := vectors{
-		write: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		write: prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_store_write_seconds",
 			Help: "Round trip of the command that carried a bucket's update, one observation per update, by how full the bucket's window or part was.",
 			// 100 us to 26 s: a local update takes some 300 us, a timed-out one 10 s.
-			Buckets:                         prometheus.ExponentialBuckets(0.0001, 2, 19),
-			NativeHistogramBucketFactor:     1.1,
-			NativeHistogramMaxBucketNumber:  160,
-			NativeHistogramMinResetDuration: time.Hour,
-		}, []string{"stream", "storage", "fill"}),
-		readings: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
+		}), []string{"stream", "storage", "fill"}),
+		readings: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name:    "brim_store_update_readings",
 			Help:    "Readings carried by one bucket's update.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13),
-		}),
+		})),
 		unknown: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_unknown_outcomes_total",
 			Help: "Updates whose outcome the network or the database left unknown; each was resolved or sent again.",
