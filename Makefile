@@ -11,7 +11,7 @@ PKG     ?= ./...
 BENCH   ?= .
 FUZZTIME ?= 10s
 FAULT_DIR   ?= bin
-FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|PROTOCOL
+FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help
@@ -27,6 +27,11 @@ build: ## bin/brim
 .PHONY: run
 run: build ## build and run the daemon with its own mongod; ARGS='--granularity 1h' passes flags
 	@exec ./bin/brim serve $(ARGS)
+
+.PHONY: demo
+demo: build ## a minute of load on hourly buckets: the live page, then write latency by tenth of the window
+	@$(GO) build -o bin/demo ./internal/demo
+	@exec ./bin/demo $(ARGS)
 
 .PHONY: test
 test: ## all tests, with the race detector, in random order; PKG=./internal/queue narrows it

@@ -48,6 +48,8 @@ type settings struct {
 	MapDots                        string
 	SensorTag                      string
 
+	ServerStatusInterval time.Duration
+
 	LogLevel, LogFormat string
 	StopTimeout         time.Duration
 }
@@ -238,6 +240,10 @@ func (c *settings) limits() []setting {
 
 func (c *settings) process() []setting {
 	return []setting{
+		{
+			name: "server-status-interval", kind: "DURATION", initial: "5s", set: duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
+			usage: "how often MongoDB's storage engine and its disk are looked at, for the metrics and the live page",
+		},
 		{name: "log-level", kind: "LEVEL", initial: "info", set: choice(&c.LogLevel, "debug", "info", "warn", "error"), usage: "debug, info, warn or error"},
 		{name: "log-format", kind: "FORM", initial: "text", set: choice(&c.LogFormat, "text", "json"), usage: "text or json"},
 		{

@@ -1,0 +1,91 @@
+// Command demo shows in a minute what a bucket's fill does to its writes. It
+// starts a daemon with its own mongod and three streams with hourly windows,
+// sends the same load to each, sixty times faster than the clock, and prints how
+// long MongoDB took by tenth of the window: with one reading in an update, with
+// merged updates, and in a time-series collection. `make demo` runs it.
+//
+//	brim load ──▶ stream single      one reading per update ─┐
+//	brim load ──▶ stream merged      updates of a second     ├─▶ brim serve ─▶ mongod
+//	brim load ──▶ stream timeseries  inserts of a second    ─┘        │
+//	                                                        store_write_seconds ─▶ the table
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what can be set of a demonstration.
+type options struct {
+	brim     string        // the program
+	duration time.Duration // of the load; event time goes an hour
+	sensors  int           // of each stream
+	interval time.Duration // of event time, between two readings of a sensor
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.brim, "brim", filepath.Join("bin", "brim"), "the program to show")
+	flags.DurationVar(&o.duration, "duration", time.Minute, "how long the load takes; event time goes an hour meanwhile")
+	flags.IntVar(&o.sensors, "sensors", 167, "sensors of each stream")
+	flags.DurationVar(&o.interval, "interval", 5*time.Second, "event time between two readings of a sensor")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if o.duration < 5*time.Second || o.duration > time.Hour {
+		return fmt.Errorf("--duration %v does not fit: allowed are 5s to 1h", o.duration)
+	}
+	dir, err := os.MkdirTemp("", "brim-demo-")
+	if err != nil {
+		return fmt.Errorf("make a folder for the demonstration: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // temporary anyway
+	d, err := startDaemon(ctx, &o, dir, stderr)
+	if err != nil {
+		return err
+	}
+	shown := show(ctx, &o, d, stdout, stderr)
+	if shown == nil && term.IsTerminal(int(os.Stdin.Fd())) {
+		_, _ = fmt.Fprintf(stderr, "\nThe daemon goes on for you to look at http://%s/ ; Ctrl-C ends it.\n", d.admin)
+		<-ctx.Done()
+	}
+	return errors.Join(shown, d.stop())
+}
+
+// show sends the load and prints what it did.
+func show(ctx context.Context, o *options, d *daemon, stdout, stderr io.Writer) error {
+	_, _ = fmt.Fprintf(stderr, `
+Three streams with hourly buckets get %d readings a second each, event time runs %.0f times faster than the clock.
+Watch it:  http://%s/
+
+`, int(float64(o.sensors)*o.speedup()/o.interval.Seconds()), o.speedup(), d.admin)
+	results, err := sendAll(ctx, o, d, stderr)
+	if err != nil {
+		return err
+	}
+	return printTable(stdout, o, results)
+}
+
+// speedup lets an hour of event time go by during the load.
+func (o *options) speedup() float64 { return time.Hour.Seconds() / o.duration.Seconds() }
