@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func TestTableHasARowForEachTenthAndAColumnForEachVariant(t *testing.T) {
+	t.Parallel()
+	results := make([]*load.Result, len(variants()))
+	for i := range results {
+		results[i] = &load.Result{Sent: 120_240, Acked: 120_240}
+		for tenth := range 10 {
+			row := load.FillRow{From: float64(tenth) / 10, To: float64(tenth+1) / 10, Count: 1002, P50: float64(tenth+1) * 1e-3, P99: float64(i+1) * 1e-2}
+			if i == 2 && tenth == 9 {
+				row = load.FillRow{From: 0.9, To: 1}
+			}
+			results[i].StoreByFill = append(results[i].StoreByFill, row)
+		}
+	}
+	var out strings.Builder
+	require.NoError(t, printTable(&out, &options{sensors: 167, interval: 5 * time.Second}, results))
+	cells := func(line string) []string { return strings.Fields(strings.ReplaceAll(line, "|", " ")) }
+	lines := strings.Split(out.String(), "\n")
+	assert.Contains(t, lines[1], "167 sensors")
+	assert.Equal(t, []string{"0-10", "%", "1.00", "/", "10.00", "1.00", "/", "20.00", "1.00", "/", "30.00"}, cells(lines[4]))
+	assert.Equal(t, []string{"90-100", "%", "10.00", "/", "10.00", "10.00", "/", "20.00", "none"}, cells(lines[13]))
+	assert.Equal(t, []string{"readings", "per", "write", "12.0", "12.0", "13.3"}, cells(lines[14]))
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	err := run(t.Context(), []string{"--duration", "1s"}, &stderr, &stderr)
+	require.ErrorContains(t, err, "allowed are 5s to 1h")
+	require.ErrorContains(t, run(t.Context(), []string{"--brim", "./no-such-program"}, &stderr, &stderr), "make build")
+}
