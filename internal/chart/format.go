@@ -1,0 +1,100 @@
+package chart
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A Unit says what a value is measured in.
+type Unit int
+
+// The units.
+const (
+	Seconds   Unit = iota
+	PerSecond      // of readings, requests, …
+	Ratio          // 1 is 100 %
+	Bytes
+	Count
+)
+
+// A scale is a multiple of a unit that people read.
+type scale struct {
+	from   float64 // the least value that is told in it
+	factor float64
+	suffix string
+}
+
+// scales are the multiples of each unit, the largest first.
+var scales = [...][]scale{
+	Seconds: {
+		{2 * 86400, 86400, " d"}, {2 * 3600, 3600, " h"}, {120, 60, " min"}, {1, 1, " s"}, {1e-3, 1e-3, " ms"}, {0, 1e-6, " µs"},
+	},
+	PerSecond: {{1e9, 1e9, "G/s"}, {1e6, 1e6, "M/s"}, {1e4, 1e3, "k/s"}, {0, 1, "/s"}},
+	Ratio:     {{0, 0.01, " %"}},
+	Bytes: {
+		{1 << 40, 1 << 40, " TiB"}, {1 << 30, 1 << 30, " GiB"}, {1 << 20, 1 << 20, " MiB"}, {1 << 10, 1 << 10, " KiB"}, {0, 1, " B"},
+	},
+	Count: {{1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}},
+}
+
+// scaleOf returns the scale that v is told in.
+func (u Unit) scaleOf(v float64) scale {
+	if v == 0 && u == Seconds {
+		return scale{factor: 1, suffix: " s"}
+	}
+	of := scales[u]
+	for _, s := range of {
+		if math.Abs(v) >= s.from {
+			return s
+		}
+	}
+	return of[len(of)-1]
+}
+
+// Format tells v as people read it, with three digits: "1.25 ms", "850 µs",
+// "12.3k/s", "45 %", "1.2 GiB"; a dash if it is not known.
+func Format(u Unit, v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	v = threeDigits(v) // before the scale is chosen: 999.9 µs are 1 ms
+	s := u.scaleOf(v)
+	return number(threeDigits(v/s.factor)) + s.suffix
+}
+
+// threeDigits rounds to three digits, and to a whole number above 100.
+func threeDigits(v float64) float64 {
+	if v == 0 {
+		return 0
+	}
+	digits := 2 - math.Floor(math.Log10(math.Abs(v)))
+	if digits < 0 && math.Abs(v) < 1e4 {
+		digits = 0
+	}
+	if unit := math.Pow(10, math.Abs(digits)); digits >= 0 {
+		return math.Round(v*unit) / unit
+	} else {
+		return math.Round(v/unit) * unit
+	}
+}
+
+// number writes v without needless zeros, and with commas from 1,000 on.
+func number(v float64) string {
+	text := strconv.FormatFloat(v, 'f', -1, 64)
+	if math.Abs(v) >= 1e15 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	whole, rest, found := strings.Cut(text, ".")
+	if digits := strings.TrimPrefix(whole, "-"); len(digits) > 3 {
+		sign := whole[:len(whole)-len(digits)]
+		for i := len(digits) - 3; i > 0; i -= 3 {
+			digits = digits[:i] + "," + digits[i:]
+		}
+		whole = sign + digits
+	}
+	if found {
+		return whole + "." + rest
+	}
+	return whole
+}
