@@ -172,7 +172,8 @@ func (c *canvas) FillString(f font.Face, at vg.Point, words string) {
 func (*canvas) DrawImage(vg.Rectangle, image.Image) {}
 
 func (c *canvas) paint(attribute string) {
-	css, opacity := "", 1.0
+	opacity := 1.0
+	var css string
 	switch p := c.state.color.(type) {
 	case named:
 		css = string(p)

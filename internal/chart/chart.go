@@ -95,7 +95,7 @@ func (t Time) SVG() (template.HTML, error) {
 		}
 		panel.Y.apply(p, panel.values(), d.ticksUp(shares[i]))
 		for _, s := range panel.Series {
-			addLines(p, thin(t.X, s.Y, mostPoints), s, panel.Y.Log)
+			addLines(p, thin(t.X, s.Y, d.mostPoints()), s, panel.Y.Log)
 			head.entries = append(head.entries, entry{s.Name, s.Tone, s.Dashed, s.Filled})
 		}
 		plots[i] = framed{plot: p, head: head, share: shares[i]}

@@ -28,7 +28,7 @@ type Curve struct {
 
 // percentiles are those that have a tick.
 var percentiles = [...]plot.Tick{
-	{Value: 0, Label: "0 %"}, {Value: 50, Label: "50 %"}, {Value: 90, Label: "90 %"}, {Value: 99, Label: "99 %"},
+	{Value: 50, Label: "50 %"}, {Value: 90, Label: "90 %"}, {Value: 99, Label: "99 %"},
 	{Value: 99.9, Label: "99.9 %"}, {Value: 99.99, Label: "99.99 %"}, {Value: 99.999, Label: "99.999 %"},
 }
 
@@ -51,7 +51,7 @@ func (c Curve) SVG() (template.HTML, error) {
 				last = max(last, rarity(p))
 			}
 		}
-		lines[i] = thin(x, shown.Y, mostPoints)
+		lines[i] = thin(x, shown.Y, d.mostPoints())
 		panel.Series = append(panel.Series, shown)
 		head.entries = append(head.entries, entry{s.Name, s.Tone, s.Dashed, false})
 	}
@@ -63,7 +63,7 @@ func (c Curve) SVG() (template.HTML, error) {
 	p.X.Min, p.X.Max, p.X.Scale = 1, min(last, rarity(99.9999)), logScale{}
 	var ticks plot.ConstantTicks
 	for _, t := range percentiles {
-		if rarity(t.Value) <= p.X.Max*1.01 && (t.Value > 0 || d.width > 500) {
+		if rarity(t.Value) <= p.X.Max*1.01 {
 			ticks = append(ticks, plot.Tick{Value: rarity(t.Value), Label: t.Label})
 		}
 	}

@@ -39,6 +39,10 @@ func (d *drawing) ticksUp(share float64) int {
 	return max(2, int(d.height*share/52))
 }
 
+// mostPoints is how many points a line has: the lowest and the highest of every
+// two pixels across.
+func (d *drawing) mostPoints() int { return int(min(d.width, 600)) }
+
 func (d *drawing) ticksAcross() int { return max(3, int(d.width/95)) }
 
 // A framed plot has a header above it, and a share of the drawing's height.
@@ -102,6 +106,7 @@ func newPlot() *plot.Plot {
 		axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = align.XAlign, align.YAlign
 	}
 	p.Y.Width = 0
+	p.X.Tick.Length, p.X.Tick.LineStyle = 4, draw.LineStyle{Color: gridColor, Width: 1}
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
 	grid.Horizontal = draw.LineStyle{Color: gridColor, Width: 1}

@@ -72,11 +72,11 @@ func threeDigits(v float64) float64 {
 	if digits < 0 && math.Abs(v) < 1e4 {
 		digits = 0
 	}
-	if unit := math.Pow(10, math.Abs(digits)); digits >= 0 {
-		return math.Round(v*unit) / unit
-	} else {
+	unit := math.Pow(10, math.Abs(digits))
+	if digits < 0 {
 		return math.Round(v/unit) * unit
 	}
+	return math.Round(v*unit) / unit
 }
 
 // number writes v without needless zeros, and with commas from 1,000 on.

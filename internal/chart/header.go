@@ -32,6 +32,9 @@ func (h header) draw(area draw.Canvas) draw.Canvas {
 	title, plain := textStyle(titleSize), textStyle(textSize)
 	title.Font.Weight = xfont.WeightBold
 	x, y := area.Min.X+1, area.Max.Y-14
+	if h.title == "" {
+		y -= 8 // from the lowest tick of the plot above
+	}
 	row := false // whether something stands in the present row
 	place := func(width vg.Length) vg.Length {
 		if row && x+width > area.Max.X {

@@ -37,7 +37,8 @@ func (c *canvas) path(path vg.Path) {
 			p.x, p.y = p.startX, p.startY
 		}
 	}
-	c.buf = append(p.buf, '"')
+	c.buf = p.buf
+	c.text(`"`)
 }
 
 // step moves the pen to a point, drawing or not.

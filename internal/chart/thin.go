@@ -6,10 +6,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// mostPoints is how many points a line has at most: more than one for each
-// pixel across is not seen.
-const mostPoints = 600
-
 // thin returns the points of a line, of which there are at most the given
 // number: the lowest and the highest of each stretch, so that no peak is lost.
 func thin(x, y []float64, most int) plotter.XYs {
