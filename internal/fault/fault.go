@@ -67,6 +67,7 @@ const (
 	StopOnFsync  Protection = "stop-on-fsync" // nothing is acknowledged after a failed fsync
 	RepairTail   Protection = "repair-tail"   // a torn tail is cut off before more is appended
 	DocumentRule Protection = "document-rule" // caps in the filter of an update
+	DueTime      Protection = "due-time"      // the load generator measures from when a request was due
 )
 
 // Protections lists them.
@@ -74,6 +75,7 @@ func Protections() []Protection {
 	return []Protection{
 		Fsync, Replay, Order, GuardFirst, Guard, Fence, Look, OneInFlight, Retry, NewSession, Lock, Checksum, Keys,
 		SeriesLook, Limit, Isolate, SetAside, Granularity, Majority, StopOnFsync, RepairTail, DocumentRule,
+		DueTime,
 	}
 }
 

@@ -9,14 +9,16 @@ type Result struct {
 	Began   time.Time `json:"began"`
 	Setup   Setup     `json:"setup"`
 
-	Seconds      float64 `json:"seconds"`       // from the first due time to the last answer
-	OfferedRate  float64 `json:"offered_rate"`  // that was asked for, mean over the run
-	AchievedRate float64 `json:"achieved_rate"` // of readings that were acknowledged
+	// Seconds is how long the run took: the time in which requests were due
+	// (Setup.DurationSeconds), or to the last answer if that came later.
+	Seconds      float64 `json:"seconds"`
+	OfferedRate  float64 `json:"offered_rate"`  // readings that were due, by Setup.DurationSeconds
+	AchievedRate float64 `json:"achieved_rate"` // readings that were acknowledged, by Seconds
 	Sent         int64   `json:"sent"`          // readings, as the next four
 	Acked        int64   `json:"acked"`
 	Rejected     int64   `json:"rejected"` // one by one, in requests that were taken
 	Failed       int64   `json:"failed"`   // in requests that were not taken
-	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were under way; never sent
+	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were under way, or still waiting at the end; never sent
 	Requests     int64   `json:"requests"` // sent
 	// Failures are the requests that were not taken, by reason.
 	Failures map[string]int64 `json:"failures,omitempty"`
@@ -57,7 +59,7 @@ type Setup struct {
 	Rate               string  `json:"rate,omitempty"` // N or A..B, where --rate was given
 	Steps              int     `json:"steps,omitempty"`
 	From               string  `json:"from,omitempty"` // replayed file
-	DurationSeconds    float64 `json:"duration_seconds"`
+	DurationSeconds    float64 `json:"duration_seconds"` // in which requests were due; less than asked for if interrupted
 	Connections        int     `json:"connections"`
 	MaxInFlight        int     `json:"max_in_flight"`
 	Seed               uint64  `json:"seed"`

@@ -1,0 +1,193 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// maxLineBytes is how long a line of a file may be, as at the daemon's door.
+const maxLineBytes = 4 << 20
+
+// A replay gives the readings of a file, in its order and at its own pace: a
+// reading is due as long after the first as their timestamps are apart, divided
+// by the speed-up. One that is older than a reading before it is due at once.
+// The file is read as it is sent.
+type replay struct {
+	path   string
+	file   *os.File
+	lines  *bufio.Reader
+	format Format
+	parser *parser
+	number int // of the line
+	ended  bool
+
+	batch   int
+	speedup float64
+	limit   time.Duration // 0: none
+	start   time.Time     // of event time; zero: that of the file
+	shift   time.Duration // from the file's time to event time
+
+	due         time.Duration // of the last reading
+	first, last int64         // event times, ms
+	sensors     map[string]struct{}
+	begin       atomic.Int64 // first, for the recorder
+	scheduled   atomic.Int64 // due, when it is over
+}
+
+func openReplay(c *Config) (*replay, error) {
+	file, err := os.Open(c.From)
+	if err != nil {
+		return nil, fmt.Errorf("open the file to replay: %w", err)
+	}
+	r := &replay{
+		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(),
+		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
+	}
+	if magic, err := r.lines.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		unzipped, err := gzip.NewReader(r.lines)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), file.Close())
+		}
+		r.lines = bufio.NewReaderSize(unzipped, 64<<10)
+	}
+	return r, nil
+}
+
+// next returns the next readings, as many as are in a batch.
+func (r *replay) next() (job, bool, error) {
+	var j job
+	for len(j.lines) < r.batch && !r.ended {
+		reading, more, err := r.read()
+		if err != nil {
+			return job{}, false, err
+		}
+		if !more || !r.take(&reading) {
+			r.ended = true
+			break
+		}
+		if j.lines == nil {
+			j.lines = make([]telemetry.Reading, 0, r.batch)
+		}
+		j.lines = append(j.lines, reading)
+		j.due = r.due
+	}
+	if r.ended && len(j.lines) == 0 {
+		return job{}, false, nil
+	}
+	if r.ended {
+		r.scheduled.Store(int64(r.due))
+	}
+	j.count = len(j.lines)
+	return j, true, nil
+}
+
+// take moves a reading to event time and notes when it is due; false if that is
+// after the run.
+func (r *replay) take(reading *telemetry.Reading) bool {
+	if r.first < 0 {
+		if !r.start.IsZero() {
+			r.shift = r.start.Sub(reading.Time)
+		}
+		r.first = max(reading.Time.Add(r.shift).UnixMilli(), 0)
+		r.begin.Store(r.first)
+	}
+	reading.Time = reading.Time.Add(r.shift)
+	ms := reading.Time.UnixMilli()
+	due := max(toDuration(float64(ms-r.first)/1000/r.speedup), r.due)
+	if r.limit > 0 && due >= r.limit {
+		return false
+	}
+	r.due, r.last = due, max(r.last, ms)
+	r.sensors[reading.Sensor] = struct{}{}
+	return true
+}
+
+// read returns the reading of the next line that has one.
+func (r *replay) read() (telemetry.Reading, bool, error) {
+	for {
+		line, err := r.line()
+		if errors.Is(err, io.EOF) {
+			return telemetry.Reading{}, false, nil
+		} else if err != nil {
+			return telemetry.Reading{}, false, err
+		}
+		blank := bytes.TrimSpace(line)
+		if len(blank) == 0 {
+			continue
+		}
+		if r.format == "" && blank[0] != '#' {
+			r.format = guessFormat(blank)
+		}
+		if r.format != NDJSON && blank[0] == '#' { // a comment
+			continue
+		}
+		reading, err := r.parser.parse(r.format, line)
+		if err != nil {
+			return reading, false, fmt.Errorf("%s line %d: %w", r.path, r.number, err)
+		}
+		return reading, true, nil
+	}
+}
+
+// line returns the next line, valid until the next call.
+func (r *replay) line() ([]byte, error) {
+	r.number++
+	line, err := r.lines.ReadSlice('\n')
+	var long []byte
+	for errors.Is(err, bufio.ErrBufferFull) {
+		if long = append(long, line...); len(long) > maxLineBytes {
+			return nil, fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number, maxLineBytes)
+		}
+		line, err = r.lines.ReadSlice('\n')
+	}
+	if long != nil {
+		line = append(long, line...)
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil // the last line needs no end
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("read %s at line %d: %w", r.path, r.number, err)
+	}
+	return bytes.TrimRight(line, "\r\n"), err
+}
+
+func (*replay) fill(j *job, _ *scratch) []telemetry.Reading { return j.lines }
+
+func (r *replay) length() time.Duration {
+	if scheduled := time.Duration(r.scheduled.Load()); scheduled > 0 || r.limit == 0 {
+		return scheduled
+	}
+	return r.limit
+}
+
+func (r *replay) eventAt(elapsed time.Duration) int64 {
+	return r.begin.Load() + int64(elapsed.Seconds()*1000*r.speedup)
+}
+
+func (*replay) rateAt(time.Duration) float64 { return -1 }
+
+func (r *replay) describe(to *Setup) {
+	to.Sensors = len(r.sensors)
+	if r.first >= 0 {
+		to.EventStart, to.EventEnd = time.UnixMilli(r.first).UTC(), time.UnixMilli(r.last).UTC()
+	}
+	to.IntervalSeconds, to.Fields = 0, 0
+}
+
+func (r *replay) close() error {
+	if err := r.file.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", r.path, err)
+	}
+	return nil
+}

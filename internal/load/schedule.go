@@ -1,0 +1,126 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Rate is how many readings a second are due: from From at the start to To at
+// the end of the run. The zero Rate leaves it to the sensors and their interval.
+type Rate struct{ From, To float64 }
+
+// maxRate is above what one process can make.
+const maxRate = 1e8
+
+// ParseRate reads a rate like 2000, or 500..5000 for one that changes.
+func ParseRate(s string) (Rate, error) {
+	from, to, ramp := strings.Cut(s, "..")
+	if !ramp {
+		to = from
+	}
+	var r Rate
+	var err error
+	if r.From, err = strconv.ParseFloat(from, 64); err == nil {
+		r.To, err = strconv.ParseFloat(to, 64)
+	}
+	inside := func(v float64) bool { return v >= 0 && v <= maxRate }
+	if err != nil || !inside(r.From) || !inside(r.To) || r.Max() == 0 {
+		return Rate{}, fmt.Errorf("%q is not a rate; allowed are readings a second like 2000, or a ramp like 500..5000, up to %.0f", s, maxRate)
+	}
+	return r, nil
+}
+
+// Max is the larger end.
+func (r Rate) Max() float64 { return max(r.From, r.To) }
+
+// String is the form that ParseRate reads, empty for the zero Rate.
+func (r Rate) String() string {
+	text := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	switch {
+	case r == Rate{}:
+		return ""
+	case r.From == r.To:
+		return text(r.From)
+	default:
+		return text(r.From) + ".." + text(r.To)
+	}
+}
+
+// A schedule says when each arrival of a run is due. Arrival n is due when the
+// integral of the rate reaches n, computed for each n anew: no error adds up,
+// however long the run. It is read-only.
+type schedule struct {
+	pieces []piece
+	total  int64 // arrivals that are due before the end
+}
+
+// A piece is a part of the run in which the rate changes evenly.
+type piece struct {
+	start    float64 // seconds since the run began
+	arrivals float64 // due before start
+	rate     float64 // at the start, arrivals a second
+	slope    float64 // its change, a second
+}
+
+// newSchedule returns a schedule over the duration, whose rate is r, changing
+// evenly or, with steps of at least 2, in so many steps of equal length, the
+// first at r.From and the last at r.To.
+func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
+	s := &schedule{}
+	length := duration.Seconds()
+	var end float64 // of the last piece, in arrivals
+	if steps < 2 {
+		s.pieces = []piece{{rate: r.From, slope: (r.To - r.From) / length}}
+		end = (r.From + r.To) / 2 * length
+	} else {
+		for i := range steps {
+			p := piece{
+				start: length * float64(i) / float64(steps), arrivals: end,
+				rate: r.From + (r.To-r.From)*float64(i)/float64(steps-1),
+			}
+			s.pieces = append(s.pieces, p)
+			end += p.rate * length / float64(steps)
+		}
+	}
+	// A rounding error is no arrival.
+	s.total = int64(math.Ceil(end - 1e-9*max(end, 1)))
+	return s
+}
+
+// due returns when arrival n is due, in seconds since the run began; n counts
+// from 0.
+func (s *schedule) due(n int64) float64 {
+	x := float64(n)
+	// The last piece that begins with n or less done. A step at rate 0 begins
+	// with as many as its successor, and is passed over.
+	i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].arrivals > x }) - 1
+	return s.pieces[i].due(x)
+}
+
+// due solves rate t + slope t²/2 = n for t, in the form that loses no digits
+// where the slope is small or the rate is.
+func (p piece) due(n float64) float64 {
+	n -= p.arrivals
+	if n <= 0 {
+		return p.start
+	}
+	return p.start + 2*n/(p.rate+math.Sqrt(max(p.rate*p.rate+2*p.slope*n, 0)))
+}
+
+// rateAt returns the rate at a time, in arrivals a second.
+func (s *schedule) rateAt(seconds float64) float64 {
+	i := max(sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].start > seconds })-1, 0)
+	p := s.pieces[i]
+	return max(p.rate+p.slope*(seconds-p.start), 0)
+}
+
+// toDuration converts seconds to a duration, to the nanosecond and within a
+// century, which no run lasts.
+func toDuration(seconds float64) time.Duration {
+	const century = 100 * 365 * 86_400
+	return time.Duration(math.Round(min(max(seconds, -century), century) * float64(time.Second)))
+}
