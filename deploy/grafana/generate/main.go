@@ -1,0 +1,61 @@
+// Command generate writes the Grafana dashboards. What they show stands in
+// writepath.go, storage.go and loadtest.go, a line or two for each query;
+// panel.go is what all of them look like, and model.go Grafana's JSON.
+//
+//	go generate ./deploy/...
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+//go:generate go run . ../dashboards
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return errors.New("one argument is needed, the folder to write to")
+	}
+	for _, d := range dashboards() {
+		file, err := os.Create(filepath.Join(args[0], d.file()))
+		if err != nil {
+			return fmt.Errorf("create dashboard: %w", err)
+		}
+		if err := errors.Join(d.write(file), file.Close()); err != nil {
+			return fmt.Errorf("write %s: %w", file.Name(), err)
+		}
+	}
+	return nil
+}
+
+// dashboards are all of them, in the order in which they are read.
+func dashboards() []dashboard { return []dashboard{writePath(), storageEngine(), loadTest()} }
+
+// A dashboard is a page of Grafana.
+type dashboard struct {
+	name  string // of the file and, after "brim-", in addresses
+	title string
+	about string
+	rows  []row
+}
+
+// A row is a titled part of a page. Its panels flow from left to right.
+type row struct {
+	title  string
+	panels []panel
+}
+
+func (d dashboard) file() string { return d.name + ".json" }
+
+// write writes the dashboard as Grafana imports it.
+func (d dashboard) write(w io.Writer) error { return encode(w, d.model()) }

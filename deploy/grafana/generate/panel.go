@@ -1,0 +1,225 @@
+package main
+
+// kind is a type of panel.
+type kind string
+
+const (
+	graph   kind = "timeseries" // the default
+	number  kind = "stat"
+	bars    kind = "barchart" // of the label that the queries are grouped by
+	heatmap kind = "heatmap"
+	states  kind = "state-timeline"
+)
+
+// Units, by Grafana's names.
+const (
+	seconds     = "s"
+	bytes       = "bytes"
+	bytesPerSec = "Bps"
+	perSec      = "cps"   // readings, updates, pages
+	requestsSec = "reqps" // requests
+	opsSec      = "ops"   // operations of the disk or the database
+	share       = "percentunit"
+	count       = "short"
+)
+
+// A panel is one drawing, with its queries.
+type panel struct {
+	title   string
+	about   string // what to look for
+	kind    kind
+	unit    string
+	queries []query
+	warn    float64 // a line from where it gets worse, 0: none
+	alarm   float64 // a line from where it is bad
+	low     bool    // it is bad below the lines, not above
+	stack   bool
+	name    bool   // a number shows its name instead of its value
+	by      string // of bars: the label that stands beneath them
+	width   int    // of 24, 0: a third, of numbers a sixth
+	height  int
+}
+
+// A query is a line, or several that differ by labels. right is the unit of
+// the axis on the right where the query has that; empty: it has the left one.
+type query struct {
+	legend, expr string
+	right        string
+}
+
+func (p panel) size() gridPos {
+	at := gridPos{W: width / 3, H: 8}
+	if p.kind == number {
+		at = gridPos{W: width / 6, H: 4}
+	}
+	if p.width != 0 {
+		at.W = p.width
+	}
+	if p.height != 0 {
+		at.H = p.height
+	}
+	return at
+}
+
+func (p panel) model(at gridPos) jsonPanel {
+	if p.kind == "" {
+		p.kind = graph
+	}
+	return jsonPanel{
+		Type: string(p.kind), Title: p.title, Description: p.about, GridPos: at, Datasource: prometheus(),
+		Targets: p.targets(), Transformations: p.transformations(),
+		FieldConfig: &fieldConfig{Defaults: p.defaults(), Overrides: p.overrides()}, Options: p.options(),
+	}
+}
+
+func refID(i int) string { return string(rune('A' + i)) }
+
+func (p panel) targets() []target {
+	out := make([]target, 0, len(p.queries))
+	for i, q := range p.queries {
+		t := target{RefID: refID(i), Datasource: prometheus(), Expr: q.expr, LegendFormat: q.legend, Format: "time_series", Range: true}
+		switch p.kind {
+		case bars:
+			t.Format, t.Instant, t.Range = "table", true, false
+		case heatmap:
+			t.Format = "heatmap"
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// transformations lay the tables of several queries side by side.
+func (p panel) transformations() []object {
+	if p.kind != bars {
+		return nil
+	}
+	names := object{"Value": p.queries[0].legend} // of a single query
+	hidden := object{"Time": true}
+	for i, q := range p.queries {
+		names["Value #"+refID(i)] = q.legend
+		hidden["Time "+string(rune('1'+i))] = true
+	}
+	return []object{
+		{"id": "joinByField", "options": object{"byField": p.by, "mode": "outer"}},
+		{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": names}},
+		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": p.by}}}},
+	}
+}
+
+func (p panel) defaults() object {
+	d := object{"unit": p.unit, "thresholds": p.thresholds(), "color": object{"mode": "palette-classic"}}
+	if p.kind != states && p.kind != heatmap {
+		d["min"] = 0
+	}
+	switch p.kind {
+	case graph:
+		d["custom"] = p.lines()
+	case number:
+		d["color"] = object{"mode": "thresholds"}
+	case bars:
+		d["custom"] = object{"fillOpacity": 80, "lineWidth": 0, "axisSoftMin": 0}
+	case states:
+		d["color"] = object{"mode": "thresholds"}
+		d["custom"] = object{"fillOpacity": 80, "lineWidth": 0}
+		d["mappings"] = []object{{"type": "value", "options": classes()}}
+	case heatmap:
+		d["custom"] = object{"scaleDistribution": object{"type": "linear"}}
+	}
+	return d
+}
+
+// lines is how a graph draws.
+func (p panel) lines() object {
+	c := object{
+		"drawStyle": "line", "lineWidth": 1, "fillOpacity": 0, "showPoints": "never", "spanNulls": false,
+		"stacking": object{"mode": "none", "group": "A"}, "thresholdsStyle": object{"mode": "off"},
+	}
+	if p.stack {
+		c["stacking"], c["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
+	}
+	if p.warn != 0 || p.alarm != 0 {
+		c["thresholdsStyle"] = object{"mode": "dashed"}
+	}
+	return c
+}
+
+func (p panel) thresholds() object {
+	good, bad := "green", "red"
+	steps := []object{{"color": good, "value": nil}}
+	if p.low {
+		steps = []object{{"color": bad, "value": nil}}
+		if p.alarm != 0 {
+			steps = append(steps, object{"color": "orange", "value": p.alarm})
+		}
+		return object{"mode": "absolute", "steps": append(steps, object{"color": good, "value": p.warn})}
+	}
+	if p.warn != 0 {
+		steps = append(steps, object{"color": "orange", "value": p.warn})
+	}
+	if p.alarm != 0 {
+		steps = append(steps, object{"color": bad, "value": p.alarm})
+	}
+	return object{"mode": "absolute", "steps": steps}
+}
+
+// overrides put queries on the axis on the right.
+func (p panel) overrides() []object {
+	out := []object{}
+	for i, q := range p.queries {
+		if q.right == "" {
+			continue
+		}
+		properties := []object{
+			{"id": "unit", "value": q.right},
+			{"id": "custom.axisPlacement", "value": "right"},
+			{"id": "custom.lineStyle", "value": object{"fill": "dash", "dash": []int{6, 4}}},
+		}
+		if q.right == share {
+			properties = append(properties, object{"id": "max", "value": 1})
+		}
+		out = append(out, object{"matcher": object{"id": "byFrameRefID", "options": refID(i)}, "properties": properties})
+	}
+	return out
+}
+
+func (p panel) options() object {
+	legend := object{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}}
+	tooltip := object{"mode": "multi", "sort": "desc"}
+	switch p.kind {
+	case number:
+		text := "value"
+		if p.name {
+			text = "name"
+		}
+		return object{
+			"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": text,
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
+		}
+	case bars:
+		return object{
+			"xField": p.by, "orientation": "vertical", "stacking": "none", "showValue": "never",
+			"groupWidth": 0.7, "barWidth": 0.9, "legend": legend, "tooltip": tooltip,
+		}
+	case heatmap:
+		return object{
+			"calculate": false, "cellGap": 1, "showValue": "never", "legend": object{"show": true},
+			"yAxis":        object{"axisPlacement": "left", "unit": p.unit},
+			"color":        object{"mode": "scheme", "scheme": "Oranges", "scale": "exponential", "exponent": 0.5, "steps": 64, "reverse": false},
+			"filterValues": object{"le": 1e-9}, "rowsFrame": object{"layout": "auto"}, "tooltip": object{"mode": "single", "show": true, "yHistogram": true},
+		}
+	case states:
+		return object{"mergeValues": true, "showValue": "never", "alignValue": "left", "rowHeight": 0.9, "legend": legend, "tooltip": object{"mode": "single"}}
+	}
+	return object{"legend": legend, "tooltip": tooltip}
+}
+
+// classes are the values of brim_storage_health.
+func classes() object {
+	return object{
+		"-1": object{"text": "cannot be seen", "color": "text", "index": 0},
+		"0":  object{"text": "healthy", "color": "green", "index": 1},
+		"1":  object{"text": "degrading", "color": "orange", "index": 2},
+		"2":  object{"text": "bottleneck", "color": "red", "index": 3},
+	}
+}
