@@ -1,0 +1,83 @@
+package send
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+// discoverTimeout is how long a daemon may take to tell about itself.
+const discoverTimeout = 10 * time.Second
+
+// Discover asks the daemon whose HTTP side is at base (http://host:port) about
+// a stream; an empty name is the default stream.
+func Discover(ctx context.Context, base, stream string) (load.Stream, error) {
+	t, err := parseTarget(base)
+	if err != nil {
+		return load.Stream{}, err
+	}
+	if t.grpc {
+		return load.Stream{}, fmt.Errorf("ask %s about its streams: that is answered over http and https only", t)
+	}
+	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
+	defer cancel()
+	about, err := getStreams(ctx, strings.TrimSuffix(base, "/")+"/v1/streams")
+	if err != nil {
+		return load.Stream{}, fmt.Errorf("ask %s about its streams: %w", t, err)
+	}
+	if stream == "" {
+		stream = about.Default
+	}
+	var names []string
+	for _, s := range about.Streams {
+		if s.Name == stream {
+			return load.Stream{Name: s.Name, Storage: s.Storage, GranularitySeconds: s.GranularitySeconds}, nil
+		}
+		names = append(names, s.Name)
+	}
+	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", t, stream, strings.Join(names, ", "))
+}
+
+// streams is what a daemon says of its streams, as far as it is asked here.
+type streams struct {
+	Default string `json:"default"`
+	Streams []struct {
+		Name               string `json:"name"`
+		Storage            string `json:"storage"`
+		GranularitySeconds int    `json:"granularity_seconds"`
+	} `json:"streams"`
+}
+
+func getStreams(ctx context.Context, url string) (*streams, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true} // one question
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the answer is %d: %s", resp.StatusCode, problemOf(resp.StatusCode, body))
+	}
+	var about streams
+	if err := json.Unmarshal(body, &about); err != nil {
+		return nil, fmt.Errorf("the answer is not one that a Brim daemon gives: %w", err)
+	}
+	if about.Default == "" || len(about.Streams) == 0 {
+		return nil, fmt.Errorf("the answer names no streams, as a Brim daemon's would")
+	}
+	return &about, nil
+}

@@ -1,0 +1,142 @@
+package send
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]target{
+		"http://127.0.0.1:8430":  {host: "127.0.0.1", address: "127.0.0.1:8430"},
+		"http://[::1]:8430/":     {host: "::1", address: "[::1]:8430"},
+		"http://brim.example":    {host: "brim.example", address: "brim.example:80"},
+		"https://brim.example":   {tls: true, host: "brim.example", address: "brim.example:443"},
+		"grpc://localhost:8431":  {grpc: true, host: "localhost", address: "localhost:8431"},
+		"grpcs://localhost:8431": {grpc: true, tls: true, host: "localhost", address: "localhost:8431"},
+	} {
+		got, err := parseTarget(given)
+		require.NoError(t, err, given)
+		want.written = given
+		assert.Equal(t, want, got)
+	}
+	for _, given := range []string{
+		"", "localhost:8430", "127.0.0.1:8430", "ftp://localhost:1", "http://", "http://:8430", "grpc://localhost", "http://h:0", "http://h:70000",
+		"http://h:1/v1/readings", "http://h:1?a=b", "http://h:1#a", "http:h:1", "http://u:secret@h:1", "http://u:secret@h:x", "secret://u:secret@h:1",
+	} {
+		_, err := parseTarget(given)
+		require.ErrorContains(t, err, "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port", given)
+		assert.NotContains(t, err.Error(), ":secret@")
+	}
+}
+
+func TestConfigsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for message, change := range map[string]func(*Config){
+		"allowed are 1 to":                 func(c *Config) { c.Connections = 0 },
+		"timeout -1s is negative":          func(c *Config) { c.Timeout = -time.Second },
+		"allowed are plain and compact":    func(c *Config) { c.Form = "wide" },
+		"allowed are journaled and stored": func(c *Config) { c.Ack = "none" },
+		"allowed are http://":              func(c *Config) { c.Target = "x" },
+	} {
+		c := Config{Target: "http://localhost:1", Connections: 1}
+		change(&c)
+		_, err := New(c)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+func TestThereAreAsManySendersAsConnections(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, target func(*daemon) string, way func(*Config)) {
+		c := Config{Target: target(startDaemon(t, &journal{})), Connections: 40}
+		way(&c)
+		pool, err := New(c)
+		require.NoError(t, err)
+		require.NoError(t, pool.Check(t.Context()))
+		for range c.Connections {
+			s, err := pool.Sender()
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, s.Close()) }()
+			a, err := s.Send(t.Context(), weather(1))
+			require.NoError(t, err)
+			assert.Equal(t, 1, a.Accepted)
+		}
+		if pool.Protocol() == "grpc" {
+			assert.Len(t, pool.conns, 3)
+		}
+		_, err = pool.Sender()
+		require.ErrorContains(t, err, "there are 40 senders already")
+		require.NoError(t, pool.Close())
+	})
+}
+
+func TestADaemonThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	gone := webServer(t, nil)
+	gone.Close()
+	address := gone.Listener.Addr().String()
+	for _, scheme := range []string{"http", "grpc"} {
+		pool, err := New(Config{Target: scheme + "://" + address, Connections: 1, Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		require.ErrorContains(t, pool.Check(t.Context()), "reach "+scheme+"://"+address)
+		require.NoError(t, pool.Close())
+	}
+	_, err := Discover(t.Context(), "http://"+address, "")
+	require.ErrorContains(t, err, "ask http://"+address+" about its streams")
+}
+
+func TestDiscover(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, &journal{})
+	s, err := Discover(t.Context(), d.http, "")
+	require.NoError(t, err)
+	assert.Equal(t, load.Stream{Name: "readings", Storage: "bucket", GranularitySeconds: 300}, s)
+	s, err = Discover(t.Context(), d.http+"/", "other one")
+	require.NoError(t, err)
+	assert.Equal(t, load.Stream{Name: "other one", Storage: "timeseries", GranularitySeconds: 3600}, s)
+
+	_, err = Discover(t.Context(), d.http, "third")
+	require.ErrorContains(t, err, `has no stream "third"; it has: readings, other one`)
+	_, err = Discover(t.Context(), d.grpc, "")
+	require.ErrorContains(t, err, "over http and https only")
+	for _, body := range []string{"<html>", "{}"} {
+		foreign := webServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+		_, err = Discover(t.Context(), foreign.URL, "")
+		require.ErrorContains(t, err, "a Brim daemon")
+	}
+}
+
+func TestBodiesAreJSONThatKeepsKinds(t *testing.T) {
+	t.Parallel()
+	r := weather(2).Readings
+	assert.Equal(t, `{"sensorId":"s-1","ts":1767355200000,"fields":{"t":21.5,"h":65.25,"p":1013.2,"v":0},"tags":{"site":"north"}}`, string(appendBody(nil, r[:1])))
+	for _, v := range []struct {
+		given float64
+		want  string
+	}{{1, "1.0"}, {-1, "-1.0"}, {0, "0.0"}, {0.1, "0.1"}, {-0.001, "-0.001"}, {20.05, "20.05"}, {1e300, "1e+300"}, {0.0001, "0.0001"}, {1013.205, "1013.205"}, {1e8 + .5, "100000000.5"}} {
+		assert.Equal(t, v.want, string(appendFloat(nil, v.given)))
+	}
+}
+
+func FuzzFloatsComeBack(f *testing.F) {
+	for _, v := range []float64{0, 1, -1, 0.1, 0.125, 999999999.999, 1e12, 1e-7, 4.35, 2.675} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, v float64) {
+		var back float64
+		if text := appendFloat(nil, v); json.Unmarshal(text, &back) == nil {
+			assert.Equal(t, v, back)
+			assert.Regexp(t, "[.e]", string(text))
+		} else {
+			assert.False(t, v-v == 0, "%g became %s", v, text) // only what is not finite has no JSON
+		}
+	})
+}
