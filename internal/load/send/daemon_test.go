@@ -113,6 +113,7 @@ func startDaemon(t testing.TB, j *journal) *daemon {
 	t.Cleanup(func() {
 		web.CloseClientConnections()
 		web.Close()
+		door.Stop() // which ends calls
 		server.Stop()
 		assert.NoError(t, <-served)
 		door.Wait()
