@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A collection is what $collStats said of one. One that does not exist yet is
+// all zeros.
+type collection struct {
+	missing bool
+	why     string // not empty: it could not be seen, and all is NaN
+
+	data, storage, free, index float64 // bytes: uncompressed; of the file; free in it; of the indexes
+	documents                  float64 // of a time-series collection: buckets
+
+	buckets, commits, measurements float64 // of a time-series collection
+	closes                         [len(closeReasons)]float64
+}
+
+// closeReasons are the reasons why a time-series bucket is closed, in all
+// versions of MongoDB, and the server's names of their counters.
+var closeReasons = [...]struct{ label, field string }{
+	{"count", "numBucketsClosedDueToCount"},
+	{"size", "numBucketsClosedDueToSize"},
+	{"schema_change", "numBucketsClosedDueToSchemaChange"},
+	{"time_forward", "numBucketsClosedDueToTimeForward"},
+	{"time_backward", "numBucketsClosedDueToTimeBackward"},
+	{"memory_threshold", "numBucketsClosedDueToMemoryThreshold"},
+	{"cache_pressure", "numBucketsClosedDueToCachePressure"},
+	{"reopening", "numBucketsClosedDueToReopening"},
+}
+
+// Why a collection cannot be seen.
+const (
+	whyNoSizes       = "the collections' sizes were not told"
+	whyNoRead = "the user may not ask for $collStats: the role read on the database permits it"
+)
+
+const codeNamespaceNotFound = 26
+
+// lookAtCollections asks for sizes when the last are a minute old, or when a
+// collection was not there yet, which costs next to nothing.
+func (m *Monitor) lookAtCollections(parent context.Context, now *look) {
+	now.collections = m.collections
+	due := m.collectedAt.IsZero() || now.at.Sub(m.collectedAt) >= collectionsInterval
+	for _, c := range m.collections {
+		due = due || c.missing
+	}
+	if len(m.config.Streams) == 0 || !now.answered || !due {
+		if !now.answered {
+			now.collections = m.unseenCollections(whyAway)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(parent, m.patience())
+	defer cancel()
+	now.collections = make(map[string]collection, len(m.config.Streams))
+	why, failure := "", error(nil)
+	for _, s := range m.config.Streams {
+		c, err := m.measureCollection(ctx, s)
+		if err != nil {
+			why, failure = c.why, err
+		}
+		now.collections[s.Name] = c
+	}
+	m.collections = now.collections
+	if failure == nil || notPermitted(failure) { // else they are asked for again at the next look
+		m.collectedAt = now.at
+	}
+	if parent.Err() == nil {
+		m.say("collections", why, failure)
+	}
+}
+
+// unseenCollections has NaN for every stream.
+func (m *Monitor) unseenCollections(why string) map[string]collection {
+	out := make(map[string]collection, len(m.config.Streams))
+	for _, s := range m.config.Streams {
+		out[s.Name] = unseenCollection(why)
+	}
+	return out
+}
+
+func unseenCollection(why string) collection {
+	nan := math.NaN()
+	c := collection{why: why, data: nan, storage: nan, free: nan, index: nan, documents: nan, buckets: nan, commits: nan, measurements: nan}
+	for i := range c.closes {
+		c.closes[i] = nan
+	}
+	return c
+}
+
+// measureCollection asks for one collection's sizes. With an error the
+// collection says why.
+func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, error) {
+	cursor, err := m.database.Collection(s.Collection).Aggregate(ctx, mongo.Pipeline{
+		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
+		// The engine's statistics of every table and index are most of the answer.
+		{{Key: "$project", Value: bson.D{{Key: "storageStats.wiredTiger", Value: 0}, {Key: "storageStats.indexDetails", Value: 0}}}},
+	})
+	var shards []bson.Raw // one document, or one of each shard
+	if err == nil {
+		err = cursor.All(ctx, &shards)
+	}
+	var server mongo.ServerError
+	switch {
+	case err == nil && len(shards) > 0:
+		return parseCollection(shards, s.Storage == store.TimeSeries), nil
+	case err == nil, errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound):
+		return collection{missing: true}, nil
+	case notPermitted(err):
+		return unseenCollection(whyNoRead), err
+	default:
+		return unseenCollection(whyNoSizes), err
+	}
+}
+
+// parseCollection adds up what the shards say.
+func parseCollection(shards []bson.Raw, timeSeries bool) collection {
+	var c collection
+	for _, raw := range shards {
+		in := func(name string) float64 { return number(raw, "storageStats", name) }
+		c.data += in("size")
+		c.storage += in("storageSize")
+		c.free += in("freeStorageSize")
+		c.index += in("totalIndexSize")
+		if !timeSeries {
+			c.documents += in("count")
+			continue
+		}
+		series := func(name string) float64 { return number(raw, "storageStats", "timeseries", name) }
+		c.buckets += series("bucketCount")
+		c.commits += series("numCommits")
+		c.measurements += series("numMeasurementsCommitted")
+		for i, reason := range closeReasons {
+			// A server that does not count a reason does not close for it.
+			if n := series(reason.field); !math.IsNaN(n) {
+				c.closes[i] += n
+			}
+		}
+	}
+	if timeSeries {
+		c.documents = c.buckets
+	}
+	return c
+}

@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// newTook measures what a look itself costs MongoDB.
+func newTook() prometheus.Histogram {
+	return prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
+		Name: "brim_mongodb_server_status_seconds",
+		Help: "Time that a request for MongoDB's status took, also one that was not answered.",
+		// 100 us to 6.5 s: an answer takes half a millisecond, a look gives up at 5 s.
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17),
+	}))
+}
+
+// A collector gives the last look to Prometheus. It does no I/O. A value that
+// cannot be seen is NaN, and its metric is there all the same.
+type collector struct {
+	monitor *Monitor
+}
+
+// Describe tells what Collect collects, which is always the same.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	v := c.monitor.seen.Load()
+	e := emitter(ch)
+	c.monitor.took.Collect(ch)
+	e.server(v)
+	for _, s := range c.monitor.config.Streams {
+		col, ok := v.last.collections[s.Name]
+		if !ok {
+			col = unseenCollection("")
+		}
+		e.collection(s.Name, col)
+		if s.Storage == store.TimeSeries {
+			e.timeSeries(s.Name, col)
+		}
+	}
+	e.disk(v)
+	for _, s := range v.signals {
+		e.gauge("brim_storage_health", "How a signal of the storage engine or the disk stands: 0 healthy, 1 degrading, 2 bottleneck, -1 cannot be seen.",
+			float64(s.Class), "signal", s.Name)
+	}
+}
+
+// An emitter sends metrics. Labels are given as names and values in turn.
+type emitter chan<- prometheus.Metric
+
+func (e emitter) gauge(name, help string, value float64, labels ...string) {
+	e.send(prometheus.GaugeValue, name, help, value, labels)
+}
+
+func (e emitter) counter(name, help string, value float64, labels ...string) {
+	e.send(prometheus.CounterValue, name, help, value, labels)
+}
+
+func (e emitter) send(kind prometheus.ValueType, name, help string, value float64, labels []string) {
+	var names, values []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		names, values = append(names, labels[i]), append(values, labels[i+1])
+	}
+	desc := prometheus.NewDesc(name, help, names, nil)
+	metric, err := prometheus.NewConstMetric(desc, kind, value, values...)
+	if err != nil {
+		metric = prometheus.NewInvalidMetric(desc, err)
+	}
+	e <- metric
+}
+
+func (e emitter) server(v *view) {
+	up, info := 0.0, math.NaN()
+	if v.last.answered {
+		up = 1
+	}
+	if v.last.server != nil {
+		info = 1
+	}
+	e.gauge("brim_mongodb_up", "1 when MongoDB answered the last request for its status.", up)
+	e.gauge("brim_mongodb_info", "1, with what MongoDB said of itself last.", info,
+		"version", known(v.info.version), "topology", known(v.info.topology), "engine", known(v.info.engine))
+	for i := range figures {
+		f := &figures[i]
+		var labels []string
+		if f.label != "" {
+			labels = []string{f.label, f.value}
+		}
+		e.send(f.kind, "brim_mongodb_"+f.name, f.help, v.last.server.value(f.key), labels)
+	}
+}
+
+// known stands in for a name that was not told.
+func known(name string) string {
+	if name == "" {
+		return "unknown"
+	}
+	return name
+}
+
+func (e emitter) collection(stream string, c collection) {
+	e.gauge("brim_mongodb_collection_bytes", "Bytes of the collection's documents, before compression.", c.data, "stream", stream)
+	e.gauge("brim_mongodb_collection_storage_bytes", "Bytes of the collection's file.", c.storage, "stream", stream)
+	e.gauge("brim_mongodb_collection_free_bytes", "Bytes of the collection's file that hold nothing.", c.free, "stream", stream)
+	e.gauge("brim_mongodb_collection_index_bytes", "Bytes of the collection's indexes.", c.index, "stream", stream)
+	e.gauge("brim_mongodb_collection_documents", "Documents of the collection; of a time-series collection its buckets.", c.documents, "stream", stream)
+}
+
+func (e emitter) timeSeries(stream string, c collection) {
+	e.gauge("brim_mongodb_timeseries_buckets", "Buckets of the time-series collection.", c.buckets, "stream", stream)
+	for i, reason := range closeReasons {
+		e.counter("brim_mongodb_timeseries_bucket_closes_total", "Buckets of the time-series collection that the server closed.",
+			c.closes[i], "stream", stream, "reason", reason.label)
+	}
+	e.counter("brim_mongodb_timeseries_commits_total", "Writes to buckets of the time-series collection.", c.commits, "stream", stream)
+	e.counter("brim_mongodb_timeseries_measurements_total", "Readings that were written to buckets of the time-series collection.", c.measurements, "stream", stream)
+}
+
+func (e emitter) disk(v *view) {
+	d := v.last.disk
+	e.gauge("brim_disk_utilization_ratio", "Share of the time between the last two looks in which the disk had work.", v.rates.busy)
+	e.gauge("brim_disk_await_seconds", "Mean time of a read or write of the disk between the last two looks, 0 if there was none.", v.rates.await)
+	e.counter("brim_disk_read_bytes_total", "Bytes read from the disk that holds MongoDB's files.", d.readBytes)
+	e.counter("brim_disk_written_bytes_total", "Bytes written to the disk that holds MongoDB's files.", d.writtenBytes)
+	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", d.reads, "op", "read")
+	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", d.writes, "op", "write")
+	e.gauge("brim_disk_size_bytes", "Size of the file system that holds MongoDB's files.", d.size)
+	e.gauge("brim_disk_free_bytes", "Bytes of the file system that MongoDB may still take.", d.free)
+	info := math.NaN()
+	if d.device != "" {
+		info = 1
+	}
+	e.gauge("brim_disk_info", "1, with the disk that holds MongoDB's files.", info, "device", known(d.device), "kind", string(d.kind))
+}

@@ -1,0 +1,170 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// A status is what serverStatus said.
+type status struct {
+	info    serverInfo
+	host    string // with the port, as the server calls itself
+	pid     int
+	started time.Time // of the process, to about a second; by this machine's clock
+	uptime  float64   // in seconds
+	probing bool      // the number of tickets follows the load
+	figures map[key]float64
+}
+
+// serverInfo is what brim_mongodb_info tells.
+type serverInfo struct {
+	version  string
+	topology string // standalone, replica_set or sharded
+	engine   string
+}
+
+// Why the server's signals cannot be seen.
+const (
+	whyNoLook       = "no look was taken yet"
+	whyAway         = "MongoDB does not answer"
+	whyNotPermitted = "the user may not ask for serverStatus: the role clusterMonitor permits it"
+	whyMongos       = "a mongos has no storage engine: look at the shards"
+	whyOtherEngine  = "the storage engine is not WiredTiger"
+)
+
+// Codes of the server for what its user may not do; the last is what Atlas
+// answers on its shared tiers.
+const (
+	codeUnauthorized         = 13
+	codeAuthenticationFailed = 18
+	codeAtlas                = 8000
+)
+
+func notPermitted(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) &&
+		(server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed) || server.HasErrorCode(codeAtlas))
+}
+
+// statusCommand asks for the status without what is not looked at, which is
+// more than half of it. Of "metrics" all is left out but the whole itself,
+// since "mem" comes with it. A server does not mind names that it does not
+// know.
+func statusCommand() bson.D {
+	command := bson.D{{Key: "serverStatus", Value: 1}}
+	for _, section := range []string{
+		"activeIndexBuilds", "asserts", "batchedDeletes", "bucketCatalog", "catalogStats", "changeStreamPreImages", "collectionCatalog",
+		"defaultRWConcern", "electionMetrics", "flowControl", "freeMonitoring", "health", "hedgingMetrics", "indexBuilds", "indexBulkBuilder",
+		"indexStats", "Instance Size", "internalTransactions", "locks", "logicalSessionRecordCache", "mirroredReads", "network",
+		"opcounters", "opcountersRepl", "oplogTruncation", "planCache", "queryAnalyzers", "querySettings", "queryStats",
+		"readConcernCounters", "readPreferenceCounters", "resourceConsumption", "scramCache", "security", "shardingStatistics", "spillWiredTiger",
+		"tcmalloc", "tenantMigrations", "trafficRecording", "transactions", "transportSecurity", "twoPhaseCommitCoordinator",
+	} {
+		command = append(command, bson.E{Key: section, Value: 0})
+	}
+	var metrics bson.D
+	for _, part := range []string{
+		"aggStageCounters", "apiVersions", "changeStreams", "commands", "cursor", "diagnostics", "document", "dotsAndDollarsFields", "getLastError",
+		"mongos", "network", "operation", "operatorCounters", "query", "queryExecutor", "record", "repl", "serverStatus", "sorter", "storage", "ttl",
+	} {
+		metrics = append(metrics, bson.E{Key: part, Value: false})
+	}
+	return append(command, bson.E{Key: "metrics", Value: metrics})
+}
+
+// lookAtServer asks MongoDB once.
+func (m *Monitor) lookAtServer(parent context.Context, now *look) {
+	ctx, cancel := context.WithTimeout(parent, m.patience())
+	defer cancel()
+	raw, err := m.database.Client().Database("admin").RunCommand(ctx, statusCommand()).Raw()
+	switch {
+	case err == nil:
+		now.answered = true
+		now.server, now.serverWhy = parseStatus(raw, m.config.Now())
+	case notPermitted(err):
+		now.answered, now.serverWhy = true, whyNotPermitted
+	default:
+		now.serverWhy = whyAway
+	}
+	if parent.Err() == nil {
+		m.say("storage engine", now.serverWhy, err)
+	}
+}
+
+// parseStatus reads serverStatus in the shapes of MongoDB 6, 7 and 8. A why
+// that is not empty says that the engine's values are not in it.
+func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
+	s = &status{
+		info: serverInfo{version: text(raw, "version"), topology: "standalone", engine: text(raw, "storageEngine", "name")},
+		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000,
+		figures: make(map[key]float64, len(figures)),
+	}
+	if pid := number(raw, "pid"); pid > 0 {
+		s.pid = int(pid)
+	}
+	if !math.IsNaN(s.uptime) {
+		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
+	}
+	major, _, _ := strings.Cut(s.info.version, ".")
+	n, err := strconv.Atoi(major)
+	s.probing = err == nil && n >= 7
+	if raw.Lookup("repl", "setName").Type == bson.TypeString {
+		s.info.topology = "replica_set"
+	}
+	for i := range figures {
+		s.figures[figures[i].key] = figures[i].read(raw)
+	}
+	if s.figures[checkpoints] == 0 {
+		s.figures[checkpointLast] = math.NaN() // the server says 0 before the first
+	}
+	switch {
+	case text(raw, "process") == "mongos":
+		s.info.topology, s.info.engine = "sharded", "none"
+		why = whyMongos
+	case s.info.engine != "wiredTiger":
+		why = whyOtherEngine
+	}
+	return s, why
+}
+
+// value returns a figure, NaN if it cannot be seen.
+func (s *status) value(k key) float64 {
+	if s == nil {
+		return math.NaN()
+	}
+	if v, ok := s.figures[k]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// number returns a number of any BSON type, NaN if there is none.
+func number(raw bson.Raw, path ...string) float64 {
+	v, err := raw.LookupErr(path...)
+	if err != nil {
+		return math.NaN()
+	}
+	switch v.Type {
+	case bson.TypeInt32:
+		return float64(v.Int32())
+	case bson.TypeInt64:
+		return float64(v.Int64())
+	case bson.TypeDouble:
+		return v.Double()
+	default:
+		return math.NaN()
+	}
+}
+
+// text returns a string, empty if there is none.
+func text(raw bson.Raw, path ...string) string {
+	s, _ := raw.Lookup(path...).StringValueOK()
+	return s
+}
