@@ -65,7 +65,7 @@ func processes() []panel {
 			"daemon", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`,
 			"mongod", total("brim_mongodb_cpu_seconds_total")),
 			about: "In use by each. Their sum near the number of processors of the machine: it is the limit, and latencies are those of a machine that is full."},
-		{title: "Memory", unit: bytes, queries: each(
+		{title: "Memory", unit: inBytes, queries: each(
 			"generator", `sum(process_resident_memory_bytes{job="brim-load"})`,
 			"daemon", `sum(process_resident_memory_bytes{job="brim"})`,
 			"mongod", "sum(brim_mongodb_resident_bytes)"),

@@ -14,7 +14,7 @@ const (
 // Units, by Grafana's names.
 const (
 	seconds     = "s"
-	bytes       = "bytes"
+	inBytes     = "bytes"
 	bytesPerSec = "Bps"
 	perSec      = "cps"   // readings, updates, pages
 	requestsSec = "reqps" // requests

@@ -53,7 +53,7 @@ func cache() []panel {
 			about: "Modified pages are written as they go, unmodified ones just go."},
 		{title: "Cache traffic", unit: bytesPerSec, queries: each("read into", total("brim_mongodb_cache_read_bytes_total"), "written from", total("brim_mongodb_cache_written_bytes_total")),
 			about: "Reads during a load that only appends: buckets fell out of the cache before they were full; a larger cache or smaller windows help."},
-		{title: "History store", unit: bytes, queries: with(each("size", "sum(brim_mongodb_history_store_bytes)"), perSec, "inserts", total("brim_mongodb_history_store_inserts_total")),
+		{title: "History store", unit: inBytes, queries: with(each("size", "sum(brim_mongodb_history_store_bytes)"), perSec, "inserts", total("brim_mongodb_history_store_inserts_total")),
 			about: "Former versions of documents that somebody may still read. Each update of a bucket can leave one of the bucket's size here. Growth without an end: an old snapshot is held open."},
 	}
 }
@@ -70,7 +70,7 @@ func checkpoints() []panel {
 		{title: "Block manager", unit: bytesPerSec, queries: each(
 			"read", total("brim_mongodb_block_read_bytes_total"), "written", total("brim_mongodb_block_written_bytes_total"), "of these by checkpoints", total("brim_mongodb_block_checkpoint_written_bytes_total")),
 			about: "What WiredTiger reads and writes. Written much above the readings' own size: documents are rewritten again and again, merge more."},
-		{title: "Bytes written per reading", unit: bytes, queries: each(
+		{title: "Bytes written per reading", unit: inBytes, queries: each(
 			"by the block manager", total("brim_mongodb_block_written_bytes_total")+" / "+total("brim_store_update_readings_sum"),
 			"to MongoDB's journal", total("brim_mongodb_journal_written_bytes_total")+" / "+total("brim_store_update_readings_sum")),
 			about: "The price of a reading. It falls with more readings per update and with smaller buckets."},
@@ -88,7 +88,7 @@ func operations() []panel {
 		{title: "Tickets", unit: share, low: true, warn: 0.2, alarm: 0.05, queries: each("{{kind}} free", "min by (kind) (brim_mongodb_tickets_available / (brim_mongodb_tickets_available + brim_mongodb_tickets_in_use))"),
 			about: "Share of the read and write tickets that is free. Near 0: operations queue, because each takes long; more clients make it worse."},
 		{title: "Queued operations", unit: count, queries: each("{{kind}}", "sum by (kind) (brim_mongodb_queued_operations)"), about: "Operations that wait for a ticket or a lock. 0 on a healthy server."},
-		{title: "mongod", unit: count, queries: with(each("processors, {{mode}}", total("brim_mongodb_cpu_seconds_total", "mode")), bytes, "resident", "sum(brim_mongodb_resident_bytes)"),
+		{title: "mongod", unit: count, queries: with(each("processors, {{mode}}", total("brim_mongodb_cpu_seconds_total", "mode")), inBytes, "resident", "sum(brim_mongodb_resident_bytes)"),
 			about: "Processors in use, and memory (dashed, right)."},
 		{title: "Connections and looking", unit: count, queries: with(each("connections", "sum(brim_mongodb_connections)"), seconds,
 			"serverStatus", "sum(rate(brim_mongodb_server_status_seconds_sum[1m])) / sum(rate(brim_mongodb_server_status_seconds_count[1m]))"),
@@ -105,14 +105,14 @@ func disk() []panel {
 		{title: "Disk traffic", unit: bytesPerSec, queries: each("read", total("brim_disk_read_bytes_total"), "written", total("brim_disk_written_bytes_total")),
 			about: "High busy and many MB/s: bound by throughput."},
 		{title: "Disk operations", unit: opsSec, queries: each("{{op}}", total("brim_disk_operations_total", "op")), about: "High busy and many operations at a moderate await: bound by operations."},
-		{title: "Disk space", unit: share, low: true, warn: 0.2, alarm: 0.1, queries: with(each("free", "min(brim_disk_free_bytes / brim_disk_size_bytes)"), bytes, "bytes free", "min(brim_disk_free_bytes)"),
+		{title: "Disk space", unit: share, low: true, warn: 0.2, alarm: 0.1, queries: with(each("free", "min(brim_disk_free_bytes / brim_disk_size_bytes)"), inBytes, "bytes free", "min(brim_disk_free_bytes)"),
 			about: "An alert fires below 10 %. MongoDB ends when it cannot write a checkpoint."},
 	}
 }
 
 func collections() []panel {
 	return []panel{
-		{title: "Collection sizes", unit: bytes, about: "Documents before compression, files, and indexes. Looked at once a minute.", queries: each(
+		{title: "Collection sizes", unit: inBytes, about: "Documents before compression, files, and indexes. Looked at once a minute.", queries: each(
 			"{{stream}} documents", "sum by (stream) (brim_mongodb_collection_bytes"+ofStream+")",
 			"{{stream}} files", "sum by (stream) (brim_mongodb_collection_storage_bytes"+ofStream+")",
 			"{{stream}} indexes", "sum by (stream) (brim_mongodb_collection_index_bytes"+ofStream+")")},

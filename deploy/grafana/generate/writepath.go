@@ -73,7 +73,7 @@ func waiting() []panel {
 			about: "Readings taken and not yet stored. A level is normal (rate times flush interval), a slope is not."},
 		{title: "Oldest reading not stored", unit: seconds, queries: each("oldest", "max(brim_journal_oldest_unapplied_seconds)"), alarm: 60,
 			about: "How long some acknowledged reading has been on this machine's disk alone. Only the loss of that disk would lose it."},
-		{title: "Journal", unit: bytes, queries: with(each("bytes", "sum(brim_journal_bytes)"), share, "share of what it may hold", "max(brim_journal_bytes / brim_journal_max_bytes)"),
+		{title: "Journal", unit: inBytes, queries: with(each("bytes", "sum(brim_journal_bytes)"), share, "share of what it may hold", "max(brim_journal_bytes / brim_journal_max_bytes)"),
 			about: "At 100 % of --journal-max-bytes requests are refused. A level of some segments is normal, since it is deleted a segment at a time."},
 		{title: "Journal fsync", unit: seconds, queries: with(medianAndP99("brim_journal_fsync_seconds_bucket"), count, "requests per fsync", mean("brim_journal_commit_requests")),
 			about: "Each acknowledgement waits for one of these. Requests per fsync (dashed, right) rise under load, which keeps the cost of one down."},
@@ -108,6 +108,6 @@ func requests() []panel {
 		{title: "Requests refused whole", unit: requestsSec, stack: true, queries: each("{{reason}}", total("brim_journal_refused_total", "reason")),
 			about: "Answered 503, nothing of them taken. journal_full and queue_full: MongoDB takes less than what comes. busy: more requests at once than fit. journal_failed: look at the disk."},
 		{title: "Daemon", unit: count, about: "Processors in use, and memory (dashed, right). Memory is bounded: what does not fit waits in the journal.",
-			queries: with(each("processors", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), bytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
+			queries: with(each("processors", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), inBytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
 	}
 }
