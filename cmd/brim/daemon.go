@@ -18,6 +18,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mongod"
@@ -45,9 +46,10 @@ type daemon struct {
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
-	journal atomic.Pointer[journalLog]    // nil before it is open
-	mongod  atomic.Pointer[mongod.Server] // nil without an embedded one, and before it runs
-	storage atomic.Pointer[storage]       // nil before there is a MongoDB to try
+	journal atomic.Pointer[journalLog]     // nil before it is open
+	mongod  atomic.Pointer[mongod.Server]  // nil without an embedded one, and before it runs
+	storage atomic.Pointer[storage]        // nil before there is a MongoDB to try
+	monitor atomic.Pointer[doctor.Monitor] // nil where and while there is no MongoDB to look at
 	// following is closed when there is storage, whose lanes follow the journal.
 	following chan struct{}
 	draining  atomic.Bool
@@ -170,7 +172,17 @@ func (d *daemon) run(ctx context.Context) error {
 	}))
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { watchReplay(ctx, j, s.queue, d.log) })
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
+	monitor, err := d.openDoctor(s)
+	if err != nil {
+		return err
+	}
+	if monitor != nil {
+		d.monitor.Store(monitor)
+		watching.Go(func() { monitor.Run(watched) })
+	}
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
