@@ -221,8 +221,5 @@ func DefaultStart(now time.Time, window, span time.Duration) time.Time {
 	return time.UnixMilli(ms - ms%window.Milliseconds()).Add(-span).UTC()
 }
 
-// position returns the elapsed part of the window that a time is in: from 0 up
-// to, not including, 1, also before 1970.
-func position(ms, windowMs int64) float64 {
-	return float64((ms%windowMs+windowMs)%windowMs) / float64(windowMs)
-}
+// elapsedOf returns how far a time lies in its window, also before 1970.
+func elapsedOf(ms, windowMs int64) int64 { return (ms%windowMs + windowMs) % windowMs }

@@ -65,6 +65,7 @@ func (r *recorder) gather(now time.Duration) (Interval, counts) {
 	offered, dropped := g.due.Load(), g.dropped.Load()
 	all := g.tally.gather()
 	length := max((now - r.passed).Seconds(), 1e-6)
+	window := int64(g.config.Stream.GranularitySeconds) * 1000
 	row := Interval{
 		Second:   now.Seconds(),
 		Offered:  float64(offered-r.offered) / length,
@@ -73,7 +74,7 @@ func (r *recorder) gather(now time.Duration) (Interval, counts) {
 		Failed:   all.failed - r.counts.failed,
 		Dropped:  dropped - r.dropped,
 		// The end of a window belongs to it here, not to the next.
-		Fill: position(max(g.source.eventAt(now)-1, 0), int64(g.config.Stream.GranularitySeconds)*1000),
+		Fill: float64(elapsedOf(g.source.eventAt(now)-1, window)) / float64(window),
 	}
 	if h := g.tally.interval; h.TotalCount() > 0 {
 		row.P50, row.P99 = seconds(h.ValueAtPercentile(50)), seconds(h.ValueAtPercentile(99))
@@ -122,6 +123,7 @@ func (r *recorder) finish(lasted time.Duration) {
 func (r *recorder) result(length, lasted time.Duration) *Result {
 	r.finish(lasted)
 	g := r.g
+	g.meters.offeredRate.Set(0)
 	over := max(length, lasted, time.Microsecond).Seconds()
 	out := &Result{
 		Version: g.config.Version, Began: g.began.UTC(), Setup: g.setup(),

@@ -144,14 +144,15 @@ func (r *replay) line() ([]byte, error) {
 	r.number++
 	line, err := r.lines.ReadSlice('\n')
 	var long []byte
-	for errors.Is(err, bufio.ErrBufferFull) {
-		if long = append(long, line...); len(long) > maxLineBytes {
-			return nil, fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number, maxLineBytes)
-		}
+	for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLineBytes {
+		long = append(long, line...)
 		line, err = r.lines.ReadSlice('\n')
 	}
 	if long != nil {
 		line = append(long, line...)
+	}
+	if len(line) > maxLineBytes {
+		return nil, fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number, maxLineBytes)
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil // the last line needs no end

@@ -58,7 +58,7 @@ type Setup struct {
 	Fields             int     `json:"fields"`
 	Rate               string  `json:"rate,omitempty"` // N or A..B, where --rate was given
 	Steps              int     `json:"steps,omitempty"`
-	From               string  `json:"from,omitempty"` // replayed file
+	From               string  `json:"from,omitempty"`   // replayed file
 	DurationSeconds    float64 `json:"duration_seconds"` // in which requests were due; less than asked for if interrupted
 	Connections        int     `json:"connections"`
 	MaxInFlight        int     `json:"max_in_flight"`

@@ -240,7 +240,7 @@ func (g *Generator) send(ctx context.Context, number int, s Sender) {
 // byTenth counts readings by the tenth of their windows.
 func byTenth(readings []telemetry.Reading, windowMs int64) (t tenths) {
 	for i := range readings {
-		t[int(position(readings[i].Time.UnixMilli(), windowMs)*10)]++
+		t[elapsedOf(readings[i].Time.UnixMilli(), windowMs)*10/windowMs]++
 	}
 	return t
 }

@@ -1,0 +1,269 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+var testNow = time.Date(2026, 11, 21, 10, 17, 0, 0, time.UTC)
+
+func noSenders() (Sender, error) { return nil, nil }
+
+// testFleet returns the source of a complete configuration.
+func testFleet(t testing.TB, c Config) *fleetSource {
+	t.Helper()
+	c.Senders = noSenders
+	if c.Stream.GranularitySeconds == 0 {
+		c.Stream.GranularitySeconds = 3600
+	}
+	c, err := c.complete(testNow)
+	require.NoError(t, err)
+	return newFleetSource(&c)
+}
+
+// all makes the readings of every job, copied.
+func all(t testing.TB, s *fleetSource) []telemetry.Reading {
+	t.Helper()
+	var out []telemetry.Reading
+	var m scratch
+	for {
+		j, more, err := s.next()
+		require.NoError(t, err)
+		if !more {
+			return out
+		}
+		for _, r := range s.fill(&j, &m) {
+			r.Fields = append([]telemetry.Field(nil), r.Fields...)
+			out = append(out, r)
+		}
+	}
+}
+
+func bySensor(readings []telemetry.Reading) map[string][]telemetry.Reading {
+	out := make(map[string][]telemetry.Reading)
+	for _, r := range readings {
+		out[r.Sensor] = append(out[r.Sensor], r)
+	}
+	return out
+}
+
+// TestAnHourFillsInAMinute is the example of the documentation.
+func TestAnHourFillsInAMinute(t *testing.T) {
+	t.Parallel()
+	s := testFleet(t, Config{Sensors: 167, Interval: 5 * time.Second, Speedup: 60, Duration: time.Minute})
+	assert.InDelta(t, 2004, s.rateAt(time.Second), 1e-9)
+	assert.Equal(t, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), time.UnixMilli(s.eventAt(0)).UTC())
+	sensors := bySensor(all(t, s))
+	assert.Len(t, sensors, 167)
+	phases := make(map[int64]bool)
+	for id, readings := range sensors {
+		require.Len(t, readings, 720, id)
+		for i, r := range readings {
+			assert.Equal(t, 9, r.Time.Hour())
+			assert.Len(t, r.Fields, 4)
+			if i > 0 {
+				assert.InDelta(t, 5000, r.Time.Sub(readings[i-1].Time).Milliseconds(), 1)
+			}
+		}
+		phases[readings[0].Time.UnixMilli()] = true
+	}
+	assert.Len(t, phases, 167, "each sensor has its own phase")
+}
+
+func TestAFleetFollowsFromItsSeed(t *testing.T) {
+	t.Parallel()
+	for _, signal := range Signals() {
+		c := Config{
+			Sensors: 7, Speedup: 10, Duration: 40 * time.Second, Seed: 3,
+			Fleet: FleetConfig{Fields: 6, Signal: signal, Missing: 0.2, Duplicates: 0.1, Late: 0.1, Disorder: 0.1, SensorPrefix: "s-"},
+		}
+		one := all(t, testFleet(t, c))
+		assert.Equal(t, one, all(t, testFleet(t, c)))
+		// In other batches the same readings come, in another order.
+		c.Batch = 50
+		assert.ElementsMatch(t, one, all(t, testFleet(t, c)))
+		c.Seed = 4
+		assert.NotEqual(t, one, all(t, testFleet(t, c)))
+	}
+}
+
+func TestABatchIsDueWithItsLast(t *testing.T) {
+	t.Parallel()
+	s := testFleet(t, Config{Sensors: 4, Interval: 4 * time.Second, Duration: 10 * time.Second, Batch: 8})
+	first, _, _ := s.next()
+	assert.Equal(t, 7*time.Second, first.due)
+	var m scratch
+	ids := s.fill(&first, &m)
+	for i := 0; i < 8; i += 2 {
+		assert.Equal(t, ids[i].Sensor, ids[i+1].Sensor, "readings of a sensor stand together")
+		assert.Equal(t, 4*time.Second, ids[i+1].Time.Sub(ids[i].Time))
+	}
+	last, more, _ := s.next()
+	assert.True(t, more)
+	assert.Equal(t, 9*time.Second, last.due)
+	assert.Equal(t, 2, last.count)
+	_, more, _ = s.next()
+	assert.False(t, more)
+}
+
+func TestSharesAreKept(t *testing.T) {
+	t.Parallel()
+	c := Config{Sensors: 10, Interval: time.Second, Speedup: 100, Duration: 20 * time.Second}
+	c.Fleet = FleetConfig{Missing: 0.1, Duplicates: 0.05, Late: 0.04, LateBy: time.Hour, Disorder: 0.03}
+	readings := all(t, testFleet(t, c))
+	require.Len(t, readings, 20_000)
+	plain := c
+	plain.Fleet = FleetConfig{}
+	due := all(t, testFleet(t, plain))
+	fields, repeated, late, disordered := 0, 0, 0, 0
+	before := make(map[string]telemetry.Reading)
+	for i, r := range readings {
+		fields += len(r.Fields)
+		if b, ok := before[r.Sensor]; ok && b.Time.Equal(r.Time) {
+			repeated++
+			assert.Equal(t, b, r)
+		} else if old := due[i].Time.Sub(r.Time); old > 2*time.Second {
+			late++
+			assert.LessOrEqual(t, old, time.Hour+2*time.Second)
+		} else if old >= time.Second {
+			disordered++
+		}
+		before[r.Sensor] = r
+	}
+	assert.InDelta(t, 0.9*80_000, fields, 800)
+	assert.InDelta(t, 0.05*20_000, repeated, 120)
+	assert.InDelta(t, 0.04*20_000, late, 120)
+	assert.InDelta(t, 0.03*20_000, disordered, 150)
+}
+
+func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		share := rapid.SampledFrom([]float64{0, 0.3, 1})
+		c := Config{
+			Senders: noSenders, Stream: Stream{GranularitySeconds: 300}, Duration: 2 * time.Second,
+			Sensors: rapid.IntRange(1, 20).Draw(t, "sensors"), Interval: time.Second, Speedup: 30,
+			Batch: rapid.IntRange(1, 50).Draw(t, "batch"), Seed: rapid.Uint64Min(1).Draw(t, "seed"),
+			Fleet: FleetConfig{
+				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom(Signals()).Draw(t, "signal"),
+				Missing: share.Draw(t, "missing"), Duplicates: share.Draw(t, "duplicates"), Late: share.Draw(t, "late"), Disorder: share.Draw(t, "disorder"),
+			},
+		}
+		c, err := c.complete(testNow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newFleetSource(&c)
+		var m scratch
+		for {
+			j, more, _ := s.next()
+			if !more {
+				return
+			}
+			for _, r := range s.fill(&j, &m) {
+				if err := check(&r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestSignalsHaveTheirShape(t *testing.T) {
+	t.Parallel()
+	const n = 4000
+	change := make(map[Signal]float64) // mean, from one reading to the next
+	for _, s := range []Signal{Walk, Seasonal, Steps} {
+		r := random(5).split(9)
+		low, high, before := 1.0, 0.0, 0.0
+		for k := range uint64(n) {
+			v := s.level(r, k, 1_795_255_200_000+int64(k)*5000)
+			require.True(t, v >= 0 && v <= 1, "%s %f", s, v)
+			low, high = min(low, v), max(high, v)
+			if k > 0 {
+				change[s] += math.Abs(v-before) / n
+			}
+			before = v
+		}
+		assert.Greater(t, high-low, 0.2, s)
+		assert.Less(t, change[s], (high-low)/5, "%s does not jump about", s)
+	}
+	q := named[0]
+	assert.Equal(t, 15.1, q.value(0.5016))
+}
+
+func TestARateSetsTheSensors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate     Rate
+		interval time.Duration
+		speedup  float64
+		want     int
+	}{
+		{Rate{2000, 2000}, 5 * time.Second, 60, 167}, {Rate{100, 1000}, time.Second, 1, 1000}, {Rate{1000, 100}, time.Second, 1, 1000}, {Rate{1, 1}, 100 * time.Millisecond, 1, 1},
+	} {
+		s := testFleet(t, Config{Rate: c.rate, Interval: c.interval, Speedup: c.speedup, Duration: time.Second})
+		assert.Len(t, s.sensors, c.want)
+		assert.Equal(t, c.rate.From, s.rateAt(0), "the rate is kept")
+	}
+}
+
+func TestSensorsOfTwoRunsDiffer(t *testing.T) {
+	t.Parallel()
+	a, err := Config{Senders: noSenders, Stream: Stream{GranularitySeconds: 60}}.complete(testNow)
+	require.NoError(t, err)
+	b, err := Config{Senders: noSenders, Stream: Stream{GranularitySeconds: 60}}.complete(testNow.Add(time.Second))
+	require.NoError(t, err)
+	assert.NotEqual(t, a.Fleet.SensorPrefix, b.Fleet.SensorPrefix)
+}
+
+func TestWrongSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(*Config){
+		"no senders":                 func(c *Config) { c.Senders = nil },
+		"connections: -1":            func(c *Config) { c.Connections = -1 },
+		"seconds of a window: 0":     func(c *Config) { c.Stream.GranularitySeconds = 0 },
+		"share of duplicates: 1.5":   func(c *Config) { c.Fleet.Duplicates = 1.5 },
+		"speed-up: NaN":              func(c *Config) { c.Speedup = math.NaN() },
+		`signal "sine" is unknown`:   func(c *Config) { c.Fleet.Signal = "sine" },
+		"both given":                 func(c *Config) { c.Rate, c.Sensors = Rate{1, 1}, 1 },
+		"need a rate with two ends":  func(c *Config) { c.Steps, c.Rate = 3, Rate{1, 1} },
+		"replayed at its own pace":   func(c *Config) { c.From, c.Rate = "x", Rate{1, 1} },
+		"sensors, at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
+		"would begin before 1970":    func(c *Config) { c.Speedup, c.Duration = 1e6, time.Hour },
+		"seconds of interval: -1":    func(c *Config) { c.Interval = -time.Second },
+		"readings in a request: -10": func(c *Config) { c.Batch = -10 },
+	} {
+		c := Config{Senders: noSenders, Stream: Stream{GranularitySeconds: 60}}
+		spoil(&c)
+		_, err := c.complete(testNow)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// BenchmarkFleet reports the cost of one reading.
+func BenchmarkFleet(b *testing.B) {
+	for _, batch := range []int{1, 100} {
+		b.Run(fmt.Sprint("batch=", batch), func(b *testing.B) {
+			s := testFleet(b, Config{Sensors: 1000, Speedup: 60, Duration: time.Hour, Batch: batch})
+			var m scratch
+			j := job{count: batch}
+			b.ReportAllocs()
+			made := 0
+			for b.Loop() {
+				s.fill(&j, &m)
+				j.first += int64(batch)
+				made += batch
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(made), "ns/reading")
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package load
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// fileWith writes a file to replay.
+func fileWith(t *testing.T, text string, zipped bool) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "readings")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	if zipped {
+		w := gzip.NewWriter(file)
+		_, err = w.Write([]byte(text))
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	} else {
+		_, err = file.WriteString(text)
+		require.NoError(t, err)
+	}
+	require.NoError(t, file.Close())
+	return path
+}
+
+// anyTwo is a reading each second of two sensors, in NDJSON.
+func anyTwo(seconds int) string {
+	var b strings.Builder
+	for i := range seconds {
+		for _, sensor := range []string{"a", "b"} {
+			fmt.Fprintf(&b, `{"sensorId":%q,"ts":%d,"fields":{"t":%d.5,"n":%d}}`+"\n", sensor, 1_767_225_600_000+1000*i, i, i)
+		}
+	}
+	return b.String()
+}
+
+// sentWhen notes when each reading came.
+type sentWhen struct {
+	fakeDaemon
+
+	at       []time.Duration
+	readings []telemetry.Reading
+}
+
+func (s *sentWhen) note(since time.Duration, r *Request) (Answer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, reading := range r.Readings {
+		s.at, s.readings = append(s.at, since), append(s.readings, reading)
+	}
+	return Answer{Accepted: len(r.Readings)}, nil
+}
+
+func replayed(t *testing.T, c Config) (*sentWhen, *Result, error) {
+	t.Helper()
+	var s sentWhen
+	var result *Result
+	var err error
+	s.answer = s.note
+	if c.Connections == 0 {
+		c.Connections = 1
+	}
+	synctest.Test(t, func(t *testing.T) { result, err = s.run(context.Background(), c) })
+	return &s, result, err
+}
+
+func TestAFileIsReplayedAtItsPace(t *testing.T) {
+	t.Parallel()
+	for _, zipped := range []bool{false, true} {
+		s, r, err := replayed(t, Config{From: fileWith(t, anyTwo(10), zipped), Speedup: 2})
+		require.NoError(t, err)
+		require.Len(t, s.at, 20)
+		for i, at := range s.at {
+			assert.Equal(t, time.Duration(i/2)*500*time.Millisecond, at)
+			assert.EqualValues(t, 1_767_225_600_000+1000*int64(i/2), s.readings[i].Time.UnixMilli())
+		}
+		assert.Equal(t, telemetry.FloatValue(3.5), s.readings[6].Fields[0].Value)
+		assert.Equal(t, telemetry.IntValue(3), s.readings[6].Fields[1].Value)
+		assert.EqualValues(t, 20, r.Acked)
+		assert.Equal(t, 2, r.Setup.Sensors)
+		assert.Equal(t, 4.5, r.Setup.DurationSeconds)
+		assert.Equal(t, 9*time.Second, r.Setup.EventEnd.Sub(r.Setup.EventStart))
+		assert.Equal(t, 2026, r.Setup.EventStart.Year())
+	}
+}
+
+func TestAReplayCanBeCutShiftedAndBatched(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	s, r, err := replayed(t, Config{From: fileWith(t, anyTwo(100), false), Duration: 5 * time.Second, Start: start, Batch: 4})
+	require.NoError(t, err)
+	require.Len(t, s.readings, 10)
+	assert.Equal(t, start, s.readings[0].Time)
+	assert.Equal(t, start.Add(4*time.Second), s.readings[9].Time)
+	assert.Equal(t, []time.Duration{1e9, 1e9, 1e9, 1e9, 3e9, 3e9, 3e9, 3e9, 4e9, 4e9}, s.at, "due with the last of a batch")
+	assert.EqualValues(t, 3, r.Requests)
+}
+
+func TestWhatIsOutOfOrderIsDueAtOnce(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(anyTwo(4), "\n")
+	lines[0], lines[7], lines[2] = lines[0], lines[2], lines[7] // t = 0 0 3 1 2 2 3 1
+	s, _, err := replayed(t, Config{From: fileWith(t, strings.Join(lines, "\n"), false)})
+	require.NoError(t, err)
+	assert.Equal(t, []time.Duration{0, 0, 3e9, 3e9, 3e9, 3e9, 3e9, 3e9}, s.at)
+}
+
+func TestLineProtocolIsReplayed(t *testing.T) {
+	t.Parallel()
+	text := "# a comment\n\ncpu,region=eu,host=a\\ b usage=42.5,n=3i,u=4u,ok=t,s=\"x y\" 1767225600000000000\ncpu,host=c usage=1 1767225601500999999\n"
+	s, _, err := replayed(t, Config{From: fileWith(t, text, false)})
+	require.NoError(t, err)
+	require.Len(t, s.readings, 2)
+	assert.Equal(t, `cpu,host=a\ b,region=eu`, s.readings[0].Sensor)
+	assert.Equal(t, []telemetry.Tag{{Name: "host", Value: "a b"}, {Name: "region", Value: "eu"}}, s.readings[0].Tags)
+	assert.Equal(t, []telemetry.Field{
+		{Name: "usage", Value: telemetry.FloatValue(42.5)}, {Name: "n", Value: telemetry.IntValue(3)}, {Name: "u", Value: telemetry.IntValue(4)},
+		{Name: "ok", Value: telemetry.BoolValue(true)}, {Name: "s", Value: telemetry.TextValue("x y")},
+	}, s.readings[0].Fields)
+	assert.Equal(t, 1500*time.Millisecond, s.at[1])
+	assert.EqualValues(t, 500, s.readings[1].Time.UnixMilli()%1000, "cut to the millisecond")
+}
+
+func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
+	t.Parallel()
+	good := `{"sensorId":"a","ts":1767225600000,"fields":{"t":1}}` + "\n"
+	for bad, want := range map[string]string{
+		`{"sensorId":"a","ts":1,"fields":{"t":1}`: "is not JSON",
+		`[1]`:                               "is not a JSON object",
+		`{"sensorId":"a","fields":{"t":1}}`: "no ts",
+		`{"sensorId":"a","ts":"noon","fields":{"t":1}}`:                 "allowed are RFC 3339",
+		`{"sensorId":"a","ts":1.5,"fields":{"t":1}}`:                    "whole number",
+		`{"sensorId":"a","ts":1,"fields":{"t":null}}`:                   "field \"t\" is no number",
+		`{"sensorId":"a","ts":1,"fields":{"t":1},"x":1}`:                "allowed are sensorId",
+		`{"sensorId":"a","ts":1,"fields":{"t":1},"tags":{"x":1}}`:       "tag \"x\" is no string",
+		`{"sensorId":"a","ts":1,"fields":{"t":1e999}}`:                  "range of a double",
+		`{"sensorId":"a","ts":1,"fields":{"t":9223372036854775808}}`:    "64-bit integer",
+		`{"sensorId":"a","ts":1,"fields":{"a.b":1}}`:                    "holds a dot",
+		`{"sensorId":"a","ts":1,"fields":{}}`:                           "has 0 fields",
+		`{"sensorId":"","ts":1,"fields":{"t":1}}`:                       "sensorId is missing",
+		`{"sensorId":"a","ts":1,"fields":{"t":1}}{"x":1}`:               "something behind",
+		`{"sensorId":"a","ts":-1,"fields":{"t":1}}`:                     "years 1970",
+		`cpu,host=a usage=1 1767225600000000000`:                        "is not a JSON object",
+		`{"sensorId":"a","sensorId":"b","ts":1,"fields":{"t":1}}`:       "duplicate",
+		`{"sensorId":"a","ts":1,"fields":{"t":1,"t":2}}`:                "duplicate",
+		`{"sensorId":"a","ts":1,"fields":{"` + "\xff" + `":1}}`:         "UTF-8",
+		`{"sensorId":"` + strings.Repeat("x", maxLineBytes) + `"}`:      "longer than",
+		`{"sensorId":"a","ts":253402300800000,"fields":{"t":1}}`:        "years 1970",
+		`{"sensorId":7,"ts":1,"fields":{"t":1}}`:                        "wrong type",
+		`{"sensorId":"a","ts":1,"fields":{"t":"` + "\\u0000" + `"}}`:    "",
+		`{"sensorId":"a","ts":"2026-01-01T00:00:00z","fields":{"t":1}}`: "",
+	} {
+		_, r, err := replayed(t, Config{From: fileWith(t, good+good+bad+"\n"+good, false)})
+		if want == "" {
+			assert.NoError(t, err, bad)
+			continue
+		}
+		assert.ErrorContains(t, err, "readings line 3: ")
+		assert.ErrorContains(t, err, want)
+		require.NotNil(t, r, "what came before is told")
+		assert.EqualValues(t, 2, r.Acked)
+	}
+}
+
+func TestAFileThatIsNotThereIsAnError(t *testing.T) {
+	t.Parallel()
+	_, r, err := replayed(t, Config{From: filepath.Join(t.TempDir(), "none")})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.Nil(t, r)
+}
+
+func TestAnEmptyFileIsNoLoad(t *testing.T) {
+	t.Parallel()
+	_, r, err := replayed(t, Config{From: fileWith(t, "\n# nothing\n", false)})
+	require.NoError(t, err)
+	assert.Zero(t, r.Requests)
+	assert.Len(t, r.ByFill, 10)
+}
+
+// FuzzParse gives lines to both parsers: what they take, the daemon takes, and
+// written as JSON it is read as the same again.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"sensorId":"s-1","ts":"2026-11-21T10:00:00.123Z","fields":{"t":23.5,"h":65},"tags":{"site":"north"}}`,
+		`{"sensorId":"s","ts":1,"fields":{"a":true,"b":"\u0000","c":-0.0,"d":1e3}}`,
+		`cpu,host=a\ b,region=eu usage=42.5,n=3i,u=4u,ok=t,s="x y" 1767225600000000000`,
+		`m f=1 -1`, `{`, ``, `#`, "m f=\"a\nb\" 1", "m,t=\xff f=1 1",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		p := newParser()
+		for _, format := range []Format{NDJSON, LineProtocol} {
+			r, err := p.parse(format, line)
+			if err != nil {
+				continue
+			}
+			if err := check(&r); err != nil {
+				t.Fatal(err)
+			}
+			again, err := p.parse(NDJSON, r.AppendJSON(nil))
+			if err != nil {
+				t.Fatalf("%q: %v", r.AppendJSON(nil), err)
+			}
+			if fmt.Sprint(again) != fmt.Sprint(r) {
+				t.Fatalf("%v and then %v", r, again)
+			}
+		}
+	})
+}
+
+// BenchmarkParse reports the cost of one reading.
+func BenchmarkParse(b *testing.B) {
+	for format, line := range map[Format]string{
+		NDJSON:       `{"sensorId":"s-1","ts":"2026-11-21T10:00:00.123Z","fields":{"t":23.5,"h":65,"p":1013.2,"v":3.71},"tags":{"site":"north"}}`,
+		LineProtocol: `cpu,host=a,region=eu t=23.5,h=65i,p=1013.2,v=3.71 1767225600000000000`,
+	} {
+		b.Run(string(format), func(b *testing.B) {
+			p := newParser()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.parse(format, []byte(line)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
