@@ -11,6 +11,8 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // CSS sets the colours of all drawings on a page, for light and for dark.
@@ -63,7 +65,8 @@ type Time struct {
 	Y             Axis
 	Series        []Series
 	Beneath       *Panel
-	Width, Height float64 // CSS pixels; the drawing scales with its place on the page
+	Marks         []float64 // times that get an upright line
+	Width, Height float64   // CSS pixels; the drawing scales with its place on the page
 }
 
 // SVG returns the drawing.
@@ -94,6 +97,7 @@ func (t Time) SVG() (template.HTML, error) {
 			head.title = t.Title
 		}
 		panel.Y.apply(p, panel.values(), d.ticksUp(shares[i]))
+		p.Add(marks(t.Marks))
 		for _, s := range panel.Series {
 			addLines(p, thin(t.X, s.Y, d.mostPoints()), s, panel.Y.Log)
 			head.entries = append(head.entries, entry{s.Name, s.Tone, s.Dashed, s.Filled})
@@ -101,6 +105,19 @@ func (t Time) SVG() (template.HTML, error) {
 		plots[i] = framed{plot: p, head: head, share: shares[i]}
 	}
 	return d.draw(plots), nil
+}
+
+// marks are upright lines from one end of the panel to the other.
+type marks []float64
+
+// Plot draws the marks.
+func (m marks) Plot(c draw.Canvas, p *plot.Plot) {
+	style := draw.LineStyle{Color: inkColor, Width: 1, Dashes: []vg.Length{2, 3}}
+	for _, at := range m {
+		if x := c.X(p.X.Norm(at)); c.ContainsX(x) {
+			c.StrokeLine2(style, x, c.Min.Y, x, c.Max.Y)
+		}
+	}
 }
 
 // seen reports whether the panel has anything to show.

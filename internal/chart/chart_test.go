@@ -101,6 +101,13 @@ func TestAGapDividesALine(t *testing.T) {
 	assert.Equal(t, 1, lines(1, 2, math.Inf(1)))
 }
 
+func TestMarksAreDrawnInEachPanel(t *testing.T) {
+	t.Parallel()
+	chart := latency(300)
+	chart.Marks = []float64{-100, -1e6} // one is out of sight
+	assert.Equal(t, 2, strings.Count(drawn(t, chart), `stroke-dasharray="2 3 "`))
+}
+
 func TestNoDataIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]svg{
