@@ -39,8 +39,8 @@ var closeReasons = [...]struct{ label, field string }{
 
 // Why a collection cannot be seen.
 const (
-	whyNoSizes       = "the collections' sizes were not told"
-	whyNoRead = "the user may not ask for $collStats: the role read on the database permits it"
+	whyNoSizes = "the collections' sizes were not told"
+	whyNoRead  = "the user may not ask for $collStats: the role read on the database permits it"
 )
 
 const codeNamespaceNotFound = 26

@@ -123,7 +123,7 @@ func (d *disks) wholeDisk(device string) string {
 
 // kind says what a disk is. Mapped and striped devices are what they rest on.
 func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
-	beneath := d.beneath(fs, device, 0)
+	beneath := d.beneath(device, 0)
 	is := func(what func(string) bool) bool { return slices.ContainsFunc(beneath, what) }
 	switch {
 	case is(d.virtual):
@@ -143,15 +143,15 @@ func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
 }
 
 // beneath returns the disks that a device is made of: itself, if of none.
-func (d *disks) beneath(fs blockdevice.FS, device string, depth int) []string {
+func (d *disks) beneath(device string, depth int) []string {
 	const deepest = 8 // encryption on a volume on a mirror is 3
-	slaves, err := fs.SysBlockDeviceUnderlyingDevices(device)
-	if err != nil || len(slaves.DeviceNames) == 0 || depth == deepest {
+	slaves, err := os.ReadDir(filepath.Join(d.sys, "block", device, "slaves"))
+	if err != nil || len(slaves) == 0 || depth == deepest {
 		return []string{device}
 	}
 	var out []string
-	for _, name := range slaves.DeviceNames {
-		out = append(out, d.beneath(fs, d.wholeDisk(name), depth+1)...)
+	for _, slave := range slaves {
+		out = append(out, d.beneath(d.wholeDisk(slave.Name()), depth+1)...)
 	}
 	return out
 }

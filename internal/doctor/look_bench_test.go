@@ -1,0 +1,44 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// BenchmarkLook is what an interval costs: of collections, once a minute.
+func BenchmarkLook(b *testing.B) {
+	db := mongodtest.Database(b)
+	insert(b, db, "readings", 100)
+	bench := newBench(b, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	bench.Look(b.Context())
+	b.Run("server and disk", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			bench.Look(b.Context())
+		}
+	})
+	b.Run("with collections", func(b *testing.B) {
+		for b.Loop() {
+			bench.collectedAt = noon.AddDate(-1, 0, 0)
+			bench.Look(b.Context())
+		}
+	})
+	b.Run("server alone", func(b *testing.B) {
+		for b.Loop() {
+			var now look
+			bench.lookAtServer(b.Context(), &now)
+		}
+	})
+	b.Run("scrape", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := prometheus.Gatherer(bench.registry).Gather()
+			require.NoError(b, err)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"math"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// TestServerThatStandsStill takes requests and does not answer them, as one
+// whose disk hangs: a look gives up, metrics are read meanwhile, and the disk
+// is looked at all the same.
+func TestServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	db := mongodtest.DatabaseAt(t, server.URI())
+	insert(t, db, "readings", 10)
+	b := newBench(t, Config{Database: db, Interval: time.Second, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	b.Look(t.Context())
+	before := b.scrape(t)
+	require.Equal(t, 1.0, before.Value("brim_mongodb_up", nil))
+
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+	paused := true
+	t.Cleanup(func() {
+		if paused {
+			_ = syscall.Kill(server.Pid(), syscall.SIGCONT) // so that it can be stopped
+		}
+	})
+	looked := make(chan struct{})
+	began := time.Now()
+	go func() { b.Look(t.Context()); close(looked) }()
+	for range 10 {
+		assert.Equal(t, 1.0, b.scrape(t).Value("brim_mongodb_up", nil), "the look before is what is known while another is under way")
+	}
+	<-looked
+	assert.Less(t, time.Since(began), 5*time.Second)
+	seen := b.scrape(t)
+	assert.Equal(t, 0.0, seen.Value("brim_mongodb_up", nil))
+	assert.True(t, math.IsNaN(seen.Value("brim_mongodb_collection_bytes", nil)))
+	assert.Equal(t, whyAway, b.signal(t, cacheDirtyShare).Why)
+	assert.Equal(t, before.Value("brim_disk_size_bytes", nil), seen.Value("brim_disk_size_bytes", nil))
+
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	paused = false
+	require.Eventually(t, func() bool {
+		b.Look(t.Context())
+		return b.scrape(t).Value("brim_mongodb_up", nil) == 1
+	}, 20*time.Second, 50*time.Millisecond)
+	assert.Equal(t, 10.0, b.scrape(t).Value("brim_mongodb_collection_documents", nil), "the last sizes hold until they are asked for again")
+}

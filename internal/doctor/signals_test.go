@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestClassesAtTheirBounds holds every signal to both sides of each bound.
+func TestClassesAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	type bounds struct{ healthy, degrading, stillDegrading, bottleneck float64 }
+	want := map[string]bounds{
+		diskBusy:             {49.9, 50, 80, 80.1},
+		cacheDirtyShare:      {4.9, 5, 15, 15.1},
+		cacheUpdatesShare:    {2.4, 2.5, 10, 10.1},
+		cacheUsedShare:       {79.9, 80, 95, 95.1},
+		applicationEvictions: {0.9, 1, 100, 101},
+		checkpointDuration:   {4.9, 5, 15, 15.1},
+		historyStore:         {99, 100, 1000, 1001},
+		writeTickets:         {20, 19.9, 5.1, 5},
+		readTickets:          {20, 19.9, 5.1, 5},
+		fragmentation:        {19.9, 20, 50, 50.1},
+	}
+	disks := map[diskKind]bounds{
+		diskNVMe:    {0.49, 0.5, 2, 2.1},
+		diskSSD:     {1.9, 2, 10, 10.1},
+		diskHDD:     {9.9, 10, 25, 25.1},
+		diskUnknown: {1.9, 2, 10, 10.1},
+	}
+	check := func(name string, threshold Threshold, b bounds) {
+		assert.Equal(t, Healthy, threshold.class(b.healthy), name)
+		assert.Equal(t, Degrading, threshold.class(b.degrading), name)
+		assert.Equal(t, Degrading, threshold.class(b.stillDegrading), name)
+		assert.Equal(t, Bottleneck, threshold.class(b.bottleneck), name)
+	}
+	for _, r := range rules {
+		if r.name != diskAwait {
+			require.Contains(t, want, r.name)
+			check(r.name, r.threshold, want[r.name])
+			assert.NotEmpty(t, r.source, r.name)
+		}
+		assert.NotEmpty(t, r.means, r.name)
+	}
+	require.Len(t, rules, len(want)+1)
+	for kind, b := range disks {
+		check("disk_await of "+string(kind), awaits[kind].threshold, b)
+		assert.NotEmpty(t, awaits[kind].source)
+	}
+	require.Len(t, awaits, len(disks))
+}
+
+// twoLooks are ten seconds of a server and a disk that have nothing to do.
+func twoLooks() (before, now look) {
+	figures := func() map[key]float64 {
+		return map[key]float64{
+			cacheMax: 1000, cacheUsed: 100, cacheDirty: 10, cacheUpdates: 5, appEvictions: 40, historyInserts: 70, checkpoints: 3, checkpointLast: 0.5,
+			readsAvailable: 128, readsInUse: 0, readsQueued: 0, writesAvailable: 128, writesInUse: 0, writesQueued: 0,
+		}
+	}
+	at := func(seconds float64) look {
+		return look{
+			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
+			collections: map[string]collection{"readings": {storage: 1 << 30, free: 1 << 20}},
+			disk:        diskLook{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
+		}
+	}
+	return at(100), at(110)
+}
+
+func classes(before, now look) map[string]Signal {
+	out := make(map[string]Signal)
+	for _, s := range signals(now, ratesBetween(before, now)) {
+		out[s.Name] = s
+	}
+	return out
+}
+
+// TestEachSignalIsSeen changes one thing at a time: the one signal that is
+// about it must tell, and no other.
+func TestEachSignalIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		signal string
+		change func(now *look)
+		value  float64
+		class  Class
+	}{
+		"nothing":                        {"", func(*look) {}, 0, Healthy},
+		"a busy disk":                    {diskBusy, func(l *look) { l.disk.busySeconds += 6 }, 60, Degrading},
+		"a disk that is always busy":     {diskBusy, func(l *look) { l.disk.busySeconds += 10.2 }, 100, Bottleneck},
+		"a slow disk":                    {diskAwait, func(l *look) { l.disk.writes += 100; l.disk.waitSeconds += 0.1 }, 1, Degrading},
+		"a very slow disk":               {diskAwait, func(l *look) { l.disk.reads += 50; l.disk.writes += 50; l.disk.waitSeconds += 0.3 }, 3, Bottleneck},
+		"a dirty cache":                  {cacheDirtyShare, func(l *look) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
+		"a cache of updates":             {cacheUpdatesShare, func(l *look) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
+		"a full cache":                   {cacheUsedShare, func(l *look) { l.server.figures[cacheUsed] = 960 }, 96, Bottleneck},
+		"clients' threads that evict":    {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 50 }, 5, Degrading},
+		"clients' threads evicting much": {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 5000 }, 500, Bottleneck},
+		"a long checkpoint":              {checkpointDuration, func(l *look) { l.server.figures[checkpointLast] = 6 }, 6, Degrading},
+		"history that is kept":           {historyStore, func(l *look) { l.server.figures[historyInserts] += 20_000 }, 2000, Bottleneck},
+		"few write tickets":              {writeTickets, func(l *look) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 10, 90 }, 10, Degrading},
+		"no read tickets":                {readTickets, func(l *look) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 0, 128 }, 0, Bottleneck},
+		"a file with holes":              {fragmentation, func(l *look) { l.collections["other"] = collection{storage: 100 << 20, free: 60 << 20} }, 60, Bottleneck},
+		"a small file with holes":        {"", func(l *look) { l.collections["other"] = collection{storage: 1 << 20, free: 1 << 19} }, 0, Healthy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before, now := twoLooks()
+			c.change(&now)
+			got := classes(before, now)
+			require.Len(t, got, len(rules))
+			for _, s := range got {
+				if s.Name == c.signal {
+					assert.InDelta(t, c.value, s.Value, 1e-9)
+					assert.Equal(t, c.class, s.Class)
+					assert.NotEmpty(t, s.Why)
+					continue
+				}
+				assert.Equal(t, Healthy, s.Class, s.Name)
+				assert.Empty(t, s.Why, s.Name)
+			}
+		})
+	}
+}
+
+func TestTicketsThatFollowTheLoadMatterOnlyWhenSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	before, now := twoLooks()
+	now.server.probing = true
+	now.server.figures[writesAvailable], now.server.figures[writesInUse] = 0, 4
+	got := classes(before, now)[writeTickets]
+	assert.Equal(t, Healthy, got.Class)
+	assert.Contains(t, got.Why, "nobody waits")
+	now.server.figures[writesQueued] = 3
+	assert.Equal(t, Bottleneck, classes(before, now)[writeTickets].Class)
+}
+
+func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
+	t.Parallel()
+	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets}
+	ofDisk := []string{diskBusy, diskAwait}
+	for name, c := range map[string]struct {
+		change  func(before, now *look)
+		unknown []string
+		why     string
+	}{
+		"MongoDB is away":        {func(_, now *look) { now.server, now.serverWhy, now.answered = nil, whyAway, false }, ofEngine, whyAway},
+		"it may not tell":        {func(_, now *look) { now.server, now.serverWhy = nil, whyNotPermitted }, ofEngine, whyNotPermitted},
+		"it lacks a statistic":   {func(_, now *look) { delete(now.server.figures, cacheDirty) }, []string{cacheDirtyShare}, whyMissing},
+		"the first look":         {func(before, _ *look) { *before = look{disk: unseenDisk(whyNoLook)} }, []string{diskBusy, diskAwait, applicationEvictions, historyStore}, whyFirst},
+		"it was started anew":    {func(_, now *look) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore}, whyRestarted},
+		"another is primary":     {func(_, now *look) { now.server.host = "db2" }, []string{applicationEvictions, historyStore}, whyRestarted},
+		"the disk is elsewhere":  {func(_, now *look) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
+		"the disk is another":    {func(_, now *look) { now.disk.device = "sda" }, ofDisk, whyFirst},
+		"no sizes are told":      {func(_, now *look) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
+		"there is no collection": {func(_, now *look) { now.collections = nil }, []string{fragmentation}, whyNoCollection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before, now := twoLooks()
+			c.change(&before, &now)
+			var unknown []string
+			for _, s := range signals(now, ratesBetween(before, now)) {
+				if s.Class != Unknown {
+					continue
+				}
+				unknown = append(unknown, s.Name)
+				assert.True(t, math.IsNaN(s.Value), s.Name)
+				assert.Equal(t, c.why, s.Why, s.Name)
+			}
+			assert.ElementsMatch(t, c.unknown, unknown)
+		})
+	}
+}
+
+func TestSignalsAreJSON(t *testing.T) {
+	t.Parallel()
+	before, now := twoLooks()
+	now.server.figures[cacheDirty] = 60
+	now.disk = unseenDisk(whyElsewhere)
+	got := classes(before, now)
+	dirty, err := json.Marshal(got[cacheDirtyShare])
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"name":"cache_dirty","title":"Cache dirty","value":6,"unit":"%","class":"degrading","threshold":{"degrading":5,"bottleneck":15},
+		"source":"published","why":"pages are changed faster than they are written; at 20 % clients' threads must write them"}`, string(dirty))
+	busy, err := json.Marshal(got[diskBusy])
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"name":"disk_busy","title":"Disk busy","value":null,"unit":"%","class":"unknown","threshold":{"degrading":50,"bottleneck":80},
+		"source":"published","why":"MongoDB does not run on this machine"}`, string(busy))
+	assert.Equal(t, "degrading from 2.5 %, bottleneck over 10 %", got[cacheUpdatesShare].Describe())
+	assert.Equal(t, "degrading under 20 %, bottleneck at 5 % or less", got[readTickets].Describe())
+}
