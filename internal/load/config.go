@@ -62,6 +62,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Faults, for tests.
 	Faults *fault.Injector
+
+	timersOnly bool // for tests, whose clock moves by timers
 }
 
 // Progress is how a run goes.

@@ -154,16 +154,34 @@ func (g *Generator) dispatch(ctx context.Context) error {
 	}
 }
 
+// A nap is taken for the end of a longer wait, which a timer would stretch. Where
+// requests follow each other closely, the runtime is awake anyhow, and a thread
+// that sleeps would only cost it.
+const (
+	longestNap  = 2 * time.Millisecond
+	shortestNap = 50 * time.Microsecond
+)
+
 // sleep waits until a time of the run; false if ctx ended first.
 func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Duration) bool {
-	if wait := until - time.Since(g.began); wait > 0 {
+	for ctx.Err() == nil {
+		wait := until - time.Since(g.began)
+		switch {
+		case wait <= 0:
+			return true
+		case wait >= shortestNap && wait <= longestNap && !g.config.timersOnly:
+			nap(wait)
+			continue
+		case wait > longestNap && !g.config.timersOnly:
+			wait -= longestNap * 3 / 4 // how late a timer can be, and then some
+		}
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
-	return ctx.Err() == nil
+	return false
 }
 
 // drop gives a job up that was due.

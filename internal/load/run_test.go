@@ -75,7 +75,7 @@ func play(t *testing.T, d *fakeDaemon, c Config, check func(*Result, error)) {
 
 func (d *fakeDaemon) run(ctx context.Context, c Config) (*Result, error) {
 	d.began = time.Now()
-	c.Senders = d.sender
+	c.Senders, c.timersOnly = d.sender, true
 	if c.Stream.GranularitySeconds == 0 {
 		c.Stream = Stream{Name: "readings", Storage: "memory", GranularitySeconds: 3600}
 	}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package load
+
+import "time"
+
+// nap waits by a timer.
+func nap(d time.Duration) { <-time.After(d) }
