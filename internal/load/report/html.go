@@ -1,0 +1,79 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+//go:embed page.html
+var pageSource string
+
+// A page is what the template shows.
+type page struct {
+	CSS      template.CSS
+	Target   string
+	Verdict  verdict
+	Figures  []fact
+	Times    []timeRow
+	Floor    []string
+	Plots    []plot
+	Fills    []fillTable
+	Facts    []fact
+	Failures []failure
+	Errors   []string
+}
+
+type fillTable struct {
+	Title, Counted string
+	Rows           []load.FillRow
+}
+
+type failure struct {
+	Reason   string
+	Requests int64
+}
+
+// HTML writes the report as one page that needs nothing from elsewhere.
+func HTML(w io.Writer, r *load.Result, x Extras) error {
+	drawn, err := plots(r, x)
+	if err != nil {
+		return err
+	}
+	p := page{
+		CSS: template.CSS(chart.CSS), Target: r.Setup.Target, Verdict: judge(r, x), Times: timeRows(r, x), Floor: floorNotes(r, x), Plots: drawn,
+		Fills: []fillTable{{"response time", "readings", r.ByFill}}, Facts: facts(r), Errors: r.FirstErrors,
+		Figures: []fact{
+			{"asked", perSecond(r.OfferedRate)}, {"achieved", perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},
+			{"response p50", latency(r.Response.P50, observed(r.Response))}, {"response p99", latency(r.Response.P99, observed(r.Response))},
+			{"readings sent", count(r.Sent)}, {"taken", count(r.Acked)},
+			{"refused", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},
+		},
+	}
+	if len(r.StoreByFill) > 0 {
+		p.Fills = append(p.Fills, fillTable{"the daemon's store time", "updates", r.StoreByFill})
+	}
+	for _, name := range byCount(r.Failures) {
+		p.Failures = append(p.Failures, failure{name, r.Failures[name]})
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"count": count, "tenth": tenth,
+		"latency": func(row load.FillRow, seconds float64) string { return latency(seconds, row.Count > 0) },
+	}).Parse(pageSource)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, p); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

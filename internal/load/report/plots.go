@@ -1,0 +1,166 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+
+	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+// Size of a plot in CSS pixels: two stand beside each other on a screen, and on
+// a phone each is scaled down only a little.
+const (
+	plotWidth  = 460
+	plotHeight = 280
+	tallPlot   = 340 // of two panels
+)
+
+// A plot is a drawing with what it shows in words.
+type plot struct {
+	SVG     template.HTML
+	Caption string
+}
+
+// plots draws the result.
+func plots(r *load.Result, x Extras) ([]plot, error) {
+	all := []struct {
+		draw    interface{ SVG() (template.HTML, error) }
+		caption string
+	}{
+		{responseOverTime(r), "Beneath it how far event time was in its window: buckets are written afresh where it begins again."},
+		{rates(r), "Readings a second that were due, and that were acknowledged; beneath it the requests that were due and not answered."},
+		{byFill("Response time by fill", r.ByFill), "By the elapsed part of the readings' windows. A rise to the right is the price of buckets that fill."},
+		{storeByFill(r), "As the daemon measured it: one command's round trip, by the fill of the bucket that it wrote."},
+		{percentiles(r, x), "Where response lies above service, requests waited in the generator for their turn: the daemon was slower than the load."},
+	}
+	var out []plot
+	for _, each := range all {
+		if each.draw == nil {
+			continue
+		}
+		svg, err := each.draw.SVG()
+		if err != nil {
+			return nil, fmt.Errorf("draw the report: %w", err)
+		}
+		out = append(out, plot{svg, each.caption})
+	}
+	return out, nil
+}
+
+// series returns one value of each interval.
+func series(r *load.Result, of func(load.Interval) float64) []float64 {
+	values := make([]float64, len(r.Intervals))
+	for i, each := range r.Intervals {
+		values[i] = of(each)
+	}
+	return values
+}
+
+// orGap is NaN for a time that was not observed.
+func orGap(seconds float64) float64 {
+	if seconds <= 0 {
+		return math.NaN()
+	}
+	return seconds
+}
+
+const runTime = "seconds of the run"
+
+func responseOverTime(r *load.Result) chart.Time {
+	p50 := series(r, func(i load.Interval) float64 { return orGap(i.P50) })
+	p99 := series(r, func(i load.Interval) float64 { return orGap(i.P99) })
+	return chart.Time{
+		Title: "Response time", X: series(r, func(i load.Interval) float64 { return i.Second }), XLabel: runTime,
+		Y: chart.Axis{Unit: chart.Seconds, Log: farApart(p50, p99)},
+		Series: []chart.Series{
+			{Name: "p50", Y: p50, Tone: chart.A},
+			{Name: "p99", Y: p99, Tone: chart.B},
+		},
+		Beneath: &chart.Panel{
+			Y:      chart.Axis{Label: "elapsed part of the window", Unit: chart.Ratio, Max: 1},
+			Series: []chart.Series{{Y: series(r, func(i load.Interval) float64 { return i.Fill }), Tone: chart.C, Filled: true}},
+		},
+		Width: plotWidth, Height: tallPlot,
+	}
+}
+
+// farApart reports whether values need a logarithmic axis to be seen together.
+func farApart(all ...[]float64) bool {
+	const most = 50 // times the least is the greatest on a linear one
+	least, greatest := math.Inf(1), 0.0
+	for _, values := range all {
+		for _, v := range values {
+			if !math.IsNaN(v) {
+				least, greatest = min(least, v), max(greatest, v)
+			}
+		}
+	}
+	return greatest > most*least
+}
+
+func byFill(title string, rows []load.FillRow) chart.Bars {
+	b := chart.Bars{
+		Title: title, XLabel: "elapsed part of the window, %", Y: chart.Axis{Unit: chart.Seconds},
+		Series: []chart.Series{{Name: "p50", Tone: chart.A}, {Name: "p99", Tone: chart.B}},
+		Width:  plotWidth, Height: plotHeight,
+	}
+	counted := int64(0)
+	for _, row := range rows {
+		b.Labels = append(b.Labels, fmt.Sprintf("%.0f–%.0f", row.From*100, row.To*100))
+		b.Series[0].Y = append(b.Series[0].Y, row.P50)
+		b.Series[1].Y = append(b.Series[1].Y, row.P99)
+		counted += row.Count
+	}
+	if counted == 0 {
+		b.Labels = nil // so that it says that there is nothing
+	}
+	return b
+}
+
+func storeByFill(r *load.Result) interface{ SVG() (template.HTML, error) } {
+	if len(r.StoreByFill) == 0 {
+		return nil
+	}
+	return byFill("The daemon's store time by fill", r.StoreByFill)
+}
+
+func percentiles(r *load.Result, x Extras) chart.Curve {
+	c := chart.Curve{
+		Title: "Times by percentile", Y: chart.Axis{Unit: chart.Seconds, Log: true},
+		Series: []chart.CurveSeries{curve("response", r.Curve, chart.B), curve("service", r.ServiceCurve, chart.A)},
+		Width:  plotWidth, Height: plotHeight,
+	}
+	if x.Floor != nil {
+		floor := curve("floor", x.Floor.Curve, chart.C)
+		floor.Dashed = true
+		c.Series = append(c.Series, floor)
+	}
+	return c
+}
+
+func curve(name string, points []load.Percentile, tone chart.Tone) chart.CurveSeries {
+	s := chart.CurveSeries{Name: name, Tone: tone}
+	for _, p := range points {
+		s.Percent = append(s.Percent, p.Percent)
+		s.Value = append(s.Value, p.Seconds)
+	}
+	return s
+}
+
+func rates(r *load.Result) chart.Time {
+	return chart.Time{
+		Title: "Readings a second", X: series(r, func(i load.Interval) float64 { return i.Second }), XLabel: runTime,
+		Y: chart.Axis{Unit: chart.PerSecond},
+		Series: []chart.Series{
+			{Name: "achieved", Y: series(r, func(i load.Interval) float64 { return i.Achieved }), Tone: chart.A},
+			{Name: "asked", Y: series(r, func(i load.Interval) float64 { return i.Offered }), Tone: chart.B, Dashed: true},
+		},
+		Beneath: &chart.Panel{
+			Y:      chart.Axis{Label: "requests in flight", Unit: chart.Count},
+			Series: []chart.Series{{Y: series(r, func(i load.Interval) float64 { return float64(i.InFlight) }), Tone: chart.D, Filled: true}},
+		},
+		Width: plotWidth, Height: tallPlot,
+	}
+}
