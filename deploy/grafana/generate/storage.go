@@ -64,8 +64,8 @@ func checkpoints() []panel {
 			about: "How long the last one took, and whether one runs now (dashed, right). Above 15 s latency suffers through much of each minute."},
 		{title: "Write latency beside checkpoints", unit: seconds, queries: with(medianAndP99(storeWrites), count, "checkpoint running", "max(brim_mongodb_checkpoint_running)"),
 			about: "Peaks of p99 while the dashed line is up are what checkpoints cost."},
-		{title: "Checkpoints done", unit: count, queries: with(each("an hour", "sum(rate(brim_mongodb_checkpoints_total[5m])) * 3600"), share,
-			"share of the time", "sum(rate(brim_mongodb_checkpoint_seconds_total[5m]))"),
+		{title: "Checkpoints done", unit: count, queries: with(each("an hour", "sum(rate("+seen("brim_mongodb_checkpoints_total")+")) * 3600"), share,
+			"share of the time", "sum(rate("+seen("brim_mongodb_checkpoint_seconds_total")+"))"),
 			about: "60 an hour unless set otherwise, and the share of the time that they take (dashed, right)."},
 		{title: "Block manager", unit: bytesPerSec, queries: each(
 			"read", total("brim_mongodb_block_read_bytes_total"), "written", total("brim_mongodb_block_written_bytes_total"), "of these by checkpoints", total("brim_mongodb_block_checkpoint_written_bytes_total")),
@@ -125,12 +125,11 @@ func collections() []panel {
 }
 
 func timeSeries() []panel {
-	const fiveMinutes = ofStream + "[5m]"
 	return []panel{
 		{title: "Time-series buckets", unit: count, queries: each("{{stream}}", "sum by (stream) (brim_mongodb_timeseries_buckets"+ofStream+")"), about: "Buckets that the server made of the readings of time-series streams."},
-		{title: "Time-series closes", unit: perSec, stack: true, queries: each("{{reason}}", "sum by (reason) (rate(brim_mongodb_timeseries_bucket_closes_total"+fiveMinutes+"))"),
+		{title: "Time-series closes", unit: perSec, stack: true, queries: each("{{reason}}", "sum by (reason) (rate("+seen("brim_mongodb_timeseries_bucket_closes_total"+ofStream)+"))"),
 			about: "Why the server closed buckets. count and size are good ends. time_backward: late readings; memory_threshold and cache_pressure: too many sensors for the memory, buckets close half empty."},
-		{title: "Measurements per commit", unit: count, queries: each("{{stream}}", "sum by (stream) (rate(brim_mongodb_timeseries_measurements_total"+fiveMinutes+")) / sum by (stream) (rate(brim_mongodb_timeseries_commits_total"+fiveMinutes+"))"),
-			about: "How many readings the server puts into a bucket at a time."},
+		{title: "Measurements per commit", unit: count, queries: each("{{stream}}", "sum by (stream) (brim_mongodb_timeseries_measurements_total"+ofStream+") / clamp_min(sum by (stream) (brim_mongodb_timeseries_commits_total"+ofStream+"), 1)"),
+			about: "How many readings the server puts into a bucket at a time, since the server started."},
 	}
 }

@@ -1,0 +1,164 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// An alert is a rule of prometheus/alerts.yml.
+type alert struct {
+	Alert       string
+	Expr        string
+	For         string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func readAlerts(t testing.TB) []alert {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []alert
+		}
+	}
+	decode(t, "prometheus/alerts.yml", &file)
+	var out []alert
+	for _, g := range file.Groups {
+		out = append(out, g.Rules...)
+	}
+	require.NotEmpty(t, out)
+	return out
+}
+
+// comparison is the end of an alert's expression, as alerts.yml says.
+var comparison = regexp.MustCompile(`\s*[<>]\s+[0-9.]+$`)
+
+// left is the expression without its comparison, empty if that cannot be told.
+func (a alert) left() string {
+	at := comparison.FindStringIndex(a.Expr)
+	if at == nil {
+		return ""
+	}
+	return a.Expr[:at[0]]
+}
+
+func TestAlertsAreComplete(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, a := range readAlerts(t) {
+		assert.False(t, seen[a.Alert], "two alerts %s", a.Alert)
+		seen[a.Alert] = true
+		assert.NotEmpty(t, a.left(), "%s has not the form LEFT OP NUMBER", a.Alert)
+		assert.Contains(t, []string{"warning", "critical"}, a.Labels["severity"], a.Alert)
+		assert.NotEmpty(t, a.Annotations["summary"], a.Alert)
+		assert.Contains(t, a.Annotations["description"], "{{", "%s: what is described must be named", a.Alert)
+		assert.Len(t, a.Annotations, 3, a.Alert)
+	}
+}
+
+func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("RUNBOOK.md")
+	require.NoError(t, err)
+	sections := make(map[string]string) // by anchor
+	for _, s := range strings.Split(string(text), "\n### ")[1:] {
+		title, body, _ := strings.Cut(s, "\n")
+		body, _, _ = strings.Cut(body, "\n## ")
+		anchor := strings.ToLower(title) // as GitHub makes it of a single word
+		require.Empty(t, sections[anchor], "two sections %s", title)
+		sections[anchor] = body
+	}
+	for _, a := range readAlerts(t) {
+		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
+		assert.True(t, strings.HasSuffix(page, "/deploy/RUNBOOK.md"), a.Alert)
+		assert.Equal(t, strings.ToLower(a.Alert), anchor)
+		for _, part := range []string{"**Symptom:**", "**Look:**", "**Do:**"} {
+			assert.Contains(t, sections[anchor], part, a.Alert)
+		}
+		delete(sections, anchor)
+	}
+	assert.Empty(t, sections, "sections of no alert")
+}
+
+// A name in quotes that begins with a capital is that of a panel.
+var quoted = regexp.MustCompile(`"([A-Z][^"]*)"`)
+
+func TestRunbookNamesPanelsThatExist(t *testing.T) {
+	t.Parallel()
+	titles := make(map[string]bool)
+	for _, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			titles[p.Title] = true
+		}
+	}
+	text, err := os.ReadFile("RUNBOOK.md")
+	require.NoError(t, err)
+	found := quoted.FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, found)
+	for _, m := range found {
+		assert.True(t, titles[m[1]], "no panel %s", m[0])
+	}
+}
+
+func promtool(t testing.TB, args ...string) {
+	t.Helper()
+	out, err := exec.Command(tool(t, "promtool"), args...).CombinedOutput()
+	require.NoError(t, err, "promtool %s\n%s", strings.Join(args, " "), out)
+}
+
+func TestPromtoolAcceptsTheFiles(t *testing.T) {
+	t.Parallel()
+	promtool(t, "check", "config", "prometheus/prometheus.yml")
+	promtool(t, "check", "rules", "prometheus/alerts.yml")
+}
+
+func ruleTests(t testing.TB) []string {
+	t.Helper()
+	paths, err := filepath.Glob("prometheus/*_test.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	return paths
+}
+
+func TestAlertsFireAndAreSilent(t *testing.T) {
+	t.Parallel()
+	promtool(t, append([]string{"test", "rules"}, ruleTests(t)...)...)
+}
+
+// What promtool cannot know: that there is a case of each for each alert.
+func TestEachAlertIsSeenFiringAndSilent(t *testing.T) {
+	t.Parallel()
+	firing, silent := make(map[string]bool), make(map[string]bool)
+	for _, path := range ruleTests(t) {
+		var file struct {
+			Tests []struct {
+				Cases []struct {
+					Alertname string
+					Alerts    []any `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(text, &file), path)
+		for _, test := range file.Tests {
+			for _, c := range test.Cases {
+				firing[c.Alertname] = firing[c.Alertname] || len(c.Alerts) > 0
+				silent[c.Alertname] = silent[c.Alertname] || len(c.Alerts) == 0
+			}
+		}
+	}
+	for _, a := range readAlerts(t) {
+		assert.True(t, firing[a.Alert], "%s never fires in a test", a.Alert)
+		assert.True(t, silent[a.Alert], "%s is never silent in a test", a.Alert)
+	}
+}

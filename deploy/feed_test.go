@@ -1,0 +1,70 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// ask makes a request on a connection of its own.
+func ask(method, url, body string) (code int, answer string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+// feed writes to both streams until the test ends: readings at each tenth of a
+// window, and one that is refused.
+func feed(t testing.TB, daemon string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-tick.C:
+				post(t, daemon, n)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// post sends request n of a feed. Each has sensors of its own, whose buckets
+// are as full as their only reading is late in its window.
+func post(t testing.TB, daemon string, n int) {
+	window := time.Now().Add(-2 * time.Minute).Truncate(time.Minute)
+	body := `{"sensorId":"s","ts":1,"fields":{"$":1}}` + "\n"
+	for tenth := range 10 {
+		ts := window.Add(time.Duration(tenth)*6*time.Second + 3*time.Second).UnixMilli()
+		body += fmt.Sprintf(`{"sensorId":"s-%d-%d","ts":%d,"fields":{"t":23.5}}`+"\n", n, tenth, ts)
+	}
+	for _, stream := range []string{"readings", "series"} {
+		code, answer, err := ask(http.MethodPost, "http://"+daemon+"/v1/streams/"+stream+"/readings", body)
+		if assert.NoError(t, err) {
+			assert.Equal(t, http.StatusMultiStatus, code, answer)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// A question is a query that a panel or an alert asks.
+type question struct {
+	who    string // asks it
+	expr   string
+	legend []string // labels that the legend names
+	err    error    // why it was not answered the last time
+}
+
+var (
+	legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+	kindOfDisk  = regexp.MustCompile(`kind=~?"[^"]*"`)
+)
+
+// questions are all of them, with the variables filled in as Grafana does.
+func questions(t testing.TB) []question {
+	t.Helper()
+	var out []question
+	for _, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				var labels []string
+				for _, m := range legendLabel.FindAllStringSubmatch(target.LegendFormat, -1) {
+					labels = append(labels, m[1])
+				}
+				for _, stream := range []string{".*", "(readings|series)"} { // All, and two that are chosen
+					expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", "$stream", stream).Replace(target.Expr)
+					out = append(out, question{who: fmt.Sprintf("%s, %s, %s", d.path, p.Title, target.RefID), expr: expr, legend: labels})
+					if !strings.Contains(target.Expr, "$stream") {
+						break
+					}
+				}
+			}
+		}
+	}
+	for _, a := range readAlerts(t) {
+		// The left side is there whatever the disk of this machine.
+		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(a.left(), `kind=~".*"`)})
+	}
+	return out
+}
+
+// errNoNumber: there are series, and none has a number.
+var errNoNumber = errors.New("all values are NaN")
+
+// answered asks the question; an error says what is wrong with the answer.
+func (s *server) answered(q question) error {
+	found, err := s.query(q.expr)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return errors.New("nothing is found")
+	}
+	err = errNoNumber
+	for _, one := range found {
+		for _, label := range q.legend {
+			if one.labels[label] == "" {
+				return fmt.Errorf("a series has no label %s, which the legend names", label)
+			}
+		}
+		if !math.IsNaN(one.value) && !math.IsInf(one.value, 0) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// diskUnseen reports whether the daemon cannot see the disk, as on an overlay
+// file system, after it has tried twice.
+func (s *server) diskUnseen() bool {
+	const nan, twice = "brim_disk_utilization_ratio != brim_disk_utilization_ratio", "brim_mongodb_server_status_seconds_count > 2"
+	found, err := s.query(nan + " and on (instance) " + twice)
+	return err == nil && len(found) > 0
+}
+
+// asked asks the questions once more. It returns those that are not answered,
+// each with the reason, and how many were answered by what cannot be seen.
+func (s *server) asked(questions []question) (open []question, unseen int) {
+	diskUnseen := s.diskUnseen()
+	for _, q := range questions {
+		q.err = s.answered(q)
+		switch {
+		case diskUnseen && errors.Is(q.err, errNoNumber) && strings.Contains(q.expr, "brim_disk_"):
+			unseen++
+		case q.err != nil:
+			open = append(open, q)
+		}
+	}
+	return open, unseen
+}
+
+// startBrim starts a daemon with a bucket stream and a time-series stream. It
+// runs its own mongod, which has metrics, too.
+func startBrim(t testing.TB) (brim *process, listening map[string]any) {
+	t.Helper()
+	mongodtest.URI(t) // skips, or installs, where there is no mongod
+	dir := t.TempDir()
+	config := filepath.Join(dir, "brim.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("granularity: 1m\nstreams:\n  readings: {storage: bucket}\n  series: {storage: timeseries}\n"), 0o600))
+	brim = start(t, brimBinary(t), "serve", "--config", config, "--data-dir", dir, "--mongod-cache-size", "256MiB", "--log-format", "json",
+		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--server-status-interval", "1s", "--flush-interval", "200ms")
+	listening = brim.awaitLog("listening")
+	brim.awaitLog("ready")
+	return brim, listening
+}
+
+// Each query of each panel and alert finds something in what a daemon and a
+// generator show, so that none is empty because a name is wrong.
+func TestQueriesAnswer(t *testing.T) {
+	t.Parallel()
+	tool(t, "prometheus") // skips before anything is started
+	brim, listening := startBrim(t)
+	feed(t, listening["http"].(string))
+	generator := freeAddress(t)
+	_, err := os.Stat("../cmd/brim/load.go")
+	loads := err == nil
+	if loads {
+		start(t, brimBinary(t), "load", "--target", "http://"+listening["http"].(string), "--stream", "readings", "--rate", "500", "--speedup", "10",
+			"--duration", "10m", "--metrics-addr", generator)
+	}
+	s := startPrometheus(t, listening["admin"].(string), generator)
+
+	open := questions(t)
+	if !loads {
+		open = slices.DeleteFunc(open, func(q question) bool {
+			return strings.Contains(q.expr, "brim_load_") || strings.Contains(q.expr, "brim-load")
+		})
+	}
+	all, unseen := len(open), 0
+	deadline := time.Now().Add(patience - 10*time.Second) // before await gives up, to say what is open
+	brim.await("metrics", func() bool {
+		still, dark := s.asked(open)
+		open, unseen = still, unseen+dark
+		return len(open) == 0 || time.Now().After(deadline)
+	})
+	for _, q := range open {
+		assert.Fail(t, "a query is not answered", "%s\n%s\n%s", q.who, q.expr, q.err)
+	}
+	t.Logf("%d queries are answered, of them %d by NaN, because the disk cannot be seen here", all-len(open), unseen)
+	s.rulesWork(t)
+}
+
+// rulesWork sees that Prometheus evaluated each rule, comparison and all,
+// without an error.
+func (s *server) rulesWork(t testing.TB) {
+	t.Helper()
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError string }
+		}
+	}
+	require.NoError(t, s.get("/api/v1/rules", &rules))
+	seen := 0
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			seen++
+			assert.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
+		}
+	}
+	assert.Len(t, readAlerts(t), seen)
+}

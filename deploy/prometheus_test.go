@@ -1,0 +1,125 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// tool returns the path of a program of Prometheus. Where there is none the
+// test is skipped, and says so; with BRIM_REQUIRE_PROMETHEUS=1 it fails.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("BRIM_REQUIRE_PROMETHEUS") == "1" {
+		require.FailNow(t, "BRIM_REQUIRE_PROMETHEUS is set and there is no "+name+" (Debian: apt-get install prometheus)")
+	}
+	fmt.Fprintf(os.Stderr, "SKIP: no %s for %s\n", name, t.Name())
+	t.Skip("no " + name)
+	return ""
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
+}
+
+// A server is a Prometheus of the test's own.
+type server struct {
+	t   testing.TB
+	url string
+}
+
+// startPrometheus starts one with the configuration of this folder, with other
+// targets and a faster pace.
+func startPrometheus(t testing.TB, daemon, generator string) *server {
+	t.Helper()
+	text, err := os.ReadFile("prometheus/prometheus.yml")
+	require.NoError(t, err)
+	config := string(text)
+	for old, replacement := range map[string]string{
+		`"127.0.0.1:8432"`: `"` + daemon + `"`, `"127.0.0.1:8433"`: `"` + generator + `"`,
+		"scrape_interval: 5s": "scrape_interval: 1s", "scrape_timeout: 4s": "scrape_timeout: 1s", "evaluation_interval: 5s": "evaluation_interval: 1s",
+	} {
+		require.Equal(t, 1, strings.Count(config, old), old)
+		config = strings.Replace(config, old, replacement, 1)
+	}
+	dir := t.TempDir()
+	rules, err := os.ReadFile("prometheus/alerts.yml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
+
+	address := freeAddress(t)
+	s := &server{t: t, url: "http://" + address}
+	p := start(t, tool(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address, "--log.level=warn")
+	p.await("readiness", func() bool {
+		code, _, err := ask(http.MethodGet, s.url+"/-/ready", "")
+		return err == nil && code == http.StatusOK
+	})
+	return s
+}
+
+// A series is one of the answer to a query.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+// query evaluates an expression now.
+func (s *server) query(expr string) ([]series, error) {
+	var answer struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Value  [2]any            `json:"value"` // time, value as text
+		} `json:"result"`
+	}
+	if err := s.get("/api/v1/query?query="+url.QueryEscape(expr), &answer); err != nil {
+		return nil, err
+	}
+	out := make([]series, 0, len(answer.Result))
+	for _, r := range answer.Result {
+		v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, series{labels: r.Metric, value: v})
+	}
+	return out, nil
+}
+
+// get fills data with the answer of the API.
+func (s *server) get(path string, data any) error {
+	_, body, err := ask(http.MethodGet, s.url+path, "")
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   any    `json:"data"`
+	}{Data: data}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		return fmt.Errorf("%w: %s", err, body)
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("prometheus: %s", answer.Error)
+	}
+	return nil
+}

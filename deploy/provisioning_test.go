@@ -1,0 +1,75 @@
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// decode reads a YAML file whose keys must all be known.
+func decode(t testing.TB, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	require.NoError(t, d.Decode(into), path)
+}
+
+func TestGrafanaFindsPrometheusAndTheDashboards(t *testing.T) {
+	t.Parallel()
+	var sources struct {
+		APIVersion  int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, Access, URL string
+			IsDefault                    bool `yaml:"isDefault"`
+			JSONData                     struct {
+				TimeInterval string `yaml:"timeInterval"`
+				HTTPMethod   string `yaml:"httpMethod"`
+			} `yaml:"jsonData"`
+		}
+	}
+	decode(t, "grafana/provisioning/datasources/prometheus.yml", &sources)
+	require.Len(t, sources.Datasources, 1)
+	source := sources.Datasources[0]
+	assert.Equal(t, "prometheus", source.Type)
+
+	var providers struct {
+		APIVersion int `yaml:"apiVersion"`
+		Providers  []struct {
+			Name, Type, Folder string
+			AllowUIUpdates     bool `yaml:"allowUiUpdates"`
+			Options            struct{ Path string }
+		}
+	}
+	decode(t, "grafana/provisioning/dashboards/brim.yml", &providers)
+	require.Len(t, providers.Providers, 1)
+	assert.Equal(t, "file", providers.Providers[0].Type)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.Equal(t, "$DASHBOARDS", providers.Providers[0].Options.Path)
+	assert.Contains(t, string(readme), "export DASHBOARDS=", "the variable that names the folder")
+
+	// What is chosen before anybody chooses is there.
+	for _, d := range readDashboards(t) {
+		for _, v := range d.Templating.List {
+			if v.Type == "datasource" {
+				assert.Equal(t, source.UID, v.Current.Value, d.path)
+			}
+		}
+	}
+	// $__rate_interval is four times this: more than two scrapes must lie in it.
+	var prometheus struct {
+		Global struct {
+			ScrapeInterval string `yaml:"scrape_interval"`
+		}
+	}
+	text, err := os.ReadFile("prometheus/prometheus.yml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &prometheus))
+	assert.Equal(t, prometheus.Global.ScrapeInterval, source.JSONData.TimeInterval)
+}
