@@ -36,7 +36,9 @@ type (
 		Transformations []object     `json:"transformations,omitempty"`
 		FieldConfig     *fieldConfig `json:"fieldConfig,omitempty"`
 		Options         object       `json:"options,omitempty"`
-		Collapsed       *bool        `json:"collapsed,omitempty"` // of rows
+		// Of rows: open, so that no panels are inside.
+		Collapsed *bool        `json:"collapsed,omitempty"`
+		Panels    *[]jsonPanel `json:"panels,omitempty"`
 	}
 
 	gridPos struct {
@@ -88,7 +90,7 @@ func (d dashboard) model() jsonDashboard {
 		out.Panels = append(out.Panels, p)
 	}
 	for _, r := range d.rows {
-		add(jsonPanel{Type: "row", Title: r.title, GridPos: gridPos{Y: y, W: width, H: 1}, Collapsed: new(bool)})
+		add(jsonPanel{Type: "row", Title: r.title, GridPos: gridPos{Y: y, W: width, H: 1}, Collapsed: new(bool), Panels: &[]jsonPanel{}})
 		y++
 		x, tallest := 0, 0
 		for _, p := range r.panels {
