@@ -78,7 +78,7 @@ func (t Time) SVG() (template.HTML, error) {
 	panels := []Panel{{Y: t.Y, Series: t.Series}}
 	shares := []float64{1}
 	if t.Beneath != nil {
-		panels, shares = append(panels, *t.Beneath), []float64{0.68, 0.32}
+		panels, shares = append(panels, *t.Beneath), []float64{0.66, 0.34}
 	}
 	if !slices.ContainsFunc(panels, Panel.seen) || len(t.X) == 0 {
 		return d.empty(), nil

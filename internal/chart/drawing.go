@@ -34,9 +34,10 @@ func newDrawing(title string, width, height float64) (*drawing, error) {
 	return &drawing{canvas: newCanvas(title, width, height), width: width, height: height}, nil
 }
 
-// ticksUp is how many ticks suit a panel that has a share of the height.
+// ticksUp is how many ticks suit a panel that has a share of the height, and
+// its header and the labels of the other axis in it.
 func (d *drawing) ticksUp(share float64) int {
-	return max(2, int(d.height*share/52))
+	return max(1, int((d.height*share-48)/38))
 }
 
 // mostPoints is how many points a line has: the lowest and the highest of every

@@ -12,9 +12,11 @@ import (
 // they are shown about this wide.
 const (
 	wide, narrow      = 560, 350
-	tall, low, height = 330, 250, 230
+	tall, low, height = 330, 270, 240
 	// gapSeconds without a look is a gap in the lines.
 	gapSeconds = 2.5
+	// mostBridged looks without a value are not a gap.
+	mostBridged = 10
 	// leastSpan of the X axis: a daemon that was just started shows a short line.
 	leastSpan = 60
 )
@@ -44,24 +46,47 @@ func newTimeline(seconds []second, now int64, step float64, width float64) timel
 		case i == 0 && at(s) > -leastSpan:
 			add(-leastSpan, nil)
 		case i > 0 && at(s)-at(&seconds[i-1]) > gapSeconds*step:
-			add(at(&seconds[i-1])+step/2, nil)
+			// As many points as there would be: a gap is as hard to overlook as
+			// what it is a gap in.
+			for x := at(&seconds[i-1]) + step; x < at(s); x += step {
+				add(x, nil)
+			}
 		}
 		if s.First && i > 0 {
 			t.marks = append(t.marks, at(s))
 		}
 		add(at(s), s)
 	}
+	if n := len(t.x); n > 0 && t.x[n-1] < 0 {
+		add(0, nil)
+	}
 	return t
 }
 
-// line returns a value of each second.
+// line returns a value of each second. Few seconds in which nothing happened
+// that could be measured are bridged: a stream that is written every five
+// seconds has a line all the same.
 func (t *timeline) line(value func(*second) float32) []float64 {
 	out := make([]float64, len(t.seconds))
+	known := -1 // the last second with a value, of this process
 	for i, s := range t.seconds {
 		out[i] = math.NaN()
-		if s != nil {
-			out[i] = float64(value(s))
+		if s == nil || s.First {
+			known = -1
 		}
+		if s == nil {
+			continue
+		}
+		out[i] = float64(value(s))
+		if math.IsNaN(out[i]) {
+			continue
+		}
+		if known >= 0 && i-known <= mostBridged {
+			for j := known + 1; j < i; j++ {
+				out[j] = out[known] + (out[i]-out[known])*float64(j-known)/float64(i-known)
+			}
+		}
+		known = i
 	}
 	return out
 }

@@ -95,7 +95,7 @@ type Console struct {
 	cfg     Config
 	page    *page
 	log     *slog.Logger
-	saveErr string // what went wrong with the file last; only Run uses it
+	unsaved bool // the file could not be written last time; only Run uses it
 
 	mu      sync.Mutex
 	history *history

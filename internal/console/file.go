@@ -53,11 +53,11 @@ func (c *Console) save() {
 		err = s.write(c.cfg.File)
 	}
 	switch {
-	case err != nil && c.saveErr != err.Error():
-		c.saveErr = err.Error()
+	case err != nil && !c.unsaved:
+		c.unsaved = true
 		c.log.Warn("cannot keep the live page's history", "file", c.cfg.File, "err", err)
-	case err == nil && c.saveErr != "":
-		c.saveErr = ""
+	case err == nil && c.unsaved:
+		c.unsaved = false
 		c.log.Info("the live page's history is kept again", "file", c.cfg.File)
 	}
 }

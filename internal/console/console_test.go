@@ -1,0 +1,227 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPageShowsWhatTheMetricsSay(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, func(cfg *Config) {
+		cfg.Signals = func() []Signal {
+			return []Signal{
+				{Title: "Disk busy", Value: 12.5, Unit: "%", Class: Healthy, Threshold: "from 50 %"},
+				{Title: "Cache dirty", Value: 17.25, Unit: "%", Class: Bottleneck, Threshold: "from 5 %", Why: "threads are made to evict"},
+				{Title: "Odd one", Value: math.NaN(), Unit: "ms", Class: "new", Why: "cannot be seen"},
+			}
+		}
+	})
+	c.look()
+	d.run(c, 60)
+	d.rejected.WithLabelValues("ts_out_of_range").Add(1234)
+	d.requests.WithLabelValues("http", "503").Add(7)
+	d.requests.WithLabelValues("grpc", "Unavailable").Add(8)
+	d.deadLetters.Add(9)
+	d.streams["readings"].Unknown.Add(11)
+	d.sleep(time.Second)
+	c.look()
+
+	resp, body := get(t, c, "/")
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
+	for _, text := range []string{
+		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
+		"<title>Write latency</title>", "<title>Write latency by tenth</title>", "<title>Journal</title>",
+		"Cache dirty", "17.3 %", "threads are made to evict", "bottleneck", "unknown",
+		"ts_out_of_range", "1,234", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
+		"timeseries", `<option value="readings">`,
+		`href="/status"`, `href="/readyz"`, `href="/healthz"`, `href="/metrics"`, `href="/debug/pprof/"`, `action="/flush"`,
+	} {
+		assert.Contains(t, body, text)
+	}
+	assert.Less(t, strings.Index(body, "Cache dirty"), strings.Index(body, "Disk busy"), "what is worst comes first")
+	for _, text := range []string{"field_name", "http 200", "NaN", "No reading has come", "http://", "https://"} {
+		found := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
+		assert.NotContains(t, found, text)
+	}
+}
+
+func TestFirstPageSaysHowToSendAReading(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	_, body := get(t, c, "/")
+	assert.Contains(t, body, `curl http://127.0.0.1:8430/v1/readings`)
+	assert.Contains(t, body, "no data yet")
+	assert.NotContains(t, body, "NaN")
+	c.look()
+	d.run(c, 2)
+	_, body = get(t, c, "/console")
+	assert.NotContains(t, body, "curl")
+}
+
+func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		part Part
+		want string
+	}{
+		{Part{Name: "daemon", Ready: true}, "Readings are taken and stored"},
+		{Part{Name: "mongodb", Reason: "nobody answers", Optional: true}, "into the journal"},
+		{Part{Name: "journal", Reason: "the disk is full"}, "No readings can be taken"},
+	} {
+		d := newDaemon(t, noon)
+		console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return []Part{c.part} } })
+		_, body := get(t, console, "/console")
+		assert.Contains(t, body, c.want)
+		assert.Contains(t, body, c.part.Reason)
+	}
+}
+
+func TestOneStreamCanBeChosen(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	c.look()
+	for i := range 20 {
+		d.write("readings", 100, 10, 0.001, 0.15)
+		d.write("plant <b>2</b>", 1, 1, 1.0, 0.95)
+		d.ingested.WithLabelValues("http").Add(float64(i))
+		d.sleep(time.Second)
+		c.look()
+	}
+	_, all := get(t, c, "/console")
+	assert.Contains(t, all, `<th scope="row">10-20 %</th><td class="n">2,000</td>`)
+	assert.Contains(t, all, `<th scope="row">90-100 %</th><td class="n">20</td>`)
+	_, one := get(t, c, "/console?stream=readings")
+	assert.Contains(t, one, `<th scope="row">10-20 %</th><td class="n">2,000</td>`)
+	assert.Contains(t, one, `<th scope="row">90-100 %</th><td class="n">0</td><td class="n">–</td>`)
+	assert.Contains(t, one, "Writes to readings")
+	_, whole := get(t, c, "/?stream=readings")
+	assert.Contains(t, whole, `<option value="readings" selected>`)
+	_, gone := get(t, c, "/console?stream=gone")
+	assert.Contains(t, gone, "Writes to all streams")
+	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
+}
+
+func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
+	t.Parallel()
+	const evil = `"><script>alert(1)</script>`
+	d := newDaemon(t, noon)
+	d.rejected.WithLabelValues(evil).Add(1)
+	c := d.console(t, func(cfg *Config) {
+		cfg.Version = evil
+		cfg.HTTPAddr = func() string { return evil }
+		cfg.Parts = func() []Part { return []Part{{Name: evil, Reason: evil}} }
+		cfg.Streams = func() []Stream { return []Stream{{Name: evil, Storage: evil, Granularity: evil}} }
+		cfg.Signals = func() []Signal {
+			return []Signal{{Title: evil, Unit: evil, Class: evil, Threshold: evil, Why: evil}}
+		}
+	})
+	c.look()
+	for _, target := range []string{"/", "/console", "/?stream=" + `%22%3E%3Cscript%3Ealert(1)%3C/script%3E`} {
+		_, body := get(t, c, target)
+		assert.NotContains(t, body, "<script>alert")
+		assert.Contains(t, body, "&lt;script&gt;alert(1)")
+	}
+}
+
+func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
+	t.Parallel()
+	resp, body := get(t, newDaemon(t, noon).console(t, nil), "/")
+	policy := resp.Header.Get("Content-Security-Policy")
+	assert.Contains(t, policy, "default-src 'none'")
+	assert.Contains(t, policy, "connect-src 'self'")
+	assert.NotContains(t, policy, "unsafe")
+	for _, element := range []string{"style", "script"} {
+		inline := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(body, -1)
+		require.Len(t, inline, 1)
+		sum := sha256.Sum256([]byte(inline[0][1]))
+		assert.Contains(t, policy, element+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	assert.NotRegexp(t, `\son\w+=`, body, "no inline handlers")
+	assert.NotRegexp(t, `\sstyle=`, body, "no inline styles")
+	edition := regexp.MustCompile(`data-edition="([^"]+)"`).FindStringSubmatch(body)
+	require.NotNil(t, edition)
+	assert.Equal(t, resp.Header.Get("Brim-Page"), strings.ReplaceAll(edition[1], "&#43;", "+"))
+}
+
+func TestOnlyThePageIsServedAndOnlyToRead(t *testing.T) {
+	t.Parallel()
+	c := newDaemon(t, noon).console(t, nil)
+	resp, _ := get(t, c, "/other")
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody))
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+func TestOneRenderingASecondServesAll(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	var mu sync.Mutex
+	asked := 0
+	c := d.console(t, func(cfg *Config) {
+		cfg.Parts = func() []Part {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			return nil
+		}
+	})
+	c.look()
+	d.run(c, 3)
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			resp, _ := get(t, c, "/console")
+			assert.Equal(t, http.StatusOK, resp.StatusCode)
+		})
+		group.Go(c.look)
+	}
+	group.Wait()
+	assert.Equal(t, 1, asked)
+	d.sleep(time.Second)
+	get(t, c, "/console")
+	assert.Equal(t, 2, asked)
+}
+
+func TestRunLooksUntilItIsTold(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, func(cfg *Config) { cfg.Interval, cfg.Now = 10*time.Millisecond, nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.history.seconds) > 3
+	}, 10*time.Second, 5*time.Millisecond)
+	cancel()
+	<-done
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{})
+	assert.ErrorContains(t, err, "set up the live page")
+	_, err = New(Config{
+		Gatherer: prometheus.NewRegistry(), Parts: func() []Part { return nil }, Streams: func() []Stream { return nil }, Interval: time.Hour,
+	})
+	assert.ErrorContains(t, err, "interval 1h0m0s")
+}

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// worked returns the file of a daemon that worked for two minutes.
+func worked(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "console-history")
+	d := newDaemon(t, noon)
+	c := d.console(t, func(cfg *Config) { cfg.File = file })
+	c.look()
+	d.rejected.WithLabelValues("ts_out_of_range").Add(5)
+	d.run(c, 119)
+	c.save()
+	return file
+}
+
+func TestHistorySurvivesARestart(t *testing.T) {
+	t.Parallel()
+	file := worked(t)
+	d := newDaemon(t, noon.Add(150*time.Second))
+	c := d.console(t, func(cfg *Config) { cfg.File = file })
+	c.look()
+	d.rejected.WithLabelValues("ts_out_of_range").Add(2)
+	d.run(c, 30)
+	h := c.history
+	assert.Len(t, h.seconds, 120+31)
+	stretches := h.stretches()
+	require.Len(t, stretches, 2)
+	refused := counts(stretches, h.last, metricRejected, "reason")
+	assert.Equal(t, []count{{Name: "ts_out_of_range", Recent: 7, Total: 2}}, refused)
+	writes := 0.0
+	for _, tenth := range byTenth(stretches, "readings") {
+		writes += tenth.Count
+	}
+	assert.Equal(t, 160.0*(119+30), writes)
+
+	_, body := get(t, c, "/console")
+	assert.Contains(t, body, "Upright dotted lines")
+	entries, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	assert.Len(t, entries, 1, "nothing is left beside the file")
+}
+
+func TestHistoryThatIsTooOldIsForgotten(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon.Add(time.Hour))
+	file := worked(t)
+	c := d.console(t, func(cfg *Config) { cfg.File = file })
+	assert.Empty(t, c.history.seconds)
+	assert.Empty(t, c.history.checkpoints)
+}
+
+func TestDamagedHistoryIsIgnored(t *testing.T) {
+	t.Parallel()
+	sound, err := os.ReadFile(worked(t))
+	require.NoError(t, err)
+	flipped := bytes.Clone(sound)
+	flipped[len(flipped)/2] ^= 1
+	for name, content := range map[string][]byte{
+		"empty": {}, "text": []byte("{}"), "cut off": sound[:len(sound)/2], "a bit flipped": flipped, "checksum cut off": sound[:len(sound)-4],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "history")
+			require.NoError(t, os.WriteFile(file, content, 0o600))
+			var log bytes.Buffer
+			d := newDaemon(t, noon.Add(3*time.Minute))
+			c := d.console(t, func(cfg *Config) { cfg.File, cfg.Logger = file, slog.New(slog.NewTextHandler(&log, nil)) })
+			assert.Empty(t, c.history.seconds)
+			assert.Contains(t, log.String(), "begins anew")
+			c.look()
+			c.save()
+			_, err := read(file)
+			assert.NoError(t, err, "it is replaced by a sound one")
+		})
+	}
+}
+
+func TestHistoryOfAnotherFormIsIgnored(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*saved{
+		{Format: 2, Names: []string{""}},
+		{Format: fileFormat},
+		{Format: fileFormat, Names: make([]string, 1000)},
+		{Format: fileFormat, Names: []string{""}, Checkpoints: []savedCheckpoint{{Families: [][]byte{{0xff}}}}},
+	} {
+		h := newHistory(time.Second)
+		assert.ErrorContains(t, h.restore(s, noon), "read the history")
+		assert.Empty(t, h.seconds)
+	}
+}
+
+func TestAFileThatCannotBeWrittenIsToldOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dir := filepath.Join(t.TempDir(), "missing")
+	d := newDaemon(t, noon)
+	c := d.console(t, func(cfg *Config) {
+		cfg.File, cfg.Logger = filepath.Join(dir, "history"), slog.New(slog.NewTextHandler(&log, nil))
+	})
+	c.look()
+	c.save()
+	c.save()
+	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("cannot keep")))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	c.save()
+	assert.Contains(t, log.String(), "kept again")
+}
