@@ -18,6 +18,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
@@ -43,6 +44,7 @@ type daemon struct {
 	http      *http.Server
 	grpc      *grpc.Server
 	admin     *http.Server
+	console   *console.Console
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
@@ -73,8 +75,11 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 		return nil, fmt.Errorf("set up the door: %w", err)
 	}
 	d.door.SetReady(false) // until there is storage
+	if d.console, err = d.newConsole(); err != nil {
+		return nil, err
+	}
 	pages, err := admin.New(admin.Config{
-		Version: d.version.Version, Gatherer: d.registry, Parts: d.parts, Status: d.status, Flush: d.flush, Logger: log,
+		Gatherer: d.registry, Page: d.console, Parts: d.parts, Status: d.status, Flush: d.flush, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -157,6 +162,11 @@ func (d *daemon) run(ctx context.Context) error {
 		d.door.SetReady(true)
 		d.log.Info("journal is open", "dir", d.cfg.journalDir(), "session", d.session)
 	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching.Go(func() { d.console.Run(watched) })
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
 		return err
@@ -170,10 +180,6 @@ func (d *daemon) run(ctx context.Context) error {
 	d.inlet.letOut(read.Handler(read.Config{
 		Sources: s.sources(), DefaultStream: d.cfg.Default.Name, Available: s.available, Problem: d.door.WriteProblem,
 	}))
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watched, unwatch := context.WithCancel(ctx)
-	defer unwatch()
 	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
 	monitor, err := d.openDoctor(s)
 	if err != nil {

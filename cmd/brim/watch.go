@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
+	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -23,4 +25,49 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 		return nil, fmt.Errorf("set up the looks at MongoDB: %w", err)
 	}
 	return monitor, nil
+}
+
+// newConsole makes the live page, which answers from the first moment on. Its
+// history is in the data directory.
+func (d *daemon) newConsole() (*console.Console, error) {
+	return console.New(console.Config{
+		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
+		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals,
+		HTTPAddr: func() string { return reachable(d.listeners.http) },
+		File:     filepath.Join(d.cfg.DataDir, "console.json"),
+	})
+}
+
+func (d *daemon) pageParts() []console.Part {
+	var out []console.Part
+	for _, p := range d.parts() {
+		out = append(out, console.Part(p))
+	}
+	return out
+}
+
+func (d *daemon) pageStreams() []console.Stream {
+	s := d.storage.Load()
+	var out []console.Stream
+	for _, stream := range d.cfg.Streams {
+		out = append(out, console.Stream{
+			Name: stream.Name, Storage: string(stream.Storage), Granularity: formatDuration(stream.Granularity),
+			Default: stream.Name == d.cfg.Default.Name, Ready: s != nil && s.reason(stream.Name) == nil,
+		})
+	}
+	return out
+}
+
+func (d *daemon) pageSignals() []console.Signal {
+	monitor := d.monitor.Load()
+	if monitor == nil {
+		return nil
+	}
+	var out []console.Signal
+	for _, s := range monitor.Signals() {
+		out = append(out, console.Signal{
+			Name: s.Name, Title: s.Title, Value: s.Value, Unit: s.Unit, Class: s.Class.String(), Threshold: s.Describe(), Why: s.Why,
+		})
+	}
+	return out
 }

@@ -32,8 +32,9 @@ func Ready(parts []Part) bool {
 // Config says what the listener shows. All but Logger is required; the
 // functions are called by several requests at once.
 type Config struct {
-	Version  string
 	Gatherer prometheus.Gatherer
+	// Page answers GET / and what is under GET /console: the live page.
+	Page http.Handler
 	// Parts tells which parts of the daemon are ready. It does no I/O, since
 	// probes call it every few seconds and must not hang with what they probe.
 	Parts func() []Part
@@ -50,8 +51,8 @@ var ErrNotReady = errors.New("the daemon is starting")
 
 // New returns the listener's handler.
 func New(cfg Config) (http.Handler, error) {
-	if cfg.Gatherer == nil || cfg.Parts == nil || cfg.Status == nil || cfg.Flush == nil {
-		return nil, errors.New("set up the admin listener: gatherer, parts, status or flush is missing")
+	if cfg.Gatherer == nil || cfg.Page == nil || cfg.Parts == nil || cfg.Status == nil || cfg.Flush == nil {
+		return nil, errors.New("set up the admin listener: gatherer, page, parts, status or flush is missing")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -66,7 +67,9 @@ func New(cfg Config) (http.Handler, error) {
 	mux.HandleFunc("GET /readyz", h.ready)
 	mux.HandleFunc("GET /status", h.status)
 	mux.HandleFunc("POST /flush", h.flush)
-	mux.HandleFunc("GET /{$}", h.page)
+	mux.Handle("GET /{$}", cfg.Page)
+	mux.Handle("GET /console", cfg.Page)
+	mux.Handle("GET /console/", cfg.Page)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
