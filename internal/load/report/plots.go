@@ -31,9 +31,9 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 	}{
 		{responseOverTime(r), "Beneath it how far event time was in its window: buckets are written afresh where it begins again."},
 		{rates(r), "Readings a second that were due, and that were acknowledged; beneath it the requests that were due and not answered."},
-		{byFill("Response time by fill", r.ByFill), "By the elapsed part of the readings' windows. A rise to the right is the price of buckets that fill."},
+		{byFill("Response time by fill", r.ByFill), "By the elapsed part of the readings' windows. Where bars rise to the right, requests take longer as buckets fill."},
 		{storeByFill(r), "As the daemon measured it: one command's round trip, by the fill of the bucket that it wrote."},
-		{percentiles(r, x), "Where response lies above service, requests waited in the generator for their turn: the daemon was slower than the load."},
+		{percentiles(r, x), "Where response lies above service, requests waited in the generator for a free connection."},
 	}
 	var out []plot
 	for _, each := range all {

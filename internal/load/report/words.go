@@ -120,7 +120,7 @@ func speed(speedup float64) string {
 	if speedup == 1 {
 		return "in real time"
 	}
-	return fmt.Sprintf("%s times as fast as real time", humanize.Ftoa(speedup))
+	return humanize.Ftoa(speedup) + " times as fast as real time"
 }
 
 func readings(n int) string { return count(int64(n)) + " " + plural(int64(n), "reading") }

@@ -3,6 +3,7 @@ package send
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -77,7 +78,7 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 		return nil, fmt.Errorf("the answer is not one that a Brim daemon gives: %w", err)
 	}
 	if about.Default == "" || len(about.Streams) == 0 {
-		return nil, fmt.Errorf("the answer names no streams, as a Brim daemon's would")
+		return nil, errors.New("the answer names no streams, as a Brim daemon's would")
 	}
 	return &about, nil
 }

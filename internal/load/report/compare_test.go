@@ -1,0 +1,57 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func comparison(t *testing.T, a, b *load.Result) string {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, Compare(&out, a, b))
+	return out.String()
+}
+
+func TestCompareShowsFiguresBesideEachOther(t *testing.T) {
+	t.Parallel()
+	a, b := aResult(), aResult()
+	b.AchievedRate, b.Failed = a.AchievedRate/2, 7
+	b.Response.P99, b.ByFill[9].P99, b.StoreByFill[0].P99 = 0.0144, 0.0042, 0.0005
+	b.ByFill[3].Count, b.ByFill[3].P99 = 0, 0
+	b.Setup.EventStart = b.Setup.EventStart.Add(time.Hour) // in every run another
+	text := comparison(t, a, b)
+	for _, want := range []string{
+		"achieved                2,003/s  1,002/s  0.50\n",
+		"readings failed               0        7     –\n",
+		"response p99             7.2 ms  14.4 ms  2.00\n",
+		"service p999            10.1 ms  10.1 ms  1.00\n",
+		"30–40 %                 4.8 ms       –     –\n",
+		"90–100 %                8.4 ms  4.2 ms  0.50\n",
+		"0–10 %                    2 ms  500 µs  0.25\n",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "differ")
+}
+
+func TestCompareWarnsOfOtherLoad(t *testing.T) {
+	t.Parallel()
+	b := aResult()
+	b.Setup.Storage, b.Setup.Target = "timeseries", "grpc://h:1"
+	text := comparison(t, aResult(), b)
+	assert.Contains(t, text, "A and B are of the same load. They differ in:\n")
+	assert.Regexp(t, `storage +bucket +timeseries\n`, text)
+
+	b.Setup.Batch, b.Setup.Rate, b.StoreByFill = 10, "1..2", nil
+	text = comparison(t, aResult(), b)
+	assert.Contains(t, text, "Careful: A and B are not of the same load. They differ in:\n")
+	assert.Regexp(t, `batch +1 +10\n`, text)
+	assert.Regexp(t, `rate +– +1\.\.2\n`, text)
+	assert.NotContains(t, text, "daemon's own time")
+}

@@ -1,0 +1,107 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	for condition, want := range map[string]string{
+		"p99>50ms":            "",
+		"p99>7ms":             "p99>7ms: p99 is 7.2 ms",
+		" p99 > 7000 us ":     "p99>7000us: p99 is 7.2 ms",
+		"p99>=0.0072s":        "p99>=0.0072s: p99 is 7.2 ms",
+		"p99>0.0072s":         "",
+		"response.max>100ms":  "response.max>100ms: response.max is 104 ms",
+		"service.p99>4.2ms":   "service.p99>4.2ms: service.p99 is 4.3 ms",
+		"service.p99>4.4ms":   "",
+		"mean<=2130µs":        "mean<=2130µs: mean is 2.13 ms",
+		"p50<1ms":             "",
+		"store.p99>6ms":       "store.p99>6ms: store.p99 is 6.5 ms",
+		"store.p99>7ms":       "",
+		"store.p50>1.7ms":     "store.p50>1.7ms: store.p50 is 1.8 ms",
+		"achieved<99%":        "achieved<99%: achieved is 54.9 %",
+		"achieved<50%":        "",
+		"achieved<11001/s":    "achieved<11001/s: achieved is 11,000",
+		"achieved<11000":      "",
+		"dropped>0":           "dropped>0: dropped is 400,000",
+		"dropped>80%":         "",
+		"failed>20%":          "failed>20%: failed is 25.0 %",
+		"rejected>42":         "",
+		"rejected>=42":        "rejected>=42: rejected is 42",
+		"rejected>1e2":        "",
+		"response.p90>3.0 ms": "response.p90>3.0ms: response.p90 is 3.01 ms",
+	} {
+		c, err := ParseCondition(condition)
+		require.NoError(t, err, condition)
+		if err := c.Check(anOverload()); want == "" {
+			assert.NoError(t, err, condition)
+		} else {
+			assert.EqualError(t, err, want, condition)
+		}
+	}
+}
+
+func TestWhatWasNotObservedMeetsEveryConditionOnIt(t *testing.T) {
+	t.Parallel()
+	for condition, want := range map[string]string{
+		"p99>50ms":          "p99>50ms: p99 is not known, since no request was taken",
+		"service.mean<50ms": "service.mean<50ms: service.mean is not known, since no request was taken",
+		"store.p99>1s":      "store.p99>1s: store.p99 is not known, since the daemon was not asked (--admin), or wrote nothing",
+		"achieved<1%":       "achieved<1%: achieved is –",
+	} {
+		c, err := ParseCondition(condition)
+		require.NoError(t, err)
+		assert.EqualError(t, c.Check(&load.Result{StoreByFill: make([]load.FillRow, 10)}), want)
+	}
+}
+
+func TestConditionsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for condition, want := range map[string]string{
+		"":                "allowed are > >= < <=",
+		"p99":             "allowed are > >= < <=",
+		"p99=5ms":         "allowed are > >= < <=",
+		"p98>5ms":         "allowed are p50, p90, p99",
+		"store.max>5ms":   "allowed are p50, p90, p99",
+		"server.p99>5ms":  "allowed are p50, p90, p99",
+		">5ms":            "allowed are p50, p90, p99",
+		"p99>5":           "allowed are us, ms and s",
+		"p99>5m":          "allowed are us, ms and s",
+		"p99>5%":          "allowed are us, ms and s",
+		"p99>ms":          `the bound "" is not a number`,
+		"p99>>5ms":        `the bound ">5" is not a number`,
+		"p99>-5ms":        "is not a number of 0 or more",
+		"p99>NaNs":        "is not a number",
+		"p99>1e999s":      "is not a number",
+		"dropped>5ms":     `unit "ms" is unknown; allowed are % and none`,
+		"dropped>5/s":     "dropped is a number of readings",
+		"achieved<5 % ms": `unit "% ms" is unknown`,
+	} {
+		_, err := ParseCondition(condition)
+		require.ErrorContains(t, err, want, condition)
+	}
+}
+
+func FuzzParseCondition(f *testing.F) {
+	for _, s := range []string{"p99>50ms", "service.p999 >= 1.5s", "achieved<99%", "dropped>0", "store.p99<=10us", "mean<1e-3s", "p50<<1s", "failed>µ"} {
+		f.Add(s)
+	}
+	r := anOverload()
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := ParseCondition(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseCondition(c.String())
+		require.NoError(t, err, "%q became %q", s, c)
+		assert.Equal(t, c.String(), again.String())
+		assert.Equal(t, c.bound, again.bound)
+		assert.Equal(t, c.Check(r) == nil, again.Check(r) == nil)
+	})
+}

@@ -1,0 +1,91 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func htmlOf(t *testing.T, r *load.Result, x Extras) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, HTML(&b, r, x))
+	return b.String()
+}
+
+func TestPageHasEveryFigureAndPlot(t *testing.T) {
+	t.Parallel()
+	page := htmlOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
+	for _, want := range []string{
+		`<div class="verdict good">`, "The load was taken as asked", "<dd>2,003/s</dd>", "<dd>99.96 %</dd>", "<dd>120,240</dd>",
+		"<td>62.1 ms</td>", "<td>103 ms</td>", "response of memory.json", "<th>90–100 %</th><td>12,024</td><td>2.19 ms</td><td>8.4 ms</td>",
+		"<td>1,679</td><td>1.8 ms</td><td>6.5 ms</td>", "<td>167 sensors, a reading each 5 s of event time",
+		"prefers-color-scheme: dark", `name="viewport"`,
+	} {
+		assert.Contains(t, page, want)
+	}
+	svgs := drawings(page)
+	require.Len(t, svgs, 5)
+	for i, title := range []string{"Response time", "Readings a second", "Response time by fill", "The daemon&#39;s store time by fill", "Times by percentile"} {
+		assert.Contains(t, strings.ReplaceAll(svgs[i], "'", "&#39;"), title)
+		assert.NotContains(t, svgs[i], "no data yet")
+		assertXML(t, svgs[i])
+	}
+	assert.Contains(t, svgs[4], "floor")
+	assert.NotContains(t, page, "Failures")
+}
+
+func TestPageOfAnOverload(t *testing.T) {
+	t.Parallel()
+	r := anOverload()
+	r.StoreByFill = nil
+	page := htmlOf(t, r, Extras{Interrupted: true})
+	for _, want := range []string{`<div class="verdict">`, "not taken as asked", "were dropped", "interrupted", "<th>503</th><td>29,000</td>", "<li>a fourth</li>"} {
+		assert.Contains(t, page, want)
+	}
+	assert.Len(t, drawings(page), 4)
+	assert.NotContains(t, page, "updates")
+}
+
+func TestPageNeedsNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	page := htmlOf(t, aResult(), Extras{Floor: aFloor()})
+	assert.NotRegexp(t, `(?i)<script|<link|<img|<iframe|\bsrc=|\bhref=|url\(|@import|@font-face`, page)
+	for _, url := range regexp.MustCompile(`https?://[^"'< ]*`).FindAllString(page, -1) {
+		assert.Contains(t, []string{"http://www.w3.org/2000/svg", "http://127.0.0.1:8430", "http://127.0.0.1:8430,"}, url)
+	}
+}
+
+func TestPageEscapesWhatOthersWrote(t *testing.T) {
+	t.Parallel()
+	r := anOverload()
+	const evil = `</style><script>alert(1)</script>`
+	r.Setup.Target, r.Setup.Stream, r.Setup.From = evil, evil, evil
+	r.Failures[evil], r.FirstErrors = 1, []string{evil}
+	assert.NotContains(t, htmlOf(t, r, Extras{Floor: aFloor(), FloorPath: evil}), "<script")
+}
+
+func drawings(page string) []string {
+	return regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
+}
+
+func assertXML(t *testing.T, s string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(s))
+	for {
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(t, err)
+	}
+}

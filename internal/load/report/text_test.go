@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+)
+
+func textOf(t *testing.T, r *load.Result, x Extras) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Text(&b, r, x))
+	return b.String()
+}
+
+func TestTextHasEveryFigure(t *testing.T) {
+	t.Parallel()
+	text := textOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
+	for _, want := range []string{
+		"http://127.0.0.1:8430, stream readings (bucket, windows of 60 min)", "167 sensors, a reading each 5 s of event time, 60 times as fast as real time",
+		"4 fields, 1 reading a request, ack stored, 64 connections, at most 10,000 in flight, seed 1", "due for 60 s", "brim 1.2.3",
+		"2026-11-21 09:00:00 to 2026-11-21 10:00:00 UTC",
+		"2,003 readings a second of 2,004 that were asked for (99.96 %). Nothing was dropped, nothing failed.", "42 readings (0.03 % of those sent) were refused one by one.",
+		"readings    120,240  120,198       42       0        0      120,240",
+		"response    2.13 ms  1.76 ms  3.01 ms  7.2 ms  62.1 ms  104 ms  from when a request was due",
+		"service     1.71 ms  1.55 ms  2.41 ms  4.3 ms  10.1 ms  103 ms  from when it was sent",
+		"floor        300 µs   250 µs   400 µs  900 µs     2 ms    3 ms  response of memory.json", "14.2 % of the p50, 12.5 % of the p99",
+		"0–10 %        12,024   1.2 ms    3 ms  █████             1,670  900 µs    2 ms  ████▎\n",
+		"90–100 %      12,024  2.19 ms  8.4 ms  ██████████████    1,679  1.8 ms  6.5 ms  ██████████████\n",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "But", "the floor is of the same load")
+	assert.NotContains(t, text, " \n")
+}
+
+func TestTextWithoutTheDaemonsTimes(t *testing.T) {
+	t.Parallel()
+	r := aResult()
+	r.StoreByFill = nil
+	text := textOf(t, r, Extras{})
+	assert.Contains(t, text, "0–10 %        12,024   1.2 ms    3 ms  █████\n")
+	assert.NotContains(t, text, "updates")
+	assert.NotContains(t, text, "floor")
+}
+
+func TestTextTellsWhatWentWrong(t *testing.T) {
+	t.Parallel()
+	r := anOverload()
+	r.FirstErrors[1] = "\x1b[2J\tgone"
+	text := textOf(t, r, Extras{Interrupted: true, Floor: aResult(), FloorPath: "b.json"})
+	for _, want := range []string{
+		"The load was not taken as asked: 11,000 readings a second of 20,040 that were asked for (54.9 %).",
+		"400,000 readings (76.9 % of those due) were dropped",
+		"30,000 readings (25.0 % of those sent) failed: 29,000 requests (503), 999 requests (timeout), 1 request (connection).",
+		"interrupted", "  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
+		"But its stream's storage was bucket, not memory",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "a fourth")
+	assert.LessOrEqual(t, strings.Count(text, "\n"), 45)
+}
+
+func TestAFloorOfAnotherLoadIsSaid(t *testing.T) {
+	t.Parallel()
+	floor := aFloor()
+	floor.Setup.Batch, floor.Setup.Speedup = 10, 30
+	assert.Contains(t, textOf(t, aResult(), Extras{Floor: floor}), "But it is of another load, which differs in: speedup, batch.")
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change func(*load.Result)
+		good   bool
+		head   string
+	}{
+		"as asked":       {func(*load.Result) {}, true, "taken as asked"},
+		"a bit slow":     {func(r *load.Result) { r.AchievedRate = 0.985 * r.OfferedRate }, false, "not taken as asked"},
+		"a few dropped":  {func(r *load.Result) { r.Dropped = 1 }, false, "not taken whole"},
+		"a few failed":   {func(r *load.Result) { r.Failed, r.Failures = 1, map[string]int64{"503": 1} }, false, "not taken whole"},
+		"nothing at all": {func(r *load.Result) { *r = load.Result{} }, false, "Nothing was sent."},
+	} {
+		r := aResult()
+		row.change(r)
+		v := judge(r, Extras{})
+		assert.Equal(t, row.good, v.Good, name)
+		assert.Contains(t, v.Head, row.head, name)
+	}
+}
+
+func TestReportsOfNothing(t *testing.T) {
+	t.Parallel()
+	r := &load.Result{ByFill: make([]load.FillRow, 10)}
+	text := textOf(t, r, Extras{})
+	assert.NotContains(t, text, "NaN")
+	assert.Contains(t, text, "response       –    –    –    –      –    –  from")
+	var b bytes.Buffer
+	require.NoError(t, HTML(&b, r, Extras{}))
+	assert.NotContains(t, b.String(), "NaN")
+	assert.Contains(t, b.String(), "no data yet")
+	require.NoError(t, Compare(&b, r, r))
+	require.NoError(t, HGRM(&b, r))
+	require.NoError(t, JSON(&b, r))
+}
+
+func TestShareIsNeverRoundedToAll(t *testing.T) {
+	t.Parallel()
+	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
+		assert.Equal(t, want, share(part, 100))
+	}
+	assert.Equal(t, "–", share(1, 0))
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+	t.Parallel()
+	r := aResult()
+	for _, err := range []error{
+		Text(brokenWriter{}, r, Extras{}), JSON(brokenWriter{}, r), HGRM(brokenWriter{}, r), HTML(brokenWriter{}, r, Extras{}), Compare(brokenWriter{}, r, r),
+	} {
+		require.ErrorContains(t, err, "no room")
+	}
+}
