@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,23 +131,15 @@ func TestQueriesAnswer(t *testing.T) {
 	brim, listening := startBrim(t)
 	feed(t, listening["http"].(string))
 	generator := freeAddress(t)
-	_, err := os.Stat("../cmd/brim/load.go")
-	loads := err == nil
-	if loads {
-		start(t, brimBinary(t), "load", "--target", "http://"+listening["http"].(string), "--stream", "readings", "--rate", "500", "--speedup", "10",
-			"--duration", "10m", "--metrics-addr", generator)
-	}
+	load := start(t, brimBinary(t), "load", "--target", "http://"+listening["http"].(string), "--stream", "readings",
+		"--rate", "500", "--speedup", "10", "--connections", "8", "--duration", "10m", "--metrics-addr", generator)
 	s := startPrometheus(t, listening["admin"].(string), generator)
 
 	open := questions(t)
-	if !loads {
-		open = slices.DeleteFunc(open, func(q question) bool {
-			return strings.Contains(q.expr, "brim_load_") || strings.Contains(q.expr, "brim-load")
-		})
-	}
 	all, unseen := len(open), 0
 	deadline := time.Now().Add(patience - 10*time.Second) // before await gives up, to say what is open
 	brim.await("metrics", func() bool {
+		require.False(t, load.ended(), "the load ended")
 		still, dark := s.asked(open)
 		open, unseen = still, unseen+dark
 		return len(open) == 0 || time.Now().After(deadline)
