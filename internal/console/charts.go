@@ -36,7 +36,7 @@ type timeline struct {
 
 // newTimeline puts the seconds on an axis that ends now. Looks that are step
 // seconds apart, or a little more, have no gap between them.
-func newTimeline(seconds []second, now int64, step float64, width float64) timeline {
+func newTimeline(seconds []second, now int64, step, width float64) timeline {
 	t := timeline{width: width}
 	at := func(s *second) float64 { return float64(s.At-now) / 1000 }
 	add := func(x float64, s *second) { t.x, t.seconds = append(t.x, x), append(t.seconds, s) }

@@ -145,13 +145,14 @@ func (h *history) writes(look scrape.Look, elapsed float64) []writes {
 	for _, m := range h.last[metricWrite].GetMetric() {
 		before[keyOf(m)] = m.GetHistogram().GetSampleCount()
 	}
+	metrics := look[metricWrite].GetMetric()
+	for _, m := range metrics {
+		h.index(scrape.Label(m, "stream")) // makes places for new ones
+	}
 	tallies := make([]tally, len(h.names))
-	for _, m := range look[metricWrite].GetMetric() {
+	for _, m := range metrics {
 		key := keyOf(m)
 		stream := h.index(key.stream)
-		for stream >= len(tallies) {
-			tallies = append(tallies, tally{})
-		}
 		if stream < 0 || before[key] == m.GetHistogram().GetSampleCount() {
 			continue
 		}

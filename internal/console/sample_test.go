@@ -108,13 +108,16 @@ func (d *daemon) write(stream string, updates, readings int, p50, fill float64) 
 	}
 }
 
+// updates are made in a second of work.
+const updates = 40
+
 // work is a second of a daemon that takes 2,000 readings per second, whose
 // windows last a minute.
 func (d *daemon) work(second int) {
 	fill := math.Mod(float64(second)/60, 1)
 	d.ingested.WithLabelValues("http").Add(2004)
 	d.requests.WithLabelValues("http", "200").Add(2004)
-	d.write("readings", 160, 12, 0.0006+0.0011*fill, fill)
+	d.write("readings", updates, 50, 0.0006+0.0011*fill, fill)
 	d.write("plant <b>2</b>", 8, 10, 0.0009, fill)
 	for range 30 {
 		d.lag.Observe(1.0 * math.Exp(d.random.NormFloat64()*0.3))

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
@@ -69,14 +70,11 @@ func counts(stretches []stretch, last scrape.Look, family string, labels ...stri
 func valuesBy(look scrape.Look, family string, labels []string) map[string]float64 {
 	out := make(map[string]float64)
 	for _, m := range look[family].GetMetric() {
-		name := ""
+		values := make([]string, len(labels))
 		for i, l := range labels {
-			if i > 0 {
-				name += " "
-			}
-			name += scrape.Label(m, l)
+			values[i] = scrape.Label(m, l)
 		}
-		out[name] += m.GetCounter().GetValue()
+		out[strings.Join(values, " ")] += m.GetCounter().GetValue()
 	}
 	return out
 }
