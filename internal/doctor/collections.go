@@ -126,6 +126,9 @@ func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, 
 func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 	var c collection
 	for _, raw := range shards {
+		if raw.Validate() != nil { // else looking things up in it could panic
+			return unseenCollection(whyNoSense)
+		}
 		in := func(name string) float64 { return number(raw, "storageStats", name) }
 		c.data += in("size")
 		c.storage += in("storageSize")

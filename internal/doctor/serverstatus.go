@@ -35,6 +35,7 @@ const (
 	whyNoLook       = "no look was taken yet"
 	whyAway         = "MongoDB does not answer"
 	whyNotPermitted = "the user may not ask for serverStatus: the role clusterMonitor permits it"
+	whyNoSense      = "MongoDB's answer makes no sense"
 	whyMongos       = "a mongos has no storage engine: look at the shards"
 	whyOtherEngine  = "the storage engine is not WiredTiger"
 )
@@ -101,6 +102,9 @@ func (m *Monitor) lookAtServer(parent context.Context, now *look) {
 // parseStatus reads serverStatus in the shapes of MongoDB 6, 7 and 8. A why
 // that is not empty says that the engine's values are not in it.
 func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
+	if raw.Validate() != nil { // else looking things up in it could panic
+		return nil, whyNoSense
+	}
 	s = &status{
 		info: serverInfo{version: text(raw, "version"), topology: "standalone", engine: text(raw, "storageEngine", "name")},
 		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000,
@@ -115,7 +119,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	major, _, _ := strings.Cut(s.info.version, ".")
 	n, err := strconv.Atoi(major)
 	s.probing = err == nil && n >= 7
-	if raw.Lookup("repl", "setName").Type == bson.TypeString {
+	if text(raw, "repl", "setName") != "" {
 		s.info.topology = "replica_set"
 	}
 	for i := range figures {
@@ -147,24 +151,42 @@ func (s *status) value(k key) float64 {
 
 // number returns a number of any BSON type, NaN if there is none.
 func number(raw bson.Raw, path ...string) float64 {
-	v, err := raw.LookupErr(path...)
-	if err != nil {
+	v, ok := lookUp(raw, path)
+	if !ok {
 		return math.NaN()
 	}
-	switch v.Type {
-	case bson.TypeInt32:
-		return float64(v.Int32())
-	case bson.TypeInt64:
-		return float64(v.Int64())
-	case bson.TypeDouble:
-		return v.Double()
-	default:
-		return math.NaN()
+	if n, ok := v.Int32OK(); ok {
+		return float64(n)
 	}
+	if n, ok := v.Int64OK(); ok {
+		return float64(n)
+	}
+	if n, ok := v.DoubleOK(); ok {
+		return n
+	}
+	return math.NaN()
 }
 
 // text returns a string, empty if there is none.
 func text(raw bson.Raw, path ...string) string {
-	s, _ := raw.Lookup(path...).StringValueOK()
+	v, _ := lookUp(raw, path)
+	s, _ := v.StringValueOK()
 	return s
+}
+
+// lookUp goes a path one step at a time: the driver's own way of several steps
+// panics where an array is on it.
+func lookUp(raw bson.Raw, path []string) (v bson.RawValue, ok bool) {
+	for i, name := range path {
+		if i > 0 {
+			if raw, ok = v.DocumentOK(); !ok {
+				return v, false
+			}
+		}
+		var err error
+		if v, err = raw.LookupErr(name); err != nil {
+			return v, false
+		}
+	}
+	return v, true
 }

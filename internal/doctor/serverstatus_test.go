@@ -140,3 +140,17 @@ func TestCollectionsAreRead(t *testing.T) {
 	assert.Equal(t, 2*one.storage, two.storage, "shards are added up")
 	assert.Equal(t, 246.0, two.closes[3])
 }
+
+// FuzzStatus: whatever a server answers, a look ends in values or NaN.
+func FuzzStatus(f *testing.F) {
+	for _, name := range []string{"serverstatus-8.0.json", "collstats-timeseries-6.0.5.json"} {
+		f.Add([]byte(recorded(f, name)))
+	}
+	f.Add([]byte{5, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		s, why := parseStatus(raw, noon)
+		now := look{at: noon, server: s, serverWhy: why, disk: unseenDisk(whyElsewhere),
+			collections: map[string]collection{"readings": parseCollection([]bson.Raw{raw}, true)}}
+		require.Len(t, signals(now, ratesBetween(now, now)), len(rules))
+	})
+}
