@@ -73,9 +73,14 @@ func (r *recorder) gather(now time.Duration) (Interval, counts) {
 		InFlight: int(g.outstanding.Load()),
 		Failed:   all.failed - r.counts.failed,
 		Dropped:  dropped - r.dropped,
-		// The end of a window belongs to it here, not to the next.
-		Fill: float64(elapsedOf(g.source.eventAt(now)-1, window)) / float64(window),
 	}
+	// Event time ends with the schedule; the end of a window belongs to it here,
+	// not to the next.
+	event := now
+	if length := g.source.length(); length > 0 {
+		event = min(now, length)
+	}
+	row.Fill = float64(elapsedOf(g.source.eventAt(event)-1, window)) / float64(window)
 	if h := g.tally.interval; h.TotalCount() > 0 {
 		row.P50, row.P99 = seconds(h.ValueAtPercentile(50)), seconds(h.ValueAtPercentile(99))
 	}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/load/report"
+	"github.com/brim-telemetry/brim/internal/load/send"
+)
+
+// newLoad returns `brim load`, which pretends to be many sensors:
+//
+//	flags ─▶ GET /v1/streams ─▶ look at /metrics ─▶ load.Generator ─▶ POST /flush ─▶ look again ─▶ report.Text ─▶ stdout
+//	          (the window)         (--admin)         │        │          (--admin)                  ├─▶ --report, --hgrm
+//	                                      send.Pool ◀┘        └▶ live line ─▶ stderr                └─▶ --fail-if
+func newLoad(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "Make load: readings of many sensors, each sent when it is due",
+		Long: "Make load: readings of many sensors, each sent when it is due, whether the daemon has answered or not.\n\n" +
+			"--interval is event time, which --speedup makes run faster than the clock: at 60 an hour's bucket fills\n" +
+			"in a minute. Readings a second = sensors x speedup / interval. A request of a --batch is due when the\n" +
+			"last of its readings is. Response time counts from when a request was due, service time from when it\n" +
+			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.",
+		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
+			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
+			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
+			"  brim load --compare before.json after.json",
+	}
+	o := newLoadFlags(cmd, p)
+	cmd.Args = o.arguments
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.compare {
+			return compareResults(p.stdout, args)
+		}
+		return o.run(cmd.Context(), p)
+	}
+	return cmd
+}
+
+// compareResults prints two results beside each other.
+func compareResults(w io.Writer, paths []string) error {
+	a, err := report.Read(paths[0])
+	if err != nil {
+		return err
+	}
+	b, err := report.Read(paths[1])
+	if err != nil {
+		return err
+	}
+	return report.Compare(w, a, b)
+}
+
+var errNothingTaken = errors.New("the daemon took no reading")
+
+// run makes the load and reports.
+func (o *loadOptions) run(ctx context.Context, p *process) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	files, err := o.openFiles()
+	if err != nil {
+		return err
+	}
+	defer files.close()
+	pool, err := send.New(send.Config{
+		Target: o.target, Stream: o.stream, Ack: o.ack, Connections: o.config.Connections, Timeout: o.timeout, Form: o.form,
+	})
+	if err != nil {
+		return usageError{fmt.Errorf("--target: %w", err)}
+	}
+	defer pool.Close()
+	generator, look, err := o.prepare(ctx, p, pool)
+	if err != nil {
+		return err
+	}
+	result, err := o.measure(ctx, p, generator, look)
+	if result == nil {
+		return err
+	}
+	extras := files.extras
+	extras.Interrupted = ctx.Err() != nil
+	return errors.Join(err, o.show(p, files, result, extras), o.judge(result))
+}
+
+// prepare finds out what is written to, and checks everything that can be
+// checked before the first reading.
+func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) (*load.Generator, *storeLook, error) {
+	stream, err := o.discover(ctx, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := pool.Check(ctx); err != nil {
+		return nil, nil, explainUnreachable(o.target, "--target", err)
+	}
+	c := o.config
+	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
+	c.Ack, c.Version = string(o.ack), readVersion().Version
+	if o.metricsAddr != "" {
+		if o.registry, err = loadRegistry(); err != nil {
+			return nil, nil, err
+		}
+		c.Registerer = o.registry
+	}
+	live := newLiveLine(p.stderr)
+	c.Progress = live.show
+	o.live = live
+	generator, err := load.New(c)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	if o.admin == "" {
+		return generator, nil, nil
+	}
+	look, err := newStoreLook(ctx, o.admin, stream.Name)
+	return generator, look, err
+}
+
+// measure carries the run out. The result is nil if there was none.
+func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator, look *storeLook) (*load.Result, error) {
+	metrics, err := o.serveMetrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result, err := g.Run(ctx)
+	o.live.end()
+	metrics.close()
+	if result == nil || look == nil {
+		return result, err
+	}
+	// Also of a run that was interrupted; who does not want to wait sends a
+	// second signal.
+	rows, missed := look.finish(context.WithoutCancel(ctx))
+	if missed != nil {
+		_, _ = fmt.Fprintf(p.stderr, "store_by_fill may miss writes: %v\n", missed)
+	}
+	result.StoreByFill = rows
+	return result, err
+}
+
+// show prints the result and writes the files that were asked for.
+func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result, x report.Extras) error {
+	var errs []error
+	if *o.output == "json" {
+		errs = append(errs, report.JSON(p.stdout, r))
+	} else {
+		errs = append(errs, report.Text(p.stdout, r, x), o.windowNote(p.stdout, r))
+	}
+	if files.html != nil {
+		errs = append(errs, rewrite(files.html, func(w io.Writer) error { return report.HTML(w, r, x) }))
+	}
+	if files.hgrm != nil {
+		errs = append(errs, rewrite(files.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
+	}
+	return errors.Join(errs...)
+}
+
+// windowNote tells why some tenths of the window have no readings.
+func (o *loadOptions) windowNote(w io.Writer, r *load.Result) error {
+	span, window := r.Setup.EventEnd.Sub(r.Setup.EventStart), time.Duration(r.Setup.GranularitySeconds)*time.Second
+	if span <= 0 || span >= window*9/10 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nEvent time covers %s of windows of %s: for whole ones raise --speedup or --duration (together %.0f times).\n",
+		span.Round(time.Second), formatDuration(window), window.Seconds()/span.Seconds())
+	return err
+}
+
+// judge returns why the run failed.
+func (o *loadOptions) judge(r *load.Result) error {
+	var errs []error
+	for _, c := range o.failIf {
+		if err := c.Check(r); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if r.Sent > 0 && r.Acked == 0 {
+		errs = append(errs, errNothingTaken)
+	}
+	return errors.Join(errs...)
+}
+
+// explainUnreachable tells what to do when there is no daemon.
+func explainUnreachable(where, flag string, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
+	}
+	return err
+}

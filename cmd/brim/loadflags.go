@@ -1,0 +1,226 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/load/report"
+	"github.com/brim-telemetry/brim/internal/load/send"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// loadOptions are the flags of `brim load`.
+type loadOptions struct {
+	config  load.Config
+	target  string
+	http    string // URL of the daemon's HTTP side, where the target is not it
+	admin   string // host:port
+	stream  string
+	ack     telemetry.Ack
+	form    send.Form
+	timeout time.Duration
+
+	metricsAddr         string
+	report, hgrm, floor string // files
+	failIf              []report.Condition
+	compare             bool
+	output              *string
+	daemon              string // URL where one is by default
+
+	registry *prometheus.Registry // nil without --metrics-addr
+	live     *liveLine
+}
+
+// defaultConnections is more than a local daemon can work on at once.
+const defaultConnections = 64
+
+// newLoadFlags adds the flags to the command. Each is checked as it is read.
+func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
+	o := &loadOptions{daemon: daemonURL(p), timeout: 30 * time.Second}
+	o.target, o.config.Connections = o.daemon, defaultConnections
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	add := func(name, initial, kind, usage string, set func(string) error) {
+		value := initial
+		flags.Var(&flagText{text: &value, kind: kind, set: func(s string) error {
+			if err := set(s); err != nil {
+				return err
+			}
+			value = s
+			return nil
+		}}, name, usage)
+	}
+	o.addTarget(cmd, add)
+	o.addLoad(add)
+	o.addReadings(add)
+	o.addReport(cmd, add)
+	return o
+}
+
+// An adder adds a flag: its name, default, kind of value, use, and what takes it.
+type adder func(name, initial, kind, usage string, set func(string) error)
+
+func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
+	c := &o.config
+	flags := cmd.Flags()
+	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://… ("+envURL+")")
+	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
+	add("ack", "", "LEVEL", "journaled or stored; empty: the daemon's default", func(s string) (err error) {
+		o.ack, err = telemetry.ParseAck(s)
+		return err
+	})
+	add("admin", "", "HOST:PORT", "the daemon's admin listener, for the store's own latency by tenth of the window", address(&o.admin))
+	flags.StringVar(&o.http, "http", "", "`URL` of the daemon's HTTP side, where --target is its gRPC side")
+	add("connections", strconv.Itoa(defaultConnections), "N", "requests that can be under way", count(&c.Connections, 1, 10_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", count(&c.MaxInFlight, 1, 1_000_000))
+	add("timeout", "30s", "DURATION", "of one request", duration(&o.timeout, time.Millisecond, time.Hour, false))
+	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages", func(s string) (err error) {
+		o.form, err = send.ParseForm(s)
+		return err
+	})
+}
+
+func (o *loadOptions) addLoad(add adder) {
+	c := &o.config
+	add("sensors", "1000", "N", "number of sensors", count(&c.Sensors, 1, 10_000_000))
+	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", duration(&c.Interval, time.Millisecond, 30*day, false))
+	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e6))
+	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp", func(s string) (err error) {
+		c.Rate, err = load.ParseRate(s)
+		return err
+	})
+	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", count(&c.Steps, 2, 1000))
+	add("batch", "1", "N", "readings in a request", count(&c.Batch, 1, 100_000))
+	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", duration(&c.Duration, 10*time.Millisecond, 100*day, false))
+	add("start", "", "TIME", "event time of the begin: RFC 3339, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", func(s string) error {
+		ms, err := parseInstant(s, time.Now())
+		if err == nil {
+			c.Start = time.UnixMilli(ms).UTC()
+		}
+		return err
+	})
+	add("seed", "1", "N", "the same seed makes the same readings", func(s string) (err error) {
+		if c.Seed, err = strconv.ParseUint(s, 10, 64); err != nil || c.Seed == 0 {
+			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
+		}
+		return nil
+	})
+}
+
+func (o *loadOptions) addReadings(add adder) {
+	f := &o.config.Fleet
+	add("fields", "4", "N", "fields of a reading", count(&f.Fields, 1, telemetry.MaxFields))
+	add("signal", "mixed", "mixed|walk|seasonal|steps", "how values change", func(s string) (err error) {
+		f.Signal, err = load.ParseSignal(s)
+		return err
+	})
+	add("missing", "0", "SHARE", "of fields that are left out, from 0 to 1 or as 5%", share(&f.Missing))
+	add("duplicates", "0", "SHARE", "of arrivals that are the sensor's reading before, once more", share(&f.Duplicates))
+	add("late", "0", "SHARE", "of readings that were measured up to --late-by before", share(&f.Late))
+	add("late-by", "10m", "DURATION", "how late those are at most, in event time", duration(&f.LateBy, time.Millisecond, 365*day, false))
+	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder))
+	add("sensor-prefix", "", "TEXT", "before the number in a sensor's id (default: one for each run, so that no bucket of an earlier one is filled further)", func(s string) error {
+		if refusal := telemetry.CheckSensor([]byte(s)); refusal != nil || len(s) > 1000 {
+			return fmt.Errorf("%q cannot begin a sensor's id: allowed are 1 to 1000 bytes of printable UTF-8", s)
+		}
+		f.SensorPrefix = s
+		return nil
+	})
+	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", text(&o.config.From, notEmpty))
+	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", func(s string) (err error) {
+		o.config.FromFormat, err = load.ParseFormat(s)
+		return err
+	})
+}
+
+func (o *loadOptions) addReport(cmd *cobra.Command, add adder) {
+	add("report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
+	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", text(&o.hgrm, notEmpty))
+	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", text(&o.floor, notEmpty))
+	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
+		c, err := report.ParseCondition(s)
+		if err == nil {
+			o.failIf = append(o.failIf, c)
+		}
+		return err
+	})
+	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
+	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", address(&o.metricsAddr))
+	o.output = outputFlag(cmd, "text", "json")
+}
+
+// arguments checks what is beside the flags.
+func (o *loadOptions) arguments(cmd *cobra.Command, args []string) error {
+	if o.compare {
+		if len(args) != 2 {
+			return fmt.Errorf("--compare takes two files with results, A.json B.json, and was given %d", len(args))
+		}
+		if *o.output == "json" {
+			return fmt.Errorf("--compare prints text only")
+		}
+		return nil
+	}
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.CommandPath(), strings.Join(args, " "))
+	}
+	return o.exclude(cmd)
+}
+
+// exclude refuses flags that make no sense together.
+func (o *loadOptions) exclude(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, pair := range []struct{ a, b, why string }{
+		{"rate", "sensors", "the rate sets the number of sensors"},
+		{"from", "sensors", "a file has its own sensors"},
+		{"from", "interval", "a file has its own pace; --speedup changes it"},
+		{"from", "rate", "a file has its own pace; --speedup changes it"},
+		{"from", "fields", "a file has its own readings"},
+		{"from", "signal", "a file has its own readings"},
+	} {
+		if given(pair.a) && given(pair.b) {
+			return fmt.Errorf("--%s and --%s exclude each other: %s", pair.a, pair.b, pair.why)
+		}
+	}
+	switch {
+	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
+		return fmt.Errorf("--steps needs --rate with two ends, like 500..5000")
+	case given("from-format") && !given("from"):
+		return fmt.Errorf("--from-format needs --from")
+	}
+	return nil
+}
+
+// decimal takes a number within bounds, both allowed.
+func decimal(place *float64, least, most float64) func(string) error {
+	return func(s string) error {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= least && v <= most) {
+			return fmt.Errorf("%q is not a number from %v to %v", s, least, most)
+		}
+		*place = v
+		return nil
+	}
+}
+
+// share takes a part of 1, like 0.05 or 5%.
+func share(place *float64) func(string) error {
+	return func(s string) error {
+		number, percent := strings.CutSuffix(s, "%")
+		v, err := strconv.ParseFloat(number, 64)
+		if percent {
+			v /= 100
+		}
+		if err != nil || !(v >= 0 && v <= 1) {
+			return fmt.Errorf("%q is not a share from 0 to 1, like 0.05 or 5%%", s)
+		}
+		*place = v
+		return nil
+	}
+}
