@@ -117,6 +117,9 @@ func TestLooksAtARealServer(t *testing.T) {
 	assert.Equal(t, 3.0, second.Value("brim_mongodb_timeseries_bucket_closes_total", scrape.Labels{"stream": "native", "reason": "time_forward"}))
 	assert.InDelta(t, 256<<20, second.Value("brim_mongodb_cache_max_bytes", nil), 0)
 	assert.Equal(t, uint64(2), second["brim_mongodb_server_status_seconds"].GetMetric()[0].GetHistogram().GetSampleCount())
+	for k, v := range b.seen.Load().last.server.figures {
+		assert.False(t, math.IsNaN(v), "what is left out of the question has %s in it", k)
+	}
 	for _, name := range []string{cacheDirtyShare, cacheUsedShare, checkpointDuration, historyStore, applicationEvictions, writeTickets} {
 		assert.NotEqual(t, Unknown, b.signal(t, name).Class, name)
 	}
@@ -182,6 +185,32 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	assert.Equal(t, int64(1), asked.Load())
 	stop()
 	<-ended
+}
+
+// TestSizesAreAskedForOnceAMinute, since they cost more than all else.
+func TestSizesAreAskedForOnceAMinute(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	c := client(t, options.Client().ApplyURI(mongodtest.URI(t)).SetMonitor(&event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "aggregate" {
+				asked.Add(1)
+			}
+		},
+	}))
+	db := c.Database("test_sizes_once_a_minute")
+	insert(t, db, "readings", 3)
+	t.Cleanup(func() { require.NoError(t, db.Drop(context.Background())) })
+	now := noon
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return now }})
+	for range 6 { // until 50 s after the first
+		b.Look(t.Context())
+		assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", nil))
+		now = now.Add(10 * time.Second)
+	}
+	assert.Equal(t, int64(1), asked.Load())
+	b.Look(t.Context())
+	assert.Equal(t, int64(2), asked.Load())
 }
 
 func TestServerThatIsAway(t *testing.T) {

@@ -66,7 +66,7 @@ var rules = []rule{
 	{readTickets, "Read tickets available", "%", Threshold{Degrading: 20, Bottleneck: 5, Below: true}, ours,
 		"the engine lets hardly any more reads in"},
 	{fragmentation, "Free space inside files", "%", Threshold{Degrading: 20, Bottleneck: 50}, ours,
-		"much of the largest share's file holds nothing, as after deletes; compact gives it back"},
+		"much of a collection's file holds nothing, as after deletes; compact gives it back"},
 }
 
 // awaits are the thresholds of a disk's latency in ms by its kind. A disk of
