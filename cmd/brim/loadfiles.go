@@ -94,6 +94,7 @@ func regular(file *os.File) bool {
 // A metricsServer shows the generator's metrics.
 type metricsServer struct {
 	server  *http.Server
+	address string
 	serving sync.WaitGroup
 }
 
@@ -108,6 +109,7 @@ func (o *loadOptions) serveMetrics(ctx context.Context) (*metricsServer, error) 
 	if err != nil {
 		return nil, fmt.Errorf("listen for the load's metrics (--metrics-addr): %w", err)
 	}
+	m.address = listener.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{}))
 	m.server = newHTTPServer(context.WithoutCancel(ctx), mux, slog.New(slog.DiscardHandler))

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/load/report"
+)
+
+// fakeTarget is a daemon that takes every reading, or answers otherwise.
+type fakeTarget struct {
+	code     atomic.Int64 // of answers to readings; 0: 200
+	requests atomic.Int64
+	paths    atomic.Value // the last
+}
+
+func (f *fakeTarget) serve(t *testing.T) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"default":"readings","acks":["journaled"],"streams":[
+			{"name":"readings","storage":"bucket","granularity_seconds":60,"granularity":"1m"},
+			{"name":"machines","storage":"memory","granularity_seconds":3600,"granularity":"1h"}]}`)
+	})
+	mux.HandleFunc("POST /v1/", func(w http.ResponseWriter, r *http.Request) {
+		f.requests.Add(1)
+		f.paths.Store(r.URL.Path + " " + r.Header.Get("Brim-Ack"))
+		body, _ := io.ReadAll(r.Body)
+		if code := int(f.code.Load()); code != 0 {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"code":"journal_full","message":"the journal is full"}`)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"accepted":%d,"rejected":0,"ack":"journaled","errors":[]}`, max(1, strings.Count(string(body), "sensorId")))
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// aSecond is a short run.
+func aSecond(base string, more ...string) []string {
+	return append([]string{"load", "--target", base, "--sensors", "100", "--interval", "1s", "--duration", "1s", "--connections", "4"}, more...)
+}
+
+func TestLoadPrintsAndWritesItsReports(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	base, dir := f.serve(t), t.TempDir()
+	page, hgrm := filepath.Join(dir, "load.html"), filepath.Join(dir, "load.hgrm")
+	require.NoError(t, os.WriteFile(page, []byte(strings.Repeat("old", 1<<20)), 0o644))
+	got := runBrim(t, nil, aSecond(base, "--speedup", "60", "--output", "json", "--fail-if", "dropped>0", "--fail-if", "p99>10s", "--report", page, "--hgrm", hgrm, "--stream", "machines", "--ack", "stored")...)
+	require.NoError(t, got.err)
+	assert.Equal(t, "/v1/streams/machines/readings stored", f.paths.Load())
+	var r load.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	assert.EqualValues(t, 6000, r.Acked)
+	assert.Equal(t, 3600, r.Setup.GranularitySeconds)
+	assert.Len(t, r.ByFill, 10)
+	assert.InDelta(t, 6000, r.OfferedRate, 1e-6)
+	written, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "</html>")
+	assert.NotContains(t, string(written), "oldold")
+	written, err = os.ReadFile(hgrm)
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "Percentile")
+
+	// The result is a noise floor, and can be compared.
+	first := filepath.Join(dir, "a.json")
+	require.NoError(t, os.WriteFile(first, []byte(got.stdout), 0o644))
+	got = runBrim(t, nil, aSecond(base, "--floor", first)...)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, first)
+	assert.Contains(t, got.stdout, "Event time covers 1s of windows of 1m")
+	got = runBrim(t, nil, "load", "--compare", first, first)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "response p99")
+}
+
+func TestLoadFailsWhereItIsToldTo(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	base := f.serve(t)
+	got := runBrim(t, nil, aSecond(base, "--fail-if", "max>1us", "--fail-if", "achieved<10%")...)
+	assert.Equal(t, exitFailed, got.code)
+	assert.ErrorContains(t, got.err, "max>1us")
+	assert.NotContains(t, got.err.Error(), "achieved")
+	assert.NotEmpty(t, got.stdout, "it reports all the same")
+
+	f.code.Store(http.StatusServiceUnavailable)
+	got = runBrim(t, nil, aSecond(base)...)
+	assert.Equal(t, exitFailed, got.code)
+	assert.ErrorIs(t, got.err, errNothingTaken)
+	assert.Contains(t, got.stdout, "503")
+}
+
+func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	base := f.serve(t)
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{[]string{"--fail-if", "p98>1ms"}, "p50, p90, p99", exitUsage},
+		{[]string{"--rate", "fast"}, "500..5000", exitUsage},
+		{[]string{"--rate", "10", "--sensors", "10"}, "--rate and --sensors exclude each other", exitUsage},
+		{[]string{"--steps", "3"}, "--steps needs --rate", exitUsage},
+		{[]string{"--missing", "2"}, "5%", exitUsage},
+		{[]string{"--signal", "sine"}, "mixed, walk, seasonal, steps", exitUsage},
+		{[]string{"--speedup", "0"}, "from 0.001", exitUsage},
+		{[]string{"--ack", "maybe"}, "journaled and stored", exitUsage},
+		{[]string{"--grpc-form", "x"}, "plain and compact", exitUsage},
+		{[]string{"--target", "ftp://x"}, "grpc://host:port", exitUsage},
+		{[]string{"--target", "grpc://192.0.2.1:8431"}, "--http", exitUsage},
+		{[]string{"--seed", "0"}, "from 1 to", exitUsage},
+		{[]string{"--start", "noon"}, "2026-11-21T10:00:00Z", exitUsage},
+		{[]string{"--from", "x", "--sensors", "3"}, "own sensors", exitUsage},
+		{[]string{"--from-format", "line"}, "needs --from", exitUsage},
+		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
+		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
+		{[]string{"--floor", "/nowhere/x"}, "/nowhere/x", exitFailed},
+		{[]string{"--report", "/nowhere/x"}, "/nowhere/x", exitFailed},
+		{[]string{"--rate", "1e8", "--interval", "1h"}, "shorten the interval", exitUsage},
+		{[]string{"--compare", "a.json"}, "takes two files", exitUsage},
+		{[]string{"more"}, "no arguments", exitUsage},
+		{[]string{"--admin", "127.0.0.1"}, "HOST:PORT", exitUsage},
+		{[]string{"--sensor-prefix", "a\nb"}, "printable", exitUsage},
+	} {
+		got := runBrim(t, nil, append([]string{"load", "--target", base, "--duration", "1s"}, c.args...)...)
+		assert.ErrorContains(t, got.err, c.want, "%v", c.args)
+		assert.Equal(t, c.code, got.code, "%v: %v", c.args, got.err)
+	}
+	assert.Zero(t, f.requests.Load())
+}
+
+func TestLoadWithoutADaemonSaysWhatToStart(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	page := filepath.Join(t.TempDir(), "load.html")
+	got := runBrim(t, []string{"BRIM_URL=" + server.URL}, "load", "--report", page)
+	assert.ErrorContains(t, got.err, "no daemon answers at "+server.URL+": start one with `brim serve`, or name another with --target")
+	assert.Equal(t, exitFailed, got.code)
+	assert.NoFileExists(t, page)
+}
+
+func TestAReplayWithABadLineReportsAndFails(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	path := filepath.Join(t.TempDir(), "readings")
+	require.NoError(t, os.WriteFile(path, []byte(`{"sensorId":"a","ts":1767225600000,"fields":{"t":1}}`+"\n{}\n"), 0o644))
+	got := runBrim(t, nil, "load", "--target", f.serve(t), "--from", path, "--output", "json")
+	assert.ErrorContains(t, got.err, path+" line 2: ")
+	assert.Equal(t, exitFailed, got.code)
+	var r load.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	assert.EqualValues(t, 1, r.Acked)
+}
+
+func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
+	t.Parallel()
+	p := load.Progress{
+		Interval: load.Interval{Achieved: 1999, P50: 0.0008, P99: 0.0123, InFlight: 7, Fill: 0.42},
+		Elapsed:  5 * time.Second, Duration: time.Minute, Asked: 2004, TotalDropped: 12,
+	}
+	var out strings.Builder
+	l := newLiveLine(&out)
+	for p.Elapsed = time.Second; p.Elapsed <= 10*time.Second; p.Elapsed += time.Second {
+		l.show(p)
+	}
+	l.end()
+	assert.Equal(t, 2, strings.Count(out.String(), "\n"), "a line every five seconds")
+	assert.NotContains(t, out.String(), "\r")
+	for _, want := range []string{"5s/1m0s", "asked 2,004/s", "got 1,999/s", "████░░░░░░  42 %", "p50 800 µs", "p99 12.3 ms", "in flight 7", "12 dropped"} {
+		assert.Contains(t, out.String(), want)
+	}
+
+	out.Reset()
+	l.terminal, l.columns = true, func() int { return 30 }
+	l.show(p)
+	l.end()
+	assert.Equal(t, "\r\x1b[K11s/1m0s  asked 2,004/s got 1\r\x1b[K", out.String())
+}
+
+func TestTheGeneratorsMetricsAreServedWhileItRuns(t *testing.T) {
+	t.Parallel()
+	o := &loadOptions{metricsAddr: "127.0.0.1:0"}
+	var err error
+	o.registry, err = loadRegistry()
+	require.NoError(t, err)
+	_, err = load.New(load.Config{Senders: func() (load.Sender, error) { return nil, nil }, Stream: load.Stream{GranularitySeconds: 60}, Registerer: o.registry})
+	require.NoError(t, err)
+	m, err := o.serveMetrics(t.Context())
+	require.NoError(t, err)
+	code, body, err := carryOutGet(t, "http://"+m.address+"/metrics")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, body, "brim_load_sent_readings_total 0")
+	assert.Contains(t, body, "brim_build_info")
+	assert.Contains(t, body, "go_goroutines")
+	m.close()
+	_, _, err = carryOutGet(t, "http://"+m.address+"/metrics")
+	assert.Error(t, err)
+}
+
+func carryOutGet(t *testing.T, url string) (code int, answer string, err error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	req.Close = true
+	return carryOut(req)
+}
+
+// loaded runs `brim load` against a daemon and returns the result.
+func loaded(t *testing.T, args ...string) *load.Result {
+	t.Helper()
+	got := runBrim(t, nil, append([]string{"load", "--output", "json"}, args...)...)
+	require.NoError(t, got.err, got.stderr)
+	path := filepath.Join(t.TempDir(), "result.json")
+	require.NoError(t, os.WriteFile(path, []byte(got.stdout), 0o644))
+	r, err := report.Read(path)
+	require.NoError(t, err)
+	return r
+}
+
+// TestLoadOfADaemonInMemory runs an hour in two seconds, over both protocols.
+func TestLoadOfADaemonInMemory(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, "--storage", "memory", "--granularity", "1h", "--data-dir", t.TempDir()).awaitReady()
+	hour := []string{"--sensors", "2", "--interval", "5s", "--speedup", "1800", "--duration", "2s", "--connections", "8", "--admin", b.Admin}
+	for _, way := range [][]string{
+		{"--target", "http://" + b.HTTP},
+		{"--target", "grpc://" + b.GRPC, "--batch", "10"},
+		{"--target", "grpc://" + b.GRPC, "--batch", "360", "--grpc-form", "compact"},
+	} {
+		r := loaded(t, append(way, hour...)...)
+		assert.EqualValues(t, 1440, r.Acked, way)
+		assert.Zero(t, r.Failed+r.Rejected+r.Dropped, way)
+		for _, row := range r.ByFill {
+			assert.InDelta(t, 144, row.Count, 2, way)
+			assert.Positive(t, row.P99)
+		}
+		assert.Len(t, r.StoreByFill, 10)
+		assert.Equal(t, "memory", r.Setup.Storage)
+	}
+}
+
+// TestLoadFillsBuckets sees ten tenths of both sides, and that MongoDB has it all.
+func TestLoadFillsBuckets(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, append(embedded(t), "--granularity", "1h", "--flush-interval", "50ms")...).awaitStorage()
+	r := loaded(t, "--target", "http://"+b.HTTP, "--admin", b.Admin, "--sensors", "2", "--interval", "5s", "--speedup", "1200", "--duration", "3s", "--ack", "journaled", "--sensor-prefix", "s-")
+	assert.EqualValues(t, 1440, r.Acked)
+	require.Len(t, r.StoreByFill, 10)
+	for i, row := range r.StoreByFill {
+		assert.InDelta(t, 144, r.ByFill[i].Count, 2)
+		assert.Positive(t, row.Count, "tenth %d", i)
+		assert.Positive(t, row.P99)
+	}
+	got := runBrim(t, nil, "query", "s-2", "--url", "http://"+b.HTTP, "--limit", "0", "--output", "ndjson")
+	require.NoError(t, got.err)
+	assert.Equal(t, 720, strings.Count(got.stdout, "\n"))
+}
