@@ -32,7 +32,7 @@ func ask(method, url, body string) (code int, answer string, err error) {
 
 // feed writes to both streams until the test ends: readings at each tenth of a
 // window, and one that is refused.
-func feed(t testing.TB, daemon string) {
+func feed(t testing.TB, url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -44,7 +44,7 @@ func feed(t testing.TB, daemon string) {
 		for n := 0; ; n++ {
 			select {
 			case <-tick.C:
-				post(t, daemon, n)
+				post(t, url, n)
 			case <-ctx.Done():
 				return
 			}
@@ -54,7 +54,7 @@ func feed(t testing.TB, daemon string) {
 
 // post sends request n of a feed. Each has sensors of its own, whose buckets
 // are as full as their only reading is late in its window.
-func post(t testing.TB, daemon string, n int) {
+func post(t testing.TB, url string, n int) {
 	window := time.Now().Add(-2 * time.Minute).Truncate(time.Minute)
 	body := `{"sensorId":"s","ts":1,"fields":{"$":1}}` + "\n"
 	for tenth := range 10 {
@@ -62,7 +62,7 @@ func post(t testing.TB, daemon string, n int) {
 		body += fmt.Sprintf(`{"sensorId":"s-%d-%d","ts":%d,"fields":{"t":23.5}}`+"\n", n, tenth, ts)
 	}
 	for _, stream := range []string{"readings", "series"} {
-		code, answer, err := ask(http.MethodPost, "http://"+daemon+"/v1/streams/"+stream+"/readings", body)
+		code, answer, err := ask(http.MethodPost, url+"/v1/streams/"+stream+"/readings", body)
 		if assert.NoError(t, err) {
 			assert.Equal(t, http.StatusMultiStatus, code, answer)
 		}

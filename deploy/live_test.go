@@ -34,6 +34,8 @@ var (
 func questions(t testing.TB) []question {
 	t.Helper()
 	var out []question
+	// Subqueries step as often as is scraped, which is more often here.
+	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]").Replace
 	for _, d := range readDashboards(t) {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
@@ -42,7 +44,7 @@ func questions(t testing.TB) []question {
 					labels = append(labels, m[1])
 				}
 				for _, stream := range []string{".*", "(readings|series)"} { // All, and two that are chosen
-					expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", "$stream", stream).Replace(target.Expr)
+					expr := strings.ReplaceAll(fill(target.Expr), "$stream", stream)
 					out = append(out, question{who: fmt.Sprintf("%s, %s, %s", d.path, p.Title, target.RefID), expr: expr, legend: labels})
 					if !strings.Contains(target.Expr, "$stream") {
 						break
@@ -53,7 +55,7 @@ func questions(t testing.TB) []question {
 	}
 	for _, a := range readAlerts(t) {
 		// The left side is there whatever the disk of this machine.
-		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(a.left(), `kind=~".*"`)})
+		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(fill(a.left()), `kind=~".*"`)})
 	}
 	return out
 }
@@ -110,30 +112,31 @@ func (s *server) asked(questions []question) (open []question, unseen int) {
 
 // startBrim starts a daemon with a bucket stream and a time-series stream. It
 // runs its own mongod, which has metrics, too.
-func startBrim(t testing.TB) (brim *process, listening map[string]any) {
+func startBrim(t testing.TB, admin string) (brim *process, url string) {
 	t.Helper()
-	mongodtest.URI(t) // skips, or installs, where there is no mongod
 	dir := t.TempDir()
 	config := filepath.Join(dir, "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("granularity: 1m\nstreams:\n  readings: {storage: bucket}\n  series: {storage: timeseries}\n"), 0o600))
 	brim = start(t, brimBinary(t), "serve", "--config", config, "--data-dir", dir, "--mongod-cache-size", "256MiB", "--log-format", "json",
-		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--server-status-interval", "1s", "--flush-interval", "200ms")
-	listening = brim.awaitLog("listening")
+		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", admin, "--server-status-interval", "1s", "--flush-interval", "200ms")
+	listening := brim.awaitLog("listening")
 	brim.awaitLog("ready")
-	return brim, listening
+	return brim, "http://" + listening["http"].(string)
 }
 
 // Each query of each panel and alert finds something in what a daemon and a
 // generator show, so that none is empty because a name is wrong.
 func TestQueriesAnswer(t *testing.T) {
 	t.Parallel()
-	tool(t, "prometheus") // skips before anything is started
-	brim, listening := startBrim(t)
-	feed(t, listening["http"].(string))
-	generator := freeAddress(t)
-	load := start(t, brimBinary(t), "load", "--target", "http://"+listening["http"].(string), "--stream", "readings",
-		"--rate", "500", "--speedup", "10", "--connections", "8", "--duration", "10m", "--metrics-addr", generator)
-	s := startPrometheus(t, listening["admin"].(string), generator)
+	tool(t, "prometheus") // skips where there is none
+	mongodtest.URI(t)     // the same, or installs it
+	brimBinary(t)
+	admin, generator := freeAddress(t), freeAddress(t)
+	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before it scrapes
+	brim, url := startBrim(t, admin)
+	feed(t, url)
+	load := start(t, brimBinary(t), "load", "--target", url, "--stream", "readings", "--rate", "500", "--speedup", "10",
+		"--connections", "8", "--duration", "10m", "--metrics-addr", generator)
 
 	open := questions(t)
 	all, unseen := len(open), 0

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for another process on a busy machine.
-const patience = 60 * time.Second
+const patience = 90 * time.Second
 
 // binary is brim, built when the first test asks.
 var binary struct {
