@@ -54,7 +54,7 @@ func cache() []panel {
 		{title: "Cache traffic", unit: bytesPerSec, queries: each("read into", total("brim_mongodb_cache_read_bytes_total"), "written from", total("brim_mongodb_cache_written_bytes_total")),
 			about: "Reads during a load that only appends: buckets fell out of the cache before they were full; a larger cache or smaller windows help."},
 		{title: "History store", unit: inBytes, queries: with(each("size", "sum(brim_mongodb_history_store_bytes)"), perSec, "inserts", total("brim_mongodb_history_store_inserts_total")),
-			about: "Former versions of documents that somebody may still read. Each update of a bucket can leave one of the bucket's size here. Growth without an end: an old snapshot is held open."},
+			about: "Former versions of documents that somebody may still read. Each update of a bucket can leave one of the bucket's size here. From 100 inserts a second it costs writes; growth without an end: an old snapshot is held open."},
 	}
 }
 
