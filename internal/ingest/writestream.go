@@ -94,6 +94,8 @@ func (w *writeStream) serve(ctx context.Context) error {
 			if err := w.stream.SendMsg(response); err != nil {
 				return err
 			}
+		case <-ctx.Done(): // nobody reads answers any more; the receiver may have seen it first
+			return status.FromContextError(ctx.Err()).Err()
 		case <-stopped:
 			open, stopped = false, nil
 			last = status.Error(codes.Unavailable, errStopping().Message)

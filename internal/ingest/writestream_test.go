@@ -156,6 +156,28 @@ func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 	assert.Empty(t, j.readings())
 }
 
+// brokenStream is a stream whose client is gone: its context has ended, and
+// nothing more comes.
+type brokenStream struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // that of the stream
+}
+
+func (s brokenStream) Context() context.Context { return s.ctx }
+func (s brokenStream) RecvMsg(any) error        { return status.FromContextError(s.ctx.Err()).Err() }
+
+func TestStreamWhoseClientIsGoneEndsItsCall(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t)
+	defer d.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // the receiver and the call learn of it in either order
+		err := d.serveWriteStream(nil, brokenStream{ctx: ctx})
+		require.Equal(t, codes.Canceled, status.Code(err))
+	}
+}
+
 // countingJournal counts how many batches are in it at once.
 type countingJournal struct {
 	fakeJournal
