@@ -26,6 +26,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 			return []Signal{
 				{Title: "Disk busy", Value: 12.5, Unit: "%", Class: Healthy, Threshold: "from 50 %"},
 				{Title: "Cache dirty", Value: 17.25, Unit: "%", Class: Bottleneck, Threshold: "from 5 %", Why: "threads are made to evict"},
+				{Title: "Hardly any", Value: 0.0000988, Unit: "%", Class: Healthy},
 				{Title: "Odd one", Value: math.NaN(), Unit: "ms", Class: "new", Why: "cannot be seen"},
 			}
 		}
@@ -46,7 +47,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	for _, text := range []string{
 		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
 		"<title>Write latency</title>", "<title>Write latency by tenth</title>", "<title>Journal</title>",
-		"Cache dirty", "17.3 %", "threads are made to evict", "bottleneck", "unknown",
+		"Cache dirty", "17.3 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
 		"ts_out_of_range", "1,234", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
 		"timeseries", `<option value="readings">`,
 		`href="/status"`, `href="/readyz"`, `href="/healthz"`, `href="/metrics"`, `href="/debug/pprof/"`, `action="/flush"`,

@@ -135,9 +135,11 @@ func (s *saved) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("write the history: %w", err)
 	}
-	zip := gzip.NewWriter(f)
-	err = gob.NewEncoder(zip).Encode(s)
-	err = errors.Join(err, zip.Close(), f.Close())
+	zip, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	if err == nil {
+		err = errors.Join(gob.NewEncoder(zip).Encode(s), zip.Close())
+	}
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

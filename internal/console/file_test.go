@@ -117,3 +117,15 @@ func TestAFileThatCannotBeWrittenIsToldOnce(t *testing.T) {
 	c.save()
 	assert.Contains(t, log.String(), "kept again")
 }
+
+func BenchmarkSave(b *testing.B) {
+	d := newDaemon(b, noon)
+	c := d.console(b, func(cfg *Config) { cfg.File = filepath.Join(b.TempDir(), "history") })
+	d.run(c, 900)
+	for b.Loop() {
+		c.save()
+	}
+	info, err := os.Stat(c.cfg.File)
+	require.NoError(b, err)
+	b.ReportMetric(float64(info.Size()), "file-bytes")
+}

@@ -250,8 +250,11 @@ func signalRows(signals []Signal) []signalRow {
 			s.Class = Unknown
 		}
 		out[i] = signalRow{Signal: s, Shown: strings.TrimSpace(chart.Format(chart.Count, s.Value) + " " + s.Unit)}
-		if math.IsNaN(s.Value) {
+		switch {
+		case math.IsNaN(s.Value):
 			out[i].Shown = "–"
+		case s.Value > 0 && s.Value < 0.01:
+			out[i].Shown = strings.TrimSpace("< 0.01 " + s.Unit) // no threshold is that low
 		}
 	}
 	slices.SortStableFunc(out, func(a, b signalRow) int {

@@ -2,6 +2,7 @@
 (() => {
   const every = 2000, patience = 5000;
   const live = document.getElementById("live"), link = document.getElementById("link");
+  const since = document.getElementById("since");
   const select = document.getElementById("stream"), small = matchMedia("(max-width: 640px)");
   let lostSince = 0, said = 0, turn = 0, timer = 0;
 
@@ -10,8 +11,10 @@
     link.classList.toggle("fine", Boolean(fine));
   };
   const lost = () => {
+    const words = "The daemon does not answer";
     document.body.classList.add("lost");
-    say("The daemon does not answer since " + Math.round((Date.now() - lostSince) / 1000) + " s");
+    if (link.textContent !== words) say(words); // which is read out; the seconds are not
+    since.textContent = "since " + Math.round((Date.now() - lostSince) / 1000) + " s";
   };
   const open = () => Array.from(live.querySelectorAll("details"), (d) => d.open);
 
@@ -40,6 +43,7 @@
         lostSince = 0;
         document.body.classList.remove("lost");
         say("");
+        since.textContent = "";
       }
       show(html);
     } catch {
