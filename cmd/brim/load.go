@@ -63,7 +63,7 @@ func compareResults(w io.Writer, paths []string) error {
 var errNothingTaken = errors.New("the daemon took no reading")
 
 // run makes the load and reports.
-func (o *loadOptions) run(ctx context.Context, p *process) error {
+func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -78,7 +78,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--target: %w", err)}
 	}
-	defer pool.Close()
+	defer func() { err = errors.Join(err, pool.Close()) }()
 	generator, look, err := o.prepare(ctx, p, pool)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	extras := files.extras
-	extras.Interrupted = ctx.Err() != nil
+	extras.Interrupted = o.interrupted
 	return errors.Join(err, o.show(p, files, result, extras), o.judge(result))
 }
 
@@ -132,6 +132,7 @@ func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator
 		return nil, err
 	}
 	result, err := g.Run(ctx)
+	o.interrupted = ctx.Err() != nil
 	o.live.end()
 	metrics.close()
 	if result == nil || look == nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -225,6 +226,22 @@ func carryOutGet(t *testing.T, url string) (code int, answer string, err error) 
 	require.NoError(t, err)
 	req.Close = true
 	return carryOut(req)
+}
+
+// TestAnInterruptedLoadReports sends the signal that ^C is.
+func TestAnInterruptedLoadReports(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	base := f.serve(t)
+	var stdout, stderr synced
+	cmd := exec.Command(brimBinary(t), "load", "--target", base, "--sensors", "100", "--interval", "1s", "--duration", "1h", "--speedup", "2")
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = foreignEnv(), &stdout, &stderr, endsWithTest()
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return f.requests.Load() > 50 }, patience, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), stderr.String())
+	assert.Contains(t, strings.ToLower(stdout.String()), "interrupted")
+	assert.Contains(t, stdout.String(), "by elapsed part of the window")
 }
 
 // loaded runs `brim load` against a daemon and returns the result.

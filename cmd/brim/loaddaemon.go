@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -42,7 +43,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, er
 func (o *loadOptions) httpSide(ctx context.Context) (base, flag string, err error) {
 	target, err := url.Parse(o.target)
 	if err != nil {
-		return "", "", usageError{fmt.Errorf("--target: it is not a URL")}
+		return "", "", usageError{errors.New("--target: it is not a URL")}
 	}
 	switch {
 	case o.http != "":

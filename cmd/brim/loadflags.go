@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -34,8 +35,10 @@ type loadOptions struct {
 	output              *string
 	daemon              string // URL where one is by default
 
-	registry *prometheus.Registry // nil without --metrics-addr
-	live     *liveLine
+	// Of the run.
+	registry    *prometheus.Registry // nil without --metrics-addr
+	live        *liveLine
+	interrupted bool
 }
 
 // defaultConnections is more than a local daemon can work on at once.
@@ -163,7 +166,7 @@ func (o *loadOptions) arguments(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("--compare takes two files with results, A.json B.json, and was given %d", len(args))
 		}
 		if *o.output == "json" {
-			return fmt.Errorf("--compare prints text only")
+			return errors.New("--compare prints text only")
 		}
 		return nil
 	}
@@ -190,9 +193,9 @@ func (o *loadOptions) exclude(cmd *cobra.Command) error {
 	}
 	switch {
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
-		return fmt.Errorf("--steps needs --rate with two ends, like 500..5000")
+		return errors.New("--steps needs --rate with two ends, like 500..5000")
 	case given("from-format") && !given("from"):
-		return fmt.Errorf("--from-format needs --from")
+		return errors.New("--from-format needs --from")
 	}
 	return nil
 }

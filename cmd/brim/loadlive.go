@@ -74,7 +74,8 @@ func liveText(p load.Progress) string {
 	if p.Draining {
 		rates = "waiting for the last answers"
 	}
-	line := fmt.Sprintf("%s%s  %s  window %s  p50 %s p99 %s  in flight %d",
+	var line strings.Builder
+	_, _ = fmt.Fprintf(&line, "%s%s  %s  window %s  p50 %s p99 %s  in flight %d",
 		p.Elapsed.Round(time.Second), of, rates, bar(p.Fill),
 		chart.Format(chart.Seconds, p.P50), chart.Format(chart.Seconds, p.P99), p.InFlight)
 	for _, wrong := range []struct {
@@ -82,10 +83,10 @@ func liveText(p load.Progress) string {
 		n    int64
 	}{{"failed", p.TotalFailed}, {"dropped", p.TotalDropped}} {
 		if wrong.n > 0 {
-			line += fmt.Sprintf("  %d %s", wrong.n, wrong.what)
+			_, _ = fmt.Fprintf(&line, "  %d %s", wrong.n, wrong.what)
 		}
 	}
-	return line
+	return line.String()
 }
 
 // bar draws a part of 1.

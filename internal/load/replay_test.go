@@ -85,7 +85,7 @@ func TestAFileIsReplayedAtItsPace(t *testing.T) {
 		require.Len(t, s.at, 20)
 		for i, at := range s.at {
 			assert.Equal(t, time.Duration(i/2)*500*time.Millisecond, at)
-			assert.EqualValues(t, 1_767_225_600_000+1000*int64(i/2), s.readings[i].Time.UnixMilli())
+			assert.Equal(t, 1_767_225_600_000+1000*int64(i/2), s.readings[i].Time.UnixMilli())
 		}
 		assert.Equal(t, telemetry.FloatValue(3.5), s.readings[6].Fields[0].Value)
 		assert.Equal(t, telemetry.IntValue(3), s.readings[6].Fields[1].Value)

@@ -159,7 +159,7 @@ func (g *Generator) dispatch(ctx context.Context) error {
 // that sleeps would only cost it.
 const (
 	longestNap  = 2 * time.Millisecond
-	shortestNap = 50 * time.Microsecond
+	shortestNap = 100 * time.Microsecond
 )
 
 // sleep waits until a time of the run; false if ctx ended first.
