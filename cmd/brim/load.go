@@ -118,11 +118,21 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
+	o.warnAhead(p.stderr, generator.Setup(), time.Now())
 	if o.admin == "" {
 		return generator, nil, nil
 	}
 	look, err := newStoreLook(ctx, o.admin, stream.Name)
 	return generator, look, err
+}
+
+// warnAhead tells that event time will overtake the clock.
+func (o *loadOptions) warnAhead(w io.Writer, s load.Setup, now time.Time) {
+	const unnoticed = time.Minute
+	end := now.Add(time.Duration(s.DurationSeconds * float64(time.Second)))
+	if ahead := s.EventEnd.Sub(end); ahead > unnoticed {
+		_, _ = fmt.Fprintf(w, "event time ends %s ahead of the clock; the daemon refuses what is beyond its --max-future\n", ahead.Round(time.Second))
+	}
 }
 
 // measure carries the run out. The result is nil if there was none.

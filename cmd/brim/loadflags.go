@@ -94,7 +94,7 @@ func (o *loadOptions) addLoad(add adder) {
 	c := &o.config
 	add("sensors", "1000", "N", "number of sensors", count(&c.Sensors, 1, 10_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", duration(&c.Interval, time.Millisecond, 30*day, false))
-	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e6))
+	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e9))
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp", func(s string) (err error) {
 		c.Rate, err = load.ParseRate(s)
 		return err

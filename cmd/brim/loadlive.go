@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
 	"github.com/brim-telemetry/brim/internal/chart"
@@ -64,28 +65,29 @@ func (l *liveLine) end() {
 	}
 }
 
-// liveText is the line.
+// liveText is the line. What matters most stands in front, for a narrow
+// terminal cuts it.
 func liveText(p load.Progress) string {
-	of := ""
-	if p.Duration > 0 {
-		of = "/" + p.Duration.Round(time.Second).String()
-	}
-	rates := fmt.Sprintf("asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))
-	if p.Draining {
-		rates = "waiting for the last answers"
-	}
 	var line strings.Builder
-	_, _ = fmt.Fprintf(&line, "%s%s  %s  window %s  p50 %s p99 %s  in flight %d",
-		p.Elapsed.Round(time.Second), of, rates, bar(p.Fill),
-		chart.Format(chart.Seconds, p.P50), chart.Format(chart.Seconds, p.P99), p.InFlight)
+	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
+	add("%s", p.Elapsed.Round(time.Second))
+	if p.Duration > 0 {
+		add("/%s", formatDuration(p.Duration.Round(time.Second)))
+	}
+	if p.Draining {
+		add("  waiting for the last answers")
+	} else {
+		add("  asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))
+	}
 	for _, wrong := range []struct {
 		what string
 		n    int64
 	}{{"failed", p.TotalFailed}, {"dropped", p.TotalDropped}} {
 		if wrong.n > 0 {
-			_, _ = fmt.Fprintf(&line, "  %d %s", wrong.n, wrong.what)
+			add("  %s %s", humanize.Comma(wrong.n), wrong.what)
 		}
 	}
+	add("  p50 %s p99 %s  %s  in flight %d", chart.Format(chart.Seconds, p.P50), chart.Format(chart.Seconds, p.P99), bar(p.Fill), p.InFlight)
 	return line.String()
 }
 
