@@ -34,7 +34,7 @@ func (d *daemon) newConsole() (*console.Console, error) {
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
 		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals,
 		HTTPAddr: func() string { return reachable(d.listeners.http) },
-		File:     filepath.Join(d.cfg.DataDir, "console.json"),
+		File:     filepath.Join(d.cfg.DataDir, "console-history"),
 	})
 }
 
