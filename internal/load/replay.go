@@ -30,6 +30,7 @@ type replay struct {
 	parser *parser
 	number int // of the line
 	ended  bool
+	broken error // why, if not by the file's end
 
 	batch   int
 	speedup float64
@@ -41,7 +42,7 @@ type replay struct {
 	first, last int64         // event times, ms
 	sensors     map[string]struct{}
 	begin       atomic.Int64 // first, for the recorder
-	scheduled   atomic.Int64 // due, when it is over
+	scheduled   atomic.Int64 // how long readings are due, 0 while that is not known
 }
 
 func openReplay(c *Config) (*replay, error) {
@@ -68,11 +69,13 @@ func (r *replay) next() (job, bool, error) {
 	var j job
 	for len(j.lines) < r.batch && !r.ended {
 		reading, more, err := r.read()
-		if err != nil {
-			return job{}, false, err
+		if err != nil || !more {
+			r.end(r.due)
+			r.broken = err // told when what came before it is sent
+			break
 		}
-		if !more || !r.take(&reading) {
-			r.ended = true
+		if !r.take(&reading) {
+			r.end(r.limit)
 			break
 		}
 		if j.lines == nil {
@@ -82,13 +85,16 @@ func (r *replay) next() (job, bool, error) {
 		j.due = r.due
 	}
 	if r.ended && len(j.lines) == 0 {
-		return job{}, false, nil
-	}
-	if r.ended {
-		r.scheduled.Store(int64(r.due))
+		return job{}, false, r.broken
 	}
 	j.count = len(j.lines)
 	return j, true, nil
+}
+
+// end notes that nothing more is due, and how long readings were.
+func (r *replay) end(length time.Duration) {
+	r.ended = true
+	r.scheduled.Store(int64(max(length, 1))) // 0 is not known
 }
 
 // take moves a reading to event time and notes when it is due; false if that is
@@ -166,7 +172,7 @@ func (r *replay) line() ([]byte, error) {
 func (*replay) fill(j *job, _ *scratch) []telemetry.Reading { return j.lines }
 
 func (r *replay) length() time.Duration {
-	if scheduled := time.Duration(r.scheduled.Load()); scheduled > 0 || r.limit == 0 {
+	if scheduled := time.Duration(r.scheduled.Load()); scheduled > 0 {
 		return scheduled
 	}
 	return r.limit

@@ -107,6 +107,7 @@ func TestAReplayCanBeCutShiftedAndBatched(t *testing.T) {
 	assert.Equal(t, start.Add(4*time.Second), s.readings[9].Time)
 	assert.Equal(t, []time.Duration{1e9, 1e9, 1e9, 1e9, 3e9, 3e9, 3e9, 3e9, 4e9, 4e9}, s.at, "due with the last of a batch")
 	assert.EqualValues(t, 3, r.Requests)
+	assert.Equal(t, 5.0, r.Setup.DurationSeconds)
 }
 
 func TestWhatIsOutOfOrderIsDueAtOnce(t *testing.T) {
@@ -163,7 +164,7 @@ func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
 		`{"sensorId":"a","ts":1,"fields":{"t":"` + "\\u0000" + `"}}`:    "",
 		`{"sensorId":"a","ts":"2026-01-01T00:00:00z","fields":{"t":1}}`: "",
 	} {
-		_, r, err := replayed(t, Config{From: fileWith(t, good+good+bad+"\n"+good, false)})
+		_, r, err := replayed(t, Config{From: fileWith(t, good+good+bad+"\n"+good, false), Batch: 1 + len(bad)%3})
 		if want == "" {
 			assert.NoError(t, err, bad)
 			continue
@@ -180,6 +181,14 @@ func TestAFileThatIsNotThereIsAnError(t *testing.T) {
 	_, r, err := replayed(t, Config{From: filepath.Join(t.TempDir(), "none")})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.Nil(t, r)
+}
+
+func TestAllAtOnce(t *testing.T) {
+	t.Parallel()
+	s, r, err := replayed(t, Config{From: fileWith(t, anyTwo(1), false), Duration: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, []time.Duration{0, 0}, s.at)
+	assert.Less(t, r.Seconds, 1.0, "it ends with the file")
 }
 
 func TestAnEmptyFileIsNoLoad(t *testing.T) {

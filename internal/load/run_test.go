@@ -239,7 +239,7 @@ func TestAnswersThatDoNotComeAreFailures(t *testing.T) {
 	play(t, &fakeDaemon{takes: time.Hour}, c, func(r *Result, err error) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, r.Failed)
-		assert.EqualValues(t, map[string]int64{"canceled": 3}, r.Failures)
+		assert.Equal(t, map[string]int64{"canceled": 3}, r.Failures)
 		assert.EqualValues(t, 17, r.Dropped)
 		assert.Zero(t, r.Acked)
 		assert.Zero(t, r.Response)
