@@ -23,10 +23,10 @@ func sample(t *testing.T, change func(*Config)) http.Handler {
 	registry.MustRegister(readings)
 	cfg := Config{
 		Gatherer: registry,
-		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
-		Parts:  func() []Part { return []Part{{Name: "daemon", Ready: true}} },
-		Status: func() any { return map[string]int{"answer": 42} },
-		Flush:  func(context.Context) error { return nil },
+		Page:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
+		Parts:    func() []Part { return []Part{{Name: "daemon", Ready: true}} },
+		Status:   func() any { return map[string]int{"answer": 42} },
+		Flush:    func(context.Context) error { return nil },
 	}
 	if change != nil {
 		change(&cfg)

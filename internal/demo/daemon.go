@@ -24,6 +24,7 @@ grpc-addr: 127.0.0.1:0
 admin-addr: 127.0.0.1:0
 log-format: json
 granularity: 1h
+flush-interval: %s
 stream: merged
 streams:
   single:
@@ -44,7 +45,7 @@ type daemon struct {
 // startDaemon returns when the daemon can store readings.
 func startDaemon(ctx context.Context, o *options, dir string, stderr io.Writer) (*daemon, error) {
 	file := filepath.Join(dir, "brim.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, configuration, filepath.Join(dir, "data")), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, configuration, filepath.Join(dir, "data"), o.flushInterval()), 0o600); err != nil {
 		return nil, fmt.Errorf("write the daemon's configuration: %w", err)
 	}
 	d := &daemon{cmd: exec.Command(o.brim, "serve", "--config", file), exited: make(chan struct{})} //nolint:noctx // stop ends it, softly

@@ -30,7 +30,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 
@@ -89,3 +89,9 @@ Watch it:  http://%s/
 
 // speedup lets an hour of event time go by during the load.
 func (o *options) speedup() float64 { return time.Hour.Seconds() / o.duration.Seconds() }
+
+// flushInterval is a minute of event time, so that an update carries as many
+// readings however long the demonstration takes: by default the daemon's own 1s.
+func (o *options) flushInterval() time.Duration {
+	return (o.duration / 60).Round(time.Millisecond)
+}

@@ -40,7 +40,9 @@ func printTable(w io.Writer, o *options, results []*load.Result) error {
 		}
 		return fmt.Sprintf("%.1f", float64(results[i].Acked)/float64(max(writes, 1)))
 	})
-	row("stored", func(i int) string { return fmt.Sprintf("%d of %d", results[i].Acked, results[i].Sent+results[i].Dropped) })
+	row("stored", func(i int) string {
+		return fmt.Sprintf("%d of %d", results[i].Acked, results[i].Sent+results[i].Dropped)
+	})
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
