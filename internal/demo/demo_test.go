@@ -38,6 +38,6 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	err := run(t.Context(), []string{"--duration", "1s"}, &stderr, &stderr)
-	require.ErrorContains(t, err, "allowed are 5s to 1h")
+	require.ErrorContains(t, err, "allowed are 10s to 1h")
 	require.ErrorContains(t, run(t.Context(), []string{"--brim", "./no-such-program"}, &stderr, &stderr), "make build")
 }

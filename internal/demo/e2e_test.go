@@ -37,7 +37,7 @@ func TestDemonstrationFillsAllTenthsOfThreeStreams(t *testing.T) {
 	require.NoError(t, err, string(built))
 
 	var stdout, stderr buffer
-	err = run(t.Context(), []string{"--brim", brim, "--duration", "5s", "--sensors", "20", "--interval", "1m"}, &stdout, &stderr)
+	err = run(t.Context(), []string{"--brim", brim, "--duration", "10s", "--sensors", "20", "--interval", "1m"}, &stdout, &stderr)
 	require.NoError(t, err, stderr.String())
 	table := stdout.String()
 	assert.NotContains(t, table, "none", "a tenth without a write")

@@ -9,9 +9,6 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/load"
 )
@@ -34,26 +31,17 @@ func variants() []variant {
 // what is shown and not with HTTP.
 const readingsPerRequest = 20
 
-// sendAll sends the load of all variants at once and returns what came of each.
+// sendAll sends the load of each variant and returns what came of it.
 func sendAll(ctx context.Context, o *options, d *daemon, stderr io.Writer) ([]*load.Result, error) {
 	results := make([]*load.Result, len(variants()))
-	ended := make(chan struct{})
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		tellTime(o.duration, ended, stderr)
-	}()
-	group, ctx := errgroup.WithContext(ctx)
 	for i, v := range variants() {
-		group.Go(func() (err error) {
-			results[i], err = send(ctx, o, d, v)
-			return err
-		})
+		_, _ = fmt.Fprintf(stderr, "%d of %d  %s, %v\n", i+1, len(results), v.title, o.each())
+		var err error
+		if results[i], err = send(ctx, o, d, v); err != nil {
+			return nil, err
+		}
 	}
-	err := group.Wait()
-	close(ended)
-	<-told
-	return results, err
+	return results, nil
 }
 
 // send runs `brim load` against one stream.
@@ -61,7 +49,7 @@ func send(ctx context.Context, o *options, d *daemon, v variant) (*load.Result, 
 	cmd := exec.CommandContext(ctx, o.brim, "load",
 		"--target", "http://"+d.http, "--admin", d.admin, "--stream", v.stream,
 		"--sensors", strconv.Itoa(o.sensors), "--interval", o.interval.String(),
-		"--speedup", strconv.FormatFloat(o.speedup(), 'g', -1, 64), "--duration", o.duration.String(),
+		"--speedup", strconv.FormatFloat(o.speedup(), 'g', -1, 64), "--duration", o.each().String(),
 		"--batch", strconv.Itoa(readingsPerRequest), "--output", "json")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -79,21 +67,4 @@ func send(ctx context.Context, o *options, d *daemon, v variant) (*load.Result, 
 		return nil, errors.New("the daemon told nothing of its writes")
 	}
 	return &r, nil
-}
-
-// tellTime says every ten seconds how far the load is.
-func tellTime(total time.Duration, ended <-chan struct{}, stderr io.Writer) {
-	began := time.Now()
-	tick := time.NewTicker(10 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ended:
-			return
-		case <-tick.C:
-			if gone := time.Since(began).Round(time.Second); gone <= total {
-				_, _ = fmt.Fprintf(stderr, "%v of %v: the buckets are %.0f %% full\n", gone, total, 100*gone.Seconds()/total.Seconds())
-			}
-		}
-	}
 }

@@ -1,13 +1,16 @@
 // Command demo shows in a minute what a bucket's fill does to its writes. It
 // starts a daemon with its own mongod and three streams with hourly windows,
-// sends the same load to each, sixty times faster than the clock, and prints how
-// long MongoDB took by tenth of the window: with one reading in an update, with
-// merged updates, and in a time-series collection. `make demo` runs it.
+// sends the same load to one after the other, an hour of event time in twenty
+// seconds, and prints how long MongoDB took by tenth of the window: with one
+// reading in an update, with merged updates, and in a time-series collection.
+// `make demo` runs it.
 //
-//	brim load ──▶ stream single      one reading per update ─┐
-//	brim load ──▶ stream merged      updates of a second     ├─▶ brim serve ─▶ mongod
-//	brim load ──▶ stream timeseries  inserts of a second    ─┘        │
-//	                                                        store_write_seconds ─▶ the table
+//	            ┌ then ─▶ stream single      one reading per update  ─┐
+//	brim load ──┼ then ─▶ stream merged      a minute's in an update  ├─▶ brim serve ─▶ mongod
+//	            └ then ─▶ stream timeseries  a minute's in an insert ─┘        │
+//	                                                                  store_write_seconds ─▶ the table
+//
+// One after the other, since what makes one of them slow would slow the others.
 package main
 
 import (
@@ -37,8 +40,8 @@ func main() {
 // options are what can be set of a demonstration.
 type options struct {
 	brim     string        // the program
-	duration time.Duration // of the load; event time goes an hour
-	sensors  int           // of each stream
+	duration time.Duration // of the load, a third for each stream
+	sensors  int
 	interval time.Duration // of event time, between two readings of a sensor
 }
 
@@ -47,14 +50,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.brim, "brim", filepath.Join("bin", "brim"), "the program to show")
-	flags.DurationVar(&o.duration, "duration", time.Minute, "how long the load takes; event time goes an hour meanwhile")
-	flags.IntVar(&o.sensors, "sensors", 167, "sensors of each stream")
+	flags.DurationVar(&o.duration, "duration", time.Minute, "how long the load takes; a third for each stream, in which event time goes an hour")
+	flags.IntVar(&o.sensors, "sensors", 56, "sensors of each stream")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "event time between two readings of a sensor")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.duration < 5*time.Second || o.duration > time.Hour {
-		return fmt.Errorf("--duration %v does not fit: allowed are 5s to 1h", o.duration)
+	if o.duration < 10*time.Second || o.duration > time.Hour {
+		return fmt.Errorf("--duration %v does not fit: allowed are 10s to 1h", o.duration)
 	}
 	dir, err := os.MkdirTemp("", "brim-demo-")
 	if err != nil {
@@ -76,10 +79,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // show sends the load and prints what it did.
 func show(ctx context.Context, o *options, d *daemon, stdout, stderr io.Writer) error {
 	_, _ = fmt.Fprintf(stderr, `
-Three streams with hourly buckets get %d readings a second each, event time runs %.0f times faster than the clock.
+Three streams with hourly buckets get %.0f readings a second, one after the other; event time runs %.0f times faster than the clock.
 Watch it:  http://%s/
 
-`, int(float64(o.sensors)*o.speedup()/o.interval.Seconds()), o.speedup(), d.admin)
+`, float64(o.sensors)*o.speedup()/o.interval.Seconds(), o.speedup(), d.admin)
 	results, err := sendAll(ctx, o, d, stderr)
 	if err != nil {
 		return err
@@ -87,11 +90,16 @@ Watch it:  http://%s/
 	return printTable(stdout, o, results)
 }
 
-// speedup lets an hour of event time go by during the load.
-func (o *options) speedup() float64 { return time.Hour.Seconds() / o.duration.Seconds() }
+// each is how long a stream gets its load.
+func (o *options) each() time.Duration {
+	return (o.duration / time.Duration(len(variants()))).Round(time.Millisecond)
+}
+
+// speedup lets an hour of event time go by meanwhile.
+func (o *options) speedup() float64 { return time.Hour.Seconds() / o.each().Seconds() }
 
 // flushInterval is a minute of event time, so that an update carries as many
-// readings however long the demonstration takes: by default the daemon's own 1s.
+// readings however long the demonstration takes.
 func (o *options) flushInterval() time.Duration {
-	return (o.duration / 60).Round(time.Millisecond)
+	return (o.each() / 60).Round(time.Millisecond)
 }
