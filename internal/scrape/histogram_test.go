@@ -1,0 +1,119 @@
+package scrape
+
+import (
+	"math"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func gathered(t *testing.T, reg *prometheus.Registry) Look {
+	t.Helper()
+	look, err := Gather(reg)
+	require.NoError(t, err)
+	return look
+}
+
+// spread observes values of a range in steps of 8 %, from low on.
+func spread(o prometheus.Observer, low, high float64) (n float64) {
+	for v := low; v <= high; v *= 1.08 {
+		o.Observe(v)
+		n++
+	}
+	return n
+}
+
+// TestRangesThatWidenBetweenTwoLooks: a native histogram that would have too
+// many ranges makes one of each two.
+func TestRangesThatWidenBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	one := histogram(t, reg, true).WithLabelValues("0-10")
+	spread(one, 0.00001, 5)
+	for range 2000 {
+		one.Observe(0.05)
+	}
+	before := gathered(t, reg)
+	added := spread(one, 5, 5e4)
+	for range 1500 {
+		one.Observe(0.0002)
+	}
+	added += 1500
+	after := gathered(t, reg)
+	schema := func(l Look) int32 { return l["took_seconds"].GetMetric()[0].GetHistogram().GetSchema() }
+	require.Less(t, schema(after), schema(before), "the ranges have widened")
+
+	news := after.Histogram("took_seconds", nil).Since(before.Histogram("took_seconds", nil))
+	ranges, total := news.ranges()
+	assert.InDelta(t, added, news.Count, 0)
+	assert.InDelta(t, news.Count, total, 0, "the ranges account for all that is new")
+	assert.NotEmpty(t, ranges)
+	assert.InEpsilon(t, 0.0002, news.Quantile(0.5), 0.2)
+
+	both := before.Histogram("took_seconds", nil).Add(after.Histogram("took_seconds", nil))
+	_, total = both.ranges()
+	assert.InDelta(t, both.Count, total, 0)
+}
+
+// TestNeighboursBecomeOneRange at every sign of the index: range i ends at
+// 2^(i/2^schema).
+func TestNeighboursBecomeOneRange(t *testing.T) {
+	t.Parallel()
+	fine := Histogram{Count: 8, schema: 2, native: map[int32]float64{-4: 1, -3: 1, -1: 1, 0: 1, 1: 1, 3: 1, 4: 1, 5: 1}}
+	wide := Histogram{Count: 1, schema: 0, native: map[int32]float64{3: 1}}
+	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, fine.Add(wide).native)
+	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, wide.Add(fine).native)
+	assert.Equal(t, fine.native, Histogram{}.Add(fine).native, "nothing is not wide")
+	assert.Equal(t, fine.native, fine.Since(Histogram{}).native)
+}
+
+// TestWhatFellBeganAnew: a histogram can be emptied and have more observations
+// again than before by the next look, and be of another form.
+func TestWhatFellBeganAnew(t *testing.T) {
+	t.Parallel()
+	native := Histogram{Count: 5, native: map[int32]float64{1: 5}}
+	other := Histogram{Count: 7, native: map[int32]float64{2: 7}}
+	classic := Histogram{Count: 9, cells: map[cell]float64{{0, 1}: 9}}
+	assert.Equal(t, other, other.Since(native))
+	assert.Equal(t, classic, classic.Since(native))
+	assert.Equal(t, classic, Histogram{Count: 9, cells: classic.cells}.Since(Histogram{Count: 1, cells: map[cell]float64{{1, 2}: 1}}))
+	assert.Equal(t, native, native.Since(other))
+}
+
+func TestWhatIsNearlyZeroIsCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	one := histogram(t, reg, true).WithLabelValues("0-10")
+	for range 3 {
+		one.Observe(0)
+	}
+	one.Observe(0.5)
+	before := gathered(t, reg).Histogram("took_seconds", nil)
+	assert.InDelta(t, 0, before.Quantile(0.75), 1e-12)
+	assert.InEpsilon(t, 0.5, before.Quantile(0.76), 0.1)
+	one.Observe(0)
+	news := gathered(t, reg).Histogram("took_seconds", nil).Since(before)
+	_, total := news.ranges()
+	assert.InDelta(t, 1, total, 0)
+	assert.InDelta(t, 0, news.Quantile(1), 1e-12)
+}
+
+// TestWithinARangeObservationsAreSpreadEvenly on a logarithmic scale, from 0
+// on a linear one, and in the range without end nothing is guessed.
+func TestWithinARangeObservationsAreSpreadEvenly(t *testing.T) {
+	t.Parallel()
+	classic := func(bounds []float64, cumulative []uint64, count uint64) Histogram {
+		h := &dto.Histogram{SampleCount: &count}
+		for i := range bounds {
+			h.Bucket = append(h.Bucket, &dto.Bucket{UpperBound: &bounds[i], CumulativeCount: &cumulative[i]})
+		}
+		return newHistogram(h)
+	}
+	h := classic([]float64{1, 100}, []uint64{4, 8}, 10)
+	for q, want := range map[float64]float64{0.1: 0.25, 0.2: 0.5, 0.4: 1, 0.5: math.Pow(100, 0.25), 0.6: 10, 0.8: 100, 0.9: 100, 1: 100} {
+		assert.InDelta(t, want, h.Quantile(q), 1e-9, "quantile %v", q)
+	}
+}
