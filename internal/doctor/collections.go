@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -45,47 +46,57 @@ const (
 
 const codeNamespaceNotFound = 26
 
-// lookAtCollections asks for sizes when the last are a minute old, or when a
-// collection was not there yet, which costs next to nothing.
+// sizes are what was last seen of a stream's collection.
+type sizes struct {
+	collection
+	due  time.Time     // when they are asked for again
+	wait time.Duration // since the failure before; 0 after an answer
+}
+
+// lookAtCollections asks for the sizes that are due. While MongoDB is away none
+// can be seen; the last hold when it is back.
 func (m *Monitor) lookAtCollections(parent context.Context, now *look) {
-	now.collections = m.collections
-	due := m.collectedAt.IsZero() || now.at.Sub(m.collectedAt) >= collectionsInterval
-	for _, c := range m.collections {
-		due = due || c.missing
-	}
-	if len(m.config.Streams) == 0 || !now.answered || !due {
-		if !now.answered {
-			now.collections = m.unseenCollections(whyAway)
-		}
-		return
-	}
 	ctx, cancel := context.WithTimeout(parent, m.patience())
 	defer cancel()
 	now.collections = make(map[string]collection, len(m.config.Streams))
-	why, failure := "", error(nil)
+	why, asked, failure := "", false, error(nil)
 	for _, s := range m.config.Streams {
-		c, err := m.measureCollection(ctx, s)
-		if err != nil {
-			why, failure = c.why, err
+		if !now.answered {
+			now.collections[s.Name] = unseenCollection(whyAway)
+			continue
 		}
-		now.collections[s.Name] = c
+		last := m.sizes[s.Name]
+		if !now.at.Before(last.due) {
+			var err error
+			if last, err = m.ask(ctx, s, last.wait, now.at); err != nil {
+				failure = err
+			}
+			m.sizes[s.Name], asked = last, true
+		}
+		if last.why != "" {
+			why = last.why
+		}
+		now.collections[s.Name] = last.collection
 	}
-	m.collections = now.collections
-	if failure == nil || notPermitted(failure) { // else they are asked for again at the next look
-		m.collectedAt = now.at
-	}
-	if parent.Err() == nil {
+	if asked && parent.Err() == nil {
 		m.say("collections", why, failure)
 	}
 }
 
-// unseenCollections has NaN for every stream.
-func (m *Monitor) unseenCollections(why string) map[string]collection {
-	out := make(map[string]collection, len(m.config.Streams))
-	for _, s := range m.config.Streams {
-		out[s.Name] = unseenCollection(why)
+// ask asks for a collection's sizes and says when to ask again: in a minute, or
+// at the next look if it is not there yet, which costs next to nothing. After a
+// failure that may pass the wait doubles from one look to a minute.
+func (m *Monitor) ask(ctx context.Context, s Stream, waited time.Duration, at time.Time) (sizes, error) {
+	c, err := m.measureCollection(ctx, s)
+	out := sizes{collection: c, due: at.Add(collectionsInterval)}
+	switch {
+	case c.missing:
+		out.due = at
+	case err != nil && !notPermitted(err):
+		out.wait = min(max(2*waited, m.config.Interval), collectionsInterval)
+		out.due = at.Add(out.wait)
 	}
-	return out
+	return out, err
 }
 
 func unseenCollection(why string) collection {

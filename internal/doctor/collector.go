@@ -19,8 +19,11 @@ func newTook() prometheus.Histogram {
 	}))
 }
 
-// A collector gives the last look to Prometheus. It does no I/O. A value that
-// cannot be seen is NaN, and its metric is there all the same.
+// A collector gives the last look to Prometheus. It does no I/O. A gauge that
+// cannot be seen is NaN, and its metric is there all the same. A counter that
+// cannot be seen any more keeps the value that it had, and is NaN only as long
+// as it was never seen; brim_mongodb_up 0 and brim_storage_health -1 say that
+// it is not looked at.
 type collector struct {
 	monitor *Monitor
 }
@@ -41,7 +44,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		e.collection(s.Name, col)
 		if s.Storage == store.TimeSeries {
-			e.timeSeries(s.Name, col)
+			e.timeSeries(s.Name, col, v.counted.collection(s.Name))
 		}
 	}
 	e.disk(v)
@@ -92,7 +95,11 @@ func (e emitter) server(v *view) {
 		if f.label != "" {
 			labels = []string{f.label, f.value}
 		}
-		e.send(f.kind, "brim_mongodb_"+f.name, f.help, v.last.server.value(f.key), labels)
+		value := v.last.server.value(f.key)
+		if f.kind == prometheus.CounterValue {
+			value = v.counted.figure(f.key)
+		}
+		e.send(f.kind, "brim_mongodb_"+f.name, f.help, value, labels)
 	}
 }
 
@@ -112,8 +119,8 @@ func (e emitter) collection(stream string, c collection) {
 	e.gauge("brim_mongodb_collection_documents", "Documents of the collection; of a time-series collection its buckets.", c.documents, "stream", stream)
 }
 
-func (e emitter) timeSeries(stream string, c collection) {
-	e.gauge("brim_mongodb_timeseries_buckets", "Buckets of the time-series collection.", c.buckets, "stream", stream)
+func (e emitter) timeSeries(stream string, now, c collection) {
+	e.gauge("brim_mongodb_timeseries_buckets", "Buckets of the time-series collection.", now.buckets, "stream", stream)
 	for i, reason := range closeReasons {
 		e.counter("brim_mongodb_timeseries_bucket_closes_total", "Buckets of the time-series collection that the server closed.",
 			c.closes[i], "stream", stream, "reason", reason.label)
@@ -123,13 +130,13 @@ func (e emitter) timeSeries(stream string, c collection) {
 }
 
 func (e emitter) disk(v *view) {
-	d := v.last.disk
+	d, counted := v.last.disk, v.counted.diskCounters()
 	e.gauge("brim_disk_utilization_ratio", "Share of the time between the last two looks in which the disk had work.", v.rates.busy)
 	e.gauge("brim_disk_await_seconds", "Mean time of a read or write of the disk between the last two looks, 0 if there was none.", v.rates.await)
-	e.counter("brim_disk_read_bytes_total", "Bytes read from the disk that holds MongoDB's files.", d.readBytes)
-	e.counter("brim_disk_written_bytes_total", "Bytes written to the disk that holds MongoDB's files.", d.writtenBytes)
-	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", d.reads, "op", "read")
-	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", d.writes, "op", "write")
+	e.counter("brim_disk_read_bytes_total", "Bytes read from the disk that holds MongoDB's files.", counted.readBytes)
+	e.counter("brim_disk_written_bytes_total", "Bytes written to the disk that holds MongoDB's files.", counted.writtenBytes)
+	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", counted.reads, "op", "read")
+	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", counted.writes, "op", "write")
 	e.gauge("brim_disk_size_bytes", "Size of the file system that holds MongoDB's files.", d.size)
 	e.gauge("brim_disk_free_bytes", "Bytes of the file system that MongoDB may still take.", d.free)
 	info := math.NaN()

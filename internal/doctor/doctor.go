@@ -75,11 +75,10 @@ type Monitor struct {
 	took     prometheus.Histogram
 	seen     atomic.Pointer[view]
 
-	mu          sync.Mutex // held for one look
-	place       place
-	collections map[string]collection // by stream, as they were last seen
-	collectedAt time.Time
-	said        map[string]string // by subject: what the log was told last
+	mu    sync.Mutex // held for one look
+	place place
+	sizes map[string]sizes  // by stream
+	said  map[string]string // by subject: what the log was told last
 }
 
 // A view is the last look with what it says.
@@ -87,6 +86,7 @@ type view struct {
 	last    look
 	rates   rates
 	info    serverInfo // the last that was seen, also while MongoDB is away
+	counted counted    // likewise
 	signals []Signal
 }
 
@@ -127,7 +127,7 @@ func New(config Config) (*Monitor, error) {
 		config: config, log: config.Logger, disks: newDisks(), took: newTook(),
 		database: config.Database.Client().Database(config.Database.Name(), options.Database().
 			SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary())),
-		collections: make(map[string]collection), said: make(map[string]string),
+		sizes: make(map[string]sizes), said: make(map[string]string),
 	}
 	m.seen.Store(newView(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook)}, view{}))
 	if config.Registerer != nil {
@@ -172,7 +172,7 @@ func (m *Monitor) Look(ctx context.Context) {
 
 // newView puts a look beside the one before it.
 func newView(now look, before view) *view {
-	v := &view{last: now, rates: ratesBetween(before.last, now), info: before.info}
+	v := &view{last: now, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
 	if now.server != nil {
 		v.info = now.server.info
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -33,18 +34,16 @@ func ofFixture(t testing.TB) *bench {
 	return b
 }
 
-func TestMetricsHaveTheValuesOfTheLook(t *testing.T) {
-	t.Parallel()
-	b := ofFixture(t)
-	linted, err := testutil.GatherAndLint(b.registry)
-	require.NoError(t, err)
-	assert.Empty(t, linted)
-	seen := b.scrape(t)
-	for _, want := range []struct {
-		name   string
-		labels scrape.Labels
-		value  float64
-	}{
+// A value is that of one metric, without its prefix.
+type value struct {
+	name   string
+	labels scrape.Labels
+	value  float64
+}
+
+// serverValues are those of the recorded server.
+func serverValues() []value {
+	return []value{
 		{"mongodb_up", nil, 1},
 		{"mongodb_info", scrape.Labels{"version": "6.0.5", "topology": "replica_set", "engine": "wiredTiger"}, 1},
 		{"mongodb_cache_max_bytes", nil, 268435456},
@@ -80,6 +79,12 @@ func TestMetricsHaveTheValuesOfTheLook(t *testing.T) {
 		{"mongodb_resident_bytes", nil, 155 << 20},
 		{"mongodb_cpu_seconds_total", scrape.Labels{"mode": "user"}, 0.749296},
 		{"mongodb_cpu_seconds_total", scrape.Labels{"mode": "system"}, 0.144609},
+	}
+}
+
+// otherValues are those of its collections, its disk and the signals.
+func otherValues() []value {
+	return []value{
 		{"mongodb_collection_bytes", scrape.Labels{"stream": "readings"}, 1196700},
 		{"mongodb_collection_storage_bytes", scrape.Labels{"stream": "readings"}, 458752},
 		{"mongodb_collection_free_bytes", scrape.Labels{"stream": "readings"}, 16384},
@@ -101,11 +106,50 @@ func TestMetricsHaveTheValuesOfTheLook(t *testing.T) {
 		{"disk_info", scrape.Labels{"device": "nvme0n1", "kind": "nvme"}, 1},
 		{"storage_health", scrape.Labels{"signal": "disk_await"}, 0},
 		{"storage_health", scrape.Labels{"signal": "application_evictions"}, -1}, // of another process than the look before
-	} {
+	}
+}
+
+func TestMetricsHaveTheValuesOfTheLook(t *testing.T) {
+	t.Parallel()
+	b := ofFixture(t)
+	linted, err := testutil.GatherAndLint(b.registry)
+	require.NoError(t, err)
+	assert.Empty(t, linted)
+	seen := b.scrape(t)
+	for _, want := range append(serverValues(), otherValues()...) {
 		metrics := seen.Metrics("brim_"+want.name, want.labels)
 		require.Len(t, metrics, 1, "%s%v", want.name, want.labels)
 		assert.InDelta(t, want.value, seen.Value("brim_"+want.name, want.labels), 1e-9, "%s%v", want.name, want.labels)
 	}
+}
+
+// TestCountersStandStillWhileNothingCanBeSeen, and do not become NaN, which
+// would spoil the rates before and after.
+func TestCountersStandStillWhileNothingCanBeSeen(t *testing.T) {
+	t.Parallel()
+	b := ofFixture(t)
+	before := b.scrape(t)
+	away := look{at: noon, serverWhy: whyAway, disk: unseenDisk(whyElsewhere), collections: map[string]collection{
+		"readings": unseenCollection(whyAway), "native": unseenCollection(whyAway),
+	}}
+	for range 2 {
+		b.seen.Store(newView(away, *b.seen.Load()))
+	}
+	seen := b.scrape(t)
+	assert.Equal(t, 0.0, seen.Value("brim_mongodb_up", nil))
+	counters := 0
+	for name, family := range seen {
+		for i, m := range family.GetMetric() {
+			switch {
+			case m.GetCounter() != nil:
+				counters++
+				assert.InDelta(t, before[name].GetMetric()[i].GetCounter().GetValue(), m.GetCounter().GetValue(), 0, name)
+			case name != "brim_mongodb_up" && name != "brim_storage_health" && m.GetGauge() != nil:
+				assert.True(t, math.IsNaN(m.GetGauge().GetValue()), name)
+			}
+		}
+	}
+	assert.Greater(t, counters, 30)
 }
 
 // TestMetricsAreThereBeforeTheFirstLook, all of them and no others: what

@@ -57,6 +57,16 @@ func (b *bench) signal(t testing.TB, name string) Signal {
 	return Signal{}
 }
 
+// assertEngineUnseen holds every signal of the storage engine to why.
+func (b *bench) assertEngineUnseen(t testing.TB, why string) {
+	t.Helper()
+	for _, name := range []string{
+		cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets,
+	} {
+		assert.Equal(t, why, b.signal(t, name).Why, name)
+	}
+}
+
 // client connects to a mongod with options of the test's own.
 func client(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
@@ -187,36 +197,44 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	<-ended
 }
 
-// TestSizesAreAskedForOnceAMinute, since they cost more than all else.
-func TestSizesAreAskedForOnceAMinute(t *testing.T) {
+// nobody is a client of a server that does not exist.
+func nobody(t *testing.T) *mongo.Client {
+	t.Helper()
+	return client(t, options.Client().ApplyURI("mongodb://127.0.0.1/?directConnection=true").
+		SetHosts([]string{"127.0.0.1:1"}).SetServerSelectionTimeout(50*time.Millisecond))
+}
+
+// TestALookThatIsCutOffSaysNothing about MongoDB.
+func TestALookThatIsCutOffSaysNothing(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
-	c := client(t, options.Client().ApplyURI(mongodtest.URI(t)).SetMonitor(&event.CommandMonitor{
-		Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			if e.CommandName == "aggregate" {
-				asked.Add(1)
-			}
-		},
-	}))
-	db := c.Database("test_sizes_once_a_minute")
-	insert(t, db, "readings", 3)
-	t.Cleanup(func() { require.NoError(t, db.Drop(context.Background())) })
-	now := noon
-	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return now }})
-	for range 6 { // until 50 s after the first
-		b.Look(t.Context())
-		assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", nil))
-		now = now.Add(10 * time.Second)
-	}
-	assert.Equal(t, int64(1), asked.Load())
+	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	before := b.seen.Load()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.Look(ctx)
+	assert.Same(t, before, b.seen.Load())
+	assert.Empty(t, b.log.String())
 	b.Look(t.Context())
-	assert.Equal(t, int64(2), asked.Load())
+	assert.NotSame(t, before, b.seen.Load())
+}
+
+// TestALookIsMeasuredInSeconds by a clock that is 250 ms later whenever it is
+// asked.
+func TestALookIsMeasuredInSeconds(t *testing.T) {
+	t.Parallel()
+	now := noon
+	b := newBench(t, Config{Database: nobody(t).Database("brim"), Now: func() time.Time {
+		now = now.Add(250 * time.Millisecond)
+		return now
+	}})
+	b.Look(t.Context())
+	took := b.scrape(t)["brim_mongodb_server_status_seconds"].GetMetric()[0].GetHistogram()
+	assert.InDelta(t, 0.25, took.GetSampleSum(), 1e-9)
 }
 
 func TestServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	c := client(t, options.Client().ApplyURI("mongodb://127.0.0.1/?directConnection=true").
-		SetHosts([]string{"127.0.0.1:1"}).SetServerSelectionTimeout(50*time.Millisecond))
+	c := nobody(t)
 	b := newBench(t, Config{Database: c.Database("brim"), Interval: time.Second, Streams: []Stream{{Name: "readings", Storage: store.TimeSeries}}})
 	b.Look(t.Context())
 	b.Look(t.Context())
@@ -234,7 +252,7 @@ func TestServerThatIsAway(t *testing.T) {
 		}
 	}
 	assert.Len(t, seen["brim_storage_health"].GetMetric(), len(rules))
-	assert.Equal(t, whyAway, b.signal(t, cacheDirtyShare).Why)
+	b.assertEngineUnseen(t, whyAway)
 	assert.Equal(t, whyUnasked, b.signal(t, diskBusy).Why)
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("subject=\"storage engine\"")), "said once: %s", b.log)
 }
@@ -262,7 +280,7 @@ func TestServerThatMayNotTell(t *testing.T) {
 	assert.Equal(t, 1.0, seen.Value("brim_mongodb_up", nil), "it answers")
 	assert.True(t, math.IsNaN(seen.Value("brim_mongodb_cache_max_bytes", nil)))
 	assert.Equal(t, 3.0, seen.Value("brim_mongodb_collection_documents", nil), "what may be seen is")
-	assert.Equal(t, whyNotPermitted, b.signal(t, cacheDirtyShare).Why)
+	b.assertEngineUnseen(t, whyNotPermitted)
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("clusterMonitor")), "said once: %s", b.log)
 
 	fail("off")

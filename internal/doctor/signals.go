@@ -93,10 +93,10 @@ func ratesBetween(before, now look) rates {
 	r := rates{applicationEvictions: nan, historyInserts: nan, busy: nan, await: nan}
 	seconds := now.at.Sub(before.at).Seconds()
 	switch {
+	case now.server == nil || now.serverWhy != "":
+		r.serverWhy = now.serverWhy
 	case before.server == nil || seconds <= 0:
 		r.serverWhy = whyFirst
-	case now.server == nil:
-		r.serverWhy = now.serverWhy
 	case !now.server.continues(before.server):
 		r.serverWhy = whyRestarted
 	default:

@@ -18,7 +18,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		diskBusy:             {49.9, 50, 80, 80.1},
 		cacheDirtyShare:      {4.9, 5, 15, 15.1},
 		cacheUpdatesShare:    {2.4, 2.5, 10, 10.1},
-		cacheUsedShare:       {79.9, 80, 95, 95.1},
+		cacheUsedShare:       {89.9, 90, 95, 95.1},
 		applicationEvictions: {0.9, 1, 100, 101},
 		checkpointDuration:   {4.9, 5, 15, 15.1},
 		historyStore:         {99, 100, 10_000, 10_001},
@@ -97,7 +97,8 @@ func TestEachSignalIsSeen(t *testing.T) {
 		"a very slow disk":               {diskAwait, func(l *look) { l.disk.reads += 50; l.disk.writes += 50; l.disk.waitSeconds += 0.3 }, 3, Bottleneck},
 		"a dirty cache":                  {cacheDirtyShare, func(l *look) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
 		"a cache of updates":             {cacheUpdatesShare, func(l *look) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
-		"a full cache":                   {cacheUsedShare, func(l *look) { l.server.figures[cacheUsed] = 960 }, 96, Bottleneck},
+		"a cache that is full and well":  {"", func(l *look) { l.server.figures[cacheUsed] = 810 }, 0, Healthy},
+		"an overfull cache":              {cacheUsedShare, func(l *look) { l.server.figures[cacheUsed] = 960 }, 96, Bottleneck},
 		"clients' threads that evict":    {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 50 }, 5, Degrading},
 		"clients' threads evicting much": {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 5000 }, 500, Bottleneck},
 		"a long checkpoint":              {checkpointDuration, func(l *look) { l.server.figures[checkpointLast] = 6 }, 6, Degrading},
@@ -148,6 +149,13 @@ func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 		unknown []string
 		why     string
 	}{
+		"MongoDB was and is away": {func(before, now *look) {
+			before.server, before.serverWhy = nil, whyAway
+			now.server, now.serverWhy = nil, whyAway
+		}, ofEngine, whyAway},
+		"it may not tell, as before": {func(before, now *look) {
+			before.server, now.server, now.serverWhy = nil, nil, whyNotPermitted
+		}, ofEngine, whyNotPermitted},
 		"MongoDB is away":        {func(_, now *look) { now.server, now.serverWhy, now.answered = nil, whyAway, false }, ofEngine, whyAway},
 		"it may not tell":        {func(_, now *look) { now.server, now.serverWhy = nil, whyNotPermitted }, ofEngine, whyNotPermitted},
 		"it lacks a statistic":   {func(_, now *look) { delete(now.server.figures, cacheDirty) }, []string{cacheDirtyShare}, whyMissing},
@@ -186,7 +194,7 @@ func TestSignalsAreJSON(t *testing.T) {
 	dirty, err := json.Marshal(got[cacheDirtyShare])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"name":"cache_dirty","title":"Cache dirty","value":6,"unit":"%","class":"degrading","threshold":{"degrading":5,"bottleneck":15},
-		"source":"published","why":"pages are changed faster than they are written; at 20 % clients' threads must write them"}`, string(dirty))
+		"source":"published","why":"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % clients' threads must"}`, string(dirty))
 	busy, err := json.Marshal(got[diskBusy])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"name":"disk_busy","title":"Disk busy","value":null,"unit":"%","class":"unknown","threshold":{"degrading":50,"bottleneck":80},

@@ -3,7 +3,7 @@ package doctor
 // Where a threshold comes from.
 const (
 	published = "published"
-	triggers  = "WiredTiger's own eviction trigger"
+	bounds    = "WiredTiger's own bounds of eviction"
 	ours      = "ours"
 )
 
@@ -44,12 +44,17 @@ var rules = []rule{
 		"the disk has work most of the time, so writes wait for each other"},
 	{diskAwait, "Disk latency", "ms", Threshold{}, "", // by the kind of the disk, see awaits
 		"each read and write takes long for a disk of this kind"},
+	// WiredTiger has two bounds for each of the next three: at its target its own
+	// threads begin to evict, at its trigger clients' threads must help. Dirty: 5
+	// and 20 %; updates: 2.5 and 10 %; used: 80 and 95 %.
 	{cacheDirtyShare, "Cache dirty", "%", Threshold{Degrading: 5, Bottleneck: 15}, published,
-		"pages are changed faster than they are written; at 20 % clients' threads must write them"},
-	{cacheUpdatesShare, "Cache updates", "%", Threshold{Degrading: 2.5, Bottleneck: 10}, triggers,
-		"appends gather faster than they are made part of pages; at 10 % clients' threads must do it"},
-	{cacheUsedShare, "Cache used", "%", Threshold{Degrading: 80, Bottleneck: 95}, triggers,
-		"the cache is full, so each page that is read displaces another"},
+		"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % clients' threads must"},
+	{cacheUpdatesShare, "Cache updates", "%", Threshold{Degrading: 2.5, Bottleneck: 10}, bounds + ": target and trigger",
+		"appends gather faster than they are made part of pages: the engine does that from 2.5 % on, and at 10 % clients' threads must"},
+	// A full cache rests at its target and is well there; what is amiss begins
+	// between the two.
+	{cacheUsedShare, "Cache used", "%", Threshold{Degrading: 90, Bottleneck: 95}, bounds + ": nearer to the trigger than to the target",
+		"the engine cannot hold the cache at its target of 80 %, and at 95 % clients' threads must evict"},
 	// A page now and then is chance; from one a second on clients feel it. At a
 	// hundred a second, with about 1 ms a page, a tenth of a thread's time goes.
 	{applicationEvictions, "Evictions by clients' threads", "pages/s", Threshold{Degrading: 1, Bottleneck: 100}, ours,
