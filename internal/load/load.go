@@ -33,8 +33,8 @@ type Answer struct {
 
 // A Sender takes requests to a daemon. Send blocks until the answer came or ctx
 // ends, never tries again, and may be called by one goroutine only; a run has
-// one Sender for each request that can be under way. Err is for people, and
-// is set only together with a Failure.
+// one Sender for each request that can be under way. The error is for people, and
+// is set only together with a Failure or where every reading was rejected.
 type Sender interface {
 	Send(ctx context.Context, r *Request) (Answer, error)
 	Close() error

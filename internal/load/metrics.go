@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer, inFlight func() float64) (*metrics, e
 		ok:             requests.WithLabelValues("ok"),
 		partial:        requests.WithLabelValues("partial"),
 		failedRequests: requests.WithLabelValues("failed"),
-		response:       newTimes("response", "Time from when a request was due to its answer, of requests that were taken."),
+		response:       newTimes("response", "Time from when a request was due until it was answered, or failed, or was given up while it waited for a connection."),
 		service:        newTimes("service", "Time from when a request was sent to its answer, of requests that were taken."),
 		offeredRate:    gauge("offered_rate", "Readings a second that are due now."),
 		windowRatio:    gauge("window_ratio", "Elapsed share of the window that event time is in: 0 at its start, 1 at its end."),
@@ -72,7 +72,10 @@ func newTimes(what, help string) prometheus.Histogram {
 
 // note counts what became of a request.
 func (m *metrics) note(f *fate) {
+	m.response.Observe(f.response.Seconds())
 	switch {
+	case f.unsent:
+		return // is counted as dropped
 	case f.answer.Failure != "":
 		m.failed.Add(float64(f.readings))
 		m.failedRequests.Inc()
@@ -84,6 +87,5 @@ func (m *metrics) note(f *fate) {
 	}
 	m.acked.Add(float64(f.answer.Accepted))
 	m.rejected.Add(float64(f.answer.Rejected))
-	m.response.Observe(f.response.Seconds())
 	m.service.Observe(f.service.Seconds())
 }

@@ -52,8 +52,9 @@ func (r *recorder) record(now time.Duration) {
 	g.meters.offeredRate.Set(asked)
 	g.meters.windowRatio.Set(row.Fill)
 	if g.config.Progress != nil {
+		length, _ := g.source.length()
 		g.config.Progress(Progress{
-			Interval: row, Elapsed: now, Duration: g.source.length(), Asked: asked,
+			Interval: row, Elapsed: now, Duration: length, Asked: asked,
 			Acked: counts.acked, TotalFailed: counts.failed, TotalDropped: r.dropped, Draining: draining,
 		})
 	}
@@ -77,7 +78,7 @@ func (r *recorder) gather(now time.Duration) (Interval, counts) {
 	// Event time ends with the schedule; the end of a window belongs to it here,
 	// not to the next.
 	event := now
-	if length := g.source.length(); length > 0 {
+	if length, known := g.source.length(); known {
 		event = min(now, length)
 	}
 	row.Fill = float64(elapsedOf(g.source.eventAt(event)-1, window)) / float64(window)
@@ -129,21 +130,39 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 	r.finish(lasted)
 	g := r.g
 	g.meters.offeredRate.Set(0)
-	over := max(length, lasted, time.Microsecond).Seconds()
 	out := &Result{
 		Version: g.config.Version, Began: g.began.UTC(), Setup: g.setup(),
-		Seconds:   over,
-		Dropped:   g.dropped.Load(),
-		Intervals: r.rows,
+		Seconds:      max(length, lasted).Seconds(),
+		DrainSeconds: max(lasted-length, 0).Seconds(),
+		Dropped:      g.dropped.Load(),
+		Intervals:    r.rows,
 	}
-	g.tally.result(out)
+	g.tally.result(out, g.dueRequests.Load())
 	if len(out.FirstErrors) < shownErrors {
 		out.FirstErrors = append(out.FirstErrors, g.notes...)
 	}
 	out.Setup.DurationSeconds = length.Seconds()
-	out.OfferedRate = float64(g.due.Load()) / max(length, time.Microsecond).Seconds()
-	out.AchievedRate = float64(out.Acked) / over
+	// Where the schedule ended early, so did event time.
+	if end := time.UnixMilli(g.source.eventAt(length)).UTC(); end.Before(out.Setup.EventEnd) && g.endedEarly(length) {
+		out.Setup.EventEnd = end
+	}
+	if length < shortestRate {
+		out.AchievedRate = float64(out.Acked) / max(lasted, time.Microsecond).Seconds()
+		return out
+	}
+	out.OfferedRate = float64(g.due.Load()) / length.Seconds()
+	out.AchievedRate = float64(out.Acked) / length.Seconds()
 	return out
+}
+
+// shortestRate is the time that a rate of what was due must be over to tell
+// anything: the readings of a file can all be of one instant.
+const shortestRate = 10 * time.Millisecond
+
+// endedEarly reports whether requests were due for less long than planned.
+func (g *Generator) endedEarly(length time.Duration) bool {
+	planned, known := g.source.length()
+	return !known || length < planned
 }
 
 // setup describes the run.

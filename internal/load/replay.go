@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -39,11 +40,14 @@ type replay struct {
 	shift   time.Duration // from the file's time to event time
 
 	due         time.Duration // of the last reading
-	first, last int64         // event times, ms
+	first       int64         // event time of the first line, ms; -1: none was read
+	least, most int64         // event times, ms
 	sensors     map[string]struct{}
 	begin       atomic.Int64 // first, for the recorder
-	scheduled   atomic.Int64 // how long readings are due, 0 while that is not known
+	scheduled   atomic.Int64 // how long readings are due, unknownLength while that is not known
 }
+
+const unknownLength = -1
 
 func openReplay(c *Config) (*replay, error) {
 	file, err := os.Open(c.From)
@@ -54,6 +58,7 @@ func openReplay(c *Config) (*replay, error) {
 		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(),
 		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
 	}
+	r.scheduled.Store(unknownLength)
 	if magic, err := r.lines.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		unzipped, err := gzip.NewReader(r.lines)
 		if err != nil {
@@ -82,9 +87,13 @@ func (r *replay) next() (job, bool, error) {
 			j.lines = make([]telemetry.Reading, 0, r.batch)
 		}
 		j.lines = append(j.lines, reading)
+		j.bytes += footprint(&reading)
 		j.due = r.due
 	}
 	if r.ended && len(j.lines) == 0 {
+		if r.broken == nil && r.first < 0 {
+			return job{}, false, fmt.Errorf("%s has no readings", r.path)
+		}
 		return job{}, false, r.broken
 	}
 	j.count = len(j.lines)
@@ -94,7 +103,19 @@ func (r *replay) next() (job, bool, error) {
 // end notes that nothing more is due, and how long readings were.
 func (r *replay) end(length time.Duration) {
 	r.ended = true
-	r.scheduled.Store(int64(max(length, 1))) // 0 is not known
+	r.scheduled.Store(int64(length))
+}
+
+// footprint is about how much memory a reading takes until it is sent. Words
+// that occur again and again are not counted.
+func footprint(r *telemetry.Reading) int64 {
+	bytes := int64(unsafe.Sizeof(*r)) + int64(cap(r.Fields))*int64(unsafe.Sizeof(telemetry.Field{})) + int64(cap(r.Tags))*int64(unsafe.Sizeof(telemetry.Tag{}))
+	for i := range r.Fields {
+		if v := r.Fields[i].Value; v.Kind() == telemetry.Text {
+			bytes += int64(len(v.Text()))
+		}
+	}
+	return bytes
 }
 
 // take moves a reading to event time and notes when it is due; false if that is
@@ -106,6 +127,7 @@ func (r *replay) take(reading *telemetry.Reading) bool {
 		}
 		r.first = max(reading.Time.Add(r.shift).UnixMilli(), 0)
 		r.begin.Store(r.first)
+		r.least = r.first
 	}
 	reading.Time = reading.Time.Add(r.shift)
 	ms := reading.Time.UnixMilli()
@@ -113,7 +135,7 @@ func (r *replay) take(reading *telemetry.Reading) bool {
 	if r.limit > 0 && due >= r.limit {
 		return false
 	}
-	r.due, r.last = due, max(r.last, ms)
+	r.due, r.least, r.most = due, min(r.least, max(ms, 0)), max(r.most, ms)
 	r.sensors[reading.Sensor] = struct{}{}
 	return true
 }
@@ -171,11 +193,11 @@ func (r *replay) line() ([]byte, error) {
 
 func (*replay) fill(j *job, _ *scratch) []telemetry.Reading { return j.lines }
 
-func (r *replay) length() time.Duration {
-	if scheduled := time.Duration(r.scheduled.Load()); scheduled > 0 {
-		return scheduled
+func (r *replay) length() (time.Duration, bool) {
+	if scheduled := r.scheduled.Load(); scheduled != unknownLength {
+		return time.Duration(scheduled), true
 	}
-	return r.limit
+	return r.limit, r.limit > 0
 }
 
 func (r *replay) eventAt(elapsed time.Duration) int64 {
@@ -187,7 +209,7 @@ func (*replay) rateAt(time.Duration) float64 { return -1 }
 func (r *replay) describe(to *Setup) {
 	to.Sensors = len(r.sensors)
 	if r.first >= 0 {
-		to.EventStart, to.EventEnd = time.UnixMilli(r.first).UTC(), time.UnixMilli(r.last).UTC()
+		to.EventStart, to.EventEnd = time.UnixMilli(r.least).UTC(), time.UnixMilli(r.most).UTC()
 	}
 	to.IntervalSeconds, to.Fields = 0, 0
 }

@@ -114,9 +114,15 @@ func TestWhatIsOutOfOrderIsDueAtOnce(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(anyTwo(4), "\n")
 	lines[7], lines[2] = lines[2], lines[7] // t = 0 0 3 1 2 2 3 1
-	s, _, err := replayed(t, Config{From: fileWith(t, strings.Join(lines, "\n"), false)})
+	s, r, err := replayed(t, Config{From: fileWith(t, strings.Join(lines, "\n"), false)})
 	require.NoError(t, err)
 	assert.Equal(t, []time.Duration{0, 0, 3e9, 3e9, 3e9, 3e9, 3e9, 3e9}, s.at)
+	assert.Less(t, r.Response.Max, 0.001, "they were not due before")
+	// The first line need not be the earliest.
+	lines[0], lines[2] = lines[2], lines[0]
+	_, r, err = replayed(t, Config{From: fileWith(t, strings.Join(lines, "\n"), false)})
+	require.NoError(t, err)
+	assert.Equal(t, 3*time.Second, r.Setup.EventEnd.Sub(r.Setup.EventStart))
 }
 
 func TestLineProtocolIsReplayed(t *testing.T) {
@@ -189,14 +195,62 @@ func TestAllAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []time.Duration{0, 0}, s.at)
 	assert.Less(t, r.Seconds, 1.0, "it ends with the file")
+	assert.Zero(t, r.Setup.DurationSeconds)
+	assert.Zero(t, r.OfferedRate, "an instant has no rate")
 }
 
-func TestAnEmptyFileIsNoLoad(t *testing.T) {
+func TestAnEmptyFileIsAnError(t *testing.T) {
 	t.Parallel()
-	_, r, err := replayed(t, Config{From: fileWith(t, "\n# nothing\n", false)})
-	require.NoError(t, err)
-	assert.Zero(t, r.Requests)
-	assert.Len(t, r.ByFill, 10)
+	for _, text := range []string{"", "\n# nothing\n"} {
+		_, r, err := replayed(t, Config{From: fileWith(t, text, false)})
+		require.ErrorContains(t, err, "readings has no readings")
+		assert.Nil(t, r)
+	}
+}
+
+// TestAReplayIsHeldInBoundedMemory has a daemon that never answers: what a stalled
+// replay keeps is bounded in bytes, not only in requests.
+func TestAReplayIsHeldInBoundedMemory(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1000)
+	var b strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&b, `{"sensorId":"a","ts":%d,"fields":{"t":"%s"}}`+"\n", 1_767_225_600_000+i, long)
+	}
+	path := fileWith(t, b.String(), false)
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{takes: time.Hour, began: time.Now()}
+		g, err := New(Config{
+			Senders: d.sender, timersOnly: true, Stream: Stream{GranularitySeconds: 60}, From: path, Connections: 1, Grace: time.Second,
+		})
+		require.NoError(t, err)
+		g.maxHeld = 100_000
+		r, err := g.Run(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, r.Sent)
+		assert.EqualValues(t, 999, r.Dropped)
+		timed := r.Curve[len(r.Curve)-1].Count
+		assert.Greater(t, timed, int64(50), "those waited for the connection")
+		assert.Less(t, timed, int64(100))
+		assert.Zero(t, g.held.Load())
+	})
+}
+
+// TestAnInterruptedReplayEndsEventTime is interrupted while the next reading is an
+// hour away.
+func TestAnInterruptedReplayEndsEventTime(t *testing.T) {
+	t.Parallel()
+	path := fileWith(t, anyTwo(2)+`{"sensorId":"a","ts":1767229200000,"fields":{"t":1}}`+"\n", false)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		r, err := (&fakeDaemon{}).run(ctx, Config{From: path})
+		require.NoError(t, err)
+		assert.True(t, r.Interrupted)
+		assert.EqualValues(t, 4, r.Acked)
+		assert.Equal(t, 5*time.Second, r.Setup.EventEnd.Sub(r.Setup.EventStart))
+		assert.Equal(t, 5.0, r.Setup.DurationSeconds)
+	})
 }
 
 // FuzzParse gives lines to both parsers: what they take, the daemon takes, and

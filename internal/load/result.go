@@ -9,28 +9,42 @@ type Result struct {
 	Began   time.Time `json:"began"`
 	Setup   Setup     `json:"setup"`
 
+	// Interrupted is whether somebody ended the run before its time.
+	Interrupted bool `json:"interrupted"`
 	// Seconds is how long the run took: the time in which requests were due
 	// (Setup.DurationSeconds), or to the last answer if that came later.
+	// DrainSeconds is the part after the last request was due.
 	Seconds      float64 `json:"seconds"`
-	OfferedRate  float64 `json:"offered_rate"`  // readings that were due, by Setup.DurationSeconds
-	AchievedRate float64 `json:"achieved_rate"` // readings that were acknowledged, by Seconds
-	Sent         int64   `json:"sent"`          // readings, as the next four
+	DrainSeconds float64 `json:"drain_seconds"`
+	// OfferedRate is the readings that were due, by Setup.DurationSeconds; 0 where
+	// that is too short for a rate. AchievedRate is the readings that were
+	// acknowledged by the same, or by Seconds where it is too short.
+	OfferedRate  float64 `json:"offered_rate"`
+	AchievedRate float64 `json:"achieved_rate"`
+	Sent         int64   `json:"sent"` // readings, as the next four
 	Acked        int64   `json:"acked"`
-	Rejected     int64   `json:"rejected"` // one by one, in requests that were taken
-	Failed       int64   `json:"failed"`   // in requests that were not taken
+	Rejected     int64   `json:"rejected"` // in requests that were answered
+	Failed       int64   `json:"failed"`   // in requests that were not taken as a whole
 	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were under way, or still waiting at the end; never sent
 	Requests     int64   `json:"requests"` // sent
 	// Failures are the requests that were not taken, by reason.
 	Failures map[string]int64 `json:"failures,omitempty"`
-	// FirstErrors are a few of the errors in words.
+	// FirstErrors are the first errors in words, one of each of a few reasons.
 	FirstErrors []string `json:"first_errors,omitempty"`
 
-	// Response counts from the time at which a request was due, Service from
-	// when it was sent; both of requests that were taken.
+	// Response counts from the time at which a request was due, until it was
+	// answered or given up: of every request that was due, but those that
+	// --max-in-flight left no room for. Of those that failed, and of those that
+	// still waited for a connection at the end, it is a lower bound. Service counts
+	// from when a request was sent, of those that were taken.
 	Response Quantiles `json:"response_seconds"`
 	Service  Quantiles `json:"service_seconds"`
+	// Strict is Response where each request that failed or was dropped counts as
+	// slower than any, whatever it took. What lies among them is 0, as are mean and
+	// max. nil: all were taken, and it is Response.
+	Strict *Quantiles `json:"response_strict_seconds,omitempty"`
 	// ByFill is the response time by the elapsed part of the readings' windows,
-	// ten rows.
+	// ten rows; of the same requests as Response.
 	ByFill []FillRow `json:"by_fill"`
 	// StoreByFill is the daemon's own time to write a bucket's update, ten rows;
 	// absent without --admin, and counted over the run and the flush after it.
@@ -64,8 +78,8 @@ type Setup struct {
 	MaxInFlight        int     `json:"max_in_flight"`
 	Seed               uint64  `json:"seed"`
 	// EventStart and EventEnd are the span of the readings' timestamps.
-	EventStart time.Time `json:"event_start"`
-	EventEnd   time.Time `json:"event_end"`
+	EventStart time.Time `json:"event_start,omitzero"`
+	EventEnd   time.Time `json:"event_end,omitzero"`
 }
 
 // Quantiles of a duration, in seconds; all 0 where nothing was observed.

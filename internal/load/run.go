@@ -28,9 +28,12 @@ type Generator struct {
 
 	began       time.Time
 	outstanding atomic.Int64 // requests due and not answered
+	held        atomic.Int64 // bytes of their readings, of a replay
 	due         atomic.Int64 // readings
+	dueRequests atomic.Int64
 	dropped     atomic.Int64 // readings
 	draining    atomic.Bool  // nothing more is due
+	maxHeld     int64        // for tests, maxHeld
 	unsent      atomic.Bool  // what waits for a connection is not sent any more
 
 	noteMu sync.Mutex
@@ -48,7 +51,7 @@ func New(c Config) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: c, rateGiven: rateGiven, jobs: make(chan job, c.MaxInFlight), tally: newTally(c.Connections)}
+	g := &Generator{config: c, rateGiven: rateGiven, maxHeld: maxHeld, jobs: make(chan job, c.MaxInFlight), tally: newTally(c.Connections)}
 	if g.meters, err = newMetrics(c.Registerer, func() float64 { return float64(g.outstanding.Load()) }); err != nil {
 		return nil, err
 	}
@@ -105,6 +108,10 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 	close(over)
 	recording.Wait()
 	r := rec.result(length, lasted)
+	r.Interrupted = ctx.Err() != nil
+	if err != nil && g.due.Load() == 0 {
+		r = nil
+	}
 	return r, errors.Join(err, g.source.close())
 }
 
@@ -137,21 +144,34 @@ func (g *Generator) dispatch(ctx context.Context) error {
 			return err
 		}
 		if !more {
-			g.sleep(ctx, timer, g.source.length())
+			length, _ := g.source.length()
+			g.sleep(ctx, timer, length)
 			return nil
 		}
 		if !g.sleep(ctx, timer, j.due) {
 			return nil
 		}
 		g.due.Add(int64(j.count))
+		g.dueRequests.Add(1)
 		g.meters.offered.Add(float64(j.count))
-		if g.outstanding.Load() >= int64(g.config.MaxInFlight) {
+		if !g.hasRoom(&j) {
 			g.drop(&j)
 			continue
 		}
 		g.outstanding.Add(1)
+		g.held.Add(j.bytes)
 		g.jobs <- j // has room for as many as may be outstanding
 	}
+}
+
+// maxHeld bounds the readings of a replay that are due and not answered, in
+// bytes. A fleet's are made when they are sent.
+const maxHeld = 256 << 20
+
+// hasRoom reports whether a job may be outstanding beside those that are.
+func (g *Generator) hasRoom(j *job) bool {
+	held := g.held.Load()
+	return g.outstanding.Load() < int64(g.config.MaxInFlight) && (held == 0 || held+j.bytes <= g.maxHeld)
 }
 
 // A nap is taken for the end of a longer wait, which a timer would stretch. Where
@@ -193,7 +213,7 @@ func (g *Generator) drop(j *job) {
 // scheduled returns how long requests were due.
 func (g *Generator) scheduled(ctx context.Context) time.Duration {
 	elapsed := time.Since(g.began)
-	if length := g.source.length(); length > 0 && ctx.Err() == nil {
+	if length, known := g.source.length(); known && ctx.Err() == nil {
 		return length
 	}
 	return elapsed
@@ -231,24 +251,25 @@ func (g *Generator) send(ctx context.Context, number int, s Sender) {
 	window := int64(g.config.Stream.GranularitySeconds) * 1000
 	closedLoop := g.config.Faults.Off(fault.DueTime)
 	for j := range g.jobs {
-		if g.unsent.Load() {
-			g.drop(&j)
-			g.outstanding.Add(-1)
-			continue
-		}
+		unsent := g.unsent.Load()
 		request.Readings = g.source.fill(&j, &m)
-		f := fate{readings: j.count, fills: byTenth(request.Readings, window)}
-		g.meters.sent.Add(float64(j.count))
+		f := fate{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
 		sent := time.Since(g.began)
-		f.answer, f.err = s.Send(ctx, &request)
-		answered := time.Since(g.began)
-		f.response, f.service = answered-j.due, answered-sent
+		if unsent {
+			g.drop(&j)
+		} else {
+			g.meters.sent.Add(float64(j.count))
+			f.answer, f.err = s.Send(ctx, &request)
+		}
+		over := time.Since(g.began)
+		f.response, f.service = over-j.due, over-sent
 		if closedLoop {
 			f.response = f.service
 		}
 		g.tally.note(number, &f)
 		g.meters.note(&f)
 		g.outstanding.Add(-1)
+		g.held.Add(-j.bytes)
 	}
 	if err := s.Close(); err != nil {
 		g.note(fmt.Sprintf("close a connection: %v", err))

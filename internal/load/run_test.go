@@ -158,7 +158,10 @@ func TestWhatIsTooMuchIsDroppedAndCounted(t *testing.T) {
 	play(t, &fakeDaemon{takes: 100 * time.Millisecond}, c, func(r *Result, err error) {
 		require.NoError(t, err)
 		// Two at a time, ten times a second, ten readings each: 200 a second.
-		assert.InDelta(t, 200, r.AchievedRate, 5)
+		// The 20 that were in line at the end took a second more.
+		assert.InDelta(t, 220, r.AchievedRate, 5)
+		assert.InDelta(t, 1, r.DrainSeconds, 0.1)
+		assert.InDelta(t, 11, r.Seconds, 0.1)
 		assert.EqualValues(t, 1000, r.OfferedRate)
 		assert.EqualValues(t, 10_000, r.Sent+r.Dropped)
 		assert.Greater(t, r.Dropped, int64(7000))
@@ -205,7 +208,8 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		assert.Zero(t, requests("ok"))
 		assert.EqualValues(t, r.Failed/5, requests("failed"))
 		assert.EqualValues(t, 200, requests("failed")+requests("partial"))
-		assert.Equal(t, requests("partial"), look.Histogram("brim_load_response_seconds", nil).Count)
+		assert.EqualValues(t, 200, look.Histogram("brim_load_response_seconds", nil).Count, "also of those that failed")
+		assert.Equal(t, requests("partial"), look.Histogram("brim_load_service_seconds", nil).Count)
 		assert.InDelta(t, 0.001, look.Histogram("brim_load_service_seconds", nil).Quantile(0.5), 0.0002)
 		assert.Zero(t, look.Value("brim_load_offered_rate", nil), "it is over")
 		assert.Zero(t, look.Value("brim_load_in_flight", nil))
@@ -223,7 +227,9 @@ func TestARunThatIsInterruptedReports(t *testing.T) {
 		defer cancel()
 		r, err := (&fakeDaemon{takes: 5 * time.Millisecond}).run(ctx, anHour)
 		require.NoError(t, err)
+		assert.True(t, r.Interrupted)
 		assert.InDelta(t, 3.5, r.Setup.DurationSeconds, 0.01)
+		assert.InDelta(t, 210, r.Setup.EventEnd.Sub(r.Setup.EventStart).Seconds(), 1, "event time ended too")
 		assert.InDelta(t, 3.5, r.Seconds, 0.02)
 		assert.InDelta(t, 2004, r.OfferedRate, 2)
 		assert.InDelta(t, 2004*3.5, r.Acked, 150)
@@ -242,9 +248,73 @@ func TestAnswersThatDoNotComeAreFailures(t *testing.T) {
 		assert.Equal(t, map[string]int64{"canceled": 3}, r.Failures)
 		assert.EqualValues(t, 17, r.Dropped)
 		assert.Zero(t, r.Acked)
-		assert.Zero(t, r.Response)
+		assert.InDelta(t, 12, r.Response.Max, 0.02, "the first was due 12 s before it was given up")
+		assert.InDelta(t, 11, r.Response.P50, 0.1)
+		assert.EqualValues(t, 20, r.Curve[len(r.Curve)-1].Count)
+		filled := int64(0)
+		for _, row := range r.ByFill {
+			filled += row.Count
+		}
+		assert.EqualValues(t, 20, filled)
+		assert.Zero(t, r.Service)
+		assert.Equal(t, &Quantiles{}, r.Strict)
 		assert.InDelta(t, 12, r.Seconds, 0.01)
+		assert.InDelta(t, 10, r.DrainSeconds, 0.01)
+		assert.False(t, r.Interrupted)
 		assert.Len(t, r.Intervals, 12)
+	})
+}
+
+// TestAnInterruptedRunDoesNotWaitForTheGrace has a daemon that never answers.
+func TestAnInterruptedRunDoesNotWaitForTheGrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		c := Config{Rate: Rate{10, 10}, Duration: time.Minute, Connections: 3, Grace: time.Hour}
+		r, err := (&fakeDaemon{takes: 24 * time.Hour}).run(ctx, c)
+		require.NoError(t, err)
+		assert.True(t, r.Interrupted)
+		assert.InDelta(t, interruptGrace.Seconds(), r.DrainSeconds, 0.01)
+		assert.EqualValues(t, 3, r.Failed)
+		assert.InDelta(t, 27, r.Dropped, 1)
+	})
+}
+
+// TestEventTimeEndsWithTheSchedule has a last answer that comes late: the rows of
+// the drain do not move on in the window.
+func TestEventTimeEndsWithTheSchedule(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	c := Config{Rate: Rate{10, 10}, Duration: 6 * time.Second, Connections: 100, Stream: Stream{GranularitySeconds: 10}, Registerer: reg}
+	c.Start = time.UnixMilli(0).UTC()
+	play(t, &fakeDaemon{takes: 3 * time.Second}, c, func(r *Result, err error) {
+		require.NoError(t, err)
+		require.Len(t, r.Intervals, 9)
+		assert.InDelta(t, 0.5, r.Intervals[4].Fill, 0.01)
+		for _, row := range r.Intervals[5:] {
+			assert.InDelta(t, 0.6, row.Fill, 0.001)
+		}
+		assert.Zero(t, r.Intervals[8].InFlight)
+		look, err := scrape.Gather(reg)
+		require.NoError(t, err)
+		assert.Zero(t, look.Value("brim_load_in_flight", nil))
+	})
+}
+
+// TestWhatIsNotSentIsNotInFlight gives up what waits at the end.
+func TestWhatIsNotSentIsNotInFlight(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 1, Grace: time.Second, Registerer: reg}
+	play(t, &fakeDaemon{takes: time.Hour}, c, func(r *Result, err error) {
+		require.NoError(t, err)
+		assert.EqualValues(t, 19, r.Dropped)
+		look, err := scrape.Gather(reg)
+		require.NoError(t, err)
+		assert.Zero(t, look.Value("brim_load_in_flight", nil))
+		assert.Zero(t, r.Intervals[len(r.Intervals)-1].InFlight)
+		assert.EqualValues(t, 20, look.Histogram("brim_load_response_seconds", nil).Count)
 	})
 }
 

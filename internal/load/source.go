@@ -12,6 +12,7 @@ type job struct {
 	first int64               // arrival, of a fleet
 	count int                 // readings
 	lines []telemetry.Reading // of a replay
+	bytes int64               // that lines take, about
 }
 
 // A source says which request is due next, and what is in it. The dispatcher
@@ -24,9 +25,9 @@ type source interface {
 	// fill returns the readings of a job; they are valid until the next use of the
 	// scratch.
 	fill(j *job, m *scratch) []telemetry.Reading
-	// length is how long readings are due, 0 if that is not known. At the end of
-	// the run it is.
-	length() time.Duration
+	// length is how long readings are due, false if that is not known. At the end
+	// of the run it is, unless that comes early.
+	length() (time.Duration, bool)
 	// eventAt returns event time, in ms since the epoch.
 	eventAt(elapsed time.Duration) int64
 	// rateAt returns the readings a second that are asked for, -1 if unknown.
@@ -66,7 +67,7 @@ func (s *fleetSource) fill(j *job, m *scratch) []telemetry.Reading {
 	return m.readings
 }
 
-func (s *fleetSource) length() time.Duration { return s.duration }
+func (s *fleetSource) length() (time.Duration, bool) { return s.duration, true }
 
 func (s *fleetSource) eventAt(elapsed time.Duration) int64 {
 	return int64(s.begin + elapsed.Seconds()*s.perSecond)

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,17 +32,20 @@ type tally struct {
 	shards   []*shard
 	response *hdrhistogram.Histogram // of the intervals that are over
 	interval *hdrhistogram.Histogram // the last gathered
+	taken    *hdrhistogram.Histogram // of those in response, what was taken
 }
 
 // A shard is what some of the senders have noted.
 type shard struct {
-	mu       sync.Mutex
-	counts   counts
-	response *hdrhistogram.Histogram // since it was last gathered
-	service  *hdrhistogram.Histogram
-	fills    [10]*hdrhistogram.Histogram // response time, readings
-	failures map[string]int64            // requests
-	errors   []string
+	mu     sync.Mutex
+	counts counts
+	// Response times since they were last gathered: of requests that were taken,
+	// and of the others until that was known.
+	taken, lost *hdrhistogram.Histogram
+	service     *hdrhistogram.Histogram
+	fills       [10]*hdrhistogram.Histogram // response time, readings
+	failures    map[string]int64            // requests
+	errors      map[string]string           // the first in words, by reason
 }
 
 // counts are of readings, but for requests.
@@ -57,13 +62,16 @@ func (c *counts) add(more counts) {
 // mostShards bounds the memory for histograms, of which each takes 180 KB.
 const mostShards = 8
 
-// shownErrors is how many different ones the result has.
+// shownErrors is for how many reasons the result has an error in words.
 const shownErrors = 5
 
 func newTally(senders int) *tally {
-	t := &tally{response: newHistogram(), interval: newHistogram()}
+	t := &tally{response: newHistogram(), interval: newHistogram(), taken: newHistogram()}
 	for range min(senders, mostShards) {
-		s := &shard{response: newHistogram(), service: newHistogram(), failures: make(map[string]int64)}
+		s := &shard{
+			taken: newHistogram(), lost: newHistogram(), service: newHistogram(),
+			failures: make(map[string]int64), errors: make(map[string]string),
+		}
 		for i := range s.fills {
 			s.fills[i] = newHistogram()
 		}
@@ -72,46 +80,63 @@ func newTally(senders int) *tally {
 	return t
 }
 
-// A fate is what became of one request.
+// A fate is what became of one request that was due.
 type fate struct {
-	readings          int
-	fills             tenths
+	readings int
+	fills    tenths
+	// response is the time from when the request was due until it was answered or
+	// given up; service counts from when it was sent.
 	response, service time.Duration
+	unsent            bool // it was given up while it waited for a connection
 	answer            Answer
 	err               error
 }
 
-// note counts a request of the sender with this number.
+// taken reports whether the daemon answered to the readings of the request.
+func (f *fate) taken() bool { return !f.unsent && f.answer.Failure == "" }
+
+// reasonRefused is that of errors which tell of readings that were refused, in a
+// request that was answered.
+const reasonRefused = "refused"
+
+// note counts a request of the sender with this number. Its response time counts
+// whatever became of it: what has not been answered took at least that long.
 func (t *tally) note(sender int, f *fate) {
 	s := t.shards[sender%len(t.shards)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts.requests++
-	s.counts.sent += int64(f.readings)
-	if f.answer.Failure != "" {
-		s.counts.failed += int64(f.readings)
-		s.failures[f.answer.Failure]++
-		if f.err != nil {
-			s.keep(f.err.Error())
-		}
-		return
-	}
-	s.counts.acked += int64(f.answer.Accepted)
-	s.counts.rejected += int64(f.answer.Rejected)
 	us := micros(f.response)
-	// What was clamped to the range is always taken.
-	_ = s.response.RecordValue(us)
-	_ = s.service.RecordValue(micros(f.service))
+	times := s.lost
+	if f.taken() {
+		times = s.taken
+	}
+	_ = times.RecordValue(us) // what was clamped to the range is always taken
 	for i, n := range f.fills {
 		if n > 0 {
 			_ = s.fills[i].RecordValues(us, int64(n))
 		}
 	}
+	if f.unsent {
+		return
+	}
+	s.counts.requests++
+	s.counts.sent += int64(f.readings)
+	if f.answer.Failure != "" {
+		s.counts.failed += int64(f.readings)
+		s.failures[f.answer.Failure]++
+		s.keep(f.answer.Failure, f.err)
+		return
+	}
+	s.keep(reasonRefused, f.err)
+	s.counts.acked += int64(f.answer.Accepted)
+	s.counts.rejected += int64(f.answer.Rejected)
+	_ = s.service.RecordValue(micros(f.service))
 }
 
-func (s *shard) keep(text string) {
-	if len(s.errors) < shownErrors && !slices.Contains(s.errors, text) {
-		s.errors = append(s.errors, text)
+// keep keeps the first error of a reason.
+func (s *shard) keep(reason string, err error) {
+	if err != nil && s.errors[reason] == "" && len(s.errors) < shownErrors {
+		s.errors[reason] = err.Error()
 	}
 }
 
@@ -123,9 +148,15 @@ func (t *tally) gather() counts {
 	for _, s := range t.shards {
 		s.mu.Lock()
 		all.add(s.counts)
-		if s.response.TotalCount() > 0 {
-			t.interval.Merge(s.response)
-			s.response.Reset()
+		for _, times := range []*hdrhistogram.Histogram{s.taken, s.lost} {
+			if times.TotalCount() == 0 {
+				continue
+			}
+			t.interval.Merge(times)
+			if times == s.taken {
+				t.taken.Merge(times)
+			}
+			times.Reset()
 		}
 		s.mu.Unlock()
 	}
@@ -134,26 +165,41 @@ func (t *tally) gather() counts {
 }
 
 // result fills in what was counted, when all senders have ended and all was
-// gathered.
-func (t *tally) result(r *Result) {
+// gathered. So many requests were due.
+func (t *tally) result(r *Result, due int64) {
 	service := newHistogram()
 	var all counts
 	r.Failures = make(map[string]int64)
+	errors := make(map[string]string)
 	for _, s := range t.shards {
 		all.add(s.counts)
 		service.Merge(s.service)
 		for reason, n := range s.failures {
 			r.Failures[reason] += n
 		}
-		for _, text := range s.errors {
-			if len(r.FirstErrors) < shownErrors && !slices.Contains(r.FirstErrors, text) {
-				r.FirstErrors = append(r.FirstErrors, text)
+		for reason, text := range s.errors {
+			if errors[reason] == "" {
+				errors[reason] = text
 			}
 		}
 	}
+	for _, reason := range slices.SortedFunc(maps.Keys(errors), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.Failures[b], r.Failures[a]), cmp.Compare(a, b))
+	}) {
+		r.FirstErrors = append(r.FirstErrors, errors[reason])
+	}
+	r.FirstErrors = r.FirstErrors[:min(len(r.FirstErrors), shownErrors)]
 	r.Requests, r.Sent, r.Acked, r.Rejected, r.Failed = all.requests, all.sent, all.acked, all.rejected, all.failed
 	r.Response, r.Service = quantiles(t.response), quantiles(service)
+	if lost := due - t.taken.TotalCount(); lost > 0 {
+		strict := strictly(t.taken, due)
+		r.Strict = &strict
+	}
 	r.Curve, r.ServiceCurve = curve(t.response), curve(service)
+	t.byFill(r)
+}
+
+func (t *tally) byFill(r *Result) {
 	for i := range t.shards[0].fills {
 		fill := newHistogram()
 		for _, s := range t.shards {
@@ -173,6 +219,19 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 	}
 	at := func(percent float64) float64 { return seconds(h.ValueAtPercentile(percent)) }
 	return Quantiles{Mean: h.Mean() / 1e6, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: seconds(h.Max())}
+}
+
+// strictly returns the quantiles of the requests that were due, where those that
+// were not taken are slower than any. What is among them is 0.
+func strictly(taken *hdrhistogram.Histogram, due int64) Quantiles {
+	at := func(perMille int64) float64 {
+		if (due-taken.TotalCount())*1000 >= (1000-perMille)*due {
+			return 0
+		}
+		rank := (perMille*due + 999) / 1000
+		return seconds(taken.ValueAtPercentile(100 * float64(rank) / float64(taken.TotalCount())))
+	}
+	return Quantiles{P50: at(500), P90: at(900), P99: at(990), P999: at(999)}
 }
 
 // curve returns the percentile curve, with 5 points each time the distance to
