@@ -13,9 +13,9 @@ import (
 
 func TestTableHasARowForEachTenthAndAColumnForEachVariant(t *testing.T) {
 	t.Parallel()
-	results := make([]*load.Result, len(variants()))
+	results := make([]outcome, len(variants()))
 	for i := range results {
-		results[i] = &load.Result{Sent: 120_240, Acked: 120_240}
+		results[i] = outcome{Result: &load.Result{Sent: 120_240, Acked: 120_240}, behind: time.Duration(i) * time.Second}
 		for tenth := range 10 {
 			row := load.FillRow{From: float64(tenth) / 10, To: float64(tenth+1) / 10, Count: 1002, P50: float64(tenth+1) * 1e-3, P99: float64(i+1) * 1e-2}
 			if i == 2 && tenth == 9 {
@@ -32,6 +32,7 @@ func TestTableHasARowForEachTenthAndAColumnForEachVariant(t *testing.T) {
 	assert.Equal(t, []string{"0-10", "%", "1.00", "/", "10.00", "1.00", "/", "20.00", "1.00", "/", "30.00"}, cells(lines[4]))
 	assert.Equal(t, []string{"90-100", "%", "10.00", "/", "10.00", "10.00", "/", "20.00", "none"}, cells(lines[13]))
 	assert.Equal(t, []string{"readings", "per", "write", "12.0", "12.0", "13.3"}, cells(lines[14]))
+	assert.Equal(t, []string{"all", "stored", "after", "0.0", "s", "1.0", "s", "2.0", "s"}, cells(lines[16]))
 }
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
+	"time"
 
 	"github.com/brim-telemetry/brim/internal/load"
 )
@@ -31,15 +32,23 @@ func variants() []variant {
 // what is shown and not with HTTP.
 const readingsPerRequest = 20
 
+// An outcome is what came of the load of one variant.
+type outcome struct {
+	*load.Result
+	behind time.Duration // until all was stored, after the last reading was due
+}
+
 // sendAll sends the load of each variant and returns what came of it.
-func sendAll(ctx context.Context, o *options, d *daemon, stderr io.Writer) ([]*load.Result, error) {
-	results := make([]*load.Result, len(variants()))
+func sendAll(ctx context.Context, o *options, d *daemon, stderr io.Writer) ([]outcome, error) {
+	results := make([]outcome, len(variants()))
 	for i, v := range variants() {
 		_, _ = fmt.Fprintf(stderr, "%d of %d  %s, %v\n", i+1, len(results), v.title, o.each())
-		var err error
-		if results[i], err = send(ctx, o, d, v); err != nil {
+		began := time.Now()
+		r, err := send(ctx, o, d, v) // it ends when the daemon has stored all
+		if err != nil {
 			return nil, err
 		}
+		results[i] = outcome{Result: r, behind: max(0, time.Since(began)-o.each())}
 	}
 	return results, nil
 }

@@ -5,13 +5,11 @@ import (
 	"io"
 	"runtime"
 	"text/tabwriter"
-
-	"github.com/brim-telemetry/brim/internal/load"
 )
 
 // printTable prints the time that MongoDB took for a write, by tenth of the
 // window, a column for each variant.
-func printTable(w io.Writer, o *options, results []*load.Result) error {
+func printTable(w io.Writer, o *options, results []outcome) error {
 	_, _ = fmt.Fprintf(w, "\nstore_write_seconds by tenth of the window, p50 / p99 in milliseconds (%d sensors, one reading each %v, hourly buckets; %d cores, %s/%s):\n\n",
 		o.sensors, o.interval, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.Debug)
@@ -40,9 +38,10 @@ func printTable(w io.Writer, o *options, results []*load.Result) error {
 		}
 		return fmt.Sprintf("%.1f", float64(results[i].Acked)/float64(max(writes, 1)))
 	})
-	row("stored", func(i int) string {
+	row("acknowledged", func(i int) string {
 		return fmt.Sprintf("%d of %d", results[i].Acked, results[i].Sent+results[i].Dropped)
 	})
+	row("all stored after", func(i int) string { return fmt.Sprintf("%.1f s", results[i].behind.Seconds()) })
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
