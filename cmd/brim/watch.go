@@ -33,8 +33,9 @@ func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
 		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals,
-		HTTPAddr: func() string { return reachable(d.listeners.http) },
-		File:     filepath.Join(d.cfg.DataDir, "console-history"),
+		FlushInterval: d.cfg.FlushInterval,
+		HTTPAddr:      func() string { return reachable(d.listeners.http) },
+		File:          filepath.Join(d.cfg.DataDir, "console-history"),
 	})
 }
 

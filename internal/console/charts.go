@@ -29,7 +29,7 @@ type drawings struct {
 // a timeline is the seconds as the drawings take them.
 type timeline struct {
 	x       []float64 // seconds before now
-	marks   []float64 // starts of the daemon, but not the first thing that is seen
+	marks   []float64 // starts of the daemon, but not the first thing that is seen, and of its mongod anew
 	seconds []*second // nil where there is a gap
 	width   float64
 }
@@ -52,7 +52,7 @@ func newTimeline(seconds []second, now int64, step, width float64) timeline {
 				add(x, nil)
 			}
 		}
-		if s.First && i > 0 {
+		if s.First && i > 0 || s.Restarted {
 			t.marks = append(t.marks, at(s))
 		}
 		add(at(s), s)

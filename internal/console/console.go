@@ -70,6 +70,8 @@ type Config struct {
 	Signals func() []Signal
 	// HTTPAddr returns host:port where readings are taken. nil: it is not told.
 	HTTPAddr func() string
+	// FlushInterval is the age at which a reading is stored when all is well.
+	FlushInterval time.Duration
 	// File keeps the history from one run of the daemon to the next. Empty: it
 	// begins anew.
 	File string

@@ -35,6 +35,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	d.run(c, 60)
 	d.rejected.WithLabelValues("ts_out_of_range").Add(1234)
 	d.requests.WithLabelValues("http", "503").Add(7)
+	d.requests.WithLabelValues("http", "404").Add(6)
 	d.requests.WithLabelValues("grpc", "Unavailable").Add(8)
 	d.deadLetters.Add(9)
 	d.streams["readings"].Unknown.Add(11)
@@ -48,13 +49,14 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
 		"<title>Write latency</title>", "<title>Write latency by tenth</title>", "<title>Journal</title>",
 		"Cache dirty", "17.3 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
-		"ts_out_of_range", "1,234", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
+		"ts_out_of_range", "1,234", "http 404", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
 		"timeseries", `<option value="readings">`,
 		`href="/status"`, `href="/readyz"`, `href="/healthz"`, `href="/metrics"`, `href="/debug/pprof/"`, `action="/flush"`,
 	} {
 		assert.Contains(t, body, text)
 	}
-	assert.Less(t, strings.Index(body, "Cache dirty"), strings.Index(body, "Disk busy"), "what is worst comes first")
+	assert.Less(t, strings.Index(body, "Cache dirty"), strings.Index(body, "Odd one"), "what is worst comes first")
+	assert.Less(t, strings.Index(body, "Odd one"), strings.Index(body, "Disk busy"), "what is unknown may be bad")
 	for _, text := range []string{"field_name", "http 200", "NaN", "No reading has come", "http://", "https://"} {
 		found := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
 		assert.NotContains(t, found, text)
@@ -73,24 +75,6 @@ func TestFirstPageSaysHowToSendAReading(t *testing.T) {
 	d.run(c, 2)
 	_, body = get(t, c, "/console")
 	assert.NotContains(t, body, "curl")
-}
-
-func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		part Part
-		want string
-	}{
-		{Part{Name: "daemon", Ready: true}, "Readings are taken and stored"},
-		{Part{Name: "mongodb", Reason: "nobody answers", Optional: true}, "into the journal"},
-		{Part{Name: "journal", Reason: "the disk is full"}, "No readings can be taken"},
-	} {
-		d := newDaemon(t, noon)
-		console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return []Part{c.part} } })
-		_, body := get(t, console, "/console")
-		assert.Contains(t, body, c.want)
-		assert.Contains(t, body, c.part.Reason)
-	}
 }
 
 func TestOneStreamCanBeChosen(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -20,9 +19,9 @@ import (
 )
 
 const (
-	fileFormat = 1
-	// maxFile bounds what is read of a file that may be anything: ten times what
-	// 32 streams take.
+	fileFormat = 2
+	// maxFile bounds what is read of a file that may be anything: twice what 256
+	// streams take when each is written in every second.
 	maxFile = 64 << 20
 )
 
@@ -106,7 +105,7 @@ func (h *history) restore(s *saved, now time.Time) error {
 	if s.Format != fileFormat {
 		return fmt.Errorf("read the history: its format is %d, not %d", s.Format, fileFormat)
 	}
-	if len(s.Names) == 0 || s.Names[0] != "" || len(s.Names) > maxStreams+1 {
+	if !s.sound() {
 		return errors.New("read the history: its streams make no sense")
 	}
 	restored := history{most: h.most, names: s.Names, seconds: s.Seconds}
@@ -124,27 +123,55 @@ func (h *history) restore(s *saved, now time.Time) error {
 	}
 	slices.SortStableFunc(restored.seconds, func(a, b second) int { return int(a.At - b.At) })
 	restored.forget(now)
+	restored.prune()
 	*h = restored
 	return nil
 }
 
-// write replaces the file. It is not synced: a machine that goes down takes a
-// picture with it, and an fsync every ten seconds would hold up the journal's.
+// sound reports whether every place is that of a name, and they are in order.
+func (s *saved) sound() bool {
+	if len(s.Names) == 0 || s.Names[0] != "" || len(s.Names) > maxStreams+1 {
+		return false
+	}
+	for i := range s.Seconds {
+		last := int32(-1)
+		for _, w := range s.Seconds[i].Writes {
+			if w.Place <= last || int(w.Place) >= len(s.Names) {
+				return false
+			}
+			last = w.Place
+		}
+	}
+	return true
+}
+
+// write replaces the file.
 func (s *saved) write(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	return replace(path, func(to io.Writer) error {
+		zip, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		return errors.Join(gob.NewEncoder(zip).Encode(s), zip.Close())
+	})
+}
+
+// replace writes a file beside another and then in its place, so that there is
+// always a whole one. The name is always the same: what a crash leaves is
+// written over by the next. It is not synced: a machine that goes down takes a
+// picture with it, and an fsync every ten seconds would hold up the journal's.
+func replace(path string, write func(io.Writer) error) error {
+	beside := path + ".new"
+	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the history: %w", err)
 	}
-	zip, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	err = errors.Join(write(f), f.Close())
 	if err == nil {
-		err = errors.Join(gob.NewEncoder(zip).Encode(s), zip.Close())
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(beside, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write the history: %w", errors.Join(err, os.Remove(f.Name())))
+		return fmt.Errorf("write the history: %w", errors.Join(err, os.Remove(beside)))
 	}
 	return nil
 }

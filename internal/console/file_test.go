@@ -2,10 +2,14 @@ package console
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -90,9 +94,12 @@ func TestDamagedHistoryIsIgnored(t *testing.T) {
 func TestHistoryOfAnotherFormIsIgnored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*saved{
-		{Format: 2, Names: []string{""}},
+		{Format: fileFormat + 1, Names: []string{""}},
 		{Format: fileFormat},
 		{Format: fileFormat, Names: make([]string, 1000)},
+		{Format: fileFormat, Names: []string{"", "a"}, Seconds: []second{{Writes: []writes{{Place: 2}}}}},
+		{Format: fileFormat, Names: []string{"", "a"}, Seconds: []second{{Writes: []writes{{Place: -1}}}}},
+		{Format: fileFormat, Names: []string{"", "a"}, Seconds: []second{{Writes: []writes{{Place: 1}, {Place: 0}}}}},
 		{Format: fileFormat, Names: []string{""}, Checkpoints: []savedCheckpoint{{Families: [][]byte{{0xff}}}}},
 	} {
 		h := newHistory(time.Second)
@@ -116,6 +123,58 @@ func TestAFileThatCannotBeWrittenIsToldOnce(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	c.save()
 	assert.Contains(t, log.String(), "kept again")
+}
+
+// TestAFileThatCannotBeFinishedReplacesNothing, and what a crash in the middle
+// leaves is written over.
+func TestAFileThatCannotBeFinishedReplacesNothing(t *testing.T) {
+	t.Parallel()
+	file := worked(t)
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	err = replace(file, func(to io.Writer) error {
+		_, err := to.Write([]byte("half of"))
+		return errors.Join(err, io.ErrShortWrite)
+	})
+	require.ErrorIs(t, err, io.ErrShortWrite)
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	assert.NoFileExists(t, file+".new")
+
+	require.NoError(t, os.WriteFile(file+".new", bytes.Repeat([]byte("crash"), 1e5), 0o600))
+	c := newDaemon(t, noon).console(t, func(cfg *Config) { cfg.File = file })
+	c.look()
+	c.save()
+	entries, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	assert.Len(t, entries, 1)
+	_, err = read(file)
+	assert.NoError(t, err)
+}
+
+// TestTheFileIsWrittenEveryTenSeconds: a crash loses no more.
+func TestTheFileIsWrittenEveryTenSeconds(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "console-history")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, noon)
+		c := d.console(t, func(cfg *Config) { cfg.File, cfg.Now = file, nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); c.Run(ctx) }()
+		for i := range 3 {
+			time.Sleep(saveInterval - time.Second/2) // the bubble's clock
+			synctest.Wait()
+			assert.NoFileExists(t, file, "round %d", i)
+			time.Sleep(time.Second / 2)
+			synctest.Wait()
+			require.NoError(t, os.Remove(file), "round %d", i)
+		}
+		cancel()
+		<-done
+		assert.FileExists(t, file, "the last look is kept")
+	})
 }
 
 func BenchmarkSave(b *testing.B) {

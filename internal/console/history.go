@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -14,8 +15,10 @@ const (
 	// checkpointInterval is how exactly "the last 15 minutes" begin where sums
 	// and distributions are told.
 	checkpointInterval = time.Minute
-	// maxStreams bounds what is kept: 900 seconds of a stream take some 15 KB.
-	maxStreams = 32
+	// maxStreams bounds what is kept: 900 seconds of a stream that is written in
+	// each of them take 18 KB, so that this is less than 5 MB. What is written to
+	// more is part of all streams' figures and has none of its own.
+	maxStreams = 256
 )
 
 // A second is what happened between two looks, which are usually one apart.
@@ -23,6 +26,8 @@ const (
 type second struct {
 	At    int64 // of the later look, Unix milliseconds
 	First bool  // of a process: nothing is known but gauges
+
+	Restarted bool // the embedded mongod died and was started again
 
 	In      float32 // readings acknowledged, per second
 	Stored  float32 // readings stored, per second
@@ -33,15 +38,16 @@ type second struct {
 	Oldest  float32 // age of the oldest reading that is not stored, seconds
 	Queue   float32 // readings taken and not stored
 
-	Writes []writes // by stream as in history.names; the first is that of all
+	Writes []writes // of those streams that were written, by their place; the first is that of all
 }
 
 // writes are those of one stream in a second.
 type writes struct {
-	Rate float32 // buckets written, per second
-	P50  float32 // seconds
-	P99  float32 // seconds
-	Fill float32 // 0 to 1: the mean of the buckets written
+	Place int32   // of the stream in history.names
+	Rate  float32 // buckets written, per second
+	P50   float32 // seconds
+	P99   float32 // seconds
+	Fill  float32 // 0 to 1: the mean of the buckets written
 }
 
 // A checkpoint is what the families said that are told as sums.
@@ -101,15 +107,47 @@ func (h *history) recent() (second, bool) {
 	return h.seconds[len(h.seconds)-1], true
 }
 
-// of returns the writes of a stream in a second.
-func (s *second) of(stream int) writes {
-	if stream < 0 || stream >= len(s.Writes) {
-		return noWrites()
+// of returns the writes of a stream in a second. Of a stream without a place
+// nothing is known, nor of any in the first second of a process.
+func (s *second) of(place int) writes {
+	i, found := slices.BinarySearchFunc(s.Writes, int32(place), func(w writes, place int32) int { return cmp.Compare(w.Place, place) })
+	nan := float32(math.NaN())
+	switch {
+	case found:
+		return s.Writes[i]
+	case place < 0 || s.First:
+		return writes{Rate: nan, P50: nan, P99: nan, Fill: nan}
+	default:
+		return writes{Place: int32(place), Rate: 0, P50: nan, P99: nan, Fill: nan}
 	}
-	return s.Writes[stream]
 }
 
-func noWrites() writes {
-	nan := float32(math.NaN())
-	return writes{Rate: 0, P50: nan, P99: nan, Fill: nan}
+// prune gives up the places of streams that no second has, as those of earlier
+// configurations, and moves the others up. Renderings under way have the
+// seconds as they were.
+func (h *history) prune() {
+	used := make([]bool, len(h.names))
+	used[0] = true
+	for _, s := range h.seconds {
+		for _, w := range s.Writes {
+			used[w.Place] = true
+		}
+	}
+	if !slices.Contains(used, false) {
+		return
+	}
+	moved, names := make([]int32, len(h.names)), make([]string, 0, len(h.names))
+	for i, name := range h.names {
+		if moved[i] = int32(len(names)); used[i] {
+			names = append(names, name)
+		}
+	}
+	h.names = names
+	for i := range h.seconds {
+		list := slices.Clone(h.seconds[i].Writes)
+		for j := range list {
+			list[j].Place = moved[list[j].Place]
+		}
+		h.seconds[i].Writes = list
+	}
 }

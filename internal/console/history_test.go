@@ -2,11 +2,16 @@ package console
 
 import (
 	"math"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 func TestRatesAndLatenciesAreThoseBetweenTwoLooks(t *testing.T) {
@@ -39,7 +44,9 @@ func TestRatesAndLatenciesAreThoseBetweenTwoLooks(t *testing.T) {
 	assert.InEpsilon(t, 0.002, w.P50, 0.1)
 	assert.InEpsilon(t, 0.002, w.P99, 0.1)
 	assert.InDelta(t, 0.55, w.Fill, 1e-6, "the mean of the middles of 40-50 and 60-70")
-	assert.Equal(t, w, s.of(0), "all is that of the one stream that was written")
+	all := s.of(0)
+	all.Place = w.Place
+	assert.Equal(t, w, all, "all is that of the one stream that was written")
 	assert.True(t, math.IsNaN(float64(s.of(c.history.stream("plant <b>2</b>")).P50)))
 
 	d.sleep(time.Second)
@@ -70,15 +77,113 @@ func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
 	assert.Len(t, h.seconds, 1)
 }
 
-func TestStreamsWithoutEndTakeNoRoomWithoutEnd(t *testing.T) {
+// written returns what a look at so many streams says, each of which was
+// written n times.
+func written(t *testing.T, streams, n int) scrape.Look {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	took := prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{Name: metricWrite}), []string{"stream", "fill"})
+	require.NoError(t, registry.Register(took))
+	for i := range streams {
+		for range n {
+			took.WithLabelValues(strconv.Itoa(i), "0-10").Observe(0.001)
+		}
+	}
+	look, err := scrape.Gather(registry)
+	require.NoError(t, err)
+	return look
+}
+
+// TestStreamsWithoutAPlace are part of all, and have no figures of their own
+// rather than false ones.
+func TestStreamsWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	const streams = maxStreams + 10
+	h := newHistory(time.Second)
+	h.add(noon, written(t, streams, 1))
+	h.add(noon.Add(time.Second), written(t, streams, 3))
+	assert.Len(t, h.names, maxStreams+1)
+	s, _ := h.recent()
+	assert.InDelta(t, 2*streams, s.of(0).Rate, 1e-3)
+	placed, dashes := 0, 0
+	for i := range streams {
+		rate := float64(s.of(h.stream(strconv.Itoa(i))).Rate)
+		switch {
+		case math.IsNaN(rate):
+			dashes++
+		default:
+			assert.InDelta(t, 2, rate, 1e-3)
+			placed++
+		}
+	}
+	assert.Equal(t, []int{maxStreams, 10}, []int{placed, dashes})
+	g := glance{seconds: h.seconds, places: map[string]int{}}
+	row := g.table([]Stream{{Name: "without"}})[0]
+	assert.Equal(t, []string{"–", "–"}, []string{row.Rate, row.P99})
+}
+
+// TestPlacesOfStreamsThatAreGoneAreGivenUp when no second tells of them.
+func TestPlacesOfStreamsThatAreGoneAreGivenUp(t *testing.T) {
 	t.Parallel()
 	h := newHistory(time.Second)
-	for i := range 100 {
-		h.index(string(rune('A' + i)))
+	h.names = []string{"", "gone", "kept", "gone too", "also kept"}
+	shown := []writes{{Place: 0, Rate: 9}, {Place: 2, Rate: 2}, {Place: 4, Rate: 4}}
+	h.seconds = []second{{At: noon.UnixMilli(), Writes: shown}}
+	rendering := slices.Clone(h.seconds)
+	s, err := h.saved()
+	require.NoError(t, err)
+	restored := newHistory(time.Second)
+	require.NoError(t, restored.restore(s, noon.Add(time.Second)))
+	for _, h := range []*history{h, restored} {
+		h.prune()
+		assert.Equal(t, []string{"", "kept", "also kept"}, h.names)
+		assert.Equal(t, []writes{{Place: 0, Rate: 9}, {Place: 1, Rate: 2}, {Place: 2, Rate: 4}}, h.seconds[0].Writes)
 	}
-	assert.Len(t, h.names, maxStreams+1)
-	assert.Equal(t, -1, h.index("one more"))
-	assert.Equal(t, 1, h.index("A"))
+	assert.Equal(t, shown, rendering[0].Writes, "what is being drawn does not change")
+}
+
+func TestPlacesAreGivenUpWhenNoneIsLeft(t *testing.T) {
+	t.Parallel()
+	h := newHistory(time.Second)
+	for i := range maxStreams {
+		h.place("old " + strconv.Itoa(i))
+	}
+	assert.Equal(t, -1, h.place("one more"))
+	h.add(noon, written(t, 3, 1))
+	h.add(noon.Add(time.Second), written(t, 3, 2))
+	assert.Equal(t, []string{"", "0", "1", "2"}, h.names)
+}
+
+// TestSumsAreOfTheLastQuarterOfAnHour in a daemon that works for longer.
+func TestSumsAreOfTheLastQuarterOfAnHour(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	for range 2400 {
+		d.rejected.WithLabelValues("field_name").Add(1)
+		d.sleep(time.Second)
+		c.look()
+	}
+	refused := counts(c.history.stretches(), c.history.last, metricRejected, "reason")
+	require.Len(t, refused, 1)
+	assert.InDelta(t, 870, refused[0].Recent, 30)
+	assert.InDelta(t, 2400, refused[0].Total, 0)
+}
+
+// TestWhatIsNearlyZeroIsKept in checkpoints, with all else that histograms
+// count.
+func TestWhatIsNearlyZeroIsKept(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	for range 3 {
+		d.streams["readings"].Wrote(0, 1, 0.05)
+	}
+	d.streams["readings"].Wrote(time.Second, 1, 0.05)
+	look, err := scrape.Gather(d.registry)
+	require.NoError(t, err)
+	labels := scrape.Labels{"stream": "readings", "fill": "0-10"}
+	assert.Equal(t, look.Histogram(metricWrite, labels), summed(look).Histogram(metricWrite, labels))
+	assert.InDelta(t, 0, summed(look).Histogram(metricWrite, labels).Quantile(0.75), 1e-12)
 }
 
 func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
@@ -119,6 +224,8 @@ func TestGapsAndStartsAreSeen(t *testing.T) {
 	}
 	assert.Equal(t, 9, gaps)
 	assert.Equal(t, []float64{-2}, line.marks, "the first start of all is no news")
+	anew := newTimeline([]second{at(1, true), {At: 2000, Restarted: true}}, 4000, 1, wide)
+	assert.Equal(t, []float64{-2}, anew.marks, "MongoDB was started anew")
 	assert.Equal(t, -60.0, line.x[0])
 	assert.Zero(t, line.x[len(line.x)-1])
 }
@@ -134,6 +241,21 @@ func TestSecondsWithoutAWriteAreBridged(t *testing.T) {
 	y := line.line(func(s *second) float32 { return s.Queue })
 	assert.Equal(t, []float64{1, 2, 3, 4}, y[1:5])
 	assert.True(t, math.IsNaN(y[5]), "nobody knows what comes next")
+}
+
+// TestLongerSpellsWithoutAWriteAreGaps: from the eleventh second on.
+func TestLongerSpellsWithoutAWriteAreGaps(t *testing.T) {
+	t.Parallel()
+	for apart, bridged := range map[int]bool{9: true, 10: true, 11: false} {
+		seconds := make([]second, apart+1)
+		for i := range seconds {
+			seconds[i] = second{At: int64(i+1) * 1000, Queue: float32(math.NaN())}
+		}
+		seconds[0].Queue, seconds[apart].Queue = 1, 2
+		line := newTimeline(seconds, int64(apart+1)*1000, 1, wide)
+		y := line.line(func(s *second) float32 { return s.Queue })
+		assert.Equal(t, bridged, !math.IsNaN(y[2]), "%d seconds", apart)
+	}
 }
 
 func BenchmarkLook(b *testing.B) {

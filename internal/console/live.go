@@ -15,7 +15,7 @@ import (
 
 // live is what the live part of the page shows.
 type live struct {
-	At       string // time of the last look
+	At       string // time of the last look; empty before the first
 	State    state
 	Empty    bool   // no reading was ever taken, as far as is known
 	HTTPAddr string // where to send one
@@ -28,13 +28,6 @@ type live struct {
 	Streams  []streamRow
 	Refused  []refusal
 	Events   []figureRow
-}
-
-// state is whether readings are taken, and what does not work.
-type state struct {
-	Class string // healthy, degrading or bottleneck
-	Words string
-	Parts []Part // that are not ready
 }
 
 // A figure stands at the top of the page.
@@ -65,7 +58,7 @@ type glance struct {
 	stretches []stretch
 	stream    int // in names
 	last      scrape.Look
-	streams   map[string]int
+	places    map[string]int // of streams
 	at        time.Time
 }
 
@@ -77,10 +70,10 @@ func (c *Console) glance(stream string) glance {
 	h := c.history
 	g := glance{
 		seconds: slices.Clone(h.seconds), stretches: h.stretches(), last: h.last, at: h.lastAt,
-		stream: h.stream(stream), streams: make(map[string]int, len(h.names)),
+		stream: h.stream(stream), places: make(map[string]int, len(h.names)),
 	}
 	for i, name := range h.names {
-		g.streams[name] = i
+		g.places[name] = i
 	}
 	return g
 }
@@ -98,9 +91,12 @@ func (c *Console) live(v view) (*live, error) {
 	}
 	in := total(g.stretches, g.last, metricIngested, "")
 	out := &live{
-		At: now.Format("15:04:05"), State: readiness(c.cfg.Parts()), Stream: v.stream, HTTPAddr: c.cfg.HTTPAddr(),
+		State: g.state(c.cfg.Parts(), c.cfg.late()), Stream: v.stream, HTTPAddr: c.cfg.HTTPAddr(),
 		Empty: in.Recent == 0 && in.Total == 0, Drawings: drawn, Marks: len(t.marks) > 0,
 		Figures: g.figures(), Streams: g.table(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
+	}
+	if g.last != nil {
+		out.At = g.at.Format("15:04:05")
 	}
 	for i, h := range by {
 		out.Tenths = append(out.Tenths, tenthRow{
@@ -109,22 +105,6 @@ func (c *Console) live(v view) (*live, error) {
 		})
 	}
 	return out, nil
-}
-
-func readiness(parts []Part) state {
-	s := state{Class: Healthy, Words: "Readings are taken and stored"}
-	for _, p := range parts {
-		switch {
-		case p.Ready:
-			continue
-		case !p.Optional:
-			s.Class, s.Words = Bottleneck, "No readings can be taken"
-		case s.Class == Healthy:
-			s.Class, s.Words = Degrading, "Readings are taken into the journal; not all can be stored at present"
-		}
-		s.Parts = append(s.Parts, p)
-	}
-	return s
 }
 
 // recent are the seconds that "now" is told from: a mean of five is steady
@@ -186,7 +166,7 @@ func (g *glance) table(streams []Stream) []streamRow {
 		if ratio := g.last.Value(metricWindow, scrape.Labels{"stream": s.Name}); !math.IsNaN(ratio) {
 			row.Window, row.WindowMeter, row.WindowIsSeen = chart.Format(chart.Ratio, math.Floor(ratio*100)/100), ratio, true
 		}
-		index, known := g.streams[s.Name]
+		index, known := g.places[s.Name]
 		if !known {
 			index = -1
 		}
@@ -232,18 +212,22 @@ func (g *glance) events() []figureRow {
 		{"Repeated requests", metricRepeated, "answered as before, by their idempotency key"},
 		{"Writes put off", metricRetries, "buckets that had to be written again"},
 		{"Dead letters", metricDeadLetters, "readings that MongoDB refused for their content; see brim deadletter list"},
+		{"MongoDB restarts", metricRestarts, "the embedded mongod died and was started again"},
 		{"Tag conflicts", metricConflicts, "readings stored whose tags differ from those of their bucket"},
 	} {
 		c := total(g.stretches, g.last, e.family, e.name)
+		if e.family == metricRestarts && g.last[e.family] == nil {
+			continue // there is no embedded one
+		}
 		out = append(out, figureRow{e.name, chart.Format(chart.Count, c.Recent), chart.Format(chart.Count, c.Total), e.meaning})
 	}
 	aside := g.last.Value(metricSetAside, nil)
 	return append(out, figureRow{"Set aside now", "", chart.Format(chart.Count, aside), "buckets that cannot be written while others can; they wait in the journal"})
 }
 
-// signalRows puts what is worst first.
+// signalRows puts what is worst first; what cannot be seen may be bad.
 func signalRows(signals []Signal) []signalRow {
-	order := []string{Bottleneck, Degrading, Healthy, Unknown}
+	order := []string{Bottleneck, Degrading, Unknown, Healthy}
 	out := make([]signalRow, len(signals))
 	for i, s := range signals {
 		if !slices.Contains(order, s.Class) {

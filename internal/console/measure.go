@@ -30,12 +30,14 @@ const (
 	metricDuplicates  = "brim_store_duplicates_prevented_total"
 	metricConflicts   = "brim_store_tag_conflicts_total"
 	metricWindow      = "brim_store_bucket_window_ratio"
+	metricRestarts    = "brim_mongod_restarts_total"
+	metricUp          = "brim_mongodb_up"
 )
 
 // sums are the families that a checkpoint keeps.
 var sums = [...]string{
 	metricIngested, metricRequests, metricRejected, metricRepeated, metricRefused, metricRetries, metricDeadLetters,
-	metricWrite, metricUnknown, metricDuplicates, metricConflicts,
+	metricWrite, metricUnknown, metricDuplicates, metricConflicts, metricRestarts,
 }
 
 // fills are the values of the label fill.
@@ -92,6 +94,7 @@ func (h *history) measure(now time.Time, look scrape.Look) second {
 	s.Stored, s.Updates = rate(updates.Sum), rate(updates.Count)
 	lag := look.Histogram(metricLag, nil).Since(h.last.Histogram(metricLag, nil))
 	s.LagP50, s.LagP99 = float32(lag.Quantile(0.5)), float32(lag.Quantile(0.99))
+	s.Restarted = rise(h.last.Value(metricRestarts, nil), look.Value(metricRestarts, nil)) > 0
 	s.Writes = h.writes(look, elapsed)
 	return s
 }
@@ -128,12 +131,9 @@ func (t *tally) add(h scrape.Histogram, fill float64) {
 	t.fill += h.Count * fill
 }
 
-func (t *tally) writes(elapsed float64) writes {
-	if t.count == 0 {
-		return noWrites()
-	}
+func (t *tally) writes(place int, elapsed float64) writes {
 	return writes{
-		Rate: float32(t.count / elapsed), Fill: float32(t.fill / t.count),
+		Place: int32(place), Rate: float32(t.count / elapsed), Fill: float32(t.fill / t.count),
 		P50: float32(t.histogram.Quantile(0.5)), P99: float32(t.histogram.Quantile(0.99)),
 	}
 }
@@ -141,37 +141,42 @@ func (t *tally) writes(elapsed float64) writes {
 // writes tells those since the look before, by stream. Most of the histograms
 // have not changed in a second, and those are not opened.
 func (h *history) writes(look scrape.Look, elapsed float64) []writes {
-	before := make(map[cellKey]uint64)
+	before := make(map[cellKey]*dto.Metric)
 	for _, m := range h.last[metricWrite].GetMetric() {
-		before[keyOf(m)] = m.GetHistogram().GetSampleCount()
+		before[keyOf(m)] = m
 	}
-	metrics := look[metricWrite].GetMetric()
-	for _, m := range metrics {
-		h.index(scrape.Label(m, "stream")) // makes places for new ones
+	if len(h.names) > maxStreams {
+		h.prune()
 	}
-	tallies := make([]tally, len(h.names))
-	for _, m := range metrics {
+	tallies := make([]tally, 1, len(h.names)) // by place; one in which nothing is counted is left out
+	for _, m := range look[metricWrite].GetMetric() {
 		key := keyOf(m)
-		stream := h.index(key.stream)
-		if stream < 0 || before[key] == m.GetHistogram().GetSampleCount() {
+		last := before[key]
+		if m.GetHistogram().GetSampleCount() == last.GetHistogram().GetSampleCount() {
 			continue
 		}
-		labels := scrape.Labels{"stream": key.stream, "fill": key.fill}
-		made := look.Histogram(metricWrite, labels).Since(h.last.Histogram(metricWrite, labels))
+		made := scrape.HistogramOf(m).Since(scrape.HistogramOf(last))
 		fill := (float64(tenth(key.fill)) + 0.5) / float64(len(fills))
 		tallies[0].add(made, fill)
-		tallies[stream].add(made, fill)
+		if place := h.place(key.stream); place > 0 {
+			for len(tallies) <= place {
+				tallies = append(tallies, tally{})
+			}
+			tallies[place].add(made, fill)
+		}
 	}
-	out := make([]writes, len(tallies))
-	for i := range tallies {
-		out[i] = tallies[i].writes(elapsed)
+	var out []writes
+	for place := range tallies {
+		if t := &tallies[place]; t.count > 0 {
+			out = append(out, t.writes(place, elapsed))
+		}
 	}
 	return out
 }
 
-// index returns the place of a stream in names, and makes one for a new stream
+// place returns the place of a stream in names, and makes one for a new stream
 // if there is room, else -1.
-func (h *history) index(stream string) int {
+func (h *history) place(stream string) int {
 	if i := h.stream(stream); i > 0 {
 		return i
 	}

@@ -120,7 +120,7 @@ func (l Look) Value(name string, labels Labels) float64 {
 func (l Look) Histogram(name string, labels Labels) Histogram {
 	var sum Histogram
 	for _, m := range l.Metrics(name, labels) {
-		sum = sum.Add(newHistogram(m.GetHistogram()))
+		sum = sum.Add(HistogramOf(m))
 	}
 	return sum
 }

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+)
+
+// journaling is a daemon's parts when all is well.
+func journaling() []Part {
+	return []Part{{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}}
+}
+
+func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		part  Part
+		class string
+		want  string
+	}{
+		{Part{Name: "daemon", Ready: true}, Healthy, "Readings are taken and stored"},
+		{Part{Name: "mongodb", Reason: "nobody answers", Optional: true}, Degrading, "Readings are taken into the journal; not all can be stored at present"},
+		{Part{Name: "journal", Reason: "the disk is full"}, Bottleneck, "No readings can be taken"},
+	} {
+		d := newDaemon(t, noon)
+		console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return []Part{c.part} } })
+		_, body := get(t, console, "/console")
+		assert.Contains(t, body, `<section class="state `+c.class+`"`)
+		assert.Contains(t, body, c.want)
+		assert.Contains(t, body, c.part.Reason)
+	}
+}
+
+// TestStateIsNotHealthyWhileNothingIsStored, though every part says that it is
+// ready: a MongoDB that hangs keeps its connections.
+func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
+	t.Parallel()
+	healthy := "Readings are taken and stored"
+	for name, c := range map[string]struct {
+		oldest    float64
+		flush     time.Duration
+		up, aside float64
+		parts     []Part
+		class     string
+		want      []string
+	}{
+		"all is well":              {9, 0, 1, 0, journaling(), Healthy, []string{healthy}},
+		"the oldest waits":         {58, time.Second, 1, 0, journaling(), Degrading, []string{"Readings are taken into the journal; the oldest has waited 58 s"}},
+		"readings are to wait":     {58, 20 * time.Second, 1, 0, journaling(), Healthy, []string{healthy}},
+		"they wait for longer":     {61, 20 * time.Second, 1, 0, journaling(), Degrading, []string{"the oldest has waited 61 s"}},
+		"MongoDB hangs":            {2, 0, 0, 0, journaling(), Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
+		"MongoDB hangs for long":   {58, 0, 0, 0, journaling(), Degrading, []string{"the oldest has waited 58 s", "health of MongoDB"}},
+		"some are set aside":       {2, 0, 1, 3, journaling(), Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
+		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, Degrading, []string{"Readings are taken; the oldest has waited 58 s"}},
+		"no readings are taken":    {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, Bottleneck, []string{"No readings can be taken", "health of MongoDB"}},
+		"MongoDB is known to hang": {58, 0, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, Degrading, []string{"the oldest has waited 58 s", "away"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, noon)
+			gauge := func(name string, value float64) {
+				g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name})
+				g.Set(value)
+				d.registry.MustRegister(g)
+			}
+			gauge(metricUp, c.up)
+			gauge(metricSetAside, c.aside)
+			d.oldest.Set(c.oldest)
+			console := d.console(t, func(cfg *Config) {
+				cfg.Parts, cfg.FlushInterval = func() []Part { return c.parts }, c.flush
+			})
+			console.look()
+			_, body := get(t, console, "/console")
+			assert.Contains(t, body, `<section class="state `+c.class+`"`)
+			for _, text := range c.want {
+				assert.Contains(t, body, text)
+			}
+		})
+	}
+}
+
+// TestTheTimeIsThatOfTheLastLook: figures that stand still say since when.
+func TestTheTimeIsThatOfTheLastLook(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	_, body := get(t, c, "/console")
+	assert.NotContains(t, body, `class="at"`)
+	d.sleep(time.Second)
+	c.look()
+	d.sleep(42 * time.Second)
+	_, body = get(t, c, "/console")
+	assert.Contains(t, body, "at 12:00:01<")
+}
+
+func TestAnswersThatRefuse(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]bool{
+		"http 200": false, "http 399": false, "http 400": true, "http 429": true, "http 503": true,
+		"grpc OK": false, "grpc InvalidArgument": true,
+	} {
+		assert.Equal(t, want, refuses(answer), answer)
+	}
+}
+
+// TestNowIsTheLastFiveSeconds, of what is told as a mean.
+func TestNowIsTheLastFiveSeconds(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	c.look()
+	for i := range 15 {
+		rate := 100.0
+		if i >= 12 {
+			rate = 200
+		}
+		d.ingested.WithLabelValues("http").Add(rate)
+		d.sleep(time.Second)
+		c.look()
+	}
+	_, body := get(t, c, "/console")
+	assert.Contains(t, body, "<dt>Taken in</dt><dd>160/s</dd>")
+}
+
+func TestTheJournalsLimitIsShown(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricJournalMax})
+	limit.Set(3 << 30)
+	d.registry.MustRegister(limit)
+	d.journal.Set(5 << 20)
+	c := d.console(t, nil)
+	c.look()
+	_, body := get(t, c, "/console")
+	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">of 3 GiB</dd>`)
+}
+
+// TestRestartsOfMongoDBAreShown where there is an embedded one.
+func TestRestartsOfMongoDBAreShown(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	c.look()
+	_, body := get(t, c, "/console")
+	assert.NotContains(t, body, "MongoDB restarts")
+	restarts := prometheus.NewCounter(prometheus.CounterOpts{Name: metricRestarts})
+	d.registry.MustRegister(restarts)
+	d.run(c, 2)
+	_, body = get(t, c, "/console")
+	assert.NotContains(t, body, "Upright dotted lines")
+	restarts.Add(2)
+	d.run(c, 2)
+	_, body = get(t, c, "/console")
+	assert.Contains(t, body, `<th scope="row">MongoDB restarts</th><td class="n">2</td><td class="n">2</td>`)
+	assert.Contains(t, body, "Upright dotted lines")
+}
