@@ -32,8 +32,8 @@ type Config struct {
 	Interval time.Duration // of event time, between readings of a sensor; 0: 5 s
 	Speedup  float64       // event time in a second; 0: 1
 	// Rate, unless zero, is when readings are due. It sets the sensors: as many
-	// as, at its larger end, report every Interval; rounded to a whole number, the
-	// rate being kept.
+	// as, at its larger end, report every Interval. Their number is whole and the
+	// rate is kept, so that the interval becomes a little longer or shorter.
 	Rate  Rate
 	Steps int // in which the rate goes from end to end; 0: evenly
 	// Batch is the readings in a request. They are those of so many consecutive
@@ -51,6 +51,9 @@ type Config struct {
 	// timestamps unless Start is given.
 	From       string
 	FromFormat Format // empty: as its first line looks
+	// FromPrecision is what timestamps of line protocol count. Empty: nanoseconds,
+	// and what is then before 1971 is refused, for it surely counts something else.
+	FromPrecision Precision
 
 	// Described in the result only.
 	Version, Target, Protocol, Ack string
@@ -63,7 +66,8 @@ type Config struct {
 	// Faults, for tests.
 	Faults *fault.Injector
 
-	timersOnly bool // for tests, whose clock moves by timers
+	asked      time.Duration // Interval as it was before Rate changed it
+	timersOnly bool          // for tests, whose clock moves by timers
 }
 
 // Progress is how a run goes.
@@ -78,9 +82,12 @@ type Progress struct {
 	Draining          bool // nothing more is due
 }
 
+// MaxDuplicates is the largest share of duplicates: something must be new.
+const MaxDuplicates = 0.99
+
 // Bounds of the settings.
 const (
-	maxSensors     = 10_000_000 // some 100 bytes each
+	maxSensors     = 1_000_000 // some 90 bytes each
 	maxConnections = 10_000
 	maxInFlight    = 1_000_000 // some 60 bytes each
 	maxBatch       = 100_000   // the daemon's own limit is lower
@@ -103,6 +110,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 	if c.From != "" {
 		return c, nil
 	}
+	c.asked = c.Interval
 	c.setSensors()
 	if c.Sensors > maxSensors {
 		return c, fmt.Errorf("the rate needs %d sensors, at most %d are allowed: shorten the interval, or raise the speed-up", c.Sensors, maxSensors)
@@ -175,7 +183,7 @@ func (c *Config) check() error {
 		{"seconds of duration", c.Duration.Seconds(), 0, 1e7},
 		{"seconds of grace", c.Grace.Seconds(), 0, 1e5},
 		{"share of missing fields", c.Fleet.Missing, 0, 1},
-		{"share of duplicates", c.Fleet.Duplicates, 0, 1},
+		{"share of duplicates", c.Fleet.Duplicates, 0, MaxDuplicates},
 		{"share of late readings", c.Fleet.Late, 0, 1},
 		{"share of readings out of order", c.Fleet.Disorder, 0, 1},
 		{"seconds that readings are late by", c.Fleet.LateBy.Seconds(), 1e-3, 1e8},
@@ -200,7 +208,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// setSensors sets the sensors by the rate, or the rate by the sensors.
+// setSensors sets the sensors and the interval by the rate, or the rate by the
+// sensors.
 func (c *Config) setSensors() {
 	perSensor := c.Speedup / c.Interval.Seconds() // readings a second
 	if c.Rate == (Rate{}) {
@@ -209,6 +218,7 @@ func (c *Config) setSensors() {
 		return
 	}
 	c.Sensors = int(max(1, math.Round(min(c.Rate.Max()/perSensor, 10*maxSensors))))
+	c.Interval = toDuration(float64(c.Sensors) * c.Speedup / c.Rate.Max())
 }
 
 // eventSpan is how much event time the run takes.

@@ -15,10 +15,11 @@ type FleetConfig struct {
 	// Missing is the share of fields that a reading lacks. At least one is left.
 	Missing float64
 	// Duplicates is the share of arrivals at which a sensor sends its reading
-	// before once more, the same to the millisecond, instead of a new one.
+	// before once more, the same to the millisecond, instead of a new one. At most
+	// 0.99.
 	Duplicates float64
-	// Late is the share of readings that were measured before they arrive, by up
-	// to LateBy of event time.
+	// Late is the share of readings that were measured before they arrive, by a
+	// millisecond up to LateBy of event time.
 	Late   float64
 	LateBy time.Duration // 0: 10 minutes
 	// Disorder is the share of readings that arrive after their successor: they
@@ -53,7 +54,7 @@ type sensor struct {
 func newFleet(c *Config, s *schedule) *fleet {
 	f := &fleet{
 		schedule: s, begin: float64(c.Start.UnixMilli()), perSecond: 1000 * c.Speedup,
-		intervalMs: float64(c.Interval.Milliseconds()),
+		intervalMs: c.Interval.Seconds() * 1000,
 		config:     c.Fleet, quantities: quantities(c.Fleet.Fields), seed: random(c.Seed).split(0),
 	}
 	tags := siteTags()
@@ -116,10 +117,11 @@ func (f *fleet) reading(m *scratch, n int64) {
 		n -= all
 	}
 	r := s.random.split(k + 2)
-	// A thousandth of a millisecond is more than the error of the sum.
+	// What is due at a whole millisecond can be computed as a little less, which
+	// must not be cut to the one before it; a thousandth is more than the error.
 	ms := int64(f.begin + f.schedule.due(n)*f.perSecond + 0.001)
 	if f.config.Late > 0 && r.unit(1) < f.config.Late {
-		ms -= int64(r.unit(2) * float64(f.config.LateBy.Milliseconds()))
+		ms -= 1 + int64(r.unit(2)*float64(f.config.LateBy.Milliseconds()))
 	}
 	if f.config.Disorder > 0 && r.unit(3) < f.config.Disorder {
 		ms -= int64((1 + r.unit(4)) * f.intervalMs)

@@ -78,6 +78,25 @@ func TestAnHourFillsInAMinute(t *testing.T) {
 	assert.Len(t, phases, 167, "each sensor has its own phase")
 }
 
+// TestWhatIsDueAtAWholeMillisecondSaysSo begins in 1970, where a float holds more
+// digits of a time, and its errors are not rounded away.
+func TestWhatIsDueAtAWholeMillisecondSaysSo(t *testing.T) {
+	t.Parallel()
+	for i, r := range all(t, testFleet(t, Config{Sensors: 100, Interval: time.Second, Duration: 10 * time.Second, Start: time.UnixMilli(0)})) {
+		require.EqualValues(t, 10*i, r.Time.UnixMilli())
+	}
+}
+
+func TestALittleLateIsLate(t *testing.T) {
+	t.Parallel()
+	c := Config{Sensors: 10, Interval: time.Second, Duration: 10 * time.Second}
+	due := all(t, testFleet(t, c))
+	c.Fleet = FleetConfig{Late: 1, LateBy: time.Millisecond}
+	for i, r := range all(t, testFleet(t, c)) {
+		require.Equal(t, time.Millisecond, due[i].Time.Sub(r.Time))
+	}
+}
+
 func TestAFleetFollowsFromItsSeed(t *testing.T) {
 	t.Parallel()
 	for _, signal := range Signals() {
@@ -154,7 +173,7 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 			Batch: rapid.IntRange(1, 50).Draw(t, "batch"), Seed: rapid.Uint64Min(1).Draw(t, "seed"),
 			Fleet: FleetConfig{
 				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom(Signals()).Draw(t, "signal"),
-				Missing: share.Draw(t, "missing"), Duplicates: share.Draw(t, "duplicates"), Late: share.Draw(t, "late"), Disorder: share.Draw(t, "disorder"),
+				Missing: share.Draw(t, "missing"), Duplicates: min(share.Draw(t, "duplicates"), MaxDuplicates), Late: share.Draw(t, "late"), Disorder: share.Draw(t, "disorder"),
 			},
 		}
 		c, err := c.complete(testNow)
@@ -216,6 +235,33 @@ func TestARateSetsTheSensors(t *testing.T) {
 	}
 }
 
+// TestTheIntervalIsTheOneThatHappens has a rate that no whole number of sensors
+// makes: their readings are a little farther apart, and the setup says so.
+func TestTheIntervalIsTheOneThatHappens(t *testing.T) {
+	t.Parallel()
+	g, err := New(Config{
+		Senders: noSenders, Stream: Stream{GranularitySeconds: 3600}, Rate: Rate{2000, 2000}, Interval: 5 * time.Second, Speedup: 60, Duration: time.Minute,
+	})
+	require.NoError(t, err)
+	s := g.Setup()
+	assert.Equal(t, 167, s.Sensors)
+	assert.InDelta(t, 5.010, s.IntervalSeconds, 1e-9)
+	assert.Equal(t, 5.0, s.AskedIntervalSeconds)
+	fleet, ok := g.source.(*fleetSource)
+	require.True(t, ok)
+	for _, readings := range bySensor(all(t, fleet)) {
+		for i := 1; i < len(readings); i++ {
+			assert.InDelta(t, 5010, readings[i].Time.Sub(readings[i-1].Time).Milliseconds(), 1)
+		}
+	}
+	for _, c := range []Config{{Rate: Rate{100, 1000}, Interval: time.Second}, {Sensors: 7}} {
+		c.Senders, c.Stream.GranularitySeconds = noSenders, 60
+		g, err := New(c)
+		require.NoError(t, err)
+		assert.Zero(t, g.Setup().AskedIntervalSeconds)
+	}
+}
+
 func TestSensorsOfTwoRunsDiffer(t *testing.T) {
 	t.Parallel()
 	a, err := Config{Senders: noSenders, Stream: Stream{GranularitySeconds: 60}}.complete(testNow)
@@ -231,12 +277,13 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no senders":                 func(c *Config) { c.Senders = nil },
 		"connections: -1":            func(c *Config) { c.Connections = -1 },
 		"seconds of a window: 0":     func(c *Config) { c.Stream.GranularitySeconds = 0 },
-		"share of duplicates: 1.5":   func(c *Config) { c.Fleet.Duplicates = 1.5 },
+		"share of duplicates: 1":     func(c *Config) { c.Fleet.Duplicates = 1 },
 		"speed-up: NaN":              func(c *Config) { c.Speedup = math.NaN() },
 		`signal "sine" is unknown`:   func(c *Config) { c.Fleet.Signal = "sine" },
 		"both given":                 func(c *Config) { c.Rate, c.Sensors = Rate{1, 1}, 1 },
 		"need a rate with two ends":  func(c *Config) { c.Steps, c.Rate = 3, Rate{1, 1} },
 		"replayed at its own pace":   func(c *Config) { c.From, c.Rate = "x", Rate{1, 1} },
+		"sensors: 1.000001e+06":      func(c *Config) { c.Sensors = 1_000_001 },
 		"sensors, at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
 		"would begin before 1970":    func(c *Config) { c.Speedup, c.Duration = 1e6, 1000*time.Hour },
 		"seconds of interval: -1":    func(c *Config) { c.Interval = -time.Second },

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -18,7 +19,7 @@ type Format string
 // The formats.
 const (
 	NDJSON       Format = "ndjson" // a reading a line, as POST /v1/readings takes it
-	LineProtocol Format = "line"   // InfluxDB line protocol, timestamps in nanoseconds
+	LineProtocol Format = "line"   // InfluxDB line protocol
 )
 
 // ParseFormat returns the format that s names; empty is none.
@@ -28,6 +29,23 @@ func ParseFormat(s string) (Format, error) {
 		return f, nil
 	}
 	return "", fmt.Errorf("format %q is unknown; allowed are ndjson and line, or none, to have the file looked at", s)
+}
+
+// A Precision is what a timestamp of line protocol counts.
+type Precision string
+
+// ParsePrecision returns the precision that s names; empty is none.
+func ParsePrecision(s string) (Precision, error) {
+	if _, known := precisions()[Precision(s)]; !known && s != "" {
+		return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
+	}
+	return Precision(s), nil
+}
+
+func precisions() map[Precision]lineprotocol.Precision {
+	return map[Precision]lineprotocol.Precision{
+		"ns": lineprotocol.Nanosecond, "us": lineprotocol.Microsecond, "ms": lineprotocol.Millisecond, "s": lineprotocol.Second,
+	}
 }
 
 // guessFormat tells the format from the first line that is not empty.
@@ -41,16 +59,21 @@ func guessFormat(line []byte) Format {
 // A parser makes readings of lines. Names, ids and values of tags, which occur
 // again and again, are kept once.
 type parser struct {
-	words  map[string]string
-	json   *jsontext.Decoder
-	buffer bytes.Buffer // that json reads
+	words     map[string]string
+	json      *jsontext.Decoder
+	buffer    bytes.Buffer // that json reads
+	precision lineprotocol.Precision
+	guessed   bool // the precision was not given
 }
 
 // maxWords bounds what is kept.
 const maxWords = 1 << 20
 
-func newParser() *parser {
-	p := &parser{words: make(map[string]string)}
+func newParser(precision Precision) *parser {
+	p := &parser{words: make(map[string]string), precision: lineprotocol.Nanosecond, guessed: precision == ""}
+	if !p.guessed {
+		p.precision = precisions()[precision]
+	}
 	p.json = jsontext.NewDecoder(&p.buffer)
 	return p
 }

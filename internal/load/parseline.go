@@ -49,9 +49,12 @@ func (p *parser) parseLine(line []byte) (r telemetry.Reading, err error) {
 	if err := p.lineFields(d, &r); err != nil {
 		return r, err
 	}
-	at, err := d.Time(lineprotocol.Nanosecond, time.Time{})
+	at, err := d.Time(p.precision, time.Time{})
 	if err != nil {
 		return r, brokenLine(err)
+	}
+	if p.guessed && at.Year() == 1970 {
+		return r, fmt.Errorf("the timestamp is %s if it counts nanoseconds; name what it counts: us, ms or s (ns if that is right)", at.UTC().Format(time.RFC3339))
 	}
 	if !at.IsZero() {
 		r.Time = time.UnixMilli(at.UnixMilli()).UTC()

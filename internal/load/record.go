@@ -177,6 +177,9 @@ func (g *Generator) setup() Setup {
 	}
 	if g.rateGiven {
 		s.Rate = c.Rate.String()
+		if c.asked != c.Interval {
+			s.AskedIntervalSeconds = c.asked.Seconds()
+		}
 	}
 	if g.source != nil {
 		g.source.describe(&s)

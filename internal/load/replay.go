@@ -49,13 +49,16 @@ type replay struct {
 
 const unknownLength = -1
 
+// byteOrderMark is what some editors begin a file with.
+const byteOrderMark = "\ufeff"
+
 func openReplay(c *Config) (*replay, error) {
 	file, err := os.Open(c.From)
 	if err != nil {
 		return nil, fmt.Errorf("open the file to replay: %w", err)
 	}
 	r := &replay{
-		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(),
+		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(c.FromPrecision),
 		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
 	}
 	r.scheduled.Store(unknownLength)
@@ -65,6 +68,9 @@ func openReplay(c *Config) (*replay, error) {
 			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), file.Close())
 		}
 		r.lines = bufio.NewReaderSize(unzipped, 64<<10)
+	}
+	if mark, err := r.lines.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
+		_, _ = r.lines.Discard(len(byteOrderMark)) // was peeked
 	}
 	return r, nil
 }

@@ -141,6 +141,31 @@ func TestLineProtocolIsReplayed(t *testing.T) {
 	assert.EqualValues(t, 500, s.readings[1].Time.UnixMilli()%1000, "cut to the millisecond")
 }
 
+func TestTimestampsOfLineProtocolCountWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	for precision, stamp := range map[Precision]string{"": "1767225600123000000", "ns": "1767225600123000000", "us": "1767225600123000", "ms": "1767225600123", "s": "1767225600"} {
+		s, _, err := replayed(t, Config{From: fileWith(t, "cpu u=1 "+stamp, false), FromPrecision: precision})
+		require.NoError(t, err)
+		assert.Equal(t, int64(1_767_225_600), s.readings[0].Time.Unix(), precision)
+	}
+	_, _, err := replayed(t, Config{From: fileWith(t, "cpu u=1 1767225600", false)})
+	require.ErrorContains(t, err, "line 1: the timestamp is 1970-01-01T00:00:01Z if it counts nanoseconds; name what it counts: us, ms or s")
+	s, _, err := replayed(t, Config{From: fileWith(t, "cpu u=1 1767225600", false), FromPrecision: "ns"})
+	require.NoError(t, err)
+	assert.Equal(t, 1970, s.readings[0].Time.Year())
+	_, err = ParsePrecision("m")
+	require.ErrorContains(t, err, "ns, us, ms and s")
+}
+
+func TestAByteOrderMarkIsNoPartOfTheFirstLine(t *testing.T) {
+	t.Parallel()
+	for _, zipped := range []bool{false, true} {
+		s, _, err := replayed(t, Config{From: fileWith(t, "\ufeff"+anyTwo(1), zipped)})
+		require.NoError(t, err)
+		assert.Len(t, s.readings, 2)
+	}
+}
+
 func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
 	t.Parallel()
 	good := `{"sensorId":"a","ts":1767225600000,"fields":{"t":1}}` + "\n"
@@ -265,7 +290,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		p := newParser()
+		p := newParser("ns")
 		for _, format := range []Format{NDJSON, LineProtocol} {
 			r, err := p.parse(format, line)
 			if err != nil {
@@ -292,7 +317,7 @@ func BenchmarkParse(b *testing.B) {
 		LineProtocol: `cpu,host=a,region=eu t=23.5,h=65i,p=1013.2,v=3.71 1767225600000000000`,
 	} {
 		b.Run(string(format), func(b *testing.B) {
-			p := newParser()
+			p := newParser("")
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := p.parse(format, []byte(line)); err != nil {

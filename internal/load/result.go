@@ -59,24 +59,28 @@ type Result struct {
 
 // Setup is what was asked for.
 type Setup struct {
-	Target             string  `json:"target"` // without credentials
-	Stream             string  `json:"stream"`
-	Storage            string  `json:"storage"` // of the stream
-	GranularitySeconds int     `json:"granularity_seconds"`
-	Protocol           string  `json:"protocol"` // http or grpc
-	Ack                string  `json:"ack"`      // asked for; empty: the daemon's default
-	Sensors            int     `json:"sensors"`
-	IntervalSeconds    float64 `json:"interval_seconds"` // of event time
-	Speedup            float64 `json:"speedup"`
-	Batch              int     `json:"batch"`
-	Fields             int     `json:"fields"`
-	Rate               string  `json:"rate,omitempty"` // N or A..B, where --rate was given
-	Steps              int     `json:"steps,omitempty"`
-	From               string  `json:"from,omitempty"`   // replayed file
-	DurationSeconds    float64 `json:"duration_seconds"` // in which requests were due; less than asked for if interrupted
-	Connections        int     `json:"connections"`
-	MaxInFlight        int     `json:"max_in_flight"`
-	Seed               uint64  `json:"seed"`
+	Target             string `json:"target"` // without credentials
+	Stream             string `json:"stream"`
+	Storage            string `json:"storage"` // of the stream
+	GranularitySeconds int    `json:"granularity_seconds"`
+	Protocol           string `json:"protocol"` // http or grpc
+	Ack                string `json:"ack"`      // asked for; empty: the daemon's default
+	Sensors            int    `json:"sensors"`
+	// IntervalSeconds is the event time between readings of a sensor; under a ramp
+	// it is so at the larger end only. AskedIntervalSeconds is what was asked for,
+	// where --rate and a whole number of sensors made it another.
+	IntervalSeconds      float64 `json:"interval_seconds"`
+	AskedIntervalSeconds float64 `json:"asked_interval_seconds,omitempty"`
+	Speedup              float64 `json:"speedup"`
+	Batch                int     `json:"batch"`
+	Fields               int     `json:"fields"`
+	Rate                 string  `json:"rate,omitempty"` // N or A..B, where --rate was given
+	Steps                int     `json:"steps,omitempty"`
+	From                 string  `json:"from,omitempty"`   // replayed file
+	DurationSeconds      float64 `json:"duration_seconds"` // in which requests were due; less than asked for if interrupted
+	Connections          int     `json:"connections"`
+	MaxInFlight          int     `json:"max_in_flight"`
+	Seed                 uint64  `json:"seed"`
 	// EventStart and EventEnd are the span of the readings' timestamps.
 	EventStart time.Time `json:"event_start,omitzero"`
 	EventEnd   time.Time `json:"event_end,omitzero"`

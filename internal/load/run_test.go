@@ -306,7 +306,7 @@ func TestEventTimeEndsWithTheSchedule(t *testing.T) {
 func TestWhatIsNotSentIsNotInFlight(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
-	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 1, Grace: time.Second, Registerer: reg}
+	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 1, Grace: 1500 * time.Millisecond, Registerer: reg}
 	play(t, &fakeDaemon{takes: time.Hour}, c, func(r *Result, err error) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 19, r.Dropped)
