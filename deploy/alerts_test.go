@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,9 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// An alert is a rule of prometheus/alerts.yml.
+// An alert is a rule of prometheus/alerts.yml. Some rules only record what
+// alerts ask for.
 type alert struct {
 	Alert       string
+	Record      string
 	Expr        string
 	For         string
 	Labels      map[string]string
@@ -23,6 +26,11 @@ type alert struct {
 }
 
 func readAlerts(t testing.TB) []alert {
+	t.Helper()
+	return slices.DeleteFunc(readRules(t), func(a alert) bool { return a.Record != "" })
+}
+
+func readRules(t testing.TB) []alert {
 	t.Helper()
 	var file struct {
 		Groups []struct {

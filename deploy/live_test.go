@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,7 @@ func questions(t testing.TB) []question {
 	t.Helper()
 	var out []question
 	// Subqueries step as often as is scraped, which is more often here.
-	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]").Replace
+	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]", ":5m]", ":1s]").Replace
 	for _, d := range readDashboards(t) {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
@@ -53,15 +55,21 @@ func questions(t testing.TB) []question {
 			}
 		}
 	}
-	for _, a := range readAlerts(t) {
+	for _, a := range readRules(t) {
+		if a.Record != "" {
+			out = append(out, question{who: "record " + a.Record, expr: fill(a.Expr)})
+			continue
+		}
 		// The left side is there whatever the disk of this machine.
 		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(fill(a.left()), `kind=~".*"`)})
 	}
 	return out
 }
 
-// errNoNumber: there are series, and none has a number.
-var errNoNumber = errors.New("all values are NaN")
+var (
+	errNothing  = errors.New("nothing is found")
+	errNoNumber = errors.New("all values are NaN") // there are series
+)
 
 // answered asks the question; an error says what is wrong with the answer.
 func (s *server) answered(q question) error {
@@ -70,7 +78,7 @@ func (s *server) answered(q question) error {
 		return err
 	}
 	if len(found) == 0 {
-		return errors.New("nothing is found")
+		return errNothing
 	}
 	err = errNoNumber
 	for _, one := range found {
@@ -95,13 +103,14 @@ func (s *server) diskUnseen() bool {
 }
 
 // asked asks the questions once more. It returns those that are not answered,
-// each with the reason, and how many were answered by what cannot be seen.
+// each with the reason, and how many were answered by what cannot be seen: NaN,
+// or nothing where NaN is left out.
 func (s *server) asked(questions []question) (open []question, unseen int) {
 	diskUnseen := s.diskUnseen()
 	for _, q := range questions {
 		q.err = s.answered(q)
 		switch {
-		case diskUnseen && errors.Is(q.err, errNoNumber) && strings.Contains(q.expr, "brim_disk_"):
+		case diskUnseen && strings.Contains(q.expr, "brim_disk_") && (errors.Is(q.err, errNoNumber) || errors.Is(q.err, errNothing)):
 			unseen++
 		case q.err != nil:
 			open = append(open, q)
@@ -150,8 +159,9 @@ func TestQueriesAnswer(t *testing.T) {
 	for _, q := range open {
 		assert.Fail(t, "a query is not answered", "%s\n%s\n%s", q.who, q.expr, q.err)
 	}
-	t.Logf("%d queries are answered, of them %d by NaN, because the disk cannot be seen here", all-len(open), unseen)
+	t.Logf("%d queries are answered, of them %d by NaN or nothing, because the disk cannot be seen here", all-len(open), unseen)
 	s.rulesWork(t)
+	s.quantilesAreComparedWithBounds(t)
 }
 
 // rulesWork sees that Prometheus evaluated each rule, comparison and all,
@@ -171,5 +181,29 @@ func (s *server) rulesWork(t testing.TB) {
 			assert.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
 		}
 	}
-	assert.Len(t, readAlerts(t), seen)
+	assert.Len(t, readRules(t), seen)
+}
+
+// comparedQuantile finds what a quantile of which metric is compared with.
+var comparedQuantile = regexp.MustCompile(`histogram_quantile\([0-9.]+, sum by \([^)]*\) \(rate\((\w+_bucket)(?:\{[^}]*\})?\[\w+\]\)\)\) > (?:bool )?([0-9.]+)`)
+
+// quantilesAreComparedWithBounds sees that each is compared with a bound of its
+// own histogram, where interpolation says neither yes nor no for no reason.
+func (s *server) quantilesAreComparedWithBounds(t testing.TB) {
+	t.Helper()
+	checked := 0
+	for _, a := range readAlerts(t) {
+		for _, m := range comparedQuantile.FindAllStringSubmatch(a.Expr, -1) {
+			checked++
+			bounds, err := s.query("count by (le) (" + m[1] + ")")
+			require.NoError(t, err)
+			want, err := strconv.ParseFloat(m[2], 64)
+			require.NoError(t, err)
+			assert.True(t, slices.ContainsFunc(bounds, func(one series) bool {
+				bound, err := strconv.ParseFloat(one.labels["le"], 64)
+				return err == nil && math.Abs(bound-want) < want*1e-9
+			}), "%s compares with %s, which is no bound of %s: %v", a.Alert, m[2], m[1], bounds)
+		}
+	}
+	assert.Equal(t, 3, checked, "comparisons of quantiles that were found")
 }
