@@ -1,17 +1,22 @@
 package deploy_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
 // An alert is a rule of prometheus/alerts.yml. Some rules only record what
@@ -168,5 +173,34 @@ func TestEachAlertIsSeenFiringAndSilent(t *testing.T) {
 	for _, a := range readAlerts(t) {
 		assert.True(t, firing[a.Alert], "%s never fires in a test", a.Alert)
 		assert.True(t, silent[a.Alert], "%s is never silent in a test", a.Alert)
+	}
+}
+
+// What an alert says of a class of the doctor's is where the doctor has it.
+func TestAlertsUseTheDoctorsBounds(t *testing.T) {
+	t.Parallel()
+	client, err := mongo.Connect() // asks nobody
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})
+	require.NoError(t, err)
+	want := make(map[string]float64)
+	for _, signal := range monitor.Signals() {
+		switch signal.Name {
+		case "cache_dirty":
+			want["BrimCacheDirty"] = signal.Threshold.Bottleneck / 100
+		case "checkpoint_duration":
+			want["BrimCheckpointSlow"] = signal.Threshold.Bottleneck
+		case "application_evictions":
+			want["BrimApplicationEvictions"] = signal.Threshold.Degrading
+		}
+	}
+	require.Len(t, want, 3)
+	for _, a := range readAlerts(t) {
+		if bound, ok := want[a.Alert]; ok {
+			got, err := strconv.ParseFloat(a.Expr[strings.LastIndexByte(a.Expr, ' ')+1:], 64)
+			require.NoError(t, err, a.Alert)
+			assert.InDelta(t, bound, got, 1e-9, a.Alert)
+		}
 	}
 }

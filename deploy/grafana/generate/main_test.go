@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
 func TestDashboardsAreUpToDate(t *testing.T) {
@@ -65,4 +69,40 @@ func TestRunWritesWhereItIsTold(t *testing.T) {
 	}
 	require.Error(t, run(nil))
 	require.ErrorContains(t, run([]string{filepath.Join(dir, "none")}), "create dashboard")
+}
+
+// A panel of a signal has its lines where the doctor's classes begin, which the
+// signal tells in the unit that it is shown in to people.
+func TestLinesAreTheDoctorsBounds(t *testing.T) {
+	t.Parallel()
+	client, err := mongo.Connect() // asks nobody
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})
+	require.NoError(t, err)
+	panels := map[string]string{
+		"Disk busy": "disk_busy", "Disk await": "disk_await", // the latter's bounds are those of an unknown kind, which is an SSD
+		"Cache dirty": "cache_dirty", "Cache updates": "cache_updates", "Cache used": "cache_used",
+		"Application evictions": "application_evictions", "Checkpoints": "checkpoint_duration",
+		"Free space inside the files": "fragmentation",
+	}
+	scale := map[string]float64{"%": 0.01, "ms": 0.001, "s": 1, "pages/s": 1}
+	held := make(map[string]doctor.Threshold)
+	for _, signal := range monitor.Signals() {
+		by := scale[signal.Unit]
+		held[signal.Name] = doctor.Threshold{Degrading: by * signal.Threshold.Degrading, Bottleneck: by * signal.Threshold.Bottleneck}
+	}
+	for _, r := range storageEngine().rows {
+		for _, p := range r.panels {
+			signal, ok := panels[p.title]
+			if !ok {
+				continue
+			}
+			delete(panels, p.title)
+			assert.InDelta(t, held[signal].Degrading, p.warn, 1e-9, p.title)
+			assert.InDelta(t, held[signal].Bottleneck, p.alarm, 1e-9, p.title)
+			assert.NotZero(t, p.alarm, p.title)
+		}
+	}
+	assert.Empty(t, panels, "no such panels")
 }

@@ -44,9 +44,9 @@ func cache() []panel {
 			about: "Changed and not yet written. Eviction starts at 5 %; at 20 % each writer must evict before it writes. Rising without an end: the disk cannot follow."},
 		{title: "Cache updates", unit: share, warn: 0.025, alarm: 0.1, queries: each("updates", cacheShare("updates")),
 			about: "Changes not yet merged into pages. Appending to buckets meets this limit first: eviction starts at 2.5 %, writers must help at 10 %."},
-		{title: "Cache used", unit: share, warn: 0.8, alarm: 0.95, queries: each("used", cacheShare("used")),
-			about: "80 % is where WiredTiger holds it, a level there is normal. Above 95 % each operation must evict first."},
-		{title: "Application evictions", unit: perSec, warn: 1, queries: with(each("pages", total("brim_mongodb_cache_application_evictions_total")), seconds,
+		{title: "Cache used", unit: share, warn: 0.9, alarm: 0.95, queries: each("used", cacheShare("used")),
+			about: "80 % is where WiredTiger holds a cache that is full, a level there is normal. Above 95 % each operation must evict first."},
+		{title: "Application evictions", unit: perSec, warn: 1, alarm: 100, queries: with(each("pages", total("brim_mongodb_cache_application_evictions_total")), seconds,
 			"time spent per second", total("brim_mongodb_cache_application_eviction_seconds_total")),
 			about: "Pages that threads evict which should serve writes, and their time for it (dashed, right). Anything but 0 is part of the write latency."},
 		{title: "Evicted pages", unit: perSec, stack: true, queries: each("{{pages}}", total("brim_mongodb_cache_evicted_pages_total", "pages")),
@@ -85,8 +85,8 @@ func operations() []panel {
 		{title: "Operation latency", unit: seconds, queries: each("{{kind}}", total("brim_mongodb_operation_seconds_total", "kind")+" / "+total("brim_mongodb_operations_total", "kind")),
 			about: "Mean time inside MongoDB. Write latency far above it: the time is lost between Brim and MongoDB."},
 		{title: "Operations", unit: opsSec, queries: each("{{kind}}", total("brim_mongodb_operations_total", "kind")), about: "All clients together, not Brim alone."},
-		{title: "Tickets", unit: share, low: true, warn: 0.2, alarm: 0.05, queries: each("{{kind}} free", "min by (kind) (brim_mongodb_tickets_available / (brim_mongodb_tickets_available + brim_mongodb_tickets_in_use))"),
-			about: "Share of the read and write tickets that is free. Near 0: operations queue, because each takes long; more clients make it worse."},
+		{title: "Tickets", unit: share, queries: each("{{kind}} free", "min by (kind) (brim_mongodb_tickets_available / (brim_mongodb_tickets_available + brim_mongodb_tickets_in_use))"),
+			about: "Share of the read and write tickets that is free. Since MongoDB 7 their number follows the load, so that near 0 means something only when operations queue (the next panel): then each takes long, and more clients make it worse. The alert asks the signals write_tickets and read_tickets on Health, which look at both."},
 		{title: "Queued operations", unit: count, queries: each("{{kind}}", "sum by (kind) (brim_mongodb_queued_operations)"), about: "Operations that wait for a ticket or a lock. 0 on a healthy server."},
 		{title: "mongod", unit: count, queries: with(each("processors, {{mode}}", total("brim_mongodb_cpu_seconds_total", "mode")), inBytes, "resident", "sum(brim_mongodb_resident_bytes)"),
 			about: "Processors in use, and memory (dashed, right)."},
@@ -99,7 +99,7 @@ func operations() []panel {
 func disk() []panel {
 	return []panel{
 		{title: "Disk busy", unit: share, warn: 0.5, alarm: 0.8, queries: each("busy", "max(brim_disk_utilization_ratio)"),
-			about: "Share of the time in which the disk had something to do. Below 50 % healthy, above 80 % the bottleneck; an alert fires at 60 %. An NVMe disk can do more at once, so look at await, too."},
+			about: "Share of the time in which the disk had something to do. Below 50 % healthy, above 80 % the bottleneck; an alert fires when the mean of five minutes is above 60 %. An NVMe disk can do more at once, so look at await, too."},
 		{title: "Disk await", unit: seconds, warn: 0.002, alarm: 0.01, queries: each("await", "max(brim_disk_await_seconds)"),
 			about: "Time of one operation, waiting included. The lines are an SSD's bounds; for NVMe take 0.5 and 2 ms. High at a moderate busy: the disk is slow; high at a high busy: it is overloaded."},
 		{title: "Disk traffic", unit: bytesPerSec, queries: each("read", total("brim_disk_read_bytes_total"), "written", total("brim_disk_written_bytes_total")),
@@ -119,7 +119,7 @@ func collections() []panel {
 		{title: "Free space inside the files", unit: share, warn: 0.2, alarm: 0.5,
 			queries: each("{{stream}}", "max by (stream) (brim_mongodb_collection_free_bytes"+ofStream+" / (brim_mongodb_collection_storage_bytes"+ofStream+" > 0))"),
 			about:   "What compacting could give back. It is used again by new documents, so it matters only when it stays. Small files are mostly free space, and no trouble."},
-		{title: "Documents", unit: count, about: "Bucket documents, or measurements of a time-series collection's buckets.",
+		{title: "Documents", unit: count, about: "Bucket documents; of a time-series collection the buckets that the server made.",
 			queries: each("{{stream}}", "sum by (stream) (brim_mongodb_collection_documents"+ofStream+")")},
 	}
 }

@@ -23,13 +23,13 @@ func now() []panel {
 	return []panel{
 		{title: "Stored", kind: number, unit: perSec, about: "Readings stored a second, of all streams.",
 			queries: each("stored", total("brim_store_update_readings_sum"))},
-		{title: "Write p99", kind: number, unit: seconds, warn: 0.02, alarm: 0.05, about: "99 % of the updates of buckets take less. An alert fires above 50 ms.",
+		{title: "Write p99", kind: number, unit: seconds, warn: 0.0256, alarm: 0.0512, about: "99 % of the updates of buckets take less. An alert fires above 51.2 ms, which like 25.6 ms is a bound of the histogram: in between quantiles are interpolated.",
 			queries: each("p99", quantile(0.99, storeWrites))},
 		{title: "Last tenth against first", kind: number, unit: "suffix:×", warn: 2, alarm: 5, about: "p99 of updates of nearly full buckets, as a multiple of that in new ones, over what the page shows. Near 1: the size of buckets costs nothing.",
 			queries: each("ratio",
 				`histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="90-100"}[$__range])))`+
 					` / histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="0-10"}[$__range])))`)},
-		{title: "Lag p99", kind: number, unit: seconds, warn: 5, alarm: 10, about: "99 % of the readings are stored within this time after they came. It cannot be less than the flush interval.",
+		{title: "Lag p99", kind: number, unit: seconds, warn: 4.096, alarm: 8.192, about: "99 % of the readings are stored within this time after they came. About the flush interval with ack=journaled; what is sent with ack=stored is flushed at once. An alert fires above 8.2 s.",
 			queries: each("p99", quantile(0.99, "brim_queue_lag_seconds_bucket"))},
 		{title: "Refused", kind: number, unit: share, warn: 0.01, alarm: 0.05, about: "Share of the readings that break a rule.",
 			queries: each("refused", total("brim_ingest_rejected_total")+" / ("+total("brim_ingest_rejected_total")+" + "+total("brim_ingest_readings_total")+")")},
@@ -67,8 +67,8 @@ func merging() []panel {
 
 func waiting() []panel {
 	return []panel{
-		{title: "Lag", unit: seconds, queries: medianAndP99("brim_queue_lag_seconds_bucket"), alarm: 10,
-			about: "Time from the receipt of a request until its readings are stored. It should stay near the flush interval."},
+		{title: "Lag", unit: seconds, queries: medianAndP99("brim_queue_lag_seconds_bucket"), alarm: 8.192,
+			about: "Time from the receipt of a request until its readings are stored. It should stay near the flush interval, or under it with ack=stored."},
 		{title: "Waiting readings", unit: count, queries: each("waiting", "sum(brim_queue_readings)"),
 			about: "Readings taken and not yet stored. A level is normal (rate times flush interval), a slope is not."},
 		{title: "Oldest reading not stored", unit: seconds, queries: each("oldest", "max(brim_journal_oldest_unapplied_seconds)"), alarm: 60,
