@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -87,9 +88,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	if result == nil {
 		return err
 	}
-	extras := files.extras
-	extras.Interrupted = o.interrupted
-	return errors.Join(err, o.show(p, files, result, extras), o.judge(result))
+	return errors.Join(err, o.show(p, files, result), o.judge(result))
 }
 
 // prepare finds out what is written to, and checks everything that can be
@@ -119,11 +118,20 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 		return nil, nil, usageError{err}
 	}
 	o.warnAhead(p.stderr, generator.Setup(), time.Now())
+	warnInterval(p.stderr, generator.Setup())
 	if o.admin == "" {
 		return generator, nil, nil
 	}
 	look, err := newStoreLook(ctx, o.admin, stream.Name)
 	return generator, look, err
+}
+
+// warnInterval tells that a whole number of sensors makes another interval.
+func warnInterval(w io.Writer, s load.Setup) {
+	const unnoticed = 0.01
+	if asked := s.AskedIntervalSeconds; asked > 0 && math.Abs(s.IntervalSeconds/asked-1) > unnoticed {
+		_, _ = fmt.Fprintf(w, "--rate %s takes %d sensors, each of which reports every %.3f s of event time, and not every %.3f s\n", s.Rate, s.Sensors, s.IntervalSeconds, asked)
+	}
 }
 
 // warnAhead tells that event time will overtake the clock.
@@ -142,7 +150,6 @@ func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator
 		return nil, err
 	}
 	result, err := g.Run(ctx)
-	o.interrupted = ctx.Err() != nil
 	o.live.end()
 	metrics.close()
 	if result == nil || look == nil {
@@ -159,7 +166,8 @@ func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator
 }
 
 // show prints the result and writes the files that were asked for.
-func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result, x report.Extras) error {
+func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result) error {
+	x := files.extras
 	var errs []error
 	if *o.output == "json" {
 		errs = append(errs, report.JSON(p.stdout, r))

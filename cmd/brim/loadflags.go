@@ -36,9 +36,8 @@ type loadOptions struct {
 	daemon              string // URL where one is by default
 
 	// Of the run.
-	registry    *prometheus.Registry // nil without --metrics-addr
-	live        *liveLine
-	interrupted bool
+	registry *prometheus.Registry // nil without --metrics-addr
+	live     *liveLine
 }
 
 // defaultConnections is more than a local daemon can work on at once.

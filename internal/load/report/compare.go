@@ -105,13 +105,14 @@ func (p pair) cells() []string {
 func compared(a, b *load.Result) []pair {
 	whole := func(v float64) string { return count(int64(v)) }
 	pairs := []pair{
-		{"asked for", a.OfferedRate, b.OfferedRate, perSecond, false},
+		{"asked for", a.OfferedRate, b.OfferedRate, asked, false},
 		{"achieved", a.AchievedRate, b.AchievedRate, perSecond, false},
 		{"readings sent", float64(a.Sent), float64(b.Sent), whole, false},
 		{"readings taken", float64(a.Acked), float64(b.Acked), whole, false},
 		{"readings refused", float64(a.Rejected), float64(b.Rejected), whole, false},
 		{"readings failed", float64(a.Failed), float64(b.Failed), whole, false},
 		{"readings dropped", float64(a.Dropped), float64(b.Dropped), whole, false},
+		{"time to last answer", a.DrainSeconds, b.DrainSeconds, span, false},
 	}
 	for _, of := range []struct {
 		name string

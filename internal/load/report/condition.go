@@ -14,13 +14,20 @@ import (
 // stand in it:
 //
 //	p50 p90 p99 p999 max mean   of the response time; response.p99 is the same
-//	service.p99 …               of the service time
+//	service.p99 …               of the service time, of requests that were taken
 //	store.p50 store.p99         of the daemon's writes, the tenth with the highest
+//	drain                       time from the end of the schedule to the last answer
 //	achieved                    readings a second, or % of those asked for
 //	dropped                     readings, or % of those due
 //	failed rejected             readings, or % of those sent
 //
 // Operators are > >= < <=. Times need a unit: us, ms or s.
+//
+// Of the response time, requests that failed or were dropped are slower than any
+// bound, for nobody waited for their answers to the end. A quantile that lies
+// among them, as p99 does where they are 1 % or more of the requests due, is not
+// known: > and >= are met, < and <= are not. Max and mean are not known where
+// there is one of them.
 type Condition struct {
 	figure   figure
 	operator string
@@ -35,7 +42,7 @@ type figure struct {
 	time bool // or it is readings, or readings a second
 	// of returns the value, and for what is not a time what 100 % are; not ok
 	// where it was not observed.
-	of func(r *load.Result) (value, whole float64, ok bool)
+	of func(r *load.Result) (value, whole float64, ok bool) // +Inf: slower than any bound
 	// unseen is why a time may not have been observed.
 	unseen string
 }
@@ -52,21 +59,23 @@ var quantileFigures = [...]struct {
 	{"max", func(q load.Quantiles) float64 { return q.Max }},
 }
 
-const figuresAllowed = "p50, p90, p99, p999, max and mean, alone or behind response. or service., store.p50, store.p99, achieved, dropped, failed and rejected"
+const figuresAllowed = "p50, p90, p99, p999, max and mean, alone or behind response. or service., store.p50, store.p99, drain, achieved, dropped, failed and rejected"
 
 // findFigure returns the figure of that name.
 func findFigure(name string) (figure, bool) {
 	switch name {
 	case "achieved":
-		return figure{name: name, of: func(r *load.Result) (float64, float64, bool) { return r.AchievedRate, r.OfferedRate, true }}, true
+		f := countFigure(name, func(r *load.Result) (float64, float64) { return r.AchievedRate, r.OfferedRate })
+		f.unseen = "the load was due at once"
+		return f, true
 	case "dropped":
-		return figure{name: name, of: func(r *load.Result) (float64, float64, bool) {
-			return float64(r.Dropped), float64(r.Sent + r.Dropped), true
-		}}, true
+		return countFigure(name, func(r *load.Result) (float64, float64) { return float64(r.Dropped), float64(r.Sent + r.Dropped) }), true
 	case "failed":
-		return figure{name: name, of: func(r *load.Result) (float64, float64, bool) { return float64(r.Failed), float64(r.Sent), true }}, true
+		return countFigure(name, func(r *load.Result) (float64, float64) { return float64(r.Failed), float64(r.Sent) }), true
 	case "rejected":
-		return figure{name: name, of: func(r *load.Result) (float64, float64, bool) { return float64(r.Rejected), float64(r.Sent), true }}, true
+		return countFigure(name, func(r *load.Result) (float64, float64) { return float64(r.Rejected), float64(r.Sent) }), true
+	case "drain":
+		return figure{name: name, time: true, of: func(r *load.Result) (float64, float64, bool) { return r.DrainSeconds, 0, true }}, true
 	case "store.p50":
 		return storeFigure(name, func(row load.FillRow) float64 { return row.P50 }), true
 	case "store.p99":
@@ -78,16 +87,36 @@ func findFigure(name string) (figure, bool) {
 	}
 	for _, q := range quantileFigures {
 		if q.name == quantile && (of == "response" || of == "service") {
-			return figure{name: name, time: true, unseen: "no request was taken", of: func(r *load.Result) (float64, float64, bool) {
-				quantiles := r.Response
-				if of == "service" {
-					quantiles = r.Service
-				}
-				return q.of(quantiles), 0, observed(quantiles)
-			}}, true
+			f := figure{name: name, time: true, unseen: "no request was due", of: func(r *load.Result) (float64, float64, bool) {
+				return strictly(r, q.of), 0, observed(r.Response) || r.Strict != nil
+			}}
+			if of == "service" {
+				f.unseen = "no request was taken"
+				f.of = func(r *load.Result) (float64, float64, bool) { return q.of(r.Service), 0, observed(r.Service) }
+			}
+			return f, true
 		}
 	}
 	return figure{}, false
+}
+
+// strictly returns a quantile of the response time where requests that failed or
+// were dropped are slower than any.
+func strictly(r *load.Result, of func(load.Quantiles) float64) float64 {
+	if r.Strict == nil {
+		return of(r.Response)
+	}
+	if v := of(*r.Strict); v > 0 {
+		return v
+	}
+	return math.Inf(1)
+}
+
+func countFigure(name string, of func(*load.Result) (value, whole float64)) figure {
+	return figure{name: name, of: func(r *load.Result) (float64, float64, bool) {
+		value, whole := of(r)
+		return value, whole, true
+	}}
 }
 
 func storeFigure(name string, of func(load.FillRow) float64) figure {
@@ -162,23 +191,49 @@ func (c *Condition) setBound(digits, unit string) error {
 func (c Condition) String() string { return c.text }
 
 // Check returns an error that says so if the result meets the condition. So it
-// does if what the condition is about was not observed, for then nobody knows.
+// does if nothing of what the condition is about was observed, for then nobody
+// knows.
 func (c Condition) Check(r *load.Result) error {
 	value, whole, ok := c.figure.of(r)
-	if !ok {
+	if !ok || c.percent && whole <= 0 && c.figure.unseen != "" {
 		return fmt.Errorf("%s: %s is not known, since %s", c, c.figure.name, c.figure.unseen)
 	}
-	told := span(value)
-	if !c.figure.time {
-		told = humanCount(value)
-		if c.percent {
-			told, value = share(value, whole), ratio(value, whole)
-		}
+	if c.percent {
+		value = ratio(value, whole)
 	}
 	if !c.met(value) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s is %s", c, c.figure.name, told)
+	if math.IsInf(value, 1) {
+		return fmt.Errorf("%s: %s is not known, since it lies among the readings that failed (%s) or were dropped (%s)", c, c.figure.name, count(r.Failed), count(r.Dropped))
+	}
+	return fmt.Errorf("%s: %s is %s", c, c.figure.name, c.tell(value))
+}
+
+// tell tells a value that meets the condition, with as many digits as it takes
+// to be seen that it does.
+func (c Condition) tell(v float64) string {
+	tell := humanCount
+	scale, unit := 1.0, ""
+	switch {
+	case c.figure.time:
+		tell, scale, unit = span, 1e3, " ms"
+	case c.percent:
+		tell = func(v float64) string { return share(v, 1) }
+		scale, unit = 100, " %"
+	}
+	told := tell(v)
+	if v == c.bound || told != tell(c.bound) {
+		return told
+	}
+	const most = 9
+	for digits := 1; digits <= most; digits++ {
+		text := strconv.FormatFloat(v*scale, 'f', digits, 64)
+		if shown, err := strconv.ParseFloat(text, 64); err == nil && c.met(shown/scale) {
+			return text + unit
+		}
+	}
+	return told
 }
 
 func (c Condition) met(v float64) bool {

@@ -35,11 +35,16 @@ func TestConditions(t *testing.T) {
 		"rejected>42":         "",
 		"rejected>=42":        "rejected>=42: rejected is 42",
 		"rejected>1e2":        "",
+		"drain>1s":            "drain>1s: drain is 1.5 s",
+		"drain>2s":            "",
+		"p99<7.2004ms":        "p99<7.2004ms: p99 is 7.2 ms",
 		"response.p90>3.0 ms": "response.p90>3.0ms: response.p90 is 3.01 ms",
 	} {
 		c, err := ParseCondition(condition)
 		require.NoError(t, err, condition)
-		if err := c.Check(anOverload()); want == "" {
+		r := anOverload()
+		r.Strict = nil // as if all had been taken
+		if err := c.Check(r); want == "" {
 			assert.NoError(t, err, condition)
 		} else {
 			assert.EqualError(t, err, want, condition)
@@ -50,14 +55,62 @@ func TestConditions(t *testing.T) {
 func TestWhatWasNotObservedMeetsEveryConditionOnIt(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
-		"p99>50ms":          "p99>50ms: p99 is not known, since no request was taken",
+		"p99>50ms":          "p99>50ms: p99 is not known, since no request was due",
 		"service.mean<50ms": "service.mean<50ms: service.mean is not known, since no request was taken",
 		"store.p99>1s":      "store.p99>1s: store.p99 is not known, since the daemon was not asked (--admin), or wrote nothing",
-		"achieved<1%":       "achieved<1%: achieved is –",
+		"achieved<1%":       "achieved<1%: achieved is not known, since the load was due at once",
 	} {
 		c, err := ParseCondition(condition)
 		require.NoError(t, err)
 		assert.EqualError(t, c.Check(&load.Result{StoreByFill: make([]load.FillRow, 10)}), want)
+	}
+}
+
+// TestWhatFailedIsSlowerThanAnyBound has the quantiles that Result.Strict tells,
+// of which the p99 lies among requests that failed.
+func TestWhatFailedIsSlowerThanAnyBound(t *testing.T) {
+	t.Parallel()
+	r := aResult()
+	r.Failed, r.Dropped = 1300, 7
+	r.Strict = &load.Quantiles{P50: 0.00176, P90: 0.004}
+	const unknown = " is not known, since it lies among the readings that failed (1,300) or were dropped (7)"
+	for condition, want := range map[string]string{
+		"p50>1.8ms":            "",
+		"p90>3.5ms":            "p90>3.5ms: p90 is 4 ms",
+		"p99>50ms":             "p99>50ms: p99" + unknown,
+		"response.p99>=1000s":  "response.p99>=1000s: response.p99" + unknown,
+		"p99<50ms":             "",
+		"p99<=50ms":            "",
+		"max>1000s":            "max>1000s: max" + unknown,
+		"mean>1000s":           "mean>1000s: mean" + unknown,
+		"service.p99>50ms":     "",
+		"service.p999<=10.1ms": "service.p999<=10.1ms: service.p999 is 10.1 ms",
+	} {
+		c, err := ParseCondition(condition)
+		require.NoError(t, err)
+		if err := c.Check(r); want == "" {
+			assert.NoError(t, err, condition)
+		} else {
+			assert.EqualError(t, err, want, condition)
+		}
+	}
+}
+
+// TestWhatMeetsABoundIsNotToldAsTheBound has values that round to it.
+func TestWhatMeetsABoundIsNotToldAsTheBound(t *testing.T) {
+	t.Parallel()
+	r := aResult()
+	r.OfferedRate, r.AchievedRate, r.Response.P99 = 1000, 989.999, 0.007201
+	r.StoreByFill[4].P99 = 0.0099 // the highest need not be the last
+	for condition, want := range map[string]string{
+		"achieved<99%":  "achieved is 98.9 %",
+		"achieved<990":  "achieved is 989.999",
+		"p99>7.2ms":     "p99 is 7.201 ms",
+		"store.p99>9ms": "store.p99 is 9.9 ms",
+	} {
+		c, err := ParseCondition(condition)
+		require.NoError(t, err)
+		assert.EqualError(t, c.Check(r), condition+": "+want)
 	}
 }
 

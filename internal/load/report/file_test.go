@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,7 +22,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	r, err := Read(path)
 	require.NoError(t, err)
 	assert.Equal(t, anOverload(), r)
-	for _, key := range []string{"offered_rate", "achieved_rate", "sent", "acked", "failed", "dropped", "response_seconds", "service_seconds", "by_fill", "store_by_fill", "fill_from", "p999"} {
+	for _, key := range []string{"offered_rate", "achieved_rate", "sent", "acked", "failed", "dropped", "response_seconds", "service_seconds", "response_strict_seconds", "drain_seconds", "interrupted", "by_fill", "store_by_fill", "fill_from", "p999"} {
 		assert.Contains(t, b.String(), `"`+key+`"`)
 	}
 }
@@ -66,10 +67,17 @@ func TestHGRMIsReadByThePlotter(t *testing.T) {
 		}
 		assert.InDelta(t, r.Curve[n].Seconds*1000, numbers[0], 0.001)
 		assert.InDelta(t, r.Curve[n].Percent/100, numbers[1], 1e-11)
+		assert.EqualValues(t, r.Curve[n].Count, numbers[2])
+		if r.Curve[n].Percent < 100 {
+			assert.InEpsilon(t, 1/(1-r.Curve[n].Percent/100), numbers[3], 0.01)
+		} else {
+			assert.True(t, math.IsInf(numbers[3], 1))
+		}
 		assert.Greater(t, numbers[1], last)
 		last = numbers[1]
 		n++
 	}
 	assert.Equal(t, len(r.Curve), n)
+	assert.Contains(t, b.String(), "       1.283 0.311100000000      37406           1.45\n")
 	assert.Contains(t, b.String(), "#[Max     =      104.300, Total count    =       120240]")
 }

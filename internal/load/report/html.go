@@ -21,6 +21,7 @@ type page struct {
 	Verdict  verdict
 	Figures  []fact
 	Times    []timeRow
+	Bound    string
 	Floor    []string
 	Plots    []plot
 	Fills    []fillTable
@@ -39,6 +40,15 @@ type failure struct {
 	Requests int64
 }
 
+// atLeast tells a quantile of the response time, and where it is a lower bound.
+func atLeast(r *load.Result, seconds float64) string {
+	told := latency(seconds, observed(r.Response))
+	if observed(r.Response) && lowerBound(r) {
+		told = "≥ " + told
+	}
+	return told
+}
+
 // HTML writes the report as one page that needs nothing from elsewhere.
 func HTML(w io.Writer, r *load.Result, x Extras) error {
 	drawn, err := plots(r, x)
@@ -46,11 +56,11 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 		return err
 	}
 	p := page{
-		CSS: template.CSS(chart.CSS), Target: r.Setup.Target, Verdict: judge(r, x), Times: timeRows(r, x), Floor: floorNotes(r, x), Plots: drawn,
+		CSS: template.CSS(chart.CSS), Target: r.Setup.Target, Verdict: judge(r), Times: timeRows(r, x), Bound: boundNote(r), Floor: floorNotes(r, x), Plots: drawn,
 		Fills: []fillTable{{"response time", "readings", r.ByFill}}, Facts: facts(r), Errors: r.FirstErrors,
 		Figures: []fact{
-			{"asked", perSecond(r.OfferedRate)}, {"achieved", perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},
-			{"response p50", latency(r.Response.P50, observed(r.Response))}, {"response p99", latency(r.Response.P99, observed(r.Response))},
+			{"asked", asked(r.OfferedRate)}, {"achieved", perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},
+			{"response p50", atLeast(r, r.Response.P50)}, {"response p99", atLeast(r, r.Response.P99)},
 			{"readings sent", count(r.Sent)}, {"taken", count(r.Acked)},
 			{"refused", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},
 		},

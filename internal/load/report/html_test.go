@@ -48,8 +48,9 @@ func TestPageOfAnOverload(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	r.StoreByFill = nil
-	page := htmlOf(t, r, Extras{Interrupted: true})
-	for _, want := range []string{`<div class="verdict">`, "not taken as asked", "were dropped", "interrupted", "<th>503</th><td>29,000</td>", "<li>a fourth</li>"} {
+	r.Interrupted = true
+	page := htmlOf(t, r, Extras{})
+	for _, want := range []string{`<div class="verdict">`, "interrupted and ended before its time", "were dropped", "is a lower bound", "<dd>≥ 7.2 ms</dd>", "<th>503</th><td>29,000</td>", "<li>a fourth</li>"} {
 		assert.Contains(t, page, want)
 	}
 	assert.Len(t, drawings(page), 4)

@@ -33,7 +33,7 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 		{rates(r), "Readings a second that were due, and that were acknowledged; beneath it the requests that were due and not answered."},
 		{byFill("Response time by fill", r.ByFill), "By the elapsed part of the readings' windows. Where bars rise to the right, requests take longer as buckets fill."},
 		{storeByFill(r), "As the daemon measured it: one command's round trip, by the fill of the bucket that it wrote."},
-		{percentiles(r, x), "Where response lies above service, requests waited in the generator for a free connection."},
+		{percentiles(r, x), "Where response lies above service, requests waited in the generator for a free connection, or failed."},
 	}
 	var out []plot
 	for _, each := range all {

@@ -18,9 +18,8 @@ type Extras struct {
 	// Floor is an earlier result, of the same load against a stream with storage
 	// memory: what the daemon, the generator and the network take by themselves.
 	// nil: none. FloorPath is the file it came from.
-	Floor       *load.Result
-	FloorPath   string
-	Interrupted bool // the run ended before its time
+	Floor     *load.Result
+	FloorPath string
 }
 
 // JSON writes the result as Read reads it.

@@ -64,7 +64,9 @@ func aFloor() *load.Result {
 func anOverload() *load.Result {
 	r := aResult()
 	r.OfferedRate, r.AchievedRate = 20_040, 11_000
+	r.DrainSeconds = 1.5
 	r.Dropped, r.Failed, r.Acked = 400_000, 30_000, 90_198
+	r.Strict = &load.Quantiles{} // four of five were not taken
 	r.Failures = map[string]int64{"503": 29_000, "timeout": 999, "connection": 1}
 	r.FirstErrors = []string{"the answer is 503: journal_full: the journal is full\nand more", "wait for the answer: i/o timeout after 30s", "connect: refused", "a fourth"}
 	return r

@@ -17,7 +17,7 @@ func Text(w io.Writer, r *load.Result, x Extras) error {
 	for _, f := range facts(r) {
 		fmt.Fprintf(&b, "%-11s %s\n", f.Name, f.Value)
 	}
-	v := judge(r, x)
+	v := judge(r)
 	fmt.Fprintf(&b, "\n%s\n", v.Head)
 	for _, note := range v.Notes {
 		fmt.Fprintf(&b, "%s\n", note)
@@ -82,6 +82,9 @@ func writeTimes(b *bytes.Buffer, r *load.Result, x Extras) {
 		g.noted(each.Of, append([]string{each.Name}, each.Cells...)...)
 	}
 	g.writeTo(b)
+	if note := boundNote(r); note != "" {
+		fmt.Fprintf(b, "%s\n", note)
+	}
 	for _, note := range floorNotes(r, x) {
 		fmt.Fprintf(b, "%s\n", note)
 	}
@@ -97,7 +100,7 @@ type timeRow struct {
 func timeRows(r *load.Result, x Extras) []timeRow {
 	rows := []timeRow{
 		{"response", quantiles(r.Response), "from when a request was due"},
-		{"service", quantiles(r.Service), "from when it was sent"},
+		{"service", quantiles(r.Service), "from when it was sent, if it was taken"},
 	}
 	if x.Floor != nil {
 		rows = append(rows, timeRow{"floor", quantiles(x.Floor.Response), "response of " + x.FloorPath})

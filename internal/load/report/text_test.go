@@ -26,7 +26,7 @@ func TestTextHasEveryFigure(t *testing.T) {
 		"http://127.0.0.1:8430, stream readings (bucket, windows of 60 min)", "167 sensors, a reading each 5 s of event time, 60 times as fast as real time",
 		"4 fields, 1 reading a request, ack stored, 64 connections, at most 10,000 in flight, seed 1", "due for 60 s", "brim 1.2.3",
 		"2026-11-21 09:00:00 to 2026-11-21 10:00:00 UTC",
-		"2,003 readings a second of 2,004 that were asked for (99.96 %). Nothing was dropped, nothing failed.", "42 readings (0.03 % of those sent) were refused one by one.",
+		"2,003 readings a second of 2,004 asked for (99.96 %). Nothing was dropped, nothing failed.", "42 readings (0.03 % of those sent) were refused in requests that were answered.",
 		"readings    120,240  120,198       42       0        0      120,240",
 		"response    2.13 ms  1.76 ms  3.01 ms  7.2 ms  62.1 ms  104 ms  from when a request was due",
 		"service     1.71 ms  1.55 ms  2.41 ms  4.3 ms  10.1 ms  103 ms  from when it was sent",
@@ -54,12 +54,13 @@ func TestTextTellsWhatWentWrong(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	r.FirstErrors[1] = "\x1b[2J\tgone"
-	text := textOf(t, r, Extras{Interrupted: true, Floor: aResult(), FloorPath: "b.json"})
+	text := textOf(t, r, Extras{Floor: aResult(), FloorPath: "b.json"})
 	for _, want := range []string{
-		"The load was not taken as asked: 11,000 readings a second of 20,040 that were asked for (54.9 %).",
+		"The load was not taken as asked: 11,000 readings a second of 20,040 asked for (54.9 %).",
 		"400,000 readings (76.9 % of those due) were dropped",
 		"30,000 readings (25.0 % of those sent) failed: 29,000 requests (503), 999 requests (timeout), 1 request (connection).",
-		"interrupted", "  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
+		"30,000 readings failed and 400,000 were dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
+		"  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
 		"But its stream's storage was bucket, not memory",
 	} {
 		assert.Contains(t, text, want)
@@ -86,14 +87,31 @@ func TestVerdicts(t *testing.T) {
 		"a bit slow":     {func(r *load.Result) { r.AchievedRate = 0.985 * r.OfferedRate }, false, "not taken as asked"},
 		"a few dropped":  {func(r *load.Result) { r.Dropped = 1 }, false, "not taken whole"},
 		"a few failed":   {func(r *load.Result) { r.Failed, r.Failures = 1, map[string]int64{"503": 1} }, false, "not taken whole"},
+		"a slow end":     {func(r *load.Result) { r.DrainSeconds = 3.1 }, false, "not taken as asked: the last answer came 3.1 s after the schedule had ended, with 2,003"},
+		"an end":         {func(r *load.Result) { r.DrainSeconds = 2.9 }, true, "taken as asked"},
+		"a short run":    {func(r *load.Result) { r.DrainSeconds, r.Setup.DurationSeconds = 1.1, 5 }, false, "not taken as asked: the last"},
+		"interrupted":    {func(r *load.Result) { r.Interrupted = true }, false, "interrupted and ended before its time. Until then: 2,003 readings a second"},
+		"one a second":   {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 1, 1 }, true, "1 reading a second of 1 asked for (100 %)"},
+		"less than that": {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 0.4, 0.4 }, true, "0.4 readings a second of 0.4 asked for (100 %)"},
+		"at once":        {func(r *load.Result) { r.OfferedRate = 0 }, true, "120,198 readings of 120,240 that were due at once."},
+		"just not":       {func(r *load.Result) { r.AchievedRate = 0.989999 * r.OfferedRate }, false, "(98.9 %)"},
 		"nothing at all": {func(r *load.Result) { *r = load.Result{} }, false, "Nothing was sent."},
 	} {
 		r := aResult()
 		row.change(r)
-		v := judge(r, Extras{})
+		v := judge(r)
 		assert.Equal(t, row.good, v.Good, name)
 		assert.Contains(t, v.Head, row.head, name)
 	}
+}
+
+func TestSetupTellsTheIntervalThatHappens(t *testing.T) {
+	t.Parallel()
+	r := aResult()
+	r.Setup.IntervalSeconds, r.Setup.AskedIntervalSeconds, r.Setup.Rate, r.Setup.Sensors = 5.01, 5, "2000", 1
+	assert.Contains(t, textOf(t, r, Extras{}), "1 sensor, a reading each 5.01 s of event time (5 s asked for), 60 times")
+	r.Setup.Rate = "100..2000"
+	assert.Contains(t, textOf(t, r, Extras{}), "of event time (5 s asked for) at the highest rate, 60 times")
 }
 
 func TestReportsOfNothing(t *testing.T) {
@@ -113,7 +131,7 @@ func TestReportsOfNothing(t *testing.T) {
 
 func TestShareIsNeverRoundedToAll(t *testing.T) {
 	t.Parallel()
-	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
+	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 98.9999: "98.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
 		assert.Equal(t, want, share(part, 100))
 	}
 	assert.Equal(t, "–", share(1, 0))

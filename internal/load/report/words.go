@@ -20,6 +20,13 @@ const tenths = 10
 // enough is the part of the asked rate from which on a run kept up.
 const enough = 0.99
 
+// slowDrain reports whether what was due was still being answered long after its
+// time.
+func slowDrain(r *load.Result) bool {
+	const seconds, part = 1, 0.05 // of the schedule
+	return r.DrainSeconds > max(seconds, part*r.Setup.DurationSeconds)
+}
+
 // A verdict says in words whether the figures are those of the load that was
 // asked for.
 type verdict struct {
@@ -28,36 +35,61 @@ type verdict struct {
 	Notes []string // sentences
 }
 
-func judge(r *load.Result, x Extras) verdict {
-	rate := fmt.Sprintf("%s readings a second of %s that were asked for (%s).", count(int64(math.Round(r.AchievedRate))), count(int64(math.Round(r.OfferedRate))), share(r.AchievedRate, r.OfferedRate))
-	v := verdict{Good: r.AchievedRate >= enough*r.OfferedRate && r.Dropped == 0 && r.Failed == 0 && r.Sent > 0}
+func judge(r *load.Result) verdict {
+	rate := rateWords(r)
+	slow, late := r.AchievedRate < enough*r.OfferedRate, slowDrain(r)
+	v := verdict{Good: !slow && !late && !r.Interrupted && r.Dropped == 0 && r.Failed == 0 && r.Sent > 0}
 	switch {
 	case r.Sent == 0:
 		v.Head = "Nothing was sent."
+	case r.Interrupted:
+		v.Head = "The run was interrupted and ended before its time. Until then: " + rate
 	case v.Good:
 		v.Head = "The load was taken as asked: " + rate + " Nothing was dropped, nothing failed."
-	case r.AchievedRate < enough*r.OfferedRate:
+	case late:
+		v.Head = fmt.Sprintf("The load was not taken as asked: the last answer came %s after the schedule had ended, with %s", span(r.DrainSeconds), rate)
+	case slow:
 		v.Head = "The load was not taken as asked: " + rate
 	default:
 		v.Head = "The load was not taken whole: " + rate
 	}
 	if r.Dropped > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%s readings (%s of those due) were dropped: the generator or the daemon could not keep up, and no time below holds them.",
-			count(r.Dropped), share(float64(r.Dropped), float64(r.Sent+r.Dropped))))
+		v.Notes = append(v.Notes, fmt.Sprintf("%s (%s of those due) %s dropped: the generator or the daemon could not keep up.",
+			readings(r.Dropped), share(float64(r.Dropped), float64(r.Sent+r.Dropped)), was(r.Dropped)))
 	}
 	if r.Failed > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%s readings (%s of those sent) failed: %s. Times are of requests that were taken.",
-			count(r.Failed), share(float64(r.Failed), float64(r.Sent)), reasons(r)))
+		v.Notes = append(v.Notes, fmt.Sprintf("%s (%s of those sent) failed: %s.",
+			readings(r.Failed), share(float64(r.Failed), float64(r.Sent)), reasons(r)))
 	}
 	if r.Rejected > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%s readings (%s of those sent) were refused one by one.", count(r.Rejected), share(float64(r.Rejected), float64(r.Sent))))
-	}
-	if x.Interrupted {
-		v.Good = false
-		v.Notes = append(v.Notes, "The run was interrupted and ended before its time.")
+		v.Notes = append(v.Notes, fmt.Sprintf("%s (%s of those sent) %s refused in requests that were answered.",
+			readings(r.Rejected), share(float64(r.Rejected), float64(r.Sent)), was(r.Rejected)))
 	}
 	return v
 }
+
+// rateWords tells what was taken of what was asked for.
+func rateWords(r *load.Result) string {
+	if r.OfferedRate <= 0 {
+		return fmt.Sprintf("%s of %s that were due at once.", readings(r.Acked), count(r.Sent+r.Dropped))
+	}
+	achieved, noun := rateNumber(r.AchievedRate), "readings"
+	if achieved == "1" {
+		noun = "reading"
+	}
+	return fmt.Sprintf("%s %s a second of %s asked for (%s).", achieved, noun, rateNumber(r.OfferedRate), share(r.AchievedRate, r.OfferedRate))
+}
+
+// boundNote says why response times are lower bounds, empty where they are not.
+func boundNote(r *load.Result) string {
+	if !lowerBound(r) {
+		return ""
+	}
+	return fmt.Sprintf("%s failed and %s %s dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
+		readings(r.Failed), count(r.Dropped), was(r.Dropped))
+}
+
+func lowerBound(r *load.Result) bool { return r.Failed+r.Dropped > 0 }
 
 // reasons names why requests failed, the most frequent first.
 func reasons(r *load.Result) string {
@@ -89,7 +121,8 @@ func facts(r *load.Result) []fact {
 	if ack == "" {
 		ack = "the daemon's default"
 	}
-	source := fmt.Sprintf("%s sensors, a reading each %s of event time, %s", count(int64(s.Sensors)), span(s.IntervalSeconds), speed(s.Speedup))
+	source := fmt.Sprintf("%s %s, a reading each %s of event time%s, %s",
+		count(int64(s.Sensors)), plural(int64(s.Sensors), "sensor"), span(s.IntervalSeconds), intervalNote(s), speed(s.Speedup))
 	if s.From != "" {
 		source = "replay of " + s.From + ", " + speed(s.Speedup)
 	}
@@ -99,7 +132,7 @@ func facts(r *load.Result) []fact {
 			source += fmt.Sprintf(" in %d steps", s.Steps)
 		}
 	}
-	how := fmt.Sprintf("%s a request, ack %s, %s %s, at most %s in flight", readings(s.Batch), ack, count(int64(s.Connections)), plural(int64(s.Connections), "connection"), count(int64(s.MaxInFlight)))
+	how := fmt.Sprintf("%s a request, ack %s, %s %s, at most %s in flight", readings(int64(s.Batch)), ack, count(int64(s.Connections)), plural(int64(s.Connections), "connection"), count(int64(s.MaxInFlight)))
 	if s.Fields > 0 && s.From == "" {
 		how = fmt.Sprintf("%d %s, ", s.Fields, plural(int64(s.Fields), "field")) + how + fmt.Sprintf(", seed %d", s.Seed)
 	}
@@ -116,6 +149,18 @@ func facts(r *load.Result) []fact {
 	return out
 }
 
+// intervalNote says where the interval is not the one that was asked for.
+func intervalNote(s *load.Setup) string {
+	note := ""
+	if s.AskedIntervalSeconds > 0 {
+		note = fmt.Sprintf(" (%s asked for)", span(s.AskedIntervalSeconds))
+	}
+	if strings.Contains(s.Rate, "..") {
+		note += " at the highest rate"
+	}
+	return note
+}
+
 func speed(speedup float64) string {
 	if speedup == 1 {
 		return "in real time"
@@ -123,7 +168,14 @@ func speed(speedup float64) string {
 	return humanize.Ftoa(speedup) + " times as fast as real time"
 }
 
-func readings(n int) string { return count(int64(n)) + " " + plural(int64(n), "reading") }
+func readings(n int64) string { return count(n) + " " + plural(n, "reading") }
+
+func was(n int64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
 
 func plural(n int64, word string) string {
 	if n == 1 {
@@ -135,11 +187,21 @@ func plural(n int64, word string) string {
 func count(n int64) string { return humanize.Comma(n) }
 
 // perSecond tells a rate to the reading: one percent of it matters.
-func perSecond(v float64) string {
+func perSecond(v float64) string { return rateNumber(v) + "/s" }
+
+func rateNumber(v float64) string {
 	if v >= 100 && v < 1e9 {
-		return count(int64(math.Round(v))) + "/s"
+		return count(int64(math.Round(v)))
 	}
-	return chart.Format(chart.PerSecond, v)
+	return chart.Format(chart.Count, v)
+}
+
+// asked is perSecond, but where no rate was asked for.
+func asked(v float64) string {
+	if v <= 0 {
+		return "–"
+	}
+	return perSecond(v)
 }
 
 func span(seconds float64) string { return chart.Format(chart.Seconds, seconds) }
@@ -161,6 +223,8 @@ func share(part, whole float64) string {
 	switch {
 	case percent > 0 && percent < 0.01:
 		return "<0.01 %"
+	case percent > 98 && percent <= 99.9: // what is judged by 99 % must not be told as that
+		return fmt.Sprintf("%.1f %%", math.Floor(percent*10)/10)
 	case percent > 99.9 && percent < 99.995:
 		return fmt.Sprintf("%.2f %%", math.Floor(percent*100)/100)
 	case percent >= 99.995 && percent < 100.05: // a rate is a quotient, and 99.999 % of one are all of it
