@@ -45,6 +45,7 @@ type daemon struct {
 	grpc      *grpc.Server
 	admin     *http.Server
 	console   *console.Console
+	unlook    func()             // ends the console's looks, and waits until they have; nil before they begin
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
@@ -162,11 +163,11 @@ func (d *daemon) run(ctx context.Context) error {
 		d.door.SetReady(true)
 		d.log.Info("journal is open", "dir", d.cfg.journalDir(), "session", d.session)
 	}
+	d.look(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	watching.Go(func() { d.console.Run(watched) })
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
 		return err

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
@@ -16,6 +18,9 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	}
 	config := doctor.Config{
 		Database: s.conn.Database(), Interval: d.cfg.ServerStatusInterval, Logger: d.log, Registerer: d.registry,
+	}
+	if server := d.mongod.Load(); server != nil {
+		config.DBPath = server.DBPath()
 	}
 	for _, stream := range d.cfg.Streams {
 		config.Streams = append(config.Streams, doctor.Stream{Name: stream.Name, Storage: stream.Storage})
@@ -37,6 +42,19 @@ func (d *daemon) newConsole() (*console.Console, error) {
 		HTTPAddr:      func() string { return reachable(d.listeners.http) },
 		File:          filepath.Join(d.cfg.DataDir, "console-history"),
 	})
+}
+
+// look lets the live page look at the metrics until stop has stored what was
+// taken, which is when they are most worth a look. The data directory must be
+// this daemon's own by now, since the history is kept there.
+func (d *daemon) look(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var looking sync.WaitGroup
+	looking.Go(func() { d.console.Run(ctx) })
+	d.unlook = func() {
+		cancel()
+		looking.Wait()
+	}
 }
 
 func (d *daemon) pageParts() []console.Part {

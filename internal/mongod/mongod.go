@@ -114,6 +114,9 @@ func (s *Server) URI() string {
 	return uri + "?replicaSet=" + replicaSet
 }
 
+// DBPath is the folder that has the mongod's files.
+func (s *Server) DBPath() string { return s.files.db }
+
 // Version of the mongod, as in 6.0.5.
 func (s *Server) Version() string { return s.binary.Version }
 

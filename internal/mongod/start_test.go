@@ -57,6 +57,9 @@ func TestSettingsReachMongod(t *testing.T) {
 	})
 	client := connect(t, server.URI())
 
+	options := adminCommand(t, client, bson.D{{Key: "getCmdLineOpts", Value: 1}})
+	assert.Contains(t, fmt.Sprint(options["parsed"]), server.DBPath())
+
 	parameters := adminCommand(t, client, bson.D{
 		{Key: "getParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: 1},
 		{Key: "ttlMonitorEnabled", Value: 1}, {Key: "enableTestCommands", Value: 1},
