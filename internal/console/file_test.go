@@ -164,10 +164,10 @@ func TestTheFileIsWrittenEveryTenSeconds(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); c.Run(ctx) }()
 		for i := range 3 {
-			time.Sleep(saveInterval - time.Second/2) // the bubble's clock
+			<-time.After(saveInterval - time.Second/2) // by the clock of the bubble
 			synctest.Wait()
 			assert.NoFileExists(t, file, "round %d", i)
-			time.Sleep(time.Second / 2)
+			<-time.After(time.Second / 2)
 			synctest.Wait()
 			require.NoError(t, os.Remove(file), "round %d", i)
 		}
