@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -209,7 +210,7 @@ func TestTheGeneratorsMetricsAreServedWhileItRuns(t *testing.T) {
 	var err error
 	o.registry, err = loadRegistry()
 	require.NoError(t, err)
-	_, err = load.New(load.Config{Senders: func() (load.Sender, error) { return nil, nil }, Stream: load.Stream{GranularitySeconds: 60}, Registerer: o.registry})
+	_, err = load.New(load.Config{Senders: func(context.Context) (load.Sender, error) { return nil, nil }, Stream: load.Stream{GranularitySeconds: 60}, Registerer: o.registry})
 	require.NoError(t, err)
 	m, err := o.serveMetrics(t.Context())
 	require.NoError(t, err)

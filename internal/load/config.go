@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -14,8 +15,9 @@ import (
 
 // Config says what load is made. What is zero has the default that is named.
 type Config struct {
-	// Senders makes what each of the Connections sends with. Required.
-	Senders     func() (Sender, error)
+	// Senders makes what each of the Connections sends with; ctx is that of the
+	// run. Required.
+	Senders     func(ctx context.Context) (Sender, error)
 	Connections int // requests that can be under way; 0: 64
 	// MaxInFlight is how many requests may be due and not answered, those that
 	// wait for a connection among them. What is due beyond is dropped and counted.

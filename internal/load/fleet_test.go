@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -15,7 +16,7 @@ import (
 
 var testNow = time.Date(2026, 11, 21, 10, 17, 0, 0, time.UTC)
 
-func noSenders() (Sender, error) { return nil, nil }
+func noSenders(context.Context) (Sender, error) { return nil, nil }
 
 // testFleet returns the source of a complete configuration.
 func testFleet(t testing.TB, c Config) *fleetSource {

@@ -85,7 +85,7 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 		}
 		g.source = r
 	}
-	senders, err := g.open()
+	senders, err := g.open(ctx)
 	if err != nil {
 		return nil, errors.Join(err, g.source.close())
 	}
@@ -116,10 +116,10 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 }
 
 // open makes the senders.
-func (g *Generator) open() ([]Sender, error) {
+func (g *Generator) open(ctx context.Context) ([]Sender, error) {
 	senders := make([]Sender, 0, g.config.Connections)
 	for range g.config.Connections {
-		s, err := g.config.Senders()
+		s, err := g.config.Senders(ctx)
 		if err != nil {
 			errs := []error{fmt.Errorf("open a connection: %w", err)}
 			for _, open := range senders {

@@ -3,6 +3,8 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,7 +33,7 @@ type fakeDaemon struct {
 	closed int
 }
 
-func (d *fakeDaemon) sender() (Sender, error) {
+func (d *fakeDaemon) sender(context.Context) (Sender, error) {
 	d.opened++
 	return fakeSender{d}, nil
 }
@@ -179,7 +181,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		case since > 8*time.Second:
 			return Answer{Failure: "503"}, errors.New("the journal is full")
 		case since > 6*time.Second:
-			return Answer{Failure: "timeout"}, errors.New("no answer in time")
+			return Answer{Failure: "timeout"}, fmt.Errorf("no answer in time at %s", since.Round(100*time.Millisecond))
 		default:
 			return Answer{Accepted: len(r.Readings) - 1, Rejected: 1}, nil
 		}
@@ -194,7 +196,9 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		assert.InDelta(t, 40, r.Failures["503"], 2)
 		assert.InDelta(t, 40, r.Failures["timeout"], 2)
 		assert.Equal(t, r.Failed, 5*(r.Failures["503"]+r.Failures["timeout"]))
-		assert.ElementsMatch(t, []string{"the journal is full", "no answer in time"}, r.FirstErrors)
+		require.Len(t, r.FirstErrors, 2, "one of each reason")
+		assert.Contains(t, r.FirstErrors, "the journal is full")
+		assert.Contains(t, strings.Join(r.FirstErrors, ""), "no answer in time at 6.")
 		look, err := scrape.Gather(reg)
 		require.NoError(t, err)
 		for name, want := range map[string]int64{
@@ -335,11 +339,11 @@ func TestARampIsFollowed(t *testing.T) {
 func TestWithoutConnectionsNothingBegins(t *testing.T) {
 	t.Parallel()
 	d := &fakeDaemon{}
-	c := Config{Stream: Stream{GranularitySeconds: 60}, Connections: 3, Senders: func() (Sender, error) {
+	c := Config{Stream: Stream{GranularitySeconds: 60}, Connections: 3, Senders: func(ctx context.Context) (Sender, error) {
 		if d.opened == 2 {
 			return nil, errors.New("refused")
 		}
-		return d.sender()
+		return d.sender(ctx)
 	}}
 	_, err := Run(t.Context(), c)
 	assert.ErrorContains(t, err, "open a connection: refused")

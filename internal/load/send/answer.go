@@ -22,6 +22,11 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
 		}
 		return counted(accepted, rejected, readings)
+	case http.StatusBadRequest:
+		// So a daemon answers where it refused every reading.
+		if accepted, rejected, err := parseCounts(body); err == nil && accepted == 0 && rejected == readings {
+			return load.Answer{Rejected: rejected}, fmt.Errorf("every reading was refused: %s", problemOf(status, body))
+		}
 	}
 	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problemOf(status, body))
 }

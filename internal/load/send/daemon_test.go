@@ -130,7 +130,7 @@ func newSender(t testing.TB, target string, change ...func(*Config)) load.Sender
 	}
 	pool, err := New(c)
 	require.NoError(t, err)
-	s, err := pool.Sender()
+	s, err := pool.Sender(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, s.Close())

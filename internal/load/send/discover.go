@@ -29,6 +29,9 @@ func Discover(ctx context.Context, base, stream string) (load.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
 	about, err := getStreams(ctx, strings.TrimSuffix(base, "/")+"/v1/streams")
+	if errors.Is(err, context.DeadlineExceeded) {
+		return load.Stream{}, fmt.Errorf("ask %s about its streams: no answer came within %s", t, discoverTimeout)
+	}
 	if err != nil {
 		return load.Stream{}, fmt.Errorf("ask %s about its streams: %w", t, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,7 +50,9 @@ func TestAnAnswerThatDoesNotComeIsATimeout(t *testing.T) {
 		d := startDaemon(t, &journal{block: make(chan struct{})})
 		s := newSender(t, target(d), way, func(c *Config) { c.Timeout = 300 * time.Millisecond })
 		a, err := s.Send(t.Context(), weather(1))
-		require.Error(t, err)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.Contains(t, err.Error(), "after 300ms")
+		assert.NotContains(t, err.Error(), "cancel")
 		assert.Equal(t, load.Answer{Failure: FailureTimeout}, a)
 
 		close(d.journal.block)
@@ -57,6 +60,68 @@ func TestAnAnswerThatDoesNotComeIsATimeout(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, load.Answer{Accepted: 1}, a)
 	})
+}
+
+// TestEveryRequestHasItsTimeout has a second request that is not answered, on what
+// the first has opened.
+func TestEveryRequestHasItsTimeout(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, target func(*daemon) string, way func(*Config)) {
+		d := startDaemon(t, &journal{})
+		s := newSender(t, target(d), way, func(c *Config) { c.Timeout = 500 * time.Millisecond })
+		_, err := s.Send(t.Context(), weather(1))
+		require.NoError(t, err)
+		d.journal.block = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer time.AfterFunc(10*time.Second, cancel).Stop()
+		a, err := s.Send(ctx, weather(1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.Equal(t, load.Answer{Failure: FailureTimeout}, a)
+		close(d.journal.block)
+	})
+}
+
+// TestConnectionsThatTheDaemonClosesAreNotUsedAgain says so in each answer.
+func TestConnectionsThatTheDaemonClosesAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Connection", "close")
+		_, _ = io.WriteString(w, `{"accepted":1,"rejected":0}`)
+	})
+	s := newSender(t, server.URL)
+	for range 5 {
+		a, err := s.Send(t.Context(), weather(1))
+		require.NoError(t, err)
+		assert.Equal(t, load.Answer{Accepted: 1}, a)
+	}
+}
+
+// TestConnectionsThatWereIdleAreNotUsedAgain: the daemon may be closing them.
+func TestConnectionsThatWereIdleAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	s, ok := newSender(t, startDaemon(t, &journal{}).http).(*httpSender)
+	require.True(t, ok)
+	for age, kept := range map[time.Duration]bool{maxIdle / 2: true, 2 * maxIdle: false} {
+		_, err := s.Send(t.Context(), weather(1))
+		require.NoError(t, err)
+		before := s.conn
+		s.used = time.Now().Add(-age)
+		_, err = s.Send(t.Context(), weather(1))
+		require.NoError(t, err)
+		assert.Equal(t, kept, before == s.conn, age)
+	}
+}
+
+func TestConnectingEndsWithTheRun(t *testing.T) {
+	t.Parallel()
+	pool, err := New(Config{Target: webServer(t, nil).URL, Connections: 1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = pool.Sender(ctx)
+	require.ErrorContains(t, err, "canceled")
+	require.NoError(t, pool.Close())
 }
 
 func TestSendEndsWithItsContext(t *testing.T) {

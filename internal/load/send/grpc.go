@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +22,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
+
+// codeNothingTaken is a daemon's where it refused every reading of a request.
+const codeNothingTaken = "nothing_taken"
 
 // grpcSender has one call of WriteStream, on which one request at a time waits
 // for its response.
@@ -94,8 +99,18 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }() // nothing is under way on it
 	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	if code := status.Code(err); code == codes.OK || code == codes.Unimplemented {
+	switch status.Code(err) {
+	case codes.OK, codes.Unimplemented:
 		return nil
+	case codes.Unavailable:
+		// The network tells better why it cannot be reached.
+		var d net.Dialer
+		plain, dialErr := d.DialContext(ctx, "tcp", p.target.address)
+		if dialErr != nil {
+			err = dialErr
+		} else {
+			_ = plain.Close() // nothing was sent on it
+		}
 	}
 	return fmt.Errorf("reach %s: %w", p.target, err)
 }
@@ -108,12 +123,18 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	if err := s.exchange(ctx, r); err != nil {
 		a := s.brokenCall(ctx, err)
 		s.hangUp()
+		if a.Failure == FailureTimeout { // and not how the call was ended
+			err = fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.pool.config.Timeout)
+		}
 		return a, err
 	}
 	if !s.timer.Stop() { // it ends the call just now, too late for this request
 		s.hangUp()
 	}
 	if e := s.answer.GetError(); e != nil {
+		if e.GetCode() == codeNothingTaken {
+			return load.Answer{Rejected: len(r.Readings)}, fmt.Errorf("every reading was refused: %s", e.GetMessage())
+		}
 		return load.Answer{Failure: codes.Code(uint32(e.GetStatus())).String()},
 			fmt.Errorf("the answer is %s: %s: %s", codes.Code(uint32(e.GetStatus())), e.GetCode(), e.GetMessage())
 	}

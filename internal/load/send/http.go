@@ -39,7 +39,7 @@ type httpSender struct {
 	body     []byte
 }
 
-func (p *Pool) newHTTPSender() (*httpSender, error) {
+func (p *Pool) newHTTPSender(ctx context.Context) (*httpSender, error) {
 	path := "/v1/readings"
 	if p.config.Stream != "" {
 		path = "/v1/streams/" + url.PathEscape(p.config.Stream) + "/readings"
@@ -53,7 +53,7 @@ func (p *Pool) newHTTPSender() (*httpSender, error) {
 	if p.config.Ack != "" {
 		h.Set(headerAck, string(p.config.Ack))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 	if err := s.dial(ctx); err != nil {
 		return nil, fmt.Errorf("reach %s: %w", p.target, err)

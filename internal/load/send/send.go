@@ -125,8 +125,8 @@ func (p *Pool) Check(ctx context.Context) error {
 
 // Sender returns one more Sender, which is connected when its first request
 // does not fail. Over HTTP its connection is made here, so that no request's
-// time holds it.
-func (p *Pool) Sender() (load.Sender, error) {
+// time holds it, and ends with ctx; what is sent does not.
+func (p *Pool) Sender(ctx context.Context) (load.Sender, error) {
 	p.mu.Lock()
 	n := p.senders
 	if n == p.config.Connections {
@@ -138,7 +138,7 @@ func (p *Pool) Sender() (load.Sender, error) {
 	if p.target.grpc {
 		return p.newGRPCSender(n)
 	}
-	return p.newHTTPSender()
+	return p.newHTTPSender(ctx)
 }
 
 // Close closes what Senders share. They are closed by their owners, before it.

@@ -1,10 +1,12 @@
 package send
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,7 +66,7 @@ func TestThereAreAsManySendersAsConnections(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, pool.Check(t.Context()))
 		for range c.Connections {
-			s, err := pool.Sender()
+			s, err := pool.Sender(t.Context())
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, s.Close()) }()
 			a, err := s.Send(t.Context(), weather(1))
@@ -74,7 +76,7 @@ func TestThereAreAsManySendersAsConnections(t *testing.T) {
 		if pool.Protocol() == "grpc" {
 			assert.Len(t, pool.conns, 3)
 		}
-		_, err = pool.Sender()
+		_, err = pool.Sender(t.Context())
 		require.ErrorContains(t, err, "there are 40 senders already")
 		require.NoError(t, pool.Close())
 	})
@@ -88,7 +90,9 @@ func TestADaemonThatIsNotThere(t *testing.T) {
 	for _, scheme := range []string{"http", "grpc"} {
 		pool, err := New(Config{Target: scheme + "://" + address, Connections: 1, Timeout: 5 * time.Second})
 		require.NoError(t, err)
-		require.ErrorContains(t, pool.Check(t.Context()), "reach "+scheme+"://"+address)
+		err = pool.Check(t.Context())
+		require.ErrorContains(t, err, "reach "+scheme+"://"+address)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.NoError(t, pool.Close())
 	}
 	_, err := Discover(t.Context(), "http://"+address, "")
@@ -109,6 +113,11 @@ func TestDiscover(t *testing.T) {
 	require.ErrorContains(t, err, `has no stream "third"; it has: readings, other one`)
 	_, err = Discover(t.Context(), d.grpc, "")
 	require.ErrorContains(t, err, "over http and https only")
+	silent := webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = Discover(ctx, silent.URL, "")
+	require.ErrorContains(t, err, "about its streams: no answer came")
 	for _, body := range []string{"<html>", "{}"} {
 		foreign := webServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
 		_, err = Discover(t.Context(), foreign.URL, "")

@@ -58,7 +58,7 @@ func TestTLS(t *testing.T) {
 		pool, err := New(Config{Target: target, Connections: 1, Timeout: 10 * time.Second, TLS: &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}})
 		require.NoError(t, err)
 		require.NoError(t, pool.Check(t.Context()))
-		s, err := pool.Sender()
+		s, err := pool.Sender(t.Context())
 		require.NoError(t, err)
 		a, err := s.Send(t.Context(), weather(1))
 		require.NoError(t, err)
