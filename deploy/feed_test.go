@@ -3,32 +3,14 @@ package deploy_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-)
 
-// ask makes a request on a connection of its own.
-func ask(method, url, body string) (code int, answer string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(text), err
-}
+	"github.com/brim-telemetry/brim/internal/brimtest"
+)
 
 // feed writes to both streams until the test ends: readings at each tenth of a
 // window, and one that is refused.
@@ -62,7 +44,7 @@ func post(t testing.TB, url string, n int) {
 		body += fmt.Sprintf(`{"sensorId":"s-%d-%d","ts":%d,"fields":{"t":23.5}}`+"\n", n, tenth, ts)
 	}
 	for _, stream := range []string{"readings", "series"} {
-		code, answer, err := ask(http.MethodPost, url+"/v1/streams/"+stream+"/readings", body)
+		code, answer, err := brimtest.Ask(http.MethodPost, url+"/v1/streams/"+stream+"/readings", body)
 		if assert.NoError(t, err) {
 			assert.Equal(t, http.StatusMultiStatus, code, answer)
 		}

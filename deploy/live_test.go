@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -121,15 +122,15 @@ func (s *server) asked(questions []question) (open []question, unseen int) {
 
 // startBrim starts a daemon with a bucket stream and a time-series stream. It
 // runs its own mongod, which has metrics, too.
-func startBrim(t testing.TB, admin string) (brim *process, url string) {
+func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("granularity: 1m\nstreams:\n  readings: {storage: bucket}\n  series: {storage: timeseries}\n"), 0o600))
-	brim = start(t, brimBinary(t), "serve", "--config", config, "--data-dir", dir, "--mongod-cache-size", "256MiB", "--log-format", "json",
+	brim = start(t, binary.Path(t), "serve", "--config", config, "--data-dir", dir, "--mongod-cache-size", "256MiB", "--log-format", "json",
 		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", admin, "--server-status-interval", "1s", "--flush-interval", "200ms")
-	listening := brim.awaitLog("listening")
-	brim.awaitLog("ready")
+	listening := brim.AwaitLog("listening")
+	brim.AwaitLog("ready")
 	return brim, "http://" + listening["http"].(string)
 }
 
@@ -139,19 +140,19 @@ func TestQueriesAnswer(t *testing.T) {
 	t.Parallel()
 	tool(t, "prometheus") // skips where there is none
 	mongodtest.URI(t)     // the same, or installs it
-	brimBinary(t)
+	binary.Path(t)
 	admin, generator := freeAddress(t), freeAddress(t)
 	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before it scrapes
 	brim, url := startBrim(t, admin)
 	feed(t, url)
-	load := start(t, brimBinary(t), "load", "--target", url, "--stream", "readings", "--rate", "500", "--speedup", "10",
+	load := start(t, binary.Path(t), "load", "--target", url, "--stream", "readings", "--rate", "500", "--speedup", "10",
 		"--connections", "8", "--duration", "10m", "--metrics-addr", generator)
 
 	open := questions(t)
 	all, unseen := len(open), 0
-	deadline := time.Now().Add(patience - 10*time.Second) // before await gives up, to say what is open
-	brim.await("metrics", func() bool {
-		require.False(t, load.ended(), "the load ended")
+	deadline := time.Now().Add(brimtest.Patience - 10*time.Second) // before await gives up, to say what is open
+	brim.Await("metrics", func() bool {
+		require.False(t, load.Ended(), "the load ended")
 		still, dark := s.asked(open)
 		open, unseen = still, unseen+dark
 		return len(open) == 0 || time.Now().After(deadline)

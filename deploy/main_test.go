@@ -2,15 +2,26 @@ package deploy_test
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
+var binary brimtest.Binary
+
 func TestMain(m *testing.M) {
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir)
-	}
+	binary.Remove()
 	os.Exit(code)
+}
+
+// start runs a program until the test ends.
+func start(t testing.TB, path string, args ...string) *brimtest.Process {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	cmd.Env = brimtest.Env("BRIM_MONGOD_BIN")
+	return brimtest.Start(t, cmd, syscall.SIGKILL)
 }

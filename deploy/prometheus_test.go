@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -69,8 +70,8 @@ func startPrometheus(t testing.TB, daemon, generator string) *server {
 	s := &server{t: t, url: "http://" + address}
 	p := start(t, tool(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
-	p.await("readiness", func() bool {
-		code, _, err := ask(http.MethodGet, s.url+"/-/ready", "")
+	p.Await("readiness", func() bool {
+		code, _, err := brimtest.Ask(http.MethodGet, s.url+"/-/ready", "")
 		return err == nil && code == http.StatusOK
 	})
 	return s
@@ -106,7 +107,7 @@ func (s *server) query(expr string) ([]series, error) {
 
 // get fills data with the answer of the API.
 func (s *server) get(path string, data any) error {
-	_, body, err := ask(http.MethodGet, s.url+path, "")
+	_, body, err := brimtest.Ask(http.MethodGet, s.url+path, "")
 	if err != nil {
 		return err
 	}

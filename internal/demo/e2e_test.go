@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -10,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
 // buffer is written by the daemon's log, the load and the test at once.
@@ -32,12 +32,10 @@ func (b *buffer) String() string {
 
 func TestDemonstrationFillsAllTenthsOfThreeStreams(t *testing.T) {
 	t.Parallel()
-	brim := filepath.Join(t.TempDir(), "brim")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", brim, "github.com/brim-telemetry/brim/cmd/brim").CombinedOutput()
-	require.NoError(t, err, string(built))
-
+	binary := brimtest.Binary{Plain: true}
+	t.Cleanup(binary.Remove)
 	var stdout, stderr buffer
-	err = run(t.Context(), []string{"--brim", brim, "--duration", "10s", "--sensors", "20", "--interval", "1m"}, &stdout, &stderr)
+	err := run(t.Context(), []string{"--brim", binary.Path(t), "--duration", "10s", "--sensors", "20", "--interval", "1m"}, &stdout, &stderr)
 	require.NoError(t, err, stderr.String())
 	table := stdout.String()
 	assert.NotContains(t, table, "none", "a tenth without a write")

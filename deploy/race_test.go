@@ -1,5 +1,0 @@
-//go:build race
-
-package deploy_test
-
-const raceEnabled = true

@@ -1,0 +1,6 @@
+//go:build race
+
+package brimtest
+
+// Race is whether the tests look for data races.
+const Race = true
