@@ -49,7 +49,7 @@ func (c *Console) save() {
 	s, err := c.history.saved()
 	c.mu.Unlock()
 	if err == nil {
-		err = s.write(c.cfg.File)
+		err = replace(c.cfg.File, s.encode)
 	}
 	switch {
 	case err != nil && !c.unsaved:
@@ -145,15 +145,12 @@ func (s *saved) sound() bool {
 	return true
 }
 
-// write replaces the file.
-func (s *saved) write(path string) error {
-	return replace(path, func(to io.Writer) error {
-		zip, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
-		if err != nil {
-			return err
-		}
-		return errors.Join(gob.NewEncoder(zip).Encode(s), zip.Close())
-	})
+func (s *saved) encode(to io.Writer) error {
+	zip, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	return errors.Join(gob.NewEncoder(zip).Encode(s), zip.Close())
 }
 
 // replace writes a file beside another and then in its place, so that there is

@@ -153,6 +153,29 @@ func TestAFileThatCannotBeFinishedReplacesNothing(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// A full disk takes some bytes and then no more.
+type full struct{ left int }
+
+func (f *full) Write(p []byte) (int, error) {
+	n := min(len(p), f.left)
+	f.left -= n
+	if n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+func TestAFullDiskIsToldWhereverItIsFull(t *testing.T) {
+	t.Parallel()
+	s, err := read(worked(t))
+	require.NoError(t, err)
+	var whole bytes.Buffer
+	require.NoError(t, s.encode(&whole))
+	for _, space := range []int{0, 5, whole.Len() / 2, whole.Len() - 1} {
+		assert.ErrorIs(t, s.encode(&full{left: space}), io.ErrShortWrite, "%d bytes", space)
+	}
+}
+
 // TestTheFileIsWrittenEveryTenSeconds: a crash loses no more.
 func TestTheFileIsWrittenEveryTenSeconds(t *testing.T) {
 	t.Parallel()
