@@ -31,7 +31,14 @@ func newLoad(p *process) *cobra.Command {
 			"--interval is event time, which --speedup makes run faster than the clock: at 60 an hour's bucket fills\n" +
 			"in a minute. Readings a second = sensors x speedup / interval. A request of a --batch is due when the\n" +
 			"last of its readings is. Response time counts from when a request was due, service time from when it\n" +
-			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.",
+			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.\n\n" +
+			"A request that fails counts with the time until that was known, and one that still waits for a connection\n" +
+			"at the end with its wait: what they would have taken is longer. --fail-if therefore takes requests that\n" +
+			"failed or were dropped for slower than any bound: where they are 1 % of those due, the p99 is not known,\n" +
+			"and a condition that it be too high is met; so it is with max and mean where there is one of them.\n" +
+			"A condition can be about p50, p90, p99, p999, max and mean (of the response time, or as service.p99 of the\n" +
+			"service time), store.p50, store.p99 (--admin), drain (from the end of the schedule to the last answer),\n" +
+			"achieved, dropped, failed and rejected (readings, or % of them).",
 		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
 			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
@@ -148,6 +155,9 @@ func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator
 	metrics, err := o.serveMetrics(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if metrics.address != "" {
+		_, _ = fmt.Fprintf(p.stderr, "the generator's own metrics are at http://%s/metrics while it runs\n", metrics.address)
 	}
 	result, err := g.Run(ctx)
 	o.live.end()

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
 )
@@ -118,6 +120,8 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o644))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -138,12 +142,32 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--start", "noon"}, "2026-11-21T10:00:00Z", exitUsage},
 		{[]string{"--from", "x", "--sensors", "3"}, "own sensors", exitUsage},
 		{[]string{"--from-format", "line"}, "needs --from", exitUsage},
+		{[]string{"--from-precision", "s"}, "needs --from", exitUsage},
+		{[]string{"--from", "x", "--from-format", "ndjson", "--from-precision", "s"}, "line protocol", exitUsage},
+		{[]string{"--from", "x", "--from-precision", "m"}, "ns, us, ms and s", exitUsage},
+		{[]string{"--from", "x", "--missing", "1%"}, "--from and --missing exclude", exitUsage},
+		{[]string{"--from", "x", "--duplicates", "1%"}, "--from and --duplicates exclude", exitUsage},
+		{[]string{"--from", "x", "--late", "1%"}, "--from and --late exclude", exitUsage},
+		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by exclude", exitUsage},
+		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder exclude", exitUsage},
+		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix exclude", exitUsage},
+		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed exclude", exitUsage},
+		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate exclude", exitUsage},
+		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps exclude", exitUsage},
+		{[]string{"--late-by", "1s"}, "--late-by needs --late", exitUsage},
+		{[]string{"--duplicates", "1"}, "from 0 to 0.99", exitUsage},
+		{[]string{"--sensors", "1000001"}, "1000000", exitUsage},
+		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://", exitUsage},
+		{[]string{"--http", "ftp://x"}, "--http", exitUsage},
+		{[]string{"--compare", "--batch", "2", "a.json", "b.json"}, "--compare and --batch exclude", exitUsage},
+		{[]string{"--compare", "a.json", "b.json"}, "--compare and --duration exclude", exitUsage},
 		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
 		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--floor", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--report", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--rate", "1e8", "--interval", "1h"}, "shorten the interval", exitUsage},
 		{[]string{"--compare", "a.json"}, "takes two files", exitUsage},
+		{[]string{"--from", empty}, empty + " has no readings", exitFailed},
 		{[]string{"more"}, "no arguments", exitUsage},
 		{[]string{"--admin", "127.0.0.1"}, "HOST:PORT", exitUsage},
 		{[]string{"--sensor-prefix", "a\nb"}, "printable", exitUsage},
@@ -153,6 +177,35 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		assert.Equal(t, c.code, got.code, "%v: %v", c.args, got.err)
 	}
 	assert.Zero(t, f.requests.Load())
+}
+
+// TestFailuresAreNotFast has a daemon that refuses everything at once: its p99 is
+// not a good one.
+func TestFailuresAreNotFast(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	f.code.Store(http.StatusServiceUnavailable)
+	got := runBrim(t, nil, aSecond(f.serve(t), "--fail-if", "p99>10s", "--fail-if", "max>10s", "--fail-if", "p50<10s")...)
+	assert.ErrorContains(t, got.err, "p99>10s: p99 is not known, since it lies among the readings that failed (100)")
+	assert.ErrorContains(t, got.err, "max>10s: max is not known")
+	assert.NotContains(t, got.err.Error(), "p50")
+	assert.Contains(t, got.stdout, "each percentile of the response time is a lower bound")
+}
+
+func TestLoadTellsAnotherInterval(t *testing.T) {
+	t.Parallel()
+	var f fakeTarget
+	base := f.serve(t)
+	run := func(rate string) outcome {
+		return runBrim(t, nil, "load", "--target", base, "--rate", rate, "--interval", "1s", "--duration", "100ms", "--metrics-addr", "127.0.0.1:0")
+	}
+	got := run("10.4")
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stderr, "--rate 10.4 takes 10 sensors, each of which reports every 0.962 s of event time, and not every 1.000 s")
+	assert.Regexp(t, `own metrics are at http://127\.0\.0\.1:[1-9]\d*/metrics`, got.stderr)
+	got = run("100.4")
+	require.NoError(t, got.err)
+	assert.NotContains(t, got.stderr, "takes 100 sensors", "less than a hundredth is not worth a line")
 }
 
 func TestLoadWithoutADaemonSaysWhatToStart(t *testing.T) {
@@ -229,8 +282,7 @@ func carryOutGet(t *testing.T, url string) (code int, answer string, err error) 
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
-	req.Close = true
-	return carryOut(req)
+	return brimtest.CarryOut(req)
 }
 
 // TestAnInterruptedLoadReports sends the signal that ^C is.
@@ -240,11 +292,11 @@ func TestAnInterruptedLoadReports(t *testing.T) {
 	base := f.serve(t)
 	var stdout, stderr synced
 	cmd := exec.Command(brimBinary(t), "load", "--target", base, "--sensors", "100", "--interval", "1s", "--duration", "1h", "--speedup", "2")
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = foreignEnv(), &stdout, &stderr, endsWithTest()
-	require.NoError(t, cmd.Start())
+	cmd.Env, cmd.Stdout, cmd.Stderr = foreignEnv(), &stdout, &stderr
+	process := brimtest.Launch(t, cmd, syscall.SIGKILL)
 	require.Eventually(t, func() bool { return f.requests.Load() > 50 }, patience, 10*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Wait(), stderr.String())
+	process.Signal(os.Interrupt)
+	require.Zero(t, process.Wait(), stderr.String())
 	assert.Contains(t, strings.ToLower(stdout.String()), "interrupted")
 	assert.Contains(t, stdout.String(), "by elapsed part of the window")
 }

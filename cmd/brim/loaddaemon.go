@@ -63,6 +63,8 @@ func (o *loadOptions) httpSide(ctx context.Context) (base, flag string, err erro
 
 // httpByStatus asks the admin listener where the HTTP side is.
 func (o *loadOptions) httpByStatus(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.adminTimeout)
+	defer cancel()
 	body, err := askAdmin(ctx, http.MethodGet, o.admin, "/status")
 	if err != nil {
 		return "", err
@@ -91,7 +93,9 @@ func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	}
 	req.Close = true // there are only a few questions
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("ask %s%s (--admin): no answer came in time", admin, path)
+	} else if err != nil {
 		return nil, explainUnreachable(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
 	}
 	defer resp.Body.Close()

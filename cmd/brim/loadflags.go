@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
@@ -28,6 +30,8 @@ type loadOptions struct {
 	form    send.Form
 	timeout time.Duration
 
+	adminTimeout time.Duration // of its answer about itself
+
 	metricsAddr         string
 	report, hgrm, floor string // files
 	failIf              []report.Condition
@@ -45,7 +49,7 @@ const defaultConnections = 64
 
 // newLoadFlags adds the flags to the command. Each is checked as it is read.
 func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
-	o := &loadOptions{daemon: daemonURL(p), timeout: 30 * time.Second}
+	o := &loadOptions{daemon: daemonURL(p), timeout: 30 * time.Second, adminTimeout: lookTimeout}
 	o.target, o.config.Connections = o.daemon, defaultConnections
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -79,11 +83,17 @@ func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 		return err
 	})
 	add("admin", "", "HOST:PORT", "the daemon's admin listener, for the store's own latency by tenth of the window", address(&o.admin))
-	flags.StringVar(&o.http, "http", "", "`URL` of the daemon's HTTP side, where --target is its gRPC side")
+	add("http", "", "URL", "of the daemon's HTTP side, where --target is its gRPC side", func(s string) error {
+		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return fmt.Errorf("%q is not the URL of a daemon's HTTP side, like %s", s, localDaemon)
+		}
+		o.http = s
+		return nil
+	})
 	add("connections", strconv.Itoa(defaultConnections), "N", "requests that can be under way", count(&c.Connections, 1, 10_000))
-	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", count(&c.MaxInFlight, 1, 1_000_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", duration(&o.timeout, time.Millisecond, time.Hour, false))
-	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages", func(s string) (err error) {
+	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", func(s string) (err error) {
 		o.form, err = send.ParseForm(s)
 		return err
 	})
@@ -91,10 +101,10 @@ func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 
 func (o *loadOptions) addLoad(add adder) {
 	c := &o.config
-	add("sensors", "1000", "N", "number of sensors", count(&c.Sensors, 1, 10_000_000))
+	add("sensors", "1000", "N", "number of sensors", count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", duration(&c.Interval, time.Millisecond, 30*day, false))
 	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e9))
-	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp", func(s string) (err error) {
+	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. Sensors are as many as report each --interval at the highest rate; they are a whole number, for which the interval gives way", func(s string) (err error) {
 		c.Rate, err = load.ParseRate(s)
 		return err
 	})
@@ -108,7 +118,7 @@ func (o *loadOptions) addLoad(add adder) {
 		}
 		return err
 	})
-	add("seed", "1", "N", "the same seed makes the same readings", func(s string) (err error) {
+	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", func(s string) (err error) {
 		if c.Seed, err = strconv.ParseUint(s, 10, 64); err != nil || c.Seed == 0 {
 			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
 		}
@@ -123,11 +133,11 @@ func (o *loadOptions) addReadings(add adder) {
 		f.Signal, err = load.ParseSignal(s)
 		return err
 	})
-	add("missing", "0", "SHARE", "of fields that are left out, from 0 to 1 or as 5%", share(&f.Missing))
-	add("duplicates", "0", "SHARE", "of arrivals that are the sensor's reading before, once more", share(&f.Duplicates))
-	add("late", "0", "SHARE", "of readings that were measured up to --late-by before", share(&f.Late))
-	add("late-by", "10m", "DURATION", "how late those are at most, in event time", duration(&f.LateBy, time.Millisecond, 365*day, false))
-	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder))
+	add("missing", "0", "SHARE", "of fields that are left out, from 0 to 1 or as 5%; one of each reading always stays", share(&f.Missing, 1))
+	add("duplicates", "0", "SHARE", "of arrivals that are the sensor's reading before, once more; at most 0.99", share(&f.Duplicates, load.MaxDuplicates))
+	add("late", "0", "SHARE", "of readings that were measured up to --late-by before", share(&f.Late, 1))
+	add("late-by", "10m", "DURATION", "how late those are at most, in event time; at least 1ms", duration(&f.LateBy, time.Millisecond, 365*day, false))
+	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder, 1))
 	add("sensor-prefix", "", "TEXT", "before the number in a sensor's id (default: one for each run, so that no bucket of an earlier one is filled further)", func(s string) error {
 		if refusal := telemetry.CheckSensor([]byte(s)); refusal != nil || len(s) > 1000 {
 			return fmt.Errorf("%q cannot begin a sensor's id: allowed are 1 to 1000 bytes of printable UTF-8", s)
@@ -138,6 +148,10 @@ func (o *loadOptions) addReadings(add adder) {
 	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", text(&o.config.From, notEmpty))
 	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", func(s string) (err error) {
 		o.config.FromFormat, err = load.ParseFormat(s)
+		return err
+	})
+	add("from-precision", "", "ns|us|ms|s", "what timestamps of line protocol count (default: ns, and what is then before 1971 is refused)", func(s string) (err error) {
+		o.config.FromPrecision, err = load.ParsePrecision(s)
 		return err
 	})
 }
@@ -167,7 +181,7 @@ func (o *loadOptions) arguments(cmd *cobra.Command, args []string) error {
 		if *o.output == "json" {
 			return errors.New("--compare prints text only")
 		}
-		return nil
+		return onlyCompares(cmd)
 	}
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.CommandPath(), strings.Join(args, " "))
@@ -178,25 +192,47 @@ func (o *loadOptions) arguments(cmd *cobra.Command, args []string) error {
 // exclude refuses flags that make no sense together.
 func (o *loadOptions) exclude(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	for _, pair := range []struct{ a, b, why string }{
-		{"rate", "sensors", "the rate sets the number of sensors"},
-		{"from", "sensors", "a file has its own sensors"},
-		{"from", "interval", "a file has its own pace; --speedup changes it"},
-		{"from", "rate", "a file has its own pace; --speedup changes it"},
-		{"from", "fields", "a file has its own readings"},
-		{"from", "signal", "a file has its own readings"},
+	if given("rate") && given("sensors") {
+		return errors.New("--rate and --sensors exclude each other: the rate sets the number of sensors")
+	}
+	for _, without := range []struct {
+		why   string
+		flags []string
+	}{
+		{"a file has its own sensors", []string{"sensors", "sensor-prefix"}},
+		{"a file has its own pace; --speedup changes it", []string{"interval", "rate", "steps"}},
+		{"a file has its own readings", []string{"fields", "signal", "seed", "missing", "duplicates", "late", "late-by", "disorder"}},
 	} {
-		if given(pair.a) && given(pair.b) {
-			return fmt.Errorf("--%s and --%s exclude each other: %s", pair.a, pair.b, pair.why)
+		for _, flag := range without.flags {
+			if given("from") && given(flag) {
+				return fmt.Errorf("--from and --%s exclude each other: %s", flag, without.why)
+			}
 		}
 	}
 	switch {
+	case given("late-by") && !given("late"):
+		return errors.New("--late-by needs --late")
+	case given("grpc-form") && !strings.HasPrefix(o.target, "grpc"):
+		return errors.New("--grpc-form needs a --target of grpc://host:port or grpcs://host:port")
+	case given("from-precision") && (!given("from") || o.config.FromFormat == load.NDJSON):
+		return errors.New("--from-precision needs --from with a file of line protocol")
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
 		return errors.New("--steps needs --rate with two ends, like 500..5000")
 	case given("from-format") && !given("from"):
 		return errors.New("--from-format needs --from")
 	}
 	return nil
+}
+
+// onlyCompares refuses the flags of a run, of which a comparison makes none.
+func onlyCompares(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "compare" && f.Name != "output" && cmd.InheritedFlags().Lookup(f.Name) == nil {
+			err = fmt.Errorf("--compare and --%s exclude each other: two results are compared, and no load is made", f.Name)
+		}
+	})
+	return err
 }
 
 // decimal takes a number within bounds, both allowed.
@@ -211,16 +247,16 @@ func decimal(place *float64, least, most float64) func(string) error {
 	}
 }
 
-// share takes a part of 1, like 0.05 or 5%.
-func share(place *float64) func(string) error {
+// share takes a part of 1, like 0.05 or 5%, up to most.
+func share(place *float64, most float64) func(string) error {
 	return func(s string) error {
 		number, percent := strings.CutSuffix(s, "%")
 		v, err := strconv.ParseFloat(number, 64)
 		if percent {
 			v /= 100
 		}
-		if err != nil || !(v >= 0 && v <= 1) {
-			return fmt.Errorf("%q is not a share from 0 to 1, like 0.05 or 5%%", s)
+		if err != nil || !(v >= 0 && v <= most) {
+			return fmt.Errorf("%q is not a share from 0 to %v, like 0.05 or 5%%", s, most)
 		}
 		*place = v
 		return nil
