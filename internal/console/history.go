@@ -61,6 +61,7 @@ type checkpoint struct {
 type history struct {
 	most        int      // seconds kept
 	names       []string // of streams; the first is empty and stands for all
+	placed      int      // histograms of writes whose streams have places
 	seconds     []second
 	checkpoints []checkpoint
 	run         int // of this process; earlier ones are less

@@ -122,6 +122,18 @@ func TestStreamsWithoutAPlace(t *testing.T) {
 	assert.Equal(t, []string{"–", "–"}, []string{row.Rate, row.P99})
 }
 
+// TestAStreamThatIsSeenForTheFirstTime had written nothing before.
+func TestAStreamThatIsSeenForTheFirstTime(t *testing.T) {
+	t.Parallel()
+	h := newHistory(time.Second)
+	h.add(noon, written(t, 1, 3))
+	h.add(noon.Add(time.Second), written(t, 2, 3))
+	s, _ := h.recent()
+	assert.Zero(t, s.of(h.stream("0")).Rate)
+	assert.InDelta(t, 3, s.of(h.stream("1")).Rate, 1e-6)
+	assert.InDelta(t, 3, s.of(0).Rate, 1e-6)
+}
+
 // TestPlacesOfStreamsThatAreGoneAreGivenUp when no second tells of them.
 func TestPlacesOfStreamsThatAreGoneAreGivenUp(t *testing.T) {
 	t.Parallel()

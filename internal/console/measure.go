@@ -145,9 +145,7 @@ func (h *history) writes(look scrape.Look, elapsed float64) []writes {
 	for _, m := range h.last[metricWrite].GetMetric() {
 		before[keyOf(m)] = m
 	}
-	if len(h.names) > maxStreams {
-		h.prune()
-	}
+	h.placeAll(look[metricWrite].GetMetric())
 	tallies := make([]tally, 1, len(h.names)) // by place; one in which nothing is counted is left out
 	for _, m := range look[metricWrite].GetMetric() {
 		key := keyOf(m)
@@ -172,6 +170,25 @@ func (h *history) writes(look scrape.Look, elapsed float64) []writes {
 		}
 	}
 	return out
+}
+
+// placeAll makes places for the streams of metrics, also for those that were
+// not written yet: they have 0 and not nothing. When places run out it gives up
+// those that nobody needs any more.
+func (h *history) placeAll(metrics []*dto.Metric) {
+	if len(h.names) > maxStreams {
+		h.prune()
+	} else if h.placed == len(metrics) {
+		return
+	}
+	h.placed = len(metrics)
+	last := ""
+	for _, m := range metrics {
+		if stream := scrape.Label(m, "stream"); stream != last { // they are sorted
+			h.place(stream)
+			last = stream
+		}
+	}
 }
 
 // place returns the place of a stream in names, and makes one for a new stream

@@ -27,10 +27,12 @@ type Histogram struct {
 // A cell is a range of values: above from, up to and including to.
 type cell struct{ from, to float64 }
 
-// HistogramOf returns that of a metric, an empty one if it is none.
-func HistogramOf(m *dto.Metric) Histogram { return newHistogram(m.GetHistogram()) }
-
-func newHistogram(h *dto.Histogram) Histogram {
+// HistogramOf returns that of a metric, an empty one if it has none or is nil.
+func HistogramOf(m *dto.Metric) Histogram {
+	h := m.GetHistogram()
+	if h == nil {
+		return Histogram{}
+	}
 	out := Histogram{Count: float64(h.GetSampleCount()), Sum: h.GetSampleSum()}
 	if h.Schema == nil || len(h.GetPositiveSpan()) == 0 && h.GetZeroCount() == 0 {
 		out.readClassic(h)

@@ -110,10 +110,16 @@ func TestWithinARangeObservationsAreSpreadEvenly(t *testing.T) {
 		for i := range bounds {
 			h.Bucket = append(h.Bucket, &dto.Bucket{UpperBound: &bounds[i], CumulativeCount: &cumulative[i]})
 		}
-		return newHistogram(h)
+		return HistogramOf(&dto.Metric{Histogram: h})
 	}
 	h := classic([]float64{1, 100}, []uint64{4, 8}, 10)
 	for q, want := range map[float64]float64{0.1: 0.25, 0.2: 0.5, 0.4: 1, 0.5: math.Pow(100, 0.25), 0.6: 10, 0.8: 100, 0.9: 100, 1: 100} {
 		assert.InDelta(t, want, h.Quantile(q), 1e-9, "quantile %v", q)
 	}
+}
+
+func TestWhatIsNoHistogramIsEmpty(t *testing.T) {
+	t.Parallel()
+	assert.Zero(t, HistogramOf(nil).Count)
+	assert.Zero(t, HistogramOf(&dto.Metric{Gauge: &dto.Gauge{}}).Since(HistogramOf(nil)).Count)
 }
