@@ -118,7 +118,7 @@ func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {
 	other.Env = foreignEnv()
 	out, err := other.CombinedOutput()
 	assert.Error(t, err)
-	assert.Contains(t, string(out), strconv.Itoa(again.cmd.Process.Pid))
+	assert.Contains(t, string(out), strconv.Itoa(again.Cmd.Process.Pid))
 }
 
 // assertRetryAfter asserts that a refused client is told when to come back.

@@ -120,7 +120,7 @@ func TestStopKeepsWhatCannotBeStored(t *testing.T) {
 	b := a.brim("--stop-timeout", "2s")
 	b.take("left")
 	assert.Equal(t, exitDone, b.stop())
-	assert.Contains(t, b.logs.String(), "readings stay in the journal")
+	assert.Contains(t, b.Logged(), "readings stay in the journal")
 	a.start()
 	assert.Equal(t, map[string]int{"left": 1}, a.stored(a.brim()))
 }
@@ -216,7 +216,7 @@ func TestTwoDaemonsDoNotShareAJournal(t *testing.T) {
 	a := newAway(t)
 	b := a.brim()
 	got := runBrim(t, nil, append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, a.args...)...)
-	require.ErrorContains(t, got.err, fmt.Sprintf("journal: another process has it open (pid %d)", b.cmd.Process.Pid))
+	require.ErrorContains(t, got.err, fmt.Sprintf("journal: another process has it open (pid %d)", b.Cmd.Process.Pid))
 }
 
 func TestInspectShowsWhatIsNotStoredAndWhatIsDamaged(t *testing.T) {

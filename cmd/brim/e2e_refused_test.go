@@ -195,7 +195,7 @@ func TestBadRequestsAreRefusedWholeAndInLittleMemory(t *testing.T) {
 	}
 	require.NoError(t, clients.Wait())
 	assert.Empty(t, checkBuckets(t, db.Collection("readings"), byDefault()))
-	if peak, ok := peakMemory(b.cmd.Process.Pid); ok && !raceEnabled {
+	if peak, ok := peakMemory(b.Cmd.Process.Pid); ok && !raceEnabled {
 		t.Logf("peak memory of brim: %d MiB", peak>>20)
 		assert.Less(t, peak, int64(256<<20))
 	}

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -40,7 +41,7 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 	replies := make(chan reply, 2)
 	for i := range 2 {
 		go func() {
-			code, answer, err := b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"late","fields":{"t":1}}`)
+			code, answer, err := brimtest.Ask(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"late","fields":{"t":1}}`)
 			replies <- reply{code, answer, err}
 		}()
 		b.eventually("reading taken", func() bool { return b.status().Queue.Readings == i+1 })
@@ -69,7 +70,7 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	requestEnded := make(chan struct{})
 	go func() {
 		defer close(requestEnded)
-		_, _, _ = b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+		_, _, _ = brimtest.Ask(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	}()
 	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
 	b.signal(syscall.SIGTERM)
@@ -78,8 +79,8 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.wait())
 	assert.Less(t, time.Since(begin), 10*time.Second)
-	assert.Contains(t, b.logs.String(), errTwice.Error())
-	assert.Contains(t, b.logs.String(), "1 readings not known to be stored")
+	assert.Contains(t, b.Logged(), errTwice.Error())
+	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.False(t, processRuns(pid), "mongod is left behind")
 	<-requestEnded
 }
@@ -92,14 +93,14 @@ func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	answered := make(chan string, 1)
 	go func() {
-		_, answer, err := b.try(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+		_, answer, err := brimtest.Ask(http.MethodPost, "http://"+b.HTTP+"/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 		answered <- fmt.Sprint(answer, err)
 	}()
 	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.stop())
 	assert.Less(t, time.Since(begin), 6*time.Second) // half of it is for a busy machine
-	assert.Contains(t, b.logs.String(), "1 readings not known to be stored")
+	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.Contains(t, <-answered, "outcome_unknown")
 	assert.False(t, processRuns(pid), "mongod is left behind")
 }

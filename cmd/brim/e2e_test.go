@@ -155,7 +155,7 @@ func TestCollectionOfAnotherKindEndsTheStart(t *testing.T) {
 	require.NoError(t, db.CreateCollection(t.Context(), "readings"))
 	b := startBrim(t, append(onShared(t, db), "--storage", "timeseries")...)
 	assert.Equal(t, exitFailed, b.wait())
-	assert.Contains(t, b.logs.String(), `collection "readings" exists with type collection`)
+	assert.Contains(t, b.Logged(), `collection "readings" exists with type collection`)
 }
 
 func TestFlushAnswersWhenAllIsStored(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
-	removeBinary()
+	binary.Remove()
 	os.Exit(code)
 }
 

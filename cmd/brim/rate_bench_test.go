@@ -57,7 +57,7 @@ func benchmarkRate(b *testing.B, r *rate, args ...string) {
 	for i := range bodies {
 		bodies[i] = newRateBody(lines, uint64(i))
 	}
-	processes := map[string]int{"brim": daemon.cmd.Process.Pid, "mongod": s.Mongod.Pid, "client": os.Getpid()}
+	processes := map[string]int{"brim": daemon.Cmd.Process.Pid, "mongod": s.Mongod.Pid, "client": os.Getpid()}
 	before := make(map[string]time.Duration)
 	for name, pid := range processes {
 		before[name] = cpu(b, pid)
