@@ -211,24 +211,14 @@ func (d *lineDecoder) seriesKey(measurement int) []byte {
 	if !slices.IsSortedFunc(d.tags, byKey) {
 		slices.SortStableFunc(d.tags, byKey)
 	}
-	d.sensor = appendEscaped(d.sensor[:0], d.words[:measurement], false)
+	d.sensor = telemetry.AppendSeriesWord(d.sensor[:0], d.words[:measurement], false)
 	for _, t := range d.tags {
 		d.sensor = append(d.sensor, ',')
-		d.sensor = appendEscaped(d.sensor, d.words[t.key:t.value], true)
+		d.sensor = telemetry.AppendSeriesWord(d.sensor, d.words[t.key:t.value], true)
 		d.sensor = append(d.sensor, '=')
-		d.sensor = appendEscaped(d.sensor, d.words[t.value:t.end], true)
+		d.sensor = telemetry.AppendSeriesWord(d.sensor, d.words[t.value:t.end], true)
 	}
 	return d.sensor
-}
-
-func appendEscaped(dst, word []byte, tag bool) []byte {
-	for _, c := range word {
-		if c == ',' || c == ' ' || c == '\\' || c == '=' && tag {
-			dst = append(dst, '\\')
-		}
-		dst = append(dst, c)
-	}
-	return dst
 }
 
 // decodeFields decodes the rest of the line.

@@ -111,23 +111,12 @@ func brokenLine(err error) error {
 	return fmt.Errorf("the line is not line protocol: %s%s; it is written cpu,host=a usage=42.5 1795255200000000000", text, where)
 }
 
-// seriesKey writes measurement and tags with a backslash before each character
-// that separates them.
+// seriesKey returns the sensor id that the daemon gives to the series.
 func seriesKey(measurement string, tags []telemetry.Tag) []byte {
-	key := appendEscaped(nil, measurement, false)
+	key := telemetry.AppendSeriesWord(nil, measurement, false)
 	for _, t := range tags {
-		key = appendEscaped(append(key, ','), t.Name, true)
-		key = appendEscaped(append(key, '='), t.Value, true)
+		key = telemetry.AppendSeriesWord(append(key, ','), t.Name, true)
+		key = telemetry.AppendSeriesWord(append(key, '='), t.Value, true)
 	}
 	return key
-}
-
-func appendEscaped(dst []byte, word string, tag bool) []byte {
-	for i := range len(word) {
-		if c := word[i]; c == ',' || c == ' ' || c == '\\' || c == '=' && tag {
-			dst = append(dst, '\\')
-		}
-		dst = append(dst, word[i])
-	}
-	return dst
 }
