@@ -59,7 +59,7 @@ func TestTextTellsWhatWentWrong(t *testing.T) {
 		"The load was not taken as asked: 11,000 readings a second of 20,040 asked for (54.9 %).",
 		"400,000 readings (76.9 % of those due) were dropped",
 		"30,000 readings (25.0 % of those sent) failed: 29,000 requests (503), 999 requests (timeout), 1 request (connection).",
-		"30,000 readings failed and 400,000 were dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
+		"30,000 readings failed and 400,000 readings were dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
 		"  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
 		"But its stream's storage was bucket, not memory",
 	} {

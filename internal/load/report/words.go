@@ -85,8 +85,14 @@ func boundNote(r *load.Result) string {
 	if !lowerBound(r) {
 		return ""
 	}
-	return fmt.Sprintf("%s failed and %s %s dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
-		readings(r.Failed), count(r.Dropped), was(r.Dropped))
+	var lost []string
+	if r.Failed > 0 {
+		lost = append(lost, readings(r.Failed)+" failed")
+	}
+	if r.Dropped > 0 {
+		lost = append(lost, fmt.Sprintf("%s %s dropped", readings(r.Dropped), was(r.Dropped)))
+	}
+	return strings.Join(lost, " and ") + ", before anybody knew how long they would take: each percentile of the response time is a lower bound."
 }
 
 func lowerBound(r *load.Result) bool { return r.Failed+r.Dropped > 0 }
