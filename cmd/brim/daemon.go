@@ -45,7 +45,6 @@ type daemon struct {
 	grpc      *grpc.Server
 	admin     *http.Server
 	console   *console.Console
-	unlook    func()             // ends the console's looks, and waits until they have; nil before they begin
 	hangUp    context.CancelFunc // ends the requests that are under way
 	serving   *errgroup.Group    // the servers; nil before they are started
 
@@ -53,6 +52,7 @@ type daemon struct {
 	mongod  atomic.Pointer[mongod.Server]  // nil without an embedded one, and before it runs
 	storage atomic.Pointer[storage]        // nil before there is a MongoDB to try
 	monitor atomic.Pointer[doctor.Monitor] // nil where and while there is no MongoDB to look at
+	looks   atomic.Pointer[looks]          // the console's; nil before they begin
 	// following is closed when there is storage, whose lanes follow the journal.
 	following chan struct{}
 	draining  atomic.Bool

@@ -28,8 +28,8 @@ func (d *daemon) stop(ctx context.Context) error {
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
 	d.disconnect(left)
-	if d.unlook != nil {
-		d.unlook() // until here there is something to see, and mongod takes its metrics with it
+	if looks := d.looks.Load(); looks != nil {
+		looks.end() // until here there is something to see, and mongod takes its metrics with it
 	}
 	if server := d.mongod.Load(); server != nil {
 		if err := server.Close(left); err != nil {

@@ -44,17 +44,25 @@ func (d *daemon) newConsole() (*console.Console, error) {
 	})
 }
 
+// looks are the goroutine that looks at the metrics for the live page.
+type looks struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
 // look lets the live page look at the metrics until stop has stored what was
 // taken, which is when they are most worth a look. The data directory must be
 // this daemon's own by now, since the history is kept there.
 func (d *daemon) look(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var looking sync.WaitGroup
-	looking.Go(func() { d.console.Run(ctx) })
-	d.unlook = func() {
-		cancel()
-		looking.Wait()
-	}
+	l := &looks{cancel: cancel}
+	l.done.Go(func() { d.console.Run(ctx) })
+	d.looks.Store(l)
+}
+
+func (l *looks) end() {
+	l.cancel()
+	l.done.Wait()
 }
 
 func (d *daemon) pageParts() []console.Part {
