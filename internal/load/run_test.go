@@ -198,7 +198,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		assert.Equal(t, r.Failed, 5*(r.Failures["503"]+r.Failures["timeout"]))
 		require.Len(t, r.FirstErrors, 2, "one of each reason")
 		assert.Contains(t, r.FirstErrors, "the journal is full")
-		assert.Contains(t, strings.Join(r.FirstErrors, ""), "no answer in time at 6.")
+		assert.Contains(t, strings.Join(r.FirstErrors, ""), "no answer in time at 6")
 		look, err := scrape.Gather(reg)
 		require.NoError(t, err)
 		for name, want := range map[string]int64{
