@@ -2,6 +2,7 @@
 package brimtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,14 +30,14 @@ type Binary struct {
 // tests have, as those of other packages, so that it is compiled once.
 func (b *Binary) Path(t testing.TB) string {
 	t.Helper()
-	b.once.Do(func() { b.err = b.build() })
+	b.once.Do(func() { b.err = b.build(t.Context()) })
 	require.NoError(t, b.err)
 	return b.path()
 }
 
 func (b *Binary) path() string { return filepath.Join(b.dir, "brim") }
 
-func (b *Binary) build() (err error) {
+func (b *Binary) build(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", "brim-test-"); err != nil {
 		return fmt.Errorf("make directory for brim: %w", err)
 	}
@@ -44,7 +45,7 @@ func (b *Binary) build() (err error) {
 	if Race && !b.Plain {
 		args = append(args, "-race")
 	}
-	out, err := exec.Command("go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build brim: %w\n%s", err, out)
 	}
