@@ -131,6 +131,7 @@ func TestStoppingDaemonSaysSo(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
+	<-d.following // a stop comes after run, which would else open the storage behind it
 	d.draining.Store(true)
 	d.door.Stop()
 	code, body := d.get(t, "/readyz")
