@@ -65,7 +65,7 @@ func compareResults(w io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	return report.Compare(w, a, b)
+	return report.Compare(w, report.File{Result: a, Path: paths[0]}, report.File{Result: b, Path: paths[1]})
 }
 
 var errNothingTaken = errors.New("the daemon took no reading")
@@ -182,7 +182,7 @@ func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result) error {
 	if *o.output == "json" {
 		errs = append(errs, report.JSON(p.stdout, r))
 	} else {
-		errs = append(errs, report.Text(p.stdout, r, x), o.windowNote(p.stdout, r))
+		errs = append(errs, report.Text(p.stdout, r, x))
 	}
 	if files.html != nil {
 		errs = append(errs, rewrite(files.html, func(w io.Writer) error { return report.HTML(w, r, x) }))
@@ -191,17 +191,6 @@ func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result) error {
 		errs = append(errs, rewrite(files.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
 	}
 	return errors.Join(errs...)
-}
-
-// windowNote tells why some tenths of the window have no readings.
-func (o *loadOptions) windowNote(w io.Writer, r *load.Result) error {
-	span, window := r.Setup.EventEnd.Sub(r.Setup.EventStart), time.Duration(r.Setup.GranularitySeconds)*time.Second
-	if span <= 0 || span >= window*9/10 {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "\nEvent time covers %s of windows of %s: for whole ones raise --speedup or --duration (together %.0f times).\n",
-		span.Round(time.Second), formatDuration(window), window.Seconds()/span.Seconds())
-	return err
 }
 
 // judge returns why the run failed.

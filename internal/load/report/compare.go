@@ -11,12 +11,25 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// A difference is a setting in which two setups differ. Those of place say where
-// the load went, which is mostly what is compared.
+// A File is a result and the file that it was read from.
+type File struct {
+	*load.Result
+
+	Path string
+}
+
+// A difference is a setting in which two setups differ. It is of the load, or of
+// what is compared under it.
 type difference struct {
 	key, a, b string
-	place     bool
+	load      bool
 }
+
+// Settings that are no part of the load: where it went, and what that was made to do.
+var (
+	placeKeys    = [...]string{"target", "stream", "storage"}
+	comparedKeys = [...]string{"granularity_seconds", "protocol", "ack"}
+)
 
 // differences compares setups, but for the span of event time, which is another
 // in every run.
@@ -28,29 +41,38 @@ func differences(a, b *load.Setup) []difference {
 		if key == "event_start" || key == "event_end" || va.Field(i).Equal(vb.Field(i)) {
 			continue
 		}
-		place := slices.Contains([]string{"target", "stream", "storage"}, key)
-		all = append(all, difference{key, fmt.Sprint(va.Field(i)), fmt.Sprint(vb.Field(i)), place})
+		ofLoad := !slices.Contains(placeKeys[:], key) && !slices.Contains(comparedKeys[:], key)
+		all = append(all, difference{key, fmt.Sprint(va.Field(i)), fmt.Sprint(vb.Field(i)), ofLoad})
 	}
 	return all
 }
 
 // Compare writes each figure of a beside that of b.
-func Compare(w io.Writer, a, b *load.Result) error {
+func Compare(w io.Writer, a, b File) error {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "A  %s: %s, stream %s (%s), brim %s\n", ago(a), a.Setup.Target, a.Setup.Stream, a.Setup.Storage, a.Version)
-	fmt.Fprintf(&out, "B  %s: %s, stream %s (%s), brim %s\n\n", ago(b), b.Setup.Target, b.Setup.Stream, b.Setup.Storage, b.Version)
-	writeDifferences(&out, a, b)
+	for _, each := range []struct {
+		name string
+		of   File
+	}{{"A", a}, {"B", b}} {
+		s := &each.of.Setup
+		fmt.Fprintf(&out, "%s  %s: of %s, %s, stream %s (%s), brim %s\n", each.name, each.of.Path, ago(each.of.Result), s.Target, s.Stream, s.Storage, each.of.Version)
+	}
+	out.WriteByte('\n')
+	writeDifferences(&out, a.Result, b.Result)
 	g := newGrid(comparedWidth)
 	g.row("", "A", "B", "B/A")
-	for _, f := range compared(a, b) {
+	for _, f := range compared(a.Result, b.Result) {
 		g.row(f.cells()...)
 	}
 	g.writeTo(&out)
 	out.WriteByte('\n')
-	compareFill(&out, "p99 of response time by elapsed part of the window", a.ByFill, b.ByFill)
 	if len(a.StoreByFill) > 0 && len(b.StoreByFill) > 0 {
-		out.WriteByte('\n')
-		compareFill(&out, "p99 of the daemon's own time to write an update", a.StoreByFill, b.StoreByFill)
+		compareFill(&out, "the daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill)
+	} else {
+		compareFill(&out, "response time by elapsed part of the window", a.ByFill, b.ByFill)
+		if a.Setup.Ack != "stored" || b.Setup.Ack != "stored" {
+			out.WriteString("Only with --ack stored does a response time contain the write to MongoDB; --admin tells of that with either.\n")
+		}
 	}
 	if _, err := w.Write(out.Bytes()); err != nil {
 		return fmt.Errorf("write the comparison: %w", err)
@@ -60,20 +82,29 @@ func Compare(w io.Writer, a, b *load.Result) error {
 
 func writeDifferences(out *bytes.Buffer, a, b *load.Result) {
 	different := differences(&a.Setup, &b.Setup)
-	if len(different) == 0 {
-		return
+	for _, part := range []struct {
+		load  bool
+		title string
+	}{
+		{false, "What is compared differs in:"},
+		{true, "Careful: A and B are not of the same load. It differs in:"},
+	} {
+		g, rows := newGrid(comparedWidth), 0
+		for _, d := range different {
+			if d.load == part.load {
+				g.row("  "+d.key, orNone(d.a), orNone(d.b))
+				rows++
+			}
+		}
+		switch {
+		case rows > 0:
+			out.WriteString(part.title + "\n")
+			g.writeTo(out)
+			out.WriteByte('\n')
+		case part.load:
+			out.WriteString("A and B are of the same load.\n\n")
+		}
 	}
-	if slices.ContainsFunc(different, func(d difference) bool { return !d.place }) {
-		out.WriteString("Careful: A and B are not of the same load. They differ in:\n")
-	} else {
-		out.WriteString("A and B are of the same load. They differ in:\n")
-	}
-	g := newGrid(comparedWidth)
-	for _, d := range different {
-		g.row("  "+d.key, orNone(d.a), orNone(d.b))
-	}
-	g.writeTo(out)
-	out.WriteByte('\n')
 }
 
 func orNone(s string) string {
@@ -132,10 +163,12 @@ func orDash(seconds float64) string { return latency(seconds, seconds > 0) }
 func compareFill(out *bytes.Buffer, title string, a, b []load.FillRow) {
 	fmt.Fprintf(out, "%s\n", title)
 	g := newGrid(comparedWidth)
-	g.row("", "A", "B", "B/A")
+	g.row("", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A")
 	for i := range min(len(a), len(b)) {
-		p := pair{tenth(a[i]), a[i].P99, b[i].P99, orDash, a[i].Count == 0 || b[i].Count == 0}
-		g.row(p.cells()...)
+		none := a[i].Count == 0 || b[i].Count == 0
+		p50 := pair{tenth(a[i]), a[i].P50, b[i].P50, orDash, none}
+		p99 := pair{"", a[i].P99, b[i].P99, orDash, none}
+		g.row(append(p50.cells(), p99.cells()[1:]...)...)
 	}
 	g.writeTo(out)
 }

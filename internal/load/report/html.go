@@ -25,6 +25,8 @@ type page struct {
 	Floor    []string
 	Plots    []plot
 	Fills    []fillTable
+	Notes    []string // on the fills
+	Steps    *stepTable
 	Facts    []fact
 	Failures []failure
 	Errors   []string
@@ -33,6 +35,25 @@ type page struct {
 type fillTable struct {
 	Title, Counted string
 	Rows           []load.FillRow
+}
+
+// A stepTable is that of a ramp.
+type stepTable struct {
+	Title string
+	Heads []string
+	Rows  [][]string
+}
+
+func newStepTable(r *load.Result) *stepTable {
+	all := steps(r, mostPageSteps)
+	if len(all) == 0 {
+		return nil
+	}
+	t := &stepTable{Title: stepsTitle(r, all), Heads: stepHeads[:]}
+	for _, each := range all {
+		t.Rows = append(t.Rows, stepCells(each))
+	}
+	return t
 }
 
 type failure struct {
@@ -55,11 +76,15 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 	if err != nil {
 		return err
 	}
+	mean := ""
+	if ramp(r) {
+		mean = ", mean"
+	}
 	p := page{
 		CSS: template.CSS(chart.CSS), Target: r.Setup.Target, Verdict: judge(r), Times: timeRows(r, x), Bound: boundNote(r), Floor: floorNotes(r, x), Plots: drawn,
-		Fills: []fillTable{{"response time", "readings", r.ByFill}}, Facts: facts(r), Errors: r.FirstErrors,
+		Fills: []fillTable{{"response time", "readings", r.ByFill}}, Notes: fillNotes(r), Steps: newStepTable(r), Facts: facts(r), Errors: r.FirstErrors,
 		Figures: []fact{
-			{"asked", asked(r.OfferedRate)}, {"achieved", perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},
+			{"asked" + mean, asked(r.OfferedRate)}, {"achieved" + mean, perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},
 			{"response p50", atLeast(r, r.Response.P50)}, {"response p99", atLeast(r, r.Response.P99)},
 			{"readings sent", count(r.Sent)}, {"taken", count(r.Acked)},
 			{"refused", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},

@@ -31,8 +31,8 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 	}{
 		{responseOverTime(r), "Beneath it how far event time was in its window: buckets are written afresh where it begins again."},
 		{rates(r), "Readings a second that were due, and that were acknowledged; beneath it the requests that were due and not answered."},
-		{byFill("Response time by fill", r.ByFill), "By the elapsed part of the readings' windows. Where bars rise to the right, requests take longer as buckets fill."},
-		{storeByFill(r), "As the daemon measured it: one command's round trip, by the fill of the bucket that it wrote."},
+		{byFill("Response time by fill", windowElapsed, r.ByFill), responseCaption(r)},
+		{storeByFill(r), "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was that it wrote." + risingCaption(r)},
 		{percentiles(r, x), "Where response lies above service, requests waited in the generator for a free connection, or failed."},
 	}
 	var out []plot
@@ -100,9 +100,35 @@ func farApart(all ...[]float64) bool {
 	return greatest > most*least
 }
 
-func byFill(title string, rows []load.FillRow) chart.Bars {
+// What the axes of bars by fill tell of.
+const (
+	windowElapsed = "elapsed part of the window, %"
+	bucketFill    = "how full the window or the bucket's part was, %"
+)
+
+// responseCaption says what response times by fill can tell.
+func responseCaption(r *load.Result) string {
+	const what = "By the elapsed part of the readings' windows. "
+	if note := ackNote(r); note != "" {
+		return what + note
+	}
+	if r.Setup.Storage == "memory" || ramp(r) {
+		return what + rampNote(r)
+	}
+	return what + "Where bars rise to the right, requests take longer as buckets fill."
+}
+
+// risingCaption says what it means where bars rise.
+func risingCaption(r *load.Result) string {
+	if ramp(r) {
+		return " " + rampNote(r)
+	}
+	return " Where bars rise to the right, writes take longer as buckets fill."
+}
+
+func byFill(title, of string, rows []load.FillRow) chart.Bars {
 	b := chart.Bars{
-		Title: title, XLabel: "elapsed part of the window, %", Y: chart.Axis{Unit: chart.Seconds},
+		Title: title, XLabel: of, Y: chart.Axis{Unit: chart.Seconds},
 		Series: []chart.Series{{Name: "p50", Tone: chart.A}, {Name: "p99", Tone: chart.B}},
 		Width:  plotWidth, Height: plotHeight,
 	}
@@ -123,7 +149,7 @@ func storeByFill(r *load.Result) interface{ SVG() (template.HTML, error) } {
 	if len(r.StoreByFill) == 0 {
 		return nil
 	}
-	return byFill("The daemon's store time by fill", r.StoreByFill)
+	return byFill("The daemon's store time by fill", bucketFill, r.StoreByFill)
 }
 
 func percentiles(r *load.Result, x Extras) chart.Curve {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,7 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// Text writes the report for a terminal, at most 45 lines.
+// Text writes the report for a terminal, at most 50 lines, beside
+// those of a ramp's steps.
 func Text(w io.Writer, r *load.Result, x Extras) error {
 	var b bytes.Buffer
 	for _, f := range facts(r) {
@@ -29,6 +31,7 @@ func Text(w io.Writer, r *load.Result, x Extras) error {
 	writeTimes(&b, r, x)
 	b.WriteByte('\n')
 	writeFill(&b, r)
+	writeSteps(&b, r)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
@@ -122,14 +125,17 @@ func floorNotes(r *load.Result, x Extras) []string {
 		return nil
 	}
 	f := x.Floor
-	notes := []string{fmt.Sprintf("The floor is what daemon, generator and network take without a database: %s of the p50, %s of the p99.",
-		share(f.Response.P50, r.Response.P50), share(f.Response.P99, r.Response.P99))}
+	parts := fmt.Sprintf("%s of the p50, %s of the p99", share(f.Response.P50, r.Response.P50), share(f.Response.P99, r.Response.P99))
+	notes := []string{"The floor is what daemon, generator and network take without a database: " + parts + "."}
+	if f.Response.P50 > r.Response.P50 || f.Response.P99 > r.Response.P99 {
+		notes[0] = "This floor cannot be used: it lies above what was measured over it (" + parts + "), so that the machine was in another state. Measure it anew, right before or after."
+	}
 	if f.Setup.Storage != "memory" {
 		notes = append(notes, fmt.Sprintf("But its stream's storage was %s, not memory, so that a database is in it.", f.Setup.Storage))
 	}
 	var keys []string
 	for _, d := range differences(&r.Setup, &f.Setup) {
-		if !d.place {
+		if !slices.Contains(placeKeys[:], d.key) {
 			keys = append(keys, d.key)
 		}
 	}
@@ -163,6 +169,9 @@ func writeFill(b *bytes.Buffer, r *load.Result) {
 		g.noted(barOf, cells...)
 	}
 	g.writeTo(b)
+	for _, note := range fillNotes(r) {
+		fmt.Fprintf(b, "%s\n", note)
+	}
 }
 
 // fillCells returns the cells of one row, and its bar.

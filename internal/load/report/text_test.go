@@ -23,7 +23,7 @@ func TestTextHasEveryFigure(t *testing.T) {
 	t.Parallel()
 	text := textOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
 	for _, want := range []string{
-		"http://127.0.0.1:8430, stream readings (bucket, windows of 60 min)", "167 sensors, a reading each 5 s of event time, 60 times as fast as real time",
+		"http://127.0.0.1:8430, stream readings (bucket, windows of 1h)", "167 sensors, a reading each 5 s of event time, 60 times as fast as real time",
 		"4 fields, 1 reading a request, ack stored, 64 connections, at most 10,000 in flight, seed 1", "due for 60 s", "brim 1.2.3",
 		"2026-11-21 09:00:00 to 2026-11-21 10:00:00 UTC",
 		"2,003 readings a second of 2,004 asked for (99.96 %). Nothing was dropped, nothing failed.", "42 readings (0.03 % of those sent) were refused in requests that were answered.",
@@ -124,7 +124,7 @@ func TestReportsOfNothing(t *testing.T) {
 	require.NoError(t, HTML(&b, r, Extras{}))
 	assert.NotContains(t, b.String(), "NaN")
 	assert.Contains(t, b.String(), "no data yet")
-	require.NoError(t, Compare(&b, r, r))
+	require.NoError(t, Compare(&b, File{Result: r}, File{Result: r}))
 	require.NoError(t, HGRM(&b, r))
 	require.NoError(t, JSON(&b, r))
 }
@@ -145,7 +145,7 @@ func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	for _, err := range []error{
-		Text(brokenWriter{}, r, Extras{}), JSON(brokenWriter{}, r), HGRM(brokenWriter{}, r), HTML(brokenWriter{}, r, Extras{}), Compare(brokenWriter{}, r, r),
+		Text(brokenWriter{}, r, Extras{}), JSON(brokenWriter{}, r), HGRM(brokenWriter{}, r), HTML(brokenWriter{}, r, Extras{}), Compare(brokenWriter{}, File{Result: r}, File{Result: r}),
 	} {
 		require.ErrorContains(t, err, "no room")
 	}

@@ -77,7 +77,11 @@ func rateWords(r *load.Result) string {
 	if achieved == "1" {
 		noun = "reading"
 	}
-	return fmt.Sprintf("%s %s a second of %s asked for (%s).", achieved, noun, rateNumber(r.OfferedRate), share(r.AchievedRate, r.OfferedRate))
+	mean := ""
+	if ramp(r) {
+		mean = ", both the mean of the ramp"
+	}
+	return fmt.Sprintf("%s %s a second of %s asked for (%s)%s.", achieved, noun, rateNumber(r.OfferedRate), share(r.AchievedRate, r.OfferedRate), mean)
 }
 
 // boundNote says why response times are lower bounds, empty where they are not.
@@ -121,7 +125,7 @@ func facts(r *load.Result) []fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
 	if s.Storage != "" {
-		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, span(float64(s.GranularitySeconds)))
+		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, shortDuration(windowOf(r)))
 	}
 	ack := s.Ack
 	if ack == "" {
