@@ -140,27 +140,9 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--target", "grpc://192.0.2.1:8431"}, "--http", exitUsage},
 		{[]string{"--seed", "0"}, "from 1 to", exitUsage},
 		{[]string{"--start", "noon"}, "2026-11-21T10:00:00Z", exitUsage},
-		{[]string{"--from", "x", "--sensors", "3"}, "own sensors", exitUsage},
-		{[]string{"--from-format", "line"}, "needs --from", exitUsage},
-		{[]string{"--from-precision", "s"}, "needs --from", exitUsage},
-		{[]string{"--from", "x", "--from-format", "ndjson", "--from-precision", "s"}, "line protocol", exitUsage},
-		{[]string{"--from", "x", "--from-precision", "m"}, "ns, us, ms and s", exitUsage},
-		{[]string{"--from", "x", "--missing", "1%"}, "--from and --missing exclude", exitUsage},
-		{[]string{"--from", "x", "--duplicates", "1%"}, "--from and --duplicates exclude", exitUsage},
-		{[]string{"--from", "x", "--late", "1%"}, "--from and --late exclude", exitUsage},
-		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by exclude", exitUsage},
-		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder exclude", exitUsage},
-		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix exclude", exitUsage},
-		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed exclude", exitUsage},
-		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate exclude", exitUsage},
-		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps exclude", exitUsage},
-		{[]string{"--late-by", "1s"}, "--late-by needs --late", exitUsage},
 		{[]string{"--duplicates", "1"}, "from 0 to 0.99", exitUsage},
 		{[]string{"--sensors", "1000001"}, "1000000", exitUsage},
-		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://", exitUsage},
 		{[]string{"--http", "ftp://x"}, "--http", exitUsage},
-		{[]string{"--compare", "--batch", "2", "a.json", "b.json"}, "--compare and --batch exclude", exitUsage},
-		{[]string{"--compare", "a.json", "b.json"}, "--compare and --duration exclude", exitUsage},
 		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
 		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--floor", "/nowhere/x"}, "/nowhere/x", exitFailed},
@@ -177,6 +159,37 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		assert.Equal(t, c.code, got.code, "%v: %v", c.args, got.err)
 	}
 	assert.Zero(t, f.requests.Load())
+}
+
+func TestFlagsWithoutEffectAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--from", "x", "--sensors", "3"}, "own sensors"},
+		{[]string{"--from-format", "line"}, "needs --from"},
+		{[]string{"--from-precision", "s"}, "needs --from"},
+		{[]string{"--from", "x", "--from-format", "ndjson", "--from-precision", "s"}, "line protocol"},
+		{[]string{"--from", "x", "--from-precision", "m"}, "ns, us, ms and s"},
+		{[]string{"--from", "x", "--missing", "1%"}, "--from and --missing exclude"},
+		{[]string{"--from", "x", "--duplicates", "1%"}, "--from and --duplicates exclude"},
+		{[]string{"--from", "x", "--late", "1%"}, "--from and --late exclude"},
+		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by exclude"},
+		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder exclude"},
+		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix exclude"},
+		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed exclude"},
+		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate exclude"},
+		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps exclude"},
+		{[]string{"--late-by", "1s"}, "--late-by needs --late"},
+		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://"},
+		{[]string{"--compare", "--batch", "2", "a.json", "b.json"}, "--compare and --batch exclude"},
+		{[]string{"--compare", "a.json", "b.json"}, "--compare and --duration exclude"},
+	} {
+		got := runBrim(t, nil, append([]string{"load", "--target", "http://127.0.0.1:1", "--duration", "1s"}, c.args...)...)
+		assert.ErrorContains(t, got.err, c.want, "%v", c.args)
+		assert.Equal(t, exitUsage, got.code, "%v: %v", c.args, got.err)
+	}
 }
 
 // TestFailuresAreNotFast has a daemon that refuses everything at once: its p99 is
