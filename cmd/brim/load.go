@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/load"
@@ -75,6 +77,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	o.target = withScheme(o.target)
 	files, err := o.openFiles()
 	if err != nil {
 		return err
@@ -95,7 +98,19 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	if result == nil {
 		return err
 	}
-	return errors.Join(err, o.show(p, files, result), o.judge(result))
+	if err = errors.Join(err, o.show(p, files, result), o.judge(result)); err == nil {
+		o.warnLost(p.stderr, result)
+	}
+	return err
+}
+
+// warnLost says that a run which lost readings is no failure of the command,
+// where nobody said what is one.
+func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
+	if lost := r.Failed + r.Dropped; lost > 0 && len(o.failIf) == 0 {
+		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
+			humanize.Comma(lost), humanize.Comma(r.Sent+r.Dropped))
+	}
 }
 
 // prepare finds out what is written to, and checks everything that can be
@@ -106,7 +121,7 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 		return nil, nil, err
 	}
 	if err := pool.Check(ctx); err != nil {
-		return nil, nil, explainUnreachable(o.target, "--target", err)
+		return nil, nil, explainTarget(o.target, "--target", err)
 	}
 	c := o.config
 	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
@@ -117,7 +132,7 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 		}
 		c.Registerer = o.registry
 	}
-	live := newLiveLine(p.stderr)
+	live := newLiveLine(p.stderr, cmp.Or(c.Speedup, 1)/float64(stream.GranularitySeconds))
 	c.Progress = live.show
 	o.live = live
 	generator, err := load.New(c)

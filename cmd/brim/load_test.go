@@ -138,6 +138,7 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--grpc-form", "x"}, "plain and compact", exitUsage},
 		{[]string{"--target", "ftp://x"}, "grpc://host:port", exitUsage},
 		{[]string{"--target", "grpc://192.0.2.1:8431"}, "--http", exitUsage},
+		{[]string{"--target", "grpc://127.0.0.1:19431"}, "name the HTTP side of the same daemon with --http, or its admin listener with --admin", exitUsage},
 		{[]string{"--seed", "0"}, "from 1 to", exitUsage},
 		{[]string{"--start", "noon"}, "2026-11-21T10:00:00Z", exitUsage},
 		{[]string{"--duplicates", "1"}, "from 0 to 0.99", exitUsage},
@@ -252,14 +253,14 @@ func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 		Elapsed:  5 * time.Second, Duration: time.Minute, Asked: 2004, TotalDropped: 12,
 	}
 	var out strings.Builder
-	l := newLiveLine(&out)
+	l := newLiveLine(&out, 1.0/60)
 	for p.Elapsed = time.Second; p.Elapsed <= 10*time.Second; p.Elapsed += time.Second {
 		l.show(p)
 	}
 	l.end()
 	assert.Equal(t, 2, strings.Count(out.String(), "\n"), "a line every five seconds")
 	assert.NotContains(t, out.String(), "\r")
-	for _, want := range []string{"5s/1m ", "asked 2,004/s", "got 1,999/s", "████░░░░░░  42 %", "p50 800 µs", "p99 12.3 ms", "in flight 7", "12 dropped"} {
+	for _, want := range []string{"5s/1m ", "asked 2,004/s", "got 1,999/s", "████░░░░░░  42 %", "slowest second p50 800 µs p99 12.3 ms", "in flight up to 7", "12 dropped"} {
 		assert.Contains(t, out.String(), want)
 	}
 
@@ -268,6 +269,29 @@ func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 	l.show(p)
 	l.end()
 	assert.Equal(t, "\r\x1b[K11s/1m  asked 2,004/s got 1,9\r\x1b[K", out.String())
+}
+
+// TestALineThatStaysTellsAllOfItsSeconds has a second that stalls, of which the
+// last one of the line knows nothing, and windows of which five seconds hold some.
+func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	l := newLiveLine(&out, 1)
+	for i := range 10 {
+		p := load.Progress{Interval: load.Interval{Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 1000}
+		switch {
+		case i == 2:
+			p.Achieved, p.P50, p.P99, p.InFlight = 0, 0.5, 0.9, 1000
+		case i >= 5:
+			p.Interval = load.Interval{}
+		}
+		l.show(p)
+	}
+	assert.Equal(t, "5s  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
+		"10s  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
+	l.windows = 0.2
+	assert.Equal(t, "1 window", l.window(0, 5.01))
+	assert.Equal(t, "░░░░░░░░░░   0 %", l.window(0, 4))
 }
 
 func TestTheGeneratorsMetricsAreServedWhileItRuns(t *testing.T) {

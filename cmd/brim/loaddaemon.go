@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +22,22 @@ import (
 
 // discover asks the daemon about the stream that is written to.
 func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, error) {
-	base, flag, err := o.httpSide(ctx)
+	about, err := o.adminStatus(ctx)
+	if err != nil {
+		return load.Stream{}, err
+	}
+	if about != nil {
+		if err := o.otherDaemon(&about.Addresses); err != nil {
+			return load.Stream{}, usageError{err}
+		}
+	}
+	base, flag, err := o.httpSide(about)
 	if err != nil {
 		return load.Stream{}, err
 	}
 	s, err := send.Discover(ctx, base, o.stream)
 	if err != nil {
-		return s, explainUnreachable(base, flag, err)
+		return s, explainTarget(base, flag, err)
 	}
 	if s.GranularitySeconds < 1 {
 		return s, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
@@ -37,10 +48,32 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, er
 	return s, nil
 }
 
+// withScheme makes HOST:PORT a URL.
+func withScheme(target string) string {
+	if _, port, err := net.SplitHostPort(target); err == nil && !strings.Contains(target, "/") {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			return "http://" + target
+		}
+	}
+	return target
+}
+
+// adminAddress takes host:port, or the URL that it is the address of.
+func adminAddress(place *string) func(string) error {
+	set := address(place)
+	return func(s string) error {
+		return set(strings.TrimSuffix(strings.TrimPrefix(s, "http://"), "/"))
+	}
+}
+
+// localGRPC is the port of the gRPC side of a local daemon, whose HTTP side is
+// localDaemon.
+const localGRPC = "8431"
+
 // httpSide returns where the daemon answers HTTP, and the flag that says so. A
-// gRPC target does not tell; the admin listener does, and a local daemon is
-// where daemons are by default.
-func (o *loadOptions) httpSide(ctx context.Context) (base, flag string, err error) {
+// gRPC target does not tell; the admin listener does, and where a local daemon
+// has its sides by default is known.
+func (o *loadOptions) httpSide(about *status) (base, flag string, err error) {
 	target, err := url.Parse(o.target)
 	if err != nil {
 		return "", "", usageError{errors.New("--target: it is not a URL")}
@@ -50,32 +83,74 @@ func (o *loadOptions) httpSide(ctx context.Context) (base, flag string, err erro
 		return o.http, "--http", nil
 	case !strings.HasPrefix(target.Scheme, "grpc"):
 		return o.target, "--target", nil
-	case o.admin != "":
-		base, err = o.httpByStatus(ctx)
+	case about != nil:
+		base, err = o.reachable(about.Addresses.HTTP)
 		return base, "--http", err
+	case loopback(target.Hostname()) && target.Port() == localGRPC:
+		return localDaemon, "--http", nil
 	}
-	host := target.Hostname()
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
-		return o.daemon, "--http", nil
-	}
-	return "", "", usageError{fmt.Errorf("--target: %s does not tell about its streams; name the daemon's HTTP side with --http, or its admin listener with --admin", target.Redacted())}
+	return "", "", usageError{fmt.Errorf("--target: %s does not tell about its streams; name the HTTP side of the same daemon with --http, or its admin listener with --admin", target.Redacted())}
 }
 
-// httpByStatus asks the admin listener where the HTTP side is.
-func (o *loadOptions) httpByStatus(ctx context.Context) (string, error) {
+// loopback reports whether a host is this one, as seen by itself.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
+}
+
+// adminStatus asks the admin listener about the daemon; nil without one.
+func (o *loadOptions) adminStatus(ctx context.Context) (*status, error) {
+	if o.admin == "" {
+		return nil, nil //nolint:nilnil // nobody is asked
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.adminTimeout)
 	defer cancel()
 	body, err := askAdmin(ctx, http.MethodGet, o.admin, "/status")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var s status
-	if err := json.Unmarshal(body, &s); err != nil {
-		return "", fmt.Errorf("read the status of the daemon at %s: %w", o.admin, err)
+	if err := json.Unmarshal(body, &s); err != nil || s.Addresses.HTTP == "" {
+		return nil, fmt.Errorf("--admin: what %s answers is not the status of a daemon; %s", o.admin, adminHint)
 	}
-	host, port, err := net.SplitHostPort(s.Addresses.HTTP)
+	return &s, nil
+}
+
+// otherDaemon tells that the admin listener is plainly that of another daemon
+// than the target: both are on this machine, on ports that do not belong
+// together. Of a name, another machine or a forwarded port nobody can tell.
+func (o *loadOptions) otherDaemon(at *addresses) error {
+	adminHost, adminPort, err := net.SplitHostPort(o.admin)
+	if err != nil || adminHost != "" && !loopback(adminHost) {
+		return nil //nolint:nilerr // it is not seen here
+	}
+	if _, port, err := net.SplitHostPort(at.Admin); err != nil || port != adminPort {
+		return nil //nolint:nilerr // the port is forwarded: the daemon does not know those that are seen here
+	}
+	for _, side := range []struct{ flag, url string }{{"--target", o.target}, {"--http", o.http}} {
+		u, err := url.Parse(side.url)
+		if err != nil || !loopback(u.Hostname()) {
+			continue
+		}
+		listens, usual := at.HTTP, "80"
+		if strings.HasPrefix(u.Scheme, "grpc") {
+			listens, usual = at.GRPC, ""
+		} else if u.Scheme == "https" {
+			usual = "443"
+		}
+		_, port, err := net.SplitHostPort(listens)
+		if err == nil && port != cmp.Or(u.Port(), usual) {
+			return fmt.Errorf("--admin: %s is the admin listener of another daemon, which takes readings at %s (HTTP) and %s (gRPC), and %s is %s", o.admin, at.HTTP, at.GRPC, side.flag, u.Redacted())
+		}
+	}
+	return nil
+}
+
+// reachable makes the URL of what the daemon calls its HTTP address.
+func (o *loadOptions) reachable(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", fmt.Errorf("read the status of the daemon at %s: its HTTP address is %q", o.admin, s.Addresses.HTTP)
+		return "", fmt.Errorf("read the status of the daemon at %s: its HTTP address is %q", o.admin, address)
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		if host, _, err = net.SplitHostPort(o.admin); err != nil || host == "" {
@@ -84,6 +159,23 @@ func (o *loadOptions) httpByStatus(ctx context.Context) (string, error) {
 	}
 	return "http://" + net.JoinHostPort(host, port), nil
 }
+
+// explainTarget tells what may be wrong where there is no daemon's side of the
+// kind that was expected.
+func explainTarget(where, flag string, err error) error {
+	switch {
+	case errors.Is(err, send.ErrNoStreams):
+		return fmt.Errorf("%s: %s answers HTTP, and does not know /v1/streams (404): is it a daemon's admin listener? The HTTP side is another, by default %s", flag, where, localDaemon)
+	case errors.Is(err, send.ErrNotHTTP):
+		return fmt.Errorf("%s: %s does not speak HTTP: is it a daemon's gRPC side? That is named by --target grpc://HOST:PORT; the HTTP side is another, by default %s", flag, where, localDaemon)
+	case errors.Is(err, send.ErrNotGRPC):
+		return fmt.Errorf("%s: %s does not speak gRPC: is it a daemon's HTTP side or its admin listener? The HTTP side is named by --target http://HOST:PORT", flag, where)
+	}
+	return explainUnreachable(where, flag, err)
+}
+
+// adminHint says what may be wrong where --admin is something else.
+const adminHint = "is it a daemon's HTTP or gRPC side? The admin listener is another, by default 127.0.0.1:8432"
 
 // askAdmin asks the admin listener and returns its answer.
 func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
@@ -96,9 +188,16 @@ func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("ask %s%s (--admin): no answer came in time", admin, path)
 	} else if err != nil {
-		return nil, explainUnreachable(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
+		err = explainUnreachable(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
+		if strings.Contains(err.Error(), "malformed HTTP") {
+			err = fmt.Errorf("--admin: %s does not speak HTTP; %s", admin, adminHint)
+		}
+		return nil, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("--admin: %s does not know %s (404); %s", admin, path, adminHint)
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the admin listener's answer: %w", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/load/report"
 )
 
 // TestTheStoresTimesAreOfOneStream has an admin listener whose daemon writes
@@ -58,6 +63,106 @@ func TestAnAdminListenerThatIsSilentEndsTheRun(t *testing.T) {
 	t.Cleanup(server.Close)
 	address := strings.TrimPrefix(server.URL, "http://")
 	o := &loadOptions{target: "grpc://127.0.0.1:1", admin: address, adminTimeout: 50 * time.Millisecond}
-	_, _, err := o.httpSide(t.Context())
+	_, err := o.adminStatus(t.Context())
 	assert.EqualError(t, err, "ask "+address+"/status (--admin): no answer came in time")
+}
+
+// aDaemonsSides are the listeners of a daemon, of which the HTTP side knows only
+// what a run asks it, and the gRPC side answers bytes of its own.
+func aDaemonsSides(t *testing.T) (httpSide, admin, grpcSide string) {
+	t.Helper()
+	var f fakeTarget
+	httpSide = strings.TrimPrefix(f.serve(t), "http://")
+	daemon := serveGRPC(t)
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	admin = strings.TrimPrefix(server.URL, "http://")
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"addresses":{"http":%q,"grpc":%q,"admin":%q}}`, httpSide, daemon, admin)
+	})
+	mux.HandleFunc("POST /flush", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
+	return httpSide, admin, daemon
+}
+
+// serveGRPC serves gRPC, and nothing with it.
+func serveGRPC(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		assert.NoError(t, <-served)
+	})
+	return listener.Addr().String()
+}
+
+// TestSidesOfADaemonThatAreTakenForAnother names each where another belongs.
+func TestSidesOfADaemonThatAreTakenForAnother(t *testing.T) {
+	t.Parallel()
+	httpSide, admin, grpcSide := aDaemonsSides(t)
+	other, _, otherGRPC := aDaemonsSides(t)
+	for name, row := range map[string]struct {
+		args []string
+		want []string
+		code int
+	}{
+		"admin of another daemon": {[]string{"--target", "http://" + other, "--admin", admin},
+			[]string{"--admin: " + admin + " is the admin listener of another daemon", httpSide, "--target is http://" + other}, exitUsage},
+		"admin of another, gRPC": {[]string{"--target", "grpc://" + otherGRPC, "--admin", admin}, []string{"another daemon", grpcSide, otherGRPC}, exitUsage},
+		"http of another":        {[]string{"--target", "grpc://" + grpcSide, "--http", "http://" + other, "--admin", admin}, []string{"another daemon", "--http is http://" + other}, exitUsage},
+		"target is admin":        {[]string{"--target", admin}, []string{"--target: ", "(404)", "admin listener?", localDaemon}, exitFailed},
+		"target is gRPC":         {[]string{"--target", "http://" + grpcSide}, []string{"--target: ", "does not speak HTTP", "grpc://HOST:PORT"}, exitFailed},
+		"gRPC target is HTTP":    {[]string{"--target", "grpc://" + httpSide, "--http", "http://" + httpSide}, []string{"--target: ", "does not speak gRPC", "http://HOST:PORT"}, exitFailed},
+		"admin is HTTP":          {[]string{"--target", "http://" + httpSide, "--admin", httpSide}, []string{"--admin: ", "does not know /status (404)", "127.0.0.1:8432"}, exitFailed},
+		"admin is gRPC":          {[]string{"--target", "http://" + httpSide, "--admin", grpcSide}, []string{"--admin: ", "does not speak HTTP", "127.0.0.1:8432"}, exitFailed},
+	} {
+		got := runBrim(t, nil, append([]string{"load", "--duration", "100ms"}, row.args...)...)
+		for _, want := range row.want {
+			assert.ErrorContains(t, got.err, want, name)
+		}
+		assert.Equal(t, row.code, got.code, name)
+	}
+	got := runBrim(t, nil, "load", "--duration", "100ms", "--target", httpSide, "--admin", "http://"+admin+"/")
+	assert.NoError(t, got.err, "without a scheme, and with one")
+}
+
+func TestWhatCannotBeToldIsNoOtherDaemon(t *testing.T) {
+	t.Parallel()
+	at := &addresses{HTTP: "0.0.0.0:8430", GRPC: "[::]:8431", Admin: "127.0.0.1:8432"}
+	for _, row := range []struct {
+		target, admin string
+		other         bool
+	}{
+		{"http://127.0.0.1:8430", "127.0.0.1:8432", false},
+		{"http://localhost:8430", ":8432", false},
+		{"grpc://localhost:8431", "localhost:8432", false},
+		{"http://localhost:9430", "127.0.0.1:8432", true},
+		{"http://0.0.0.0", "[::1]:8432", true},
+		{"grpc://127.0.0.1:8430", "127.0.0.1:8432", true},
+		{"http://brim.example:9430", "127.0.0.1:8432", false},
+		{"http://127.0.0.1:9430", "192.0.2.1:8432", false},
+		{"http://127.0.0.1:18430", "127.0.0.1:18432", false}, // forwarded
+	} {
+		o := &loadOptions{target: row.target, admin: row.admin}
+		assert.Equal(t, row.other, o.otherDaemon(at) != nil, row)
+	}
+}
+
+// TestARunThatLostReadingsSaysItsStatus has a daemon that refuses every other.
+func TestARunThatLostReadingsSaysItsStatus(t *testing.T) {
+	t.Parallel()
+	o := &loadOptions{}
+	var out strings.Builder
+	o.warnLost(&out, &load.Result{Sent: 150, Acked: 100, Failed: 50, Dropped: 50})
+	assert.Equal(t, "100 of 200 readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n", out.String())
+	out.Reset()
+	o.warnLost(&out, &load.Result{Sent: 150, Acked: 150})
+	o.failIf = make([]report.Condition, 1)
+	o.warnLost(&out, &load.Result{Sent: 150, Failed: 50})
+	assert.Empty(t, out.String(), "nothing was lost, or somebody said what may be")
 }

@@ -37,7 +37,6 @@ type loadOptions struct {
 	failIf              []report.Condition
 	compare             bool
 	output              *string
-	daemon              string // URL where one is by default
 
 	// Of the run.
 	registry *prometheus.Registry // nil without --metrics-addr
@@ -49,8 +48,8 @@ const defaultConnections = 64
 
 // newLoadFlags adds the flags to the command. Each is checked as it is read.
 func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
-	o := &loadOptions{daemon: daemonURL(p), timeout: 30 * time.Second, adminTimeout: lookTimeout}
-	o.target, o.config.Connections = o.daemon, defaultConnections
+	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second, adminTimeout: lookTimeout}
+	o.config.Connections = defaultConnections
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := func(name, initial, kind, usage string, set func(string) error) {
@@ -76,14 +75,14 @@ type adder func(name, initial, kind, usage string, set func(string) error)
 func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 	c := &o.config
 	flags := cmd.Flags()
-	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://… ("+envURL+")")
+	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…; HOST:PORT is http ("+envURL+")")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	add("ack", "", "LEVEL", "journaled or stored; empty: the daemon's default", func(s string) (err error) {
 		o.ack, err = telemetry.ParseAck(s)
 		return err
 	})
-	add("admin", "", "HOST:PORT", "the daemon's admin listener, for the store's own latency by tenth of the window", address(&o.admin))
-	add("http", "", "URL", "of the daemon's HTTP side, where --target is its gRPC side", func(s string) error {
+	add("admin", "", "HOST:PORT", "the daemon's admin listener, for the store's own latency by tenth of the window", adminAddress(&o.admin))
+	add("http", "", "URL", "of the daemon's HTTP side, where --target is its gRPC side (default: as --admin says; without it "+localDaemon+" for a target of grpc://127.0.0.1:"+localGRPC+", and required for any other)", func(s string) error {
 		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return fmt.Errorf("%q is not the URL of a daemon's HTTP side, like %s", s, localDaemon)
 		}

@@ -22,13 +22,25 @@ type liveLine struct {
 	terminal bool
 	columns  func() int // of the terminal
 	written  bool       // the cursor stands behind the line
+	windows  float64    // that event time goes through in a second
+
+	// Of a line that stays, until it is written.
+	since  time.Duration // the end of the last
+	gather gathered
+}
+
+// gathered is how a run went since a line was written.
+type gathered struct {
+	seconds, asked, achieved float64 // asked and achieved are readings
+	p50, p99                 float64 // of the slowest second
+	inFlight                 int     // the most
 }
 
 // plainEvery is how many seconds are between two lines that stay.
 const plainEvery = 5
 
-func newLiveLine(w io.Writer) *liveLine {
-	l := &liveLine{w: w, columns: func() int { return math.MaxInt }}
+func newLiveLine(w io.Writer, windows float64) *liveLine {
+	l := &liveLine{w: w, windows: windows, columns: func() int { return math.MaxInt }}
 	if file, ok := w.(*os.File); ok && isTerminal(w) {
 		l.terminal = true
 		l.columns = func() int {
@@ -43,8 +55,9 @@ func newLiveLine(w io.Writer) *liveLine {
 
 // show tells about a second of the run.
 func (l *liveLine) show(p load.Progress) {
-	line := liveText(p)
+	l.add(&p)
 	if l.terminal {
+		line := l.text(&p)
 		if runes := []rune(line); len(runes) >= l.columns() {
 			line = string(runes[:l.columns()-1])
 		}
@@ -53,8 +66,18 @@ func (l *liveLine) show(p load.Progress) {
 		return
 	}
 	if int(p.Elapsed/time.Second)%plainEvery == 0 {
-		_, _ = fmt.Fprintln(l.w, line)
+		_, _ = fmt.Fprintln(l.w, l.text(&p))
 	}
+}
+
+// add gathers a second of the run.
+func (l *liveLine) add(p *load.Progress) {
+	g := &l.gather
+	second := (p.Elapsed - l.since).Seconds() - g.seconds
+	g.seconds += second
+	g.asked += p.Asked * second
+	g.achieved += p.Achieved * second
+	g.p50, g.p99, g.inFlight = max(g.p50, p.P50), max(g.p99, p.P99), max(g.inFlight, p.InFlight)
 }
 
 // end leaves the line.
@@ -65,9 +88,12 @@ func (l *liveLine) end() {
 	}
 }
 
-// liveText is the line. What matters most stands in front, for a narrow
-// terminal cuts it.
-func liveText(p load.Progress) string {
+// text is the line, of what was gathered since the last. What matters most stands
+// in front, for a narrow terminal cuts it.
+func (l *liveLine) text(p *load.Progress) string {
+	g := l.gather
+	l.since, l.gather = p.Elapsed, gathered{}
+	seconds := max(g.seconds, 1e-6)
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s", p.Elapsed.Round(time.Second))
@@ -77,7 +103,7 @@ func liveText(p load.Progress) string {
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {
-		add("  asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))
+		add("  asked %s got %s", chart.Format(chart.PerSecond, g.asked/seconds), chart.Format(chart.PerSecond, g.achieved/seconds))
 	}
 	for _, wrong := range []struct {
 		what string
@@ -87,8 +113,33 @@ func liveText(p load.Progress) string {
 			add("  %s %s", humanize.Comma(wrong.n), wrong.what)
 		}
 	}
-	add("  p50 %s p99 %s  %s  in flight %d", chart.Format(chart.Seconds, p.P50), chart.Format(chart.Seconds, p.P99), bar(p.Fill), p.InFlight)
+	times, most := "", ""
+	if !l.terminal {
+		times, most = "slowest second ", "up to "
+	}
+	add("  %sp50 %s p99 %s  %s  in flight %s%d", times, timeOrDash(g.p50), timeOrDash(g.p99), l.window(p.Fill, seconds), most, g.inFlight)
 	return line.String()
+}
+
+// window draws how far event time is in its window; where it goes through whole
+// ones from line to line, that would be chance, and it counts them.
+func (l *liveLine) window(fill, seconds float64) string {
+	passed := math.Round(l.windows*seconds*10) / 10
+	switch {
+	case passed < 1:
+		return bar(fill)
+	case passed == 1:
+		return "1 window"
+	}
+	return chart.Format(chart.Count, passed) + " windows"
+}
+
+// timeOrDash tells a time, or that there was none.
+func timeOrDash(seconds float64) string {
+	if seconds <= 0 {
+		return "–"
+	}
+	return chart.Format(chart.Seconds, seconds)
 }
 
 // bar draws a part of 1.

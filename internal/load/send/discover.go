@@ -16,6 +16,13 @@ import (
 // discoverTimeout is how long a daemon may take to tell about itself.
 const discoverTimeout = 10 * time.Second
 
+// What may be at an address instead of the daemon's side that was expected.
+var (
+	ErrNoStreams = errors.New("it does not know /v1/streams")
+	ErrNotHTTP   = errors.New("it does not speak HTTP")
+	ErrNotGRPC   = errors.New("it does not speak gRPC")
+)
+
 // Discover asks the daemon whose HTTP side is at base (http://host:port) about
 // a stream; an empty name is the default stream.
 func Discover(ctx context.Context, base, stream string) (load.Stream, error) {
@@ -65,6 +72,9 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 	}
 	transport := &http.Transport{DisableKeepAlives: true} // one question
 	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil && strings.Contains(err.Error(), "malformed HTTP") { // which has no type
+		return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +82,9 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("%w: the answer is 404: %s", ErrNoStreams, problemOf(resp.StatusCode, body))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the answer is %d: %s", resp.StatusCode, problemOf(resp.StatusCode, body))

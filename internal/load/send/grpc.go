@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -108,8 +109,11 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 		plain, dialErr := d.DialContext(ctx, "tcp", p.target.address)
 		if dialErr != nil {
 			err = dialErr
-		} else {
-			_ = plain.Close() // nothing was sent on it
+			break
+		}
+		_ = plain.Close()                                    // nothing was sent on it
+		if strings.Contains(err.Error(), "server preface") { // which has no code of its own
+			err = fmt.Errorf("%w: %w", ErrNotGRPC, err)
 		}
 	}
 	return fmt.Errorf("reach %s: %w", p.target, err)
