@@ -249,7 +249,7 @@ func TestAReplayWithABadLineReportsAndFails(t *testing.T) {
 func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 	t.Parallel()
 	p := load.Progress{
-		Interval: load.Interval{Achieved: 1999, P50: 0.0008, P99: 0.0123, InFlight: 7, Fill: 0.42},
+		Interval: load.Interval{Offered: 2004, Achieved: 1999, P50: 0.0008, P99: 0.0123, InFlight: 7, Fill: 0.42},
 		Elapsed:  5 * time.Second, Duration: time.Minute, Asked: 2004, TotalDropped: 12,
 	}
 	var out strings.Builder
@@ -278,12 +278,12 @@ func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
 	var out strings.Builder
 	l := newLiveLine(&out, 1)
 	for i := range 10 {
-		p := load.Progress{Interval: load.Interval{Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 1000}
+		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 2000}
 		switch {
 		case i == 2:
 			p.Achieved, p.P50, p.P99, p.InFlight = 0, 0.5, 0.9, 1000
 		case i >= 5:
-			p.Interval = load.Interval{}
+			p.Interval = load.Interval{Offered: 1000}
 		}
 		l.show(p)
 	}

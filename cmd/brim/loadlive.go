@@ -75,7 +75,7 @@ func (l *liveLine) add(p *load.Progress) {
 	g := &l.gather
 	second := (p.Elapsed - l.since).Seconds() - g.seconds
 	g.seconds += second
-	g.asked += p.Asked * second
+	g.asked += p.Offered * second
 	g.achieved += p.Achieved * second
 	g.p50, g.p99, g.inFlight = max(g.p50, p.P50), max(g.p99, p.P99), max(g.inFlight, p.InFlight)
 }
@@ -94,6 +94,10 @@ func (l *liveLine) text(p *load.Progress) string {
 	g := l.gather
 	l.since, l.gather = p.Elapsed, gathered{}
 	seconds := max(g.seconds, 1e-6)
+	asked := g.asked / seconds
+	if l.terminal {
+		asked = p.Asked // now
+	}
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s", p.Elapsed.Round(time.Second))
@@ -103,7 +107,7 @@ func (l *liveLine) text(p *load.Progress) string {
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {
-		add("  asked %s got %s", chart.Format(chart.PerSecond, g.asked/seconds), chart.Format(chart.PerSecond, g.achieved/seconds))
+		add("  asked %s got %s", chart.Format(chart.PerSecond, asked), chart.Format(chart.PerSecond, g.achieved/seconds))
 	}
 	for _, wrong := range []struct {
 		what string

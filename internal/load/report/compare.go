@@ -25,11 +25,11 @@ type difference struct {
 	load      bool
 }
 
-// Settings that are no part of the load: where it went, and what that was made to do.
-var (
-	placeKeys    = [...]string{"target", "stream", "storage"}
-	comparedKeys = [...]string{"granularity_seconds", "protocol", "ack"}
-)
+// placeKeys are settings that are no part of the load, but say where it went.
+var placeKeys = [...]string{"target", "stream", "storage"}
+
+// comparedKeys are no part of it either: with the same load one compares them.
+var comparedKeys = [...]string{"granularity_seconds", "protocol", "ack"}
 
 // differences compares setups, but for the span of event time, which is another
 // in every run.
