@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,6 +51,7 @@ func startDaemon(ctx context.Context, o *options, dir string, stderr io.Writer) 
 		return nil, fmt.Errorf("write the daemon's configuration: %w", err)
 	}
 	d := &daemon{cmd: exec.Command(o.brim, "serve", "--config", file), exited: make(chan struct{})} //nolint:noctx // stop ends it, softly
+	d.cmd.Env = environment()
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)
@@ -72,6 +75,14 @@ func startDaemon(ctx context.Context, o *options, dir string, stderr io.Writer) 
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the daemon: %w", errors.Join(ctx.Err(), d.stop()))
 	}
+}
+
+// environment is ours without the settings of another daemon, whose MongoDB
+// this one must not write to; where a mongod is may be told.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		return strings.HasPrefix(pair, "BRIM_") && !strings.HasPrefix(pair, "BRIM_MONGOD_")
+	})
 }
 
 // follow reads the daemon's log: where it listens, when it is ready, and what
