@@ -72,10 +72,14 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 	}
 	transport := &http.Transport{DisableKeepAlives: true} // one question
 	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil && strings.Contains(err.Error(), "malformed HTTP") { // which has no type
-		return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
-	}
 	if err != nil {
+		// Neither has a type. The second comes when the server speaks first, as
+		// gRPC does, and is heard before the question is written.
+		for _, text := range []string{"malformed HTTP", "readLoopPeekFail"} {
+			if strings.Contains(err.Error(), text) {
+				return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
+			}
+		}
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
