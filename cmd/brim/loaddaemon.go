@@ -189,7 +189,7 @@ func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 		return nil, fmt.Errorf("ask %s%s (--admin): no answer came in time", admin, path)
 	} else if err != nil {
 		err = explainUnreachable(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
-		if strings.Contains(err.Error(), "malformed HTTP") {
+		if send.SpeaksNoHTTP(err) {
 			err = fmt.Errorf("--admin: %s does not speak HTTP; %s", admin, adminHint)
 		}
 		return nil, err

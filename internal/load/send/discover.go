@@ -65,6 +65,13 @@ type streams struct {
 	} `json:"streams"`
 }
 
+// SpeaksNoHTTP reports whether an HTTP client's error says that what it asked
+// is something else: the answer is not HTTP, or the other side spoke first, as
+// gRPC does, and was heard before the question was written. Neither has a type.
+func SpeaksNoHTTP(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail"))
+}
+
 func getStreams(ctx context.Context, url string) (*streams, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -72,14 +79,10 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 	}
 	transport := &http.Transport{DisableKeepAlives: true} // one question
 	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if SpeaksNoHTTP(err) {
+		return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
+	}
 	if err != nil {
-		// Neither has a type. The second comes when the server speaks first, as
-		// gRPC does, and is heard before the question is written.
-		for _, text := range []string{"malformed HTTP", "readLoopPeekFail"} {
-			if strings.Contains(err.Error(), text) {
-				return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
-			}
-		}
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
