@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // announce says that the daemon is ready: to a program in a log line, and to a
@@ -59,9 +61,5 @@ func (l lineLogger) Write(p []byte) (int, error) {
 // isTerminal reports whether a person may be looking.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(file.Fd()))
 }
