@@ -18,6 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/send"
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // discover asks the daemon about the stream that is written to.
@@ -260,9 +261,9 @@ func (l *storeLook) finish(ctx context.Context) ([]load.FillRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]load.FillRow, 10)
-	for i := range rows {
-		labels := scrape.Labels{"stream": l.stream, "fill": fmt.Sprintf("%d-%d", 10*i, 10*i+10)}
+	rows := make([]load.FillRow, len(store.Fills))
+	for i, fill := range store.Fills {
+		labels := scrape.Labels{"stream": l.stream, "fill": fill}
 		const name = "brim_store_write_seconds"
 		h := after.Histogram(name, labels).Since(l.before.Histogram(name, labels))
 		rows[i] = load.FillRow{From: float64(i) / 10, To: float64(i+1) / 10, Count: int64(math.Round(h.Count))}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // Sizes of drawings in CSS pixels: what is written in them is legible where
@@ -156,22 +157,22 @@ func (s *second) merging() float32 {
 }
 
 // tenths draws latency by how full buckets were.
-func tenths(by [len(fills)]scrape.Histogram, width float64) chart.Bars {
+func tenths(by [len(store.Fills)]scrape.Histogram, width float64) chart.Bars {
 	bars := chart.Bars{
 		Title: "Write latency by tenth", XLabel: "how full the window or the bucket was, %",
 		Y: chart.Axis{Unit: chart.Seconds}, Width: width, Height: tall,
 	}
-	p50, p99 := make([]float64, len(fills)), make([]float64, len(fills))
+	p50, p99 := make([]float64, len(store.Fills)), make([]float64, len(store.Fills))
 	for i, h := range by {
 		p50[i], p99[i] = h.Quantile(0.5), h.Quantile(0.99)
-		bars.Labels = append(bars.Labels, fills[i])
+		bars.Labels = append(bars.Labels, store.Fills[i])
 	}
 	bars.Series = []chart.Series{{Name: "p50", Tone: chart.A, Y: p50}, {Name: "p99", Tone: chart.B, Y: p99}}
 	return bars
 }
 
 // draw draws all.
-func draw(t *timeline, stream int, by [len(fills)]scrape.Histogram) (d drawings, err error) {
+func draw(t *timeline, stream int, by [len(store.Fills)]scrape.Histogram) (d drawings, err error) {
 	for _, one := range []struct {
 		to *template.HTML
 		of interface{ SVG() (template.HTML, error) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // live is what the live part of the page shows.
@@ -100,7 +101,7 @@ func (c *Console) live(v view) (*live, error) {
 	}
 	for i, h := range by {
 		out.Tenths = append(out.Tenths, tenthRow{
-			Fill: fills[i] + " %", Count: chart.Format(chart.Count, h.Count),
+			Fill: store.Fills[i] + " %", Count: chart.Format(chart.Count, h.Count),
 			P50: chart.Format(chart.Seconds, h.Quantile(0.5)), P99: chart.Format(chart.Seconds, h.Quantile(0.99)),
 		})
 	}

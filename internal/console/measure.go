@@ -7,6 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // The metrics that the page shows.
@@ -39,9 +40,6 @@ var sums = [...]string{
 	metricIngested, metricRequests, metricRejected, metricRepeated, metricRefused, metricRetries, metricDeadLetters,
 	metricWrite, metricUnknown, metricDuplicates, metricConflicts, metricRestarts,
 }
-
-// fills are the values of the label fill.
-var fills = [...]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
 
 // summed returns the part of a look that checkpoints keep.
 func summed(look scrape.Look) scrape.Look {
@@ -154,7 +152,7 @@ func (h *history) writes(look scrape.Look, elapsed float64) []writes {
 			continue
 		}
 		made := scrape.HistogramOf(m).Since(scrape.HistogramOf(last))
-		fill := (float64(tenth(key.fill)) + 0.5) / float64(len(fills))
+		fill := (float64(tenth(key.fill)) + 0.5) / float64(len(store.Fills))
 		tallies[0].add(made, fill)
 		if place := h.place(key.stream); place > 0 {
 			for len(tallies) <= place {
@@ -205,7 +203,7 @@ func (h *history) place(stream string) int {
 }
 
 func tenth(fill string) int {
-	for i, f := range fills {
+	for i, f := range store.Fills {
 		if f == fill {
 			return i
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // A stretch is what one process counted within the span: between two looks.
@@ -90,9 +91,9 @@ func total(stretches []stretch, last scrape.Look, family, name string) count {
 
 // byTenth returns the writes of a stream within the span, by tenth; an empty
 // name stands for all streams.
-func byTenth(stretches []stretch, stream string) [len(fills)]scrape.Histogram {
-	var out [len(fills)]scrape.Histogram
-	for i, fill := range fills {
+func byTenth(stretches []stretch, stream string) [len(store.Fills)]scrape.Histogram {
+	var out [len(store.Fills)]scrape.Histogram
+	for i, fill := range store.Fills {
 		labels := scrape.Labels{"fill": fill}
 		if stream != "" {
 			labels["stream"] = stream

@@ -9,12 +9,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// fills are the values of the label fill: ten fixed tenths.
-var fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
+// Fills are the values of the label fill of brim_store_write_seconds: ten fixed
+// tenths, in their order.
+var Fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
 
 // Metrics are a stream's measurements of its writes.
 type Metrics struct {
-	write      [len(fills)]prometheus.Observer
+	write      [len(Fills)]prometheus.Observer
 	readings   prometheus.Observer
 	Unknown    prometheus.Counter // operations whose outcome was not known
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
@@ -72,7 +73,7 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 		}
 	}
 	m := &Metrics{readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates, TagConflicts: v.tagConflicts}
-	for i, fill := range fills {
+	for i, fill := range Fills {
 		m.write[i] = v.write.WithLabelValues(stream, string(storage), fill)
 	}
 	return m, nil
@@ -105,7 +106,7 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error)
 // Wrote notes one bucket's update of n readings that was carried by a command
 // of the given round trip; fill is from 0 to 1.
 func (m *Metrics) Wrote(took time.Duration, n int, fill float64) {
-	tenth := min(max(int(fill*float64(len(fills))), 0), len(fills)-1)
+	tenth := min(max(int(fill*float64(len(Fills))), 0), len(Fills)-1)
 	m.write[tenth].Observe(took.Seconds())
 	m.readings.Observe(float64(n))
 }
