@@ -3,6 +3,9 @@
 // sensor with its tags, the list of field names) is kept once and referred to
 // by number, so that a row costs 32 bytes and eight for each value.
 //
+// Sensors with their tags, and lists of names, are remembered from request to
+// request by an Interner, and shared by the batches.
+//
 // A Batch is built by one goroutine with a Builder and is read-only from then
 // on; any number of goroutines may read it.
 package batch
@@ -26,11 +29,21 @@ type Batch struct {
 	Recovered bool    // taken in by an earlier process, which may have sent the rows
 
 	rows   []Row
-	series []Series
-	shapes []Shape
+	series []seriesRef
+	shapes []*Shape
 	values []uint64
 	text   texts
 	memory int64
+
+	// granularity is that of a stream when the readings were taken in.
+	granularity func(stream string) time.Duration
+}
+
+// A seriesRef names a series of a batch. Its hash stands beside it, so that a
+// lane finds its rows without a look at each series.
+type seriesRef struct {
+	*Series
+	hash uint64
 }
 
 // A Tracker follows the rows of its batch until they are at rest. Calls come
@@ -59,31 +72,6 @@ type Row struct {
 	offset uint32 // of the first value
 }
 
-// A Series is a sensor of a stream, with the tags that it was sent with.
-type Series struct {
-	Stream string
-	Sensor string
-	// Granularity is that of the stream when the reading was taken in, set by
-	// whoever took it; 0: the stream's present one.
-	Granularity time.Duration
-	Tags        []telemetry.Tag // sorted by name
-	Hash        uint64          // of stream and sensor
-	TagsHash    uint64          // equal tags have equal hashes
-}
-
-// A Shape is a list of field names and kinds that rows share.
-type Shape struct {
-	Fields []FieldType
-	key    string // what the builder looks shapes up by, and holds the names
-	size   uint32 // bytes of the fields as BSON elements, without the bytes of strings
-}
-
-// A FieldType is the name and kind of one field of a shape.
-type FieldType struct {
-	Name string
-	Kind telemetry.Kind
-}
-
 // Len returns the number of readings.
 func (b *Batch) Len() int { return len(b.rows) }
 
@@ -91,22 +79,37 @@ func (b *Batch) Len() int { return len(b.rows) }
 func (b *Batch) Row(i uint32) *Row { return &b.rows[i] }
 
 // Series returns the sensor of row r.
-func (b *Batch) Series(r *Row) *Series { return &b.series[r.series] }
+func (b *Batch) Series(r *Row) *Series { return b.series[r.series].Series }
 
-// SeriesNumber returns which of the batch's sensors row r belongs to; numbers
+// SeriesNumber returns which of the batch's series row r belongs to; numbers
 // count from 0 to SeriesLen()-1.
 func (b *Batch) SeriesNumber(r *Row) uint32 { return r.series }
 
-// SeriesLen returns the number of distinct sensors with their tags. The same
-// tags in another order of arrival count again.
+// SeriesLen returns the number of series that the batch lists. One may be listed
+// more than once.
 func (b *Batch) SeriesLen() int { return len(b.series) }
 
 // SeriesAt returns the series with number i.
-func (b *Batch) SeriesAt(i int) *Series { return &b.series[i] }
+func (b *Batch) SeriesAt(i int) *Series { return b.series[i].Series }
+
+// HashAt returns the Hash of the series with number i.
+func (b *Batch) HashAt(i int) uint64 { return b.series[i].hash }
+
+// Granularity returns that of a stream when the readings were taken in; 0: the
+// stream's present one.
+func (b *Batch) Granularity(stream string) time.Duration {
+	if b.granularity == nil {
+		return 0
+	}
+	return b.granularity(stream)
+}
+
+// SetGranularity is for whoever takes the batch in, before others have it.
+func (b *Batch) SetGranularity(of func(stream string) time.Duration) { b.granularity = of }
 
 // Shape returns the fields of row r. Rows of equal shape in one batch return
-// the same pointer.
-func (b *Batch) Shape(r *Row) *Shape { return &b.shapes[r.shape] }
+// the same pointer, and mostly in other batches, too.
+func (b *Batch) Shape(r *Row) *Shape { return b.shapes[r.shape] }
 
 // Values returns one word for each field of row r's shape: the bits of a
 // double, an integer, 0 or 1, or a reference for Text.
@@ -121,20 +124,18 @@ func (b *Batch) Text(word uint64) []byte { return b.text.at(uint32(word>>32), ui
 // MemorySize estimates the bytes of heap that the batch holds.
 func (b *Batch) MemorySize() int64 { return b.memory }
 
-// countMemory is for whoever has just made the batch.
-func (b *Batch) countMemory() int64 {
-	n := 256 + cap(b.rows)*32 + cap(b.values)*8 + b.text.size()
-	for i := range b.series {
-		n += 88 + len(b.series[i].Stream) + len(b.series[i].Sensor)
-		for _, t := range b.series[i].Tags {
-			n += 32 + len(t.Name) + len(t.Value)
-		}
-	}
-	for i := range b.shapes {
-		n += 48 + 24*len(b.shapes[i].Fields) + len(b.shapes[i].key)
-	}
-	return int64(n)
+// countMemory is for whoever has just made the batch; own is what its series
+// and shapes take, as far as they were made for it.
+func (b *Batch) countMemory(own int) int64 {
+	return int64(batchBytes + cap(b.rows)*rowBytes + cap(b.values)*valueSize + b.text.size() +
+		len(b.series)*16 + len(b.shapes)*8 + own)
 }
+
+// What a batch takes in memory, and a row without its values.
+const (
+	batchBytes = 256
+	rowBytes   = 32
+)
 
 // Reading returns row i in its plain form, for the paths where speed does not
 // matter.

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -29,9 +25,20 @@ type Builder struct {
 	// MapDots replaces dots in names of fields and tags; 0 refuses such names.
 	MapDots byte
 
-	batch     *Batch
-	seriesKey map[string]uint32
-	shapeKey  map[string]uint32
+	interner *Interner
+	pooled   bool // it goes back to the interner
+	batch    *Batch
+	rows     []Row    // scratch; the batch gets a copy of its size
+	values   []uint64 // likewise
+	own      int      // bytes of series and shapes that were made for this batch
+
+	// listed says which of the batch's series a series is, in a slot by its hash.
+	// One that lost its slot to another is listed again. The batch's first series
+	// needs no slot.
+	listed  []listing
+	request uint32 // that the slots are of
+	shapeAt map[*Shape]uint32
+	last    *Shape // of the last reading, maybe of another request
 
 	// The reading under construction.
 	stream    string
@@ -40,16 +47,15 @@ type Builder struct {
 	timed     bool
 	refusal   *telemetry.Refusal
 	textMark  textMark
-	sensor    []byte // nil until given
+	sensor    []byte
 	hasSensor bool
 	tags      []byte // name and value pairs, each with its length in front
 	tagCount  int
-	same      bool // row.series was given by SameSeries
+	same      *Series // given by SameSeries
 
 	// While fields arrive as they did in the last reading, they are only
 	// compared with its shape. The first that differs moves them to fieldKey.
 	guess    *Shape
-	guessAt  uint32
 	matched  int
 	fieldKey []byte // kind, length and name of each field; in use if guess is nil
 	nameBuf  []byte
@@ -57,38 +63,70 @@ type Builder struct {
 	keyBuf   []byte
 }
 
-// NewBuilder returns a builder for the readings of a request that arrived at
-// received.
+// A listing is a series and its number in the batch of a request.
+type listing struct {
+	series  *Series
+	number  uint32
+	request uint32
+}
+
+const (
+	listedSlots = 1 << 12
+	// maxScratch is how many rows, and tenfold values, a builder keeps room for.
+	maxScratch = 16 << 10
+)
+
+// NewBuilder returns a builder that remembers nothing of other requests, for the
+// readings of one that arrived at received.
 func NewBuilder(received time.Time) *Builder {
-	return &Builder{
-		batch:     &Batch{Received: received},
-		seriesKey: make(map[string]uint32),
-		shapeKey:  make(map[string]uint32),
-		seen:      make(map[string]struct{}),
+	b := newBuilder(NewInterner(0))
+	b.reset(received)
+	return b
+}
+
+func newBuilder(n *Interner) *Builder {
+	return &Builder{interner: n, shapeAt: make(map[*Shape]uint32), seen: make(map[string]struct{})}
+}
+
+// reset makes the builder begin a batch.
+func (b *Builder) reset(received time.Time) {
+	b.batch = &Batch{Received: received}
+	b.MapDots, b.own = 0, 0
+	b.rows, b.values = b.rows[:0], b.values[:0]
+	clear(b.shapeAt)
+	if b.request++; b.request == 0 {
+		clear(b.listed)
+		b.request = 1
 	}
 }
 
 // Batch returns what was built. The builder must not be used afterwards.
 func (b *Builder) Batch() *Batch {
-	b.batch.memory = b.batch.countMemory()
-	return b.batch
+	made := b.batch
+	made.rows = append(make([]Row, 0, len(b.rows)), b.rows...)
+	made.values = append(make([]uint64, 0, len(b.values)), b.values...)
+	made.memory = made.countMemory(b.own)
+	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
+	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
+		b.rows, b.values = nil, nil
+	}
+	if b.pooled {
+		b.interner.builders.Put(b)
+	}
+	return made
 }
 
 // Len returns the number of readings taken so far.
-func (b *Builder) Len() int { return len(b.batch.rows) }
+func (b *Builder) Len() int { return len(b.rows) }
 
 // Begin starts a reading of the stream: the index-th of its request, whose
 // timestamp must lie in times.
 func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.stream, b.times = stream, times
-	b.row = Row{Index: uint32(index), offset: uint32(len(b.batch.values))}
+	b.row = Row{Index: uint32(index), offset: uint32(len(b.values))}
 	b.timed, b.refusal, b.textMark = false, nil, b.batch.text.mark()
-	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same = b.sensor[:0], false, b.tags[:0], 0, false
-	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], nil
-	if n := len(b.batch.rows); n > 0 {
-		b.guessAt = b.batch.rows[n-1].shape
-		b.guess = &b.batch.shapes[b.guessAt]
-	}
+	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same = b.sensor[:0], false, b.tags[:0], 0, nil
+	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], b.last
 }
 
 // Refuse notes that the reading broke a rule that only its decoder could see.
@@ -110,13 +148,13 @@ func (b *Builder) Sensor(id []byte) {
 	b.sensor, b.hasSensor = append(b.sensor[:0], id...), true
 }
 
-// LastSeries returns the number of the series that the last reading in the
-// batch belongs to, for SameSeries. There must be one.
-func (b *Builder) LastSeries() uint32 { return b.batch.rows[len(b.batch.rows)-1].series }
+// LastSeries returns the series of the last reading in the batch, for
+// SameSeries. There must be one.
+func (b *Builder) LastSeries() *Series { return b.batch.Series(&b.rows[len(b.rows)-1]) }
 
-// SameSeries gives the sensor and the tags at once, as the number of a series
-// of this batch. Its stream must be the one that the reading was begun with.
-func (b *Builder) SameSeries(number uint32) { b.row.series, b.same = number, true }
+// SameSeries gives the sensor and the tags at once, and the stream, which must
+// be the one that the reading was begun with.
+func (b *Builder) SameSeries(s *Series) { b.same = s }
 
 // Time gives the timestamp in milliseconds since the epoch.
 func (b *Builder) Time(ms int64) { b.row.Time, b.timed = ms, true }
@@ -175,7 +213,7 @@ func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) {
 	if b.refusal != nil {
 		return
 	}
-	if len(b.batch.values)-int(b.row.offset) >= telemetry.MaxFields {
+	if len(b.values)-int(b.row.offset) >= telemetry.MaxFields {
 		b.Refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the reading has more than %d fields", telemetry.MaxFields))
 		return
 	}
@@ -184,7 +222,7 @@ func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) {
 		if b.matched < len(b.guess.Fields) {
 			if f := &b.guess.Fields[b.matched]; f.Kind == kind && f.Name == string(name) {
 				b.matched++
-				b.batch.values = append(b.batch.values, word)
+				b.values = append(b.values, word)
 				return
 			}
 		}
@@ -196,7 +234,7 @@ func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) {
 		return
 	}
 	b.fieldKey = appendSized(append(b.fieldKey, byte(kind)), name)
-	b.batch.values = append(b.batch.values, word)
+	b.values = append(b.values, word)
 }
 
 // dropGuess writes down the fields that matched the last reading's shape.
@@ -213,11 +251,11 @@ func (b *Builder) dropGuess() {
 func (b *Builder) End() *telemetry.Refusal {
 	b.finish()
 	if b.refusal != nil {
-		b.batch.values = b.batch.values[:b.row.offset]
+		b.values = b.values[:b.row.offset]
 		b.batch.text.cut(b.textMark)
 		return b.refusal
 	}
-	b.batch.rows = append(b.batch.rows, b.row)
+	b.rows = append(b.rows, b.row)
 	return nil
 }
 
@@ -225,7 +263,7 @@ func (b *Builder) finish() {
 	if b.refusal != nil {
 		return
 	}
-	if !b.hasSensor && !b.same {
+	if !b.hasSensor && b.same == nil {
 		b.refusal = telemetry.CheckSensor(nil)
 		return
 	}
@@ -235,43 +273,79 @@ func (b *Builder) finish() {
 	if b.refusal = b.times.CheckTime(b.row.Time); b.refusal != nil {
 		return
 	}
-	if len(b.batch.values) == int(b.row.offset) {
+	if len(b.values) == int(b.row.offset) {
 		b.refusal = telemetry.Refuse(telemetry.FieldsMissing, "the reading has no fields; at least one is needed")
 		return
 	}
-	if b.row.shape, b.refusal = b.findShape(); b.refusal != nil {
+	shape, series := b.findShape(), b.same
+	if b.refusal == nil && series == nil {
+		series = b.findSeries()
+	}
+	if b.refusal != nil {
 		return
 	}
-	b.row.Size += b.batch.shapes[b.row.shape].size
-	if !b.same {
-		b.row.series, b.refusal = b.findSeries()
-	}
+	b.row.Size += shape.size
+	b.row.shape, b.row.series = b.listShape(shape), b.listSeries(series)
 }
 
-func (b *Builder) findShape() (uint32, *telemetry.Refusal) {
+// listSeries returns the number that the batch has for the series.
+func (b *Builder) listSeries(s *Series) uint32 {
+	if len(b.batch.series) == 0 {
+		b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	}
+	if b.batch.series[0].Series == s {
+		return 0
+	}
+	if b.listed == nil {
+		b.listed = make([]listing, listedSlots)
+	}
+	l := &b.listed[s.Hash%listedSlots]
+	if l.series != s || l.request != b.request {
+		*l = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
+		b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	}
+	return l.number
+}
+
+// listShape returns the number that the batch has for the shape.
+func (b *Builder) listShape(s *Shape) uint32 {
+	if n := len(b.rows); n > 0 && b.last == s {
+		return b.rows[n-1].shape
+	}
+	b.last = s
+	at, ok := b.shapeAt[s]
+	if !ok {
+		at = uint32(len(b.batch.shapes))
+		b.batch.shapes = append(b.batch.shapes, s)
+		b.shapeAt[s] = at
+	}
+	return at
+}
+
+// findShape returns the reading's shape; if it has none, it is refused.
+func (b *Builder) findShape() *Shape {
 	if b.guess != nil {
 		if b.matched == len(b.guess.Fields) {
-			return b.guessAt, nil
+			return b.guess
 		}
 		b.dropGuess()
 	}
-	if at, ok := b.shapeKey[string(b.fieldKey)]; ok {
-		return at, nil
+	if s := b.interner.shapeOf(b.fieldKey); s != nil {
+		return s
 	}
 	shape, refusal := b.newShape(string(b.fieldKey))
-	if refusal != nil {
-		return 0, refusal
+	if b.refusal = refusal; refusal != nil {
+		return nil
 	}
-	at := uint32(len(b.batch.shapes))
-	b.batch.shapes = append(b.batch.shapes, shape)
-	b.shapeKey[shape.key] = at
-	return at, nil
+	b.interner.setShape(shape)
+	b.own += shape.memory()
+	return shape
 }
 
 // newShape returns the shape that key describes. Its names are parts of the
 // key, so that a shape costs two allocations however many fields it has.
-func (b *Builder) newShape(key string) (Shape, *telemetry.Refusal) {
-	shape := Shape{key: key, Fields: make([]FieldType, 0, len(b.batch.values)-int(b.row.offset))}
+func (b *Builder) newShape(key string) (*Shape, *telemetry.Refusal) {
+	shape := &Shape{key: key, Fields: make([]FieldType, 0, len(b.values)-int(b.row.offset))}
 	clear(b.seen)
 	for rest := key; rest != ""; {
 		kind, n := telemetry.Kind(rest[0]), int(rest[1])|int(rest[2])<<8 // as appendSized wrote it
@@ -279,10 +353,10 @@ func (b *Builder) newShape(key string) (Shape, *telemetry.Refusal) {
 		rest = rest[3+n:]
 		b.nameBuf = append(b.nameBuf[:0], name...)
 		if r := telemetry.CheckFieldName(b.nameBuf); r != nil {
-			return Shape{}, r
+			return nil, r
 		}
 		if _, twice := b.seen[name]; twice {
-			return Shape{}, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
+			return nil, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
 		}
 		b.seen[name] = struct{}{}
 		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
@@ -306,42 +380,36 @@ func elementSize(kind telemetry.Kind, n int) uint32 {
 	return uint32(size)
 }
 
-func (b *Builder) findSeries() (uint32, *telemetry.Refusal) {
-	b.keyBuf = appendSized(append(append(b.keyBuf[:0], b.stream...), 0), b.sensor)
+// findSeries returns the reading's series; if its tags are wrong, it is refused.
+func (b *Builder) findSeries() *Series {
+	b.keyBuf = appendSized(appendSizedText(b.keyBuf[:0], b.stream), b.sensor)
+	b.keyBuf = binary.LittleEndian.AppendUint16(b.keyBuf, uint16(b.tagCount))
 	b.keyBuf = append(b.keyBuf, b.tags...)
-	if at, ok := b.seriesKey[string(b.keyBuf)]; ok {
-		return at, nil
+	if s := b.interner.seriesOf(b.keyBuf); s != nil {
+		return s
 	}
-	s := Series{Stream: b.stream, Sensor: string(b.sensor)}
-	for rest := b.tags; len(rest) > 0; {
-		var name, value []byte
-		name, rest = cutSized(rest)
-		value, rest = cutSized(rest)
-		s.Tags = append(s.Tags, telemetry.Tag{Name: string(name), Value: string(value)})
-	}
-	slices.SortFunc(s.Tags, func(x, y telemetry.Tag) int { return strings.Compare(x.Name, y.Name) })
-	for i := 1; i < len(s.Tags); i++ {
-		if s.Tags[i].Name == s.Tags[i-1].Name {
-			return 0, telemetry.Refuse(telemetry.TagDuplicate, "tag %s is given twice", telemetry.Quote([]byte(s.Tags[i].Name)))
+	encoded, tags := sortTags(b.stream, b.sensor, b.tags)
+	for i := 1; i < len(tags); i++ {
+		if tags[i].Name == tags[i-1].Name {
+			b.refusal = telemetry.Refuse(telemetry.TagDuplicate, "tag %s is given twice", telemetry.Quote([]byte(tags[i].Name)))
+			return nil
 		}
 	}
-	at := uint32(len(b.batch.series))
-	b.seriesKey[string(b.keyBuf)] = at
-	s.hash(b.keyBuf[:0])
-	b.batch.series = append(b.batch.series, s)
-	return at, nil
-}
-
-// hash fills in the hashes; scratch saves it an allocation.
-func (s *Series) hash(scratch []byte) {
-	scratch = append(append(append(scratch, s.Stream...), 0), s.Sensor...)
-	s.Hash = xxhash.Sum64(scratch)
-	scratch = scratch[:0]
-	for _, t := range s.Tags {
-		scratch = append(append(scratch, t.Name...), 0)
-		scratch = append(append(scratch, t.Value...), 0)
+	s := b.interner.seriesOf(encoded)
+	if s == nil {
+		var err error
+		if s, err = newSeries(string(encoded)); err != nil {
+			// It was encoded just above.
+			b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
+			return nil
+		}
+		b.interner.setSeries(s.encoded, s)
+		b.own += s.memory()
 	}
-	s.TagsHash = xxhash.Sum64(scratch)
+	if !bytes.Equal(encoded, b.keyBuf) {
+		b.interner.setSeries(string(b.keyBuf), s)
+	}
+	return s
 }
 
 // undot applies MapDots.

@@ -266,15 +266,15 @@ func TestSameSeriesRepeatsSensorAndTags(t *testing.T) {
 	b := NewBuilder(received)
 	first := &draft{stream: "readings", sensor: "s", tags: []telemetry.Tag{{Name: "a", Value: "1"}}, fields: []telemetry.Field{{Name: "t", Value: telemetry.IntValue(1)}}}
 	require.Nil(t, first.give(b, 0))
-	number := b.LastSeries()
+	series := b.LastSeries()
 	require.Nil(t, (&draft{stream: "readings", sensor: "other", fields: first.fields}).give(b, 1))
 
 	b.Begin("readings", 2, always)
-	b.SameSeries(number)
+	b.SameSeries(series)
 	b.Int([]byte("t"), 1)
 	require.Nil(t, b.End())
 	b.Begin("readings", 3, always)
-	b.SameSeries(number)
+	b.SameSeries(series)
 	assert.Equal(t, telemetry.FieldsMissing, b.End().Code, "the other rules hold")
 	b.Begin("readings", 4, always)
 	b.Int([]byte("t"), 1)
@@ -283,7 +283,7 @@ func TestSameSeriesRepeatsSensorAndTags(t *testing.T) {
 	batch := b.Batch()
 	require.Equal(t, 3, batch.Len())
 	assert.Equal(t, batch.Reading(0), batch.Reading(2))
-	assert.Equal(t, number, batch.SeriesNumber(batch.Row(2)))
+	assert.Same(t, series, batch.Series(batch.Row(2)))
 }
 
 func TestTheFirstRefusalCounts(t *testing.T) {

@@ -15,12 +15,17 @@ type Origin struct {
 	Session   string
 	FirstSeq  uint64
 	Recovered bool
-	// Granularity returns that of a stream at the time; nil leaves every series
-	// with 0, the stream's present one.
+	// Granularity returns that of a stream at the time; nil: its present one.
 	Granularity func(stream string) time.Duration
+	// Interner knows series and shapes; nil: none.
+	Interner *Interner
 }
 
-var errShort = errors.New("the encoded batch ends too early")
+var (
+	errShort  = errors.New("the encoded batch ends too early")
+	errSeries = errors.New("a series of the encoded batch is broken")
+	errFields = errors.New("a list of fields in the encoded batch is broken")
+)
 
 // Decode returns the batch that AppendBinary encoded. It keeps no reference to
 // src. Any bytes may be given: what is not a batch is an error, and never costs
@@ -32,20 +37,15 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 	}
 	b := &Batch{
 		Received: time.Unix(0, h.received),
-		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered,
+		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered, granularity: origin.Granularity,
 	}
-	d := decoder{rest: rest, batch: b}
+	d := decoder{rest: rest, batch: b, interner: origin.Interner}
 	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
 		if err := step(&h); err != nil {
 			return nil, err
 		}
 	}
-	if origin.Granularity != nil {
-		for i := range b.series {
-			b.series[i].Granularity = origin.Granularity(b.series[i].Stream)
-		}
-	}
-	b.memory = b.countMemory()
+	b.memory = b.countMemory(d.own)
 	return b, nil
 }
 
@@ -82,8 +82,10 @@ func decodeHead(src []byte) (h head, rest []byte, err error) {
 }
 
 type decoder struct {
-	rest  []byte
-	batch *Batch
+	rest     []byte
+	batch    *Batch
+	interner *Interner
+	own      int // bytes of what the interner did not know
 }
 
 // take cuts n bytes off the front.
@@ -96,67 +98,99 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return cut, nil
 }
 
-// series decodes all series. Their strings are parts of one.
+// series decodes all series.
 func (d *decoder) series(h *head) error {
 	section, err := d.take(h.seriesBytes)
 	if err != nil {
 		return err
 	}
-	s := cutter{rest: string(section)}
-	all := make([]Series, h.series)
-	tags := make([]telemetry.Tag, 0, h.tags)
-	var scratch [256]byte
+	all := make([]seriesRef, h.series)
+	tags := 0
 	for i := range all {
-		all[i].Stream, all[i].Sensor = s.text(), s.text()
-		n := s.number()
-		if n > cap(tags)-len(tags) {
-			return errors.New("the encoded batch has more tags than its head says")
+		_, rest, n, err := cutSeries(section)
+		if err != nil {
+			return err
 		}
-		from := len(tags)
-		for range n {
-			tags = append(tags, telemetry.Tag{Name: s.text(), Value: s.text()})
+		s, err := d.seriesOf(section[:len(section)-len(rest)])
+		if err != nil {
+			return err
 		}
-		if n > 0 {
-			all[i].Tags = tags[from:len(tags):len(tags)]
-		}
-		all[i].hash(scratch[:0])
+		all[i] = seriesRef{s, s.Hash}
+		section, tags = rest, tags+n
 	}
-	if s.short || s.rest != "" || len(tags) != h.tags {
+	if len(section) > 0 || tags != h.tags {
 		return errors.New("the series of the encoded batch do not add up")
 	}
 	d.batch.series = all
 	return nil
 }
 
-// shapes decodes all shapes. Their names are parts of one string.
+// seriesOf returns the series that was encoded so.
+func (d *decoder) seriesOf(encoded []byte) (*Series, error) {
+	if d.interner != nil {
+		if s := d.interner.seriesOf(encoded); s != nil {
+			return s, nil
+		}
+	}
+	s, err := newSeries(string(encoded))
+	if err != nil {
+		return nil, err
+	}
+	d.own += s.memory()
+	if d.interner != nil {
+		d.interner.setSeries(s.encoded, s)
+	}
+	return s, nil
+}
+
+// shapes decodes all shapes.
 func (d *decoder) shapes(h *head) error {
 	section, err := d.take(h.shapesBytes)
 	if err != nil {
 		return err
 	}
-	s := cutter{rest: string(section)}
-	all := make([]Shape, h.shapes)
-	fields := make([]FieldType, 0, h.fields)
+	all := make([]*Shape, h.shapes)
+	fields := 0
 	for i := range all {
-		shape, from := &all[i], len(fields)
-		shape.key = s.text()
-		for key := (cutter{rest: shape.key}); key.rest != ""; {
-			kind := telemetry.Kind(key.rest[0])
-			key.rest = key.rest[1:]
-			name := key.text()
-			if key.short || kind < telemetry.Float || kind > telemetry.Text || len(fields) == cap(fields) {
-				return errors.New("a list of fields in the encoded batch is broken")
-			}
-			fields = append(fields, FieldType{Name: name, Kind: kind})
-			shape.size += elementSize(kind, len(name))
+		var key []byte
+		if key, section, err = cutChecked(section); err != nil {
+			return err
 		}
-		shape.Fields = fields[from:len(fields):len(fields)]
+		if all[i], err = d.shapeOf(key, h.fields-fields); err != nil {
+			return err
+		}
+		fields += len(all[i].Fields)
 	}
-	if s.short || s.rest != "" || len(fields) != h.fields {
+	if len(section) > 0 || fields != h.fields {
 		return errors.New("the fields of the encoded batch do not add up")
 	}
 	d.batch.shapes = all
 	return nil
+}
+
+// shapeOf returns the shape with this key, which has so many fields at most.
+func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
+	if d.interner != nil {
+		if s := d.interner.shapeOf(encoded); s != nil {
+			return s, nil
+		}
+	}
+	shape := &Shape{key: string(encoded)}
+	for key := (cutter{rest: shape.key}); key.rest != ""; {
+		kind := telemetry.Kind(key.rest[0])
+		key.rest = key.rest[1:]
+		name := key.text()
+		if key.short || kind < telemetry.Float || kind > telemetry.Text || len(shape.Fields) == most {
+			return nil, errFields
+		}
+		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
+		shape.size += elementSize(kind, len(name))
+	}
+	d.own += shape.memory()
+	if d.interner != nil {
+		d.interner.setShape(shape)
+	}
+	return shape, nil
 }
 
 func (d *decoder) texts(h *head) error {
@@ -325,7 +359,7 @@ func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
 	names = make([][]byte, 0, 1)
 	for i := range n {
 		var stream []byte
-		if stream, section, err = cutChecked(section); err != nil {
+		if stream, section, _, err = cutSeries(section); err != nil {
 			return nil, false, err
 		}
 		if same && i > 0 && !bytes.Equal(stream, names[0]) {
@@ -337,21 +371,29 @@ func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
 		if !same || i == 0 {
 			names = append(names, stream)
 		}
-		if _, section, err = cutChecked(section); err != nil {
-			return nil, false, err
-		}
-		if len(section) < sizePrefix {
-			return nil, false, errShort
-		}
-		strings := 2 * int(binary.LittleEndian.Uint16(section))
-		section = section[sizePrefix:]
-		for range strings {
-			if _, section, err = cutChecked(section); err != nil {
-				return nil, false, err
-			}
-		}
 	}
 	return names, same, nil
+}
+
+// cutSeries cuts an encoded series off the front.
+func cutSeries(section []byte) (stream, rest []byte, tags int, err error) {
+	if stream, rest, err = cutChecked(section); err != nil {
+		return nil, nil, 0, err
+	}
+	if _, rest, err = cutChecked(rest); err != nil {
+		return nil, nil, 0, err
+	}
+	if len(rest) < sizePrefix {
+		return nil, nil, 0, errShort
+	}
+	tags = int(binary.LittleEndian.Uint16(rest))
+	rest = rest[sizePrefix:]
+	for range 2 * tags {
+		if _, rest, err = cutChecked(rest); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	return stream, rest, tags, nil
 }
 
 // cutChecked is cutSized for bytes that may be anything.

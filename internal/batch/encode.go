@@ -34,11 +34,7 @@ func (b *Batch) EncodedSize() int {
 func (b *Batch) seriesSize() int {
 	n := 0
 	for i := range b.series {
-		s := &b.series[i]
-		n += 3*sizePrefix + len(s.Stream) + len(s.Sensor)
-		for _, t := range s.Tags {
-			n += 2*sizePrefix + len(t.Name) + len(t.Value)
-		}
+		n += len(b.series[i].encoded)
 	}
 	return n
 }
@@ -68,7 +64,7 @@ func AppendBinary(dst []byte, b *Batch) []byte {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}
 	for i := range b.series {
-		dst = appendSeries(dst, &b.series[i])
+		dst = append(dst, b.series[i].encoded...)
 	}
 	for i := range b.shapes {
 		dst = appendSizedText(dst, b.shapes[i].key)
@@ -78,15 +74,6 @@ func AppendBinary(dst []byte, b *Batch) []byte {
 	}
 	dst = appendRows(dst, b.rows)
 	return appendValues(dst, b.values)
-}
-
-func appendSeries(dst []byte, s *Series) []byte {
-	dst = appendSizedText(appendSizedText(dst, s.Stream), s.Sensor)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(s.Tags)))
-	for _, t := range s.Tags {
-		dst = appendSizedText(appendSizedText(dst, t.Name), t.Value)
-	}
-	return dst
 }
 
 func appendRows(dst []byte, rows []Row) []byte {

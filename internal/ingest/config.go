@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -38,6 +39,9 @@ type Config struct {
 
 	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
 	Acks []telemetry.Ack // that can be had, at least one
+
+	// Interner remembers series and shapes between requests; nil: one of its own.
+	Interner *batch.Interner
 
 	// Available tells why no readings can be taken at present, for /health alone;
 	// nil: they always can.
@@ -78,6 +82,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Ack == "" && len(c.Acks) > 0 {
 		c.Ack = c.Acks[0]
+	}
+	if c.Interner == nil {
+		c.Interner = batch.NewInterner(0)
 	}
 	if c.Version == "" {
 		c.Version = "unknown"

@@ -60,6 +60,7 @@ type Door struct {
 	wire    *receiver
 	pools   inflaters
 	lines   linePool
+	known   *batch.Interner // series and shapes of earlier requests
 	health  *health.Server
 
 	stopping atomic.Bool
@@ -83,6 +84,7 @@ func New(config Config, journal Journal) (*Door, error) {
 		gate:    newGate(longestWait),
 		wire:    newReceiver(config.MaxBodyBytes, longestWait),
 		health:  health.NewServer(),
+		known:   config.Interner,
 		stopped: make(chan struct{}),
 	}
 	for i := range config.Streams {

@@ -53,7 +53,7 @@ type intake struct {
 
 func (d *Door) newIntake(stream *Stream, want telemetry.Ack) *intake {
 	now := d.config.Now()
-	in := &intake{door: d, want: want, builder: batch.NewBuilder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
+	in := &intake{door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
 	in.builder.MapDots = d.config.MapDots
 	in.answer.Errors = []refusedReading{}
 	return in
@@ -123,7 +123,8 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case in.builder.Len() == 0:
 		return nothingTaken, nil
 	}
-	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), in.request())
+	request := in.request()
+	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), request)
 	if err == nil && receipt.Repeated {
 		err = in.repeat(receipt.Answer)
 	}

@@ -150,16 +150,20 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 	return e, result, nil
 }
 
-// prepare sets what the batch's series were taken in under.
+// prepare checks the streams of the batch and sets what they are taken in under.
 func (j *Journal) prepare(b *batch.Batch) error {
+	known := ""
 	for i := range b.SeriesLen() {
 		s := b.SeriesAt(i)
-		stream, ok := j.cfg.Streams[s.Stream]
-		if !ok {
+		if s.Stream == known {
+			continue
+		}
+		if _, ok := j.cfg.Streams[s.Stream]; !ok {
 			return errUnknownStream(s.Stream)
 		}
-		s.Granularity = stream.Granularity
+		known = s.Stream
 	}
+	b.SetGranularity(j.windows)
 	if err := j.space.check(j.cfg.Now()); err != nil {
 		return errDiskFull(err)
 	}

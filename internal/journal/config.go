@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
@@ -25,6 +26,9 @@ type Config struct {
 	StoredTimeout time.Duration // how long Append waits for stored; 0: 10 s
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
 	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
+
+	// Interner knows series and shapes that are read again; nil: one of its own.
+	Interner *batch.Interner
 
 	// AcceptLoss opens a damaged journal and gives up what cannot be read.
 	AcceptLoss bool
@@ -49,6 +53,9 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, 64<<20))
 	setDefault(&c.MaxWaiting, 32<<20)
 	setDefault(&c.TailBytes, 8<<20)
+	if c.Interner == nil {
+		c.Interner = batch.NewInterner(0)
+	}
 	if c.Files == nil {
 		c.Files = osFiles{}
 	}

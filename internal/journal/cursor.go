@@ -131,6 +131,7 @@ func (c *cursor) decode() (batch.Record, error) {
 	}
 	origin := batch.Origin{
 		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: s.granularity,
+		Interner: j.cfg.Interner,
 	}
 	if j.cfg.Faults.Off(fault.Granularity) {
 		origin.Granularity = nil

@@ -136,15 +136,15 @@ func TestRecordsKeepTheSettingsOfTheirTime(t *testing.T) {
 	j = open(t, cfg)
 	b := makeBatch("readings", 1, 1)
 	mustAppend(t, j, b)
-	assert.Equal(t, time.Hour, b.SeriesAt(0).Granularity)
+	assert.Equal(t, time.Hour, b.Granularity(b.SeriesAt(0).Stream))
 	require.NoError(t, j.Close())
 
 	cfg.Session = "third"
 	j = open(t, cfg)
 	mustAppend(t, j, makeBatch("readings", 2, 1))
 	records := follow(t, j, 0)
-	assert.Equal(t, 5*time.Minute, records[0].Batch.SeriesAt(0).Granularity)
-	assert.Equal(t, time.Hour, records[1].Batch.SeriesAt(0).Granularity)
+	assert.Equal(t, 5*time.Minute, records[0].Batch.Granularity(records[0].Batch.SeriesAt(0).Stream))
+	assert.Equal(t, time.Hour, records[1].Batch.Granularity(records[1].Batch.SeriesAt(0).Stream))
 	assert.Equal(t, []journal.Unapplied{
 		{Session: "first", Stream: "readings", Settings: streams()["readings"], Readings: 1},
 		{Session: "second", Stream: "readings", Settings: cfg.Streams["readings"], Readings: 1},
@@ -153,7 +153,7 @@ func TestRecordsKeepTheSettingsOfTheirTime(t *testing.T) {
 
 	cfg.Session, cfg.Faults = "fourth", fault.Without(fault.Granularity)
 	j = open(t, cfg)
-	assert.Zero(t, follow(t, j, 0)[0].Batch.SeriesAt(0).Granularity)
+	assert.Zero(t, follow(t, j, 0)[0].Batch.Granularity("readings"))
 }
 
 func TestWhatIsAtRestIsDeletedAndNotSeenAgain(t *testing.T) {

@@ -39,6 +39,7 @@ type Journal struct {
 	untidy    bool       // likewise: tidying up failed the last time
 	keys      *keys
 	waiters   waiters
+	windows   func(stream string) time.Duration // granularity of what is taken now
 	progress  progress
 	published published
 	decoded   decodedCache
@@ -113,6 +114,7 @@ func Open(cfg Config) (*Journal, error) {
 		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
 		settings: settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams},
 	}
+	j.windows = granularityOf(cfg.Streams)
 	j.seed = sessionSeed(cfg.Session)
 	j.buffers.New = func() any { return new([]byte) }
 	j.published.most, j.decoded.most = cfg.TailBytes, cfg.TailBytes

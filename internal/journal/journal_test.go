@@ -27,7 +27,7 @@ func TestWhatWasAppendedIsThereAfterARestart(t *testing.T) {
 		assert.Equal(t, "first", r.Batch.Session)
 		assert.True(t, r.Batch.Recovered)
 		assert.EqualValues(t, 1+3*i, r.Batch.FirstSeq)
-		assert.Equal(t, streams()["readings"].Granularity, r.Batch.SeriesAt(0).Granularity)
+		assert.Equal(t, streams()["readings"].Granularity, r.Batch.Granularity(r.Batch.SeriesAt(0).Stream))
 	}
 	last := records[10].Batch
 	assert.Equal(t, "second", last.Session)

@@ -67,6 +67,11 @@ func (s *segment) granularity(stream string) time.Duration {
 	return s.settings.Streams[stream].Granularity
 }
 
+// granularityOf returns a function that knows the granularity of the streams.
+func granularityOf(streams map[string]Stream) func(stream string) time.Duration {
+	return func(stream string) time.Duration { return streams[stream].Granularity }
+}
+
 func encodeSegmentHead(base uint64, s *settings) ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -210,7 +210,7 @@ func TestWhatStopsRefusesBothWays(t *testing.T) {
 		refused := <-appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
 		assertRefused(t, refused.err, "stopping")
 		r := follow(t, j, j.Oldest())[0]
-		assert.Equal(t, time.Minute, r.Batch.SeriesAt(0).Granularity)
+		assert.Equal(t, time.Minute, r.Batch.Granularity(r.Batch.SeriesAt(0).Stream))
 		r.Batch.Tracker.Released(1)
 		assert.Equal(t, telemetry.Stored, (<-waiting).receipt.Ack, "what was taken before is answered")
 		j.Trim(r.Next)

@@ -40,6 +40,7 @@ type VolatileConfig struct {
 // memory alone; hence it acknowledges nothing but what is stored.
 type Volatile struct {
 	cfg       VolatileConfig
+	windows   func(stream string) time.Duration // granularity of the streams
 	metrics   *metrics
 	keys      *keys
 	progress  progress
@@ -81,7 +82,7 @@ func OpenVolatile(cfg VolatileConfig) (*Volatile, error) {
 	case cfg.MaxBytes < 1<<20:
 		return nil, fmt.Errorf("queue-max-bytes %d is too small; it needs 1MiB", cfg.MaxBytes)
 	}
-	v := &Volatile{cfg: cfg, keys: newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now), closed: make(chan struct{}), nextSeq: 1}
+	v := &Volatile{cfg: cfg, windows: granularityOf(cfg.Streams), keys: newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now), closed: make(chan struct{}), nextSeq: 1}
 	var err error
 	if v.metrics, err = newMetrics(cfg.Registerer, gauges{
 		max: v.cfg.MaxBytes, bytes: func() float64 { return float64(v.bytes.Load()) }, oldest: v.oldestUnapplied, keys: v.keys.count,
@@ -173,6 +174,7 @@ func (v *Volatile) enter(b *batch.Batch, f *flight) (*waiter, error) {
 	}
 	w := newWaiter(b.Len())
 	b.Session, b.Tracker = v.cfg.Session, w
+	b.SetGranularity(v.windows)
 	drawn := uint64(0)
 	if v.cfg.Faults.Off(fault.Order) {
 		drawn = v.drawEarly(uint64(b.Len()))
@@ -209,13 +211,11 @@ func (v *Volatile) admit(b *batch.Batch) error {
 	asked := ""
 	for i := range b.SeriesLen() {
 		s := b.SeriesAt(i)
-		stream, ok := v.cfg.Streams[s.Stream]
-		if !ok {
-			return errUnknownStream(s.Stream)
-		}
-		s.Granularity = stream.Granularity
 		if s.Stream == asked {
 			continue
+		}
+		if _, ok := v.cfg.Streams[s.Stream]; !ok {
+			return errUnknownStream(s.Stream)
 		}
 		asked = s.Stream
 		if err := v.cfg.Admit(asked); err != nil {

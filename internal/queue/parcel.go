@@ -10,13 +10,14 @@ import (
 // A parcel is what a lane holds of one record: the rows of its sensors, until
 // the last of them is at rest. It belongs to its lane's goroutine.
 type parcel struct {
-	lane     *lane
-	view     batch.Batch   // what the rows refer to, with the parcel as tracker
-	waits    batch.Tracker // of someone who waits for the rows; nil: nobody
-	position uint64        // of the record
-	size     int64         // that the rows cost the lane's budget
-	pins     int64         // bytes of the batch, which stays in memory as long as one row does
-	left     int           // rows that are not at rest
+	lane        *lane
+	view        batch.Batch   // what the rows refer to, with the parcel as tracker
+	waits       batch.Tracker // of someone who waits for the rows; nil: nobody
+	position    uint64        // of the record
+	granularity time.Duration // of the windows that its rows belong to
+	size        int64         // that the rows cost the lane's budget
+	pins        int64         // bytes of the batch, which stays in memory as long as one row does
+	left        int           // rows that are not at rest
 
 	before, after *parcel // in the order of positions
 }

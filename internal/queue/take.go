@@ -63,6 +63,9 @@ func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken boo
 	}
 	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
 	p.view = r.Batch.View(p)
+	if p.granularity = r.Batch.Granularity(l.stream); p.granularity == 0 {
+		p.granularity = l.cfg.Granularity
+	}
 	l.parcels.insert(p)
 	for i := range uint32(p.view.Len()) {
 		row := p.view.Row(i)
@@ -92,8 +95,7 @@ func (l *lane) own(b *batch.Batch) bool {
 	l.owned = l.owned[:0]
 	some := false
 	for i := range b.SeriesLen() {
-		s := b.SeriesAt(i)
-		own := s.Hash%uint64(l.queue.cfg.Lanes) == l.number && s.Stream == l.stream
+		own := b.HashAt(i)%uint64(l.queue.cfg.Lanes) == l.number && b.SeriesAt(i).Stream == l.stream
 		l.owned = append(l.owned, own)
 		some = some || own
 	}
@@ -103,10 +105,7 @@ func (l *lane) own(b *batch.Batch) bool {
 // bucketOf returns the bucket that a row belongs to.
 func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	series := p.view.Series(row)
-	key := bucketKey{sensor: series.Sensor, granularity: series.Granularity, session: p.view.Session}
-	if key.granularity == 0 {
-		key.granularity = l.cfg.Granularity
-	}
+	key := bucketKey{sensor: series.Sensor, granularity: p.granularity, session: p.view.Session}
 	key.start = row.Time - row.Time%key.granularity.Milliseconds()
 	b := l.buckets[key]
 	if b == nil {

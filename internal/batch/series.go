@@ -1,0 +1,94 @@
+package batch
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Series is a sensor of a stream, with the tags that it was sent with. It
+// never changes, and batches share it.
+type Series struct {
+	Stream   string
+	Sensor   string
+	Tags     []telemetry.Tag // sorted by name
+	Hash     uint64          // of stream and sensor
+	TagsHash uint64          // equal tags have equal hashes
+
+	encoded string // as in an encoded batch; the strings above are parts of it
+}
+
+// A Shape is a list of field names and kinds that rows share. It never changes,
+// and batches share it.
+type Shape struct {
+	Fields []FieldType
+	key    string // kind, length and name of each field; the names are parts of it
+	size   uint32 // bytes of the fields as BSON elements, without the bytes of strings
+}
+
+// A FieldType is the name and kind of one field of a shape.
+type FieldType struct {
+	Name string
+	Kind telemetry.Kind
+}
+
+// newSeries returns the series of an encoded one, whose tags are sorted.
+// Anything else is an error.
+func newSeries(encoded string) (*Series, error) {
+	c := cutter{rest: encoded}
+	s := &Series{Stream: c.text(), Sensor: c.text(), encoded: encoded}
+	if n := c.number(); n > 0 && n <= len(c.rest)/(2*sizePrefix) {
+		s.Tags = make([]telemetry.Tag, n)
+	}
+	for i := range s.Tags {
+		s.Tags[i] = telemetry.Tag{Name: c.text(), Value: c.text()}
+		if i > 0 && s.Tags[i].Name <= s.Tags[i-1].Name {
+			return nil, errSeries
+		}
+	}
+	if c.short || c.rest != "" {
+		return nil, errSeries
+	}
+	s.hash()
+	return s, nil
+}
+
+// hash fills in the hashes.
+func (s *Series) hash() {
+	var scratch [512]byte
+	buf := append(append(append(scratch[:0], s.Stream...), 0), s.Sensor...)
+	s.Hash = xxhash.Sum64(buf)
+	buf = buf[:0]
+	for _, t := range s.Tags {
+		buf = append(append(buf, t.Name...), 0)
+		buf = append(append(buf, t.Value...), 0)
+	}
+	s.TagsHash = xxhash.Sum64(buf)
+}
+
+// memory estimates the bytes of heap that the series takes.
+func (s *Series) memory() int { return 112 + len(s.encoded) + 32*len(s.Tags) }
+
+func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
+
+// sortTags returns the encoded series with its tags in the order of their
+// names, and the tags.
+func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []telemetry.Tag) {
+	for rest := pairs; len(rest) > 0; {
+		var name, value []byte
+		name, rest = cutSized(rest)
+		value, rest = cutSized(rest)
+		sorted = append(sorted, telemetry.Tag{Name: string(name), Value: string(value)})
+	}
+	slices.SortStableFunc(sorted, func(x, y telemetry.Tag) int { return strings.Compare(x.Name, y.Name) })
+	encoded = appendSized(appendSizedText(nil, stream), sensor)
+	encoded = binary.LittleEndian.AppendUint16(encoded, uint16(len(sorted)))
+	for _, t := range sorted {
+		encoded = appendSizedText(appendSizedText(encoded, t.Name), t.Value)
+	}
+	return encoded, sorted
+}
