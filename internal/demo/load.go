@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -39,7 +40,7 @@ type outcome struct {
 }
 
 // sendAll sends the load of each variant and returns what came of it.
-func sendAll(ctx context.Context, o *options, d *daemon, stderr io.Writer) ([]outcome, error) {
+func sendAll(ctx context.Context, o *options, d *launch.Daemon, stderr io.Writer) ([]outcome, error) {
 	results := make([]outcome, len(variants()))
 	for i, v := range variants() {
 		_, _ = fmt.Fprintf(stderr, "%d of %d  %s, %v\n", i+1, len(results), v.title, o.each())
@@ -54,9 +55,9 @@ func sendAll(ctx context.Context, o *options, d *daemon, stderr io.Writer) ([]ou
 }
 
 // send runs `brim load` against one stream.
-func send(ctx context.Context, o *options, d *daemon, v variant) (*load.Result, error) {
+func send(ctx context.Context, o *options, d *launch.Daemon, v variant) (*load.Result, error) {
 	cmd := exec.CommandContext(ctx, o.brim, "load",
-		"--target", "http://"+d.http, "--admin", d.admin, "--stream", v.stream,
+		"--target", "http://"+d.HTTP, "--admin", d.Admin, "--stream", v.stream,
 		"--sensors", strconv.Itoa(o.sensors), "--interval", o.interval.String(),
 		"--speedup", strconv.FormatFloat(o.speedup(), 'g', -1, 64), "--duration", o.each().String(),
 		"--batch", strconv.Itoa(readingsPerRequest), "--output", "json")

@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/brim-telemetry/brim/internal/launch"
 )
 
 func main() {
@@ -71,19 +73,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	shown := show(ctx, &o, d, stdout, stderr)
 	if shown == nil && term.IsTerminal(int(os.Stdin.Fd())) {
-		_, _ = fmt.Fprintf(stderr, "\nThe daemon goes on for you to look at http://%s/ ; Ctrl-C ends it.\n", d.admin)
+		_, _ = fmt.Fprintf(stderr, "\nThe daemon goes on for you to look at http://%s/ ; Ctrl-C ends it.\n", d.Admin)
 		<-ctx.Done()
 	}
-	return errors.Join(shown, d.stop())
+	return errors.Join(shown, d.Stop())
 }
 
 // show sends the load and prints what it did.
-func show(ctx context.Context, o *options, d *daemon, stdout, stderr io.Writer) error {
+func show(ctx context.Context, o *options, d *launch.Daemon, stdout, stderr io.Writer) error {
 	_, _ = fmt.Fprintf(stderr, `
 Three streams with hourly buckets get %.0f readings a second, one after the other; event time runs %.0f times faster than the clock.
 Watch it:  http://%s/
 
-`, float64(o.sensors)*o.speedup()/o.interval.Seconds(), o.speedup(), d.admin)
+`, float64(o.sensors)*o.speedup()/o.interval.Seconds(), o.speedup(), d.Admin)
 	results, err := sendAll(ctx, o, d, stderr)
 	if err != nil {
 		return err

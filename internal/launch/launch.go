@@ -1,0 +1,130 @@
+// Package launch runs `brim serve` as a process of its own, for the programs of
+// this repository that show or measure it: internal/demo and internal/yardstick.
+package launch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a daemon may take to end in good order, with its
+// mongod.
+const stopTimeout = 30 * time.Second
+
+// Config says which daemon to run.
+type Config struct {
+	Brim string    // the program
+	Args []string  // of serve; addresses and the log's format are set already
+	Out  io.Writer // gets what the daemon tells people, and its warnings
+}
+
+// A Daemon is `brim serve` in a process of its own. All its ports are free ones
+// on 127.0.0.1, so that it runs beside another.
+type Daemon struct {
+	HTTP, GRPC, Admin string // addresses, HOST:PORT
+
+	cmd     *exec.Cmd
+	exited  chan struct{}
+	reading sync.WaitGroup // of its log
+}
+
+// Start returns when the daemon can store readings. It has none of the settings
+// in the environment, except where a mongod is.
+func Start(ctx context.Context, c Config) (*Daemon, error) {
+	args := append([]string{
+		"serve", "--log-format", "json",
+		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+	}, c.Args...)
+	d := &Daemon{cmd: exec.Command(c.Brim, args...), exited: make(chan struct{})} //nolint:noctx // Stop ends it, softly
+	d.cmd.Env = environment()
+	log, err := d.cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	ownGroup(d.cmd)
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the daemon: %w; `make build` makes it", err)
+	}
+	ready := make(chan struct{})
+	d.reading.Go(func() { d.follow(log, ready, c.Out) })
+	go func() {
+		d.reading.Wait() // before Wait, which closes the pipe
+		_ = d.cmd.Wait() // how it ended does not matter: that it did is an error
+		close(d.exited)
+	}()
+	select {
+	case <-ready:
+		return d, nil
+	case <-d.exited:
+		return nil, fmt.Errorf("the daemon ended before it was ready: %v", d.cmd.ProcessState)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the daemon: %w", errors.Join(ctx.Err(), d.Stop()))
+	}
+}
+
+// environment is ours without the settings of another daemon, whose MongoDB
+// this one must not write to; where a mongod is may be told.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		return strings.HasPrefix(pair, "BRIM_") && !strings.HasPrefix(pair, "BRIM_MONGOD_")
+	})
+}
+
+// follow reads the daemon's log: where it listens, when it is ready, and what
+// people should see.
+func (d *Daemon) follow(log io.Reader, ready chan<- struct{}, out io.Writer) {
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		var line struct {
+			Level, Msg, Step, HTTP, GRPC, Admin string
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			_, _ = fmt.Fprintln(out, lines.Text())
+			continue
+		}
+		switch {
+		case line.Msg == "listening":
+			d.HTTP, d.GRPC, d.Admin = line.HTTP, line.GRPC, line.Admin
+		case line.Msg == "ready":
+			close(ready)
+		case line.Msg == "preparing":
+			_, _ = fmt.Fprintln(out, line.Step)
+		case line.Level == "WARN" || line.Level == "ERROR":
+			_, _ = fmt.Fprintln(out, lines.Text())
+		}
+	}
+	_, _ = io.Copy(io.Discard, log) // a line too long to scan must not stop the daemon
+}
+
+// Pid is the number of the process.
+func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
+
+// Exited is closed when the process has ended.
+func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+
+// Stop ends the daemon as an operator would, and waits until it is gone.
+func (d *Daemon) Stop() error {
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		<-d.exited
+		return nil //nolint:nilerr // it has ended already
+	}
+	select {
+	case <-d.exited:
+		return nil
+	case <-time.After(stopTimeout):
+		_ = d.cmd.Process.Kill() // fails only if it has ended
+		<-d.exited
+		return fmt.Errorf("the daemon did not stop in %v and was killed", stopTimeout)
+	}
+}

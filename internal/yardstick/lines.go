@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+const (
+	hostsOf    = 1000 // of a fleet, so that a request is a step of all
+	hourly     = "1h"
+	linePath   = "/write?ack=journaled"
+	lineType   = "text/plain"
+	collection = "readings"
+)
+
+// linePoster sends a fleet in line protocol.
+func (y *yardstick) linePoster(f *fleet) *poster {
+	return newPoster(linePath, lineType, y.connections, func() *deck { return newDeck(f.hosts, variants, lineBody) })
+}
+
+// lines holds line protocol against raw inserts.
+func (y *yardstick) lines(ctx context.Context) ([]row, error) {
+	f := newFleet(hostsOf)
+	poster := y.linePoster(f)
+	var structs, encoded []*page
+	for range rawWriters {
+		structs = append(structs, structPage(f.hosts))
+		p, err := encodedPage(f.hosts)
+		if err != nil {
+			return nil, err
+		}
+		encoded = append(encoded, p)
+	}
+	var pairs []linesPair
+	for i := range y.pairs {
+		y.note("lines %d of %d\n", i+1, y.pairs)
+		pair, err := y.linesPair(ctx, poster, structs, encoded, i)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, *pair)
+	}
+	return linesRows(pairs), nil
+}
+
+// A linesPair is what came of one mongod.
+type linesPair struct {
+	raw, encoded *insertion
+	brim         *passage
+}
+
+// linesPair measures one side after the other, the sides changing places from
+// pair to pair.
+func (y *yardstick) linesPair(ctx context.Context, s sender, structs, encoded []*page, number int) (p *linesPair, err error) {
+	r, err := y.newRig(ctx, "--granularity", hourly)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	p = &linesPair{}
+	raw := func() (err error) {
+		if p.raw, err = y.raw(ctx, r, "a struct a document", structs); err != nil {
+			return err
+		}
+		p.encoded, err = y.raw(ctx, r, "encoded beforehand", encoded)
+		return err
+	}
+	brim := func() (err error) {
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
+		stop := y.startProfile(ctx, r, number)
+		p.brim, err = y.pass(ctx, r, "line protocol", s)
+		return errors.Join(err, stop())
+	}
+	sides := []func() error{raw, brim}
+	for i := range sides {
+		if err := sides[(i+number)%2](); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// raw inserts into a fresh collection of another database of the rig's mongod.
+func (y *yardstick) raw(ctx context.Context, r *rig, what string, pages []*page) (*insertion, error) {
+	if err := r.settle(ctx); err != nil {
+		return nil, err
+	}
+	i, err := r.insertInto(ctx, r.client.Database(rawDatabase).Collection(collection), pages, y.time)
+	if err != nil {
+		return nil, err
+	}
+	y.note("  raw insertMany, %s: %s documents/s; us CPU: mongod %.2f, client %.2f\n", what, thousands(i.Rate, 0), i.MongodCPU, i.Client)
+	return i, nil
+}
+
+// pass sends through Brim and tells what came of it.
+func (y *yardstick) pass(ctx context.Context, r *rig, what string, s sender) (*passage, error) {
+	p, err := r.pass(ctx, s, y.time)
+	if err != nil {
+		return nil, err
+	}
+	y.note("  brim, %s: %s readings/s, %.1f an update; us CPU: brim %.2f, mongod %.2f, generator %.2f; %.2f allocations\n",
+		what, thousands(p.Rate, 0), p.Merged, p.BrimCPU, p.MongodCPU, p.Generator, p.Allocations)
+	return p, nil
+}
+
+func linesRows(pairs []linesPair) []row {
+	each := func(value func(p *linesPair) float64) []float64 { return apply(pairs, value) }
+	mid := func(value func(p *linesPair) float64) float64 { return median(each(value)) }
+	ratio := newRow("TSBS cpu-only over line protocol, stored in hourly buckets, against raw `insertMany` of a document per reading", ">= 1.0x, aim 1.2x", "x", 2,
+		each(func(p *linesPair) float64 { return p.brim.Rate / p.raw.Rate }))
+	ratio.remark("%s lines/s to %s documents/s (documents made of structs with bson tags)",
+		thousands(mid(func(p *linesPair) float64 { return p.brim.Rate }), 0), thousands(mid(func(p *linesPair) float64 { return p.raw.Rate }), 0))
+	ratio.remark("merge factor %.1f readings an update", mid(func(p *linesPair) float64 { return p.brim.Merged }))
+	ratio.remark("CPU us a line: brim %.2f, mongod %.2f, generator %.2f; a document: mongod %.2f, client %.2f",
+		mid(func(p *linesPair) float64 { return p.brim.BrimCPU }), mid(func(p *linesPair) float64 { return p.brim.MongodCPU }), mid(func(p *linesPair) float64 { return p.brim.Generator }),
+		mid(func(p *linesPair) float64 { return p.raw.MongodCPU }), mid(func(p *linesPair) float64 { return p.raw.Client }))
+	ratio.remark("against documents encoded beforehand, with an _id, by a client that does nothing else (%s documents/s): %.2fx",
+		thousands(mid(func(p *linesPair) float64 { return p.encoded.Rate }), 0), mid(func(p *linesPair) float64 { return p.brim.Rate / p.encoded.Rate }))
+	processor := newRow("Brim's own CPU per line of ten fields, user and system, until stored", "<= 3 us, aim 2", "us", 2,
+		each(func(p *linesPair) float64 { return p.brim.BrimCPU }))
+	allocations := newRow("allocations per reading, line protocol, all of the daemon", "<= 2, aim 0", "", 2,
+		each(func(p *linesPair) float64 { return p.brim.Allocations }))
+	return []row{ratio, processor, allocations}
+}
+
+// apply returns a value of each.
+func apply[T any](of []T, value func(*T) float64) []float64 {
+	values := make([]float64, len(of))
+	for i := range of {
+		values[i] = value(&of[i])
+	}
+	return values
+}

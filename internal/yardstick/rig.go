@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/brim-telemetry/brim/internal/launch"
+	"github.com/brim-telemetry/brim/internal/scrape"
+)
+
+const (
+	storedTimeout = 5 * time.Minute // in which all that was taken must be stored
+	closeTimeout  = 10 * time.Second
+	quietTimeout  = 30 * time.Second
+	quietLook     = 250 * time.Millisecond
+	quietLooks    = 3    // in a row in which mongod used next to nothing
+	quietShare    = 0.08 // of a processor
+)
+
+// A rig is a daemon with its own mongod, in a fresh directory.
+type rig struct {
+	*launch.Daemon
+	mongod embedded
+	client *mongo.Client // straight to that mongod, majority
+	dir    string
+	note   func(format string, args ...any) // to whoever waits
+}
+
+// status is what is read of the daemon's /status.
+type status struct {
+	Version  string   `json:"version"`
+	Database string   `json:"database"`
+	MongoURI string   `json:"mongo_uri"`
+	Mongod   embedded `json:"mongod"`
+}
+
+type embedded struct {
+	Version string `json:"version"`
+	Pid     int    `json:"pid"`
+}
+
+// newRig starts a daemon with these flags.
+func (y *yardstick) newRig(ctx context.Context, args ...string) (r *rig, err error) {
+	dir, err := os.MkdirTemp(y.dir, "rig-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the daemon: %w", err)
+	}
+	r = &rig{dir: dir, note: y.note}
+	r.Daemon, err = launch.Start(ctx, launch.Config{
+		Brim: y.brim, Args: append([]string{"--data-dir", filepath.Join(dir, "data")}, args...), Out: y.progress,
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.remove())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	var s status
+	if err := r.get(ctx, "/status", &s); err != nil {
+		return nil, err
+	}
+	if s.Mongod.Pid == 0 {
+		return nil, errors.New("the daemon tells no mongod of its own in /status")
+	}
+	r.mongod = s.Mongod
+	y.setting.Brim, y.setting.Mongod = s.Version, s.Mongod.Version
+	r.client, err = mongo.Connect(options.Client().ApplyURI(s.MongoURI).SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the daemon's mongod: %w", err)
+	}
+	return r, nil
+}
+
+// close ends the daemon and its mongod, and removes what they stored.
+func (r *rig) close() error {
+	var disconnected error
+	if r.client != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		disconnected = r.client.Disconnect(ctx)
+	}
+	return errors.Join(disconnected, r.Stop(), r.remove())
+}
+
+// remove deletes the directory. A mongod that died with its daemon may still
+// be at it.
+func (r *rig) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for {
+		err := os.RemoveAll(r.dir)
+		if err == nil || pause(ctx, quietLook) != nil {
+			return err
+		}
+	}
+}
+
+// get reads a page of the admin listener as JSON.
+func (r *rig) get(ctx context.Context, path string, into any) error {
+	return r.admin(ctx, http.MethodGet, path, func(answer io.Reader) error { return json.NewDecoder(answer).Decode(into) })
+}
+
+// admin makes a request to the admin listener.
+func (r *rig) admin(ctx context.Context, method, path string, read func(answer io.Reader) error) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.Admin+path, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	req.Close = true // nothing is left open beside the measurement
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it comes
+		return fmt.Errorf("%s %s: the answer is %s %s", method, path, resp.Status, text)
+	}
+	if err := read(resp.Body); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// flush returns when all that the daemon has taken is stored.
+func (r *rig) flush(ctx context.Context) error {
+	return r.admin(ctx, http.MethodPost, "/flush?timeout="+storedTimeout.String(), func(io.Reader) error { return nil })
+}
+
+// look reads the daemon's metrics.
+func (r *rig) look(ctx context.Context) (scrape.Look, error) {
+	return scrape.Get(ctx, http.DefaultClient, "http://"+r.Admin+"/metrics")
+}
+
+// cpu is what all have used so far.
+func (r *rig) cpu() (c cpu, err error) {
+	if c.brim, err = processorTime(r.Pid()); err != nil {
+		return c, err
+	}
+	if c.mongod, err = processorTime(r.mongod.Pid); err != nil {
+		return c, err
+	}
+	c.generator, err = processorTime(os.Getpid())
+	return c, err
+}
+
+// settle makes mongod write its checkpoint and waits until it and the daemon
+// are quiet, so that one measurement does not pay for the one before.
+func (r *rig) settle(ctx context.Context) error {
+	if err := r.client.Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
+		return fmt.Errorf("make mongod write a checkpoint: %w", err)
+	}
+	before, err := r.cpu()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(quietTimeout)
+	for quiet := 0; quiet < quietLooks; {
+		if time.Now().After(deadline) {
+			r.note("mongod did not come to rest in %v; the measurement begins all the same\n", quietTimeout)
+			return nil
+		}
+		if err := pause(ctx, quietLook); err != nil {
+			return err
+		}
+		now, err := r.cpu()
+		if err != nil {
+			return err
+		}
+		used := now.since(before)
+		before = now
+		if quiet++; float64(used.mongod+used.brim) > quietShare*float64(quietLook)*2 {
+			quiet = 0
+		}
+	}
+	return nil
+}
