@@ -37,6 +37,7 @@ type daemon struct {
 	faults   *fault.Injector // nil in every program that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
+	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
 
 	listeners listeners
 	door      *ingest.Door
@@ -67,6 +68,7 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 	d := &daemon{
 		cfg: c, log: log, stderr: p.stderr, version: readVersion(), faults: injector, following: make(chan struct{}),
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
+		known: batch.NewInterner(0),
 	}
 	if injector.Off(fault.NewSession) {
 		d.session = "sthesame"
@@ -104,6 +106,7 @@ func (d *daemon) doorConfig() ingest.Config {
 		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
+		Interner: d.known,
 	}
 	if c.MapDots != "" {
 		config.MapDots = c.MapDots[0]
@@ -153,6 +156,7 @@ func served(what string, err error) error {
 func (d *daemon) run(ctx context.Context) error {
 	j, err := openJournal(&d.cfg.settings, journalSetup{
 		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
+		known: d.known,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
@@ -40,6 +41,7 @@ type journalSetup struct {
 	faults   *fault.Injector
 	logger   *slog.Logger
 	registry prometheus.Registerer
+	known    *batch.Interner
 }
 
 // openJournal opens the journal on disk, or stands one in memory.
@@ -62,7 +64,8 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 		Dir: c.journalDir(), Session: s.session, Streams: streams,
 		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
-		Faults: s.faults, Logger: s.logger, Registerer: s.registry,
+		Interner: s.known,
+		Faults:   s.faults, Logger: s.logger, Registerer: s.registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)

@@ -20,6 +20,7 @@ type bucketKey struct {
 // store keeps in it, and when to write next.
 type bucket struct {
 	key       bucketKey
+	series    *batch.Series // that it was last found by, see bucketOf
 	share     batch.Share
 	place     place
 	since     time.Time // arrival of the oldest row
@@ -36,6 +37,11 @@ type bucket struct {
 	from      uint64
 	dropped   []uint64
 	recovered bool // as the rows came; a bucket that was set aside may have sent some
+}
+
+// contains reports whether a time lies in the bucket's window.
+func (b *bucket) contains(ms int64) bool {
+	return ms >= b.key.start && ms-b.key.start < b.key.granularity.Milliseconds()
 }
 
 // place is where a lane keeps a bucket.

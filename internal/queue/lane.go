@@ -33,12 +33,13 @@ type lane struct {
 	parcels   parcels
 	load      int // rows held
 	buckets   map[bucketKey]*bucket
-	pending   []*bucket // with rows to write, the oldest first
-	rows      int       // in pending
-	waiting   waiting   // buckets that back off
-	rush      bool      // write all that is pending now, whatever its age
-	lastOK    time.Time // when some bucket was last written
-	hurried   uint64    // up to which hurry was seen to
+	latest    map[*batch.Series]*bucket // of buckets, by the series that came last
+	pending   []*bucket                 // with rows to write, the oldest first
+	rows      int                       // in pending
+	waiting   waiting                   // buckets that back off
+	rush      bool                      // write all that is pending now, whatever its age
+	lastOK    time.Time                 // when some bucket was last written
+	hurried   uint64                    // up to which hurry was seen to
 	swept     time.Time
 	aside     aside
 }
@@ -67,7 +68,7 @@ const dueTogether = 8
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
 		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1),
-		buckets: make(map[bucketKey]*bucket), swept: time.Now(), aside: newAside(),
+		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(),
 	}
 }
 
@@ -183,7 +184,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	if len(l.pending) == 0 {
 		return max(wait, time.Millisecond)
 	}
-	if l.rush || l.rows >= maxFlushRows || !l.hasRoom() {
+	if l.rush || !l.hasRoom() {
 		return 0
 	}
 	return min(wait, l.dueAt(l.pending[0]).Sub(now))
@@ -198,7 +199,7 @@ func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.queue.cfg.Flush
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
 	soon := time.Now().Add(l.queue.cfg.FlushInterval / dueTogether)
-	all := l.rush || l.rows >= maxFlushRows || !l.hasRoom()
+	all := l.rush || !l.hasRoom()
 	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
 		rows += len(l.pending[n].share.Rows)
 		n++
@@ -242,15 +243,18 @@ func (l *lane) sweep(now time.Time) {
 		return
 	}
 	l.swept = now
-	for key, b := range l.buckets {
+	for _, b := range l.buckets {
 		if b.place == idle && !b.aside && len(b.share.Rows) == 0 && now.Sub(b.notBefore) > forgetAfter {
-			l.forget(key)
+			l.forget(b)
 		}
 	}
 }
 
-func (l *lane) forget(key bucketKey) {
-	delete(l.buckets, key)
+func (l *lane) forget(b *bucket) {
+	delete(l.buckets, b.key)
+	if l.latest[b.series] == b {
+		delete(l.latest, b.series)
+	}
 	l.active.Add(-1)
 }
 

@@ -82,7 +82,7 @@ type Config struct {
 	Streams       map[string]Stream
 	Lanes         int           // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
 	FlushInterval time.Duration // oldest age at which a reading is written; 0: 1 s
-	MaxBytes      int64         // of readings that lanes hold; 0: 24 MiB, some 200,000 readings of ten fields
+	MaxBytes      int64         // of readings that lanes hold; 0: 48 MiB, some 330,000 readings of ten fields
 	DeadLetters   DeadLetters
 	Faults        *fault.Injector
 	Logger        *slog.Logger
@@ -104,7 +104,7 @@ func (c *Config) setDefaults() error {
 		c.FlushInterval = time.Second
 	}
 	if c.MaxBytes == 0 {
-		c.MaxBytes = 24 << 20
+		c.MaxBytes = 48 << 20
 	}
 	switch {
 	case c.Journal == nil:

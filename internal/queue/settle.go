@@ -40,7 +40,7 @@ func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
 		}
 		b.share.Recovered = b.recovered
 		if len(l.buckets) > maxRemembered {
-			l.forget(b.key)
+			l.forget(b)
 		}
 		return false
 	case verdict == batch.Wait:

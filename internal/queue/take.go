@@ -103,8 +103,25 @@ func (l *lane) own(b *batch.Batch) bool {
 }
 
 // bucketOf returns the bucket that a row belongs to.
+//
+// A series is mostly in the window that it was in before, so the bucket is first
+// looked for by the series' pointer: looking at a sensor id of hundreds of bytes
+// would cost more than the rest of the lane's work.
 func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	series := p.view.Series(row)
+	if b := l.latest[series]; b != nil && b.contains(row.Time) && b.key.granularity == p.granularity && b.key.session == p.view.Session {
+		return b
+	}
+	b := l.findBucket(p, series, row)
+	if before := b.series; before != nil && l.latest[before] == b {
+		delete(l.latest, before)
+	}
+	b.series, l.latest[series] = series, b
+	return b
+}
+
+// findBucket returns the bucket of a row by its key, a new one if there is none.
+func (l *lane) findBucket(p *parcel, series *batch.Series, row *batch.Row) *bucket {
 	key := bucketKey{sensor: series.Sensor, granularity: p.granularity, session: p.view.Session}
 	key.start = row.Time - row.Time%key.granularity.Milliseconds()
 	b := l.buckets[key]
