@@ -51,6 +51,7 @@ type Store struct {
 	cfg     Config
 	coll    *mongo.Collection
 	metrics *store.Metrics
+	bulks   bulks
 }
 
 // New checks cfg; it does no I/O.
@@ -106,24 +107,18 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.lookWhereUnsure(ctx, shares)
-	ops := make([]*operation, 0, len(shares))
+	bulk := s.bulks.get(s.cfg.Faults)
+	defer s.bulks.put(bulk)
 	for _, share := range shares {
-		if op := s.prepare(ctx, share); op != nil {
-			ops = append(ops, op)
+		if op, ok := s.prepare(ctx, share); ok {
+			bulk.ops = append(bulk.ops, op)
 		}
 	}
-	if len(ops) == 0 {
+	if len(bulk.ops) == 0 {
 		return
 	}
-	models := make([]mongo.WriteModel, len(ops))
-	enc := encoder{faults: s.cfg.Faults}
-	for i, op := range ops {
-		models[i] = enc.model(op)
-	}
 	s.cfg.Faults.At(fault.BeforeBulk)
-	begin := time.Now()
-	_, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
-	took := time.Since(begin)
+	r := bulk.send(ctx, s.coll)
 	s.cfg.Faults.At(fault.AfterBulk)
-	s.settle(ctx, ops, reply{err: err, took: took})
+	s.settle(ctx, bulk.ops, r)
 }

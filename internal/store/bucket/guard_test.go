@@ -55,8 +55,9 @@ func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	readings := seconds(4)
 	b := storetest.Batch(t, "s1", 1, readings...)
 	storetest.WriteAll(t, s, someRows(b, 0, 2))
-	delayed := s.cut(someRows(b, 2, 4)[0], &part{})
-	model := (&encoder{}).model(delayed)
+	delayed, ok := s.cut(someRows(b, 2, 4)[0], &part{})
+	require.True(t, ok)
+	model := model(delayed)
 
 	moved := someRows(b, 2, 4)
 	require.True(t, s.closePart(t.Context(), moved[0], partOf(moved[0])))
@@ -153,8 +154,8 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 			some := *share
 			some.Rows = share.Rows[:1+rnd.IntN(len(share.Rows))]
 			p := *partOf(share)
-			if op := s.cut(&some, &p); op != nil {
-				network = append(network, (&encoder{}).model(op))
+			if op, ok := s.cut(&some, &p); ok {
+				network = append(network, model(op))
 			}
 		case fate < 0.5 && len(network) > 0: // and arrives at last
 			at := rnd.IntN(len(network))

@@ -55,3 +55,9 @@ func documents(t require.TestingT, db *mongo.Database) []bson.M {
 	require.NoError(t, cursor.All(context.Background(), &docs))
 	return docs
 }
+
+// model encodes an operation by itself, as something that can be sent later.
+func model(op operation) *mongo.UpdateOneModel {
+	var enc encoder
+	return mongo.NewUpdateOneModel().SetFilter(bson.Raw(enc.filter(nil, &op))).SetUpdate(bson.Raw(enc.update(nil, &op))).SetUpsert(true)
+}

@@ -50,6 +50,9 @@ type operation struct {
 	bytes  int64
 	fills  bool // the part is closed by this very update
 
+	bulk   *bulk // that carries it
+	newest int64 // time of its rows; known once it is encoded
+
 	maxReadings, maxBytes int64
 }
 
@@ -59,10 +62,10 @@ func (op *operation) tags() []telemetry.Tag {
 }
 
 // cut decides how many of the share's rows go into its present part: as many
-// as fit, nil if not even the first does. A reading that is larger than an
+// as fit, false if not even the first does. A reading that is larger than an
 // empty part goes alone.
-func (s *Store) cut(share *batch.Share, p *part) *operation {
-	op := &operation{
+func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
+	op := operation{
 		share: share, part: p, number: p.number,
 		maxReadings: int64(s.cfg.MaxReadings), maxBytes: int64(s.cfg.MaxBytes),
 	}
@@ -84,13 +87,13 @@ func (s *Store) cut(share *batch.Share, p *part) *operation {
 		largest = max(largest, w)
 	}
 	if n == 0 {
-		return nil
+		return op, false
 	}
 	op.rows = share.Rows[:n:n]
 	// Closing the part together with its last update saves a command. Whether
 	// the next reading fits by bytes is a guess; closing too early is harmless.
 	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
-	return op
+	return op, true
 }
 
 // stored is what the database holds of one part.

@@ -51,31 +51,31 @@ func (s *Store) lookWhereUnsure(ctx context.Context, shares []*batch.Share) {
 }
 
 // prepare makes the share's next operation, closing its part first if that has
-// no room. It returns nil, with the verdict set, when there is nothing to send.
-func (s *Store) prepare(ctx context.Context, share *batch.Share) *operation {
+// no room. It returns false, with the verdict set, when there is nothing to send.
+func (s *Store) prepare(ctx context.Context, share *batch.Share) (operation, bool) {
 	if share.Verdict == batch.Wait {
-		return nil
+		return operation{}, false
 	}
 	p := partOf(share)
-	if op := s.cut(share, p); op != nil {
-		return op
+	if op, ok := s.cut(share, p); ok {
+		return op, true
 	}
 	if len(share.Rows) > 0 && !s.closePart(ctx, share, p) {
-		return nil
+		return operation{}, false
 	}
 	if len(share.Rows) == 0 {
 		share.Verdict = batch.Stored
-		return nil
+		return operation{}, false
 	}
 	return s.cut(share, p)
 }
 
 // settle gives every operation its outcome.
-func (s *Store) settle(ctx context.Context, ops []*operation, r reply) {
+func (s *Store) settle(ctx context.Context, ops []operation, r reply) {
 	var bulk mongo.BulkWriteException
 	if r.err != nil && !errors.As(r.err, &bulk) {
-		for _, op := range ops {
-			s.unknown(op, r.err)
+		for i := range ops {
+			s.unknown(&ops[i], r.err)
 		}
 		return
 	}
@@ -84,7 +84,8 @@ func (s *Store) settle(ctx context.Context, ops []*operation, r reply) {
 		refused[e.Index] = e.WriteError
 	}
 	var conflicts []*batch.Share
-	for i, op := range ops {
+	for i := range ops {
+		op := &ops[i]
 		e, bad := refused[i]
 		switch {
 		case !bad && bulk.WriteConcernError != nil:
@@ -116,17 +117,18 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	if p.tags == 0 {
 		p.tags = op.rows[0].Batch.Series(op.rows[0].Row()).TagsHash
 	}
-	newest, conflicts := op.rows[0].Row().Time, 0
+	conflicts := 0
 	for _, r := range op.rows {
-		newest = max(newest, r.Row().Time)
 		if r.Batch.Series(r.Row()).TagsHash != p.tags {
 			conflicts++
 		}
 	}
-	s.metrics.TagConflicts.Add(float64(conflicts))
+	if conflicts > 0 {
+		s.metrics.TagConflicts.Add(float64(conflicts))
+	}
 	p.count, p.bytes = p.count+int64(n), p.bytes+op.bytes
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
-	s.metrics.Wrote(took, n, store.Fill(newest, op.share.Start, op.share.Granularity, ratio))
+	s.metrics.Wrote(took, n, store.Fill(op.newest, op.share.Start, op.share.Granularity, ratio))
 	if op.fills {
 		p.next()
 	}
