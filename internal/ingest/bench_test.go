@@ -23,11 +23,6 @@ func BenchmarkDecodeNDJSON(b *testing.B) {
 	benchHTTP(b, ndjson(makeCPU(benchReadings, benchHosts)), func(in *intake, body *body) error { return in.decodeJSON(body, formLines) })
 }
 
-func BenchmarkDecodeLineProtocol(b *testing.B) {
-	nanoseconds := precision{name: "ns", ratio: -1_000_000}
-	benchHTTP(b, lineProtocol(makeCPU(benchReadings, benchHosts)), func(in *intake, body *body) error { return in.decodeLineProtocol(body, nanoseconds) })
-}
-
 func BenchmarkDecodeProtobuf(b *testing.B) {
 	for name, request := range map[string]proto.Message{
 		"plain":   plainRequest(makeCPU(benchReadings, benchHosts)),

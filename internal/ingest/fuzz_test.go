@@ -11,12 +11,14 @@ import (
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// checkIntake holds what must be true however strange the input was.
-func checkIntake(t *testing.T, in *intake) {
+// checkIntake holds what must be true however strange the input was, and
+// returns what was built.
+func checkIntake(t *testing.T, in *intake) *batch.Batch {
 	t.Helper()
 	b := in.builder.Batch()
 	if b.Len()+in.answer.Rejected != in.count {
@@ -36,6 +38,7 @@ func checkIntake(t *testing.T, in *intake) {
 			t.Fatalf("message %q", e.Message)
 		}
 	}
+	return b
 }
 
 // checkReading holds that a reading keeps the rules.
@@ -166,7 +169,7 @@ func FuzzLineProtocol(f *testing.F) {
 		if err != nil {
 			t.Fatalf("lines are refused one by one, but: %v", err)
 		}
-		checkIntake(t, in)
+		b := checkIntake(t, in)
 		if len(in.lines) != in.count {
 			t.Fatalf("%d numbers of lines for %d readings", len(in.lines), in.count)
 		}
@@ -176,7 +179,6 @@ func FuzzLineProtocol(f *testing.F) {
 		// What was looked up must be what decoding gives: each taken line alone is
 		// the same reading.
 		lines := strings.SplitAfter(string(content), "\n")
-		b := in.builder.Batch()
 		for i := range b.Len() {
 			row := b.Row(uint32(i))
 			rest := strings.Join(lines[in.lines[row.Index]-1:], "")
@@ -240,8 +242,9 @@ func FuzzProtobuf(f *testing.F) {
 		if err == nil {
 			err = in.decodeProtobuf(message)
 		}
+		var b *batch.Batch
 		if err == nil {
-			checkIntake(t, in)
+			b = checkIntake(t, in)
 		}
 		var request telemetrypb.WriteRequest
 		if proto.Unmarshal(message, &request) != nil {
@@ -252,13 +255,13 @@ func FuzzProtobuf(f *testing.F) {
 			t.Fatalf("got %+v, want %v", head, &request)
 		}
 		if err == nil {
-			compareRequest(t, in, &request)
+			compareRequest(t, in, b, &request)
 		}
 	})
 }
 
 // compareRequest compares the taken readings with those of the generated code.
-func compareRequest(t *testing.T, in *intake, request *telemetrypb.WriteRequest) {
+func compareRequest(t *testing.T, in *intake, b *batch.Batch, request *telemetrypb.WriteRequest) {
 	t.Helper()
 	rows := 0
 	for _, s := range request.GetSeries() {
@@ -267,7 +270,6 @@ func compareRequest(t *testing.T, in *intake, request *telemetrypb.WriteRequest)
 	if in.count != len(request.GetReadings())+rows {
 		t.Fatalf("%d readings of %d and %d rows", in.count, len(request.GetReadings()), rows)
 	}
-	b := in.builder.Batch()
 	for i := range b.Len() {
 		index := int(b.Row(uint32(i)).Index)
 		if index >= len(request.GetReadings()) {

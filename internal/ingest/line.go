@@ -6,38 +6,48 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// aliasLine begins the keys of aliases that are parts of lines.
+const aliasLine = 'l'
 
 // A lineDecoder decodes line protocol.
 type lineDecoder struct {
 	in        *intake
 	precision precision
 	sensorTag string
-	words     []byte    // measurement, keys and values of the line, one behind the other
-	tags      []lineTag // of the line
-	sensor    []byte
+	plain     bool // everything takes the plain path
+
+	// The series of the line at hand, if it had to be decoded.
+	measurement []byte
+	tags        []lineTag
+	simple      bool   // no word of it needs an escape
+	words       []byte // where the plain path keeps the words
+	sensor      []byte // that was made of them
 
 	// Most requests hold several lines of a series, and tags are the longest
-	// part of a line. So what stands in front of the first space is looked up
-	// before it is decoded.
-	known map[string]knownSeries
+	// part of a line. So what stands in front of the first space is looked up,
+	// behind the stream that the request was sent to, before it is decoded.
+	alias []byte
 	shift int // bytes of the line that were not decoded
+
+	undone telemetry.Refusal // of readings that begin again, seen by nobody
 }
 
-type knownSeries struct {
-	stream *Stream
-	number uint32
-}
+// A lineTag is a tag of the line at hand.
+type lineTag struct{ name, value []byte }
 
-// A lineTag is a tag of the line at hand: words[key:value] and words[value:end].
-type lineTag struct{ key, value, end int }
+// newLineDecoder returns a decoder that gives its readings to in.
+func newLineDecoder(in *intake, p precision) *lineDecoder {
+	return &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag}
+}
 
 // decodeLineProtocol decodes a body of line protocol. Comments and empty lines
 // do not count; a line whose syntax is wrong is refused like one that breaks
@@ -46,7 +56,11 @@ func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
-	d := &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag, known: make(map[string]knownSeries)}
+	return newLineDecoder(in, p).all(l)
+}
+
+// all decodes all lines.
+func (d *lineDecoder) all(l *lines) error {
 	for {
 		line, long, err := l.next()
 		if errors.Is(err, io.EOF) {
@@ -57,7 +71,7 @@ func (in *intake) decodeLineProtocol(b *body, p precision) error {
 		if !long && isBlank(line) {
 			continue
 		}
-		in.lines = append(in.lines, uint32(l.number))
+		d.in.lines = append(d.in.lines, uint32(l.number))
 		if long {
 			if err := d.refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes)); err != nil {
 				return err
@@ -80,6 +94,11 @@ func isBlank(line []byte) bool {
 // a string with ends of lines inside. If that makes no sense, it was a missing
 // quote, and only the first line is refused.
 func (d *lineDecoder) entry(l *lines, line []byte) error {
+	if !d.plain {
+		if done, err := d.fast(line); done || err != nil {
+			return err
+		}
+	}
 	length, number := l.end-l.start, l.number
 	for open := opensString(line, false); open; {
 		from := l.end - l.start
@@ -93,8 +112,8 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 	}
 	line = l.line()
 	key := seriesPart(line)
-	series, known := d.known[string(key)]
-	r, err := d.decode(line, len(key), series)
+	known := d.lookUp(key)
+	r, err := d.decode(line, len(key), known)
 	if err != nil {
 		return err
 	}
@@ -102,10 +121,25 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 		d.in.builder.Refuse(r)
 		l.cut(length, number)
 	}
-	if taken := d.in.end(); taken && !known && len(key) > 0 {
-		d.known[string(key)] = knownSeries{stream: d.in.stream, number: d.in.builder.LastSeries()}
+	if taken := d.in.end(); taken && known == nil && len(key) > 0 {
+		d.remember()
 	}
 	return nil
+}
+
+// lookUp returns the series that the part of a line stands for, if it is known.
+func (d *lineDecoder) lookUp(part []byte) *batch.Series {
+	if len(part) == 0 {
+		return nil
+	}
+	d.alias = append(append(append(append(d.alias[:0], aliasLine), d.in.home.Name...), 0), part...)
+	return d.in.door.known.Alias(d.alias)
+}
+
+// remember makes the part that was looked up last stand for the series of the
+// last reading.
+func (d *lineDecoder) remember() {
+	d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
 }
 
 // seriesPart returns the measurement and the tags of a line, if they are simple
@@ -117,7 +151,7 @@ func seriesPart(line []byte) []byte {
 	if n == 0 || bytes.IndexByte(part, '\\') >= 0 {
 		return nil
 	}
-	if c := part[n-1] | 0x20; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+	if c := part[n-1]; !simpleByte[c] || c == '#' {
 		return nil
 	}
 	return part
@@ -136,13 +170,11 @@ func (d *lineDecoder) refuse(r *telemetry.Refusal) error {
 // decode decodes one entry up to the end of its reading, which it leaves open.
 // It returns what is wrong with its syntax. If the series is known, the first
 // length bytes hold it.
-func (d *lineDecoder) decode(line []byte, length int, known knownSeries) (*telemetry.Refusal, error) {
-	if known.stream != nil {
-		d.in.toStream(known.stream)
-		if err := d.in.begin(); err != nil {
+func (d *lineDecoder) decode(line []byte, length int, known *batch.Series) (*telemetry.Refusal, error) {
+	if known != nil {
+		if err := d.beginKnown(known); err != nil {
 			return nil, err
 		}
-		d.in.builder.SameSeries(known.number)
 		// The last character of the series stands for the whole.
 		d.shift = length - 1
 		p := lineprotocol.NewDecoderWithBytes(line[d.shift:])
@@ -153,25 +185,43 @@ func (d *lineDecoder) decode(line []byte, length int, known knownSeries) (*telem
 	p := lineprotocol.NewDecoderWithBytes(line)
 	p.Next()
 	measurement, wrong := p.Measurement()
-	d.in.toStream(d.in.home)
-	if stream, ok := d.in.door.streams[string(measurement)]; ok {
-		d.in.toStream(stream)
-	}
-	if err := d.in.begin(); err != nil {
+	if err := d.begin(measurement); err != nil {
 		return nil, err
 	}
 	if wrong != nil {
 		return d.wrong(wrong), nil
 	}
-	d.words = append(d.words[:0], measurement...)
+	d.words, d.simple = append(d.words[:0], measurement...), false
+	d.measurement = d.words
 	if err := d.decodeTags(p); err != nil {
 		return d.wrong(err), nil
 	}
 	return d.decodeFields(p), nil
 }
 
+// beginKnown begins a reading of a known series.
+func (d *lineDecoder) beginKnown(series *batch.Series) error {
+	if series.Stream != d.in.stream.Name {
+		d.in.toStream(d.in.door.streams[series.Stream])
+	}
+	err := d.in.begin()
+	if err == nil {
+		d.in.builder.SameSeries(series)
+	}
+	return err
+}
+
+// begin begins a reading of the stream that the measurement is the name of.
+func (d *lineDecoder) begin(measurement []byte) error {
+	stream, ok := d.in.door.streams[string(measurement)]
+	if !ok {
+		stream = d.in.home
+	}
+	d.in.toStream(stream)
+	return d.in.begin()
+}
+
 func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
-	measurement := len(d.words)
 	d.tags = d.tags[:0]
 	for {
 		key, value, err := p.NextTag()
@@ -181,44 +231,17 @@ func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
 			break
 		}
 		d.in.builder.Tag(key, value)
-		at := len(d.words)
-		d.words = append(append(d.words, key...), value...)
-		d.tags = append(d.tags, lineTag{key: at, value: at + len(key), end: len(d.words)})
+		d.tags = append(d.tags, lineTag{name: d.keep(key), value: d.keep(value)})
 	}
-	if d.sensorTag == "" {
-		d.in.builder.Sensor(d.seriesKey(measurement))
-		return nil
-	}
-	for _, t := range d.tags {
-		if string(d.words[t.key:t.value]) == d.sensorTag {
-			d.in.builder.Sensor(d.words[t.value:t.end])
-			return nil
-		}
-	}
-	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
-		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
+	d.giveSensor()
 	return nil
 }
 
-// seriesKey returns the sensor id that a line has by itself: its measurement,
-// and its tags sorted by the bytes of their keys, written as in line protocol
-// with a backslash before each comma, space, backslash, and, in tags, equals
-// sign: so that different series never have the same id.
-func (d *lineDecoder) seriesKey(measurement int) []byte {
-	byKey := func(x, y lineTag) int {
-		return bytes.Compare(d.words[x.key:x.value], d.words[y.key:y.value])
-	}
-	if !slices.IsSortedFunc(d.tags, byKey) {
-		slices.SortStableFunc(d.tags, byKey)
-	}
-	d.sensor = telemetry.AppendSeriesWord(d.sensor[:0], d.words[:measurement], false)
-	for _, t := range d.tags {
-		d.sensor = append(d.sensor, ',')
-		d.sensor = telemetry.AppendSeriesWord(d.sensor, d.words[t.key:t.value], true)
-		d.sensor = append(d.sensor, '=')
-		d.sensor = telemetry.AppendSeriesWord(d.sensor, d.words[t.value:t.end], true)
-	}
-	return d.sensor
+// keep copies a word, which the library returns for a moment only.
+func (d *lineDecoder) keep(word []byte) []byte {
+	at := len(d.words)
+	d.words = append(d.words, word...)
+	return d.words[at:]
 }
 
 // decodeFields decodes the rest of the line.
@@ -256,14 +279,11 @@ func (d *lineDecoder) field(key []byte, kind lineprotocol.ValueKind, value []byt
 	case lineprotocol.String:
 		b.Text(key, value)
 	case lineprotocol.Bool:
-		switch string(value) {
-		case "t", "T", "true", "True", "TRUE":
-			b.Bool(key, true)
-		case "f", "F", "false", "False", "FALSE":
-			b.Bool(key, false)
-		default:
+		v, ok := parseLineBool(value)
+		if !ok {
 			return false
 		}
+		b.Bool(key, v)
 	default:
 		return false
 	}
@@ -305,6 +325,16 @@ func (d *lineDecoder) decodeTime(p *lineprotocol.Decoder) *telemetry.Refusal {
 	}
 	d.in.builder.Time(ms)
 	return nil
+}
+
+func parseLineBool(s []byte) (v, ok bool) {
+	switch string(s) {
+	case "t", "T", "true", "True", "TRUE":
+		return true, true
+	case "f", "F", "false", "False", "FALSE":
+		return false, true
+	}
+	return false, false
 }
 
 // parseLineInt reads an integer; fits is false if it takes more than 64 bits.

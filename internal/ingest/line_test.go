@@ -237,15 +237,12 @@ func TestDifferentSeriesHaveDifferentSensors(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	check := func(measurement string, pairs ...string) {
-		d := lineDecoder{words: []byte(measurement)}
+		d := lineDecoder{measurement: []byte(measurement)}
 		for i := 0; i < len(pairs); i += 2 {
-			tag := lineTag{key: len(d.words), value: len(d.words) + len(pairs[i])}
-			d.words = append(d.words, pairs[i]+pairs[i+1]...)
-			tag.end = len(d.words)
-			d.tags = append(d.tags, tag)
+			d.tags = append(d.tags, lineTag{name: []byte(pairs[i]), value: []byte(pairs[i+1])})
 		}
 		series := fmt.Sprintf("%q %q", measurement, pairs)
-		id := string(d.seriesKey(len(measurement)))
+		id := string(d.seriesKey())
 		require.Empty(t, seen[id], "%s has the id %s too", series, id)
 		seen[id] = series
 	}

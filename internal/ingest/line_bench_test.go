@@ -1,0 +1,91 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// BenchmarkDecodeLineProtocol decodes a request in each operation: a line of
+// each of 1,000 hosts, as they come when all report at the same time; 50 lines of
+// each of 100; and a line of each of 1,000 that were never seen before. The
+// plain path stands beside the fast one.
+func BenchmarkDecodeLineProtocol(b *testing.B) {
+	for _, c := range []struct {
+		name            string
+		readings, hosts int
+		first           bool
+	}{
+		{"hosts=1000", 1000, 1000, false},
+		{"hosts=100", 5000, 100, false},
+		{"hosts=first-seen", 1000, 1000, true},
+	} {
+		for _, path := range []string{"fast", "plain"} {
+			b.Run(c.name+"/path="+path, func(b *testing.B) {
+				content := lineProtocol(makeCPU(c.readings, c.hosts))
+				if c.first {
+					content = bytes.ReplaceAll(content, []byte("hostname=host_"), []byte("hostname=0000000"))
+				}
+				benchLines(b, &lineBench{content: content, readings: c.readings, first: c.first, plain: path == "plain"})
+			})
+		}
+	}
+}
+
+type lineBench struct {
+	content  []byte
+	readings int
+	first    bool // each request is of hosts of its own
+	plain    bool
+}
+
+func benchLines(b *testing.B, c *lineBench) {
+	d, _ := newTestDoor(b)
+	var pool linePool
+	decode := func(i int) {
+		if c.first {
+			c.rename(i)
+		}
+		in := d.newIntake(d.streams["readings"], telemetry.Stored)
+		l := pool.get(bytes.NewReader(c.content))
+		decoder := newLineDecoder(in, precision{name: "ns", ratio: -1_000_000})
+		decoder.plain = c.plain
+		if err := decoder.all(l); err != nil || in.builder.Len() != c.readings {
+			b.Fatal(in.builder.Len(), err, in.answer.Errors)
+		}
+		pool.put(l)
+		in.builder.Batch()
+	}
+	decode(0)
+	b.SetBytes(int64(len(c.content)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	i := 0
+	for b.Loop() {
+		i++
+		decode(i)
+	}
+	b.StopTimer()
+	runtime.ReadMemStats(&after)
+	readings := float64(b.N) * float64(c.readings)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/readings, "ns/reading")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/readings, "B/reading")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/readings, "allocs/reading")
+}
+
+// rename gives all hosts names that no request before had.
+func (c *lineBench) rename(request int) {
+	const name = "hostname="
+	number := fmt.Sprintf("%07d", request)
+	for rest := c.content; ; {
+		at := bytes.Index(rest, []byte(name))
+		if at < 0 {
+			return
+		}
+		rest = rest[at+len(name):]
+		copy(rest, number)
+	}
+}

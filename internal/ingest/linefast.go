@@ -1,0 +1,300 @@
+package ingest
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// The fast path of line protocol takes the lines that nearly all senders write:
+//
+//	cpu,host=a,region=b usage_user=58i,load=0.25,up=t,state="idle" 1767225600000000000
+//
+// printable ASCII without a backslash, single spaces, a quote only around a
+// string. It decides nothing by itself: whatever else a line holds, right or
+// wrong, it leaves to the plain path, from the beginning of the line. So a line
+// that is taken here must be one that the plain path takes alike, and refusals
+// of syntax come from there alone.
+
+// fast decodes a line, if it is simple all through. If not, it reports false,
+// and the reading is not begun.
+func (d *lineDecoder) fast(line []byte) (done bool, err error) {
+	n := bytes.IndexByte(line, ' ')
+	if n <= 0 {
+		return false, nil
+	}
+	known := d.lookUp(line[:n])
+	if known == nil && !d.cutSeries(line[:n]) {
+		return false, nil
+	}
+	if err := d.fastBegin(known); err != nil {
+		return false, err
+	}
+	if !d.fastFields(line[n+1:]) {
+		d.takeBack()
+		return false, nil
+	}
+	if taken := d.in.end(); taken && known == nil && len(seriesPart(line)) > 0 {
+		d.remember()
+	}
+	return true, nil
+}
+
+// fastBegin begins a reading of a known series, or of the one that was cut.
+func (d *lineDecoder) fastBegin(known *batch.Series) error {
+	if known != nil {
+		return d.beginKnown(known)
+	}
+	if err := d.begin(d.measurement); err != nil {
+		return err
+	}
+	for _, t := range d.tags {
+		d.in.builder.Tag(t.name, t.value)
+	}
+	d.giveSensor()
+	return nil
+}
+
+// takeBack undoes the begin of a reading, and what the builder was given since.
+func (d *lineDecoder) takeBack() {
+	d.in.builder.Refuse(&d.undone)
+	_ = d.in.builder.End() // takes no reading that was refused
+	d.in.count--
+}
+
+// cutSeries sets measurement and tags to those of a series without escapes.
+func (d *lineDecoder) cutSeries(series []byte) bool {
+	n := bytes.IndexByte(series, ',')
+	if n < 0 {
+		n = len(series)
+	}
+	d.measurement, d.tags, d.simple = series[:n], d.tags[:0], true
+	// A measurement is a word but for equals signs, which are rare in one.
+	if n == 0 || series[0] == '#' || simpleWord(series[:n]) < n {
+		return false
+	}
+	for rest := series[n:]; len(rest) > 0; {
+		rest = rest[1:] // the comma
+		equals := simpleWord(rest)
+		if equals == 0 || equals == len(rest) || rest[equals] != '=' {
+			return false
+		}
+		value := rest[equals+1:]
+		end := simpleWord(value)
+		if end == 0 || end < len(value) && value[end] != ',' {
+			return false
+		}
+		d.tags = append(d.tags, lineTag{name: rest[:equals], value: value[:end]})
+		rest = value[end:]
+	}
+	return true
+}
+
+// fastFields decodes what stands behind the series and its space.
+func (d *lineDecoder) fastFields(s []byte) bool {
+	for i := 0; ; i++ {
+		key := s[i:]
+		n := simpleWord(key)
+		if n == 0 || n+1 >= len(key) || key[n] != '=' {
+			return false
+		}
+		i += n + 1
+		length := d.fastValue(key[:n], s[i:])
+		if length == 0 {
+			return false
+		}
+		i += length
+		switch {
+		case i == len(s):
+			return true
+		case s[i] == ' ':
+			return d.fastTime(s[i+1:])
+		case s[i] != ',':
+			return false
+		}
+	}
+}
+
+// fastValue decodes the value that s begins with, and returns its length; 0 if
+// it is not simple.
+func (d *lineDecoder) fastValue(key, s []byte) int {
+	switch s[0] {
+	case '-', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return d.fastNumber(key, s)
+	case '"':
+		n := bytes.IndexByte(s[1:], '"')
+		if n < 0 {
+			return 0
+		}
+		text := s[1 : 1+n]
+		if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
+			return 0
+		}
+		d.in.builder.Text(key, text)
+		return n + 2
+	}
+	n := valueLength(s)
+	value, ok := parseLineBool(s[:n])
+	if !ok {
+		return 0
+	}
+	d.in.builder.Bool(key, value)
+	return n
+}
+
+// fastNumber is fastValue for numbers.
+func (d *lineDecoder) fastNumber(key, s []byte) int {
+	i := 0
+	if s[0] == '-' {
+		i = 1
+	}
+	n, digits := readDigits(0, s[i:])
+	i += digits
+	if digits > 0 && digits <= maxDigits && i < len(s) && (s[i] == 'i' || s[i] == 'u') {
+		return d.fastInteger(key, s[:i+1], n)
+	}
+	point := 0 // digits behind it
+	if i < len(s) && s[i] == '.' {
+		n, point = readDigits(n, s[i+1:])
+		i += 1 + point
+	}
+	if i < len(s) && s[i] != ',' && s[i] != ' ' || digits+point == 0 || digits+point > maxDigits || n >= 1<<53 {
+		i = valueLength(s)
+		if !d.float(key, s[:i]) {
+			return 0
+		}
+		return i
+	}
+	// A double holds both the digits and the power of ten exactly, so that the
+	// quotient is rounded once: to the double that is nearest, as strconv does.
+	v := float64(n) / tenTo[point]
+	if s[0] == '-' {
+		v = -v // of 0 too: a negative zero
+	}
+	d.in.builder.Float(key, v)
+	return i
+}
+
+// fastInteger is fastNumber for all of an integer, whose digits make n.
+func (d *lineDecoder) fastInteger(key, s []byte, n uint64) int {
+	negative := s[0] == '-'
+	// The least integer of all has no positive one, and goes the plain path.
+	if n > math.MaxInt64 || negative && s[len(s)-1] == 'u' {
+		return 0
+	}
+	v := int64(n)
+	if negative {
+		v = -v
+	}
+	d.in.builder.Int(key, v)
+	return len(s)
+}
+
+// fastTime decodes a timestamp, with which the line must end.
+func (d *lineDecoder) fastTime(s []byte) bool {
+	n, digits := readDigits(0, s)
+	if digits == 0 || digits > maxDigits || digits < len(s) || n > math.MaxInt64 {
+		return false
+	}
+	ms, inside := d.precision.millis(int64(n))
+	if inside {
+		d.in.builder.Time(ms)
+	}
+	return inside
+}
+
+// maxDigits is how many digits always fit an unsigned 64-bit integer.
+const maxDigits = 19
+
+// readDigits appends the digits that s begins with to those of n. If these are
+// more than maxDigits then, the number makes no sense.
+func readDigits(n uint64, s []byte) (number uint64, digits int) {
+	for i, c := range s {
+		if c -= '0'; c > 9 {
+			return n, i
+		}
+		n = n*10 + uint64(c)
+	}
+	return n, len(s)
+}
+
+// tenTo holds powers of ten.
+var tenTo = [maxDigits + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
+
+// valueLength returns the length of the value that s begins with.
+func valueLength(s []byte) int {
+	for i, c := range s {
+		if c == ',' || c == ' ' {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// simpleWord returns how many simple bytes s begins with.
+func simpleWord(s []byte) int {
+	for i, c := range s {
+		if !simpleByte[c] {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// simpleByte tells the bytes that stand for themselves wherever they are:
+// printable ASCII without what separates, escapes or quotes.
+var simpleByte = func() (table [256]bool) {
+	for c := '!'; c <= '~'; c++ {
+		table[c] = c != ',' && c != '=' && c != '\\' && c != '"'
+	}
+	return table
+}()
+
+// giveSensor gives the builder the sensor id of measurement and tags.
+func (d *lineDecoder) giveSensor() {
+	if d.sensorTag == "" {
+		d.in.builder.Sensor(d.seriesKey())
+		return
+	}
+	for _, t := range d.tags {
+		if string(t.name) == d.sensorTag {
+			d.in.builder.Sensor(t.value)
+			return
+		}
+	}
+	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
+		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
+}
+
+// seriesKey returns the sensor id that a line has by itself: its measurement,
+// and its tags sorted by the bytes of their keys, written as in line protocol
+// with a backslash before each comma, space, backslash, and, in tags, equals
+// sign: so that different series never have the same id.
+func (d *lineDecoder) seriesKey() []byte {
+	byName := func(x, y lineTag) int { return bytes.Compare(x.name, y.name) }
+	if !slices.IsSortedFunc(d.tags, byName) {
+		slices.SortStableFunc(d.tags, byName)
+	}
+	d.sensor = d.sensor[:0]
+	d.appendWord(d.measurement, false)
+	for _, t := range d.tags {
+		d.sensor = append(d.sensor, ',')
+		d.appendWord(t.name, true)
+		d.sensor = append(d.sensor, '=')
+		d.appendWord(t.value, true)
+	}
+	return d.sensor
+}
+
+// appendWord appends a word to the sensor id.
+func (d *lineDecoder) appendWord(word []byte, tag bool) {
+	if d.simple {
+		d.sensor = append(d.sensor, word...)
+	} else {
+		d.sensor = telemetry.AppendSeriesWord(d.sensor, word, tag)
+	}
+}
