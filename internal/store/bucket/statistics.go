@@ -28,6 +28,7 @@ type fieldStats struct {
 	sum        float64
 	min, max   uint64 // words, of the kinds beside them
 	minK, maxK telemetry.Kind
+	kind       telemetry.Kind // of all values so far; 0: of none, or of several
 }
 
 // form is what the rows of one shape have in common.
@@ -120,7 +121,39 @@ func (s *statistics) add(f *form, time int64, values []uint64) {
 	s.first, s.last = min(s.first, time), max(s.last, time)
 	for i := range f.columns {
 		c := &f.columns[i]
-		s.fields[c.stats].add(c.kind, values[c.field])
+		stats, word := &s.fields[c.stats], values[c.field]
+		switch {
+		case stats.kind != c.kind:
+			stats.add(c.kind, word)
+		case c.kind == telemetry.Int:
+			stats.addInt(int64(word))
+		default:
+			stats.addFloat(math.Float64frombits(word))
+		}
+	}
+}
+
+// addInt is add where all values so far are integers.
+func (f *fieldStats) addInt(v int64) {
+	f.n++
+	f.sum += float64(v)
+	if v < int64(f.min) {
+		f.min = uint64(v)
+	}
+	if v > int64(f.max) {
+		f.max = uint64(v)
+	}
+}
+
+// addFloat is add where all values so far are doubles.
+func (f *fieldStats) addFloat(v float64) {
+	f.n++
+	f.sum += v
+	if v < math.Float64frombits(f.min) {
+		f.min = math.Float64bits(v)
+	}
+	if v > math.Float64frombits(f.max) {
+		f.max = math.Float64bits(v)
 	}
 }
 
@@ -128,9 +161,10 @@ func (f *fieldStats) add(kind telemetry.Kind, word uint64) {
 	v := number(kind, word)
 	f.sum += v
 	if f.n++; f.n == 1 {
-		f.min, f.minK, f.max, f.maxK = word, kind, word, kind
+		f.min, f.minK, f.max, f.maxK, f.kind = word, kind, word, kind, kind
 		return
 	}
+	f.kind = 0
 	if less(kind, word, f.minK, f.min) {
 		f.min, f.minK = word, kind
 	}
