@@ -24,7 +24,7 @@ const maxWindow = 8 << 20
 type body struct {
 	wire  *wireBody
 	plain io.Reader // inflates wire
-	pass  *pass     // to hold what was inflated
+	pass  pass      // to hold what was inflated
 	name  string    // of the encoding
 	pools *inflaters
 	gzip  *gzip.Reader  // to give back; may be nil
@@ -39,23 +39,36 @@ type body struct {
 
 // openBody readies what was received for reading; close must be called.
 func (d *Door) openBody(ctx context.Context, wire *wireBody) (*body, error) {
-	b := &body{
+	b := new(body)
+	if err := d.openInto(ctx, b, wire); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// openInto is openBody with memory of the caller's.
+func (d *Door) openInto(ctx context.Context, b *body, wire *wireBody) error {
+	*b = body{
 		wire:  wire,
-		pass:  d.gate.enter(),
+		pass:  *d.gate.enter(),
 		pools: &d.pools,
 		ctx:   ctx,
 		limit: d.config.MaxInflatedBytes,
 	}
 	if err := b.inflate(wire.encoding); err != nil {
 		b.close()
-		return nil, err
+		return err
 	}
-	return b, nil
+	return nil
 }
 
 // encodingOf returns the encoding of a body: gzip, zstd, or none.
 func encodingOf(r *http.Request) (string, error) {
-	name := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ",")))
+	given := r.Header["Content-Encoding"]
+	if len(given) == 0 {
+		return "", nil
+	}
+	name := strings.ToLower(strings.TrimSpace(strings.Join(given, ",")))
 	switch name {
 	case "", "identity":
 		return "", nil

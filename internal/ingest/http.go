@@ -15,10 +15,11 @@ import (
 // it does not know with 404.
 func (d *Door) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/readings", d.writes(protoHTTP, d.serveReadings))
-	mux.Handle("/v1/streams/{stream}/readings", d.writes(protoHTTP, d.serveReadings))
-	mux.Handle("/write", d.writes(protoLine, d.serveLines))
-	mux.Handle("/api/v2/write", d.writes(protoLine, d.serveLines))
+	readings, lines := d.writes(protoHTTP, d.serveReadings), d.writes(protoLine, d.serveLines)
+	mux.Handle("/v1/readings", readings)
+	mux.Handle("/v1/streams/{stream}/readings", readings)
+	mux.Handle("/write", lines)
+	mux.Handle("/api/v2/write", lines)
 	mux.Handle("/v1/streams", d.reads(d.serveStreams))
 	mux.Handle("/ping", d.reads(d.servePing))
 	mux.Handle("/health", d.reads(d.serveHealth))
@@ -34,12 +35,36 @@ type exchange struct {
 	r        *http.Request
 	start    time.Time
 	began    bool // the body was begun to be read
+
+	// What a request needs for itself, here because requests come often.
+	in   intake
+	wire wireBody
+	body body
+	text []byte // of an answer
+}
+
+// newExchange returns an exchange that was used before, or a new one.
+func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *exchange {
+	x, ok := d.exchanges.Get().(*exchange)
+	if !ok {
+		x = new(exchange)
+	}
+	x.door, x.protocol, x.w, x.r, x.start, x.began = d, p, w, r, time.Now(), false
+	return x
+}
+
+// over says that the request was answered: x lets go of all that was its.
+func (x *exchange) over() {
+	exchanges := &x.door.exchanges
+	*x = exchange{text: x.text[:0]}
+	exchanges.Put(x)
 }
 
 // writes wraps what takes readings.
 func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{door: d, protocol: p, w: w, r: r, start: time.Now()}
+		x := d.newExchange(p, w, r)
+		defer x.over()
 		if d.stopping.Load() {
 			x.refuse(errStopping())
 		} else if r.Method != http.MethodPost {
@@ -80,11 +105,19 @@ func (d *Door) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	form, err := formOf(x.r.Header.Get("Content-Type"))
+	form, err := formOf(first(x.r.Header["Content-Type"]))
 	if err != nil {
 		return err
 	}
 	return x.take(in, func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+}
+
+// first returns the first value of a header, empty if there is none.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }
 
 // intake returns an intake for the readings of the request.
@@ -93,13 +126,13 @@ func (x *exchange) intake(stream *Stream) (*intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := idempotencyKey(x.r.Header.Values(headerKey))
+	key, err := idempotencyKey(x.r.Header[headerKey])
 	if err != nil {
 		return nil, err
 	}
-	in := x.door.newIntake(stream, want)
-	in.key = key
-	return in, nil
+	x.in.open(x.door, stream, want)
+	x.in.key = key
+	return &x.in, nil
 }
 
 // take decodes the body, appends its readings and answers.
@@ -117,14 +150,14 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 
 // decode decodes the body. What holds up others is given back on return.
 func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
-	wire, err := x.door.wire.receive(x.r)
+	wire, b := &x.wire, &x.body
+	err := x.door.wire.receiveInto(wire, x.r)
 	defer wire.free()
 	x.began = wire.length > 0
 	if err != nil {
 		return err
 	}
-	b, err := x.door.openBody(x.r.Context(), wire)
-	if err != nil {
+	if err := x.door.openInto(x.r.Context(), b, wire); err != nil {
 		return err
 	}
 	defer b.close()
@@ -149,11 +182,16 @@ func (x *exchange) answer(r result, in *intake) {
 	if in.answer.repeated {
 		x.w.Header().Set(headerReplayed, "true")
 	}
-	if x.protocol == protoLine {
+	switch {
+	case x.protocol == protoLine:
 		x.answerLines(r, in)
-		return
+	case len(in.answer.Errors) == 0 && in.answer.Ack != "":
+		x.text = in.answer.appendTaken(x.text[:0])
+		writeHead(x.w, statuses[r].http)
+		_, _ = x.w.Write(x.text) // the only error is that of the connection, and then nobody listens
+	default:
+		writeJSON(x.w, statuses[r].http, &in.answer)
 	}
-	writeJSON(x.w, statuses[r].http, &in.answer)
 }
 
 // refuse answers a request of which nothing was taken, or nothing is known.
@@ -212,9 +250,12 @@ func (d *Door) stream(name string) (*Stream, error) {
 
 // wantedAck returns what the client wants to wait for.
 func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
-	given := r.URL.Query().Get("ack")
+	given := ""
+	if r.URL.RawQuery != "" {
+		given = r.URL.Query().Get("ack")
+	}
 	if given == "" {
-		given = strings.TrimSpace(r.Header.Get("Brim-Ack"))
+		given = strings.TrimSpace(first(r.Header[headerAck]))
 	}
 	if given == "" {
 		return d.config.Ack, nil

@@ -27,7 +27,10 @@ func (d *Door) serveLines(x *exchange) error {
 
 // precisionOf returns the unit of a request's timestamps.
 func precisionOf(r *http.Request) (precision, error) {
-	name, allowed := r.URL.Query().Get("precision"), "n, u, ns, us, ms, s, m, h"
+	name, allowed := "", "n, u, ns, us, ms, s, m, h"
+	if r.URL.RawQuery != "" {
+		name = r.URL.Query().Get("precision")
+	}
 	switch name {
 	case "", "ns", "n":
 		return precision{name: "ns", ratio: -1_000_000}, nil

@@ -61,7 +61,9 @@ type Door struct {
 	pools   inflaters
 	lines   linePool
 	known   *batch.Interner // series and shapes of earlier requests
-	health  *health.Server
+	// exchanges keeps what requests over HTTP need, between them.
+	exchanges sync.Pool
+	health    *health.Server
 
 	stopping atomic.Bool
 	stopped  chan struct{} // closed by Stop

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -23,6 +24,15 @@ type answer struct {
 
 	reasons  map[telemetry.Code]int
 	repeated bool // it was given before, to the first request with this key
+}
+
+// appendTaken appends what encoding/json would write of an answer without
+// errors, and an end of line.
+func (a *answer) appendTaken(dst []byte) []byte {
+	dst = strconv.AppendInt(append(dst, `{"accepted":`...), int64(a.Accepted), 10)
+	dst = strconv.AppendInt(append(dst, `,"rejected":`...), int64(a.Rejected), 10)
+	dst = append(append(dst, `,"ack":"`...), a.Ack...) // one of two words
+	return append(dst, `","errors":[]}`+"\n"...)
 }
 
 type refusedReading struct {
@@ -52,11 +62,17 @@ type intake struct {
 }
 
 func (d *Door) newIntake(stream *Stream, want telemetry.Ack) *intake {
+	in := new(intake)
+	in.open(d, stream, want)
+	return in
+}
+
+// open is newIntake with memory of the caller's.
+func (in *intake) open(d *Door, stream *Stream, want telemetry.Ack) {
 	now := d.config.Now()
-	in := &intake{door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
+	*in = intake{door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
 	in.builder.MapDots = d.config.MapDots
 	in.answer.Errors = []refusedReading{}
-	return in
 }
 
 // toStream makes the next readings belong to stream.

@@ -16,6 +16,7 @@ import (
 // answered with (see kept.go).
 
 const (
+	headerAck      = "Brim-Ack"
 	headerKey      = "Idempotency-Key"
 	headerReplayed = "Idempotent-Replayed" // of an answer that was given before
 	metadataKey    = "idempotency-key"     // of a gRPC call

@@ -37,11 +37,23 @@ type metrics struct {
 	readings *prometheus.CounterVec
 	rejected *prometheus.CounterVec
 	repeated *prometheus.CounterVec
+
+	meters map[protocol]*meter
+}
+
+// A meter is what the requests of one protocol are noted in. Its parts are
+// looked up once, for that takes longer than to count.
+type meter struct {
+	requests [len(statuses)]prometheus.Counter // by result
+	seconds  prometheus.Observer
+	readings prometheus.Counter
+	repeated prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	factory := promauto.With(registerer)
 	m := &metrics{
+		meters: make(map[protocol]*meter),
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_requests_total",
 			Help: "Requests to write, by protocol and the status of their answer.",
@@ -66,12 +78,13 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, []string{"protocol"}),
 	}
 	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
-		for _, s := range statuses {
-			m.requests.WithLabelValues(string(p), p.code(s.result))
+		of := &meter{
+			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
-		m.seconds.WithLabelValues(string(p))
-		m.readings.WithLabelValues(string(p))
-		m.repeated.WithLabelValues(string(p))
+		for i, s := range statuses {
+			of.requests[i] = m.requests.WithLabelValues(string(p), p.code(s.result))
+		}
+		m.meters[p] = of
 	}
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
@@ -82,14 +95,15 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 // answered notes one request, whose answer may be empty. The readings of a
 // repeated one were noted the first time.
 func (m *metrics) answered(p protocol, r result, took time.Duration, a *answer) {
-	m.requests.WithLabelValues(string(p), p.code(r)).Inc()
-	m.seconds.WithLabelValues(string(p)).Observe(took.Seconds())
+	of := m.meters[p]
+	of.requests[r].Inc()
+	of.seconds.Observe(took.Seconds())
 	if a.repeated {
-		m.repeated.WithLabelValues(string(p)).Inc()
+		of.repeated.Inc()
 		return
 	}
 	if a.Accepted > 0 {
-		m.readings.WithLabelValues(string(p)).Add(float64(a.Accepted))
+		of.readings.Add(float64(a.Accepted))
 	}
 	for code, n := range a.reasons {
 		m.rejected.WithLabelValues(string(code)).Add(float64(n))

@@ -47,10 +47,22 @@ func retrySeconds(e *telemetry.Error) int {
 	return int(math.Ceil(wait.Seconds()))
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+// Values of headers that never change, so that no answer makes its own. Their
+// names are written as net/http keeps them.
+var (
+	headerJSON    = []string{"application/json"}
+	headerNoSniff = []string{"nosniff"}
+)
+
+// writeHead begins an answer in JSON.
+func writeHead(w http.ResponseWriter, status int) {
+	h := w.Header()
+	h["Content-Type"], h["X-Content-Type-Options"] = headerJSON, headerNoSniff
 	w.WriteHeader(status)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	writeHead(w, status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	// The only error is that of the connection, and then nobody listens.

@@ -42,6 +42,7 @@ type wireBody struct {
 	from     *receiver
 	encoding string
 	chunks   []*[chunkBytes]byte
+	first    [1]*[chunkBytes]byte // holds chunks while there is one
 	length   int64
 	read     int64
 	reserved int64
@@ -50,30 +51,36 @@ type wireBody struct {
 // receive reads the whole body of r. What it returns is never nil: on an error
 // it tells how much came.
 func (v *receiver) receive(r *http.Request) (*wireBody, error) {
-	w := &wireBody{from: v}
-	var err error
+	w := new(wireBody)
+	return w, v.receiveInto(w, r)
+}
+
+// receiveInto is receive with memory of the caller's.
+func (v *receiver) receiveInto(w *wireBody, r *http.Request) (err error) {
+	*w = wireBody{from: v}
+	w.chunks = w.first[:0]
 	if w.encoding, err = encodingOf(r); err != nil {
-		return w, err
+		return err
 	}
 	if r.ContentLength > v.limit {
-		return w, errBodyTooLarge(v.limit)
+		return errBodyTooLarge(v.limit)
 	}
 	for {
 		if w.length >= chunkBytes && w.reserved == 0 {
 			if err := w.reserve(r); err != nil {
-				return w, err
+				return err
 			}
 		}
 		n, err := r.Body.Read(w.room())
 		w.length += int64(n)
 		switch {
 		case w.length > v.limit:
-			return w, errBodyTooLarge(v.limit)
+			return errBodyTooLarge(v.limit)
 		case errors.Is(err, io.EOF):
 			w.giveBack(w.reserved - max(0, w.length-chunkBytes))
-			return w, nil
+			return nil
 		case err != nil:
-			return w, &telemetry.Error{
+			return &telemetry.Error{
 				Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was taken", Err: err,
 			}
 		}

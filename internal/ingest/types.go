@@ -8,8 +8,13 @@ import (
 
 // formOf returns the form of a body of this Content-Type.
 func formOf(contentType string) (form, error) {
-	if contentType == "" {
+	switch contentType { // as nearly all write it
+	case "":
 		return formLook, nil
+	case "application/json":
+		return formJSON, nil
+	case "application/x-ndjson":
+		return formLines, nil
 	}
 	media, _, err := mime.ParseMediaType(contentType)
 	if err == nil {
