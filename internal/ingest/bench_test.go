@@ -6,61 +6,87 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Each operation of these benchmarks decodes one request of 5,000 readings of
-// 100 hosts.
-const (
-	benchReadings = 5000
-	benchHosts    = 100
-)
+// Each operation of these benchmarks decodes one request: a reading of each of
+// 1,000 hosts, as they come when all report at the same time, or 50 readings of
+// each of 100. The plain path stands beside the fast one.
 
-func BenchmarkDecodeJSON(b *testing.B) {
-	benchHTTP(b, jsonArray(makeCPU(benchReadings, benchHosts)), func(in *intake, body *body) error { return in.decodeJSON(body, formJSON) })
+func BenchmarkDecodeJSON(b *testing.B)   { benchJSON(b, formJSON, jsonArray) }
+func BenchmarkDecodeNDJSON(b *testing.B) { benchJSON(b, formLines, ndjson) }
+
+func BenchmarkDecodeOneJSON(b *testing.B) {
+	content := ndjson(makeCPU(1, 1))
+	benchDecode(b, 1, len(content), func(in *intake) error {
+		return withBody(in.door, content, func(body *body) error { return in.decodeJSON(body, formJSON) })
+	})
 }
 
-func BenchmarkDecodeNDJSON(b *testing.B) {
-	benchHTTP(b, ndjson(makeCPU(benchReadings, benchHosts)), func(in *intake, body *body) error { return in.decodeJSON(body, formLines) })
+func benchJSON(b *testing.B, f form, encode func([]cpuReading) []byte) {
+	eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
+		content := encode(readings)
+		for _, path := range bothPaths() {
+			b.Run(path.name, func(b *testing.B) {
+				benchDecode(b, len(readings), len(content), func(in *intake) error {
+					return withBody(in.door, content, func(body *body) error { return path.json(in, body, f) })
+				})
+			})
+		}
+	})
 }
 
 func BenchmarkDecodeProtobuf(b *testing.B) {
-	for name, request := range map[string]proto.Message{
-		"plain":   plainRequest(makeCPU(benchReadings, benchHosts)),
-		"compact": compactRequest(makeCPU(benchReadings, benchHosts)),
+	for _, c := range []struct {
+		name   string
+		encode func([]cpuReading) proto.Message
+	}{
+		{"plain", func(r []cpuReading) proto.Message { return plainRequest(r) }},
+		{"compact", func(r []cpuReading) proto.Message { return compactRequest(r) }},
 	} {
-		b.Run(name, func(b *testing.B) {
-			message, err := proto.Marshal(request)
-			require.NoError(b, err)
-			bench(b, len(message), func(in *intake) error { return in.decodeProtobuf(message) })
+		b.Run(c.name, func(b *testing.B) {
+			eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
+				message, err := proto.Marshal(c.encode(readings))
+				require.NoError(b, err)
+				for _, path := range bothPaths() {
+					b.Run(path.name, func(b *testing.B) {
+						benchDecode(b, len(readings), len(message), func(in *intake) error { return path.protobuf(in, message) })
+					})
+				}
+			})
 		})
 	}
 }
 
-func benchHTTP(b *testing.B, content []byte, decode func(*intake, *body) error) {
-	b.Helper()
-	bench(b, len(content), func(in *intake) error {
-		return withBody(in.door, content, func(b *body) error { return decode(in, b) })
-	})
+func eachShapeOfRequest(b *testing.B, run func(*testing.B, []cpuReading)) {
+	b.Run("hosts=1000", func(b *testing.B) { run(b, makeCPU(1000, 1000)) })
+	b.Run("hosts=100", func(b *testing.B) { run(b, makeCPU(5000, 100)) })
 }
 
-// bench reports time, bytes and allocations for each reading.
-func bench(b *testing.B, size int, decode func(*intake) error) {
+// benchDecode reports time, bytes and allocations for each reading.
+func benchDecode(b *testing.B, readings, size int, decode func(*intake) error) {
 	b.Helper()
 	d, _ := newTestDoor(b)
 	b.SetBytes(int64(size))
+	request := func() {
+		in := d.newIntake(d.streams["readings"], telemetry.Stored)
+		if err := decode(in); err != nil || in.builder.Len() != readings {
+			b.Fatal(in.builder.Len(), err, in.answer.Errors)
+		}
+		in.builder.Batch()
+	}
+	request() // in which the sensors are seen for the first time
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	b.ResetTimer()
 	for b.Loop() {
-		in := d.newIntake(d.streams["readings"], "stored")
-		if err := decode(in); err != nil || in.builder.Len() != benchReadings {
-			b.Fatal(in.builder.Len(), err, in.answer.Errors)
-		}
+		request()
 	}
 	b.StopTimer()
 	runtime.ReadMemStats(&after)
-	readings := float64(b.N) * benchReadings
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/readings, "ns/reading")
-	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/readings, "B/reading")
-	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/readings, "allocs/reading")
+	all := float64(b.N) * float64(readings)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/all, "ns/reading")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/all, "B/reading")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/all, "allocs/reading")
 }

@@ -60,6 +60,8 @@ type Door struct {
 	wire    *receiver
 	pools   inflaters
 	lines   linePool
+	json    jsonPool
+	wires   wirePool
 	known   *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool

@@ -26,6 +26,24 @@ const (
 //
 // In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
 func (in *intake) decodeJSON(b *body, f form) error {
+	d := in.door.json.get(in)
+	defer in.door.json.put(d)
+	err := in.decodeForm(b, f, d)
+	var known *telemetry.Error
+	if errors.As(err, &known) && known.Code == codeMalformed {
+		if worse := b.drain(); worse != nil {
+			return worse
+		}
+	}
+	return err
+}
+
+// decodeForm decodes a body of this form.
+func (in *intake) decodeForm(b *body, f form, d *jsonDecoder) error {
+	if f == formJSON {
+		in.meaning = meaning{form: meansJSON}
+		return d.open(in, b).decode()
+	}
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
 	if f == formLook {
@@ -35,21 +53,12 @@ func (in *intake) decodeJSON(b *body, f form) error {
 		}
 		f = guessForm(first, whole)
 	}
-	var err error
 	if f == formLines {
 		in.meaning = meaning{form: meansLines}
-		err = in.decodeLines(l)
-	} else {
-		in.meaning = meaning{form: meansJSON}
-		err = in.decodeValues(l.rest())
+		return in.decodeLines(l, d)
 	}
-	var known *telemetry.Error
-	if errors.As(err, &known) && known.Code == codeMalformed {
-		if worse := b.drain(); worse != nil {
-			return worse
-		}
-	}
-	return err
+	in.meaning = meaning{form: meansJSON}
+	return d.open(in, l.rest()).decode()
 }
 
 // guessForm tells from its first line what a body is: lines of objects, unless
@@ -70,8 +79,7 @@ func guessForm(first []byte, whole bool) form {
 }
 
 // decodeLines decodes NDJSON. Empty lines do not count.
-func (in *intake) decodeLines(l *lines) error {
-	d := newReadingDecoder(in.builder)
+func (in *intake) decodeLines(l *lines, d *jsonDecoder) error {
 	for {
 		line, long, err := l.next()
 		if errors.Is(err, io.EOF) {
@@ -85,82 +93,22 @@ func (in *intake) decodeLines(l *lines) error {
 		if err := in.begin(); err != nil {
 			return err
 		}
+		if !long && d.simple.line(line) {
+			continue
+		}
 		if long {
 			in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes))
-		} else if err := d.line(line); err != nil {
-			in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is not JSON: %s", syntax(err)))
+		} else if err := d.plain.line(line); err != nil {
+			in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is not JSON: %s", syntax(err, 0)))
 		}
 		in.end()
 	}
 }
 
-// decodeValues decodes what has the syntax of JSON.
-func (in *intake) decodeValues(r io.Reader) error {
-	d := newReadingDecoder(in.builder)
-	d.stream(r)
-	if d.json.PeekKind() == '[' {
-		if _, err := d.json.ReadToken(); err != nil {
-			return in.broken(err)
-		}
-		for d.json.PeekKind() != ']' {
-			if err := in.decodeValue(d); err != nil {
-				return err
-			}
-		}
-		if _, err := d.json.ReadToken(); err != nil {
-			return in.broken(err)
-		}
-		if d.json.PeekKind() != 0 {
-			return telemetry.Errorf(telemetry.Invalid, codeMalformed,
-				"there is something behind the array, at byte %d; nothing was taken", d.json.InputOffset())
-		}
-	}
-	for d.json.PeekKind() == '{' {
-		if err := in.decodeValue(d); err != nil {
-			return err
-		}
-	}
-	token, err := d.json.ReadToken()
-	if errors.Is(err, io.EOF) {
-		return nil
-	} else if err != nil {
-		return in.broken(err)
-	}
-	return telemetry.Errorf(telemetry.Invalid, codeMalformed,
-		"the body holds %s where a reading should be, at byte %d; a body is an object, an array of objects, or one object a line", kindName(token.Kind()), d.json.InputOffset())
-}
-
-// decodeValue decodes one element of an array or of a row of objects.
-func (in *intake) decodeValue(d *readingDecoder) error {
-	if err := in.begin(); err != nil {
-		return err
-	}
-	d.guard.mark = d.json.InputOffset()
-	if err := d.reading(); err != nil {
-		return in.broken(err)
-	}
-	in.end()
-	return nil
-}
-
-// broken returns the error for a body whose syntax is wrong.
-func (in *intake) broken(err error) error {
-	var known *telemetry.Error
-	if errors.As(err, &known) {
-		return known
-	}
-	where := ""
-	if in.count > 0 {
-		where = fmt.Sprintf(" in or behind reading %d", in.count-1)
-	}
-	return &telemetry.Error{
-		Kind: telemetry.Invalid, Code: codeMalformed, Err: err,
-		Message: fmt.Sprintf("the JSON is broken%s: %s; nothing was taken", where, syntax(err)),
-	}
-}
-
 // syntax tells what is wrong with JSON, and where.
-func syntax(err error) string {
+//
+// offset counts the bytes that the decoder did not see.
+func syntax(err error, offset int64) string {
 	var s *jsontext.SyntacticError
 	if errors.Is(err, errReadingTooLong) {
 		return errReadingTooLong.Error()
@@ -169,9 +117,9 @@ func syntax(err error) string {
 		return strings.TrimPrefix(err.Error(), "jsontext: ")
 	}
 	if errors.Is(s.Err, io.ErrUnexpectedEOF) {
-		return fmt.Sprintf("it ends in the middle, at byte %d", s.ByteOffset)
+		return fmt.Sprintf("it ends in the middle, at byte %d", offset+s.ByteOffset)
 	}
-	return fmt.Sprintf("%s at byte %d", strings.TrimPrefix(s.Err.Error(), "jsontext: "), s.ByteOffset)
+	return fmt.Sprintf("%s at byte %d", strings.TrimPrefix(s.Err.Error(), "jsontext: "), offset+s.ByteOffset)
 }
 
 func kindName(k jsontext.Kind) string {

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
@@ -48,7 +50,13 @@ func decodeHead(message []byte) (wireHead, error) {
 // is wrong with the message and not with one reading refuses all.
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
-	d := wireDecoder{in: in}
+	d := in.door.wires.get(in)
+	defer in.door.wires.put(d)
+	return d.message(message)
+}
+
+// message decodes the readings of a WriteRequest.
+func (d *wireDecoder) message(message []byte) error {
 	m := wireMessage{rest: message}
 	for m.next() {
 		if m.is(4, protowire.BytesType) {
@@ -88,6 +96,9 @@ type wireDecoder struct {
 	tags    []wireTag
 	times   []int64
 	columns []column
+	dense   denseSeries
+	alias   []byte // key of the series at hand
+	plain   bool   // decodes everything, what is known and what is dense, too
 }
 
 type wireTag struct{ name, value []byte }
@@ -100,7 +111,14 @@ func (d *wireDecoder) reading(message []byte) error {
 	b := d.in.builder
 	m := wireMessage{rest: message}
 	var sensor []byte
-	for m.next() {
+	tail := 0 // bytes of what begins with the first tag; -1 if more than tags is in there
+	if d.plain {
+		tail = -1
+	}
+	for left := len(message); m.next(); left = len(m.rest) {
+		if tail > 0 && m.num != 4 {
+			tail = -1
+		}
 		switch {
 		case m.is(1, protowire.BytesType):
 			sensor = m.bytes
@@ -111,6 +129,14 @@ func (d *wireDecoder) reading(message []byte) error {
 				return err
 			}
 		case m.is(4, protowire.BytesType):
+			if tail == 0 {
+				tail = left
+				if known := d.knownReading(sensor, message[len(message)-left:]); known != nil {
+					b.SameSeries(known)
+					d.in.end()
+					return nil
+				}
+			}
 			tag, err := decodeTag(m.bytes)
 			if err != nil {
 				return err
@@ -122,8 +148,30 @@ func (d *wireDecoder) reading(message []byte) error {
 		return m.err
 	}
 	b.Sensor(sensor)
-	d.in.end()
+	if d.in.end() && tail > 0 {
+		d.in.door.known.SetAlias(d.alias, b.LastSeries())
+	}
 	return nil
+}
+
+// These begin the keys of aliases that are parts of messages.
+const (
+	aliasReading = 'q' // the length of the sensor id, the id, and the encoded tags
+	aliasSeries  = 'p' // the encoded sensor id and tags
+)
+
+// knownReading returns the series of a reading that ends with these encoded
+// tags, if it is known.
+func (d *wireDecoder) knownReading(sensor, tags []byte) *batch.Series {
+	d.beginAlias(aliasReading)
+	d.alias = append(binary.AppendUvarint(d.alias, uint64(len(sensor))), sensor...)
+	d.alias = append(d.alias, tags...)
+	return d.in.door.known.Alias(d.alias)
+}
+
+// beginAlias begins a key of this kind.
+func (d *wireDecoder) beginAlias(kind byte) {
+	d.alias = append(append(append(d.alias[:0], kind), d.in.stream.Name...), 0)
 }
 
 // field decodes one Field; the last of its values counts.

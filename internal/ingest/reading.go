@@ -26,6 +26,7 @@ type readingDecoder struct {
 	name    []byte // of the field or tag at hand
 	text    []byte // a string without its escapes
 	members uint8  // of the reading, that were seen
+	used    bool   // json holds on to what it decoded
 }
 
 // The members of a reading.
@@ -36,10 +37,9 @@ const (
 	memberTags
 )
 
-func newReadingDecoder(b *batch.Builder) *readingDecoder {
+func newReadingDecoder() *readingDecoder {
 	return &readingDecoder{
-		json:    new(jsontext.Decoder),
-		builder: b,
+		json: new(jsontext.Decoder),
 		// What concerns one reading only must not end the decoding of all.
 		options: jsontext.AllowInvalidUTF8(true),
 	}
@@ -57,23 +57,24 @@ var errReadingTooLong = errors.New("it is longer than 4 MiB")
 
 // Read implements io.Reader.
 func (g *guard) Read(p []byte) (int, error) {
-	if g.read-g.mark > maxReadingBytes {
+	rest := g.mark + maxReadingBytes - g.read
+	if rest <= 0 {
 		return 0, errReadingTooLong
 	}
-	n, err := g.src.Read(p)
+	n, err := g.src.Read(p[:min(int64(len(p)), rest)])
 	g.read += int64(n)
 	return n, err
 }
 
 // stream makes the decoder read from r.
 func (d *readingDecoder) stream(r io.Reader) {
-	d.guard = guard{src: r}
+	d.guard, d.used = guard{src: r}, true
 	d.json.Reset(&d.guard, jsontext.AllowDuplicateNames(true), d.options)
 }
 
 // line decodes a line that holds nothing but one reading.
 func (d *readingDecoder) line(line []byte) error {
-	d.buf = *bytes.NewBuffer(line)
+	d.buf, d.used = *bytes.NewBuffer(line), true
 	d.json.Reset(&d.buf, jsontext.AllowDuplicateNames(true), d.options)
 	if err := d.reading(); err != nil {
 		return err

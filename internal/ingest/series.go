@@ -32,6 +32,14 @@ func (c *column) values() int { return len(c.doubles) + len(c.ints) + len(c.bool
 // series decodes one Series. Rows are readings like any others, but columns
 // that do not fit the rows leave none of them certain and refuse all.
 func (d *wireDecoder) series(message []byte) error {
+	if !d.plain && d.dense.parse(message, d.in.door.config.MaxReadings-d.in.count) {
+		return d.denseRows(message)
+	}
+	return d.anySeries(message)
+}
+
+// anySeries decodes a Series that may be encoded in any way.
+func (d *wireDecoder) anySeries(message []byte) error {
 	sensor, err := d.seriesHead(message)
 	if err != nil {
 		return err

@@ -23,7 +23,32 @@ type wireMessage struct {
 }
 
 // next moves to the next field; it returns false at the end and on an error.
+//
+// Nearly all fields have a number below 16, and a length or an integer below
+// 128, so that one byte each tells them.
 func (m *wireMessage) next() bool {
+	rest := m.rest
+	if len(rest) < 2 || rest[0]-8 >= 0x80-8 || rest[1] >= 0x80 {
+		return m.nextLong()
+	}
+	end := 2
+	switch m.kind = protowire.Type(rest[0] & 7); m.kind {
+	case protowire.VarintType:
+		m.word = uint64(rest[1])
+	case protowire.BytesType:
+		if end += int(rest[1]); end > len(rest) {
+			return m.fail()
+		}
+		m.bytes = rest[2:end]
+	default:
+		return m.nextLong()
+	}
+	m.num, m.rest = protowire.Number(rest[0]>>3), rest[end:]
+	return true
+}
+
+// nextLong is next for all fields.
+func (m *wireMessage) nextLong() bool {
 	if len(m.rest) == 0 {
 		return false
 	}
@@ -94,4 +119,22 @@ func (m *wireMessage) eachDouble(add func(float64) error) error {
 		rest = rest[n:]
 	}
 	return nil
+}
+
+// appendVarints appends the integers of a packed list to dst; false if the list
+// is broken or has more than these many.
+func appendVarints(dst []uint64, packed []byte, most int) ([]uint64, bool) {
+	for most += len(dst); len(packed) > 0; {
+		v, n := uint64(packed[0]), 1
+		if v >= 0x80 {
+			if v, n = protowire.ConsumeVarint(packed); n < 0 {
+				return dst, false
+			}
+		}
+		if len(dst) == most {
+			return dst, false
+		}
+		dst, packed = append(dst, v), packed[n:]
+	}
+	return dst, true
 }

@@ -1,0 +1,83 @@
+package ingest
+
+import (
+	"io"
+	"strings"
+	"sync"
+)
+
+// A jsonDecoder decodes bodies of JSON, one after the other.
+type jsonDecoder struct {
+	simple simpleDecoder
+	plain  *readingDecoder
+	values values
+}
+
+// jsonPool keeps decoders between requests.
+type jsonPool struct{ pool sync.Pool }
+
+func (p *jsonPool) get(in *intake) *jsonDecoder {
+	d, ok := p.pool.Get().(*jsonDecoder)
+	if !ok {
+		d = &jsonDecoder{plain: newReadingDecoder()}
+	}
+	d.simple.in, d.plain.builder = in, in.builder
+	return d
+}
+
+// put gives back a decoder, unless it has grown large.
+func (p *jsonPool) put(d *jsonDecoder) {
+	if cap(d.values.buf) > bufferBytes || cap(d.plain.text)+cap(d.plain.name) > bufferBytes {
+		return
+	}
+	d.values = values{buf: d.values.buf[:0]}
+	d.simple.in, d.simple.sensor, d.simple.tags = nil, nil, nil
+	d.plain.letGo()
+	p.pool.Put(d)
+}
+
+// open returns a decoder of the values of a body.
+func (d *jsonDecoder) open(in *intake, src io.Reader) *values {
+	d.values = values{in: in, simple: &d.simple, plain: d.plain, src: src, buf: d.values.buf[:0]}
+	return &d.values
+}
+
+// letGo forgets the body that was decoded.
+func (d *readingDecoder) letGo() {
+	d.builder = nil
+	if d.used {
+		d.stream(strings.NewReader(""))
+		d.used = false
+	}
+}
+
+// wirePool keeps decoders of protobuf between requests.
+type wirePool struct{ pool sync.Pool }
+
+func (p *wirePool) get(in *intake) *wireDecoder {
+	d, ok := p.pool.Get().(*wireDecoder)
+	if !ok {
+		d = new(wireDecoder)
+	}
+	d.in = in
+	return d
+}
+
+// put gives back a decoder, unless it has grown large.
+func (p *wirePool) put(d *wireDecoder) {
+	const most = 1 << 14 // rows or values
+	if cap(d.times)+cap(d.dense.times)+cap(d.dense.words)+cap(d.dense.texts) > most || cap(d.columns) > 0 {
+		return
+	}
+	d.letGo()
+	p.pool.Put(d)
+}
+
+// letGo forgets the message that was decoded.
+func (d *wireDecoder) letGo() {
+	d.in, d.dense.head, d.dense.sensor = nil, nil, nil
+	clear(d.tags[:cap(d.tags)])
+	clear(d.dense.tags[:cap(d.dense.tags)])
+	clear(d.dense.columns[:cap(d.dense.columns)])
+	clear(d.dense.texts[:cap(d.dense.texts)])
+}
