@@ -25,6 +25,7 @@ type lane struct {
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, set aside
 	held    atomic.Int64  // bytes of rows
+	gathers atomic.Int64 // how long readings gather at present, in ns
 
 	// The rest belongs to run.
 	cursor    batch.Cursor
@@ -40,6 +41,7 @@ type lane struct {
 	rush      bool                      // write all that is pending now, whatever its age
 	lastOK    time.Time                 // when some bucket was last written
 	hurried   uint64                    // up to which hurry was seen to
+	pace      pace
 	swept     time.Time
 	aside     aside
 }
@@ -68,7 +70,7 @@ const dueTogether = 8
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
 		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1),
-		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(),
+		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(), pace: newPace(q.cfg.FlushInterval),
 	}
 }
 
@@ -114,6 +116,9 @@ func (l *lane) run(ctx context.Context) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()
+		if len(l.pending) == 0 {
+			l.pace.rest(now)
+		}
 		l.read(now)
 		busy := l.catchUp(now)
 		l.resume(now)
@@ -190,7 +195,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	return min(wait, l.dueAt(l.pending[0]).Sub(now))
 }
 
-func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.queue.cfg.FlushInterval) }
+func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
 
 // flush writes the oldest of what is pending, as much as one command should
 // carry. Without a hurry it leaves alone what is far from due, so that sensors
@@ -198,7 +203,7 @@ func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.queue.cfg.Flush
 // each interval.
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
-	soon := time.Now().Add(l.queue.cfg.FlushInterval / dueTogether)
+	soon := time.Now().Add(l.pace.interval / dueTogether)
 	all := l.rush || !l.hasRoom()
 	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
 		rows += len(l.pending[n].share.Rows)
@@ -214,10 +219,15 @@ func (l *lane) flush(ctx context.Context) {
 	for i, b := range flushed {
 		shares[i] = &b.share
 	}
-	if all {
+	write := func() {
+		begin := time.Now()
 		l.cfg.Store.Write(ctx, shares)
+		l.pace.wrote(begin, time.Now())
+	}
+	if all {
+		write()
 	} else {
-		l.queue.inTurn(ctx, func() { l.cfg.Store.Write(ctx, shares) })
+		l.queue.inTurn(ctx, write)
 	}
 	now := time.Now()
 	others := slices.ContainsFunc(shares, func(s *batch.Share) bool { return s.Verdict == batch.Stored })
@@ -261,6 +271,7 @@ func (l *lane) forget(b *bucket) {
 // report tells the queue how far everything of this lane is at rest.
 func (l *lane) report() {
 	l.held.Store(l.parcels.bytes)
+	l.gathers.Store(int64(l.pace.interval))
 	rest := min(l.cursor.Position(), l.aside.oldest())
 	if p := l.parcels.first; p != nil {
 		rest = min(rest, p.position)

@@ -47,11 +47,15 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		Name: "brim_queue_set_aside_buckets",
 		Help: "Buckets that cannot be written while others can, and wait in the journal.",
 	}, func() float64 { return float64(q.Status().SetAside) })
+	gathers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_queue_flush_interval_seconds",
+		Help: "How long readings gather before they are written, in the lane where that takes longest: --flush-interval, and up to eight times as long while writing takes much of a lane's time.",
+	}, func() float64 { return q.Status().FlushInterval })
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_store_active_buckets",
 		Help: "Buckets that were written lately and whose state is remembered.",
 	}, func() float64 { return float64(q.Status().Buckets) })
-	for _, c := range []prometheus.Collector{m.lag, m.retries, m.deadLetters, m.outOfOrder, m.readErrors, readings, aside, active} {
+	for _, c := range []prometheus.Collector{m.lag, m.retries, m.deadLetters, m.outOfOrder, m.readErrors, readings, aside, gathers, active} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -169,6 +169,7 @@ func New(cfg Config) (*Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
 	for _, l := range q.lanes {
+		l.gathers.Store(int64(l.pace.interval))
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)
 		l.cursor = cfg.Journal.Follow(from)
@@ -288,6 +289,8 @@ type Status struct {
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
 	Rest     uint64 `json:"rest"`      // everything before this position of the journal is at rest
+	// FlushInterval is how long readings gather now, in seconds, in the lane where that is longest.
+	FlushInterval float64 `json:"flush_interval_seconds"`
 }
 
 // Status returns what the queue holds now.
@@ -297,6 +300,7 @@ func (q *Queue) Status() Status {
 		s.Buckets += int(l.active.Load())
 		s.SetAside += int(l.stuck.Load())
 		s.Bytes += l.held.Load()
+		s.FlushInterval = max(s.FlushInterval, time.Duration(l.gathers.Load()).Seconds())
 	}
 	q.mu.Lock()
 	s.Rest = q.rest
