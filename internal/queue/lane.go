@@ -25,7 +25,7 @@ type lane struct {
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, set aside
 	held    atomic.Int64  // bytes of rows
-	gathers atomic.Int64 // how long readings gather at present, in ns
+	gathers atomic.Int64  // how long readings gather at present, in ns
 
 	// The rest belongs to run.
 	cursor    batch.Cursor

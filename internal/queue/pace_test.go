@@ -10,10 +10,10 @@ import (
 // play lets a lane write so long of each 100 ms, for a minute, and returns when
 // the last write ended.
 func play(p *pace, write time.Duration) time.Time {
-	now := time.Now()
+	begin := p.last.Add(100*time.Millisecond - write)
 	for range 600 {
-		p.wrote(now, now.Add(write))
-		now = now.Add(100 * time.Millisecond)
+		p.wrote(begin, begin.Add(write))
+		begin = begin.Add(100 * time.Millisecond)
 	}
 	return p.last
 }
