@@ -38,7 +38,10 @@ type lineDecoder struct {
 	alias []byte
 	shift int // bytes of the line that were not decoded
 
-	undone telemetry.Refusal // of readings that begin again, seen by nobody
+	// What the fast path saw of earlier lines.
+	names    []byte // of the last one's fields, each with its equals sign
+	nameEnds []int
+	undone   telemetry.Refusal // of readings that begin again, seen by nobody
 }
 
 // A lineTag is a tag of the line at hand.
@@ -71,6 +74,9 @@ func (d *lineDecoder) all(l *lines) error {
 		if !long && isBlank(line) {
 			continue
 		}
+		if d.in.lines == nil {
+			d.in.lines = make([]uint32, 0, l.guess())
+		}
 		d.in.lines = append(d.in.lines, uint32(l.number))
 		if long {
 			if err := d.refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes)); err != nil {
@@ -86,6 +92,9 @@ func (d *lineDecoder) all(l *lines) error {
 
 // isBlank reports whether the line is empty or a comment.
 func isBlank(line []byte) bool {
+	if len(line) > 0 && line[0] > '#' {
+		return false
+	}
 	line = bytes.TrimLeft(line, " \r")
 	return len(line) == 0 || line[0] == '#'
 }

@@ -96,27 +96,57 @@ func (d *lineDecoder) cutSeries(series []byte) bool {
 
 // fastFields decodes what stands behind the series and its space.
 func (d *lineDecoder) fastFields(s []byte) bool {
-	for i := 0; ; i++ {
-		key := s[i:]
-		n := simpleWord(key)
-		if n == 0 || n+1 >= len(key) || key[n] != '=' {
+	for field := 0; ; field++ {
+		n := d.fieldName(s, field)
+		if n == 0 {
 			return false
 		}
-		i += n + 1
-		length := d.fastValue(key[:n], s[i:])
-		if length == 0 {
+		key := s[:n]
+		s = s[n+1:]
+		// Small integers are what most fields hold.
+		if v, digits := readDigits(0, s); digits > 0 && digits < maxDigits && digits < len(s) && s[digits] == 'i' {
+			d.in.builder.Int(key, int64(v))
+			s = s[digits+1:]
+		} else if length := d.fastValue(key, s); length > 0 {
+			s = s[length:]
+		} else {
 			return false
 		}
-		i += length
-		switch {
-		case i == len(s):
+		if len(s) == 0 {
 			return true
-		case s[i] == ' ':
-			return d.fastTime(s[i+1:])
-		case s[i] != ',':
+		}
+		separator := s[0]
+		s = s[1:]
+		if separator == ' ' {
+			return d.fastTime(s)
+		} else if separator != ',' {
 			return false
 		}
 	}
+}
+
+// fieldName returns the length of the simple word that s begins with, if an
+// equals sign and a value stand behind it; otherwise 0. Since most lines have the
+// fields of the one before, it first looks for the name that stood there.
+func (d *lineDecoder) fieldName(s []byte, field int) int {
+	from := 0
+	if field > 0 {
+		from = d.nameEnds[field-1]
+	}
+	if field < len(d.nameEnds) {
+		name := d.names[from:d.nameEnds[field]]
+		if len(name) < len(s) && string(s[:len(name)]) == string(name) {
+			return len(name) - 1
+		}
+		d.names, d.nameEnds = d.names[:from], d.nameEnds[:field]
+	}
+	n := simpleWord(s)
+	if n == 0 || n+1 >= len(s) || s[n] != '=' {
+		return 0
+	}
+	d.names = append(d.names, s[:n+1]...)
+	d.nameEnds = append(d.nameEnds, len(d.names))
+	return n
 }
 
 // fastValue decodes the value that s begins with, and returns its length; 0 if

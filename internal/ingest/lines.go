@@ -58,6 +58,10 @@ func (l *lines) next() (line []byte, long bool, err error) {
 	return l.line(), l.end-l.start > maxReadingBytes, nil
 }
 
+// guess returns how many lines the body has, the current one and those behind
+// it, if what was read is all and they are as long as the current one.
+func (l *lines) guess() int { return (len(l.buf)-l.start)/max(l.end-l.start, 16) + 1 }
+
 // line returns the current line without its end of line.
 func (l *lines) line() []byte {
 	line := l.buf[l.start:l.end]
