@@ -3,21 +3,21 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
 // The load has the shape of the Time Series Benchmark Suite's use case
 // cpu-only: every host reports ten integers every ten seconds, with ten tags.
 const (
-	interval  = 10 * time.Second // of event time, between two readings of a host
-	fieldsOf  = 10
-	variants  = 8 // of values; requests take one after the other
-	heatUp    = 5 // most that a value of the random walk changes between two variants
-	mostUsage = 100
+	measurementOf = "cpu"
+	interval      = 10 * time.Second // of event time, between two readings of a host
+	fieldsOf      = 10
+	variants      = 8 // of values; requests take one after the other
+	heatUp        = 5 // most that a value of the random walk changes between two variants
+	mostUsage     = 100
 )
-
-// began is the time of the first readings.
-func began() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 var fieldNames = [fieldsOf]string{
 	"usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
@@ -37,7 +37,8 @@ type fleet struct {
 }
 
 type host struct {
-	name   string
+	name   string                // short
+	key    string                // of its series in line protocol, by which Brim knows it
 	tags   [len(tagNames)]string // in the order of tagNames
 	values [variants]values
 }
@@ -50,6 +51,7 @@ func newFleet(hosts int) *fleet {
 		h := &f.hosts[i]
 		h.name = fmt.Sprintf("host_%d", i)
 		h.tags = hostTags(h.name, random)
+		h.key = seriesKey(&h.tags)
 		for f := range fieldsOf {
 			value := random.Int64N(mostUsage + 1)
 			for v := range variants {
@@ -69,4 +71,15 @@ func hostTags(name string, random *rand.Rand) [len(tagNames)]string {
 		one("Ubuntu16.10", "Ubuntu16.04LTS", "Ubuntu15.10"), one("x64", "x86"), one("SF", "NYC", "LON", "CHI"),
 		fmt.Sprint(random.IntN(20)), fmt.Sprint(random.IntN(2)), one("production", "staging", "test"),
 	}
+}
+
+// seriesKey is the measurement and the tags in the order of their names, the
+// sensor's id of what comes as line protocol.
+func seriesKey(tags *[len(tagNames)]string) string {
+	pairs := make([]string, len(tags))
+	for i, value := range tags {
+		pairs[i] = "," + tagNames[i] + "=" + value
+	}
+	slices.Sort(pairs)
+	return measurementOf + strings.Join(pairs, "")
 }

@@ -60,6 +60,9 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{"lines", "line protocol until stored against raw insertMany; Brim's processor time and allocations", (*yardstick).lines},
+		{"grpc", "compact gRPC against line protocol; allocations", (*yardstick).grpc},
+		{"ndjson", "NDJSON against line protocol", (*yardstick).ndjson},
+		{"timeseries", "line protocol into a time-series collection against raw insertMany into one", (*yardstick).timeseries},
 	}
 }
 

@@ -31,7 +31,7 @@ func (r *rig) pass(ctx context.Context, s sender, duration time.Duration) (*pass
 		return nil, err
 	}
 	start := time.Now()
-	readings, err := s.send(ctx, r, duration)
+	readings, err := s.send(ctx, r, newStretch(r.begin(), duration))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (r *rig) tally(ctx context.Context) (t tally, err error) {
 
 // stored counts the readings in the default stream.
 func (r *rig) stored(ctx context.Context) (int64, error) {
-	return sumOf(ctx, r.client.Database("brim").Collection("readings"), "$count")
+	return sumOf(ctx, r.client.Database(brimDatabase).Collection(collection), r.each)
 }
 
 // sumOf adds up an expression over all documents.
@@ -100,6 +100,19 @@ func sumOf(ctx context.Context, coll *mongo.Collection, expression any) (n int64
 	return sums[0].N, nil
 }
 
+// checkSensors holds that all ways in gave the same ids to the sensors, so that
+// they stored the same.
+func (r *rig) checkSensors(ctx context.Context, want int) error {
+	var ids []string
+	if err := r.client.Database(brimDatabase).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids); err != nil {
+		return fmt.Errorf("look which sensors MongoDB has: %w", err)
+	}
+	if len(ids) != want {
+		return fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), want)
+	}
+	return nil
+}
+
 // An insertion is what came of inserting documents directly.
 type insertion struct {
 	Documents int64
@@ -115,7 +128,7 @@ func (r *rig) insertInto(ctx context.Context, coll *mongo.Collection, pages []*p
 		return nil, err
 	}
 	start := time.Now()
-	documents, err := insert(ctx, coll, pages, duration)
+	documents, err := insert(ctx, coll, pages, newStretch(r.begin(), duration))
 	if err != nil {
 		return nil, err
 	}

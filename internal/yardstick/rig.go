@@ -36,6 +36,23 @@ type rig struct {
 	client *mongo.Client // straight to that mongod, majority
 	dir    string
 	note   func(format string, args ...any) // to whoever waits
+	begun  int                              // stretches
+	each   any                              // readings in a document of the default stream, as an expression
+}
+
+// Event time of the first stretch lies so far back that later ones, each a
+// month after the one before, have passed as well.
+const (
+	monthsBack = 12
+	month      = 30 * 24 * time.Hour
+)
+
+// begin returns where the event time of the next stretch begins. No two share a
+// bucket.
+func (r *rig) begin() time.Time {
+	begin := time.Now().Truncate(time.Hour).Add(month * time.Duration(r.begun-monthsBack))
+	r.begun++
+	return begin
 }
 
 // status is what is read of the daemon's /status.
@@ -57,7 +74,7 @@ func (y *yardstick) newRig(ctx context.Context, args ...string) (r *rig, err err
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the daemon: %w", err)
 	}
-	r = &rig{dir: dir, note: y.note}
+	r = &rig{dir: dir, note: y.note, each: "$count"}
 	r.Daemon, err = launch.Start(ctx, launch.Config{
 		Brim: y.brim, Args: append([]string{"--data-dir", filepath.Join(dir, "data")}, args...), Out: y.progress,
 	})

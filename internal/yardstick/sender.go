@@ -20,17 +20,25 @@ const (
 // A sender sends a fleet's readings, step by step, and returns how many the
 // daemon has taken.
 type sender interface {
-	send(ctx context.Context, r *rig, duration time.Duration) (readings int64, err error)
+	send(ctx context.Context, r *rig, s *stretch) (readings int64, err error)
 }
 
 // A stretch is a time in which requests are sent. All connections together go
 // through event time in order.
 type stretch struct {
-	end  time.Time
-	next atomic.Int64 // number of the next request
+	begin time.Time    // of event time
+	end   time.Time    // by the clock
+	next  atomic.Int64 // number of the next request
 }
 
-func newStretch(duration time.Duration) *stretch { return &stretch{end: time.Now().Add(duration)} }
+func newStretch(begin time.Time, duration time.Duration) *stretch {
+	return &stretch{begin: begin, end: time.Now().Add(duration)}
+}
+
+// stepTime is the event time of all readings of a step.
+func (s *stretch) stepTime(step int64) time.Time {
+	return s.begin.Add(time.Duration(step) * interval)
+}
 
 // take gives out the number of the next request, until the time is over.
 func (s *stretch) take(ctx context.Context) (number int64, ok bool) {
@@ -49,27 +57,32 @@ type deck struct {
 	bodies [][]*body // of a variant, of a part of the hosts
 }
 
-func newDeck(hosts []host, variants int, encode func(hosts []host, variant int) *body) *deck {
+// An encoder makes the request of a step of these hosts, with the values of a
+// variant.
+type encoder func(hosts []host, variant int) (*body, error)
+
+func newDeck(hosts []host, encode encoder) (*deck, error) {
 	d := &deck{bodies: make([][]*body, variants)}
 	for v := range d.bodies {
 		for first := 0; first < len(hosts); first += linesOf {
-			d.bodies[v] = append(d.bodies[v], encode(hosts[first:min(first+linesOf, len(hosts))], v))
+			b, err := encode(hosts[first:min(first+linesOf, len(hosts))], v)
+			if err != nil {
+				return nil, err
+			}
+			d.bodies[v] = append(d.bodies[v], b)
 		}
 	}
-	return d
+	return d, nil
 }
 
 // request returns that of a number, with its time.
-func (d *deck) request(number int64) *body {
+func (d *deck) request(s *stretch, number int64) *body {
 	parts := int64(len(d.bodies[0]))
 	step := number / parts
 	b := d.bodies[step%int64(len(d.bodies))][number%parts]
-	b.moveTo(stepTime(step))
+	b.moveTo(s.stepTime(step))
 	return b
 }
-
-// stepTime is the event time of all readings of a step.
-func stepTime(step int64) time.Time { return began().Add(time.Duration(step) * interval) }
 
 // A poster sends over HTTP.
 type poster struct {
@@ -77,17 +90,31 @@ type poster struct {
 	decks             []*deck // one for each connection
 }
 
-func newPoster(path, contentType string, connections int, deck func() *deck) *poster {
-	p := &poster{path: path, contentType: contentType}
-	for range connections {
-		p.decks = append(p.decks, deck())
+// newDecks makes as many.
+func newDecks(n int, hosts []host, encode encoder) (decks []*deck, err error) {
+	decks = make([]*deck, n)
+	for i := range decks {
+		if decks[i], err = newDeck(hosts, encode); err != nil {
+			return nil, err
+		}
 	}
-	return p
+	return decks, nil
+}
+
+// newLinePoster posts line protocol.
+func newLinePoster(connections int, f *fleet) (*poster, error) {
+	decks, err := newDecks(connections, f.hosts, lineBody)
+	return &poster{"/write?ack=journaled", "text/plain", decks}, err
+}
+
+// newNDJSONPoster posts objects in lines.
+func newNDJSONPoster(connections int, f *fleet) (*poster, error) {
+	decks, err := newDecks(connections, f.hosts, ndjsonBody)
+	return &poster{"/v1/readings?ack=journaled", "application/x-ndjson", decks}, err
 }
 
 // send implements sender.
-func (p *poster) send(ctx context.Context, r *rig, duration time.Duration) (int64, error) {
-	s := newStretch(duration)
+func (p *poster) send(ctx context.Context, r *rig, s *stretch) (int64, error) {
 	connections, under := errgroup.WithContext(ctx)
 	for _, d := range p.decks {
 		connections.Go(func() error { return p.post(under, r, s, d) })
@@ -111,7 +138,7 @@ func (p *poster) post(ctx context.Context, r *rig, s *stretch, d *deck) error {
 		if !ok {
 			return nil
 		}
-		request.SetBodyRaw(d.request(number).text)
+		request.SetBodyRaw(d.request(s, number).text)
 		for {
 			if err := client.Do(request, response); err != nil {
 				return err
