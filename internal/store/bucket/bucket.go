@@ -99,26 +99,46 @@ func (s *Store) Prepare(ctx context.Context) error {
 	return c.EnsureExpiry(ctx, "bucketStart", expiry)
 }
 
-// Write sends each share, or as much of it as one update can carry, in one
-// bulk, resolves what was refused, and leaves in every share what is not yet
-// stored, with a verdict. It returns when all verdicts are there; ctx cuts it
-// short, which leaves outcomes unknown.
+// Write sends each share, or as much of it as one update can carry, in as few
+// commands as are quick to make, resolves what was refused, and leaves in every
+// share what is not yet stored, with a verdict. It returns when all verdicts
+// are there; ctx cuts it short, which leaves outcomes unknown.
 func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	bulk := s.bulks.get(s.cfg.Faults)
+	defer s.bulks.put(bulk)
+	s.prepareAll(ctx, bulk, shares)
+	for ops := bulk.ops; len(ops) > 0; {
+		n := oneCommand(ops)
+		if err := s.command(ctx, bulk, ops[:n]); err != nil {
+			// What ended one command would end the next, after another wait.
+			for i := range ops[n:] {
+				ops[n+i].share.Verdict, ops[n+i].share.Err = batch.Wait, err
+			}
+			return
+		}
+		ops = ops[n:]
+	}
+}
+
+// prepareAll makes the operations of all shares that have something to send.
+func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.lookWhereUnsure(ctx, shares)
-	bulk := s.bulks.get(s.cfg.Faults)
-	defer s.bulks.put(bulk)
 	for _, share := range shares {
 		if op, ok := s.prepare(ctx, share); ok {
 			bulk.ops = append(bulk.ops, op)
 		}
 	}
-	if len(bulk.ops) == 0 {
-		return
-	}
+}
+
+// command sends some of the bulk's operations and settles them. An error says
+// that the command as a whole came to nothing that is known.
+func (s *Store) command(ctx context.Context, bulk *bulk, ops []operation) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	r := bulk.send(ctx, s.coll)
+	r := bulk.send(ctx, s.coll, ops)
 	s.cfg.Faults.At(fault.AfterBulk)
-	s.settle(ctx, bulk.ops, r)
+	return s.settle(ctx, ops, r)
 }

@@ -70,14 +70,15 @@ func (s *Store) prepare(ctx context.Context, share *batch.Share) (operation, boo
 	return s.cut(share, p)
 }
 
-// settle gives every operation its outcome.
-func (s *Store) settle(ctx context.Context, ops []operation, r reply) {
+// settle gives every operation its outcome, and returns an error where that of
+// all is unknown.
+func (s *Store) settle(ctx context.Context, ops []operation, r reply) error {
 	var bulk mongo.BulkWriteException
 	if r.err != nil && !errors.As(r.err, &bulk) {
 		for i := range ops {
 			s.unknown(&ops[i], r.err)
 		}
-		return
+		return r.err
 	}
 	refused := make(map[int]mongo.WriteError, len(bulk.WriteErrors))
 	for _, e := range bulk.WriteErrors {
@@ -103,6 +104,7 @@ func (s *Store) settle(ctx context.Context, ops []operation, r reply) {
 		}
 	}
 	s.resolve(ctx, conflicts)
+	return nil
 }
 
 // unknown leaves an operation to be sent again: if it was applied, the guard
