@@ -75,9 +75,8 @@ func (p *wirePool) put(d *wireDecoder) {
 
 // letGo forgets the message that was decoded.
 func (d *wireDecoder) letGo() {
-	d.in, d.dense.head, d.dense.sensor = nil, nil, nil
+	d.in, d.dense.head = nil, nil
 	clear(d.tags[:cap(d.tags)])
 	clear(d.dense.tags[:cap(d.dense.tags)])
-	clear(d.dense.columns[:cap(d.dense.columns)])
 	clear(d.dense.texts[:cap(d.dense.texts)])
 }

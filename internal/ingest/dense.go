@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -12,116 +13,192 @@ import (
 
 // A denseSeries is a Series in the form that encoders give it where nothing is
 // missing: fields in the order of their numbers, lists packed, and a value for
-// every row in every column. It is decoded in one pass, and its sensor and tags
-// only if they are not known by their bytes. Whatever has another form, or is
-// broken, is left to anySeries, which also says what is wrong with it.
+// every row in every column. It is decoded in one pass, its sensor and tags only
+// if they are not known by their bytes, and names of columns only if they are
+// not those of the series before. Whatever has another form, or is broken, is
+// left to anySeries, which also says what is wrong with it.
 type denseSeries struct {
-	head    []byte // sensor and tags, encoded
-	sensor  []byte
-	tags    []wireTag
-	times   []uint64
-	columns []denseColumn
-	words   []uint64 // of the first column's rows, then of the second's, and so on
-	texts   [][]byte // that words of kind Text are indices of
+	head  []byte // sensor and tags, encoded
+	tags  []wireTag
+	times []uint64
+
+	columns []denseColumn // those in front of the last one may be of an earlier series
+	count   int           // of columns
+	words   []uint64      // of the first column's rows, then of the second's, and so on
+	texts   [][]byte      // that words of a column of strings are indices of
+
+	// shape is that of readings whose columns begin like the first ones of
+	// columns; nil if it is not known.
+	shape        *batch.Shape
+	shapeColumns int
 }
 
+// A denseColumn is the beginning of a column: its name, and the tag of its
+// values.
 type denseColumn struct {
-	name []byte
-	kind telemetry.Kind
+	encoded []byte
+	name    []byte // a part of encoded
 }
 
-// parse decodes all but the tags of a series with at most these many rows; false
-// if it is not dense.
-func (s *denseSeries) parse(message []byte, most int) bool {
-	s.times, s.columns, s.words, s.texts = s.times[:0], s.columns[:0], s.words[:0], s.texts[:0]
-	s.sensor = nil
-	m := wireMessage{rest: message}
-	more, end := m.next(), 0
-	for ; more && m.num <= 2 && m.kind == protowire.BytesType; more = m.next() {
-		if m.num == 1 {
-			s.sensor = m.bytes
+// Tags of the fields of a Series and of a Column.
+const (
+	tagSensor  = 1<<3 | byte(protowire.BytesType)
+	tagTag     = 2<<3 | byte(protowire.BytesType)
+	tagTimes   = 3<<3 | byte(protowire.BytesType)
+	tagColumn  = 4<<3 | byte(protowire.BytesType)
+	tagName    = 1<<3 | byte(protowire.BytesType)
+	tagDoubles = 2<<3 | byte(protowire.BytesType)
+	tagInts    = 3<<3 | byte(protowire.BytesType)
+	tagBools   = 4<<3 | byte(protowire.BytesType)
+	tagStrings = 5<<3 | byte(protowire.BytesType)
+)
+
+// cutField returns the contents of the field of bytes that src begins with, tag
+// included, and what is behind; false if there is none.
+func cutField(src []byte) (contents, rest []byte, ok bool) {
+	if len(src) < 2 {
+		return nil, nil, false
+	}
+	length, n := uint64(src[1]), 1
+	if length >= 0x80 {
+		if length, n = protowire.ConsumeVarint(src[1:]); n < 0 {
+			return nil, nil, false
 		}
-		end = len(message) - len(m.rest)
 	}
-	s.head = message[:end]
-	if !more || !m.is(3, protowire.BytesType) {
-		return false
+	if src = src[1+n:]; length > uint64(len(src)) {
+		return nil, nil, false
 	}
-	var ok bool
-	if s.times, ok = appendVarints(s.times, m.bytes, most); !ok || len(s.times) == 0 {
-		return false
-	}
-	for m.next() {
-		if !m.is(4, protowire.BytesType) || len(s.columns) == telemetry.MaxFields || !s.column(m.bytes) {
+	return src[:length], src[length:], true
+}
+
+// parse decodes all but the sensor and the tags of a series with at most these
+// many rows; false if it is not dense.
+func (s *denseSeries) parse(message []byte, most int) bool {
+	rest := message
+	for len(rest) > 0 && (rest[0] == tagSensor || rest[0] == tagTag) {
+		var ok bool
+		if _, rest, ok = cutField(rest); !ok {
 			return false
 		}
 	}
-	return m.err == nil
+	s.head = message[:len(message)-len(rest)]
+	if len(rest) == 0 || rest[0] != tagTimes {
+		return false
+	}
+	packed, rest, ok := cutField(rest)
+	if !ok {
+		return false
+	}
+	if s.times, ok = appendVarints(s.times[:0], packed, most); !ok || len(s.times) == 0 {
+		return false
+	}
+	s.count, s.words, s.texts = 0, s.words[:0], s.texts[:0]
+	for len(rest) > 0 {
+		if rest[0] != tagColumn || s.count == telemetry.MaxFields {
+			return false
+		}
+		var column []byte
+		if column, rest, ok = cutField(rest); !ok || !s.column(column) {
+			return false
+		}
+	}
+	if s.count != s.shapeColumns {
+		s.shape = nil
+	}
+	return true
 }
 
 // column decodes a column: its name, then its values, then nothing.
 func (s *denseSeries) column(message []byte) bool {
-	m := wireMessage{rest: message}
-	if !m.next() || !m.is(1, protowire.BytesType) {
+	if s.count == len(s.columns) {
+		s.columns = append(s.columns, denseColumn{})
+	}
+	c := &s.columns[s.count]
+	if len(c.encoded) == 0 || !bytes.HasPrefix(message, c.encoded) {
+		if s.shape = nil; !c.learn(message) {
+			return false
+		}
+	}
+	s.count++
+	begin := len(c.encoded) - 1 // of the values
+	tag := c.encoded[begin]
+	if tag == tagStrings {
+		return s.strings(message[begin:])
+	}
+	packed, rest, ok := cutField(message[begin:])
+	if !ok || len(rest) > 0 {
 		return false
 	}
-	c := denseColumn{name: m.bytes}
-	if !m.next() || m.kind != protowire.BytesType {
-		return false
-	}
-	rows, before, ok := len(s.times), len(s.words), true
-	switch m.num {
-	case 2:
-		c.kind = telemetry.Float
-		for packed := m.bytes; len(packed) >= 8 && len(s.words)-before < rows; packed = packed[8:] {
+	rows, before := len(s.times), len(s.words)
+	if tag == tagDoubles {
+		for ; len(packed) >= 8 && len(s.words)-before < rows; packed = packed[8:] {
 			s.words = append(s.words, binary.LittleEndian.Uint64(packed))
 		}
-		ok = len(m.bytes) == 8*rows
-	case 3, 4:
-		c.kind = telemetry.Int
-		if m.num == 4 {
-			c.kind = telemetry.Bool
-		}
-		s.words, ok = appendVarints(s.words, m.bytes, rows)
-	case 5:
-		c.kind = telemetry.Text
-		for more := true; more; more = m.next() {
-			if !m.is(5, protowire.BytesType) || len(s.words)-before == rows {
-				return false
-			}
-			s.words, s.texts = append(s.words, uint64(len(s.texts))), append(s.texts, m.bytes)
-		}
-	default:
+		return len(packed) == 0 && len(s.words)-before == rows
+	}
+	if s.words, ok = appendVarints(s.words, packed, rows); !ok || len(s.words)-before < rows {
 		return false
 	}
-	s.columns = append(s.columns, c)
-	return ok && m.err == nil && len(m.rest) == 0 && len(s.words)-before == rows
-}
-
-// parseTags decodes the tags; false if one is broken.
-func (s *denseSeries) parseTags() bool {
-	s.tags = s.tags[:0]
-	for m := (wireMessage{rest: s.head}); m.next(); {
-		if m.num == 2 {
-			tag, err := decodeTag(m.bytes)
-			if err != nil {
-				return false
-			}
-			s.tags = append(s.tags, tag)
+	values := s.words[before:]
+	for i, v := range values {
+		if tag == tagInts {
+			values[i] = uint64(protowire.DecodeZigZag(v))
+		} else {
+			values[i] = min(v, 1)
 		}
 	}
 	return true
 }
 
-// denseRows gives the builder the rows of the dense series. As the series of the
-// first row is that of all, it is decoded once, or not at all if it is known.
+// learn notes how a column begins; false if it does not begin as it should.
+func (c *denseColumn) learn(message []byte) bool {
+	c.encoded = c.encoded[:0]
+	if len(message) == 0 || message[0] != tagName {
+		return false
+	}
+	name, rest, ok := cutField(message)
+	if !ok || len(rest) == 0 || len(name) > telemetry.MaxNameBytes {
+		return false
+	}
+	switch rest[0] {
+	case tagDoubles, tagInts, tagBools, tagStrings:
+	default:
+		return false
+	}
+	c.encoded = append(c.encoded, message[:len(message)-len(rest)+1]...)
+	c.name = c.encoded[len(c.encoded)-1-len(name) : len(c.encoded)-1]
+	return true
+}
+
+// strings decodes the values of a column of strings.
+func (s *denseSeries) strings(src []byte) bool {
+	for range s.times {
+		if len(src) == 0 || src[0] != tagStrings {
+			return false
+		}
+		text, rest, ok := cutField(src)
+		if !ok {
+			return false
+		}
+		s.words, s.texts = append(s.words, uint64(len(s.texts))), append(s.texts, text)
+		src = rest
+	}
+	return len(src) == 0
+}
+
+// denseRows gives the builder the rows of the dense series. As the series and
+// the shape of one row are those of all, they are looked for once.
 func (d *wireDecoder) denseRows(message []byte) error {
 	s, b := &d.dense, d.in.builder
 	d.beginAlias(aliasSeries)
 	d.alias = append(d.alias, s.head...)
 	known := d.in.door.known.Alias(d.alias)
-	if known == nil && !s.parseTags() {
-		return d.anySeries(message)
+	var sensor []byte
+	if known == nil {
+		var ok bool
+		if sensor, ok = s.decodeHead(); !ok {
+			return d.anySeries(message)
+		}
 	}
 	for row, ms := range s.times {
 		if err := d.in.begin(); err != nil {
@@ -130,31 +207,58 @@ func (d *wireDecoder) denseRows(message []byte) error {
 		if known != nil {
 			b.SameSeries(known)
 		} else {
-			b.Sensor(s.sensor)
+			b.Sensor(sensor)
 			for _, t := range s.tags {
 				b.Tag(t.name, t.value)
 			}
 		}
 		b.Time(int64(ms))
-		s.giveRow(b, row)
-		if d.in.end() && known == nil {
+		if s.shape != nil {
+			b.Columns(s.shape, s.words, len(s.times), row)
+		} else {
+			s.giveRow(b, row)
+		}
+		if !d.in.end() {
+			continue
+		}
+		if known == nil {
 			known = b.LastSeries()
 			d.in.door.known.SetAlias(d.alias, known)
+		}
+		if s.shape == nil && len(s.texts) == 0 {
+			s.shape, s.shapeColumns = b.LastShape(), s.count
 		}
 	}
 	return nil
 }
 
+// decodeHead decodes the sensor and the tags; false if a tag is broken.
+func (s *denseSeries) decodeHead() (sensor []byte, ok bool) {
+	s.tags = s.tags[:0]
+	for m := (wireMessage{rest: s.head}); m.next(); {
+		if m.num == 1 {
+			sensor = m.bytes
+			continue
+		}
+		tag, err := decodeTag(m.bytes)
+		if err != nil {
+			return nil, false
+		}
+		s.tags = append(s.tags, tag)
+	}
+	return sensor, true
+}
+
 // giveRow gives the builder the values of one row.
 func (s *denseSeries) giveRow(b *batch.Builder, row int) {
-	for i := range s.columns {
+	for i := range s.count {
 		c, word := &s.columns[i], s.words[i*len(s.times)+row]
-		switch c.kind {
-		case telemetry.Float:
+		switch c.encoded[len(c.encoded)-1] {
+		case tagDoubles:
 			b.Float(c.name, math.Float64frombits(word))
-		case telemetry.Int:
-			b.Int(c.name, protowire.DecodeZigZag(word))
-		case telemetry.Bool:
+		case tagInts:
+			b.Int(c.name, int64(word))
+		case tagBools:
 			b.Bool(c.name, word != 0)
 		default:
 			b.Text(c.name, s.texts[word])
