@@ -63,6 +63,11 @@ func measurements() []measurement {
 		{"grpc", "compact gRPC against line protocol; allocations", (*yardstick).grpc},
 		{"ndjson", "NDJSON against line protocol", (*yardstick).ndjson},
 		{"timeseries", "line protocol into a time-series collection against raw insertMany into one", (*yardstick).timeseries},
+		{"single", "single-reading JSON requests at 15,000/s", (*yardstick).single},
+		{"fill", "time of writes into full against into empty buckets", (*yardstick).fill},
+		{"prefilled", "the same for 10,000 sensors whose buckets were filled beforehand", (*yardstick).prefilled},
+		{"memory", "RSS at full rate, and of a million sensors", (*yardstick).memory},
+		{"journal", "bytes a second that the journal takes without fsync", (*yardstick).journal},
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	storedTimeout = 5 * time.Minute // in which all that was taken must be stored
+	storedTimeout = 15 * time.Minute // in which all that was taken must be stored
 	closeTimeout  = 10 * time.Second
 	quietTimeout  = 30 * time.Second
 	quietLook     = 250 * time.Millisecond

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	memoryHosts = 10_000
+	memoryTime  = 20 * time.Second
+	// A million sensors, each every 50 s: 20,000 readings a second, and the first
+	// come again.
+	millionTime  = 80 * time.Second
+	millionFlags = "--sensors 1000000 --interval 50s --sensor-prefix s- --batch 1000"
+
+	mib = 1 << 20
+)
+
+// memory looks how much the daemon needs.
+func (y *yardstick) memory(ctx context.Context) ([]row, error) {
+	rate, err := y.memoryAtFullRate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	million, err := y.memoryOfMillion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []row{*rate, *million}, nil
+}
+
+func (y *yardstick) memoryAtFullRate(ctx context.Context) (came *row, err error) {
+	y.note("memory at full rate, %d hosts, %v\n", memoryHosts, memoryTime)
+	poster, err := newLinePoster(y.connections, newFleet(memoryHosts))
+	if err != nil {
+		return nil, err
+	}
+	r, err := y.newRig(ctx, "--granularity", hourly)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	w, stop := watchMemory(ctx, r.Pid())
+	p, err := r.pass(ctx, poster, memoryTime)
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	y.note("  %d MiB at %s lines/s\n", w.peak/mib, thousands(p.Rate, 0))
+	one := newRow("RSS at full rate, 10,000 sensors, line protocol", "<= 256 MiB", "MiB", 0, []float64{float64(w.peak) / mib})
+	one.remark("peak of the process (VmHWM); most seen every %v: %d MiB", memoryLook, w.most/mib)
+	one.remark("%s lines/s until stored, for %v; merge factor %.1f", thousands(p.Rate, 0), memoryTime, p.Merged)
+	return &one, nil
+}
+
+func (y *yardstick) memoryOfMillion(ctx context.Context) (came *row, err error) {
+	y.note("memory of a million sensors, %v\n", millionTime)
+	r, err := y.newRig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	memory, stopMemory := watchMemory(ctx, r.Pid())
+	lag, stopLag := watchLag(ctx, r)
+	start := time.Now()
+	result, err := y.load(ctx, r, fields(millionFlags, "--duration", millionTime.String())...)
+	if err == nil {
+		err = r.flush(ctx)
+	}
+	took := time.Since(start)
+	if err := errors.Join(err, stopLag(), stopMemory()); err != nil {
+		return nil, err
+	}
+	lags := lag.until(millionTime)
+	if len(lags) == 0 {
+		return nil, errors.New("nothing was stored while a million sensors reported")
+	}
+	end := lags[len(lags)-1]
+	stored, err := r.stored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if stored != result.Acked {
+		return nil, fmt.Errorf("MongoDB has %d readings of %d that were acknowledged", stored, result.Acked)
+	}
+	y.note("  %d MiB; %s of %s readings/s stored\n", memory.peak/mib, thousands(float64(stored)/took.Seconds(), 0), thousands(result.OfferedRate, 0))
+	one := newRow("RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", "<= 1 GiB", "MiB", 0, []float64{float64(memory.peak) / mib})
+	one.remark("peak of the process (VmHWM); most seen every %v: %d MiB", memoryLook, memory.most/mib)
+	one.remark("taken at %s readings/s for %v; stored at %s readings/s over %.0f s", thousands(result.AchievedRate, 0), millionTime, thousands(float64(stored)/took.Seconds(), 0), took.Seconds())
+	one.remark("at the end of the load the oldest reading that waited was %.1f s old, %s waited", end.oldest, thousands(end.pending, 0))
+	if loss := lossRemark(result); loss != "" {
+		one.remark("%s", loss)
+	}
+	return &one, nil
+}
