@@ -44,6 +44,7 @@ type Store struct {
 	cfg     Config
 	coll    *mongo.Collection
 	metrics *store.Metrics
+	inserts inserts
 }
 
 // New checks cfg; it does no I/O.

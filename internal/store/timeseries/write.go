@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -32,38 +31,51 @@ func stateOf(share *batch.Share) *state {
 	return st
 }
 
-// Write inserts the rows of all shares with one unordered insert, after
-// looking for those that an earlier attempt may have stored. What is left in a
-// share is not stored, or not known to be, and its verdict says what to do.
+// Write inserts the rows of all shares, unordered and with as few commands as
+// are quick to make, after looking for those that an earlier attempt may have
+// stored. What is left in a share is not stored, or not known to be, and its
+// verdict says what to do.
 func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
-	defer cancel()
-	var docs []bson.Raw
-	var owners []*batch.Share // of docs, index by index
+	in := s.inserts.get()
+	defer s.inserts.put(in)
 	s.lookWhereInDoubt(ctx, shares)
 	for _, share := range shares {
 		if share.Verdict == batch.Wait {
 			continue
 		}
 		for _, r := range share.Rows {
-			docs = append(docs, encode(share, r))
-			owners = append(owners, share)
+			in.readings = append(in.readings, reading{share: share, ref: r})
 		}
 	}
-	if len(docs) == 0 {
-		return
+	for readings := in.readings; len(readings) > 0; {
+		n := oneCommand(readings)
+		if err := s.command(ctx, in, readings[:n]); err != nil {
+			// What ended one command would end the next, after another wait.
+			for _, r := range readings[n:] {
+				r.share.Verdict, r.share.Err = batch.Wait, err
+			}
+			return
+		}
+		readings = readings[n:]
 	}
+}
+
+// command sends some of the readings and settles their shares. An error says
+// that the outcome of all is unknown.
+func (s *Store) command(ctx context.Context, in *insert, readings []reading) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	begin := time.Now()
-	_, err := s.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-	took := time.Since(begin)
+	took, err := in.send(ctx, s.coll, readings)
 	s.cfg.Faults.At(fault.AfterBulk)
-	s.settle(owners, err, took)
+	return s.settle(readings, err, took)
 }
 
 // lookWhereInDoubt takes the rows away that an earlier attempt stored. A share
 // for which that cannot be found out is told to wait.
 func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	defer cancel()
 	fenced := false
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Stored, nil
@@ -97,45 +109,45 @@ func (s *Store) fence(ctx context.Context) error {
 	return nil
 }
 
-// encode makes the document of one reading.
-func encode(share *batch.Share, r batch.Ref) bson.Raw {
-	row := r.Row()
-	size := int(row.Size) + 96 + len(share.Sensor)
-	for _, t := range r.Batch.Series(row).Tags {
-		size += len(t.Name) + len(t.Value) + 7
-	}
-	at, doc := bsoncore.AppendDocumentStart(make([]byte, 0, size))
-	doc = bsoncore.AppendObjectIDElement(doc, "_id", collectionID(batch.ReadingID(share.Session, r.Seq())))
-	doc = bsoncore.AppendDateTimeElement(doc, timeField, row.Time)
-	meta, doc := bsoncore.AppendDocumentElementStart(doc, metaField)
-	doc = bsoncore.AppendStringElement(doc, "id", share.Sensor)
-	doc = store.AppendTags(doc, r.Batch.Series(row).Tags)
-	doc, _ = bsoncore.AppendDocumentEnd(doc, meta)
-	doc = store.AppendFields(doc, r.Batch, row)
-	doc, _ = bsoncore.AppendDocumentEnd(doc, at)
-	return bson.Raw(doc)
-}
-
-// settle gives every share its outcome. owners names the share of each
-// document; a share's documents stand together, in the order of its rows.
-func (s *Store) settle(owners []*batch.Share, err error, took time.Duration) {
+// settle gives every share its outcome, and returns an error where that of all
+// is unknown. A share's readings stand together, in the order of its rows.
+func (s *Store) settle(readings []reading, err error, took time.Duration) error {
 	var bulk mongo.BulkWriteException
 	known := err == nil || errors.As(err, &bulk) && bulk.WriteConcernError == nil
 	refused := make(map[int]mongo.WriteError, len(bulk.WriteErrors))
 	for _, e := range bulk.WriteErrors {
 		refused[e.Index] = e.WriteError
 	}
-	for at := 0; at < len(owners); {
-		share, n := owners[at], len(owners[at].Rows)
-		if known {
+	for at := 0; at < len(readings); {
+		share := readings[at].share
+		n := len(share.Rows)
+		switch {
+		case known && len(refused) == 0:
+			s.settleStored(share, took)
+		case known:
 			s.settleShare(share, refused, at, took)
-		} else {
+		default:
 			s.metrics.Unknown.Inc()
 			stateOf(share).doubt = true
 			share.Verdict, share.Err = batch.Wait, err
 		}
 		at += n
 	}
+	if known {
+		return nil
+	}
+	return err
+}
+
+// settleStored is settleShare where nothing was refused.
+func (s *Store) settleStored(share *batch.Share, took time.Duration) {
+	newest := share.Start
+	for _, r := range share.Rows {
+		newest = max(newest, r.Row().Time)
+	}
+	s.metrics.Wrote(took, len(share.Rows), store.Fill(newest, share.Start, share.Granularity, 0))
+	share.Drop(len(share.Rows))
+	stateOf(share).doubt = false
 }
 
 // settleShare keeps the refused rows of a share whose documents begin at the

@@ -1,0 +1,125 @@
+package timeseries
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TestDocumentsAreThoseOfThePlainWay holds the encoder to the same bytes as the
+// driver's marshaller gives for documents that are built value by value, one
+// reading after the other in the same memory.
+func TestDocumentsAreThoseOfThePlainWay(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := (&inserts{}).get()
+		session := batch.NewSession()
+		for range rapid.IntRange(1, 3).Draw(t, "batches") {
+			var readings []telemetry.Reading
+			for range rapid.IntRange(1, 20).Draw(t, "readings") {
+				readings = append(readings, drawReading(t))
+			}
+			for _, share := range storetest.Shares(storetest.Batch(t, session, 7, readings...), time.Minute) {
+				for _, r := range share.Rows {
+					want, err := bson.Marshal(plainDocument(share, r))
+					require.NoError(t, err)
+					in.encode(share, r)
+					require.Equal(t, bson.Raw(want).String(), bson.Raw(in.doc).String())
+					require.Equal(t, want, in.doc)
+				}
+			}
+		}
+	})
+}
+
+func drawReading(t *rapid.T) telemetry.Reading {
+	r := telemetry.Reading{
+		Sensor: rapid.SampledFrom([]string{"a", "b ☂"}).Draw(t, "sensor"),
+		Time:   storetest.Base.Add(time.Duration(rapid.IntRange(0, 100_000).Draw(t, "ms")) * time.Millisecond),
+	}
+	values := map[string]telemetry.Value{
+		"f": telemetry.FloatValue(0.1), "i": telemetry.IntValue(-5), "yes": telemetry.BoolValue(true), "no": telemetry.BoolValue(false),
+		"text": telemetry.TextValue("x"), "0": telemetry.IntValue(1 << 60),
+	}
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"f", "i", "yes", "no", "text", "0"}), 1, 6, rapid.ID[string]).Draw(t, "fields")
+	for _, name := range names {
+		r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: values[name]})
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "tags") {
+		r.Tags = append(r.Tags, telemetry.Tag{Name: fmt.Sprint("tag", i), Value: "v"})
+	}
+	return r
+}
+
+func plainDocument(share *batch.Share, r batch.Ref) bson.D {
+	reading := r.Batch.Reading(r.Index)
+	meta := bson.D{{Key: "id", Value: reading.Sensor}}
+	if len(reading.Tags) > 0 {
+		var tags bson.D
+		for _, tag := range reading.Tags {
+			tags = append(tags, bson.E{Key: tag.Name, Value: tag.Value})
+		}
+		meta = append(meta, bson.E{Key: "tags", Value: tags})
+	}
+	doc := bson.D{
+		{Key: "_id", Value: bson.ObjectID(batch.ReadingID(share.Session, r.Seq()))},
+		{Key: "ts", Value: bson.NewDateTimeFromTime(reading.Time)}, {Key: "sensor", Value: meta},
+	}
+	for _, f := range reading.Fields {
+		e := bson.E{Key: f.Name}
+		switch f.Value.Kind() {
+		case telemetry.Int:
+			e.Value = f.Value.Int()
+		case telemetry.Bool:
+			e.Value = f.Value.Bool()
+		case telemetry.Text:
+			e.Value = f.Value.Text()
+		default:
+			e.Value = f.Value.Float()
+		}
+		doc = append(doc, e)
+	}
+	return doc
+}
+
+func TestManyReadingsGoInSeveralCommands(t *testing.T) {
+	t.Parallel()
+	const sensors = 60
+	s := open(t, connect(t), Config{})
+	var readings []telemetry.Reading
+	for i := range sensors * 40 {
+		r := storetest.Reading(fmt.Sprint("s", i/40), time.Duration(i%40)*time.Second, float64(i))
+		r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: telemetry.TextValue(strings.Repeat("x", telemetry.MaxTextBytes))})
+		readings = append(readings, r)
+	}
+	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Write(cancelled, shares)
+	for _, share := range shares {
+		require.Equal(t, batch.Wait, share.Verdict)
+		require.ErrorIs(t, share.Err, context.Canceled)
+		require.Len(t, share.Rows, 40)
+	}
+	unknown := testutil.ToFloat64(s.metrics.Unknown)
+	assert.Positive(t, unknown)
+	assert.Less(t, unknown, float64(sensors)*3/4, "what was not sent has no unknown outcome")
+
+	storetest.WriteAll(t, s, shares)
+	for i := range sensors {
+		require.Equal(t, readings[i*40:(i+1)*40], storetest.ReadAll(t, s, fmt.Sprint("s", i)))
+	}
+}
