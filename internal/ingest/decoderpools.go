@@ -32,6 +32,7 @@ func (p *jsonPool) put(d *jsonDecoder) {
 	}
 	d.values = values{buf: d.values.buf[:0]}
 	d.simple.in, d.simple.sensor, d.simple.tags = nil, nil, nil
+	clear(d.simple.texts[:cap(d.simple.texts)])
 	d.plain.letGo()
 	p.pool.Put(d)
 }

@@ -16,8 +16,8 @@ type decodePath struct {
 }
 
 // bothPaths returns that of the door, and that without its short cuts.
-func bothPaths() [2]decodePath {
-	return [2]decodePath{
+func bothPaths() []decodePath {
+	return []decodePath{
 		{"path=fast", (*intake).decodeJSON, (*intake).decodeProtobuf},
 		{"path=plain", decodePlainJSON, decodePlainProtobuf},
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -23,9 +24,17 @@ type simpleDecoder struct {
 	tags   []byte // the object, with its braces; nil if there is none
 	alias  []byte // key of the series at hand
 
-	// names holds those of the last reading's fields, each in quotes and with a
-	// colon behind: what the next reading is expected to bring.
+	// names holds those of the fields, each in quotes and with a colon behind.
+	// Those of the last reading are what the next one is expected to bring.
 	names [][]byte
+	kinds []telemetry.Kind
+	words []uint64 // as the batch holds them
+	texts [][]byte // that the words of strings are indices of
+
+	// shape is that of readings whose fields have the first of names; nil if it
+	// is not known.
+	shape *batch.Shape
+	same  bool // the reading at hand has that shape
 }
 
 // reading decodes and ends the reading that was begun, with which src begins,
@@ -54,8 +63,14 @@ func (d *simpleDecoder) finish(end int) int {
 		d.in.again()
 		return 0
 	}
-	if d.in.end() && known == nil {
+	if !d.in.end() {
+		return end
+	}
+	if known == nil {
 		d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
+	}
+	if !d.same && len(d.texts) == 0 {
+		d.shape = d.in.builder.LastShape()
 	}
 	return end
 }
@@ -79,7 +94,8 @@ func (d *simpleDecoder) series(end int) (*batch.Series, int) {
 // object walks over the members of a reading and returns where it ends; 0 if it
 // is not simple.
 func (d *simpleDecoder) object(src []byte) int {
-	d.sensor, d.tags = nil, nil
+	d.sensor, d.tags, d.same = nil, nil, false
+	d.kinds, d.words, d.texts = d.kinds[:0], d.words[:0], d.texts[:0]
 	i := skipSpace(src, 0)
 	if i == len(src) || src[i] != '{' {
 		return 0
@@ -178,21 +194,12 @@ func (d *simpleDecoder) fields(src []byte, i int) int {
 	}
 	for n := 0; ; n++ {
 		i = skipSpace(src, i+1)
-		var name []byte
 		if n < len(d.names) && bytes.HasPrefix(src[i:], d.names[n]) {
-			quoted := d.names[n]
-			name = quoted[1 : len(quoted)-2]
-			i = skipSpace(src, i+len(quoted))
-		} else {
-			if name, i = simpleString(src, i); i == 0 {
-				return 0
-			}
-			d.expect(n, name)
-			if i = skipColon(src, i); i == 0 {
-				return 0
-			}
+			i = skipSpace(src, i+len(d.names[n]))
+		} else if i = d.name(n, src, i); i == 0 {
+			return 0
 		}
-		if i = d.field(name, src, i); i == 0 {
+		if i = d.value(src, i); i == 0 {
 			return 0
 		}
 		i = skipSpace(src, i)
@@ -200,6 +207,7 @@ func (d *simpleDecoder) fields(src []byte, i int) int {
 		case i == len(src):
 			return 0
 		case src[i] == '}':
+			d.giveFields()
 			return i + 1
 		case src[i] != ',':
 			return 0
@@ -207,47 +215,88 @@ func (d *simpleDecoder) fields(src []byte, i int) int {
 	}
 }
 
-// expect notes the name of the n-th field for the next reading.
-func (d *simpleDecoder) expect(n int, name []byte) {
-	if n >= telemetry.MaxFields || len(name) > telemetry.MaxNameBytes {
-		return
+// name decodes the name of the n-th field, which is not the expected one, and
+// returns where its value begins.
+func (d *simpleDecoder) name(n int, src []byte, i int) int {
+	name, end := simpleString(src, i)
+	if end == 0 || n >= telemetry.MaxFields || len(name) > telemetry.MaxNameBytes {
+		return 0
 	}
-	if n >= len(d.names) {
+	d.shape = nil
+	if n == len(d.names) {
 		d.names = append(d.names, nil)
-		n = len(d.names) - 1
 	}
 	d.names[n] = append(append(append(d.names[n][:0], '"'), name...), '"', ':')
+	return skipColon(src, end)
 }
 
-// field decodes the value of a field.
-func (d *simpleDecoder) field(name, src []byte, i int) int {
+// value decodes the value of a field.
+func (d *simpleDecoder) value(src []byte, i int) int {
 	if i == len(src) {
 		return 0
 	}
-	b := d.in.builder
+	var n simpleNum
 	switch c := src[i]; {
 	case c == '"':
 		text, end := simpleString(src, i)
-		if end > 0 {
-			b.Text(name, text)
-		}
+		d.add(telemetry.Text, uint64(len(d.texts)))
+		d.texts = append(d.texts, text)
 		return end
 	case c == 't' && bytes.HasPrefix(src[i:], []byte("true")):
-		b.Bool(name, true)
+		d.add(telemetry.Bool, 1)
 		return i + len("true")
 	case c == 'f' && bytes.HasPrefix(src[i:], []byte("false")):
-		b.Bool(name, false)
+		d.add(telemetry.Bool, 0)
 		return i + len("false")
-	}
-	n := simpleNumber(src, i)
-	switch {
-	case n.end == 0:
-	case n.float:
-		b.Float(name, n.double)
 	default:
-		b.Int(name, n.integer)
+		n = simpleNumber(src, i)
+	}
+	if n.float {
+		d.add(telemetry.Float, math.Float64bits(n.double))
+	} else {
+		d.add(telemetry.Int, uint64(n.integer))
 	}
 	return n.end
+}
+
+func (d *simpleDecoder) add(kind telemetry.Kind, word uint64) {
+	d.kinds, d.words = append(d.kinds, kind), append(d.words, word)
+}
+
+// giveFields gives the builder the fields: at once if they are like those of the
+// last reading.
+func (d *simpleDecoder) giveFields() {
+	b := d.in.builder
+	if d.same = d.shape != nil && d.hasKinds(d.shape.Fields); d.same {
+		b.Columns(d.shape, d.words, 1, 0)
+		return
+	}
+	for i, word := range d.words {
+		name := d.names[i][1 : len(d.names[i])-2]
+		switch d.kinds[i] {
+		case telemetry.Float:
+			b.Float(name, math.Float64frombits(word))
+		case telemetry.Int:
+			b.Int(name, int64(word))
+		case telemetry.Bool:
+			b.Bool(name, word != 0)
+		case telemetry.Text:
+			b.Text(name, d.texts[word])
+		}
+	}
+}
+
+// hasKinds reports whether the kinds are those of the fields.
+func (d *simpleDecoder) hasKinds(fields []batch.FieldType) bool {
+	if len(d.kinds) != len(fields) {
+		return false
+	}
+	for i, kind := range d.kinds {
+		if kind != fields[i].Kind {
+			return false
+		}
+	}
+	return true
 }
 
 // tagsObject decodes the object of tags and returns where it ends, counted from

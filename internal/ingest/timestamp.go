@@ -1,7 +1,5 @@
 package ingest
 
-import "time"
-
 // parseTime reads an RFC 3339 timestamp as milliseconds since the epoch, what
 // is finer cut off towards the past. "T" and "Z" may be small and the fraction
 // may have any number of digits. A leap second, which only the last minute of a
@@ -25,7 +23,7 @@ func parseTime(s []byte) (ms int64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	t := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC).Unix() - offset*60
+	t := daysBefore(year, month, day)*86400 + int64(hour*3600+minute*60+second) - offset*60
 	if second == 60 && t%86400 != 0 {
 		return 0, false
 	}
@@ -90,4 +88,15 @@ func daysIn(year, month int) int {
 		return 28
 	}
 	return 31
+}
+
+// daysBefore returns the days from 1970-01-01 to a date. Its years begin in
+// March, so that the day that not all of them have is the last one.
+func daysBefore(year, month, day int) int64 {
+	if month -= 3; month < 0 {
+		month += 12
+		year--
+	}
+	year += 400 // which is 146,097 days, so that no year is below 0
+	return int64(year*365+year/4-year/100+year/400+(153*month+2)/5+day-1) - 146_097 - 719_468
 }

@@ -1,0 +1,181 @@
+package ingest
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+	"github.com/brim-telemetry/brim/pkg/telemetrypb"
+)
+
+// oneIn is true rarely.
+func oneIn(t *rapid.T, n int, what string) bool { return rapid.IntRange(1, n).Draw(t, what) == n }
+
+func drawName(t *rapid.T, usual ...string) string {
+	if oneIn(t, 40, "odd name") {
+		return rapid.SampledFrom([]string{"", "$x", "a.b", "ts", "ö", "\xff", string(make([]byte, 130))}).Draw(t, "name")
+	}
+	return rapid.SampledFrom(usual).Draw(t, "name")
+}
+
+func drawTags(t *rapid.T) []*telemetrypb.Tag {
+	var tags []*telemetrypb.Tag
+	for _, name := range []string{"k", "l"}[:rapid.IntRange(0, 2).Draw(t, "tags")] {
+		tags = append(tags, &telemetrypb.Tag{Name: drawName(t, name), Value: drawName(t, "x", "y")})
+	}
+	return tags
+}
+
+func drawReading(t *rapid.T) *telemetrypb.Reading {
+	r := &telemetrypb.Reading{SensorId: drawName(t, "s-1", "s-2"), Tags: drawTags(t)}
+	if rapid.Bool().Draw(t, "timed") {
+		r.TsMs = proto.Int64(rapid.SampledFrom([]int64{0, 1, 1_763_719_200_000, -1}).Draw(t, "ts"))
+	}
+	for _, name := range []string{"a", "b", "c"}[:rapid.IntRange(0, 3).Draw(t, "fields")] {
+		f := &telemetrypb.Field{Name: drawName(t, name)}
+		switch rapid.IntRange(0, 16).Draw(t, "kind") {
+		case 0:
+		case 1:
+			f.Value = &telemetrypb.Field_StringValue{StringValue: "x"}
+		case 2:
+			f.Value = &telemetrypb.Field_BoolValue{BoolValue: true}
+		case 3, 4:
+			f.Value = &telemetrypb.Field_DoubleValue{DoubleValue: rapid.SampledFrom([]float64{0, 1.5, math.NaN()}).Draw(t, "double")}
+		default:
+			f.Value = &telemetrypb.Field_IntValue{IntValue: rapid.Int64().Draw(t, "int")}
+		}
+		r.Fields = append(r.Fields, f)
+	}
+	return r
+}
+
+func drawSeries(t *rapid.T) *telemetrypb.Series {
+	s := &telemetrypb.Series{SensorId: drawName(t, "s-1", "s-2"), Tags: drawTags(t)}
+	rows := rapid.IntRange(0, 3).Draw(t, "rows")
+	for range rows {
+		s.TsMs = append(s.TsMs, rapid.SampledFrom([]int64{0, 1, 200, 1_763_719_200_000, -1}).Draw(t, "ts"))
+	}
+	for _, name := range []string{"a", "b", "c"}[:rapid.IntRange(0, 3).Draw(t, "columns")] {
+		c := &telemetrypb.Column{Name: drawName(t, name)}
+		kind := rapid.IntRange(0, 16).Draw(t, "kind")
+		for row := range rows {
+			switch {
+			case oneIn(t, 20, "absent"):
+				c.Absent = append(c.Absent, uint32(row))
+			case oneIn(t, 50, "missing"):
+			case kind == 0:
+				c.Strings = append(c.Strings, drawName(t, "", "x"))
+			case kind == 1:
+				c.Bools = append(c.Bools, row%2 == 0)
+			case kind < 4:
+				c.Doubles = append(c.Doubles, rapid.SampledFrom([]float64{0, 1.5, math.Inf(1)}).Draw(t, "double"))
+			default:
+				c.Ints = append(c.Ints, rapid.Int64().Draw(t, "int"))
+			}
+		}
+		s.Columns = append(s.Columns, c)
+	}
+	return s
+}
+
+// drawMessage returns an encoded request, which may be broken.
+func drawMessage(t *rapid.T) []byte {
+	request := &telemetrypb.WriteRequest{}
+	for range rapid.IntRange(0, 3).Draw(t, "readings") {
+		request.Readings = append(request.Readings, drawReading(t))
+	}
+	for range rapid.IntRange(0, 4).Draw(t, "series") {
+		request.Series = append(request.Series, drawSeries(t))
+	}
+	message, err := proto.MarshalOptions{AllowPartial: true}.Marshal(request)
+	if err != nil { // a string that is not UTF-8
+		return nil
+	}
+	for len(message) > 0 && oneIn(t, 8, "break") {
+		message[rapid.IntRange(0, len(message)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+	}
+	return message
+}
+
+// checkBothMessages holds that a message is the same by both paths, when its
+// sensors are new and when they are known.
+func checkBothMessages(t require.TestingT, d *Door, message []byte) {
+	var outcomes []outcome
+	for _, path := range append(bothPaths(), bothPaths()[0]) {
+		in := d.newIntake(d.streams["readings"], telemetry.Stored)
+		outcomes = append(outcomes, outcomeOf(in, path.protobuf(in, message)))
+	}
+	require.Equal(t, outcomes[1], outcomes[0], "%x", message)
+	require.Equal(t, outcomes[1], outcomes[2], "%x, with known sensors", message)
+}
+
+func TestKnownAndPlainMessagesAreTheSame(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t)
+	dots, _ := newTestDoor(t, func(c *Config) { c.MapDots, c.MaxReadings = '_', 4 })
+	rapid.Check(t, func(t *rapid.T) {
+		message := drawMessage(t)
+		checkBothMessages(t, d, message)
+		checkBothMessages(t, dots, message)
+	})
+}
+
+func FuzzKnownProtobuf(f *testing.F) {
+	for _, request := range []*telemetrypb.WriteRequest{plainRequest(makeCPU(2, 1)), compactRequest(makeCPU(3, 2)), compactRequest(makeCPU(2, 2))} {
+		message, err := proto.Marshal(request)
+		require.NoError(f, err)
+		f.Add(message)
+	}
+	f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), []byte("\n\x01s\x12\x06\n\x01k\x12\x01v\x1a\x01\x05\"\x06\n\x01a\x1a\x01\x02")))
+	d, _ := newTestDoor(f)
+	f.Fuzz(func(t *testing.T, message []byte) { checkBothMessages(t, d, message) })
+}
+
+// FuzzWire holds that fields and lists are those that protowire finds.
+func FuzzWire(f *testing.F) {
+	f.Add([]byte("\n\x01s\x10\x05\x1a\x80\x01"))
+	f.Add([]byte("\x1b\x1c\x0d1234\x09123456789\x00\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		m := wireMessage{rest: message}
+		for rest := message; len(rest) > 0; {
+			num, kind, n := protowire.ConsumeField(rest)
+			if !m.next() {
+				require.Negative(t, n)
+				require.Error(t, m.err)
+				break
+			}
+			require.Positive(t, n)
+			require.True(t, m.is(num, kind))
+			_, _, head := protowire.ConsumeTag(rest)
+			switch kind {
+			case protowire.BytesType:
+				want, _ := protowire.ConsumeBytes(rest[head:n])
+				require.Equal(t, want, m.bytes)
+				contents, behind, ok := cutField(rest[head-1:])
+				require.True(t, ok)
+				require.Equal(t, want, contents)
+				require.Equal(t, rest[n:], behind)
+			case protowire.VarintType:
+				want, _ := protowire.ConsumeVarint(rest[head:n])
+				require.Equal(t, want, m.word)
+			}
+			rest = rest[n:]
+		}
+		var want []uint64
+		whole := true
+		for rest := message; len(rest) > 0 && whole; {
+			v, n := protowire.ConsumeVarint(rest)
+			if whole = n >= 0; whole {
+				want, rest = append(want, v), rest[n:]
+			}
+		}
+		got, ok := appendVarints(nil, message, len(message))
+		require.Equal(t, whole, ok)
+		require.Equal(t, want, got)
+	})
+}
