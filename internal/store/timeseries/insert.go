@@ -2,9 +2,11 @@ package timeseries
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -92,6 +94,19 @@ func oneCommand(readings []reading) int {
 		n++
 	}
 	return n
+}
+
+// withoutIDs is a registry for a collection that is only inserted into. For the
+// result of InsertMany, which nobody looks at here, the driver decodes every
+// document that it is about to send into a struct of just its _id, a third of
+// all that an insert costs this process. The registry leaves that struct
+// empty. A driver that uses another one gets its ids, at the old price.
+func withoutIDs() *bson.Registry {
+	registry := bson.NewRegistry()
+	registry.RegisterTypeDecoder(reflect.TypeFor[struct {
+		ID any `bson:"_id"`
+	}](), bson.ValueDecoderFunc(func(bson.DecodeContext, bson.ValueReader, reflect.Value) error { return nil }))
+	return registry
 }
 
 // send inserts some of the readings with one command, which took the time that

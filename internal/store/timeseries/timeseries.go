@@ -43,6 +43,7 @@ type Config struct {
 type Store struct {
 	cfg     Config
 	coll    *mongo.Collection
+	into    *mongo.Collection // the same, to insert
 	metrics *store.Metrics
 	inserts inserts
 }
@@ -59,7 +60,11 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
 	}
-	return &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics}, nil
+	return &Store{
+		cfg: cfg, metrics: metrics,
+		coll: cfg.Database.Collection(cfg.Stream),
+		into: cfg.Database.Collection(cfg.Stream, options.Collection().SetRegistry(withoutIDs())),
+	}, nil
 }
 
 // Prepare creates the collection, or checks that the one that is there can

@@ -66,7 +66,7 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading) err
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	took, err := in.send(ctx, s.coll, readings)
+	took, err := in.send(ctx, s.into, readings)
 	s.cfg.Faults.At(fault.AfterBulk)
 	return s.settle(readings, err, took)
 }
