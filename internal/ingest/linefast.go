@@ -38,7 +38,7 @@ func (d *lineDecoder) fast(line []byte) (done bool, err error) {
 		d.takeBack()
 		return false, nil
 	}
-	if taken := d.in.end(); taken && known == nil && len(seriesPart(line)) > 0 {
+	if taken := d.in.end(); taken && known == nil {
 		d.remember()
 	}
 	return true, nil
@@ -74,7 +74,7 @@ func (d *lineDecoder) cutSeries(series []byte) bool {
 	}
 	d.measurement, d.tags, d.simple = series[:n], d.tags[:0], true
 	// A measurement is a word but for equals signs, which are rare in one.
-	if n == 0 || series[0] == '#' || simpleWord(series[:n]) < n {
+	if n == 0 || simpleWord(series[:n]) < n {
 		return false
 	}
 	for rest := series[n:]; len(rest) > 0; {
