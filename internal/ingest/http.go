@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -41,6 +42,8 @@ type exchange struct {
 	wire wireBody
 	body body
 	text []byte // of an answer
+
+	content bytes.Reader // of a simple request; its exchange has no r
 }
 
 // newExchange returns an exchange that was used before, or a new one.
@@ -220,6 +223,9 @@ const drainTime = time.Second
 // would have its connection reset before it reads the answer. A body that the
 // client has not begun to send is left alone.
 func (x *exchange) drain() {
+	if x.r == nil {
+		return // it was whole before it was looked at
+	}
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
 	}

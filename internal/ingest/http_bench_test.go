@@ -12,18 +12,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // singleReading is the request that a simple sensor sends.
 const singleReading = `{"sensorId":"load-m8x2k1-123","ts":1795255200123,"fields":{"temperature":21.437,"humidity":55.125,"pressure":1013.25,"voltage":3.301},"tags":{"site":"north","model":"a1"}}`
 
 // BenchmarkSingleReading takes requests of a single reading: by the handler alone,
-// and by a server to which a client keeps a connection.
+// and by a server to which a client keeps a connection, without a front and with
+// one.
 func BenchmarkSingleReading(b *testing.B) {
-	d, err := New(testConfig(), droppingJournal{})
+	config := testConfig()
+	config.Ack = telemetry.Journaled
+	d, err := New(config, droppingJournal{})
 	require.NoError(b, err)
 	b.Run("handler", func(b *testing.B) { benchHandler(b, d.Handler()) })
-	b.Run("server", func(b *testing.B) { benchServer(b, d.Handler()) })
+	b.Run("server", func(b *testing.B) {
+		server := httptest.NewServer(d.Handler())
+		defer server.Close()
+		benchServer(b, server.Listener.Addr().String())
+	})
+	b.Run("front", func(b *testing.B) { benchServer(b, serveFront(b, d).front.Addr().String()) })
 }
 
 func benchHandler(b *testing.B, handler http.Handler) {
@@ -55,11 +65,9 @@ func (w *discardWriter) Header() http.Header         { return w.header }
 func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(status int)      { w.status = status }
 
-func benchServer(b *testing.B, handler http.Handler) {
+func benchServer(b *testing.B, address string) {
 	b.Helper()
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", server.Listener.Addr().String())
+	conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", address)
 	require.NoError(b, err)
 	defer conn.Close()
 	request := fmt.Appendf(nil, "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(singleReading), singleReading)
