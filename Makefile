@@ -10,6 +10,7 @@ ARGS    ?=
 PKG     ?= ./...
 BENCH   ?= .
 FUZZTIME ?= 10s
+COUNT   ?= 1
 FAULT_DIR   ?= bin
 FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
@@ -54,8 +55,13 @@ fmt: ## format all Go files
 	$(TOOL) golangci-lint fmt ./...
 
 .PHONY: bench
-bench: ## benchmarks, with bytes and allocations; BENCH=Decode narrows them
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+bench: build ## how fast Brim is beside raw inserts into the same mongod, as a table; ARGS='--rows lines --pairs 1' for less
+	@$(GO) build -o bin/yardstick ./internal/yardstick
+	@exec ./bin/yardstick $(ARGS)
+
+.PHONY: microbench
+microbench: ## Go benchmarks, in the form that benchstat compares; BENCH=Decode, PKG=./internal/ingest, COUNT=6
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKG)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
