@@ -15,9 +15,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// aliasLine begins the keys of aliases that are parts of lines.
-const aliasLine = 'l'
-
 // A lineDecoder decodes line protocol.
 type lineDecoder struct {
 	in        *intake
@@ -43,9 +40,6 @@ type lineDecoder struct {
 	nameEnds []int
 	undone   telemetry.Refusal // of readings that begin again, seen by nobody
 }
-
-// A lineTag is a tag of the line at hand.
-type lineTag struct{ name, value []byte }
 
 // newLineDecoder returns a decoder that gives its readings to in.
 func newLineDecoder(in *intake, p precision) *lineDecoder {
@@ -136,36 +130,6 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 	return nil
 }
 
-// lookUp returns the series that the part of a line stands for, if it is known.
-func (d *lineDecoder) lookUp(part []byte) *batch.Series {
-	if len(part) == 0 {
-		return nil
-	}
-	d.alias = append(append(append(append(d.alias[:0], aliasLine), d.in.home.Name...), 0), part...)
-	return d.in.door.known.Alias(d.alias)
-}
-
-// remember makes the part that was looked up last stand for the series of the
-// last reading.
-func (d *lineDecoder) remember() {
-	d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
-}
-
-// seriesPart returns the measurement and the tags of a line, if they are simple
-// enough to be cut off without decoding: without escapes, and with a last
-// character that could be a measurement by itself.
-func seriesPart(line []byte) []byte {
-	n := max(bytes.IndexByte(line, ' '), 0)
-	part := line[:n]
-	if n == 0 || bytes.IndexByte(part, '\\') >= 0 {
-		return nil
-	}
-	if c := part[n-1]; !simpleByte[c] || c == '#' {
-		return nil
-	}
-	return part
-}
-
 // refuse refuses a line unseen.
 func (d *lineDecoder) refuse(r *telemetry.Refusal) error {
 	if err := d.in.begin(); err != nil {
@@ -244,13 +208,6 @@ func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
 	}
 	d.giveSensor()
 	return nil
-}
-
-// keep copies a word, which the library returns for a moment only.
-func (d *lineDecoder) keep(word []byte) []byte {
-	at := len(d.words)
-	d.words = append(d.words, word...)
-	return d.words[at:]
 }
 
 // decodeFields decodes the rest of the line.

@@ -3,11 +3,9 @@ package ingest
 import (
 	"bytes"
 	"math"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // The fast path of line protocol takes the lines that nearly all senders write:
@@ -135,7 +133,7 @@ func (d *lineDecoder) fieldName(s []byte, field int) int {
 	}
 	if field < len(d.nameEnds) {
 		name := d.names[from:d.nameEnds[field]]
-		if len(name) < len(s) && string(s[:len(name)]) == string(name) {
+		if len(name) < len(s) && bytes.Equal(s[:len(name)], name) {
 			return len(name) - 1
 		}
 		d.names, d.nameEnds = d.names[:from], d.nameEnds[:field]
@@ -201,7 +199,7 @@ func (d *lineDecoder) fastNumber(key, s []byte) int {
 	}
 	// A double holds both the digits and the power of ten exactly, so that the
 	// quotient is rounded once: to the double that is nearest, as strconv does.
-	v := float64(n) / tenTo[point]
+	v := float64(n) / powersOfTen[point]
 	if s[0] == '-' {
 		v = -v // of 0 too: a negative zero
 	}
@@ -252,9 +250,6 @@ func readDigits(n uint64, s []byte) (number uint64, digits int) {
 	return n, len(s)
 }
 
-// tenTo holds powers of ten.
-var tenTo = [maxDigits + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
-
 // valueLength returns the length of the value that s begins with.
 func valueLength(s []byte) int {
 	for i, c := range s {
@@ -268,63 +263,19 @@ func valueLength(s []byte) int {
 // simpleWord returns how many simple bytes s begins with.
 func simpleWord(s []byte) int {
 	for i, c := range s {
-		if !simpleByte[c] {
+		if !isSimple(c) {
 			return i
 		}
 	}
 	return len(s)
 }
 
-// simpleByte tells the bytes that stand for themselves wherever they are:
-// printable ASCII without what separates, escapes or quotes.
-var simpleByte = func() (table [256]bool) {
-	for c := '!'; c <= '~'; c++ {
-		table[c] = c != ',' && c != '=' && c != '\\' && c != '"'
-	}
-	return table
-}()
+// isSimple reports whether a byte stands for itself wherever it is: printable
+// ASCII without what separates, escapes or quotes.
+func isSimple(c byte) bool { return simpleBytes[c>>6]>>(c&63)&1 != 0 }
 
-// giveSensor gives the builder the sensor id of measurement and tags.
-func (d *lineDecoder) giveSensor() {
-	if d.sensorTag == "" {
-		d.in.builder.Sensor(d.seriesKey())
-		return
-	}
-	for _, t := range d.tags {
-		if string(t.name) == d.sensorTag {
-			d.in.builder.Sensor(t.value)
-			return
-		}
-	}
-	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
-		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
-}
-
-// seriesKey returns the sensor id that a line has by itself: its measurement,
-// and its tags sorted by the bytes of their keys, written as in line protocol
-// with a backslash before each comma, space, backslash, and, in tags, equals
-// sign: so that different series never have the same id.
-func (d *lineDecoder) seriesKey() []byte {
-	byName := func(x, y lineTag) int { return bytes.Compare(x.name, y.name) }
-	if !slices.IsSortedFunc(d.tags, byName) {
-		slices.SortStableFunc(d.tags, byName)
-	}
-	d.sensor = d.sensor[:0]
-	d.appendWord(d.measurement, false)
-	for _, t := range d.tags {
-		d.sensor = append(d.sensor, ',')
-		d.appendWord(t.name, true)
-		d.sensor = append(d.sensor, '=')
-		d.appendWord(t.value, true)
-	}
-	return d.sensor
-}
-
-// appendWord appends a word to the sensor id.
-func (d *lineDecoder) appendWord(word []byte, tag bool) {
-	if d.simple {
-		d.sensor = append(d.sensor, word...)
-	} else {
-		d.sensor = telemetry.AppendSeriesWord(d.sensor, word, tag)
-	}
+// simpleBytes has a bit for each byte.
+var simpleBytes = [4]uint64{
+	(1<<64 - 1<<'!') &^ (1<<'"' | 1<<',' | 1<<'='),
+	(1<<63 - 1) &^ (1 << ('\\' - 64)),
 }
