@@ -272,10 +272,10 @@ func simpleWord(s []byte) int {
 
 // isSimple reports whether a byte stands for itself wherever it is: printable
 // ASCII without what separates, escapes or quotes.
-func isSimple(c byte) bool { return simpleBytes[c>>6]>>(c&63)&1 != 0 }
+func isSimple(c byte) bool { return simpleInLines[c>>6]>>(c&63)&1 != 0 }
 
-// simpleBytes has a bit for each byte.
-var simpleBytes = [4]uint64{
+// simpleInLines has a bit for each byte.
+var simpleInLines = [4]uint64{
 	(1<<64 - 1<<'!') &^ (1<<'"' | 1<<',' | 1<<'='),
 	(1<<63 - 1) &^ (1 << ('\\' - 64)),
 }
