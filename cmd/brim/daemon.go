@@ -136,7 +136,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	l := &d.listeners
 	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String())
 	d.serving, ctx = errgroup.WithContext(ctx)
-	d.serving.Go(func() error { return served("HTTP", d.http.Serve(l.http)) })
+	d.serving.Go(func() error { return served("HTTP", d.http.Serve(d.door.Front(l.http, d.http))) })
 	d.serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
 	d.serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
 	return ctx, nil
