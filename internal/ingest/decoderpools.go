@@ -4,6 +4,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+
+	"google.golang.org/grpc/mem"
 )
 
 // A jsonDecoder decodes bodies of JSON, one after the other.
@@ -80,4 +82,37 @@ func (d *wireDecoder) letGo() {
 	clear(d.tags[:cap(d.tags)])
 	clear(d.dense.tags[:cap(d.dense.tags)])
 	clear(d.dense.texts[:cap(d.dense.texts)])
+}
+
+// messagePool keeps room for messages that came in pieces. That of gRPC clears
+// its buffers before they are used, a whole MiB for half of one.
+type messagePool struct{ pool sync.Pool }
+
+// keptMessage is the longest message whose room is kept.
+const keptMessage = 1 << 20
+
+// join returns the bytes of a message, and their room, which is nil if they are
+// where they were.
+func (p *messagePool) join(pieces mem.BufferSlice) (data []byte, room *[]byte) {
+	if len(pieces) == 1 {
+		return pieces[0].ReadOnlyData(), nil
+	}
+	length := pieces.Len()
+	room, ok := p.pool.Get().(*[]byte)
+	if !ok {
+		room = new([]byte)
+	}
+	if cap(*room) < length {
+		*room = make([]byte, length)
+	}
+	data = (*room)[:length]
+	pieces.CopyTo(data)
+	return data, room
+}
+
+// put takes back what join returned.
+func (p *messagePool) put(room *[]byte) {
+	if room != nil && cap(*room) <= keptMessage {
+		p.pool.Put(room)
+	}
 }

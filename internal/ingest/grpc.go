@@ -154,9 +154,8 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	defer pass.leave()
 	// Those that wait are not copied, which would hold them twice.
 	waited := pass.hold(ctx, int64(message.data.Len()))
-	whole := message.data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
-	data := whole.ReadOnlyData()
+	data, room := d.messages.join(message.data)
+	defer d.messages.put(room)
 	head, err := decodeHead(data)
 	switch {
 	case err != nil:

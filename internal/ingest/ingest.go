@@ -49,20 +49,21 @@ type Journal interface {
 
 // A Door serves the protocols. It starts no goroutine but those of WriteStream.
 type Door struct {
-	journal Journal
-	config  Config
-	streams map[string]*Stream
-	acks    string // as messages name them
-	names   string // of the streams, likewise
-	logger  *slog.Logger
-	metrics *metrics
-	gate    *gate
-	wire    *receiver
-	pools   inflaters
-	lines   linePool
-	json    jsonPool
-	wires   wirePool
-	known   *batch.Interner // series and shapes of earlier requests
+	journal  Journal
+	config   Config
+	streams  map[string]*Stream
+	acks     string // as messages name them
+	names    string // of the streams, likewise
+	logger   *slog.Logger
+	metrics  *metrics
+	gate     *gate
+	wire     *receiver
+	pools    inflaters
+	lines    linePool
+	json     jsonPool
+	wires    wirePool
+	messages messagePool
+	known    *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool
 	health    *health.Server
