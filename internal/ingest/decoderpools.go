@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func (d *jsonDecoder) open(in *intake, src io.Reader) *values {
 
 // letGo forgets the body that was decoded.
 func (d *readingDecoder) letGo() {
-	d.builder = nil
+	d.builder, d.buf = nil, bytes.Buffer{}
 	if d.used {
 		d.stream(strings.NewReader(""))
 		d.used = false
@@ -68,21 +69,32 @@ func (p *wirePool) get(in *intake) *wireDecoder {
 
 // put gives back a decoder, unless it has grown large.
 func (p *wirePool) put(d *wireDecoder) {
-	const most = 1 << 14 // rows or values
-	if cap(d.times)+cap(d.dense.times)+cap(d.dense.words)+cap(d.dense.texts) > most || cap(d.columns) > 0 {
+	const most = 1 << 14
+	size := cap(d.times) + cap(d.tags) + cap(d.dense.times) + cap(d.dense.words) + cap(d.dense.texts) + cap(d.dense.tags)
+	for i := range d.columns[:cap(d.columns)] {
+		size += d.columns[:cap(d.columns)][i].letGo()
+	}
+	if size > most {
 		return
 	}
-	d.letGo()
-	p.pool.Put(d)
-}
-
-// letGo forgets the message that was decoded.
-func (d *wireDecoder) letGo() {
 	d.in, d.dense.head = nil, nil
 	clear(d.tags[:cap(d.tags)])
 	clear(d.dense.tags[:cap(d.dense.tags)])
 	clear(d.dense.texts[:cap(d.dense.texts)])
+	p.pool.Put(d)
 }
+
+// letGo forgets the message that the column was in, and returns how many values
+// it has room for.
+func (c *column) letGo() int {
+	c.name = nil
+	clear(c.strings[:cap(c.strings)])
+	return cap(c.doubles) + cap(c.ints) + cap(c.bools) + cap(c.strings) + cap(c.absent)
+}
+
+// maxAlias is how long the key of an alias may be that a request makes up. What
+// is longer is decoded each time.
+const maxAlias = 4 << 10
 
 // messagePool keeps room for messages that came in pieces. That of gRPC clears
 // its buffers before they are used, a whole MiB for half of one.

@@ -82,7 +82,7 @@ func (s *denseSeries) parse(message []byte, most int) bool {
 		}
 	}
 	s.head = message[:len(message)-len(rest)]
-	if len(rest) == 0 || rest[0] != tagTimes {
+	if len(s.head) > maxAlias || len(rest) == 0 || rest[0] != tagTimes {
 		return false
 	}
 	packed, rest, ok := cutField(rest)

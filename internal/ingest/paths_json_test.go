@@ -21,7 +21,7 @@ import (
 // shapes come again, in which anything may be out of the ordinary.
 type drawn struct{ *rapid.T }
 
-func (t drawn) of(what string, usual string, others ...string) string {
+func (t drawn) of(what, usual string, others ...string) string {
 	if len(others) > 0 && rapid.IntRange(0, 30).Draw(t.T, what) == 0 {
 		return rapid.SampledFrom(others).Draw(t.T, what)
 	}

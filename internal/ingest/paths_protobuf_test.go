@@ -2,6 +2,8 @@ package ingest
 
 import (
 	"math"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -123,6 +125,41 @@ func TestKnownAndPlainMessagesAreTheSame(t *testing.T) {
 		checkBothMessages(t, d, message)
 		checkBothMessages(t, dots, message)
 	})
+}
+
+// TestSeriesTooLongToBeLookedUp holds that sensors with more tags than a key
+// holds stay apart, also where only the first tags differ.
+func TestSeriesTooLongToBeLookedUp(t *testing.T) {
+	t.Parallel()
+	d, j := newTestDoor(t)
+	var rest []*telemetrypb.Tag
+	for i := range 8 {
+		rest = append(rest, &telemetrypb.Tag{Name: "t" + strconv.Itoa(i), Value: strings.Repeat("x", 1000)})
+	}
+	request := &telemetrypb.WriteRequest{}
+	for i, first := range []string{"a", "b", "a", "b"} {
+		tags := append([]*telemetrypb.Tag{{Name: "first", Value: first}}, rest...)
+		request.Readings = append(request.Readings, &telemetrypb.Reading{SensorId: "s", TsMs: proto.Int64(int64(i)), Tags: tags,
+			Fields: []*telemetrypb.Field{{Name: "f", Value: &telemetrypb.Field_IntValue{IntValue: 1}}}})
+		request.Series = append(request.Series, &telemetrypb.Series{SensorId: "s", TsMs: []int64{int64(i)}, Tags: tags, Columns: []*telemetrypb.Column{{Name: "f", Ints: []int64{1}}}})
+	}
+	_, r := writeMessage(t, d, request)
+	require.Equal(t, allTaken, r)
+	body := ""
+	for _, first := range []string{"a", "b", "a", "b"} {
+		body += `{"sensorId":"s","fields":{"f":1},"tags":{"first":"` + first + `"`
+		for _, tag := range rest {
+			body += `,"` + tag.GetName() + `":"` + tag.GetValue() + `"`
+		}
+		body += "}}\n"
+	}
+	require.Equal(t, 200, post(t, d, "/v1/readings", typeLines, body).Code)
+	readings := j.readings()
+	require.Len(t, readings, 12)
+	for i, reading := range readings {
+		require.Len(t, reading.Tags, 9)
+		require.Equal(t, string("abab"[i%4]), reading.Tags[0].Value)
+	}
 }
 
 func FuzzKnownProtobuf(f *testing.F) {

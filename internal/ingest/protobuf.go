@@ -55,6 +55,28 @@ func (in *intake) decodeProtobuf(message []byte) error {
 	return d.message(message)
 }
 
+// brokenMessage makes an error of decoding one that refuses the request.
+func brokenMessage(err error) error {
+	var known *telemetry.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was taken", err)
+}
+
+// A wireDecoder decodes readings and series into an intake.
+type wireDecoder struct {
+	in      *intake
+	tags    []wireTag
+	times   []int64
+	columns []column
+	dense   denseSeries
+	alias   []byte // key of the series at hand
+	plain   bool   // decodes everything, what is known and what is dense, too
+}
+
+type wireTag struct{ name, value []byte }
+
 // message decodes the readings of a WriteRequest.
 func (d *wireDecoder) message(message []byte) error {
 	m := wireMessage{rest: message}
@@ -80,28 +102,6 @@ func (d *wireDecoder) message(message []byte) error {
 	}
 	return nil
 }
-
-// brokenMessage makes an error of decoding one that refuses the request.
-func brokenMessage(err error) error {
-	var known *telemetry.Error
-	if err == nil || errors.As(err, &known) {
-		return err
-	}
-	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was taken", err)
-}
-
-// A wireDecoder decodes readings and series into an intake.
-type wireDecoder struct {
-	in      *intake
-	tags    []wireTag
-	times   []int64
-	columns []column
-	dense   denseSeries
-	alias   []byte // key of the series at hand
-	plain   bool   // decodes everything, what is known and what is dense, too
-}
-
-type wireTag struct{ name, value []byte }
 
 // reading decodes one Reading.
 func (d *wireDecoder) reading(message []byte) error {
@@ -130,11 +130,14 @@ func (d *wireDecoder) reading(message []byte) error {
 			}
 		case m.is(4, protowire.BytesType):
 			if tail == 0 {
-				tail = left
-				if known := d.knownReading(sensor, message[len(message)-left:]); known != nil {
+				known := d.knownReading(sensor, message[len(message)-left:])
+				if known != nil {
 					b.SameSeries(known)
 					d.in.end()
 					return nil
+				}
+				if tail = left; tail > maxAlias {
+					tail = -1
 				}
 			}
 			tag, err := decodeTag(m.bytes)
@@ -163,6 +166,9 @@ const (
 // knownReading returns the series of a reading that ends with these encoded
 // tags, if it is known.
 func (d *wireDecoder) knownReading(sensor, tags []byte) *batch.Series {
+	if len(tags) > maxAlias {
+		return nil
+	}
 	d.beginAlias(aliasReading)
 	d.alias = append(binary.AppendUvarint(d.alias, uint64(len(sensor))), sensor...)
 	d.alias = append(d.alias, tags...)

@@ -182,22 +182,21 @@ func add[T any](values *[]T, v T, rows int) error {
 
 // check reports whether every row can tell its value.
 func (c *column) check(rows int) error {
-	name := telemetry.Quote(c.name)
 	kinds := 0
-	for _, n := range []int{len(c.doubles), len(c.ints), len(c.bools), len(c.strings)} {
+	for _, n := range [...]int{len(c.doubles), len(c.ints), len(c.bools), len(c.strings)} {
 		if n > 0 {
 			kinds++
 		}
 	}
 	if kinds > 1 {
-		return fmt.Errorf("column %s has values of %d types; one is allowed", name, kinds)
+		return fmt.Errorf("column %s has values of %d types; one is allowed", telemetry.Quote(c.name), kinds)
 	}
 	if c.values()+len(c.absent) != rows {
-		return fmt.Errorf("column %s has %d values and %d absent rows, but there are %d rows", name, c.values(), len(c.absent), rows)
+		return fmt.Errorf("column %s has %d values and %d absent rows, but there are %d rows", telemetry.Quote(c.name), c.values(), len(c.absent), rows)
 	}
 	for i, row := range c.absent {
 		if int64(row) >= int64(rows) || i > 0 && row <= c.absent[i-1] {
-			return fmt.Errorf("column %s: the numbers of absent rows must rise from 0 to %d", name, rows-1)
+			return fmt.Errorf("column %s: the numbers of absent rows must rise from 0 to %d", telemetry.Quote(c.name), rows-1)
 		}
 	}
 	return nil

@@ -161,7 +161,7 @@ func (d *simpleDecoder) member(member uint8, src []byte, i int) int {
 	// A brace may stand in a string, too. Then this is not how the object ends,
 	// and series, which decodes what is not known, finds it broken.
 	length := bytes.IndexByte(src[i:], '}') + 1
-	if length == 0 || src[i] != '{' {
+	if length == 0 || length > maxAlias || src[i] != '{' {
 		return 0
 	}
 	d.tags = src[i : i+length]
@@ -335,6 +335,6 @@ func (d *simpleDecoder) tagsObject() int {
 // again begins the reading at hand once more, and forgets what was given of it.
 func (in *intake) again() {
 	in.builder.Refuse(&telemetry.Refusal{Code: telemetry.Malformed})
-	in.builder.End() // a refused reading leaves no trace
+	_ = in.builder.End() // a refused reading leaves no trace
 	in.builder.Begin(in.stream.Name, in.count-1, in.times)
 }
