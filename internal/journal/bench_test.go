@@ -2,9 +2,11 @@ package journal_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// tenFields returns n readings of ten fields.
+// tenFields returns a reading of ten fields of each of n sensors with ten tags.
 func tenFields(n int) *batch.Batch {
 	b := batch.NewBuilder(time.Now())
 	names := make([][]byte, 10)
@@ -24,7 +26,10 @@ func tenFields(n int) *batch.Batch {
 	}
 	for i := range n {
 		b.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
-		b.Sensor([]byte{'s', byte('0' + i%10)})
+		b.Sensor(fmt.Appendf(nil, "cpu,hostname=host_%d", i))
+		for f := range names {
+			b.Tag(names[f], fmt.Appendf(nil, "value-%d", (i+f)%20))
+		}
 		b.Time(int64(i))
 		for f := range names {
 			b.Int(names[f], int64(i*f))
@@ -52,8 +57,9 @@ func BenchmarkAppend(b *testing.B) {
 			j, err := journal.Open(cfg)
 			require.NoError(b, err)
 			defer j.Close()
-			b.ReportAllocs()
 			b.SetParallelism(size.producers)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
@@ -69,7 +75,12 @@ func BenchmarkAppend(b *testing.B) {
 				}
 			})
 			b.StopTimer()
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size.rows), "ns/reading")
+			runtime.ReadMemStats(&after)
+			readings := float64(b.N * size.rows)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/readings, "ns/reading")
+			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/readings, "B/reading")
+			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/readings, "allocs/reading")
+			b.ReportMetric(float64(j.End())/readings, "written-B/reading")
 		})
 	}
 }
