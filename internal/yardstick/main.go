@@ -49,6 +49,8 @@ type config struct {
 	output      string
 	profile     string // directory; empty: none
 	list        bool
+	report      string        // file that gets the page about the growth; empty: none
+	growthTime  time.Duration // of a point of the growth, at least
 }
 
 // A measurement is what one name of --rows stands for.
@@ -68,6 +70,7 @@ func measurements() []measurement {
 		{"prefilled", "the same for 10,000 sensors whose buckets were filled beforehand", (*yardstick).prefilled},
 		{"memory", "RSS at full rate, and of a million sensors", (*yardstick).memory},
 		{"journal", "bytes a second that the journal takes without fsync", (*yardstick).journal},
+		{growthName, "how the cost grows with sensors, readings an update, fields and writers (only if named: it takes some ten minutes)", (*yardstick).growth},
 	}
 }
 
@@ -77,6 +80,7 @@ type yardstick struct {
 	dir      string // temporary
 	progress io.Writer
 	setting  setting
+	grown    *growth // nil unless it was measured
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -92,6 +96,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	chosen, err := choose(c.rows)
 	if err != nil {
+		return err
+	}
+	if err := checkPage(c.report); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "brim-yardstick-")
@@ -110,11 +117,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		all = append(all, rows...)
 	}
-	r := &report{Setting: y.setting, Rows: all}
+	r := &report{Setting: y.setting, Rows: all, Growth: y.grown}
+	show := r.printText
 	if c.output == "json" {
-		return r.printJSON(stdout)
+		show = r.printJSON
 	}
-	return r.printText(stdout)
+	return errors.Join(show(stdout), r.writePage(c.report))
 }
 
 func parse(args []string, stderr io.Writer) (*config, error) {
@@ -122,16 +130,23 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	flags := flag.NewFlagSet("yardstick", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&c.brim, "brim", filepath.Join("bin", "brim"), "the `program` to measure")
-	flags.StringVar(&c.rows, "rows", "", "what to measure, `names` separated by commas (default: all; --list tells them)")
+	flags.StringVar(&c.rows, "rows", "", "what to measure, `names` separated by commas (default: all but growth; --list tells them)")
 	flags.IntVar(&c.pairs, "pairs", 5, "pairs, or runs where there is nothing to pair, of which the median counts")
-	flags.DurationVar(&c.time, "time", 10*time.Second, "how long each side sends, at least")
+	flags.DurationVar(&c.time, "time", 10*time.Second, "how long each side sends, at least (growth: 5s)")
 	flags.IntVar(&c.connections, "connections", 3, "connections that send to Brim")
 	flags.StringVar(&c.output, "output", "text", "text or json")
 	flags.StringVar(&c.profile, "profile", "", "write profiles of the daemon while it takes line protocol into this `directory`")
+	flags.StringVar(&c.report, "report", "", "write a page with curves of the growth into this `file`")
 	flags.BoolVar(&c.list, "list", false, "list what can be measured")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
+	c.growthTime = growthTime
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "time" {
+			c.growthTime = c.time
+		}
+	})
 	switch {
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("%q is no flag, and there are no arguments", flags.Arg(0))
@@ -143,6 +158,8 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 		return nil, fmt.Errorf("--connections %d does not fit: allowed are 1 to 64", c.connections)
 	case c.output != "text" && c.output != "json":
 		return nil, fmt.Errorf("--output %q does not fit: allowed are text and json", c.output)
+	case c.report != "" && !slices.Contains(strings.Split(c.rows, ","), growthName):
+		return nil, errors.New("--report shows the growth, which only --rows growth measures")
 	}
 	return &c, nil
 }
@@ -151,7 +168,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 func choose(names string) ([]measurement, error) {
 	all := measurements()
 	if names == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(m measurement) bool { return m.name == growthName }), nil
 	}
 	known := make([]string, len(all))
 	for i, m := range all {

@@ -12,6 +12,7 @@ import (
 type report struct {
 	Setting setting `json:"setting"`
 	Rows    []row   `json:"rows"`
+	Growth  *growth `json:"growth,omitempty"`
 }
 
 // A row is one thing that was measured.
@@ -80,8 +81,22 @@ func thousands(v float64, digits int) string {
 func (r *report) printText(w io.Writer) error {
 	var out strings.Builder
 	out.WriteString("\n")
-	for _, line := range r.Setting.lines() {
+	for _, line := range r.settingLines() {
 		fmt.Fprintf(&out, "- %s\n", line)
+	}
+	r.writeRows(&out)
+	if r.Growth != nil {
+		r.Growth.writeText(&out)
+	}
+	if _, err := io.WriteString(w, out.String()); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return nil
+}
+
+func (r *report) writeRows(out *strings.Builder) {
+	if len(r.Rows) == 0 {
+		return
 	}
 	out.WriteString("\n| what | bar | measured (median) | runs | remarks |\n|---|---|---|---|---|\n")
 	for i := range r.Rows {
@@ -90,13 +105,9 @@ func (r *report) printText(w io.Writer) error {
 		for i, v := range row.Runs {
 			runs[i] = thousands(v, row.Digits)
 		}
-		fmt.Fprintf(&out, "| %s | %s | **%s** | %s | %s |\n",
+		fmt.Fprintf(out, "| %s | %s | **%s** | %s | %s |\n",
 			row.What, row.Bar, row.number(row.Measured), strings.Join(runs, " "), strings.Join(row.Remarks, "; "))
 	}
-	if _, err := io.WriteString(w, out.String()); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	return nil
 }
 
 func (r *report) printJSON(w io.Writer) error {
