@@ -143,6 +143,9 @@ func (n *Interner) add(e *known) {
 }
 
 func (n *Interner) put(s *shard, hash uint64, e *known) {
+	if e.bytes > n.most {
+		return // one sensor with hundreds of long tags is not worth all others
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bytes+e.bytes > n.most {

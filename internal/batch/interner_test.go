@@ -100,6 +100,17 @@ func TestAnInternerForgetsWhatWasNotInUse(t *testing.T) {
 	assert.Greater(t, held, int64(most/4))
 }
 
+func TestWhatIsLargerThanAllElseIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	n := NewInterner(64 << 10)
+	busy := reading(t, n, "busy").SeriesAt(0)
+	for range 20 {
+		n.SetAlias([]byte(strings.Repeat("x", 10_000)), busy)
+	}
+	assert.Nil(t, n.Alias([]byte(strings.Repeat("x", 10_000))))
+	assert.Same(t, busy, reading(t, n, "busy").SeriesAt(0))
+}
+
 func TestAnInternerServesManyAtOnce(t *testing.T) {
 	t.Parallel()
 	n := NewInterner(50_000)
