@@ -39,7 +39,8 @@ func (a *frontAnswer) Write(p []byte) (int, error) {
 // message returns the answer as it is sent; closing says that it is the last on
 // its connection.
 func (a *frontAnswer) message(closing bool) []byte {
-	out := append(a.out[:0], "HTTP/1.1 "...)
+	out := a.out[:0]
+	out = append(out, "HTTP/1.1 "...)
 	out = append(strconv.AppendInt(out, int64(a.status), 10), ' ')
 	out = append(append(out, http.StatusText(a.status)...), "\r\n"...)
 	for name, values := range a.header { // all are the door's own, and can stand in a header

@@ -142,7 +142,10 @@ func parseLength(value []byte) (int, bool) {
 // without a port.
 func isHost(value []byte) bool {
 	for _, c := range value {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == ':' || c == '[' || c == ']' || c == '_') {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '-', c == ':', c == '[', c == ']', c == '_':
+		default:
 			return false
 		}
 	}

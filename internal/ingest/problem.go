@@ -47,17 +47,11 @@ func retrySeconds(e *telemetry.Error) int {
 	return int(math.Ceil(wait.Seconds()))
 }
 
-// Values of headers that never change, so that no answer makes its own. Their
-// names are written as net/http keeps them.
-var (
-	headerJSON    = []string{"application/json"}
-	headerNoSniff = []string{"nosniff"}
-)
-
-// writeHead begins an answer in JSON.
+// writeHead begins an answer in JSON. The names of the headers are written as
+// net/http keeps them, and their values share one array: an answer comes often.
 func writeHead(w http.ResponseWriter, status int) {
-	h := w.Header()
-	h["Content-Type"], h["X-Content-Type-Options"] = headerJSON, headerNoSniff
+	h, values := w.Header(), []string{"application/json", "nosniff"}
+	h["Content-Type"], h["X-Content-Type-Options"] = values[:1:1], values[1:]
 	w.WriteHeader(status)
 }
 
