@@ -390,8 +390,8 @@ func (b *Builder) findSeries() *Series {
 	}
 	encoded, tags := sortTags(b.stream, b.sensor, b.tags)
 	for i := 1; i < len(tags); i++ {
-		if tags[i].Name == tags[i-1].Name {
-			b.refusal = telemetry.Refuse(telemetry.TagDuplicate, "tag %s is given twice", telemetry.Quote([]byte(tags[i].Name)))
+		if bytes.Equal(tags[i].name, tags[i-1].name) {
+			b.refusal = telemetry.Refuse(telemetry.TagDuplicate, "tag %s is given twice", telemetry.Quote(tags[i].name))
 			return nil
 		}
 	}

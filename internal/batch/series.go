@@ -1,9 +1,9 @@
 package batch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -76,19 +76,24 @@ func (s *Series) memory() int { return 112 + len(s.encoded) + 32*len(s.Tags) }
 func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
 
 // sortTags returns the encoded series with its tags in the order of their
-// names, and the tags.
-func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []telemetry.Tag) {
+// names, and the tags, which are parts of pairs.
+func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []tagPair) {
+	var few [16]tagPair // on the stack
+	sorted = few[:0]
 	for rest := pairs; len(rest) > 0; {
-		var name, value []byte
-		name, rest = cutSized(rest)
-		value, rest = cutSized(rest)
-		sorted = append(sorted, telemetry.Tag{Name: string(name), Value: string(value)})
+		var t tagPair
+		t.name, rest = cutSized(rest)
+		t.value, rest = cutSized(rest)
+		sorted = append(sorted, t)
 	}
-	slices.SortStableFunc(sorted, func(x, y telemetry.Tag) int { return strings.Compare(x.Name, y.Name) })
-	encoded = appendSized(appendSizedText(nil, stream), sensor)
+	slices.SortStableFunc(sorted, func(x, y tagPair) int { return bytes.Compare(x.name, y.name) })
+	encoded = make([]byte, 0, 3*sizePrefix+len(stream)+len(sensor)+len(pairs))
+	encoded = appendSized(appendSizedText(encoded, stream), sensor)
 	encoded = binary.LittleEndian.AppendUint16(encoded, uint16(len(sorted)))
 	for _, t := range sorted {
-		encoded = appendSizedText(appendSizedText(encoded, t.Name), t.Value)
+		encoded = appendSized(appendSized(encoded, t.name), t.value)
 	}
 	return encoded, sorted
 }
+
+type tagPair struct{ name, value []byte }
