@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -125,10 +127,17 @@ func (p *poster) send(ctx context.Context, r *rig, s *stretch) (int64, error) {
 	return s.given() * linesOf, context.Cause(ctx)
 }
 
-// post sends on one connection, each request when the one before is answered.
+// post sends on one connection, each request when the one before is answered:
+// with the messages of fasthttp, but not its client, whose goroutines nobody
+// waits for.
 func (p *poster) post(ctx context.Context, r *rig, s *stretch, d *deck) error {
-	client := &fasthttp.HostClient{Addr: r.HTTP, MaxConns: 1, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout}
-	defer client.CloseIdleConnections()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.HTTP)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // whatever is under way
+	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
 	request, response := &fasthttp.Request{}, &fasthttp.Response{}
 	request.Header.SetMethod(http.MethodPost)
 	request.Header.SetContentType(p.contentType)
@@ -139,22 +148,39 @@ func (p *poster) post(ctx context.Context, r *rig, s *stretch, d *deck) error {
 			return nil
 		}
 		request.SetBodyRaw(d.request(s, number).text)
-		for {
-			if err := client.Do(request, response); err != nil {
+		for taken := false; !taken; {
+			if err := exchange(conn, in, out, request, response); err != nil {
 				return err
 			}
-			code := response.StatusCode()
-			if code == http.StatusOK || code == http.StatusNoContent {
-				break
-			}
-			if code != http.StatusServiceUnavailable {
+			switch code := response.StatusCode(); code {
+			case http.StatusOK, http.StatusNoContent:
+				taken = true
+			case http.StatusServiceUnavailable: // nothing was taken
+				if err := pause(ctx, fullPause); err != nil {
+					return err
+				}
+			default:
 				return fmt.Errorf("answer %d %s", code, response.Body())
-			}
-			if err := pause(ctx, fullPause); err != nil { // nothing was taken
-				return err
 			}
 		}
 	}
+}
+
+// exchange sends a request and reads the response.
+func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasthttp.Request, response *fasthttp.Response) error {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	if err := request.Write(out); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if err := response.Read(in); err != nil {
+		return fmt.Errorf("wait for the answer: %w", err)
+	}
+	return nil
 }
 
 // pause waits, or returns why it does not.
