@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 	}, func() float64 { return float64(q.Status().SetAside) })
 	gathers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_queue_flush_interval_seconds",
-		Help: "How long readings gather before they are written, in the lane where that takes longest: --flush-interval, and up to eight times as long while writing takes much of a lane's time.",
+		Help: "How long readings gather before they are written, in the lane where that takes longest: --flush-interval, and up to four times as long while writing takes much of a lane's time.",
 	}, func() float64 { return q.Status().FlushInterval })
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_store_active_buckets",

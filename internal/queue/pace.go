@@ -21,9 +21,9 @@ const (
 	// writer at work, on average.
 	busyShare = 4
 	idleShare = 10
-	// longestGather times the flush interval is the most: with 1 s, readings can
-	// be seen in MongoDB after 8 s, which is where the alert of the lag begins.
-	longestGather = 8
+	// longestGather times the flush interval is the most: with 1 s, readings are
+	// in MongoDB well before the alert of the lag, at 8 s.
+	longestGather = 4
 	// lookEvery is how long the shares of time are measured: several flushes.
 	lookEvery = 2 * time.Second
 )

@@ -24,9 +24,9 @@ func TestALaneGathersLongerWhileWritingTakesLong(t *testing.T) {
 	play(&p, 5*time.Millisecond)
 	assert.Equal(t, time.Second, p.interval, "with time to spare")
 	play(&p, 40*time.Millisecond)
-	assert.Equal(t, 8*time.Second, p.interval, "it stops at eight times the flush interval")
+	assert.Equal(t, 4*time.Second, p.interval, "it stops at four times the flush interval")
 	play(&p, 20*time.Millisecond)
-	assert.Equal(t, 8*time.Second, p.interval, "between the two bounds nothing changes")
+	assert.Equal(t, 4*time.Second, p.interval, "between the two bounds nothing changes")
 	play(&p, 5*time.Millisecond)
 	assert.Equal(t, time.Second, p.interval, "and it comes back")
 }
@@ -45,8 +45,8 @@ func TestALongPauseEndsALongInterval(t *testing.T) {
 	t.Parallel()
 	p := newPace(time.Second)
 	last := play(&p, 40*time.Millisecond)
-	p.rest(last.Add(7 * time.Second))
-	assert.Equal(t, 8*time.Second, p.interval)
-	p.rest(last.Add(9 * time.Second))
+	p.rest(last.Add(3 * time.Second))
+	assert.Equal(t, 4*time.Second, p.interval)
+	p.rest(last.Add(5 * time.Second))
 	assert.Equal(t, time.Second, p.interval)
 }
