@@ -75,9 +75,9 @@ func (p *bulks) put(b *bulk) {
 
 // commandBytes is about how large a command gets. The driver grows its message
 // from a kilobyte on, copying it again and again, unless it finds one of the
-// size in its pool, and it keeps none of more than 16 MiB: commands of 15 MiB
-// cost it four times the CPU a reading of those of 1 MiB. To MongoDB it makes
-// no difference.
+// size in its pool, and it keeps none of more than 16 MiB: at 60 readings of
+// ten fields an update, commands of 7 MiB cost this process about twice the CPU
+// a reading of those of 1 MiB.
 const commandBytes = 1 << 20
 
 // oneCommand returns how many of the operations go into the next command.
