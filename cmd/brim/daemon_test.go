@@ -231,7 +231,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Equal(t, []streamStatus{{
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: 18 << 20}, s.Queue)
+	assert.Equal(t, &queueStatus{MaxBytes: 32 << 20}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 
