@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -67,9 +68,9 @@ func hostTags(name string, random *rand.Rand) [len(tagNames)]string {
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	region := one("us-east-1", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "ap-northeast-1", "sa-east-1")
 	return [...]string{
-		name, region, region + one("a", "b", "c"), fmt.Sprint(random.IntN(100)),
+		name, region, region + one("a", "b", "c"), strconv.Itoa(random.IntN(100)),
 		one("Ubuntu16.10", "Ubuntu16.04LTS", "Ubuntu15.10"), one("x64", "x86"), one("SF", "NYC", "LON", "CHI"),
-		fmt.Sprint(random.IntN(20)), fmt.Sprint(random.IntN(2)), one("production", "staging", "test"),
+		strconv.Itoa(random.IntN(20)), strconv.Itoa(random.IntN(2)), one("production", "staging", "test"),
 	}
 }
 

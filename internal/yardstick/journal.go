@@ -26,7 +26,10 @@ const (
 // journal measures what appending costs without the disk: files whose Sync does
 // nothing.
 func (y *yardstick) journal(ctx context.Context) ([]row, error) {
-	readings := journalBatch(newFleet(linesOf))
+	readings, err := journalBatch(newFleet(linesOf))
+	if err != nil {
+		return nil, err
+	}
 	var runs, rates, encoded []float64
 	for i := range y.pairs {
 		y.note("journal %d of %d\n", i+1, y.pairs)
@@ -46,7 +49,7 @@ func (y *yardstick) journal(ctx context.Context) ([]row, error) {
 }
 
 // journalBatch is a step as the door would hand it on.
-func journalBatch(f *fleet) *batch.Batch {
+func journalBatch(f *fleet) (*batch.Batch, error) {
 	b := batch.NewBuilder(time.Now())
 	for i := range f.hosts {
 		h := &f.hosts[i]
@@ -59,9 +62,11 @@ func journalBatch(f *fleet) *batch.Batch {
 		for n, value := range h.values[0] {
 			b.Int([]byte(fieldNames[n]), value)
 		}
-		b.End()
+		if refusal := b.End(); refusal != nil {
+			return nil, fmt.Errorf("make a batch: %w", refusal)
+		}
 	}
-	return b.Batch()
+	return b.Batch(), nil
 }
 
 func (y *yardstick) journalRun(ctx context.Context, readings *batch.Batch) (bytes, batches int64, took time.Duration, err error) {

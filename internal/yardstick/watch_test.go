@@ -46,7 +46,7 @@ func TestEveryLooksUntilItIsStopped(t *testing.T) {
 			looks++
 			return nil
 		})
-		time.Sleep(3*time.Second + time.Millisecond)
+		<-time.After(3*time.Second + time.Millisecond)
 		require.NoError(t, stop())
 		assert.Equal(t, 4, looks)
 	})
@@ -63,7 +63,7 @@ func TestEveryEndsWithAnErrorButNotThatOfItsEnd(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		require.ErrorIs(t, stop(), broken)
 		assert.Equal(t, 3, looks)
 	})
