@@ -135,7 +135,7 @@ func (p *poster) post(ctx context.Context, r *rig, s *stretch, d *deck) error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // everything is answered, or lost
+	defer func() { _ = conn.Close() }()                         // everything is answered, or lost
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // whatever is under way
 	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
 	request, response := &fasthttp.Request{}, &fasthttp.Response{}

@@ -1,0 +1,91 @@
+package launch_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/brim-telemetry/brim/internal/launch"
+)
+
+// TestMain is also the program that the tests launch: the test binary itself,
+// whose last argument says how it behaves.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(pretend(os.Args[len(os.Args)-1]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func pretend(behaviour string) (code int) {
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	log := func(line string) { fmt.Fprintln(os.Stderr, line) }
+	if behaviour == "ends" {
+		log("no such flag")
+		return 2
+	}
+	log(`{"msg":"preparing","step":"installs a mongod"}`)
+	log(`{"level":"INFO","msg":"of no interest"}`)
+	log(`{"level":"WARN","msg":"the disk is slow"}`)
+	log(fmt.Sprintf("%s uri=%s bin=%s", strings.Join(os.Args[1:], " "), os.Getenv("BRIM_MONGO_URI"), os.Getenv("BRIM_MONGOD_BIN")))
+	log(`{"level":"INFO","msg":"listening","http":"127.0.0.1:1","grpc":"127.0.0.1:2","admin":"127.0.0.1:3"}`)
+	if behaviour == "ready" {
+		log(`{"msg":"ready"}`)
+	}
+	<-terminated
+	return 0
+}
+
+func itself(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
+func TestDaemonIsReadyWhenItSaysSo(t *testing.T) {
+	t.Setenv("BRIM_MONGO_URI", "mongodb://elsewhere")
+	t.Setenv("BRIM_MONGOD_BIN", "/bin/mongod")
+	var out bytes.Buffer // read only when the daemon has ended
+	d, err := launch.Start(t.Context(), launch.Config{Brim: itself(t), Args: []string{"ready"}, Out: &out})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, []string{d.HTTP, d.GRPC, d.Admin})
+	assert.Positive(t, d.Pid())
+	require.NoError(t, d.Stop())
+	require.NoError(t, d.Stop(), "it has ended")
+	<-d.Exited()
+	assert.Contains(t, out.String(), "installs a mongod\n")
+	assert.Contains(t, out.String(), "the disk is slow")
+	assert.NotContains(t, out.String(), "of no interest")
+	assert.Contains(t, out.String(), "--admin-addr 127.0.0.1:0 ready uri= bin=/bin/mongod")
+}
+
+func TestDaemonThatIsNotThereOrEndsIsAnError(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	_, err := launch.Start(t.Context(), launch.Config{Brim: "./no-such-program", Out: &out})
+	require.ErrorContains(t, err, "make build")
+	_, err = launch.Start(t.Context(), launch.Config{Brim: itself(t), Args: []string{"ends"}, Out: &out})
+	require.ErrorContains(t, err, "ended before it was ready: exit status 2")
+	assert.Contains(t, out.String(), "no such flag")
+}
+
+func TestWaitingEndsWithTheContextAndTheDaemonWithIt(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	var out strings.Builder
+	_, err := launch.Start(ctx, launch.Config{Brim: itself(t), Args: []string{"hangs"}, Out: &out})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
