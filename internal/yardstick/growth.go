@@ -155,7 +155,7 @@ func (y *yardstick) growthPoints(ctx context.Context, shapes []shape) (points []
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for i, s := range shapes {
-		y.note("%d of %d: %s sensors, %d readings an update, %d fields, %d writers\n", i+1, len(shapes), thousands(float64(s.Sensors), 0), s.PerUpdate, s.Fields, s.Writers)
+		y.note("%d of %d: %s\n", i+1, len(shapes), s.words())
 		p, err := m.measure(ctx, s, y.growthTime)
 		if err != nil {
 			return nil, fmt.Errorf("write %d readings an update for %d sensors: %w", s.PerUpdate, s.Sensors, err)

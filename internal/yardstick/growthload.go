@@ -27,7 +27,7 @@ type growthLoad struct {
 	interner *batch.Interner
 	session  string
 	sequence atomic.Int64 // of the last reading
-	begin    time.Time    // of event time; the start of an hour
+	begin    time.Time    // of event time, the start of an hour
 	fields   [][]byte     // names
 }
 
@@ -62,6 +62,8 @@ type growthSensor struct {
 	state  any
 }
 
+func (s *growthSensor) id() string { return fmt.Sprintf("cpu,hostname=host_%d", s.number) }
+
 // writers share the sensors out in an order that is not that of their ids, as
 // lanes have them by hash: neighbours in the index are not written together.
 func (l *growthLoad) writers() []*growthWriter {
@@ -90,21 +92,6 @@ func coprime(n int) int {
 		at++
 	}
 	return at
-}
-
-// create writes one reading into the first bucket of each sensor, once around
-// or until the time is over, and returns how many have one.
-func (w *growthWriter) create(ctx context.Context, until time.Time) (created int, err error) {
-	for created < len(w.sensors) && time.Now().Before(until) {
-		n, _, err := w.write(ctx, 1)
-		if err != nil {
-			return created, err
-		}
-		created += n
-	}
-	w.sensors = w.sensors[:created] // those that are left are not written at all
-	w.next, w.step = 0, w.PerUpdate // so that an hour ends with an update
-	return created, nil
 }
 
 // A written is what a writer has done.
@@ -179,7 +166,7 @@ func (w *growthWriter) request(sensors []growthSensor, at int64) *batch.Batch {
 		s := &sensors[i]
 		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
 		if s.series == nil {
-			b.Sensor(fmt.Appendf(nil, "cpu,hostname=host_%d", s.number))
+			b.Sensor([]byte(s.id()))
 			b.Tag([]byte("region"), []byte("eu-west-1"))
 		} else {
 			b.SameSeries(s.series)

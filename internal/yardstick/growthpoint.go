@@ -12,7 +12,7 @@ import (
 
 // warmUp is for how many times the time of a point its buckets are created at
 // most.
-const warmUp = 6
+const warmUp = 12
 
 // A growthPoint is what came of writing one shape.
 type growthPoint struct {
@@ -40,8 +40,8 @@ type growthPoint struct {
 	Held      float64 `json:"document_readings"`
 }
 
-// measure writes a shape into a fresh collection: first a reading for each
-// sensor, so that its bucket is there, then for the time.
+// measure writes a shape into a fresh collection, in which each sensor has a
+// bucket beforehand.
 func (m *growthMongod) measure(ctx context.Context, s shape, duration time.Duration) (p *growthPoint, err error) {
 	st, err := m.store(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *growthMongod) measure(ctx context.Context, s shape, duration time.Durat
 	}()
 	writers := newGrowthLoad(s, st).writers()
 	p = &growthPoint{shape: s}
-	if p.Created, err = createAll(ctx, writers, warmUp*duration); err != nil {
+	if p.Created, err = createAll(ctx, m.database().Collection(collection), writers, warmUp*duration); err != nil {
 		return nil, err
 	}
 	if err := m.settle(ctx); err != nil {
@@ -72,25 +72,6 @@ func (m *growthMongod) measure(ctx context.Context, s shape, duration time.Durat
 	}
 	p.Documents, p.Bytes, p.Held = documents, float64(bytes)/float64(documents), float64(readings)/float64(documents)
 	return p, nil
-}
-
-func createAll(ctx context.Context, writers []*growthWriter, most time.Duration) (created int, err error) {
-	until := time.Now().Add(most)
-	counts := make([]int, len(writers))
-	group, under := errgroup.WithContext(ctx)
-	for i, w := range writers {
-		group.Go(func() (err error) {
-			counts[i], err = w.create(under, until)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return 0, err
-	}
-	for _, n := range counts {
-		created += n
-	}
-	return created, nil
 }
 
 // clock lets the writers write and notes what it took.

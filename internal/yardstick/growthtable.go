@@ -53,12 +53,13 @@ func (r *report) settingLines() []string {
 // how says what was done.
 func (g *growth) how() string {
 	return fmt.Sprintf("Writers in one process hand shares to the bucket store, as the daemon's lanes do, so that the readings of an update are set exactly and neither door nor journal is in the way. "+
-		"Buckets are hourly, a reading comes every 10 s of event time, each sensor's first bucket is there before the clock starts, sensors are written in turn. "+
+		"Buckets are hourly, a reading comes every 10 s of event time, each sensor has a bucket with one reading before the clock starts (copies of one that the store wrote), sensors are written in turn. "+
 		"Each point is measured once, for at least %s; what is not varied is at %s.", g.Time, g.grid.centre.words())
 }
 
 func (s shape) words() string {
-	return fmt.Sprintf("%s sensors, %d readings an update, %d integer fields, %d writers", count(s.Sensors), s.PerUpdate, s.Fields, s.Writers)
+	return fmt.Sprintf("%s, %s an update, %s, %s",
+		several(s.Sensors, "sensor"), several(s.PerUpdate, "reading"), several(s.Fields, "integer field"), several(s.Writers, "writer"))
 }
 
 func count(n int) string { return thousands(float64(n), 0) }
@@ -117,11 +118,11 @@ func sweepNotes(sw sweep, points []growthPoint) []string {
 		return nil
 	}
 	a, b := &points[0], &points[len(points)-1]
-	notes := []string{fmt.Sprintf("From %s to %s %s, readings/s change from %s to %s (%s), mongod's CPU a reading from %.2f to %.2f us (%s), and the p99 of a command's round trip from %.2f to %.2f ms (%s).",
+	notes := []string{fmt.Sprintf("From %s to %s %s, readings/s change from %s to %s (%s), mongod's CPU a reading from %s to %s us (%s), and the p99 of a command's round trip from %s to %s ms (%s).",
 		count(sw.of(a.shape)), count(sw.of(b.shape)), sw.name,
 		thousands(a.Rate, 0), thousands(b.Rate, 0), times(b.Rate, a.Rate),
-		a.MongodReading, b.MongodReading, times(b.MongodReading, a.MongodReading),
-		a.TripP99/1e3, b.TripP99/1e3, times(b.TripP99, a.TripP99))}
+		thousands(a.MongodReading, 2), thousands(b.MongodReading, 2), times(b.MongodReading, a.MongodReading),
+		thousands(a.TripP99/1e3, 2), thousands(b.TripP99/1e3, 2), times(b.TripP99, a.TripP99))}
 	if sw.name != "fields" {
 		return notes
 	}

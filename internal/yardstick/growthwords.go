@@ -34,11 +34,11 @@ func (f *mergeFit) words(perUpdate []int) []string {
 	}
 	notes := []string{
 		fmt.Sprintf("At %s sensors an update costs mongod %.1f us of CPU whatever it carries and %.2f us more for each reading: as much by itself as %.1f readings. "+
-			"From %.0f readings an update on, %s, a further doubling gains less than %.0f %%.", sensors, f.Mongod.Base, f.Mongod.Each, f.Mongod.Base/f.Mongod.Each, k, where, 100*littleGain),
+			"From %s readings an update on, %s, a further doubling gains less than %.0f %%.", sensors, f.Mongod.Base, f.Mongod.Each, f.Mongod.Base/f.Mongod.Each, thousands(k, 0), where, 100*littleGain),
 		fmt.Sprintf("What sets the knee is the price of an update by itself: finding the document, guard and caps, a version of the document, an entry of the oplog. Its part of mongod's CPU is %s readings an update.", strings.Join(shares, ", ")),
 	}
 	if k, ok := f.Trip.knee(); ok {
-		notes = append(notes, fmt.Sprintf("By round trip it is %.1f us an update and %.2f us a reading, with the knee at %.0f.", f.Trip.Base, f.Trip.Each, k))
+		notes = append(notes, fmt.Sprintf("By round trip it is %s us an update and %.2f us a reading, with the knee at %s.", thousands(f.Trip.Base, 1), f.Trip.Each, thousands(k, 0)))
 	}
 	return notes
 }
