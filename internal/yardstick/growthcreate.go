@@ -41,7 +41,9 @@ func createAll(ctx context.Context, coll *mongo.Collection, writers []*growthWri
 
 // model stores a reading of the writer's first sensor, and returns its bucket.
 func (w *growthWriter) model(ctx context.Context, coll *mongo.Collection) (model bson.D, err error) {
-	w.share(w.sensors[:1], 1)
+	if err := w.share(w.sensors[:1], 1); err != nil {
+		return nil, err
+	}
 	if _, err := w.drain(ctx); err != nil {
 		return nil, err
 	}

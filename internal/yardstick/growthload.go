@@ -120,7 +120,9 @@ func (w *growthWriter) fill(ctx context.Context, until time.Time) (done written,
 func (w *growthWriter) write(ctx context.Context, perShare int) (shares, updates int, err error) {
 	n := min(len(w.sensors)-w.next, mostShares, max(mostRows/perShare, 1))
 	sensors := w.sensors[w.next : w.next+n]
-	w.share(sensors, perShare)
+	if err := w.share(sensors, perShare); err != nil {
+		return 0, 0, err
+	}
 	if w.next += n; w.next == len(w.sensors) {
 		w.next, w.step = 0, w.step+perShare
 	}
@@ -133,13 +135,16 @@ func (w *growthWriter) write(ctx context.Context, perShare int) (shares, updates
 
 // share makes a share for each of the sensors. As in a lane, its rows come from
 // as many requests, each of which is a step of all.
-func (w *growthWriter) share(sensors []growthSensor, perShare int) {
+func (w *growthWriter) share(sensors []growthSensor, perShare int) error {
 	for len(w.shares) < len(sensors) {
 		w.shares = append(w.shares, batch.Share{Stream: collection, Granularity: time.Hour, Session: w.session})
 	}
 	for step := range perShare {
 		at := w.begin.Add(time.Duration(w.step+step) * interval).UnixMilli()
-		b := w.request(sensors, at)
+		b, err := w.request(sensors, at)
+		if err != nil {
+			return err
+		}
 		for i := range sensors {
 			share := &w.shares[i]
 			if step == 0 {
@@ -156,11 +161,12 @@ func (w *growthWriter) share(sensors []growthSensor, perShare int) {
 	for i := range sensors {
 		w.pointers = append(w.pointers, &w.shares[i])
 	}
+	return nil
 }
 
 // request is a reading of each of the sensors, as the door hands them on and
 // the journal numbers them.
-func (w *growthWriter) request(sensors []growthSensor, at int64) *batch.Batch {
+func (w *growthWriter) request(sensors []growthSensor, at int64) (*batch.Batch, error) {
 	b := w.interner.Builder(time.Now())
 	for i := range sensors {
 		s := &sensors[i]
@@ -175,13 +181,15 @@ func (w *growthWriter) request(sensors []growthSensor, at int64) *batch.Batch {
 		for f, name := range w.fields {
 			b.Int(name, (at/1000+int64(s.number*7+f*13))%(mostUsage+1))
 		}
-		b.End()
+		if refusal := b.End(); refusal != nil {
+			return nil, fmt.Errorf("make a reading: %w", refusal)
+		}
 		s.series = b.LastSeries()
 	}
 	made := b.Batch()
 	last := w.sequence.Add(int64(len(sensors)))
 	made.Session, made.FirstSeq = w.session, uint64(last-int64(len(sensors))+1) //nolint:gosec // it counts from 1
-	return made
+	return made, nil
 }
 
 const (

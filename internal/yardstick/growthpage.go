@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/brim-telemetry/brim/internal/chart"
 )
@@ -37,12 +38,17 @@ const (
 	growthHeight = 280
 )
 
-// plotOf has a group for each label, at equal distances whatever the numbers.
-func plotOf(title, across, caption string, unit chart.Unit, labels []string, series []chart.Series) growthPlot {
-	return growthPlot{chart.Bars{
-		Title: title, Labels: labels, XLabel: across, Y: chart.Axis{Unit: unit}, Series: series,
-		Width: growthWidth, Height: growthHeight,
-	}, caption}
+// plots draws the rate and the processor time of a reading, with a group of bars
+// for each label, at equal distances whatever the numbers.
+func plots(across string, labels []string, rate, cpu growthPlot) []growthPlot {
+	rate.bars.Title, rate.bars.Y.Unit = "Readings a second", chart.PerSecond
+	cpu.bars.Title, cpu.bars.Y.Unit = "CPU a reading", chart.Seconds
+	both := []growthPlot{rate, cpu}
+	for i := range both {
+		b := &both[i].bars
+		b.Labels, b.XLabel, b.Width, b.Height = labels, across, growthWidth, growthHeight
+	}
+	return both
 }
 
 const microsecond = 1e-6
@@ -56,20 +62,19 @@ func sweepPlots(sw sweep, points []growthPoint) []growthPlot {
 	for i := range points {
 		labels[i] = chart.Format(chart.Count, float64(sw.of(points[i].shape)))
 	}
-	return []growthPlot{
-		plotOf("Readings a second", sw.name, "Higher is better.", chart.PerSecond, labels, []chart.Series{{Y: apply(points, ratePoint), Tone: chart.A}}),
-		plotOf("CPU a reading", sw.name, "Of mongod, and of the process that makes and writes the updates. Lower is better.", chart.Seconds, labels, []chart.Series{
+	return plots(sw.name, labels,
+		growthPlot{chart.Bars{Series: []chart.Series{{Y: apply(points, ratePoint), Tone: chart.A}}}, "Higher is better."},
+		growthPlot{chart.Bars{Series: []chart.Series{
 			{Name: "mongod", Y: apply(points, mongodSeconds), Tone: chart.B},
 			{Name: "this process", Y: apply(points, clientSeconds), Tone: chart.C},
-		}),
-	}
+		}}, "Of mongod, and of the process that makes and writes the updates. Lower is better."})
 }
 
 // mergePlots have a series for each number of sensors.
 func (g *growth) mergePlots() []growthPlot {
 	var labels []string
 	for _, k := range g.grid.perUpdate {
-		labels = append(labels, fmt.Sprint(k))
+		labels = append(labels, strconv.Itoa(k))
 	}
 	series := func(value func(p *growthPoint) float64) (all []chart.Series) {
 		for i, sensors := range g.grid.sensors {
@@ -78,10 +83,9 @@ func (g *growth) mergePlots() []growthPlot {
 		}
 		return all
 	}
-	return []growthPlot{
-		plotOf("Readings a second", "readings an update", "Where the steps become small, merging more gains little.", chart.PerSecond, labels, series(ratePoint)),
-		plotOf("CPU of mongod a reading", "readings an update", "What is left at the right is the price of a reading; what is gone is that of an update.", chart.Seconds, labels, series(mongodSeconds)),
-	}
+	return plots("readings an update", labels,
+		growthPlot{chart.Bars{Series: series(ratePoint)}, "Where the steps become small, merging more gains little."},
+		growthPlot{chart.Bars{Series: series(mongodSeconds)}, "Of mongod. What is left at the right is the price of a reading; what is gone is that of an update."})
 }
 
 // html is the page, which needs nothing from elsewhere.
