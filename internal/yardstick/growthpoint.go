@@ -12,7 +12,7 @@ import (
 
 // warmUp is for how many times the time of a point its buckets are created at
 // most.
-const warmUp = 12
+const warmUp = 20
 
 // A growthPoint is what came of writing one shape.
 type growthPoint struct {
