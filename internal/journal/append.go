@@ -111,11 +111,18 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 	if err := j.acquire(ctx, weight); err != nil {
 		return entry{}, nil, err
 	}
-	bufs, _ := j.buffers.Get().(*buffers)
-	defer j.recycle(bufs)
-	h, record := bufs.record(b, f)
+	buf, _ := j.buffers.Get().(*[]byte)
+	defer j.recycle(buf)
+	h := header{readings: uint32(b.Len())}
+	var key *keyed
+	if f != nil {
+		h.flags, key = flagKey, &f.keyed
+	}
+	var space [headerSize]byte
+	record := appendPayload(append((*buf)[:0], space[:]...), b, key)
+	*buf = record
 	payload := record[headerSize:]
-	if len(bufs.encoded) > maxPayload || int64(len(record)) > j.cfg.MaxBytes/2 {
+	if len(payload) > maxPayload || int64(len(record)) > j.cfg.MaxBytes/2 {
 		j.limiter.Release(weight)
 		return entry{}, nil, telemetry.Errorf(telemetry.TooLarge, "body_too_large",
 			"the request takes %d bytes in the journal; it may take half of the journal's %d (--journal-max-bytes)", len(record), j.cfg.MaxBytes)
@@ -252,29 +259,10 @@ func yieldWhile(unchanged func() bool) {
 }
 
 // maxRecycled is the size of the largest buffer that is kept.
-const maxRecycled = 2 << 20
+const maxRecycled = 1 << 20
 
-func (j *Journal) recycle(b *buffers) {
-	if cap(b.encoded)+cap(b.whole) <= maxRecycled {
-		j.buffers.Put(b)
+func (j *Journal) recycle(buf *[]byte) {
+	if cap(*buf) <= maxRecycled {
+		j.buffers.Put(buf)
 	}
-}
-
-// buffers are what a record is made in.
-type buffers struct{ encoded, whole []byte }
-
-// record returns the record of a batch and its header, of which its place and
-// its checksum are missing. f is the flight of its key, or nil.
-func (s *buffers) record(b *batch.Batch, f *flight) (header, []byte) {
-	h := header{readings: uint32(b.Len())}
-	var key *keyed
-	if f != nil {
-		h.flags, key = flagKey, &f.keyed
-	}
-	s.encoded = batch.AppendBinary(s.encoded[:0], b)
-	var space [headerSize]byte
-	packed, flags := appendPacked(appendKey(append(s.whole[:0], space[:]...), key), s.encoded)
-	s.whole = packed
-	h.flags |= flags
-	return h, packed
 }

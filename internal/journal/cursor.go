@@ -23,8 +23,6 @@ type cursor struct {
 	end     uint64 // of the segment, as far as it was known
 	file    File
 	window  window
-
-	unpacked []byte // scratch
 }
 
 // Next implements batch.Cursor.
@@ -127,16 +125,9 @@ func (c *cursor) decode() (batch.Record, error) {
 	if wrong != "" {
 		return batch.Record{}, fmt.Errorf("%s", wrong)
 	}
-	_, packed, wrong := splitPayload(payload, h.flags)
+	_, encoded, wrong := splitPayload(payload, h.flags)
 	if wrong != "" {
 		return batch.Record{}, fmt.Errorf("%s", wrong)
-	}
-	encoded, wrong := unpack(c.unpacked, packed, h.flags)
-	if wrong != "" {
-		return batch.Record{}, fmt.Errorf("%s", wrong)
-	}
-	if h.flags&flagPacked != 0 && cap(encoded) <= maxRecycled {
-		c.unpacked = encoded
 	}
 	origin := batch.Origin{
 		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: s.granularity,

@@ -2,10 +2,8 @@ package journal_test
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -18,27 +16,13 @@ import (
 
 // makeBatch returns n readings of a stream, whose field "n" counts from first.
 func makeBatch(stream string, first, n int) *batch.Batch {
-	return makeReadings(stream, first, n, func(i int) []byte { return fmt.Appendf(nil, "reading %d", i) })
-}
-
-// makeBulky returns such readings with sixty bytes that no packing makes less.
-func makeBulky(stream string, first, n int) *batch.Batch {
-	random := rand.NewChaCha8([32]byte{byte(first)})
-	return makeReadings(stream, first, n, func(int) []byte {
-		noise := make([]byte, 45)
-		_, _ = random.Read(noise) // never an error
-		return []byte(base64.StdEncoding.EncodeToString(noise))
-	})
-}
-
-func makeReadings(stream string, first, n int, text func(i int) []byte) *batch.Batch {
 	b := batch.NewBuilder(time.Now())
 	for i := range n {
 		b.Begin(stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
 		b.Sensor(fmt.Appendf(nil, "s-%d", (first+i)%7))
 		b.Time(int64(first + i))
 		b.Int([]byte("n"), int64(first+i))
-		b.Text([]byte("text"), text(first+i))
+		b.Text([]byte("text"), fmt.Appendf(nil, "reading %d", first+i))
 		if r := b.End(); r != nil {
 			panic(r.Error())
 		}

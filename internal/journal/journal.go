@@ -116,7 +116,7 @@ func Open(cfg Config) (*Journal, error) {
 	}
 	j.windows = granularityOf(cfg.Streams)
 	j.seed = sessionSeed(cfg.Session)
-	j.buffers.New = func() any { return new(buffers) }
+	j.buffers.New = func() any { return new([]byte) }
 	j.published.most, j.decoded.most = cfg.TailBytes, cfg.TailBytes
 	j.pending, j.spare = newCommit(), newCommit()
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {

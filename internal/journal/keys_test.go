@@ -292,10 +292,10 @@ func TestAFileOfKeysStaysForItsLastKey(t *testing.T) {
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
 	j := open(t, cfg)
-	_, err := j.Append(context.Background(), makeBulky("readings", 0, 100), keyed("a", 1)) // a segment
+	_, err := j.Append(context.Background(), makeBatch("readings", 0, 100), keyed("a", 1)) // a segment
 	require.NoError(t, err)
 	drain(t, j, 0)
-	mustAppend(t, j, makeBulky("readings", 0, 100))
+	mustAppend(t, j, makeBatch("readings", 0, 100))
 	drain(t, j, 0)
 	require.NoError(t, j.Close())
 	cfg.Files, cfg.Session = files.PowerCut(), "second"

@@ -186,7 +186,7 @@ func TestARequestLargerThanTheJournalIsRefused(t *testing.T) {
 	cfg := config(t.TempDir(), "first")
 	cfg.MaxBytes = 1 << 20
 	j := open(t, cfg)
-	assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(tryAppend(j, makeBulky("readings", 0, 20_000))))
+	assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(tryAppend(j, makeBatch("readings", 0, 20_000))))
 	mustAppend(t, j, makeBatch("readings", 0, 1))
 }
 

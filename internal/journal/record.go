@@ -3,9 +3,8 @@ package journal
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"slices"
 
-	"github.com/klauspost/compress/s2"
+	"github.com/brim-telemetry/brim/internal/batch"
 )
 
 // A record is a header and a payload, all numbers little endian:
@@ -17,10 +16,6 @@ import (
 //
 //	payload: [key: id 16, body hash 8, length of the answer 4, answer] batch
 //
-// A batch of some size is packed with S2: the tags of a thousand sensors repeat
-// each other, and packing takes less time than writing an eight times longer
-// record would.
-//
 // That a header's checksum covers its position and its session keeps the bytes
 // of another file, or of an earlier use of the same disk blocks, from being
 // taken for a record.
@@ -29,9 +24,6 @@ const (
 	headerSize   = 48
 	keyBytes     = 16 + 8 + 4
 	flagKey      = 1
-	flagPacked   = 2
-	packFrom     = 4 << 10 // bytes of a batch; a few readings are not worth it
-	packRatio    = 1000    // at most, so that no broken record asks for much memory
 	maxPayload   = 1 << 30
 	maxAnswer    = 64 << 10
 	headerCRCPos = 44
@@ -98,45 +90,15 @@ func parseHeader(b []byte, seed uint32, position uint64, check bool) (h header, 
 	return h, ""
 }
 
-// appendKey adds what a payload begins with where there is a key.
-func appendKey(dst []byte, key *keyed) []byte {
-	if key == nil {
-		return dst
+// appendPayload adds a payload to dst.
+func appendPayload(dst []byte, b *batch.Batch, key *keyed) []byte {
+	if key != nil {
+		dst = append(dst, key.id[:]...)
+		dst = binary.LittleEndian.AppendUint64(dst, key.bodyHash)
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(key.answer)))
+		dst = append(dst, key.answer...)
 	}
-	dst = append(dst, key.id[:]...)
-	dst = binary.LittleEndian.AppendUint64(dst, key.bodyHash)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(key.answer)))
-	return append(dst, key.answer...)
-}
-
-// appendPacked adds an encoded batch to dst, packed where that makes it smaller.
-func appendPacked(dst, encoded []byte) (record []byte, flags uint32) {
-	at, room := len(dst), s2.MaxEncodedLen(len(encoded))
-	if len(encoded) < packFrom || room < 0 {
-		return append(dst, encoded...), 0
-	}
-	dst = slices.Grow(dst, room)
-	packed := s2.Encode(dst[at:at+room], encoded)
-	if len(packed) >= len(encoded) || len(encoded) > packRatio*len(packed) {
-		return append(dst, encoded...), 0
-	}
-	return dst[:at+len(packed)], flagPacked
-}
-
-// unpack returns the encoded batch of a payload, in scratch where it has room
-// and the batch was packed.
-func unpack(scratch, packed []byte, flags uint32) (encoded []byte, wrong string) {
-	if flags&flagPacked == 0 {
-		return packed, ""
-	}
-	if n, err := s2.DecodedLen(packed); err != nil || n > maxPayload || n > packRatio*len(packed) {
-		return nil, "the record's batch has an impossible length"
-	}
-	encoded, err := s2.Decode(scratch[:cap(scratch)], packed)
-	if err != nil {
-		return nil, "the record's batch cannot be unpacked"
-	}
-	return encoded, ""
+	return batch.AppendBinary(dst, b)
 }
 
 // keyed is the part of a payload that its idempotency key takes.
@@ -146,9 +108,9 @@ type keyed struct {
 	answer   []byte
 }
 
-// splitPayload returns the key of a payload, where it has one, and its batch,
-// which may be packed.
-func splitPayload(payload []byte, flags uint32) (key *keyed, packed []byte, wrong string) {
+// splitPayload returns the key of a payload, where it has one, and the encoded
+// batch.
+func splitPayload(payload []byte, flags uint32) (key *keyed, encoded []byte, wrong string) {
 	if flags&flagKey == 0 {
 		return nil, payload, ""
 	}

@@ -30,8 +30,8 @@ type scan struct {
 // scanned is one good record.
 type scanned struct {
 	header
-	key    *keyed
-	packed []byte // the batch
+	key     *keyed
+	encoded []byte // the batch
 }
 
 // A badPlace is where there should be a record and is none.
@@ -237,7 +237,7 @@ func (c *scan) one(f *found, w *window, offset int64) (r *scanned, wrong string,
 		return nil, "the record's sequence does not rise", nil
 	}
 	r = &scanned{header: h}
-	if r.key, r.packed, wrong = splitPayload(payload, h.flags); wrong != "" {
+	if r.key, r.encoded, wrong = splitPayload(payload, h.flags); wrong != "" {
 		return nil, wrong, nil
 	}
 	return r, "", nil
@@ -325,11 +325,7 @@ var errSummary = errors.New("the record holds no batch")
 
 // summarize looks into a record's batch.
 func (r *scanned) summarize(visit func(stream []byte, readings int)) (batch.Summary, error) {
-	encoded, wrong := unpack(nil, r.packed, r.flags)
-	if wrong != "" {
-		return batch.Summary{}, fmt.Errorf("%w: %s", errSummary, wrong)
-	}
-	sum, err := batch.Summarize(encoded, visit)
+	sum, err := batch.Summarize(r.encoded, visit)
 	if err != nil {
 		return batch.Summary{}, fmt.Errorf("%w: %w", errSummary, err)
 	}

@@ -39,10 +39,8 @@ type settings struct {
 }
 
 const (
-	segmentMagic = 0x4c4a5242 // "BRJL"
-	// 2 since batches are packed; a release that does not know that must not take
-	// them for damage.
-	segmentVersion = 2
+	segmentMagic   = 0x4c4a5242 // "BRJL"
+	segmentVersion = 1
 	segmentHead    = 24
 	maxSettings    = 16 << 20
 	segmentSuffix  = ".journal"
@@ -96,7 +94,7 @@ type versionError struct {
 }
 
 func (e *versionError) Error() string {
-	return fmt.Sprintf("journal segment %s has version %d; this release knows versions up to %d", e.file, e.version, segmentVersion)
+	return fmt.Sprintf("journal segment %s has version %d; this release knows only %d", e.file, e.version, segmentVersion)
 }
 
 // readSegmentHead reads what stands before the first record. It returns what is
@@ -127,7 +125,7 @@ func readSegmentHead(f File, name string, base uint64) (s *segment, wrong string
 	if binary.LittleEndian.Uint32(head[20:]) != checksum(checksum(0, head[:20]), text) {
 		return nil, "the checksum of the segment's header is wrong", nil
 	}
-	if v := binary.LittleEndian.Uint32(head[4:]); v < 1 || v > segmentVersion {
+	if v := binary.LittleEndian.Uint32(head[4:]); v != segmentVersion {
 		return nil, "", &versionError{file: name, version: v}
 	}
 	if binary.LittleEndian.Uint64(head[8:]) != base {

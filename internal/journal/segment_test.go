@@ -47,7 +47,7 @@ func TestASegmentThatHasItsSizeIsDeletedWhenItIsAtRest(t *testing.T) {
 	cfg.SegmentBytes = 4 << 10
 	j := open(t, cfg)
 	for round := range 20 {
-		mustAppend(t, j, makeBulky("readings", 100*round, 100))
+		mustAppend(t, j, makeBatch("readings", 100*round, 100))
 		drain(t, j, 0)
 		assert.Zero(t, j.Status().Bytes)
 	}
@@ -105,7 +105,7 @@ func TestWhatAFailedAttemptLeftIsReplaced(t *testing.T) {
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
 	j := open(t, cfg)
-	mustAppend(t, j, makeBulky("readings", 0, 100)) // all that goes into one segment
+	mustAppend(t, j, makeBatch("readings", 0, 100)) // all that goes into one segment
 	left := filepath.Join(fakeDir, fmt.Sprintf("%020d.journal", j.End()))
 	require.NotContains(t, files.Names(), left)
 	files.SetBytes(left, []byte("half of a header"))

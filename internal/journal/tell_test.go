@@ -107,7 +107,7 @@ func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
 	for j.Status().Bytes < cfg.MaxBytes*7/8 {
 		mustAppend(t, j, makeBatch("readings", 0, 50))
 	}
-	assertRefused(t, tryAppend(j, makeBulky("readings", 0, 4500)), "journal_full")
+	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 4500)), "journal_full")
 	assertRefused(t, j.Err(), "journal_full")
 	mustAppend(t, j, makeBatch("readings", 0, 1))
 	assert.NoError(t, j.Err(), "what is usual is taken")
