@@ -14,7 +14,12 @@ type Ref struct {
 func (r Ref) Row() *Row { return &r.Batch.rows[r.Index] }
 
 // Seq returns the reading's sequence within its session.
-func (r Ref) Seq() uint64 { return r.Batch.FirstSeq + uint64(r.Index) }
+func (r Ref) Seq() uint64 {
+	if taken := r.Batch.taken; taken != nil {
+		return r.Batch.FirstSeq + uint64(taken[r.Index])
+	}
+	return r.Batch.FirstSeq + uint64(r.Index)
+}
 
 // A Share is one bucket's part of what is pending: what a lane hands to a
 // store, again and again, until nothing is left of it. It belongs to its lane,

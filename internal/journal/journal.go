@@ -117,7 +117,7 @@ func Open(cfg Config) (*Journal, error) {
 	j.windows = granularityOf(cfg.Streams)
 	j.seed = sessionSeed(cfg.Session)
 	j.buffers.New = func() any { return new([]byte) }
-	j.published.most, j.decoded.most = cfg.TailBytes, cfg.TailBytes
+	j.published.most, j.decoded.most = cfg.TailBytes, cfg.TailBytes/4
 	j.pending, j.spare = newCommit(), newCommit()
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make the journal's directory: %w", err)

@@ -61,9 +61,17 @@ func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken boo
 	if !l.own(r.Batch) {
 		return
 	}
-	p := &parcel{lane: l, position: r.Position, waits: r.Batch.Tracker, left: 1} // one more, until it is complete
-	p.view = r.Batch.View(p)
-	if p.granularity = r.Batch.Granularity(l.stream); p.granularity == 0 {
+	b := r.Batch
+	if r.Read {
+		// It was decoded for those who lag behind. What is not this lane's need not
+		// wait in memory for the lane's turn.
+		if b = b.Pick(l.owned); b == nil || !l.own(b) {
+			return
+		}
+	}
+	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
+	p.view = b.View(p)
+	if p.granularity = b.Granularity(l.stream); p.granularity == 0 {
 		p.granularity = l.cfg.Granularity
 	}
 	l.parcels.insert(p)
@@ -79,11 +87,8 @@ func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken boo
 		}
 	}
 	rows := int64(p.left - 1)
-	whole := r.Batch.MemorySize()
+	whole := b.MemorySize()
 	mine := whole * rows / int64(p.view.Len())
-	if r.Read {
-		mine = whole // each lane that lags behind may have its own copy
-	}
 	l.parcels.charge(p, parcelBytes+rows*refBytes+mine, whole)
 	p.drop(1)
 	l.rush = l.rush || p.waits != nil
