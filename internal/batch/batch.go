@@ -22,7 +22,7 @@ type Batch struct {
 	Received time.Time // arrival of the request
 
 	// Session, FirstSeq and Tracker are given once, when the batch is taken in;
-	// row i has the sequence FirstSeq + i, if no rows were left out.
+	// row i has the sequence FirstSeq + i, if none was left out.
 	Session   string
 	FirstSeq  uint64
 	Tracker   Tracker // nil where nobody waits for the rows to be stored
@@ -38,9 +38,9 @@ type Batch struct {
 	// granularity is that of a stream when the readings were taken in.
 	granularity func(stream string) time.Duration
 
-	// taken are the rows' places in the batch that they were taken from, see Pick;
-	// nil: they are all there.
-	taken []uint32
+	// places are those of the rows in the batch that was encoded, of which this is
+	// a part; nil: it is the whole.
+	places []uint32
 }
 
 // A seriesRef names a series of a batch. Its hash stands beside it, so that a

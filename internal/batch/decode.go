@@ -19,7 +19,16 @@ type Origin struct {
 	Granularity func(stream string) time.Duration
 	// Interner knows series and shapes; nil: none.
 	Interner *Interner
+	// Part says whose rows are wanted; what is of others is left out.
+	Part Part
 }
+
+// A Part is one of several that sensors are divided into by the hash of their
+// series. The zero Part is all of them.
+type Part struct{ Number, Of uint64 }
+
+// Has reports whether series with this hash belong to the part.
+func (p Part) Has(hash uint64) bool { return p.Of == 0 || hash%p.Of == p.Number }
 
 var (
 	errShort  = errors.New("the encoded batch ends too early")
@@ -39,7 +48,7 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 		Received: time.Unix(0, h.received),
 		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered, granularity: origin.Granularity,
 	}
-	d := decoder{rest: rest, batch: b, interner: origin.Interner}
+	d := decoder{rest: rest, batch: b, interner: origin.Interner, part: origin.Part}
 	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
 		if err := step(&h); err != nil {
 			return nil, err
@@ -51,7 +60,7 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 
 type head struct {
 	received                                           int64
-	rows, series, shapes, fields, tags, values, chunks int
+	rows, series, shapes, fields, values, chunks int
 	seriesBytes, shapesBytes                           int
 }
 
@@ -63,7 +72,7 @@ func decodeHead(src []byte) (h head, rest []byte, err error) {
 	}
 	h.received = int64(binary.LittleEndian.Uint64(src))
 	for i, n := range [...]*int{
-		&h.rows, &h.series, &h.shapes, &h.fields, &h.tags, &h.values, &h.chunks, &h.seriesBytes, &h.shapesBytes,
+		&h.rows, &h.series, &h.shapes, &h.fields, &h.values, &h.chunks, &h.seriesBytes, &h.shapesBytes,
 	} {
 		*n = int(binary.LittleEndian.Uint32(src[8+4*i:]))
 	}
@@ -73,8 +82,8 @@ func decodeHead(src []byte) (h head, rest []byte, err error) {
 	switch {
 	case least > len(rest):
 		return head{}, nil, errShort
-	case h.series*(3*sizePrefix+1) > h.seriesBytes || h.tags*(2*sizePrefix+1) > h.seriesBytes:
-		return head{}, nil, errors.New("the encoded batch has more series or tags than bytes for them")
+	case h.series*(seriesHead+3*sizePrefix+1) > h.seriesBytes:
+		return head{}, nil, errors.New("the encoded batch has more series than bytes for them")
 	case h.shapes*(sizePrefix+4) > h.shapesBytes || h.fields*4 > h.shapesBytes:
 		return head{}, nil, errors.New("the encoded batch has more fields than bytes for them")
 	}
@@ -85,7 +94,11 @@ type decoder struct {
 	rest     []byte
 	batch    *Batch
 	interner *Interner
-	own      int // bytes of what the interner did not know
+	part     Part
+	own      int      // bytes of what the interner did not know
+	numbers  []uint32 // of the encoded series in the batch, from 1; 0: not wanted
+	chunks   [][]byte // of the encoded strings
+	unread   int      // bytes of them: each string is there for one value
 }
 
 // take cuts n bytes off the front.
@@ -98,31 +111,45 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return cut, nil
 }
 
-// series decodes all series.
+// series decodes the series that are wanted.
 func (d *decoder) series(h *head) error {
 	section, err := d.take(h.seriesBytes)
 	if err != nil {
 		return err
 	}
-	all := make([]seriesRef, h.series)
-	tags := 0
-	for i := range all {
-		_, rest, n, err := cutSeries(section)
+	d.numbers = make([]uint32, h.series)
+	d.batch.series = make([]seriesRef, 0, d.share(h.series))
+	for i := range d.numbers {
+		hash, encoded, rest, err := cutEntry(section)
 		if err != nil {
 			return err
 		}
-		s, err := d.seriesOf(section[:len(section)-len(rest)])
+		section = rest
+		if !d.part.Has(hash) {
+			continue
+		}
+		s, err := d.seriesOf(encoded)
 		if err != nil {
 			return err
 		}
-		all[i] = seriesRef{s, s.Hash}
-		section, tags = rest, tags+n
+		if s.Hash != hash {
+			return errSeries
+		}
+		d.batch.series = append(d.batch.series, seriesRef{s, hash})
+		d.numbers[i] = uint32(len(d.batch.series))
 	}
-	if len(section) > 0 || tags != h.tags {
+	if len(section) > 0 {
 		return errors.New("the series of the encoded batch do not add up")
 	}
-	d.batch.series = all
 	return nil
+}
+
+// share guesses how many of n are wanted.
+func (d *decoder) share(n int) int {
+	if d.part.Of <= 1 {
+		return n
+	}
+	return n/int(d.part.Of) + 8
 }
 
 // seriesOf returns the series that was encoded so.
@@ -193,12 +220,9 @@ func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
 	return shape, nil
 }
 
+// texts finds the strings, which are copied with the rows that have them.
 func (d *decoder) texts(h *head) error {
-	if h.chunks == 0 {
-		return nil
-	}
-	chunks := make([][]byte, h.chunks)
-	for i := range chunks {
+	for range h.chunks {
 		size, err := d.take(4)
 		if err != nil {
 			return err
@@ -211,13 +235,14 @@ func (d *decoder) texts(h *head) error {
 		if err != nil {
 			return err
 		}
-		chunks[i] = append(make([]byte, 0, n), chunk...)
+		d.chunks = append(d.chunks, chunk)
+		d.unread += len(chunk)
 	}
-	d.batch.text.chunks = chunks
 	return nil
 }
 
-// rows decodes rows and values, which must be all that is left.
+// rows decodes the rows that are wanted with their values; all of them must be
+// all that is left.
 func (d *decoder) rows(h *head) error {
 	rows, err := d.take(h.rows * rowSize)
 	if err != nil {
@@ -227,63 +252,58 @@ func (d *decoder) rows(h *head) error {
 		return errors.New("the values of the encoded batch do not add up")
 	}
 	b := d.batch
-	b.values = make([]uint64, h.values)
-	for i := range b.values {
-		b.values[i] = binary.LittleEndian.Uint64(d.rest[i*valueSize:])
+	b.rows = make([]Row, 0, d.share(h.rows))
+	b.values = make([]uint64, 0, d.share(h.values))
+	if d.part.Of > 1 {
+		b.places = make([]uint32, 0, d.share(h.rows))
 	}
-	b.rows = make([]Row, h.rows)
 	offset := 0
-	for i := range b.rows {
-		r, from := &b.rows[i], rows[i*rowSize:][:rowSize]
-		r.Time = int64(binary.LittleEndian.Uint64(from))
-		r.Index = binary.LittleEndian.Uint32(from[8:])
-		r.Size = binary.LittleEndian.Uint32(from[12:])
-		r.series = binary.LittleEndian.Uint32(from[16:])
-		r.shape = binary.LittleEndian.Uint32(from[20:])
-		r.offset = uint32(offset)
-		if int(r.series) >= h.series || int(r.shape) >= h.shapes {
+	for i := range h.rows {
+		from := rows[i*rowSize:][:rowSize]
+		series, shape := binary.LittleEndian.Uint32(from[16:]), binary.LittleEndian.Uint32(from[20:])
+		if int(series) >= h.series || int(shape) >= h.shapes {
 			return fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
 		}
-		offset += len(b.shapes[r.shape].Fields)
-		if offset > h.values {
+		words := offset
+		if offset += len(b.shapes[shape].Fields); offset > h.values {
 			return fmt.Errorf("row %d of the encoded batch has no values", i)
+		}
+		if d.numbers[series] == 0 {
+			continue
+		}
+		r := Row{
+			Time:  int64(binary.LittleEndian.Uint64(from)),
+			Index: binary.LittleEndian.Uint32(from[8:]), Size: binary.LittleEndian.Uint32(from[12:]),
+			series: d.numbers[series] - 1, shape: shape, offset: uint32(len(b.values)),
+		}
+		if err := d.values(&r, d.rest[words*valueSize:offset*valueSize]); err != nil {
+			return fmt.Errorf("row %d of the encoded batch: %w", i, err)
+		}
+		b.rows = append(b.rows, r)
+		if b.places != nil {
+			b.places = append(b.places, uint32(i))
 		}
 	}
 	if offset != h.values {
 		return errors.New("the encoded batch has values that belong to no row")
 	}
-	if h.chunks > 0 || d.hasText() {
-		return d.checkTexts()
-	}
 	return nil
 }
 
-func (d *decoder) hasText() bool {
-	for i := range d.batch.shapes {
-		for _, f := range d.batch.shapes[i].Fields {
-			if f.Kind == telemetry.Text {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// checkTexts makes sure that every reference to a string can be followed.
-func (d *decoder) checkTexts() error {
+// values decodes the values of a row, and copies its strings.
+func (d *decoder) values(r *Row, words []byte) error {
 	b := d.batch
-	for i := range b.rows {
-		words := b.Values(&b.rows[i])
-		for f, ft := range b.shapes[b.rows[i].shape].Fields {
-			if ft.Kind != telemetry.Text {
-				continue
-			}
-			at, n := uint32(words[f]>>32), uint32(words[f])
+	for i := range b.shapes[r.shape].Fields {
+		word := binary.LittleEndian.Uint64(words[i*valueSize:])
+		if b.shapes[r.shape].Fields[i].Kind == telemetry.Text {
+			at, n := uint32(word>>32), uint32(word)
 			chunk := int(at / textChunk)
-			if chunk >= len(b.text.chunks) || int64(at%textChunk)+int64(n) > int64(len(b.text.chunks[chunk])) {
-				return fmt.Errorf("row %d of the encoded batch refers to a string that is not there", i)
+			if d.unread -= int(n); chunk >= len(d.chunks) || d.unread < 0 || int64(at%textChunk)+int64(n) > int64(len(d.chunks[chunk])) {
+				return errors.New("it refers to a string that is not there")
 			}
+			word = uint64(b.text.add(d.chunks[chunk][at%textChunk:][:n]))<<32 | uint64(n)
 		}
+		b.values = append(b.values, word)
 	}
 	return nil
 }
@@ -359,7 +379,11 @@ func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
 	names = make([][]byte, 0, 1)
 	for i := range n {
 		var stream []byte
-		if stream, section, _, err = cutSeries(section); err != nil {
+		var encoded []byte
+		if _, encoded, section, err = cutEntry(section); err != nil {
+			return nil, false, err
+		}
+		if stream, _, err = cutChecked(encoded); err != nil {
 			return nil, false, err
 		}
 		if same && i > 0 && !bytes.Equal(stream, names[0]) {
@@ -375,25 +399,17 @@ func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
 	return names, same, nil
 }
 
-// cutSeries cuts an encoded series off the front.
-func cutSeries(section []byte) (stream, rest []byte, tags int, err error) {
-	if stream, rest, err = cutChecked(section); err != nil {
-		return nil, nil, 0, err
+// cutEntry cuts an encoded series off the front.
+func cutEntry(section []byte) (hash uint64, encoded, rest []byte, err error) {
+	if len(section) < seriesHead {
+		return 0, nil, nil, errShort
 	}
-	if _, rest, err = cutChecked(rest); err != nil {
-		return nil, nil, 0, err
+	n := uint64(binary.LittleEndian.Uint32(section))
+	hash = binary.LittleEndian.Uint64(section[4:])
+	if section = section[seriesHead:]; n > uint64(len(section)) {
+		return 0, nil, nil, errShort
 	}
-	if len(rest) < sizePrefix {
-		return nil, nil, 0, errShort
-	}
-	tags = int(binary.LittleEndian.Uint16(rest))
-	rest = rest[sizePrefix:]
-	for range 2 * tags {
-		if _, rest, err = cutChecked(rest); err != nil {
-			return nil, nil, 0, err
-		}
-	}
-	return stream, rest, tags, nil
+	return hash, section[:n], section[n:], nil
 }
 
 // cutChecked is cutSized for bytes that may be anything.

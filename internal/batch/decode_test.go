@@ -201,3 +201,30 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/reading")
 }
+
+// What several decode in parts is the whole.
+func TestPartsOfABatchAreTheWhole(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		whole := drawn(t)
+		encoded := AppendBinary(nil, whole)
+		of := uint64(rapid.IntRange(1, 5).Draw(t, "parts"))
+		seen := make(map[uint64]bool)
+		for number := range of {
+			part := Part{Number: number, Of: of}
+			got, err := Decode(encoded, Origin{Session: "s", FirstSeq: 100, Part: part})
+			require.NoError(t, err)
+			for i := range uint32(got.Len()) {
+				ref := Ref{got, i}
+				before := uint32(ref.Seq() - 100)
+				require.False(t, seen[ref.Seq()])
+				seen[ref.Seq()] = true
+				assert.True(t, part.Has(got.HashAt(int(got.SeriesNumber(ref.Row())))))
+				assert.Equal(t, whole.Reading(before), got.Reading(i))
+				assert.Equal(t, whole.Row(before).Index, ref.Row().Index)
+				assert.Equal(t, *whole.Series(whole.Row(before)), *got.Series(ref.Row()))
+			}
+		}
+		assert.Len(t, seen, whole.Len())
+	})
+}

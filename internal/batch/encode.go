@@ -4,10 +4,10 @@ import "encoding/binary"
 
 // The encoded form of a batch, all numbers little endian:
 //
-//	head    received (ns) · rows · series · shapes · fields · tags · values ·
+//	head    received (ns) · rows · series · shapes · fields · values ·
 //	        chunks · bytes of the series · bytes of the shapes
-//	series  stream, sensor, number of tags, then name and value of each; a string
-//	        has its length in front
+//	series  bytes of what follows the hash · hash · stream, sensor, number of tags,
+//	        then name and value of each; a string has its length in front
 //	shapes  length of the key, then the key: kind, length and name of each field
 //	texts   length of the chunk, then the chunk
 //	rows    time · index · size · series · shape
@@ -16,9 +16,10 @@ import "encoding/binary"
 // Session and first sequence are not in it: they belong to the record that the
 // batch is written in, and the granularity to the settings of its time.
 const (
-	headSize   = 8 + 9*4
+	headSize   = 8 + 8*4
 	rowSize    = 8 + 4*4
 	valueSize  = 8
+	seriesHead = 4 + 8
 	sizePrefix = 2 // of strings and keys, all far below 64 KiB
 )
 
@@ -34,7 +35,7 @@ func (b *Batch) EncodedSize() int {
 func (b *Batch) seriesSize() int {
 	n := 0
 	for i := range b.series {
-		n += len(b.series[i].encoded)
+		n += seriesHead + len(b.series[i].encoded)
 	}
 	return n
 }
@@ -49,22 +50,22 @@ func (b *Batch) shapesSize() int {
 
 // AppendBinary adds the encoded form of b to dst.
 func AppendBinary(dst []byte, b *Batch) []byte {
-	fields, tags := 0, 0
+	fields := 0
 	for i := range b.shapes {
 		fields += len(b.shapes[i].Fields)
 	}
-	for i := range b.series {
-		tags += len(b.series[i].Tags)
-	}
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(b.Received.UnixNano()))
 	for _, n := range [...]int{
-		len(b.rows), len(b.series), len(b.shapes), fields, tags, len(b.values), len(b.text.chunks),
+		len(b.rows), len(b.series), len(b.shapes), fields, len(b.values), len(b.text.chunks),
 		b.seriesSize(), b.shapesSize(),
 	} {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}
 	for i := range b.series {
-		dst = append(dst, b.series[i].encoded...)
+		s := &b.series[i]
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.encoded)))
+		dst = binary.LittleEndian.AppendUint64(dst, s.hash)
+		dst = append(dst, s.encoded...)
 	}
 	for i := range b.shapes {
 		dst = appendSizedText(dst, b.shapes[i].key)

@@ -38,8 +38,8 @@ type Record struct {
 	Position uint64
 	Next     uint64 // position of the record behind it
 
-	// Read from the disk: the batch was made for those who lag behind, and each
-	// may be the only one to hold it.
+	// Read from the disk: the batch was made for this cursor, and holds the rows of
+	// its part alone.
 	Read bool
 }
 

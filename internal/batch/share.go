@@ -15,8 +15,8 @@ func (r Ref) Row() *Row { return &r.Batch.rows[r.Index] }
 
 // Seq returns the reading's sequence within its session.
 func (r Ref) Seq() uint64 {
-	if taken := r.Batch.taken; taken != nil {
-		return r.Batch.FirstSeq + uint64(taken[r.Index])
+	if places := r.Batch.places; places != nil {
+		return r.Batch.FirstSeq + uint64(places[r.Index])
 	}
 	return r.Batch.FirstSeq + uint64(r.Index)
 }

@@ -21,7 +21,7 @@ type Config struct {
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB
 	SegmentBytes int64 // a segment ends before the record that would not fit, larger ones have their own; 0: MaxBytes/8, at most 64 MiB
 	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
-	TailBytes    int64 // of the newest batches, kept for those who follow, and a quarter for those read again; 0: 8 MiB
+	TailBytes    int64 // of the newest batches, kept for those who follow; 0: 8 MiB
 
 	StoredTimeout time.Duration // how long Append waits for stored; 0: 10 s
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min

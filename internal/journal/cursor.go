@@ -3,7 +3,6 @@ package journal
 import (
 	"fmt"
 	"sort"
-	"sync"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -15,6 +14,7 @@ const readAhead = 256 << 10
 // A cursor walks along the journal: in memory where it keeps up, else on disk.
 type cursor struct {
 	journal  *Journal
+	part     batch.Part
 	position uint64
 	hint     uint64 // number of the next record in the tail
 
@@ -64,13 +64,8 @@ func (c *cursor) leaveDisk() {
 	}
 }
 
-// read returns the record at the cursor from the disk, or as another cursor
-// decoded it lately.
+// read returns the record at the cursor from the disk.
 func (c *cursor) read() (batch.Record, error) {
-	j := c.journal
-	if r, ok := j.decoded.get(c.position); ok {
-		return r, nil
-	}
 	if err := c.enterSegment(); err != nil {
 		return batch.Record{}, err
 	}
@@ -80,7 +75,6 @@ func (c *cursor) read() (batch.Record, error) {
 		c.leaveDisk()
 		return batch.Record{}, where
 	}
-	j.decoded.put(r)
 	return r, nil
 }
 
@@ -131,7 +125,7 @@ func (c *cursor) decode() (batch.Record, error) {
 	}
 	origin := batch.Origin{
 		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: s.granularity,
-		Interner: j.cfg.Interner,
+		Interner: j.cfg.Interner, Part: c.part,
 	}
 	if j.cfg.Faults.Off(fault.Granularity) {
 		origin.Granularity = nil
@@ -173,43 +167,4 @@ func readRecord(w *window, s *segment, offset int64, check bool) (h header, payl
 		return h, nil, "the checksum of the record is wrong", nil
 	}
 	return h, payload, "", nil
-}
-
-// A decodedCache keeps the batches that were read from the disk lately: several
-// lanes read the same records, one soon after the other.
-type decodedCache struct {
-	most int64
-
-	mu    sync.Mutex
-	at    map[uint64]batch.Record
-	order deque[tailed]
-	bytes int64
-}
-
-func (d *decodedCache) get(position uint64) (batch.Record, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	r, ok := d.at[position]
-	return r, ok
-}
-
-func (d *decodedCache) put(r batch.Record) {
-	size := r.Batch.MemorySize()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.at == nil {
-		d.at = make(map[uint64]batch.Record)
-	}
-	if _, ok := d.at[r.Position]; ok {
-		return
-	}
-	d.at[r.Position] = r
-	d.order.push(tailed{r, size})
-	d.bytes += size
-	for d.bytes > d.most && d.order.len() > 1 {
-		oldest := d.order.at(0)
-		d.bytes -= oldest.size
-		delete(d.at, oldest.record.Position)
-		d.order.drop()
-	}
 }

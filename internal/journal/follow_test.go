@@ -55,7 +55,7 @@ func TestEveryCursorSeesTheSameOrder(t *testing.T) {
 			var followers sync.WaitGroup
 			for i := range seen {
 				followers.Go(func() {
-					c := j.Follow(j.Oldest())
+					c := j.Follow(j.Oldest(), batch.Part{})
 					defer c.Close()
 					for len(seen[i]) < n {
 						r, found, err := c.Next()
@@ -180,7 +180,7 @@ func TestWhatIsAtRestIsDeletedAndNotSeenAgain(t *testing.T) {
 	j = open(t, fakeConfig(files, "second", nil))
 	assert.Equal(t, records[200].Position, j.Oldest())
 	assert.EqualValues(t, 100, j.Taken())
-	c := j.Follow(0)
+	c := j.Follow(0, batch.Part{})
 	_, _, err := c.Next()
 	assert.ErrorContains(t, err, "trimmed")
 	c.Close()

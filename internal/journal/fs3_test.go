@@ -101,7 +101,7 @@ func openFlipped(t *testing.T, disk *faulttest.Files, want []batch.Record, name 
 
 // compare counts what is not as it was.
 func compare(out *counts, j *journal.Journal, want []batch.Record, where string) {
-	c := j.Follow(j.Oldest())
+	c := j.Follow(j.Oldest(), batch.Part{})
 	defer c.Close()
 	for i := range want {
 		got, found, err := c.Next()

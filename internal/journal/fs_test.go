@@ -148,7 +148,7 @@ func (l *ledger) produce(j *journal.Journal, seed uint64, n int) {
 // done is closed.
 func (l *ledger) consume(j *journal.Journal, seed uint64, done <-chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 3))
-	c := j.Follow(j.Oldest())
+	c := j.Follow(j.Oldest(), batch.Part{})
 	defer c.Close()
 	var waiting []int
 	for {
@@ -178,7 +178,7 @@ func (l *ledger) consume(j *journal.Journal, seed uint64, done <-chan struct{}) 
 func (l *ledger) check(j *journal.Journal) counts {
 	out := counts{acked: len(l.acked)}
 	times := make(map[int]int)
-	c := j.Follow(j.Oldest())
+	c := j.Follow(j.Oldest(), batch.Part{})
 	defer c.Close()
 	last := make(map[string]uint64)
 	for {

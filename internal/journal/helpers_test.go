@@ -68,7 +68,7 @@ func follow(t testing.TB, j follower, from uint64) []batch.Record {
 }
 
 func walk(j follower, from uint64) ([]batch.Record, error) {
-	c := j.Follow(from)
+	c := j.Follow(from, batch.Part{})
 	defer c.Close()
 	var out []batch.Record
 	for {
@@ -81,7 +81,7 @@ func walk(j follower, from uint64) ([]batch.Record, error) {
 }
 
 type follower interface {
-	Follow(position uint64) batch.Cursor
+	Follow(position uint64, part batch.Part) batch.Cursor
 }
 
 // numbers returns the readings of records, in order.

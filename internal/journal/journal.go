@@ -42,7 +42,6 @@ type Journal struct {
 	windows   func(stream string) time.Duration // granularity of what is taken now
 	progress  progress
 	published published
-	decoded   decodedCache
 	space     space
 	limiter   *semaphore.Weighted
 	buffers   sync.Pool
@@ -117,7 +116,7 @@ func Open(cfg Config) (*Journal, error) {
 	j.windows = granularityOf(cfg.Streams)
 	j.seed = sessionSeed(cfg.Session)
 	j.buffers.New = func() any { return new([]byte) }
-	j.published.most, j.decoded.most = cfg.TailBytes, cfg.TailBytes/4
+	j.published.most = cfg.TailBytes
 	j.pending, j.spare = newCommit(), newCommit()
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make the journal's directory: %w", err)
@@ -243,9 +242,9 @@ func (j *Journal) Status() Status {
 }
 
 // Follow returns a cursor at a position: that of a record which was not trimmed,
-// or End.
-func (j *Journal) Follow(position uint64) batch.Cursor {
-	return &cursor{journal: j, position: position}
+// or End. What it reads from the disk is the part's rows alone.
+func (j *Journal) Follow(position uint64, part batch.Part) batch.Cursor {
+	return &cursor{journal: j, part: part, position: position}
 }
 
 // Stop refuses what comes from now on.

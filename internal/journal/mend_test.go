@@ -101,7 +101,7 @@ func TestALaterReleaseIsNotMistakenForDamage(t *testing.T) {
 	cfg := config(dir, "second")
 	cfg.AcceptLoss = true
 	_, err = journal.Open(cfg)
-	assert.ErrorContains(t, err, "version 2; this release knows only 1")
+	assert.ErrorContains(t, err, "version 3; this release knows only 2")
 }
 
 // Not parallel, for it looks at the whole heap.

@@ -40,7 +40,7 @@ type settings struct {
 
 const (
 	segmentMagic   = 0x4c4a5242 // "BRJL"
-	segmentVersion = 1
+	segmentVersion = 2 // 1 had no hashes of series
 	segmentHead    = 24
 	maxSettings    = 16 << 20
 	segmentSuffix  = ".journal"

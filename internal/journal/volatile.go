@@ -271,8 +271,8 @@ func (v *Volatile) Taken() uint64 {
 func (v *Volatile) Unapplied() []Unapplied { return nil }
 
 // Follow returns a cursor at a position. It leaves out the records whose rows
-// are all at rest.
-func (v *Volatile) Follow(position uint64) batch.Cursor {
+// are all at rest. Records are shared in memory, whatever part is wanted.
+func (v *Volatile) Follow(position uint64, _ batch.Part) batch.Cursor {
 	return &volatileCursor{journal: v, position: position}
 }
 

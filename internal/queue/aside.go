@@ -131,7 +131,7 @@ func (l *lane) probeSome(now time.Time) {
 
 // probe reads the oldest record that a bucket lacks, to be tried.
 func (l *lane) probe(b *bucket, now time.Time) {
-	cursor := l.queue.cfg.Journal.Follow(b.from)
+	cursor := l.queue.cfg.Journal.Follow(b.from, l.part)
 	defer cursor.Close()
 	r, found, err := cursor.Next()
 	if err != nil {
@@ -216,7 +216,7 @@ func (l *lane) beginWalk() bool {
 	if len(a.served) == 0 {
 		return false
 	}
-	a.cursor = l.queue.cfg.Journal.Follow(from)
+	a.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 	return true
 }
 

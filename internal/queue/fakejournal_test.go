@@ -98,7 +98,7 @@ func (j *fakeJournal) Trim(position uint64) {
 	j.trimmed = max(j.trimmed, position)
 }
 
-func (j *fakeJournal) Follow(position uint64) batch.Cursor {
+func (j *fakeJournal) Follow(position uint64, _ batch.Part) batch.Cursor {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.follows++

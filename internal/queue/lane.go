@@ -15,7 +15,7 @@ import (
 type lane struct {
 	queue  *Queue
 	stream string
-	number uint64 // among the lanes of its stream
+	part   batch.Part // of the stream's sensors
 	cfg    Stream
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
@@ -69,7 +69,7 @@ const dueTogether = 8
 
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
-		queue: q, stream: stream, number: uint64(number), cfg: cfg, wake: make(chan struct{}, 1),
+		queue: q, stream: stream, part: batch.Part{Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(), pace: newPace(q.cfg.FlushInterval),
 	}
 }

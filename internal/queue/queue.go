@@ -38,8 +38,9 @@ type Journal interface {
 	// End is the position behind the last record that can be followed.
 	End() uint64
 	// Follow returns a cursor at a position, which must not lie before what was
-	// trimmed. Cursors are closed by their lanes.
-	Follow(position uint64) batch.Cursor
+	// trimmed. It may leave out rows that are not of the part. Cursors are closed by
+	// their lanes.
+	Follow(position uint64, part batch.Part) batch.Cursor
 	// Grown returns a channel that is closed once a record at or behind the
 	// position can be followed.
 	Grown(position uint64) <-chan struct{}
@@ -172,7 +173,7 @@ func New(cfg Config) (*Queue, error) {
 		l.gathers.Store(int64(l.pace.interval))
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)
-		l.cursor = cfg.Journal.Follow(from)
+		l.cursor = cfg.Journal.Follow(from, l.part)
 		q.running.Go(func() { l.run(ctx) })
 	}
 	return q, nil

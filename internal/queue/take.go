@@ -62,13 +62,6 @@ func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken boo
 		return
 	}
 	b := r.Batch
-	if r.Read {
-		// It was decoded for those who lag behind. What is not this lane's need not
-		// wait in memory for the lane's turn.
-		if b = b.Pick(l.owned); b == nil || !l.own(b) {
-			return
-		}
-	}
 	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
 	p.view = b.View(p)
 	if p.granularity = b.Granularity(l.stream); p.granularity == 0 {
@@ -100,7 +93,7 @@ func (l *lane) own(b *batch.Batch) bool {
 	l.owned = l.owned[:0]
 	some := false
 	for i := range b.SeriesLen() {
-		own := b.HashAt(i)%uint64(l.queue.cfg.Lanes) == l.number && b.SeriesAt(i).Stream == l.stream
+		own := l.part.Has(b.HashAt(i)) && b.SeriesAt(i).Stream == l.stream
 		l.owned = append(l.owned, own)
 		some = some || own
 	}
