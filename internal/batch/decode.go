@@ -59,9 +59,9 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 }
 
 type head struct {
-	received                                           int64
+	received                                     int64
 	rows, series, shapes, fields, values, chunks int
-	seriesBytes, shapesBytes                           int
+	seriesBytes, shapesBytes                     int
 }
 
 // decodeHead checks that the numbers can be true of that many bytes, so that
@@ -152,22 +152,18 @@ func (d *decoder) share(n int) int {
 	return n/int(d.part.Of) + 8
 }
 
-// seriesOf returns the series that was encoded so.
-func (d *decoder) seriesOf(encoded []byte) (*Series, error) {
+// seriesOf returns the series that was packed so.
+func (d *decoder) seriesOf(packed []byte) (*Series, error) {
 	if d.interner != nil {
-		if s := d.interner.seriesOf(encoded); s != nil {
-			return s, nil
-		}
+		s, made, err := d.interner.unpacked(packed)
+		d.own += made
+		return s, err
 	}
-	s, err := newSeries(string(encoded))
-	if err != nil {
-		return nil, err
+	s, err := unpackSeries(string(packed))
+	if err == nil {
+		d.own += s.memory()
 	}
-	d.own += s.memory()
-	if d.interner != nil {
-		d.interner.setSeries(s.encoded, s)
-	}
-	return s, nil
+	return s, err
 }
 
 // shapes decodes all shapes.

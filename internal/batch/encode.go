@@ -7,7 +7,7 @@ import "encoding/binary"
 //	head    received (ns) · rows · series · shapes · fields · values ·
 //	        chunks · bytes of the series · bytes of the shapes
 //	series  bytes of what follows the hash · hash · stream, sensor, number of tags,
-//	        then name and value of each; a string has its length in front
+//	        then name and value of each; a string has its length in front, see pack
 //	shapes  length of the key, then the key: kind, length and name of each field
 //	texts   length of the chunk, then the chunk
 //	rows    time · index · size · series · shape
@@ -35,7 +35,7 @@ func (b *Batch) EncodedSize() int {
 func (b *Batch) seriesSize() int {
 	n := 0
 	for i := range b.series {
-		n += seriesHead + len(b.series[i].encoded)
+		n += seriesHead + len(b.series[i].packed)
 	}
 	return n
 }
@@ -63,9 +63,9 @@ func AppendBinary(dst []byte, b *Batch) []byte {
 	}
 	for i := range b.series {
 		s := &b.series[i]
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.encoded)))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.packed)))
 		dst = binary.LittleEndian.AppendUint64(dst, s.hash)
-		dst = append(dst, s.encoded...)
+		dst = append(dst, s.packed...)
 	}
 	for i := range b.shapes {
 		dst = appendSizedText(dst, b.shapes[i].key)

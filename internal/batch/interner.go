@@ -51,6 +51,7 @@ const (
 	keySeries keyKind = iota // encoded series, tags as they came
 	keyShape                 // Shape.key
 	keyAlias
+	keyPacked // Series.packed
 )
 
 // NewInterner returns an interner that holds so many bytes at most; 0: 64 MiB.
@@ -87,6 +88,24 @@ func (n *Interner) Alias(key []byte) *Series {
 // that tells its decoder from others.
 func (n *Interner) SetAlias(key []byte, s *Series) {
 	n.add(&known{key: string(key), kind: keyAlias, series: s, bytes: knownBytes + int64(len(key))})
+}
+
+// unpacked returns the series that was packed so, and what was made for it.
+func (n *Interner) unpacked(packed []byte) (s *Series, made int, err error) {
+	if e := n.find(keyPacked, packed); e != nil {
+		return e.series, 0, nil
+	}
+	if s, err = unpackSeries(string(packed)); err != nil {
+		return nil, 0, err
+	}
+	if before := n.find(keySeries, []byte(s.encoded)); before != nil {
+		s = before.series
+	} else {
+		n.setSeries(s.encoded, s)
+		made = s.memory()
+	}
+	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: knownBytes})
+	return s, made, nil
 }
 
 // seriesOf returns the series with this key; nil if it is not known.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -19,7 +20,8 @@ type Series struct {
 	Hash     uint64          // of stream and sensor
 	TagsHash uint64          // equal tags have equal hashes
 
-	encoded string // as in an encoded batch; the strings above are parts of it
+	encoded string // what the interner knows it by; the strings above are parts of it
+	packed  string // as in an encoded batch
 }
 
 // A Shape is a list of field names and kinds that rows share. It never changes,
@@ -54,7 +56,60 @@ func newSeries(encoded string) (*Series, error) {
 		return nil, errSeries
 	}
 	s.hash()
+	s.packed = s.pack()
 	return s, nil
+}
+
+// derived stands for the length of a sensor id that is a series key of line
+// protocol, and says nothing that the tags do not: what follows is the key's
+// measurement. That is almost half of such a series.
+const derived = 0xffff
+
+// pack returns the series as an encoded batch has it.
+func (s *Series) pack() string {
+	comma := strings.IndexByte(s.Sensor, ',')
+	if comma < 0 || string(appendSeriesKey(nil, s.Sensor[:comma], s.Tags)) != s.Sensor {
+		return s.encoded
+	}
+	packed := appendSizedText(make([]byte, 0, len(s.encoded)), s.Stream)
+	packed = appendSizedText(binary.LittleEndian.AppendUint16(packed, derived), s.Sensor[:comma])
+	return string(append(packed, s.encoded[2*sizePrefix+len(s.Stream)+len(s.Sensor):]...))
+}
+
+// unpackSeries returns the series that pack has packed.
+func unpackSeries(packed string) (*Series, error) {
+	c := cutter{rest: packed}
+	stream, measurement := c.text(), ""
+	if !strings.HasPrefix(c.rest, "\xff\xff") {
+		return newSeries(packed)
+	}
+	c.rest = c.rest[sizePrefix:]
+	measurement = c.text()
+	behind := c.rest // number of tags, tags
+	var tags []telemetry.Tag
+	for range c.number() {
+		if c.short {
+			return nil, errSeries
+		}
+		tags = append(tags, telemetry.Tag{Name: c.text(), Value: c.text()})
+	}
+	encoded := appendSized(appendSizedText(nil, stream), appendSeriesKey(nil, measurement, tags))
+	s, err := newSeries(string(append(encoded, behind...)))
+	if err != nil || s.packed != packed {
+		return nil, errSeries
+	}
+	return s, nil
+}
+
+// appendSeriesKey appends the series key of a measurement, which is escaped
+// already, and tags.
+func appendSeriesKey(dst []byte, measurement string, tags []telemetry.Tag) []byte {
+	dst = append(dst, measurement...)
+	for _, t := range tags {
+		dst = telemetry.AppendSeriesWord(append(dst, ','), t.Name, true)
+		dst = telemetry.AppendSeriesWord(append(dst, '='), t.Value, true)
+	}
+	return dst
 }
 
 // hash fills in the hashes.
@@ -71,7 +126,7 @@ func (s *Series) hash() {
 }
 
 // memory estimates the bytes of heap that the series takes.
-func (s *Series) memory() int { return 112 + len(s.encoded) + 32*len(s.Tags) }
+func (s *Series) memory() int { return 128 + len(s.encoded) + len(s.packed) + 32*len(s.Tags) }
 
 func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
 
