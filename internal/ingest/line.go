@@ -39,6 +39,7 @@ type lineDecoder struct {
 	names    []byte // of the last one's fields, each with its equals sign
 	nameEnds []int
 	undone   telemetry.Refusal // of readings that begin again, seen by nobody
+	like     likeness
 }
 
 // newLineDecoder returns a decoder that gives its readings to in.

@@ -94,6 +94,9 @@ func (d *lineDecoder) cutSeries(series []byte) bool {
 
 // fastFields decodes what stands behind the series and its space.
 func (d *lineDecoder) fastFields(s []byte) bool {
+	if n := d.likeLast(s); n > 0 {
+		return n == len(s) || d.fastTime(s[n+1:])
+	}
 	for field := 0; ; field++ {
 		n := d.fieldName(s, field)
 		if n == 0 {
@@ -185,26 +188,41 @@ func (d *lineDecoder) fastNumber(key, s []byte) int {
 	if digits > 0 && digits <= maxDigits && i < len(s) && (s[i] == 'i' || s[i] == 'u') {
 		return d.fastInteger(key, s[:i+1], n)
 	}
+	if v, length := shortDecimal(s); length > 0 {
+		d.in.builder.Float(key, v)
+		return length
+	}
+	i = valueLength(s)
+	if !d.float(key, s[:i]) {
+		return 0
+	}
+	return i
+}
+
+// shortDecimal reads a double of so few digits that it is right without strconv,
+// and returns the length of its text; 0 if s begins with none.
+func shortDecimal(s []byte) (v float64, length int) {
+	i := 0
+	if s[0] == '-' {
+		i = 1
+	}
+	n, digits := readDigits(0, s[i:])
+	i += digits
 	point := 0 // digits behind it
 	if i < len(s) && s[i] == '.' {
 		n, point = readDigits(n, s[i+1:])
 		i += 1 + point
 	}
 	if i < len(s) && s[i] != ',' && s[i] != ' ' || digits+point == 0 || digits+point > maxDigits || n >= 1<<53 {
-		i = valueLength(s)
-		if !d.float(key, s[:i]) {
-			return 0
-		}
-		return i
+		return 0, 0
 	}
 	// A double holds both the digits and the power of ten exactly, so that the
 	// quotient is rounded once: to the double that is nearest, as strconv does.
-	v := float64(n) / powersOfTen[point]
+	v = float64(n) / powersOfTen[point]
 	if s[0] == '-' {
 		v = -v // of 0 too: a negative zero
 	}
-	d.in.builder.Float(key, v)
-	return i
+	return v, i
 }
 
 // fastInteger is fastNumber for all of an integer, whose digits make n.

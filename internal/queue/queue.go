@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,7 @@ type Stream struct {
 type Config struct {
 	Journal       Journal
 	Streams       map[string]Stream
-	Lanes         int           // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
+	Lanes         int           // of each stream, 1 to 256; 0: one for each processor, 2 to 4
 	FlushInterval time.Duration // oldest age at which a reading is written; 0: 1 s
 	MaxBytes      int64         // of readings that lanes hold; 0: 48 MiB, some 330,000 readings of ten fields
 	DeadLetters   DeadLetters
@@ -99,7 +100,7 @@ const (
 
 func (c *Config) setDefaults() error {
 	if c.Lanes == 0 {
-		c.Lanes = 4
+		c.Lanes = defaultLanes(runtime.NumCPU())
 	}
 	if c.FlushInterval == 0 {
 		c.FlushInterval = time.Second
@@ -123,6 +124,11 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
+
+// defaultLanes returns as many lanes as there are processors. More than four
+// writers gain nothing from one mongod, and each lane that lags reads the journal
+// by itself; with one alone, a write that hangs would hold up everything.
+func defaultLanes(processors int) int { return min(max(2, processors), 4) }
 
 // Queue merges readings and brings them to their stores.
 type Queue struct {
