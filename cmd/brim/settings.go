@@ -217,7 +217,7 @@ func (c *settings) promise() []setting {
 		{name: "stored-timeout", kind: "DURATION", initial: "10s", set: duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), usage: "how long a request waits for MongoDB"},
 		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written; one whose sender waits until it is stored is written at once"},
 		{name: "lanes", kind: "N", initial: "4", set: count(&c.Lanes, 1, 256), usage: "concurrent writers of each stream"},
-		{name: "queue-max-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.QueueMaxBytes, 2<<20, 1<<40, false), usage: "memory for readings that wait to be stored, half of it for the newest requests; with a journal the others wait there"},
+		{name: "queue-max-bytes", kind: "SIZE", initial: "48MiB", set: size(&c.QueueMaxBytes, 2<<20, 1<<40, false), usage: "memory for readings that wait to be stored, a third of it for the newest requests; with a journal the others wait there"},
 	}
 }
 
@@ -284,10 +284,10 @@ func (c *settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// Of the memory for waiting readings, half is for those that were just
+// Of the memory for waiting readings, a third is for those that were just
 // journaled, so that lanes which are writing need not read them from the disk;
 // the lanes have the rest. Mostly both hold the same.
-func (c *settings) tailBytes() int64 { return c.QueueMaxBytes / 2 }
+func (c *settings) tailBytes() int64 { return c.QueueMaxBytes / 3 }
 func (c *settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
 
 // needsMongoDB reports whether any stream is stored there.

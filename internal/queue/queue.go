@@ -84,7 +84,7 @@ type Config struct {
 	Streams       map[string]Stream
 	Lanes         int           // of each stream, 1 to 256; 0: one for each processor, 2 to 4
 	FlushInterval time.Duration // oldest age at which a reading is written; 0: 1 s
-	MaxBytes      int64         // of readings that lanes hold; 0: 48 MiB, some 330,000 readings of ten fields
+	MaxBytes      int64         // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
 	DeadLetters   DeadLetters
 	Faults        *fault.Injector
 	Logger        *slog.Logger
@@ -106,7 +106,7 @@ func (c *Config) setDefaults() error {
 		c.FlushInterval = time.Second
 	}
 	if c.MaxBytes == 0 {
-		c.MaxBytes = 48 << 20
+		c.MaxBytes = 32 << 20
 	}
 	switch {
 	case c.Journal == nil:
