@@ -92,8 +92,8 @@ func (c *column) letGo() int {
 	return cap(c.doubles) + cap(c.ints) + cap(c.bools) + cap(c.strings) + cap(c.absent)
 }
 
-// maxAlias is how long the key of an alias may be that a request makes up. What
-// is longer is decoded each time.
+// maxAlias is how long the part of a request may be that is the key of an alias.
+// What is longer is decoded each time.
 const maxAlias = 4 << 10
 
 // messagePool keeps room for messages that came in pieces. That of gRPC clears

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -225,11 +226,18 @@ func (d *wireDecoder) denseRows(message []byte) error {
 			known = b.LastSeries()
 			d.in.door.known.SetAlias(d.alias, known)
 		}
-		if s.shape == nil && len(s.texts) == 0 {
+		// Values are refused by the names that were sent, which are not those of
+		// the shape where dots were replaced.
+		if s.shape == nil && len(s.texts) == 0 && (b.MapDots == 0 || !s.hasDots()) {
 			s.shape, s.shapeColumns = b.LastShape(), s.count
 		}
 	}
 	return nil
+}
+
+// hasDots reports whether a column's name holds a dot.
+func (s *denseSeries) hasDots() bool {
+	return slices.ContainsFunc(s.columns[:s.count], func(c denseColumn) bool { return bytes.IndexByte(c.name, '.') >= 0 })
 }
 
 // decodeHead decodes the sensor and the tags; false if a tag is broken.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -33,7 +34,7 @@ type Front struct {
 	closed   chan struct{}
 	ctx      context.Context // of the requests
 
-	first, idle time.Duration // waits for a request: the first, and those behind it
+	first, idle time.Duration // waits for a request: the first, and those behind it; 0: any time
 
 	mu      sync.Mutex
 	conns   map[net.Conn]struct{} // nil once closed
@@ -55,7 +56,8 @@ const closeTime = time.Second
 func (d *Door) Front(l net.Listener, server *http.Server) *Front {
 	f := &Front{
 		door: d, listener: l, others: make(chan accepted), closed: make(chan struct{}), ctx: context.Background(),
-		first: server.ReadHeaderTimeout, idle: server.IdleTimeout, conns: make(map[net.Conn]struct{}),
+		first: cmp.Or(server.ReadHeaderTimeout, server.ReadTimeout), idle: cmp.Or(server.IdleTimeout, server.ReadTimeout),
+		conns: make(map[net.Conn]struct{}),
 	}
 	if server.BaseContext != nil {
 		f.ctx = server.BaseContext(l)
@@ -221,12 +223,20 @@ func (c *frontConn) serve() (begun []byte) {
 	}
 }
 
-// wait says how long the next request may be waited for. A deadline is moved only
-// when it is of use, for that costs as much as to decode a reading. It reports
-// whether the front is open.
+// wait says how long the next request may be waited for; 0: any time. A deadline
+// is moved only when it is of use, for that costs as much as to decode a reading.
+// It reports whether the front is open.
 func (c *frontConn) wait(most time.Duration) bool {
-	if now := time.Now(); most > 0 && c.until.Sub(now) < most-most/8 || c.until.Sub(now) > most {
-		c.until = now.Add(most)
+	if most > 0 {
+		now := time.Now()
+		if left := c.until.Sub(now); left < most-most/8 || left > most {
+			c.until = now.Add(most)
+			if c.SetReadDeadline(c.until) != nil {
+				return false
+			}
+		}
+	} else if !c.until.IsZero() {
+		c.until = time.Time{}
 		if c.SetReadDeadline(c.until) != nil {
 			return false
 		}
@@ -235,8 +245,12 @@ func (c *frontConn) wait(most time.Duration) bool {
 }
 
 // answers reports whether the front can answer such a request: who waits for
-// MongoDB may go away meanwhile, which net/http notices.
+// MongoDB may go away meanwhile, which net/http notices, and a body that is too
+// large is the Handler's to refuse.
 func (d *Door) answers(r *simpleRequest) bool {
+	if int64(len(r.body)) > d.config.MaxBodyBytes {
+		return false
+	}
 	want := d.config.Ack
 	if r.journaled {
 		want = telemetry.Journaled

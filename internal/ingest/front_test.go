@@ -177,6 +177,21 @@ func TestWhatIsNotSimpleIsForNetHTTP(t *testing.T) {
 	}
 }
 
+func TestABodyOverTheLimitIsForNetHTTP(t *testing.T) {
+	t.Parallel()
+	for size, handled := range map[int]int{1 << 10: 0, 1<<10 + 1: 1} {
+		d, j := newTestDoor(t, func(c *Config) { c.Ack, c.MaxBodyBytes = telemetry.Journaled, 1<<10 })
+		f := serveFront(t, d)
+		response, body := exchangeAll(t, f, simple(strings.Repeat(" ", size-len(goodReading))+goodReading))
+		assert.EqualValues(t, handled, f.handled.Load(), size)
+		assert.Len(t, j.readings(), 1-handled, size)
+		if handled > 0 {
+			assert.Equal(t, 413, response.StatusCode)
+			assert.Contains(t, body, "--max-body-bytes")
+		}
+	}
+}
+
 func TestAFrontPromisesOnlyWhatItCanKeep(t *testing.T) {
 	t.Parallel()
 	d, j := newTestDoor(t) // ack stored, where the client does not say
@@ -255,13 +270,16 @@ func TestAnIdleConnectionEnds(t *testing.T) {
 	for name, change := range map[string]func(*http.Server){
 		"before its first request": func(s *http.Server) { s.ReadHeaderTimeout = 10 * time.Millisecond },
 		"behind a request":         func(s *http.Server) { s.IdleTimeout = 10 * time.Millisecond },
+		"as a request that is read": func(s *http.Server) {
+			s.ReadHeaderTimeout, s.IdleTimeout, s.ReadTimeout = 0, 0, 10*time.Millisecond
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, _ := frontDoor(t)
 			f := serveFront(t, d, change)
 			conn := f.dial(t)
-			if name != "before its first request" {
+			if name == "behind a request" {
 				_, err := io.WriteString(conn, simple(goodReading))
 				require.NoError(t, err)
 			}
@@ -269,6 +287,37 @@ func TestAnIdleConnectionEnds(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
+}
+
+// deadlineConn tells which deadlines it was given.
+type deadlineConn struct {
+	net.Conn
+
+	deadlines []time.Time
+}
+
+func (c *deadlineConn) SetReadDeadline(t time.Time) error {
+	c.deadlines = append(c.deadlines, t)
+	return nil
+}
+
+func TestWithoutALimitAConnectionMayWait(t *testing.T) {
+	t.Parallel()
+	d, _ := frontDoor(t)
+	f := serveFront(t, d, func(s *http.Server) { s.IdleTimeout = 0 })
+	conn := new(deadlineConn)
+	c := &frontConn{Conn: conn, front: f.front}
+	for range 3 {
+		require.True(t, c.wait(f.front.idle))
+	}
+	assert.Empty(t, conn.deadlines)
+	require.True(t, c.wait(f.front.first))
+	for range 3 {
+		require.True(t, c.wait(f.front.idle))
+	}
+	require.Len(t, conn.deadlines, 2)
+	assert.False(t, conn.deadlines[0].IsZero())
+	assert.True(t, conn.deadlines[1].IsZero(), "that of the first request is gone")
 }
 
 func TestAClosedFrontGivesTheAnswersThatItOwes(t *testing.T) {

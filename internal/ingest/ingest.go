@@ -47,7 +47,8 @@ type Journal interface {
 	Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error)
 }
 
-// A Door serves the protocols. It starts no goroutine but those of WriteStream.
+// A Door serves the protocols. It starts no goroutines but those of WriteStream
+// and of its fronts.
 type Door struct {
 	journal  Journal
 	config   Config
@@ -71,7 +72,7 @@ type Door struct {
 	stopping atomic.Bool
 	stopped  chan struct{} // closed by Stop
 	stopOnce sync.Once
-	readers  sync.WaitGroup // of streams
+	readers  sync.WaitGroup // of streams, and of fronts and their connections
 }
 
 // New returns a door whose readings go to journal.
@@ -122,8 +123,8 @@ func (d *Door) Stop() {
 	})
 }
 
-// Wait returns when the goroutines of streams have ended, which they do soon
-// after the gRPC server has stopped.
+// Wait returns when the goroutines of streams and fronts have ended, which they
+// do soon after the gRPC server has stopped and the fronts are closed.
 func (d *Door) Wait() { d.readers.Wait() }
 
 // retryAfter is how long a refused client is told to wait where the refusal

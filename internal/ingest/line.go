@@ -32,8 +32,8 @@ type lineDecoder struct {
 	// Most requests hold several lines of a series, and tags are the longest
 	// part of a line. So what stands in front of the first space is looked up,
 	// behind the stream that the request was sent to, before it is decoded.
-	alias []byte
-	shift int // bytes of the line that were not decoded
+	alias []byte // empty where nothing was looked up
+	shift int    // bytes of the line that were not decoded
 
 	// What the fast path saw of earlier lines.
 	names    []byte // of the last one's fields, each with its equals sign
@@ -125,7 +125,7 @@ func (d *lineDecoder) entry(l *lines, line []byte) error {
 		d.in.builder.Refuse(r)
 		l.cut(length, number)
 	}
-	if taken := d.in.end(); taken && known == nil && len(key) > 0 {
+	if taken := d.in.end(); taken && known == nil {
 		d.remember()
 	}
 	return nil

@@ -11,23 +11,27 @@ import (
 
 // BenchmarkDecodeLineProtocol decodes a request in each operation: a line of
 // each of 1,000 hosts, as they come when all report at the same time; 50 lines of
-// each of 100; and a line of each of 1,000 that were never seen before. The
-// plain path stands beside the fast one.
+// each of 100, with a string or without; and a line of each of 1,000 that were
+// never seen before. The plain path stands beside the fast one.
 func BenchmarkDecodeLineProtocol(b *testing.B) {
 	for _, c := range []struct {
 		name            string
 		readings, hosts int
-		first           bool
+		first, text     bool
 	}{
-		{"hosts=1000", 1000, 1000, false},
-		{"hosts=100", 5000, 100, false},
-		{"hosts=first-seen", 1000, 1000, true},
+		{"hosts=1000", 1000, 1000, false, false},
+		{"hosts=100", 5000, 100, false, false},
+		{"hosts=first-seen", 1000, 1000, true, false},
+		{"hosts=100,text", 5000, 100, false, true},
 	} {
 		for _, path := range []string{"fast", "plain"} {
 			b.Run(c.name+"/path="+path, func(b *testing.B) {
 				content := lineProtocol(makeCPU(c.readings, c.hosts))
 				if c.first {
 					content = bytes.ReplaceAll(content, []byte("hostname=host_"), []byte("hostname=0000000"))
+				}
+				if c.text {
+					content = bytes.ReplaceAll(content, []byte(" usage_user="), []byte(` state="idle",usage_user=`))
 				}
 				benchLines(b, &lineBench{content: content, readings: c.readings, first: c.first, plain: path == "plain"})
 			})

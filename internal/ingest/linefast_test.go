@@ -28,7 +28,11 @@ type lineOutcome struct {
 
 // decodeLinesBy decodes a body on one of the paths.
 func decodeLinesBy(t require.TestingT, d *Door, content []byte, plain bool) lineOutcome {
-	in := d.newIntake(d.streams["readings"], telemetry.Stored)
+	return decodeLinesInto(t, d.newIntake(d.streams["readings"], telemetry.Stored), content, plain)
+}
+
+// decodeLinesInto is decodeLinesBy with an intake that may have readings.
+func decodeLinesInto(t require.TestingT, in *intake, content []byte, plain bool) lineOutcome {
 	var pool linePool
 	decoder := newLineDecoder(in, precision{name: "us", ratio: -1000})
 	decoder.plain = plain

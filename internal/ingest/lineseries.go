@@ -31,16 +31,20 @@ func seriesPart(line []byte) []byte {
 
 // lookUp returns the series that the part of a line stands for, if it is known.
 func (d *lineDecoder) lookUp(part []byte) *batch.Series {
-	if len(part) == 0 {
+	d.alias = d.alias[:0]
+	if len(part) == 0 || len(part) > maxAlias {
 		return nil
 	}
-	d.alias = append(append(append(append(d.alias[:0], aliasLine), d.in.home.Name...), 0), part...)
+	d.alias = append(append(append(append(d.alias, aliasLine), d.in.home.Name...), 0), part...)
 	return d.in.door.known.Alias(d.alias)
 }
 
 // remember makes the part that was looked up last stand for the series of the
-// last reading.
+// last reading, unless that is not worth it.
 func (d *lineDecoder) remember() {
+	if len(d.alias) == 0 {
+		return
+	}
 	d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
 }
 

@@ -216,3 +216,19 @@ func FuzzWire(f *testing.F) {
 		require.Equal(t, want, got)
 	})
 }
+
+// TestAColumnIsRefusedByTheNameThatWasSent holds that a replaced dot is not in
+// what the sender is told.
+func TestAColumnIsRefusedByTheNameThatWasSent(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t, func(c *Config) { c.MapDots = '_' })
+	message, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{
+		SensorId: "s", TsMs: []int64{1, 2, 3}, Columns: []*telemetrypb.Column{{Name: "a.b", Doubles: []float64{1, math.NaN(), 2}}},
+	}}})
+	require.NoError(t, err)
+	checkBothMessages(t, d, message)
+	in := d.newIntake(d.streams["readings"], telemetry.Stored)
+	require.NoError(t, in.decodeProtobuf(message))
+	require.Equal(t, 2, in.builder.Len())
+	require.Contains(t, in.answer.Errors[0].Message, "a.b")
+}

@@ -96,8 +96,9 @@ func (d *Daemon) follow(log io.Reader, ready chan<- struct{}, out io.Writer) {
 		switch {
 		case line.Msg == "listening":
 			d.HTTP, d.GRPC, d.Admin = line.HTTP, line.GRPC, line.Admin
-		case line.Msg == "ready":
+		case line.Msg == "ready" && ready != nil:
 			close(ready)
+			ready = nil
 		case line.Msg == "preparing":
 			_, _ = fmt.Fprintln(out, line.Step)
 		case line.Level == "WARN" || line.Level == "ERROR":

@@ -35,6 +35,7 @@ func pretend(behaviour string) (code int) {
 	log(`{"level":"INFO","msg":"listening","http":"127.0.0.1:1","grpc":"127.0.0.1:2","admin":"127.0.0.1:3"}`)
 	if behaviour == "ready" {
 		log(`{"msg":"ready"}`)
+		log(`{"msg":"ready"}`) // which says nothing new
 	}
 	<-terminated
 	return 0
