@@ -72,8 +72,11 @@ type listing struct {
 
 const (
 	listedSlots = 1 << 12
+	listedWays  = 4 // slots where a series may be
 	// maxScratch is how many rows, and tenfold values, a builder keeps room for.
 	maxScratch = 16 << 10
+	// maxShapes is how many shapes of a request leave no trace in a builder.
+	maxShapes = 64
 )
 
 // NewBuilder returns a builder that remembers nothing of other requests, for the
@@ -107,13 +110,30 @@ func (b *Builder) Batch() *Batch {
 	made.values = append(make([]uint64, 0, len(b.values)), b.values...)
 	made.memory = made.countMemory(b.own)
 	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
+	b.giveBack()
+	return made
+}
+
+// Release gives back a builder whose batch is not wanted. After Batch it does
+// nothing.
+func (b *Builder) Release() {
+	if b.batch == nil {
+		return
+	}
+	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
+	b.giveBack()
+}
+
+func (b *Builder) giveBack() {
 	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
 		b.rows, b.values = nil, nil
+	}
+	if len(b.shapeAt) > maxShapes {
+		b.shapeAt = make(map[*Shape]uint32) // clearing a large one takes long ever after
 	}
 	if b.pooled {
 		b.interner.builders.Put(b)
 	}
-	return made
 }
 
 // Len returns the number of readings taken so far.
@@ -299,12 +319,18 @@ func (b *Builder) listSeries(s *Series) uint32 {
 	if b.listed == nil {
 		b.listed = make([]listing, listedSlots)
 	}
-	l := &b.listed[s.Hash%listedSlots]
-	if l.series != s || l.request != b.request {
-		*l = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
-		b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	set := b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
+	to := &set[s.Hash>>32%listedWays]
+	for i := range set {
+		if l := &set[i]; l.request != b.request {
+			to = l
+		} else if l.series == s {
+			return l.number
+		}
 	}
-	return l.number
+	*to = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
+	b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	return to.number
 }
 
 // listShape returns the number that the batch has for the shape.

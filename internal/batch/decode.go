@@ -23,9 +23,22 @@ type Origin struct {
 	Part Part
 }
 
-// A Part is one of several that sensors are divided into by the hash of their
-// series. The zero Part is all of them.
-type Part struct{ Number, Of uint64 }
+// A Part is one of several that a stream's sensors are divided into by the hash
+// of their series. The zero Part is all of them.
+type Part struct {
+	Stream     string // empty: any
+	Number, Of uint64
+}
+
+// isOf reports whether a packed series is one of the part's stream. What is
+// broken is, so that it is found out.
+func (p Part) isOf(packed []byte) bool {
+	if p.Stream == "" {
+		return true
+	}
+	stream, _, err := cutChecked(packed)
+	return err != nil || string(stream) == p.Stream
+}
 
 // Has reports whether series with this hash belong to the part.
 func (p Part) Has(hash uint64) bool { return p.Of == 0 || hash%p.Of == p.Number }
@@ -125,7 +138,7 @@ func (d *decoder) series(h *head) error {
 			return err
 		}
 		section = rest
-		if !d.part.Has(hash) {
+		if !d.part.Has(hash) || !d.part.isOf(encoded) {
 			continue
 		}
 		s, err := d.seriesOf(encoded)

@@ -22,8 +22,8 @@ type Interner struct {
 
 const (
 	internShards = 16
-	// defaultInterned holds 50,000 sensors of line protocol with ten tags, or
-	// 200,000 with a short name.
+	// defaultInterned holds some 40,000 sensors of line protocol with ten tags, or
+	// 150,000 with a short name and no tags.
 	defaultInterned = 64 << 20
 	// knownBytes is what an entry takes besides what it is about.
 	knownBytes = 96
@@ -87,7 +87,7 @@ func (n *Interner) Alias(key []byte) *Series {
 // what a decoder makes of it: whatever the outcome depends on, behind a byte
 // that tells its decoder from others.
 func (n *Interner) SetAlias(key []byte, s *Series) {
-	n.add(&known{key: string(key), kind: keyAlias, series: s, bytes: knownBytes + int64(len(key))})
+	n.add(&known{key: string(key), kind: keyAlias, series: s, bytes: keyed(key, s)})
 }
 
 // unpacked returns the series that was packed so, and what was made for it.
@@ -104,7 +104,7 @@ func (n *Interner) unpacked(packed []byte) (s *Series, made int, err error) {
 		n.setSeries(s.encoded, s)
 		made = s.memory()
 	}
-	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: knownBytes})
+	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: knownBytes + int64(s.memory())})
 	return s, made, nil
 }
 
@@ -118,11 +118,13 @@ func (n *Interner) seriesOf(key []byte) *Series {
 
 // setSeries remembers a series under its own encoded form or another one.
 func (n *Interner) setSeries(key string, s *Series) {
-	size := knownBytes + int64(s.memory())
-	if key != s.encoded {
-		size = knownBytes + int64(len(key))
-	}
-	n.add(&known{key: key, kind: keySeries, series: s, bytes: size})
+	n.add(&known{key: key, kind: keySeries, series: s, bytes: keyed(key, s)})
+}
+
+// keyed is what an entry takes with the series that it keeps, which others may
+// keep as well: any of them may be the last.
+func keyed[K string | []byte](key K, s *Series) int64 {
+	return knownBytes + int64(len(key)+s.memory())
 }
 
 // shapeOf returns the shape with this key; nil if it is not known.
@@ -162,8 +164,8 @@ func (n *Interner) add(e *known) {
 }
 
 func (n *Interner) put(s *shard, hash uint64, e *known) {
-	if e.bytes > n.most {
-		return // one sensor with hundreds of long tags is not worth all others
+	if e.bytes > n.most/16 {
+		return // one sensor with hundreds of long tags is not worth many others
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -106,12 +106,12 @@ func TestAnInternerForgetsWhatWasNotInUse(t *testing.T) {
 
 func TestWhatIsLargerThanAllElseIsNotRemembered(t *testing.T) {
 	t.Parallel()
-	n := NewInterner(64 << 10)
+	n := NewInterner(8 << 20)
 	busy := reading(t, n, "busy").SeriesAt(0)
 	for range 20 {
-		n.SetAlias([]byte(strings.Repeat("x", 10_000)), busy)
+		n.SetAlias([]byte(strings.Repeat("x", 20_000)), busy)
 	}
-	assert.Nil(t, n.Alias([]byte(strings.Repeat("x", 10_000))))
+	assert.Nil(t, n.Alias([]byte(strings.Repeat("x", 20_000))))
 	assert.Same(t, busy, reading(t, n, "busy").SeriesAt(0))
 }
 

@@ -37,10 +37,6 @@ type Record struct {
 	Batch    *Batch
 	Position uint64
 	Next     uint64 // position of the record behind it
-
-	// Read from the disk: the batch was made for this cursor, and holds the rows of
-	// its part alone.
-	Read bool
 }
 
 // A Cursor walks along a journal, over nothing but what is durable there. It is

@@ -43,7 +43,11 @@ type FieldType struct {
 func newSeries(encoded string) (*Series, error) {
 	c := cutter{rest: encoded}
 	s := &Series{Stream: c.text(), Sensor: c.text(), encoded: encoded}
-	if n := c.number(); n > 0 && n <= len(c.rest)/(2*sizePrefix) {
+	n := c.number()
+	if n > len(c.rest)/(2*sizePrefix) {
+		return nil, errSeries
+	}
+	if n > 0 {
 		s.Tags = make([]telemetry.Tag, n)
 	}
 	for i := range s.Tags {

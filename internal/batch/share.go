@@ -55,6 +55,9 @@ const (
 	// Wait: what is left is not stored, or not known to be; Err says why. Write it
 	// again after a while.
 	Wait
+	// Unsent: nothing was tried, because what went before it came to nothing. Write
+	// it again after a while; Err says what was the matter with the others.
+	Unsent
 	// Poison: the database refuses the first row for its content, as Err says,
 	// however it is written. The rest can be written at once.
 	Poison

@@ -135,7 +135,7 @@ func (c *cursor) decode() (batch.Record, error) {
 		return batch.Record{}, err
 	}
 	b.Tracker = j.waiters.tracker(h.position)
-	return batch.Record{Batch: b, Position: h.position, Next: h.next(), Read: true}, nil
+	return batch.Record{Batch: b, Position: h.position, Next: h.next()}, nil
 }
 
 // readRecord reads the record at an offset. It returns what is wrong with it,

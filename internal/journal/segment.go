@@ -40,7 +40,7 @@ type settings struct {
 
 const (
 	segmentMagic   = 0x4c4a5242 // "BRJL"
-	segmentVersion = 2 // 1 had no hashes of series
+	segmentVersion = 2          // 1 had no hashes of series
 	segmentHead    = 24
 	maxSettings    = 16 << 20
 	segmentSuffix  = ".journal"
@@ -94,7 +94,7 @@ type versionError struct {
 }
 
 func (e *versionError) Error() string {
-	return fmt.Sprintf("journal segment %s has version %d; this release knows only %d", e.file, e.version, segmentVersion)
+	return fmt.Sprintf("journal segment %s has version %d; this release knows only %d; start the release that wrote it until everything is stored (POST /flush), stop it, and move the file away", e.file, e.version, segmentVersion)
 }
 
 // readSegmentHead reads what stands before the first record. It returns what is

@@ -3,7 +3,6 @@ package queue
 import (
 	"container/heap"
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,22 +27,23 @@ type lane struct {
 	gathers atomic.Int64  // how long readings gather at present, in ns
 
 	// The rest belongs to run.
-	cursor    batch.Cursor
-	readAgain time.Time // after a read of the journal that went wrong
-	owned     []bool    // scratch: which series of a batch are this lane's
-	parcels   parcels
-	load      int // rows held
-	buckets   map[bucketKey]*bucket
-	latest    map[*batch.Series]*bucket // of buckets, by the series that came last
-	pending   []*bucket                 // with rows to write, the oldest first
-	rows      int                       // in pending
-	waiting   waiting                   // buckets that back off
-	rush      bool                      // write all that is pending now, whatever its age
-	lastOK    time.Time                 // when some bucket was last written
-	hurried   uint64                    // up to which hurry was seen to
-	pace      pace
-	swept     time.Time
-	aside     aside
+	cursor     batch.Cursor
+	readAgain  time.Time // after a read of the journal that went wrong
+	owned      []bool    // scratch: which series of a batch are this lane's
+	parcels    parcels
+	load       int // rows held
+	buckets    map[bucketKey]*bucket
+	remembered int                       // buckets at most
+	latest     map[*batch.Series]*bucket // of buckets, by the series that came last
+	pending    []*bucket                 // with rows to write, the oldest first
+	rows       int                       // in pending
+	waiting    waiting                   // buckets that back off
+	rush       bool                      // write all that is pending now, whatever its age
+	lastOK     time.Time                 // when some bucket was last written
+	hurried    uint64                    // up to which hurry was seen to
+	pace       pace
+	swept      time.Time
+	aside      aside
 }
 
 // Back-off between attempts of one bucket: short, since most causes (a race, a
@@ -55,8 +55,8 @@ const (
 )
 
 // A bucket that was idle for this long is forgotten, and at once if the lane
-// remembers very many: 50,000 of them take some 20 MB. The store finds out
-// again what it knew.
+// and the others remember very many: 50,000 of them, with their series, take some
+// 75 MB. The store finds out again what it knew.
 const (
 	forgetAfter   = 2 * time.Minute
 	maxRemembered = 50_000
@@ -69,7 +69,7 @@ const dueTogether = 8
 
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	return &lane{
-		queue: q, stream: stream, part: batch.Part{Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
+		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(), pace: newPace(q.cfg.FlushInterval),
 	}
 }
@@ -230,10 +230,15 @@ func (l *lane) flush(ctx context.Context) {
 		l.queue.inTurn(ctx, write)
 	}
 	now := time.Now()
-	others := slices.ContainsFunc(shares, func(s *batch.Share) bool { return s.Verdict == batch.Stored })
+	stored := 0 // the last of those that were; a store that gives up leaves none behind
+	for i, s := range shares {
+		if s.Verdict == batch.Stored {
+			stored = i
+		}
+	}
 	var again []*bucket
-	for _, b := range flushed {
-		if l.settle(b, now, others) {
+	for i, b := range flushed {
+		if l.settle(b, now, i < stored) {
 			again = append(again, b)
 		}
 	}

@@ -5,10 +5,10 @@ import "time"
 // A pace decides how long a lane lets readings gather: the flush interval, and
 // longer while writing takes much of its time. What an update costs beside its
 // readings (the round trip, the guard, writing the whole document anew) is then
-// shared by more of them. Waiting is safe, for the readings are in the journal;
-// who waits for them has a flush of his own.
+// shared by more of them. Waiting is safe, for who is not content with the journal,
+// or has none, waits for the readings, and has a flush of his own.
 type pace struct {
-	least, interval time.Duration
+	least, most, interval time.Duration
 
 	began time.Time     // of the present look
 	busy  time.Duration // spent in writes since
@@ -21,15 +21,17 @@ const (
 	// writer at work, on average.
 	busyShare = 4
 	idleShare = 10
-	// longestGather times the flush interval is the most: with 1 s, readings are
-	// in MongoDB well before the alert of the lag, at 8 s.
-	longestGather = 4
+	// The most is four times the flush interval, and no more than longestGather
+	// where that is longer than the flush interval: so readings are in MongoDB well
+	// before the alert of the lag, at 8 s.
+	mostIntervals = 4
+	longestGather = 4 * time.Second
 	// lookEvery is how long the shares of time are measured: several flushes.
 	lookEvery = 2 * time.Second
 )
 
 func newPace(flushInterval time.Duration) pace {
-	return pace{least: flushInterval, interval: flushInterval}
+	return pace{least: flushInterval, most: max(flushInterval, min(mostIntervals*flushInterval, longestGather)), interval: flushInterval}
 }
 
 // wrote notes a write, and when a look is over decides anew.
@@ -45,7 +47,7 @@ func (p *pace) wrote(begin, end time.Time) {
 	}
 	switch {
 	case p.busy*busyShare > elapsed:
-		p.interval = min(p.interval*3/2, p.least*longestGather)
+		p.interval = min(p.interval*3/2, p.most)
 	case p.busy*idleShare < elapsed:
 		p.interval = max(p.interval*2/3, p.least)
 	}

@@ -41,6 +41,18 @@ func TestOneLongWriteChangesLittle(t *testing.T) {
 	assert.Equal(t, time.Second, p.interval)
 }
 
+func TestALongFlushIntervalStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	for interval, most := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 400 * time.Millisecond, 2 * time.Second: 4 * time.Second, 30 * time.Second: 30 * time.Second,
+	} {
+		p := newPace(interval)
+		play(&p, 40*time.Millisecond)
+		play(&p, 40*time.Millisecond)
+		assert.Equal(t, most, p.interval)
+	}
+}
+
 func TestALongPauseEndsALongInterval(t *testing.T) {
 	t.Parallel()
 	p := newPace(time.Second)

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,8 +81,8 @@ type Stream struct {
 type Config struct {
 	Journal       Journal
 	Streams       map[string]Stream
-	Lanes         int           // of each stream, 1 to 256; 0: one for each processor, 2 to 4
-	FlushInterval time.Duration // oldest age at which a reading is written; 0: 1 s
+	Lanes         int           // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
+	FlushInterval time.Duration // how long readings gather before they are written, see pace; 0: 1 s
 	MaxBytes      int64         // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
 	DeadLetters   DeadLetters
 	Faults        *fault.Injector
@@ -100,7 +99,7 @@ const (
 
 func (c *Config) setDefaults() error {
 	if c.Lanes == 0 {
-		c.Lanes = defaultLanes(runtime.NumCPU())
+		c.Lanes = 4
 	}
 	if c.FlushInterval == 0 {
 		c.FlushInterval = time.Second
@@ -124,11 +123,6 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
-
-// defaultLanes returns as many lanes as there are processors. More than four
-// writers gain nothing from one mongod, and each lane that lags reads the journal
-// by itself; with one alone, a write that hangs would hold up everything.
-func defaultLanes(processors int) int { return min(max(2, processors), 4) }
 
 // Queue merges readings and brings them to their stores.
 type Queue struct {
@@ -176,6 +170,7 @@ func New(cfg Config) (*Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
 	for _, l := range q.lanes {
+		l.remembered = maxRemembered / len(q.lanes)
 		l.gathers.Store(int64(l.pace.interval))
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)

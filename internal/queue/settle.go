@@ -14,8 +14,8 @@ import (
 )
 
 // settle acts on the verdict of a written share, and reports whether the
-// bucket is to be written again at once. others says that some share of the same
-// write was stored.
+// bucket is to be written again at once. others says that some share behind it
+// was stored by the same write.
 func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
 	verdict := b.share.Verdict
 	if verdict == batch.Poison && len(b.share.Rows) > 0 {
@@ -39,9 +39,12 @@ func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
 			return false
 		}
 		b.share.Recovered = b.recovered
-		if len(l.buckets) > maxRemembered {
+		if len(l.buckets) > l.remembered {
 			l.forget(b)
 		}
+		return false
+	case verdict == batch.Unsent:
+		l.leave(b, now)
 		return false
 	case verdict == batch.Wait:
 		l.putOff(b, now, others)
@@ -68,19 +71,24 @@ func (l *lane) putOff(b *bucket, now time.Time, others bool) {
 		b.alone++
 	}
 	b.failed = now
-	if l.isStuck(b) {
-		l.setAside(b)
-	} else {
-		l.backOff(b, now)
-	}
+	l.leave(b, now)
 	// A cancelled lane's errors are its own doing.
 	if !errors.Is(b.share.Err, context.Canceled) {
 		l.queue.warn(l.stream, b.attempts, b.share.Err)
 	}
 }
 
+// leave lets a bucket wait: in memory, or aside.
+func (l *lane) leave(b *bucket, now time.Time) {
+	if l.isStuck(b) {
+		l.setAside(b)
+	} else {
+		l.backOff(b, now)
+	}
+}
+
 func (l *lane) backOff(b *bucket, now time.Time) {
-	d := min(minBackoff<<min(b.attempts-1, 10), maxBackoff)
+	d := min(minBackoff<<max(0, min(b.attempts-1, 10)), maxBackoff)
 	b.notBefore = now.Add(d/2 + rand.N(d))
 	b.place = backoff
 	heap.Push(&l.waiting, b)

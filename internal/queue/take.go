@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -93,7 +92,7 @@ func (l *lane) own(b *batch.Batch) bool {
 	l.owned = l.owned[:0]
 	some := false
 	for i := range b.SeriesLen() {
-		own := l.part.Has(b.HashAt(i)) && b.SeriesAt(i).Stream == l.stream
+		own := l.part.Has(b.HashAt(i)) && b.SeriesAt(i).Stream == l.part.Stream
 		l.owned = append(l.owned, own)
 		some = some || own
 	}
@@ -124,8 +123,6 @@ func (l *lane) findBucket(p *parcel, series *batch.Series, row *batch.Row) *buck
 	key.start = row.Time - row.Time%key.granularity.Milliseconds()
 	b := l.buckets[key]
 	if b == nil {
-		// The batch's string may be part of a larger one, which must not outlive it.
-		key.sensor = strings.Clone(key.sensor)
 		b = &bucket{key: key, share: batch.Share{
 			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
 			Session: key.session, Recovered: p.view.Recovered,

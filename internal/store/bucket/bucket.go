@@ -112,7 +112,7 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 		if err := s.command(ctx, bulk, ops[:n]); err != nil {
 			// What ended one command would end the next, after another wait.
 			for i := range ops[n:] {
-				ops[n+i].share.Verdict, ops[n+i].share.Err = batch.Wait, err
+				ops[n+i].share.Verdict, ops[n+i].share.Err = batch.Unsent, err
 			}
 			return
 		}

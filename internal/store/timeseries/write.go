@@ -52,7 +52,7 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 		if err := s.command(ctx, in, readings[:n]); err != nil {
 			// What ended one command would end the next, after another wait.
 			for _, r := range readings[n:] {
-				r.share.Verdict, r.share.Err = batch.Wait, err
+				r.share.Verdict, r.share.Err = batch.Unsent, err
 			}
 			return
 		}
