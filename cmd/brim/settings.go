@@ -215,7 +215,7 @@ func (c *settings) promise() []setting {
 			},
 		},
 		{name: "stored-timeout", kind: "DURATION", initial: "10s", set: duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), usage: "how long a request waits for MongoDB"},
-		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "age at which a pending reading is written; one whose sender waits until it is stored is written at once"},
+		{name: "flush-interval", kind: "DURATION", initial: "1s", set: duration(&c.FlushInterval, time.Millisecond, time.Hour, false), usage: "how long readings gather before they are written; under load up to four times as long, 4s at most"},
 		{name: "lanes", kind: "N", initial: "4", set: count(&c.Lanes, 1, 256), usage: "concurrent writers of each stream"},
 		{name: "queue-max-bytes", kind: "SIZE", initial: "48MiB", set: size(&c.QueueMaxBytes, 2<<20, 1<<40, false), usage: "memory for readings that wait to be stored, a third of it for the newest requests; with a journal the others wait there"},
 	}
