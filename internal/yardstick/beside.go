@@ -62,7 +62,8 @@ func (y *yardstick) grpc(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	ratio := besideRow("the same over gRPC streaming, compact form, against line protocol", ">= 0.9x", pairs)
-	ratio.remark("a series for each host with one reading; %d calls, up to %d requests of 1,000 unanswered on each", y.connections, window)
+	ratio.remark("a series for each host with one reading; %d connections, up to %d unanswered requests of 1,000 on each (line protocol: 1)", y.connections, window)
+	y.explain(waysExplained)
 	allocations := newRow("allocations per reading, compact gRPC, all of the daemon", "<= 2, aim 0", "", 2,
 		apply(pairs, func(p *besidePair) float64 { return p.other.Allocations }))
 	return []row{ratio, allocations}, nil
@@ -80,6 +81,7 @@ func (y *yardstick) ndjson(ctx context.Context) ([]row, error) {
 	}
 	ratio := besideRow("the same as NDJSON, against line protocol", ">= 0.6x", pairs)
 	ratio.remark("%s allocations per reading", thousands(median(apply(pairs, func(p *besidePair) float64 { return p.other.Allocations })), 2))
+	y.explain(waysExplained)
 	return []row{ratio}, nil
 }
 

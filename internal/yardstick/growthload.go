@@ -219,7 +219,7 @@ func (w *growthWriter) drain(ctx context.Context) (updates int, err error) {
 			}
 			rest = append(rest, share)
 		}
-		if left = rest; len(left) > 0 && left[0].Verdict == batch.Wait {
+		if left = rest; len(left) > 0 && left[0].Verdict != batch.Again {
 			waits++
 			if err := pause(ctx, waitPause); err != nil {
 				return updates, err

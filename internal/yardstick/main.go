@@ -44,6 +44,8 @@ type config struct {
 	brim        string // the program
 	rows        string // names, separated by commas
 	pairs       int
+	singleRuns  int           // of single readings, a minute each
+	fillRuns    int           // of the fill, a minute each
 	time        time.Duration // of a run, at least
 	connections int
 	output      string
@@ -77,10 +79,11 @@ func measurements() []measurement {
 // A yardstick measures.
 type yardstick struct {
 	config
-	dir      string // temporary
-	progress io.Writer
-	setting  setting
-	grown    *growth // nil unless it was measured
+	dir       string // temporary
+	progress  io.Writer
+	setting   setting
+	grown     *growth  // nil unless it was measured
+	explained []string // below the table
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -117,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		all = append(all, rows...)
 	}
-	r := &report{Setting: y.setting, Rows: all, Growth: y.grown}
+	r := &report{Setting: y.setting, Rows: all, Notes: y.explained, Growth: y.grown}
 	show := r.printText
 	if c.output == "json" {
 		show = r.printJSON
@@ -127,54 +130,94 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 func parse(args []string, stderr io.Writer) (*config, error) {
 	var c config
-	flags := flag.NewFlagSet("yardstick", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&c.brim, "brim", filepath.Join("bin", "brim"), "the `program` to measure")
-	flags.StringVar(&c.rows, "rows", "", "what to measure, `names` separated by commas (default: all but growth; --list tells them)")
-	flags.IntVar(&c.pairs, "pairs", 5, "pairs, or runs where there is nothing to pair, of which the median counts")
-	flags.DurationVar(&c.time, "time", 10*time.Second, "how long each side sends, at least (growth: 5s)")
-	flags.IntVar(&c.connections, "connections", 3, "connections that send to Brim")
-	flags.StringVar(&c.output, "output", "text", "text or json")
-	flags.StringVar(&c.profile, "profile", "", "write profiles of the daemon while it takes line protocol into this `directory`")
-	flags.StringVar(&c.report, "report", "", "write a page with curves of the growth into this `file`")
-	flags.BoolVar(&c.list, "list", false, "list what can be measured")
+	flags := c.flags(stderr)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%q is not a flag; what to measure is named by --rows (allowed are %s)", flags.Arg(0), strings.Join(names(), ","))
+	}
 	c.growthTime = growthTime
+	chosen := false // how often the fill is measured
 	flags.Visit(func(f *flag.Flag) {
-		if f.Name == "time" {
+		switch f.Name {
+		case "time":
 			c.growthTime = c.time
+		case "fill-runs":
+			chosen = true
 		}
 	})
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("%q is no flag, and there are no arguments", flags.Arg(0))
-	case c.pairs < 1 || c.pairs > 100:
-		return nil, fmt.Errorf("--pairs %d does not fit: allowed are 1 to 100", c.pairs)
-	case c.time < 100*time.Millisecond || c.time > 10*time.Minute:
-		return nil, fmt.Errorf("--time %v does not fit: allowed are 100ms to 10m", c.time)
-	case c.connections < 1 || c.connections > 64:
-		return nil, fmt.Errorf("--connections %d does not fit: allowed are 1 to 64", c.connections)
-	case c.output != "text" && c.output != "json":
-		return nil, fmt.Errorf("--output %q does not fit: allowed are text and json", c.output)
-	case c.report != "" && !slices.Contains(strings.Split(c.rows, ","), growthName):
-		return nil, errors.New("--report shows the growth, which only --rows growth measures")
+	if !chosen {
+		c.fillRuns = min(c.fillRuns, max(c.pairs, 1))
+	}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	return &c, nil
 }
 
-// choose returns the measurements with these names, in their own order.
-func choose(names string) ([]measurement, error) {
+// flags returns those that set c.
+func (c *config) flags(stderr io.Writer) *flag.FlagSet {
+	flags := flag.NewFlagSet("yardstick", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		_, _ = fmt.Fprintf(stderr, "yardstick measures how fast Brim is on this machine, with daemons and mongods that it starts itself,\n"+
+			"and prints a table in Markdown. All rows take about half an hour; --list names them.\n\n"+
+			"Usage: yardstick [flags], for example yardstick --rows lines,journal --pairs 3\n\n")
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&c.brim, "brim", filepath.Join("bin", "brim"), "the `program` to measure")
+	flags.StringVar(&c.rows, "rows", "", "rows of the table to measure, as `names` separated by commas:\n"+strings.Join(names(), ",")+"\n(default all but "+growthName+"; --list says what each is)")
+	flags.IntVar(&c.pairs, "pairs", 5, "how often each row is measured, 1 to 100; the `number`'s median counts. Brim and what it is\ncompared with run in turns, once each in a pair. single and fill have counts of their own")
+	flags.IntVar(&c.singleRuns, "single-runs", 1, "how `often` the row single is measured, 1 to 100; each takes a minute")
+	flags.IntVar(&c.fillRuns, "fill-runs", fillRuns, "how `often` the row fill is measured, 1 to 100; each takes a minute (default: as --pairs, at most 3)")
+	flags.DurationVar(&c.time, "time", 10*time.Second, "least `duration` for which either side of a pair sends, 100ms to 10m; what was sent must then be\nstored. single, fill, prefilled and memory have durations of their own (growth: 5s a point)")
+	flags.IntVar(&c.connections, "connections", 3, "`number` of connections that send to Brim, 1 to 64")
+	flags.StringVar(&c.output, "output", "text", "`form` of the result: text or json")
+	flags.StringVar(&c.profile, "profile", "", "write CPU and allocation profiles of the daemon during the row lines into this `directory`")
+	flags.StringVar(&c.report, "report", "", "write a page with curves of the row growth into this `file`")
+	flags.BoolVar(&c.list, "list", false, "list the rows that can be measured, and do nothing else")
+	return flags
+}
+
+// check refuses what makes no sense.
+func (c *config) check() error {
+	for _, count := range []struct {
+		flag       string
+		value, max int
+	}{{"pairs", c.pairs, 100}, {"single-runs", c.singleRuns, 100}, {"fill-runs", c.fillRuns, 100}, {"connections", c.connections, 64}} {
+		if count.value < 1 || count.value > count.max {
+			return fmt.Errorf("--%s %d does not fit: allowed are 1 to %d", count.flag, count.value, count.max)
+		}
+	}
+	switch {
+	case c.time < 100*time.Millisecond || c.time > 10*time.Minute:
+		return fmt.Errorf("--time %v does not fit: allowed are 100ms to 10m", c.time)
+	case c.output != "text" && c.output != "json":
+		return fmt.Errorf("--output %q does not fit: allowed are text and json", c.output)
+	case c.report != "" && !slices.Contains(strings.Split(c.rows, ","), growthName):
+		return errors.New("--report shows the growth, which only --rows growth measures")
+	}
+	return nil
+}
+
+// names returns those of all measurements, in their order.
+func names() []string {
 	all := measurements()
-	if names == "" {
+	of := make([]string, len(all))
+	for i := range all {
+		of[i] = all[i].name
+	}
+	return of
+}
+
+// choose returns the measurements with these names, in their own order.
+func choose(rows string) ([]measurement, error) {
+	all := measurements()
+	if rows == "" {
 		return slices.DeleteFunc(all, func(m measurement) bool { return m.name == growthName }), nil
 	}
-	known := make([]string, len(all))
-	for i, m := range all {
-		known[i] = m.name
-	}
-	asked := strings.Split(names, ",")
+	known, asked := names(), strings.Split(rows, ",")
 	for _, name := range asked {
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("--rows: %q is not one of %s", name, strings.Join(known, ","))

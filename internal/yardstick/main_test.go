@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -30,16 +31,48 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{[]string{"--pairs", "0"}, "allowed are 1 to 100"},
 		{[]string{"--time", "1ms"}, "allowed are 100ms to 10m"},
+		{[]string{"--single-runs", "0"}, "--single-runs 0 does not fit: allowed are 1 to 100"},
+		{[]string{"--fill-runs", "101"}, "allowed are 1 to 100"},
 		{[]string{"--connections", "0"}, "allowed are 1 to 64"},
 		{[]string{"--output", "html"}, "allowed are text and json"},
 		{[]string{"--rows", "lines,curves"}, `"curves" is not one of lines,grpc,ndjson`},
-		{[]string{"lines"}, `"lines" is no flag`},
+		{[]string{"lines"}, `"lines" is not a flag; what to measure is named by --rows (allowed are lines,grpc`},
 		{[]string{"--rows", "lines", "--brim", "./no-such-program"}, "make build"},
 	} {
 		var stdout, stderr strings.Builder
 		require.ErrorContains(t, run(t.Context(), test.args, &stdout, &stderr), test.want)
 		assert.Empty(t, stdout.String())
 	}
+}
+
+func TestRunsThatTakeAMinuteAreFew(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args         []string
+		single, fill int
+	}{
+		{nil, 1, 3},
+		{[]string{"--pairs", "2"}, 1, 2},
+		{[]string{"--pairs", "20"}, 1, 3},
+		{[]string{"--pairs", "2", "--fill-runs", "5", "--single-runs", "4"}, 4, 5},
+	} {
+		var stderr strings.Builder
+		c, err := parse(test.args, &stderr)
+		require.NoError(t, err)
+		assert.Equal(t, test.single, c.singleRuns)
+		assert.Equal(t, test.fill, c.fillRuns)
+	}
+}
+
+func TestHelpTellsWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	_, err := parse([]string{"--help"}, &stderr)
+	require.ErrorIs(t, err, flag.ErrHelp)
+	for _, name := range names() {
+		assert.Contains(t, stderr.String(), name)
+	}
+	assert.Contains(t, stderr.String(), "100ms to 10m")
 }
 
 func TestListTellsEveryRow(t *testing.T) {

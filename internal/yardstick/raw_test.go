@@ -42,38 +42,34 @@ func TestEncodedDocumentsAreTheOthersWithAnID(t *testing.T) {
 	assert.Len(t, ids, 5*(variants+1))
 }
 
-func TestGroupedReadingsAreThoseOfAllStepsSixtyOfASensorTogether(t *testing.T) {
+func TestGroupedPagesHaveEveryReadingOnceInWholeGroups(t *testing.T) {
 	t.Parallel()
-	const hosts = 3
-	seen := map[[2]int64]bool{}
-	for i := range int64(2 * hosts * together) {
-		host, step := grouped(i, hosts)
-		assert.Equal(t, i/together%hosts, host)
-		seen[[2]int64{host, step}] = true
-	}
-	assert.Len(t, seen, 2*hosts*together)
-	for host := range int64(hosts) {
-		for step := range int64(2 * together) {
-			assert.Contains(t, seen, [2]int64{host, step})
-		}
-	}
-}
-
-func TestGroupedPagesGoOnWhereTheOneBeforeEnds(t *testing.T) {
-	t.Parallel()
-	f := newFleet(hostsOf)
-	p := groupedPage(f.hosts)
+	const hosts = 24 // two blocks in three calls
+	f := newFleet(hosts)
+	pages := []*page{groupedPage(f.hosts), groupedPage(f.hosts)} // of two writers
 	s := newStretch(moved, 0)
-	for number := range int64(2) {
+	seen := map[string]map[time.Time]bool{}
+	for number := range int64(3) {
+		p := pages[number%2]
 		p.turn(s, number)
-		require.Len(t, p.documents, linesOf)
+		require.Len(t, p.documents, groupedOf)
 		for i, document := range p.documents {
-			host, step := grouped(number*linesOf+int64(i), hostsOf)
+			group := number*groupsOf + int64(i/together)
+			h := &f.hosts[group%hosts]
 			got := document.(bson.D)
-			require.Equal(t, s.stepTime(step), got[0].Value)
-			require.Equal(t, f.hosts[host].key, got[1].Value.(bson.D)[0].Value)
-			require.Equal(t, f.hosts[host].values[step%variants][0], got[2].Value)
+			require.Equal(t, sensorOf(h), got[1].Value)
+			at := got[0].Value.(time.Time)
+			require.Equal(t, s.stepTime(group/hosts*together+int64(i%together)), at)
+			require.Equal(t, h.values[i%together%variants][0], got[2].Value)
 			require.Len(t, got, 2+fieldsOf)
+			if seen[h.key] == nil {
+				seen[h.key] = map[time.Time]bool{}
+			}
+			seen[h.key][at] = true
 		}
+	}
+	require.Len(t, seen, hosts)
+	for _, times := range seen {
+		assert.Len(t, times, 2*together)
 	}
 }

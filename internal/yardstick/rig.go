@@ -29,6 +29,9 @@ const (
 	quietShare    = 0.08 // of a processor
 )
 
+// errNotInTime is what the daemon could not do in the time given.
+var errNotInTime = errors.New("the daemon did not end it in time")
+
 // A rig is a daemon with its own mongod, in a fresh directory.
 type rig struct {
 	*launch.Daemon
@@ -143,6 +146,9 @@ func (r *rig) admin(ctx context.Context, method, path string, read func(answer i
 		return fmt.Errorf("ask the daemon: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
+	if resp.StatusCode == http.StatusGatewayTimeout {
+		return fmt.Errorf("%s %s: %w", method, path, errNotInTime)
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it comes
 		return fmt.Errorf("%s %s: the answer is %s %s", method, path, resp.Status, text)
@@ -154,8 +160,11 @@ func (r *rig) admin(ctx context.Context, method, path string, read func(answer i
 }
 
 // flush returns when all that the daemon has taken is stored.
-func (r *rig) flush(ctx context.Context) error {
-	return r.admin(ctx, http.MethodPost, "/flush?timeout="+storedTimeout.String(), func(io.Reader) error { return nil })
+func (r *rig) flush(ctx context.Context) error { return r.flushWithin(ctx, storedTimeout) }
+
+// flushWithin does so, or returns errNotInTime.
+func (r *rig) flushWithin(ctx context.Context, most time.Duration) error {
+	return r.admin(ctx, http.MethodPost, "/flush?timeout="+most.String(), func(io.Reader) error { return nil })
 }
 
 // look reads the daemon's metrics.

@@ -36,7 +36,7 @@ func (s *setting) lines() []string {
 	return []string{
 		fmt.Sprintf("machine: %d cores, %s, %s MiB memory, data on %s, %s", s.Cores, known(s.Processor), thousands(float64(s.MemoryMiB), 0), known(s.FileSystem), s.System),
 		fmt.Sprintf("versions: brim %s, %s, mongod %s, driver %s; daemon, mongod and generator on the same machine", known(s.Brim), s.Go, known(s.Mongod), known(s.Driver)),
-		fmt.Sprintf("medians of %d pairs or runs of at least %s a side", s.Pairs, s.Time),
+		fmt.Sprintf("medians of %d pairs or runs of at least %s a side; where a row has fewer runs, they take a minute each", s.Pairs, s.Time),
 	}
 }
 

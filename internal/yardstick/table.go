@@ -12,7 +12,9 @@ import (
 type report struct {
 	Setting setting `json:"setting"`
 	Rows    []row   `json:"rows"`
-	Growth  *growth `json:"growth,omitempty"`
+	// Notes stand below the rows: what is not of one of them alone.
+	Notes  []string `json:"notes,omitempty"`
+	Growth *growth  `json:"growth,omitempty"`
 }
 
 // A row is one thing that was measured.
@@ -107,6 +109,9 @@ func (r *report) writeRows(out *strings.Builder) {
 		}
 		fmt.Fprintf(out, "| %s | %s | **%s** | %s | %s |\n",
 			row.What, row.Bar, row.number(row.Measured), strings.Join(runs, " "), strings.Join(row.Remarks, "; "))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "\n%s\n", note)
 	}
 }
 

@@ -32,11 +32,11 @@ func TestTableCanBePastedIntoAREADME(t *testing.T) {
 	ratio.remark("merge factor %.1f", 60.0)
 	ratio.remark("CPU")
 	memory := newRow("memory", "<= 256 MiB", "MiB", 0, []float64{1200})
-	r := report{Setting: setting{Cores: 2, MemoryMiB: 24103, Go: "go1.26", Pairs: 3, Time: "10s"}, Rows: []row{ratio, memory}}
+	r := report{Setting: setting{Cores: 2, MemoryMiB: 24103, Go: "go1.26", Pairs: 3, Time: "10s"}, Rows: []row{ratio, memory}, Notes: []string{"Raw is so and so."}}
 	var out strings.Builder
 	require.NoError(t, r.printText(&out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 8)
+	require.Len(t, lines, 10)
 	assert.Contains(t, lines[0], "2 cores, (unknown), 24,103 MiB memory")
 	assert.Contains(t, lines[2], "3 pairs or runs of at least 10s")
 	assert.Equal(t, []string{
@@ -44,5 +44,6 @@ func TestTableCanBePastedIntoAREADME(t *testing.T) {
 		"|---|---|---|---|---|",
 		"| lines against raw | >= 1.0x | **1.10x** | 1.50 0.50 1.10 | merge factor 60.0; CPU |",
 		"| memory | <= 256 MiB | **1,200 MiB** | 1,200 |  |",
+		"", "Raw is so and so.",
 	}, lines[4:])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -14,6 +15,9 @@ const (
 	lagLook    = time.Second
 	memoryLook = 100 * time.Millisecond
 )
+
+// pendingMetric is the readings that are taken and not stored.
+const pendingMetric = "brim_queue_readings"
 
 // every calls look at once and then in this interval, until what it returns is
 // called; that waits for the last one and returns its error, if any.
@@ -48,7 +52,7 @@ func every(ctx context.Context, interval time.Duration, look func(ctx context.Co
 // A lag is how far the daemon was behind in one second.
 type lag struct {
 	at      time.Duration // since the watch began
-	mean    float64       // seconds from receipt to stored, of what was stored in it
+	mean    float64       // seconds from receipt to stored, of what was stored in it; NaN: nothing was
 	oldest  float64       // seconds since the receipt of the oldest reading that is not stored, at its end
 	pending float64       // readings that are not stored, at its end
 }
@@ -71,23 +75,33 @@ func watchLag(ctx context.Context, r *rig) (w *lagWatch, stop func() error) {
 		all := look.Histogram("brim_queue_lag_seconds", nil)
 		w.lags = append(w.lags, lag{
 			at: time.Since(w.began), mean: all.Since(w.seen).Mean(),
-			oldest: look.Value("brim_journal_oldest_unapplied_seconds", nil), pending: look.Value("brim_queue_readings", nil),
+			oldest: look.Value("brim_journal_oldest_unapplied_seconds", nil), pending: look.Value(pendingMetric, nil),
 		})
 		w.seen = all
 		return nil
 	})
 }
 
-// until returns the lags of the first part of the watch in which something was
-// stored, so that what comes after the load does not count.
+// until returns the lags of the first part of the watch, so that what comes
+// after the load does not count.
 func (w *lagWatch) until(end time.Duration) []lag {
 	var lags []lag
 	for _, l := range w.lags {
-		if l.at <= end && !math.IsNaN(l.mean) {
+		if l.at <= end {
 			lags = append(lags, l)
 		}
 	}
 	return lags
+}
+
+// seconds is the lag of what was stored. Where nothing was, it is at least the
+// age of what waits: a second in which nothing goes on counts against the
+// daemon.
+func (l *lag) seconds() float64 {
+	if math.IsNaN(l.mean) {
+		return l.oldest
+	}
+	return l.mean
 }
 
 // A trend says whether something grows.
@@ -121,10 +135,10 @@ func slope(values []float64) float64 {
 	return over / under
 }
 
-// Growth that counts: the last third above the first by half, and by more than
-// a flush that falls on another moment explains.
+// Growth that counts: the last third above the first by a quarter, and by more
+// than a flush that falls on another moment explains.
 const (
-	growthFactor = 1.5
+	growthFactor = 1.25
 	growthLeast  = 0.5 // seconds
 )
 
@@ -132,12 +146,8 @@ func (t trend) grows() bool {
 	return t.last > growthFactor*t.first && t.last-t.first > growthLeast
 }
 
-func (t trend) word() string {
-	if t.grows() {
-		return "**growing**"
-	}
-	return "not growing"
-}
+// String tells the median of the first third and of the last.
+func (t trend) String() string { return fmt.Sprintf("%.2f s to %.2f s", t.first, t.last) }
 
 // A memoryWatch looks at the memory of a daemon.
 type memoryWatch struct {

@@ -32,10 +32,32 @@ func TestTrend(t *testing.T) {
 	assert.Equal(t, trend{}, trendOf(nil))
 }
 
-func TestOnlyTheSecondsOfTheLoadInWhichSomethingWasStoredCount(t *testing.T) {
+func TestOnlyTheSecondsOfTheLoadCount(t *testing.T) {
 	t.Parallel()
-	w := &lagWatch{lags: []lag{{at: 0, mean: math.NaN()}, {at: time.Second, mean: 1}, {at: 2 * time.Second, mean: 2}, {at: 3 * time.Second, mean: 3}}}
-	assert.Equal(t, []lag{{at: time.Second, mean: 1}, {at: 2 * time.Second, mean: 2}}, w.until(2*time.Second))
+	w := &lagWatch{lags: []lag{{at: 0, mean: 1}, {at: time.Second, mean: 2}, {at: 3 * time.Second, mean: 3}}}
+	assert.Equal(t, []lag{{at: 0, mean: 1}, {at: time.Second, mean: 2}}, w.until(2*time.Second))
+}
+
+func TestSecondsInWhichNothingIsStoredCount(t *testing.T) {
+	t.Parallel()
+	lags := make([]lag, 9)
+	for i := range lags {
+		lags[i] = lag{mean: 0.5, oldest: 0.6}
+		if i >= 6 { // it hangs
+			lags[i] = lag{mean: math.NaN(), oldest: float64(i - 4)}
+		}
+	}
+	stuck := trendOf(apply(lags, (*lag).seconds))
+	assert.Equal(t, trend{0.5, 3, stuck.slope}, stuck)
+	assert.True(t, stuck.grows())
+}
+
+func TestGrowthIsAQuarterAndHalfASecond(t *testing.T) {
+	t.Parallel()
+	assert.True(t, trend{first: 2, last: 2.51}.grows())
+	assert.False(t, trend{first: 2, last: 2.5}.grows(), "a quarter")
+	assert.False(t, trend{first: 0.1, last: 0.6}.grows(), "half a second")
+	assert.True(t, trend{first: 0.1, last: 0.61}.grows())
 }
 
 func TestEveryLooksUntilItIsStopped(t *testing.T) {
