@@ -83,12 +83,12 @@ func (s *Series) pack() string {
 // unpackSeries returns the series that pack has packed.
 func unpackSeries(packed string) (*Series, error) {
 	c := cutter{rest: packed}
-	stream, measurement := c.text(), ""
+	stream := c.text()
 	if !strings.HasPrefix(c.rest, "\xff\xff") {
 		return newSeries(packed)
 	}
 	c.rest = c.rest[sizePrefix:]
-	measurement = c.text()
+	measurement := c.text()
 	behind := c.rest // number of tags, tags
 	var tags []telemetry.Tag
 	for range c.number() {
