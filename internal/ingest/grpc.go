@@ -130,6 +130,7 @@ func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.
 	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
 	if err == nil {
 		a.result, err = in.append(ctx)
+		in.close()
 	}
 	if err != nil {
 		a.err = d.knownError(protoGRPC, err)
@@ -173,6 +174,7 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 		return head, nil, err
 	}
 	if err := in.decodeProtobuf(data); err != nil {
+		in.close()
 		return head, nil, err
 	}
 	if in.key != "" {
@@ -197,14 +199,16 @@ func (d *Door) messageIntake(ctx context.Context, head wireHead, oneOfMany bool)
 	if err != nil {
 		return nil, err
 	}
-	in := d.newIntake(stream, want)
-	if in.key = key; key != "" && oneOfMany {
+	part := ""
+	if key != "" && oneOfMany {
 		if head.id == "" {
 			return nil, telemetry.Errorf(telemetry.Invalid, codeKey,
 				"the call has an idempotency key, which stands for a message of it only together with a request_id; nothing was taken")
 		}
-		in.part = head.id
+		part = head.id
 	}
+	in := d.newIntake(stream, want)
+	in.key, in.part = key, part
 	return in, nil
 }
 

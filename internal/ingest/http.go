@@ -58,6 +58,7 @@ func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *
 
 // over says that the request was answered: x lets go of all that was its.
 func (x *exchange) over() {
+	x.in.close()
 	exchanges := &x.door.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)

@@ -46,11 +46,11 @@ type refusedReading struct {
 type intake struct {
 	door    *Door
 	want    telemetry.Ack
-	key     string  // as the client sent it; empty: none
-	part    string  // of what was sent under the key, see scopedKey
-	meaning meaning // of the body
-	hash    uint64  // of the body, only where there is a key
-	builder *batch.Builder
+	key     string         // as the client sent it; empty: none
+	part    string         // of what was sent under the key, see scopedKey
+	meaning meaning        // of the body
+	hash    uint64         // of the body, only where there is a key
+	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
 	home    *Stream                         // that the request was sent to
 	stream  *Stream                         // of the current reading
@@ -73,6 +73,15 @@ func (in *intake) open(d *Door, stream *Stream, want telemetry.Ack) {
 	*in = intake{door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
 	in.builder.MapDots = d.config.MapDots
 	in.answer.Errors = []refusedReading{}
+}
+
+// close gives back the builder, unless its batch was handed on: then it may be
+// another request's already.
+func (in *intake) close() {
+	if in.builder != nil {
+		in.builder.Release()
+		in.builder = nil
+	}
 }
 
 // toStream makes the next readings belong to stream.
@@ -140,7 +149,9 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		return nothingTaken, nil
 	}
 	request := in.request()
-	receipt, err := in.door.journal.Append(ctx, in.builder.Batch(), request)
+	made := in.builder.Batch()
+	in.builder = nil
+	receipt, err := in.door.journal.Append(ctx, made, request)
 	if err == nil && receipt.Repeated {
 		err = in.repeat(receipt.Answer)
 	}

@@ -128,7 +128,8 @@ func (d *lineDecoder) fastFields(s []byte) bool {
 
 // fieldName returns the length of the simple word that s begins with, if an
 // equals sign and a value stand behind it; otherwise 0. Since most lines have the
-// fields of the one before, it first looks for the name that stood there.
+// fields of the one before, and likeLast leaves those with a string or a boolean
+// among them, it first looks for the name that stood there.
 func (d *lineDecoder) fieldName(s []byte, field int) int {
 	from := 0
 	if field > 0 {

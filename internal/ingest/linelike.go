@@ -10,7 +10,7 @@ import (
 // A likeness is what a line decoder knows of the shape of the last reading.
 type likeness struct {
 	shape *batch.Shape
-	plain bool // its names can stand in a line as they are, and no field is a string
+	plain bool // its names can stand in a line as they are, and all fields are numbers
 	words []uint64
 }
 
@@ -60,7 +60,7 @@ func isPlain(shape *batch.Shape) bool {
 		return false
 	}
 	for _, f := range shape.Fields {
-		if f.Kind == telemetry.Text || simpleWord([]byte(f.Name)) < len(f.Name) {
+		if f.Kind != telemetry.Int && f.Kind != telemetry.Float || simpleWord([]byte(f.Name)) < len(f.Name) {
 			return false
 		}
 	}

@@ -1,0 +1,82 @@
+package ingest
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+	"github.com/brim-telemetry/brim/pkg/telemetrypb"
+)
+
+// takeRaw gives the door an encoded message.
+func takeRaw(t *testing.T, d *Door, message []byte) messageAnswer {
+	t.Helper()
+	return d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(message)}}, time.Now())
+}
+
+// TestARequestWithoutABatchGivesItsBuilderBack measures what all goroutines
+// allocate, so that it cannot run beside others.
+//
+//nolint:paralleltest // as it says
+func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
+	const two = `{"sensorId":"a","fields":{"t":1}},{"sensorId":"b","fields":{"t":1}}`
+	message, err := proto.Marshal(&telemetrypb.WriteRequest{Readings: []*telemetrypb.Reading{
+		pb(func(r *telemetrypb.Reading) { r.SensorId = "a" }), pb(func(r *telemetrypb.Reading) { r.SensorId = "b" }),
+	}})
+	require.NoError(t, err)
+	broken := append(protowire.AppendTag(message, 4, protowire.BytesType), 2, 0xff, 0xff)
+	d, j := newTestDoor(t, func(c *Config) { c.MaxReadings = 3 })
+	for name, request := range map[string]func(){
+		"a broken body":     func() { assert.Equal(t, 400, post(t, d, "/v1/readings", typeJSON, "["+two).Code) },
+		"too many readings": func() { assert.Equal(t, 413, post(t, d, "/v1/readings", typeJSON, "["+two+","+two+"]").Code) },
+		"a broken message":  func() { assert.Equal(t, invalid, takeRaw(t, d, broken).result) },
+	} {
+		const requests = 100
+		request()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range requests {
+			request()
+		}
+		runtime.ReadMemStats(&after)
+		assert.Less(t, (after.TotalAlloc-before.TotalAlloc)/requests, uint64(48<<10), "%s: a builder of two series has 64 KiB", name)
+	}
+	assert.Empty(t, j.readings())
+}
+
+// TestABuilderIsGivenBackOnce holds that a request whose readings were handed on
+// leaves alone the builder, which another has by then.
+func TestABuilderIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	d, j := newTestDoor(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				in := d.newIntake(d.streams["readings"], telemetry.Stored)
+				for _, sensor := range []string{"a", "b"} {
+					assert.NoError(t, in.begin())
+					in.builder.Sensor([]byte(sensor))
+					in.builder.Int([]byte("f"), 1)
+					assert.True(t, in.end())
+				}
+				_, err := in.append(t.Context())
+				assert.NoError(t, err)
+				assert.Equal(t, 2, in.answer.Accepted)
+				assert.Nil(t, in.builder)
+				in.close()
+				in.close()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, j.readings(), 4*200*2)
+}
