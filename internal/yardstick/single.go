@@ -73,10 +73,10 @@ func singleRow(runs []singleRun) row {
 
 // verdict says whether something is so, of several runs in how many.
 func verdict(n, of int, word string) string {
-	switch {
-	case n == 0:
+	switch n {
+	case 0:
 		return "not " + word
-	case n == of:
+	case of:
 		return word
 	}
 	return fmt.Sprintf("%s in %d of %d runs", word, n, of)
