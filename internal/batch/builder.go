@@ -114,8 +114,8 @@ func (b *Builder) Batch() *Batch {
 	return made
 }
 
-// Release gives back a builder whose batch is not wanted. After Batch it does
-// nothing.
+// Release gives back a builder whose batch is not wanted. Like every other
+// method, it must not be called after Batch.
 func (b *Builder) Release() {
 	if b.batch == nil {
 		return
