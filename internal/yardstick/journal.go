@@ -67,7 +67,7 @@ func journalRow(onFiles, inMemory []appended) row {
 	r := newRow("journal append without fsync: bytes written in its files", ">= 1 GB/s", "GB/s", 2, apply(onFiles, bytes))
 	r.remark("%s readings/s of ten fields and ten tags, %.0f bytes and %.2f us CPU a reading",
 		thousands(median(apply(onFiles, func(a *appended) float64 { return a.Rate })), 0), median(apply(onFiles, func(a *appended) float64 { return a.Size })), median(apply(onFiles, cpu)))
-	r.remark("in memory instead of files: %.2f GB/s, %.2f us CPU a reading; what is between is the file system's", median(apply(inMemory, bytes)), median(apply(inMemory, cpu)))
+	r.remark("in memory instead of files: %.2f GB/s, %.2f us CPU a reading", median(apply(inMemory, bytes)), median(apply(inMemory, cpu)))
 	r.remark("%d readings a batch, %d writers; segments trimmed to %d MiB, in the page cache", linesOf, journalWriters, journalKept/mib)
 	return r
 }

@@ -30,9 +30,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	interrupted := ctx.Err() != nil
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+	case interrupted && err != nil:
+		fmt.Fprintln(os.Stderr, "yardstick: interrupted; the daemon and its mongod are stopped, and their folder is removed")
+		os.Exit(130) //nolint:forbidigo // as a shell says it of a program that a signal ended; this is main
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "yardstick:", err)
 		os.Exit(1) //nolint:forbidigo // this is main

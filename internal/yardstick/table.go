@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -47,6 +48,27 @@ func median(of []float64) float64 {
 
 func (r *row) remark(format string, args ...any) {
 	r.Remarks = append(r.Remarks, fmt.Sprintf(format, args...))
+}
+
+// missed says whether the median is on the wrong side of the bar, as far as that
+// begins with a bound: "<= 1 GiB, …". A thousandth or five is no miss.
+func (r *row) missed() string {
+	parts := strings.Fields(strings.ReplaceAll(r.Bar, ",", ""))
+	if len(parts) < 2 {
+		return ""
+	}
+	bound, err := strconv.ParseFloat(strings.TrimRight(parts[1], "x/s"), 64)
+	if err != nil {
+		return ""
+	}
+	if len(parts) > 2 && parts[2] == "GiB" {
+		bound *= 1024 // rows of memory are in MiB
+	}
+	const slack = 0.005
+	if parts[0] == ">=" && r.Measured < bound*(1-slack) || parts[0] == "<=" && r.Measured > bound*(1+slack) {
+		return " (missed)"
+	}
+	return ""
 }
 
 // number prints a value of this row.
@@ -107,8 +129,8 @@ func (r *report) writeRows(out *strings.Builder) {
 		for i, v := range row.Runs {
 			runs[i] = thousands(v, row.Digits)
 		}
-		fmt.Fprintf(out, "| %s | %s | **%s** | %s | %s |\n",
-			row.What, row.Bar, row.number(row.Measured), strings.Join(runs, " "), strings.Join(row.Remarks, "; "))
+		fmt.Fprintf(out, "| %s | %s | **%s**%s | %s | %s |\n",
+			row.What, row.Bar, row.number(row.Measured), row.missed(), strings.Join(runs, " "), strings.Join(row.Remarks, "; "))
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(out, "\n%s\n", note)
