@@ -135,8 +135,9 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	}
 	l := &d.listeners
 	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String())
+	front := d.door.Front(l.http, d.http) // here, so that the door knows of it before it is waited for
 	d.serving, ctx = errgroup.WithContext(ctx)
-	d.serving.Go(func() error { return served("HTTP", d.http.Serve(d.door.Front(l.http, d.http))) })
+	d.serving.Go(func() error { return served("HTTP", d.http.Serve(front)) })
 	d.serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
 	d.serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
 	return ctx, nil
