@@ -109,22 +109,16 @@ func (b *Builder) Batch() *Batch {
 	made.rows = append(make([]Row, 0, len(b.rows)), b.rows...)
 	made.values = append(make([]uint64, 0, len(b.values)), b.values...)
 	made.memory = made.countMemory(b.own)
-	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
 	b.giveBack()
 	return made
 }
 
 // Release gives back a builder whose batch is not wanted. Like every other
 // method, it must not be called after Batch.
-func (b *Builder) Release() {
-	if b.batch == nil {
-		return
-	}
-	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
-	b.giveBack()
-}
+func (b *Builder) Release() { b.giveBack() }
 
 func (b *Builder) giveBack() {
+	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
 	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
 		b.rows, b.values = nil, nil
 	}

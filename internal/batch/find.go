@@ -108,19 +108,27 @@ func (b *Builder) findSeries() *Series {
 			return nil
 		}
 	}
+	if bytes.Equal(encoded, b.keyBuf) {
+		return b.makeSeries(encoded)
+	}
 	s := b.interner.seriesOf(encoded)
 	if s == nil {
-		var err error
-		if s, err = newSeries(string(encoded)); err != nil {
-			// It was encoded just above.
-			b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
-			return nil
-		}
-		b.interner.setSeries(s.encoded, s)
-		b.own += s.memory()
+		s = b.makeSeries(encoded)
 	}
-	if !bytes.Equal(encoded, b.keyBuf) {
+	if s != nil {
 		b.interner.setSeries(string(b.keyBuf), s)
 	}
+	return s
+}
+
+// makeSeries makes the series that was just encoded, and remembers it.
+func (b *Builder) makeSeries(encoded []byte) *Series {
+	s, err := newSeries(string(encoded))
+	if err != nil {
+		b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
+		return nil
+	}
+	b.interner.setSeries(s.encoded, s)
+	b.own += s.memory()
 	return s
 }

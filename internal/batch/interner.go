@@ -104,7 +104,7 @@ func (n *Interner) unpacked(packed []byte) (s *Series, made int, err error) {
 		n.setSeries(s.encoded, s)
 		made = s.memory()
 	}
-	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: knownBytes + int64(s.memory())})
+	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: keyed("", s)})
 	return s, made, nil
 }
 

@@ -124,7 +124,7 @@ func (c *cursor) decode() (batch.Record, error) {
 		return batch.Record{}, fmt.Errorf("%s", wrong)
 	}
 	origin := batch.Origin{
-		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: s.granularity,
+		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: granularityOf(s.settings.Streams),
 		Interner: j.cfg.Interner, Part: c.part,
 	}
 	if j.cfg.Faults.Off(fault.Granularity) {

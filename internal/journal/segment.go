@@ -62,11 +62,6 @@ func (s *segment) offset(position uint64) int64 { return s.start + int64(positio
 
 func (s *segment) position(offset int64) uint64 { return s.base + uint64(offset-s.start) }
 
-// granularity returns that of a stream when the segment was written.
-func (s *segment) granularity(stream string) time.Duration {
-	return s.settings.Streams[stream].Granularity
-}
-
 // granularityOf returns a function that knows the granularity of the streams.
 func granularityOf(streams map[string]Stream) func(stream string) time.Duration {
 	return func(stream string) time.Duration { return streams[stream].Granularity }

@@ -91,7 +91,7 @@ type Config struct {
 }
 
 // A flush ends when its shares or their rows reach these numbers, so that one
-// command stays within a second of the server's work and a few megabytes.
+// write of the store stays within a second of the server's work.
 const (
 	maxFlushShares = 1000
 	maxFlushRows   = 20_000
