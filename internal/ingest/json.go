@@ -46,12 +46,9 @@ func (in *intake) decodeForm(b *body, f form, d *jsonDecoder) error {
 	}
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
-	if f == formLook {
-		first, whole, err := l.peek()
-		if err != nil {
-			return err
-		}
-		f = guessForm(first, whole)
+	f, err := l.form(f)
+	if err != nil {
+		return err
 	}
 	if f == formLines {
 		in.meaning = meaning{form: meansLines}
@@ -59,6 +56,19 @@ func (in *intake) decodeForm(b *body, f form, d *jsonDecoder) error {
 	}
 	in.meaning = meaning{form: meansJSON}
 	return d.open(in, l.rest()).decode()
+}
+
+// form returns the form of a body of which nothing was read yet, which is known
+// or is to be told by its looks.
+func (l *lines) form(known form) (form, error) {
+	if known != formLook {
+		return known, nil
+	}
+	first, whole, err := l.peek()
+	if err != nil {
+		return known, err
+	}
+	return guessForm(first, whole), nil
 }
 
 // guessForm tells from its first line what a body is: lines of objects, unless

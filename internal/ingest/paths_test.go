@@ -34,12 +34,9 @@ func decodePlainJSON(in *intake, b *body, f form) error {
 	d.simple.off, d.plain.builder = true, in.builder
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
-	if f == formLook {
-		first, whole, err := l.peek()
-		if err != nil {
-			return err
-		}
-		f = guessForm(first, whole)
+	f, err := l.form(f)
+	if err != nil {
+		return err
 	}
 	if f == formLines {
 		return in.decodeLines(l, d)

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // A setting is where and with what was measured. What the system does not tell
@@ -47,24 +49,30 @@ func known(s string) string {
 	return s
 }
 
-// processorModel is as /proc/cpuinfo tells.
+// processorModel is as /proc/cpuinfo tells; empty where there is none.
 func processorModel() string {
-	content, _ := os.ReadFile("/proc/cpuinfo") // empty where there is none
-	for line := range strings.Lines(string(content)) {
-		if name, model, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(model)
-		}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return ""
 	}
-	return ""
+	processors, err := fs.CPUInfo()
+	if err != nil || len(processors) == 0 {
+		return ""
+	}
+	return processors[0].ModelName
 }
 
+// totalMemory is in MiB; 0 where the system does not tell.
 func totalMemory() int64 {
-	content, _ := os.ReadFile("/proc/meminfo") // empty where there is none
-	bytes, err := kilobytes(content, "MemTotal")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0
 	}
-	return bytes >> 20
+	memory, err := fs.Meminfo()
+	if err != nil || memory.MemTotalBytes == nil {
+		return 0
+	}
+	return int64(*memory.MemTotalBytes >> 20) //nolint:gosec // of this machine
 }
 
 // fileSystem returns the kind of the one that holds a directory: that of the

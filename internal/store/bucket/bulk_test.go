@@ -38,15 +38,7 @@ func TestManyOperationsGoInSeveralCommands(t *testing.T) {
 	readings := longReadings(sensors)
 	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window)
 
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.Write(cancelled, shares)
-	require.Equal(t, batch.Wait, shares[0].Verdict)
-	require.Equal(t, batch.Unsent, shares[len(shares)-1].Verdict, "behind a command that came to nothing")
-	for _, share := range shares {
-		require.ErrorIs(t, share.Err, context.Canceled)
-		require.Len(t, share.Rows, 24)
-	}
+	storetest.GivesUp(t, s, shares, 24)
 	unknown := testutil.ToFloat64(s.metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)/2, "what was not sent has no unknown outcome")

@@ -144,6 +144,21 @@ func WriteAll(t require.TestingT, s Store, shares []*batch.Share) {
 	require.Fail(t, "the store does not finish", "%d shares are left, the first because of %v", len(shares), shares[0].Err)
 }
 
+// GivesUp writes shares that take several commands in a context that has ended:
+// the first command comes to nothing, those behind it are not sent, and every
+// share keeps its rows.
+func GivesUp(t require.TestingT, s Store, shares []*batch.Share, rows int) {
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Write(cancelled, shares)
+	require.Equal(t, batch.Wait, shares[0].Verdict)
+	require.Equal(t, batch.Unsent, shares[len(shares)-1].Verdict, "behind a command that came to nothing")
+	for _, share := range shares {
+		require.ErrorIs(t, share.Err, context.Canceled)
+		require.Len(t, share.Rows, rows)
+	}
+}
+
 // Read returns what the store holds of a sensor in [from, to).
 func Read(t require.TestingT, s Store, sensor string, from, to time.Time) []telemetry.Reading {
 	var out []telemetry.Reading

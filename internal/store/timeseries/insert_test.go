@@ -1,7 +1,6 @@
 package timeseries
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,15 +105,7 @@ func TestManyReadingsGoInSeveralCommands(t *testing.T) {
 	}
 	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
 
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.Write(cancelled, shares)
-	require.Equal(t, batch.Wait, shares[0].Verdict)
-	require.Equal(t, batch.Unsent, shares[len(shares)-1].Verdict, "behind a command that came to nothing")
-	for _, share := range shares {
-		require.ErrorIs(t, share.Err, context.Canceled)
-		require.Len(t, share.Rows, 40)
-	}
+	storetest.GivesUp(t, s, shares, 40)
 	unknown := testutil.ToFloat64(s.metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)*3/4, "what was not sent has no unknown outcome")
