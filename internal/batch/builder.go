@@ -265,12 +265,18 @@ func (b *Builder) dropGuess() {
 func (b *Builder) End() *telemetry.Refusal {
 	b.finish()
 	if b.refusal != nil {
-		b.values = b.values[:b.row.offset]
-		b.batch.text.cut(b.textMark)
+		b.Undo()
 		return b.refusal
 	}
 	b.rows = append(b.rows, b.row)
 	return nil
+}
+
+// Undo forgets the reading under construction: it leaves no trace, and there is
+// no End for it.
+func (b *Builder) Undo() {
+	b.values = b.values[:b.row.offset]
+	b.batch.text.cut(b.textMark)
 }
 
 func (b *Builder) finish() {

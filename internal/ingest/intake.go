@@ -110,6 +110,12 @@ func (in *intake) begin() error {
 	return nil
 }
 
+// takeBack undoes the begin of the reading at hand, and what was given of it.
+func (in *intake) takeBack() {
+	in.builder.Undo()
+	in.count--
+}
+
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
 		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)

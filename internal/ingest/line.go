@@ -38,7 +38,6 @@ type lineDecoder struct {
 	// What the fast path saw of earlier lines.
 	names    []byte // of the last one's fields, each with its equals sign
 	nameEnds []int
-	undone   telemetry.Refusal // of readings that begin again, seen by nobody
 	like     likeness
 }
 

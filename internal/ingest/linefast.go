@@ -33,7 +33,7 @@ func (d *lineDecoder) fast(line []byte) (done bool, err error) {
 		return false, err
 	}
 	if !d.fastFields(line[n+1:]) {
-		d.takeBack()
+		d.in.takeBack()
 		return false, nil
 	}
 	if taken := d.in.end(); taken && known == nil {
@@ -55,13 +55,6 @@ func (d *lineDecoder) fastBegin(known *batch.Series) error {
 	}
 	d.giveSensor()
 	return nil
-}
-
-// takeBack undoes the begin of a reading, and what the builder was given since.
-func (d *lineDecoder) takeBack() {
-	d.in.builder.Refuse(&d.undone)
-	_ = d.in.builder.End() // takes no reading that was refused
-	d.in.count--
 }
 
 // cutSeries sets measurement and tags to those of a series without escapes.
@@ -214,12 +207,13 @@ func shortDecimal(s []byte) (v float64, length int) {
 		n, point = readDigits(n, s[i+1:])
 		i += 1 + point
 	}
-	if i < len(s) && s[i] != ',' && s[i] != ' ' || digits+point == 0 || digits+point > maxDigits || n >= 1<<53 {
+	if i < len(s) && s[i] != ',' && s[i] != ' ' || digits+point == 0 {
 		return 0, 0
 	}
-	// A double holds both the digits and the power of ten exactly, so that the
-	// quotient is rounded once: to the double that is nearest, as strconv does.
-	v = float64(n) / powersOfTen[point]
+	v, exact := decimal(n, digits+point, point)
+	if !exact {
+		return 0, 0
+	}
 	if s[0] == '-' {
 		v = -v // of 0 too: a negative zero
 	}

@@ -125,6 +125,6 @@ func TestLinesAreLikeTheLastOne(t *testing.T) {
 	} {
 		require.NoError(t, in.begin())
 		assert.Equal(t, want, decoder.likeLast([]byte(fields)), fields)
-		decoder.takeBack()
+		decoder.in.takeBack()
 	}
 }

@@ -109,10 +109,7 @@ func simpleNumber(src []byte, i int) simpleNum {
 			return simpleNum{}
 		}
 	}
-	// A double holds both the digits and the power of ten exactly, so that the
-	// quotient is rounded once: to the double that is nearest, as strconv does.
-	if count+point <= 19 && n < 1<<53 && !exponent && point < len(powersOfTen) {
-		f := float64(n) / powersOfTen[point]
+	if f, exact := decimal(n, count+point, point); exact && !exponent {
 		if src[from] == '-' {
 			f = -f
 		}
@@ -154,6 +151,17 @@ func skipExponent(src []byte, i int) int {
 		return 0
 	}
 	return i
+}
+
+// decimal returns the double whose digits make n, the last of them behind the
+// point. It is exact where a double holds both the digits and the power of ten,
+// so that the quotient is rounded once: to the double that is nearest, as strconv
+// does.
+func decimal(n uint64, digits, point int) (v float64, exact bool) {
+	if digits > maxDigits || n >= 1<<53 || point >= len(powersOfTen) {
+		return 0, false
+	}
+	return float64(n) / powersOfTen[point], true
 }
 
 func isDigit(c byte) bool { return c-'0' <= 9 }

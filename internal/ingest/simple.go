@@ -334,7 +334,6 @@ func (d *simpleDecoder) tagsObject() int {
 
 // again begins the reading at hand once more, and forgets what was given of it.
 func (in *intake) again() {
-	in.builder.Refuse(&telemetry.Refusal{Code: telemetry.Malformed})
-	_ = in.builder.End() // a refused reading leaves no trace
-	in.builder.Begin(in.stream.Name, in.count-1, in.times)
+	in.takeBack()
+	_ = in.begin() // there was room for it before
 }
