@@ -57,10 +57,10 @@ func (l *lane) takeNew(b *bucket, r batch.Ref) bool {
 
 // take offers the record's rows of this lane's sensors to their buckets.
 func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken bool)) {
-	if !l.own(r.Batch) {
+	b := r.Batch
+	if !l.own(b) {
 		return
 	}
-	b := r.Batch
 	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
 	p.view = b.View(p)
 	if p.granularity = b.Granularity(l.stream); p.granularity == 0 {

@@ -107,32 +107,15 @@ func (l *lag) seconds() float64 {
 // A trend says whether something grows.
 type trend struct {
 	first, last float64 // median of the first and of the last third
-	slope       float64 // of the line through all, a second
 }
 
 // trendOf looks at a value of each second.
 func trendOf(values []float64) trend {
 	third := max(1, len(values)/3)
 	if len(values) < 2 {
-		return trend{median(values), median(values), 0}
+		return trend{median(values), median(values)}
 	}
-	return trend{median(values[:third]), median(values[len(values)-third:]), slope(values)}
-}
-
-// slope is that of the line through (0, v0), (1, v1) and so on with the least
-// squares of errors.
-func slope(values []float64) float64 {
-	n := float64(len(values))
-	middle, mean := (n-1)/2, 0.0
-	for _, v := range values {
-		mean += v / n
-	}
-	over, under := 0.0, 0.0
-	for i, v := range values {
-		over += (float64(i) - middle) * (v - mean)
-		under += (float64(i) - middle) * (float64(i) - middle)
-	}
-	return over / under
+	return trend{median(values[:third]), median(values[len(values)-third:])}
 }
 
 // Growth that counts: the last third above the first by a quarter, and by more
