@@ -246,6 +246,9 @@ func (d *decoder) texts(h *head) error {
 		d.chunks = append(d.chunks, chunk)
 		d.unread += len(chunk)
 	}
+	if d.part.Of <= 1 {
+		d.batch.text.first = min(d.unread, textChunk)
+	}
 	return nil
 }
 

@@ -6,7 +6,10 @@ const textChunk = 1 << 20
 
 // texts holds the strings of a batch. It grows by whole chunks, since moving
 // tens of megabytes to a larger array would need both at once.
-type texts struct{ chunks [][]byte }
+type texts struct {
+	chunks [][]byte
+	first  int // bytes that the first chunk is made for; 0: not known
+}
 
 // add copies s and returns its position: the number of its chunk times
 // textChunk, plus its place in there.
@@ -23,14 +26,14 @@ func (t *texts) add(s []byte) uint32 {
 	return uint32(last*textChunk + at)
 }
 
-// grow adds a chunk. The first one begins small, for most batches have little
-// text.
+// grow adds a chunk. The first one has what was said to come, or begins small,
+// for most batches have little text.
 func (t *texts) grow() {
-	var chunk []byte
-	if len(t.chunks) > 0 {
-		chunk = make([]byte, 0, textChunk)
+	size := textChunk
+	if len(t.chunks) == 0 {
+		size = t.first
 	}
-	t.chunks = append(t.chunks, chunk)
+	t.chunks = append(t.chunks, make([]byte, 0, size))
 }
 
 // at returns the n bytes at a position.
