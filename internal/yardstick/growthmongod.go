@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -89,7 +90,7 @@ func (m *growthMongod) settle(ctx context.Context) error {
 	if err := m.client.Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("make mongod write a checkpoint: %w", err)
 	}
-	before, err := processorTime(m.server.Pid())
+	before, err := machine.CPU(m.server.Pid())
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (m *growthMongod) settle(ctx context.Context) error {
 		if err := pause(ctx, quietLook); err != nil {
 			return err
 		}
-		now, err := processorTime(m.server.Pid())
+		now, err := machine.CPU(m.server.Pid())
 		if err != nil {
 			return err
 		}
@@ -112,10 +113,10 @@ func (m *growthMongod) settle(ctx context.Context) error {
 
 // usage is the processor time of mongod and of this process so far.
 func (m *growthMongod) usage() (c cpu, err error) {
-	if c.mongod, err = processorTime(m.server.Pid()); err != nil {
+	if c.mongod, err = machine.CPU(m.server.Pid()); err != nil {
 		return c, err
 	}
-	c.generator, err = processorTime(os.Getpid())
+	c.generator, err = machine.CPU(os.Getpid())
 	return c, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -122,7 +123,7 @@ func (y *yardstick) journalRun(ctx context.Context, readings *batch.Batch, files
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	runtime.GC() // what the run before left is not this one's
-	before, err := processorTime(os.Getpid())
+	before, err := machine.CPU(os.Getpid())
 	if err != nil {
 		return a, err
 	}
@@ -132,7 +133,7 @@ func (y *yardstick) journalRun(ctx context.Context, readings *batch.Batch, files
 		return a, err
 	}
 	bytes, took := float64(files.written.Load()-written), time.Since(start).Seconds()
-	after, err := processorTime(os.Getpid())
+	after, err := machine.CPU(os.Getpid())
 	if err != nil {
 		return a, err
 	}

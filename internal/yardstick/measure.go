@@ -35,7 +35,7 @@ func (r *rig) pass(ctx context.Context, s sender, duration time.Duration) (*pass
 	if err != nil {
 		return nil, err
 	}
-	if err := r.flush(ctx); err != nil {
+	if err := r.Flush(ctx, storedTimeout); err != nil {
 		return nil, err
 	}
 	took := time.Since(start)
@@ -67,7 +67,7 @@ func (r *rig) tally(ctx context.Context) (t tally, err error) {
 	if t.stored, err = r.stored(ctx); err != nil {
 		return t, err
 	}
-	look, err := r.look(ctx)
+	look, err := r.Look(ctx)
 	if err != nil {
 		return t, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/launch"
 )
 
 const (
@@ -104,10 +106,10 @@ type backlog struct{ pending float64 } // readings
 
 // waitStored returns when all is stored, or when the time is over.
 func (r *rig) waitStored(ctx context.Context, most time.Duration) (left backlog, err error) {
-	if err := r.flushWithin(ctx, most); !errors.Is(err, errNotInTime) {
+	if err := r.Flush(ctx, most); !errors.Is(err, launch.ErrNotInTime) {
 		return left, err
 	}
-	look, err := r.look(ctx)
+	look, err := r.Look(ctx)
 	left.pending = look.Value(pendingMetric, nil)
 	return left, err
 }

@@ -43,7 +43,7 @@ func prefill(ctx context.Context, r *rig, window time.Time, rows int) error {
 	if err := calls.Wait(); err != nil {
 		return err
 	}
-	return r.flush(ctx)
+	return r.Flush(ctx, storedTimeout)
 }
 
 // prefillBody is the readings of the sensors from first up to, not including,

@@ -40,7 +40,7 @@ func (r *rig) fetch(ctx context.Context, path, file string) (err error) {
 		return fmt.Errorf("write a profile: %w", err)
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	return r.admin(ctx, "GET", path, func(answer io.Reader) error {
+	return r.Ask(ctx, "GET", path, func(answer io.Reader) error {
 		_, err := io.Copy(out, answer)
 		return err
 	})

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/brim-telemetry/brim/internal/launch"
-	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 const (
@@ -28,9 +25,6 @@ const (
 	quietLooks    = 3    // in a row in which mongod used next to nothing
 	quietShare    = 0.08 // of a processor
 )
-
-// errNotInTime is what the daemon could not do in the time given.
-var errNotInTime = errors.New("the daemon did not end it in time")
 
 // A rig is a daemon with its own mongod, in a fresh directory.
 type rig struct {
@@ -90,7 +84,7 @@ func (y *yardstick) newRig(ctx context.Context, args ...string) (r *rig, err err
 		}
 	}()
 	var s status
-	if err := r.get(ctx, "/status", &s); err != nil {
+	if err := r.Get(ctx, "/status", &s); err != nil {
 		return nil, err
 	}
 	if s.Mongod.Pid == 0 {
@@ -129,58 +123,15 @@ func (r *rig) remove() error {
 	}
 }
 
-// get reads a page of the admin listener as JSON.
-func (r *rig) get(ctx context.Context, path string, into any) error {
-	return r.admin(ctx, http.MethodGet, path, func(answer io.Reader) error { return json.NewDecoder(answer).Decode(into) })
-}
-
-// admin makes a request to the admin listener.
-func (r *rig) admin(ctx context.Context, method, path string, read func(answer io.Reader) error) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.Admin+path, http.NoBody)
-	if err != nil {
-		return fmt.Errorf("ask the daemon: %w", err)
-	}
-	req.Close = true // nothing is left open beside the measurement
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the daemon: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }() // it was only read
-	if resp.StatusCode == http.StatusGatewayTimeout {
-		return fmt.Errorf("%s %s: %w", method, path, errNotInTime)
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it comes
-		return fmt.Errorf("%s %s: the answer is %s %s", method, path, resp.Status, text)
-	}
-	if err := read(resp.Body); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", path, err)
-	}
-	return nil
-}
-
-// flush returns when all that the daemon has taken is stored.
-func (r *rig) flush(ctx context.Context) error { return r.flushWithin(ctx, storedTimeout) }
-
-// flushWithin does so, or returns errNotInTime.
-func (r *rig) flushWithin(ctx context.Context, most time.Duration) error {
-	return r.admin(ctx, http.MethodPost, "/flush?timeout="+most.String(), func(io.Reader) error { return nil })
-}
-
-// look reads the daemon's metrics.
-func (r *rig) look(ctx context.Context) (scrape.Look, error) {
-	return scrape.Get(ctx, http.DefaultClient, "http://"+r.Admin+"/metrics")
-}
-
 // cpu is what all have used so far.
 func (r *rig) cpu() (c cpu, err error) {
-	if c.brim, err = processorTime(r.Pid()); err != nil {
+	if c.brim, err = machine.CPU(r.Pid()); err != nil {
 		return c, err
 	}
-	if c.mongod, err = processorTime(r.mongod.Pid); err != nil {
+	if c.mongod, err = machine.CPU(r.mongod.Pid); err != nil {
 		return c, err
 	}
-	c.generator, err = processorTime(os.Getpid())
+	c.generator, err = machine.CPU(os.Getpid())
 	return c, err
 }
 

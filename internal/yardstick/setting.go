@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"runtime/debug"
-	"strings"
+	"time"
 
-	"github.com/prometheus/procfs"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A setting is where and with what was measured. What the system does not tell
@@ -29,8 +26,8 @@ type setting struct {
 
 func readSetting(dir string) setting {
 	return setting{
-		Cores: runtime.NumCPU(), Processor: processorModel(), MemoryMiB: totalMemory(), FileSystem: fileSystem(dir),
-		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Driver: driverVersion(),
+		Cores: runtime.NumCPU(), Processor: machine.Processor(), MemoryMiB: machine.TotalMemory(), FileSystem: machine.FileSystem(dir),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Driver: machine.Driver(),
 	}
 }
 
@@ -49,63 +46,12 @@ func known(s string) string {
 	return s
 }
 
-// processorModel is as /proc/cpuinfo tells; empty where there is none.
-func processorModel() string {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return ""
-	}
-	processors, err := fs.CPUInfo()
-	if err != nil || len(processors) == 0 {
-		return ""
-	}
-	return processors[0].ModelName
+// A cpu is the processor time of all who take part.
+type cpu struct{ brim, mongod, generator time.Duration }
+
+func (c cpu) since(before cpu) cpu {
+	return cpu{c.brim - before.brim, c.mongod - before.mongod, c.generator - before.generator}
 }
 
-// totalMemory is in MiB; 0 where the system does not tell.
-func totalMemory() int64 {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0
-	}
-	memory, err := fs.Meminfo()
-	if err != nil || memory.MemTotalBytes == nil {
-		return 0
-	}
-	return int64(*memory.MemTotalBytes >> 20) //nolint:gosec // of this machine
-}
-
-// fileSystem returns the kind of the one that holds a directory: that of the
-// longest mount point above it.
-func fileSystem(dir string) string {
-	content, _ := os.ReadFile("/proc/mounts") // empty where there is none
-	return mountedAt(string(content), dir)
-}
-
-func mountedAt(mounts, dir string) (kind string) {
-	longest := 0
-	for line := range strings.Lines(mounts) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || len(fields[1]) < longest {
-			continue
-		}
-		if relative, err := filepath.Rel(fields[1], dir); err != nil || relative == ".." || strings.HasPrefix(relative, "../") {
-			continue
-		}
-		longest, kind = len(fields[1]), fields[2]
-	}
-	return kind
-}
-
-func driverVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, m := range info.Deps {
-		if m.Path == "go.mongodb.org/mongo-driver/v2" {
-			return m.Version
-		}
-	}
-	return ""
-}
+// per returns microseconds for each of n.
+func per(used time.Duration, n int64) float64 { return float64(used.Nanoseconds()) / 1e3 / float64(n) }

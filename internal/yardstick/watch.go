@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
@@ -68,7 +69,7 @@ type lagWatch struct {
 func watchLag(ctx context.Context, r *rig) (w *lagWatch, stop func() error) {
 	w = &lagWatch{began: time.Now()}
 	return w, every(ctx, lagLook, func(ctx context.Context) error {
-		look, err := r.look(ctx)
+		look, err := r.Look(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ type memoryWatch struct {
 func watchMemory(ctx context.Context, pid int) (w *memoryWatch, stop func() error) {
 	w = &memoryWatch{}
 	return w, every(ctx, memoryLook, func(context.Context) error {
-		now, peak, err := memoryOf(pid)
+		now, peak, err := machine.Memory(pid)
 		w.most, w.peak = max(w.most, now), max(w.peak, peak)
 		return err
 	})

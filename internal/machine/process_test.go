@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"os"
@@ -11,25 +11,25 @@ import (
 
 func TestAProcessTellsItsTimeAndMemory(t *testing.T) {
 	t.Parallel()
-	before, err := processorTime(os.Getpid())
+	before, err := CPU(os.Getpid())
 	require.NoError(t, err)
 	var used time.Duration
 	for began := time.Now(); used < 2*10*time.Millisecond && time.Since(began) < time.Minute; {
-		after, err := processorTime(os.Getpid())
+		after, err := CPU(os.Getpid())
 		require.NoError(t, err)
 		used = after - before
 	}
 	assert.GreaterOrEqual(t, used, 20*time.Millisecond, "a busy process uses time")
 
-	now, most, err := memoryOf(os.Getpid())
+	now, most, err := Memory(os.Getpid())
 	require.NoError(t, err)
 	assert.Greater(t, now, int64(1<<20), "in bytes")
 	assert.Less(t, most, int64(1<<40))
 	assert.GreaterOrEqual(t, most, now)
 
-	_, err = processorTime(-1)
+	_, err = CPU(-1)
 	assert.ErrorContains(t, err, "processor time of -1")
-	_, _, err = memoryOf(-1)
+	_, _, err = Memory(-1)
 	assert.ErrorContains(t, err, "memory of -1")
 }
 

@@ -1,0 +1,56 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
+)
+
+// ErrNotInTime is what the daemon could not do in the time given.
+var ErrNotInTime = errors.New("the daemon did not end it in time")
+
+// Get reads a page of the admin listener as JSON.
+func (d *Daemon) Get(ctx context.Context, path string, into any) error {
+	return d.Ask(ctx, http.MethodGet, path, func(answer io.Reader) error { return json.NewDecoder(answer).Decode(into) })
+}
+
+// Ask makes a request to the admin listener.
+func (d *Daemon) Ask(ctx context.Context, method, path string, read func(answer io.Reader) error) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+d.Admin+path, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	req.Close = true // nothing is left open beside a measurement
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	if resp.StatusCode == http.StatusGatewayTimeout {
+		return fmt.Errorf("%s %s: %w", method, path, ErrNotInTime)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it comes
+		return fmt.Errorf("%s %s: the answer is %s %s", method, path, resp.Status, text)
+	}
+	if err := read(resp.Body); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// Flush returns when all that the daemon has taken is stored, or ErrNotInTime.
+func (d *Daemon) Flush(ctx context.Context, most time.Duration) error {
+	return d.Ask(ctx, http.MethodPost, "/flush?timeout="+most.String(), func(io.Reader) error { return nil })
+}
+
+// Look reads the daemon's metrics.
+func (d *Daemon) Look(ctx context.Context) (scrape.Look, error) {
+	return scrape.Get(ctx, http.DefaultClient, "http://"+d.Admin+"/metrics")
+}
