@@ -120,3 +120,7 @@ func (m *Monitor) dbPath(parent context.Context, now *look) (path, why string) {
 	m.place = p
 	return p.path, p.why
 }
+
+// DiskKind tells the kind of the disk beneath a folder: nvme, ssd, hdd, or
+// unknown.
+func DiskKind(folder string) string { return string(newDisks().look(folder).kind) }

@@ -131,9 +131,7 @@ func (f *fleet) reading(m *scratch, n int64) {
 		if f.config.Missing > 0 && r.unit(uint64(i)+8) < f.config.Missing && (i < len(f.quantities)-1 || len(m.fields) > begin) {
 			continue
 		}
-		q := &f.quantities[i]
-		level := f.config.Signal.of(s.random, i).level(s.random.split(uint64(i)), k, ms)
-		m.fields = append(m.fields, telemetry.Field{Name: q.name, Value: telemetry.FloatValue(q.value(level))})
+		m.fields = append(m.fields, f.quantities[i].field(s, f.config.Signal, i, k, ms))
 	}
 	m.readings = append(m.readings, telemetry.Reading{
 		Sensor: s.id, Time: time.UnixMilli(max(ms, 0)).UTC(), Tags: s.tags,

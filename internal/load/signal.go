@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Signal is how a sensor's values change with time.
@@ -99,6 +101,12 @@ func (r random) walk(k uint64) float64 {
 		height /= 2
 	}
 	return sum / all
+}
+
+// field is that of number i in a sensor's reading k, measured at a time.
+func (q *quantity) field(s *sensor, signal Signal, i int, k uint64, ms int64) telemetry.Field {
+	level := signal.of(s.random, i).level(s.random.split(uint64(i)), k, ms)
+	return telemetry.Field{Name: q.name, Value: telemetry.FloatValue(q.value(level))}
 }
 
 // value returns the level as a value of the quantity.

@@ -1,0 +1,338 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A Setting is how the mongod of an experiment is to be. What is not set is as
+// in the daemon's own mongod, but for the cache, which is pinned.
+type Setting struct {
+	Standalone bool
+	CacheGB    float64           // 0: 1
+	Compressor store.Compressor  // of collections that name none; empty: snappy
+	Parameters map[string]string // as for --setParameter
+}
+
+// pinnedCacheGB is the cache where an experiment does not vary it: small enough
+// for a laptop, and large enough for the data of an experiment.
+const pinnedCacheGB = 1
+
+// special reports whether only a mongod of the experiment's own can be so.
+func (s Setting) special() bool {
+	return s.Standalone || s.CacheGB != 0 || len(s.Parameters) > 0
+}
+
+// ErrOwnOnly is the answer to a setting that a user's MongoDB is not given.
+var ErrOwnOnly = errors.New(OwnOnly)
+
+// A MongoDB is where an experiment writes.
+type MongoDB struct {
+	lab        *Lab
+	setting    Setting
+	server     *mongod.Server    // nil: the user's
+	dir        string            // of the server
+	connection *store.Connection // as the daemon's own
+	name       string            // of the database
+}
+
+// ownDatabase is the database in mongods of an experiment's own.
+const ownDatabase = "bench"
+
+const closeTimeout = 30 * time.Second
+
+// Start returns a MongoDB with that setting and an empty database: a mongod that
+// is started for it, or the user's, which takes no special setting.
+func (l *Lab) Start(ctx context.Context, s Setting) (m *MongoDB, err error) {
+	m = &MongoDB{lab: l, setting: s, name: ownDatabase}
+	l.open = append(l.open, m)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	if !l.Own() {
+		if s.special() {
+			return nil, ErrOwnOnly
+		}
+		m.name = l.database
+		return m, m.connect(ctx, l.config.URI)
+	}
+	if m.dir, err = os.MkdirTemp(l.dir, "mongod-"); err != nil {
+		return nil, fmt.Errorf("make a folder for mongod: %w", err)
+	}
+	return m, m.launch(ctx)
+}
+
+// launch starts the mongod of its own on the files that are there.
+func (m *MongoDB) launch(ctx context.Context) (err error) {
+	c := mongod.Config{
+		Bin: m.lab.config.MongodBin, DataDir: m.dir, DieWithParent: true, Progress: m.lab.config.Out,
+		Standalone: m.setting.Standalone, CacheSizeGB: m.setting.CacheGB, Compressor: string(m.setting.Compressor),
+		Parameters: m.setting.Parameters,
+	}
+	if c.CacheSizeGB == 0 {
+		c.CacheSizeGB = pinnedCacheGB
+	}
+	if m.server, err = mongod.Start(ctx, c); err != nil {
+		return err
+	}
+	return m.connect(ctx, m.server.URI())
+}
+
+func (m *MongoDB) connect(ctx context.Context, uri string) (err error) {
+	m.connection, err = store.Connect(store.ConnectionConfig{URI: uri, Database: m.name, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	c, err := m.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	compressor := string(m.setting.Compressor)
+	if compressor == "" && m.server != nil {
+		compressor = string(store.Snappy)
+	}
+	m.lab.seen.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
+	return nil
+}
+
+// Restart stops the mongod in good order and starts it with another setting on
+// the same files.
+func (m *MongoDB) Restart(ctx context.Context, s Setting) error {
+	if m.server == nil {
+		return ErrOwnOnly
+	}
+	if err := m.stop(); err != nil {
+		return err
+	}
+	m.setting = s
+	return m.launch(ctx)
+}
+
+// Kill ends the mongod of its own as a crash would, and returns how long it took
+// until it took writes again.
+func (m *MongoDB) Kill(ctx context.Context) (time.Duration, error) {
+	if m.server == nil {
+		return 0, ErrOwnOnly
+	}
+	before := m.server.Restarts()
+	began := time.Now()
+	if err := m.server.Kill(); err != nil {
+		return 0, err
+	}
+	for m.server.Restarts() == before {
+		if err := Pause(ctx, 10*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// stop ends the connection and the mongod.
+func (m *MongoDB) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var errs []error
+	if m.connection != nil {
+		errs = append(errs, m.connection.Close(ctx))
+		m.connection = nil
+	}
+	if m.server != nil {
+		errs = append(errs, m.server.Close(ctx))
+		m.server = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Close drops the database of a user's MongoDB, or stops the mongod and removes
+// its files. Further calls do nothing.
+func (m *MongoDB) Close() error {
+	if !m.lab.ended(m) {
+		return nil
+	}
+	var errs []error
+	if m.server == nil && m.connection != nil {
+		errs = append(errs, m.drop())
+	}
+	errs = append(errs, m.stop())
+	if m.dir != "" {
+		errs = append(errs, os.RemoveAll(m.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// drop removes the scratch database, also when the experiment was interrupted.
+func (m *MongoDB) drop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := m.Database().Drop(ctx); err != nil {
+		return fmt.Errorf("drop the scratch database %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// Drop empties the database.
+func (m *MongoDB) Drop(ctx context.Context) error {
+	if err := m.Database().Drop(ctx); err != nil {
+		return fmt.Errorf("drop the scratch database %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// Database has the concerns of the daemon's: majority, journaled.
+func (m *MongoDB) Database() *mongo.Database { return m.connection.Database() }
+
+// Client is that of Database.
+func (m *MongoDB) Client() *mongo.Client { return m.connection.Client() }
+
+// URI of the MongoDB. It may have a secret.
+func (m *MongoDB) URI() string {
+	if m.server == nil {
+		return m.lab.config.URI
+	}
+	return m.server.URI()
+}
+
+// Name is that of the database.
+func (m *MongoDB) Name() string { return m.name }
+
+// DBPath is the folder with the files of a mongod of its own; empty of a user's.
+func (m *MongoDB) DBPath() string {
+	if m.server == nil {
+		return ""
+	}
+	return m.server.DBPath()
+}
+
+// Counters reads the server's counters now.
+func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
+	return doctor.ReadCounters(ctx, m.Client())
+}
+
+// CPU is the processor time of the server so far, by its own count.
+func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
+	if m.server != nil {
+		return machine.CPU(m.server.Pid())
+	}
+	c, err := m.Counters(ctx)
+	if err != nil {
+		return 0, err
+	}
+	seconds := c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// Set sets parameters at run time.
+func (m *MongoDB) Set(ctx context.Context, parameters map[string]any) error {
+	if m.server == nil {
+		return ErrOwnOnly
+	}
+	command := bson.D{{Key: "setParameter", Value: 1}}
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		command = append(command, bson.E{Key: name, Value: parameters[name]})
+	}
+	if err := m.Client().Database("admin").RunCommand(ctx, command).Err(); err != nil {
+		return fmt.Errorf("set parameters of mongod: %w", err)
+	}
+	return nil
+}
+
+// Checkpoint makes the mongod write one, and returns when it is written.
+func (m *MongoDB) Checkpoint(ctx context.Context) error {
+	if err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
+		return fmt.Errorf("make mongod write a checkpoint: %w", err)
+	}
+	return nil
+}
+
+const (
+	quietLook    = 250 * time.Millisecond
+	quietLooks   = 2                // in a row in which the server used next to nothing
+	quietShare   = 0.08             // of a processor
+	quietTimeout = 15 * time.Second // after which a measurement begins all the same
+)
+
+// Settle makes the mongod write a checkpoint and waits until it is quiet, so
+// that one measurement does not pay for the one before. It leaves a user's
+// alone.
+func (m *MongoDB) Settle(ctx context.Context) error {
+	if m.server == nil {
+		return nil
+	}
+	if err := m.Checkpoint(ctx); err != nil {
+		return err
+	}
+	before, err := m.CPU(ctx)
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(quietTimeout)
+	for quiet := 0; quiet < quietLooks && time.Now().Before(deadline); quiet++ {
+		if err := Pause(ctx, quietLook); err != nil {
+			return err
+		}
+		now, err := m.CPU(ctx)
+		if err != nil {
+			return err
+		}
+		if float64(now-before) > quietShare*float64(quietLook) {
+			quiet = -1
+		}
+		before = now
+	}
+	return nil
+}
+
+// Files is the size of all files of a mongod of its own, in bytes.
+func (m *MongoDB) Files() (bytes int64, err error) {
+	if m.server == nil {
+		return 0, ErrOwnOnly
+	}
+	err = filepath.WalkDir(m.server.DBPath(), func(_ string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return ignoreGone(err)
+		}
+		info, err := entry.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return ignoreGone(err)
+	})
+	return bytes, err
+}
+
+// ignoreGone is for files that the mongod removes meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Pause waits, or returns why not.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Verdict says how what was published stands on this machine.
+type Verdict string
+
+// The verdicts.
+const (
+	Confirmed   Verdict = "confirmed"
+	SizeDiffers Verdict = "direction holds, size differs"
+	NotSeen     Verdict = "not seen here"
+	Opposite    Verdict = "opposite"
+)
+
+const (
+	// alike is the factor up to which two sizes count as the same: machines differ
+	// by that much in what is no effect of MongoDB's.
+	alike = 1.5
+	// noticeable is the factor under which a difference counts as none, also where
+	// the repeats do not overlap: three repeats are too few to show less.
+	noticeable = 1.1
+)
+
+// A Claim is what was published about one thing.
+type Claim struct {
+	Says        string  // what is claimed, in words
+	Published   float64 // the figure: a factor for Compare, a value in Unit for Check
+	PublishedAs string  // as it was published, as in "85 → 650 µs"
+	Unit        Unit    // of Check
+	// Alike is the factor up to which sizes count as the same; 0: 1.5.
+	Alike float64
+	// Because is why this machine shows what it shows, if it does not agree; a
+	// sentence. Empty: only the figures are told.
+	Because string
+}
+
+func (c Claim) alike() float64 {
+	if c.Alike == 0 {
+		return alike
+	}
+	return c.Alike
+}
+
+// row begins the row of a claim.
+func (c Claim) row(unit Unit, measured Samples, as string) Row {
+	return Row{
+		Claim: c.Says, Unit: unit, Published: c.Published, PublishedAs: c.PublishedAs,
+		Measured: measured.Median(), Min: measured.Min(), Max: measured.Max(), MeasuredAs: as,
+	}
+}
+
+// Compare holds the factor from one variant to another against the published
+// one, which is not 1. Where the repeats of the two overlap, no difference was
+// seen, and no factor is told as one.
+func (c Claim) Compare(from, to Samples, unit Unit) Row {
+	ratios := to.Over(from)
+	r := c.row(Times, ratios, fmt.Sprintf("%s → %s", unit.Spread(from), unit.Spread(to)))
+	measured := ratios.Median()
+	size := math.Abs(math.Log(measured) - math.Log(c.Published))
+	switch {
+	case math.IsNaN(measured):
+		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case from.Overlaps(to):
+		r.Verdict, r.Why = NotSeen, "the repeats of both overlap: no difference seen"
+	case math.Abs(math.Log(measured)) < math.Log(noticeable):
+		r.Verdict, r.Why = NotSeen, fmt.Sprintf("they differ by less than %.0f %%", 100*(noticeable-1))
+	case (measured > 1) != (c.Published > 1):
+		r.Verdict, r.Why = Opposite, fmt.Sprintf("a factor of %s, not of %s", Times.Format(measured), Times.Format(c.Published))
+	case size > math.Log(c.alike()):
+		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s, not of %s", Times.Format(measured), Times.Format(c.Published))
+	default:
+		r.Verdict, r.Why = Confirmed, fmt.Sprintf("a factor of %s", Times.Format(measured))
+	}
+	return r.because(c)
+}
+
+// Same holds two variants against the claim that they do not differ.
+func (c Claim) Same(a, b Samples, unit Unit) Row {
+	c.Published = 1
+	ratios := b.Over(a)
+	r := c.row(Times, ratios, fmt.Sprintf("%s → %s", unit.Spread(a), unit.Spread(b)))
+	measured := ratios.Median()
+	switch {
+	case math.IsNaN(measured):
+		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case a.Overlaps(b):
+		r.Verdict, r.Why = Confirmed, "the repeats of both overlap: no difference seen"
+	case math.Abs(math.Log(measured)) < math.Log(noticeable):
+		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(noticeable-1))
+	default:
+		r.Verdict, r.Why = NotSeen, fmt.Sprintf("they differ by a factor of %s", Times.Format(measured))
+	}
+	return r.because(c)
+}
+
+// Check holds a value against the published one. It is for what does not hang
+// on the speed of a machine: sizes and counts.
+func (c Claim) Check(measured Samples) Row {
+	r := c.row(c.Unit, measured, c.Unit.Spread(measured))
+	m := measured.Median()
+	switch {
+	case math.IsNaN(m):
+		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case math.Abs(math.Log(m)-math.Log(c.Published)) <= math.Log(c.alike()):
+		r.Verdict, r.Why = Confirmed, fmt.Sprintf("%s of the published", Times.Format(m/c.Published))
+	default:
+		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("%s of the published", Times.Format(m/c.Published))
+	}
+	return r.because(c)
+}
+
+// because adds the reason of one who does not agree.
+func (r Row) because(c Claim) Row {
+	if r.Verdict != Confirmed && c.Because != "" {
+		r.Why += ": " + c.Because
+	}
+	return r
+}
