@@ -35,7 +35,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			began = true
 		},
 	}
-	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
+	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, experiments()), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetArgs(args)
 	root.SetIn(stdin)
