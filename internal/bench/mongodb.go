@@ -58,25 +58,27 @@ const closeTimeout = 30 * time.Second
 
 // Start returns a MongoDB with that setting and an empty database: a mongod that
 // is started for it, or the user's, which takes no special setting.
-func (l *Lab) Start(ctx context.Context, s Setting) (m *MongoDB, err error) {
-	m = &MongoDB{lab: l, setting: s, name: ownDatabase}
+func (l *Lab) Start(ctx context.Context, s Setting) (*MongoDB, error) {
+	if !l.Own() && s.special() {
+		return nil, ErrOwnOnly
+	}
+	m := &MongoDB{lab: l, setting: s, name: ownDatabase}
 	l.open = append(l.open, m)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Close())
-		}
-	}()
-	if !l.Own() {
-		if s.special() {
-			return nil, ErrOwnOnly
-		}
-		m.name = l.database
-		return m, m.connect(ctx, l.config.URI)
+	if err := m.begin(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
-	if m.dir, err = os.MkdirTemp(l.dir, "mongod-"); err != nil {
-		return nil, fmt.Errorf("make a folder for mongod: %w", err)
+	return m, nil
+}
+
+func (m *MongoDB) begin(ctx context.Context) (err error) {
+	if !m.lab.Own() {
+		m.name = m.lab.database
+		return m.connect(ctx, m.lab.config.URI)
 	}
-	return m, m.launch(ctx)
+	if m.dir, err = os.MkdirTemp(m.lab.dir, "mongod-"); err != nil {
+		return fmt.Errorf("make a folder for mongod: %w", err)
+	}
+	return m.launch(ctx)
 }
 
 // launch starts the mongod of its own on the files that are there.

@@ -23,6 +23,9 @@ type Counters struct {
 // ReadCounters asks the primary once. The user needs the role clusterMonitor.
 func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	raw, err := client.Database("admin").RunCommand(ctx, statusCommand(), options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	if notPermitted(err) {
+		return Counters{}, fmt.Errorf("read MongoDB's counters: %s: %w", whyNotPermitted, err)
+	}
 	if err != nil {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %w", err)
 	}

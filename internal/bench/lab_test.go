@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+
+// trial is an experiment that does what a test wants.
+func trial(run func(ctx context.Context, lab *Lab, r *Result) error) *Experiment {
+	return &Experiment{
+		Name: "trial", Question: "Does it run?", Full: time.Minute, Quick: time.Second,
+		Cells: []Cell{{Name: "a", What: "what is quick"}, {Name: "b", What: "what is slow", Slow: "it takes an hour"}},
+		Run:   run,
+	}
+}
+
+func nothing(context.Context, *Lab, *Result) error { return nil }
+
+func TestAnOwnMongodIsRemovedInTheEnd(t *testing.T) {
+	t.Parallel()
+	mongodtest.URI(t) // skips where there is none
+	dir := t.TempDir()
+	var steps []Progress
+	r, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab, r *Result) error {
+		lab.Steps(2)
+		lab.Step("start")
+		m, err := lab.Start(ctx, Setting{Parameters: map[string]string{"ttlMonitorEnabled": "false"}})
+		if err != nil {
+			return err
+		}
+		lab.Step("write")
+		if _, err := m.Database().Collection("c").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
+			return err
+		}
+		before, err := m.Counters(ctx)
+		require.NoError(t, err)
+		require.NoError(t, m.Settle(ctx))
+		after, err := m.Counters(ctx)
+		require.NoError(t, err)
+		assert.Positive(t, after.Since(before, "checkpoints_total"))
+		bytes, err := m.Files()
+		require.NoError(t, err)
+		assert.Positive(t, bytes)
+		require.NoError(t, m.Restart(ctx, Setting{Standalone: true, CacheGB: 0.25}))
+		n, err := m.Database().Collection("c").CountDocuments(ctx, bson.D{})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, n)
+		took, err := m.Kill(ctx)
+		require.NoError(t, err)
+		assert.Positive(t, took)
+		return nil // and leaves it running
+	}), Config{
+		Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Progress: func(p Progress) { steps = append(steps, p) },
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"replica_set", "standalone"}, r.Environment.Topologies)
+	assert.Equal(t, []int64{1024, 256}, r.Environment.CacheMiB)
+	assert.Equal(t, []string{"snappy"}, r.Environment.Compressor)
+	assert.NotEmpty(t, r.Environment.Mongod)
+	assert.Equal(t, 3, r.Repeats)
+	assert.Positive(t, r.TookSeconds)
+	require.Len(t, steps, 2)
+	assert.Equal(t, []any{2, 2, "write", time.Minute}, []any{steps[1].Step, steps[1].Of, steps[1].What, steps[1].Expected})
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
+	t.Parallel()
+	client := mongodtest.Database(t).Client()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	name := ""
+	r, err := Run(ctx, trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+		assert.False(t, lab.Own())
+		_, err := lab.Start(ctx, Setting{Standalone: true})
+		require.ErrorIs(t, err, ErrOwnOnly)
+		m, err := lab.Start(ctx, Setting{})
+		require.NoError(t, err)
+		name = m.Name()
+		_, err = m.Database().Collection("c").InsertOne(ctx, bson.D{})
+		require.NoError(t, err)
+		require.ErrorIs(t, m.Restart(ctx, Setting{}), ErrOwnOnly)
+		require.ErrorIs(t, m.Set(ctx, nil), ErrOwnOnly)
+		_, err = m.Kill(ctx)
+		require.ErrorIs(t, err, ErrOwnOnly)
+		_, err = m.CPU(ctx)
+		require.NoError(t, err)
+		cancel() // as Ctrl-C does
+		return context.Cause(ctx)
+	}), Config{Dir: t.TempDir(), URI: mongodtest.URI(t)})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.True(t, r.Interrupted)
+	assert.Equal(t, name, r.Environment.Database)
+	assert.True(t, strings.HasPrefix(name, "brim_bench_"))
+	names, err := client.ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: name}})
+	require.NoError(t, err)
+	assert.Empty(t, names)
+}
+
+func TestCellsAreChosen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		quick   bool
+		cells   []string
+		has     []bool // a, b
+		leftOut []LeftOut
+	}{
+		{false, nil, []bool{true, true}, nil},
+		{true, nil, []bool{true, false}, []LeftOut{{"what is slow", "not in a quick run: it takes an hour"}}},
+		{true, []string{"b"}, []bool{false, true}, []LeftOut{{"what is quick", "not among the cells asked for"}}},
+	} {
+		r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, _ *Result) error {
+			assert.Equal(t, c.has, []bool{lab.Has("a"), lab.Has("b")})
+			assert.False(t, lab.Has("c"))
+			return nil
+		}), Config{Dir: t.TempDir(), Quick: c.quick, Cells: c.cells})
+		require.NoError(t, err)
+		assert.Equal(t, c.leftOut, r.LeftOut)
+	}
+	_, err := Run(t.Context(), trial(nothing), Config{Cells: []string{"a", "c"}})
+	require.EqualError(t, err, `cells: "c" is none of trial; it has a, b`)
+	_, err = Run(t.Context(), trial(nothing), Config{Repeats: 101})
+	require.ErrorContains(t, err, "101 is not allowed; 1 to 100")
+}
+
+func TestAResultIsThereAlsoOfAFailure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	failed := errors.New("no more disk")
+	r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, r *Result) error {
+		require.NoError(t, os.WriteFile(filepath.Join(lab.Dir(), "x"), nil, 0o600))
+		r.Note("a finding")
+		return failed
+	}), Config{Dir: dir})
+	require.ErrorIs(t, err, failed)
+	require.ErrorContains(t, err, "trial: ")
+	assert.Equal(t, []string{"a finding"}, r.Notes)
+	assert.False(t, r.Interrupted)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
