@@ -7,9 +7,9 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// apply sets the plot's Y axis for the values, with about as many ticks as
+// apply sets an axis of a plot for the values, with about as many ticks as
 // wanted.
-func (a Axis) apply(p *plot.Plot, values []float64, wanted int) {
+func (a Axis) apply(to *plot.Axis, values []float64, wanted int) {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0) {
@@ -29,11 +29,11 @@ func (a Axis) apply(p *plot.Plot, values []float64, wanted int) {
 		if hi < lo*9 {
 			hi = lo * 10
 		}
-		p.Y.Scale = logScale{}
-		p.Y.Tick.Marker = logTicks(a.Unit, lo, hi, wanted)
+		to.Scale = logScale{}
+		to.Tick.Marker = logTicks(a.Unit, lo, hi, wanted)
 	case set && a.Max > a.Min:
 		lo, hi = a.Min, a.Max
-		p.Y.Tick.Marker = linearTicks(a.Unit, lo, hi, wanted)
+		to.Tick.Marker = linearTicks(a.Unit, lo, hi, wanted)
 	default:
 		lo = min(lo, 0)
 		if hi <= lo {
@@ -41,9 +41,9 @@ func (a Axis) apply(p *plot.Plot, values []float64, wanted int) {
 		}
 		step := a.Unit.step(hi-lo, wanted)
 		lo, hi = math.Floor(lo/step)*step, math.Ceil(hi/step-1e-9)*step
-		p.Y.Tick.Marker = linearTicks(a.Unit, lo, hi, wanted)
+		to.Tick.Marker = linearTicks(a.Unit, lo, hi, wanted)
 	}
-	p.Y.Min, p.Y.Max = lo, hi
+	to.Min, to.Max = lo, hi
 }
 
 // step is the distance of ticks: 1, 2 or 5 times a power of ten of what the

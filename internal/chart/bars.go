@@ -31,10 +31,10 @@ func (b Bars) SVG() (template.HTML, error) {
 		return d.empty(), nil
 	}
 	p := newPlot()
-	b.Y.apply(p, panel.values(), d.ticksUp(1))
+	b.Y.apply(&p.Y, panel.values(), d.ticksUp(1))
 	p.X.Min, p.X.Max = -0.5, float64(len(b.Labels))-0.5
 	p.X.Label.Text = b.XLabel
-	p.X.Tick.Marker = b.ticks(p, d)
+	p.X.Tick.Marker = labelTicks(b.Labels, p, d)
 	head := header{title: b.Title, label: b.Y.Label}
 	group := d.width * 0.62 / float64(len(b.Labels))
 	width := min(group/float64(len(b.Series)), 28)
@@ -48,22 +48,22 @@ func (b Bars) SVG() (template.HTML, error) {
 		chart := &plotter.BarChart{Values: values, Width: vg.Length(width * 0.9), Color: s.Tone.ink()}
 		chart.Offset = vg.Length(width * (float64(i) - float64(len(b.Series)-1)/2))
 		p.Add(bars{chart})
-		head.entries = append(head.entries, entry{s.Name, s.Tone, false, true})
+		head.entries = append(head.entries, entry{name: s.Name, tone: s.Tone, filled: true})
 	}
 	return d.draw([]framed{{plot: p, head: head, share: 1}}), nil
 }
 
-// ticks has a label under each group, or under every second, third … where
-// all of them would not fit.
-func (b Bars) ticks(p *plot.Plot, d *drawing) plot.Ticker {
+// labelTicks has labels at 0, 1, 2 …, or at every second, third … where all of
+// them would not fit.
+func labelTicks(labels []string, p *plot.Plot, d *drawing) plot.Ticker {
 	widest := vg.Length(0)
-	for _, l := range b.Labels {
+	for _, l := range labels {
 		widest = max(widest, p.X.Tick.Label.Width(l))
 	}
-	room := vg.Length(d.width*0.86) / vg.Length(len(b.Labels))
+	room := vg.Length(d.width*0.86) / vg.Length(len(labels))
 	every := max(1, int(math.Ceil(float64((widest+6)/room))))
 	var ticks plot.ConstantTicks
-	for i, l := range b.Labels {
+	for i, l := range labels {
 		if i%every == 0 {
 			ticks = append(ticks, plot.Tick{Value: float64(i), Label: l})
 		}

@@ -36,10 +36,11 @@ func (named) RGBA() (r, g, b, a uint32) { return color.Black.RGBA() }
 
 var tones = [...]named{
 	A: "var(--chart-a,#1d5fbf)", B: "var(--chart-b,#c2410c)", C: "var(--chart-c,#15803d)", D: "var(--chart-d,#7e22ce)",
+	E: "var(--chart-e,#0e7490)", F: "var(--chart-f,#be185d)",
 }
 
 func (t Tone) ink() named {
-	if t < A || t > D {
+	if t < A || t > F {
 		t = A
 	}
 	return tones[t]

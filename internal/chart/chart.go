@@ -1,5 +1,6 @@
-// Package chart draws what the live page and the reports of the load generator
-// show: values over time, bars beside each other, and latency by percentile.
+// Package chart draws what the live page and the reports show: values over time,
+// bars beside each other, lines through what was measured, and latency by
+// percentile.
 // A drawing is an inline SVG that needs no font, script or style sheet from
 // elsewhere. gonum/plot makes the geometry. It imports no other package of Brim.
 package chart
@@ -17,8 +18,8 @@ import (
 
 // CSS sets the colours of all drawings on a page, for light and for dark.
 // Without it they have the light ones.
-const CSS = `:root{--chart-ink:#3b4450;--chart-grid:#dde2e8;--chart-a:#1d5fbf;--chart-b:#c2410c;--chart-c:#15803d;--chart-d:#7e22ce}
-@media (prefers-color-scheme:dark){:root{--chart-ink:#b4bec9;--chart-grid:#333c46;--chart-a:#6cb0ff;--chart-b:#ff9b5e;--chart-c:#5fd38a;--chart-d:#c79bff}}
+const CSS = `:root{--chart-ink:#3b4450;--chart-grid:#dde2e8;--chart-a:#1d5fbf;--chart-b:#c2410c;--chart-c:#15803d;--chart-d:#7e22ce;--chart-e:#0e7490;--chart-f:#be185d}
+@media (prefers-color-scheme:dark){:root{--chart-ink:#b4bec9;--chart-grid:#333c46;--chart-a:#6cb0ff;--chart-b:#ff9b5e;--chart-c:#5fd38a;--chart-d:#c79bff;--chart-e:#4fd1e0;--chart-f:#ff8fc0}}
 `
 
 // A Tone is one of the colours that series have.
@@ -30,6 +31,8 @@ const (
 	B             // orange
 	C             // green
 	D             // purple
+	E             // teal
+	F             // pink
 )
 
 // A Series is one line, or the bars of one colour.
@@ -96,11 +99,11 @@ func (t Time) SVG() (template.HTML, error) {
 		if i == 0 {
 			head.title = t.Title
 		}
-		panel.Y.apply(p, panel.values(), d.ticksUp(shares[i]))
+		panel.Y.apply(&p.Y, panel.values(), d.ticksUp(shares[i]))
 		p.Add(marks(t.Marks))
 		for _, s := range panel.Series {
 			addLines(p, thin(t.X, s.Y, d.mostPoints()), s, panel.Y.Log)
-			head.entries = append(head.entries, entry{s.Name, s.Tone, s.Dashed, s.Filled})
+			head.entries = append(head.entries, entry{name: s.Name, tone: s.Tone, dashed: s.Dashed, filled: s.Filled})
 		}
 		plots[i] = framed{plot: p, head: head, share: shares[i]}
 	}

@@ -173,7 +173,7 @@ func TestLogAxisLeavesOutWhatHasNoPlaceOnIt(t *testing.T) {
 func TestAnySensibleSizeAndDataCanBeDrawn(t *testing.T) {
 	t.Parallel()
 	for _, v := range []float64{0, 1e-9, 1e-4, 0.02, 1, 59, 61, 4000, 1e6, 1e12, 1e300, -5} {
-		for _, unit := range []Unit{Seconds, PerSecond, Ratio, Bytes, Count} {
+		for _, unit := range []Unit{Seconds, PerSecond, Ratio, Bytes, Count, DecimalBytes} {
 			for _, log := range []bool{false, true} {
 				drawn(t, Time{
 					X: []float64{-1, 0}, Y: Axis{Unit: unit, Log: log},

@@ -53,13 +53,13 @@ func (c Curve) SVG() (template.HTML, error) {
 		}
 		lines[i] = thin(x, shown.Y, d.mostPoints())
 		panel.Series = append(panel.Series, shown)
-		head.entries = append(head.entries, entry{s.Name, s.Tone, s.Dashed, false})
+		head.entries = append(head.entries, entry{name: s.Name, tone: s.Tone, dashed: s.Dashed})
 	}
 	if !panel.seen() {
 		return d.empty(), nil
 	}
 	p := newPlot()
-	c.Y.apply(p, panel.values(), d.ticksUp(1))
+	c.Y.apply(&p.Y, panel.values(), d.ticksUp(1))
 	p.X.Min, p.X.Max, p.X.Scale = 1, min(last, rarity(99.9999)), logScale{}
 	var ticks plot.ConstantTicks
 	for _, t := range percentiles {

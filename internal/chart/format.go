@@ -14,8 +14,9 @@ const (
 	Seconds   Unit = iota
 	PerSecond      // of readings, requests, …
 	Ratio          // 1 is 100 %
-	Bytes
+	Bytes          // in powers of two
 	Count
+	DecimalBytes // in powers of ten, as sizes are published
 )
 
 // A scale is a multiple of a unit that people read.
@@ -35,7 +36,8 @@ var scales = [...][]scale{
 	Bytes: {
 		{1 << 40, 1 << 40, " TiB"}, {1 << 30, 1 << 30, " GiB"}, {1 << 20, 1 << 20, " MiB"}, {1 << 10, 1 << 10, " KiB"}, {0, 1, " B"},
 	},
-	Count: {{1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}},
+	Count:        {{1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}},
+	DecimalBytes: {{1e12, 1e12, " TB"}, {1e9, 1e9, " GB"}, {1e6, 1e6, " MB"}, {1e3, 1e3, " KB"}, {0, 1, " B"}},
 }
 
 // scaleOf returns the scale that v is told in.

@@ -20,6 +20,7 @@ type entry struct {
 	tone   Tone
 	dashed bool
 	filled bool
+	points bool
 }
 
 const (
@@ -77,4 +78,7 @@ func (e entry) swatch(area draw.Canvas, x, y vg.Length) {
 	style := Series{Tone: e.tone, Dashed: e.dashed}.style()
 	style.Width = 2.5
 	area.StrokeLine2(style, x, y+4, x+swatch, y+4)
+	if e.points {
+		area.StrokeLine2(dot(e.tone), x+swatch/2, y+4, x+swatch/2, y+4)
+	}
 }

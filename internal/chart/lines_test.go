@@ -1,0 +1,122 @@
+package chart
+
+import (
+	"math"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cost is a chart of what an update costs by readings that are there, with a
+// line that was fitted.
+func cost() Lines {
+	x := []float64{1, 12, 60, 360, 720, 3600}
+	measured, fitted := make([]float64, len(x)), make([]float64, len(x))
+	low, high := make([]float64, len(x)), make([]float64, len(x))
+	for i, n := range x {
+		fitted[i] = 80e-6 + 0.8e-6*n
+		measured[i] = fitted[i] * (1 + 0.1*math.Sin(float64(i)))
+		low[i], high[i] = measured[i]*0.9, measured[i]*1.2
+	}
+	return Lines{
+		Title: "Cost of an update", X: Axis{Label: "readings in the document", Unit: Count}, Y: Axis{Label: "round trip", Unit: Seconds},
+		Series: []LineSeries{
+			{Name: "measured", X: x, Y: measured, Low: low, High: high, Tone: A},
+			{Name: "a + b x readings", X: x, Y: fitted, Tone: B, Dashed: true, Bare: true},
+		},
+		Width: 640, Height: 300,
+	}
+}
+
+// points are where the points of a tone are.
+func points(out, tone string) []string {
+	var at []string
+	for _, m := range regexp.MustCompile(`<path d="m([\d. -]+)l0 0" stroke="var\(--chart-`+tone+`,#......\)" stroke-width="5.5"`).FindAllStringSubmatch(out, -1) {
+		at = append(at, m[1])
+	}
+	return at
+}
+
+func TestLinesHavePointsRangesTicksAndTheLegend(t *testing.T) {
+	t.Parallel()
+	chart := cost()
+	ranges := regexp.MustCompile(`stroke="var\(--chart-a,#......\)" stroke-width="1"`)
+	out := drawn(t, chart)
+	for _, text := range []string{
+		"<title>Cost of an update</title>", ">measured<", ">a + b x readings<", ">readings in the document<", ">round trip<",
+		">1,000<", ">4,000<", ">2 ms<", "stroke-dasharray",
+	} {
+		assert.Contains(t, out, text)
+	}
+	assert.Len(t, points(out, "a"), 6+1, "one is that of the legend")
+	assert.Empty(t, points(out, "b"), "what was fitted was not measured")
+	assert.Len(t, ranges.FindAllString(out, -1), 3*6, "a range is a line with two ends")
+	chart.Series[0].Low = nil
+	assert.NotRegexp(t, ranges, drawn(t, chart))
+}
+
+func TestLinesOverALogAxisLeaveOutWhatHasNoPlaceOnIt(t *testing.T) {
+	t.Parallel()
+	chart := cost()
+	chart.X.Log, chart.Y.Log = true, true
+	chart.Series = []LineSeries{{Name: "v", X: []float64{0, 1, 10, 100, 1000}, Y: []float64{1, 2, 0, 4, 5}, Tone: C}}
+	out := drawn(t, chart)
+	assert.Len(t, points(out, "c"), 3+1)
+	assert.Contains(t, out, ">100<")
+	assert.NotContains(t, out, ">0<")
+}
+
+func TestLinesOverLabels(t *testing.T) {
+	t.Parallel()
+	out := drawn(t, Lines{
+		X: Axis{Label: "compressor"}, Labels: []string{"none", "snappy", "zstd"}, Y: Axis{Unit: Bytes}, Width: 400, Height: 200,
+		Series: []LineSeries{{Name: "5 min", Y: []float64{3e6, math.NaN(), 1e6}, Tone: E}, {Name: "1 h", Y: []float64{2e6, 1.5e6, 1e6, 9e9}, Tone: F}},
+	})
+	for _, text := range []string{">none<", ">snappy<", ">zstd<", ">compressor<", ">2 MiB<", "var(--chart-e,", "var(--chart-f,"} {
+		assert.Contains(t, out, text)
+	}
+	assert.Len(t, points(out, "e"), 2+1)
+}
+
+func TestLinesThatLeaveTheirAxesAreCut(t *testing.T) {
+	t.Parallel()
+	chart := cost()
+	chart.X.Max, chart.Y.Max = 400, 0.0003
+	chart.Series[0].High[3] = 1
+	out := drawn(t, chart)
+	assert.Len(t, points(out, "a"), 3+1, "those up to 60 readings")
+}
+
+func TestLinesOfNothingSaySo(t *testing.T) {
+	t.Parallel()
+	for _, series := range [][]LineSeries{
+		nil,
+		{{Name: "x"}},
+		{{Name: "x", X: []float64{}, Y: []float64{1}}},
+		{{Name: "x", X: []float64{math.NaN(), 1}, Y: []float64{1, math.NaN()}}},
+		{{Name: "x", X: []float64{0, -1}, Y: []float64{1, 1}}},
+	} {
+		out := drawn(t, Lines{X: Axis{Log: true}, Series: series, Width: 300, Height: 150})
+		assert.Contains(t, out, "no data yet")
+	}
+}
+
+func TestLinesOfAnySizeCanBeDrawn(t *testing.T) {
+	t.Parallel()
+	for _, v := range []float64{0, 1e-9, 0.02, 59, 4000, 1e12, 1e300, -5, math.Inf(1)} {
+		for _, log := range []bool{false, true} {
+			drawn(t, Lines{
+				X: Axis{Log: log}, Y: Axis{Log: log}, Width: 360, Height: 160, Marks: []float64{1, v},
+				Series: []LineSeries{{X: []float64{1, v}, Y: []float64{v, 1}, Low: []float64{0, v}, High: []float64{v, 2}}},
+			})
+		}
+	}
+	_, err := Lines{}.SVG()
+	require.ErrorIs(t, err, errSize)
+	for _, tone := range []Tone{-1, A, B, C, D, E, F, F + 1} {
+		assert.Regexp(t, `^var\(--chart-[a-f],#`, string(tone.ink()))
+		assert.Contains(t, CSS, string(tone.ink())[len("var("):len("var(--chart-a")]+":")
+	}
+}
