@@ -6,8 +6,6 @@ package lane
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -51,24 +49,34 @@ type Lane struct {
 	cfg      Config
 	session  string
 	next     uint64 // sequence
+	writes   uint64 // so far
 	interner *batch.Interner
-	series   map[int]*batch.Series
-	states   map[bucketKey]any // what the store knows of buckets
+	sensors  map[int]*sensor
 	fields   []telemetry.Field
-	shares   []*batch.Share
-	keys     []bucketKey
+	sending  sending
 }
 
-type bucketKey struct {
-	sensor int
-	start  int64 // of the window, ms
+// A sensor is what the lane knows of one.
+type sensor struct {
+	series *batch.Series // nil before its first reading
+	start  int64         // of the bucket that state is of
+	state  any           // what the store knows of that bucket
+	write  uint64        // the last one that it is in
+}
+
+// sending is what a write sends. Its memory is reused.
+type sending struct {
+	shares []*batch.Share
+	of     []*sensor // of each share
+	left   []*batch.Share
+	open   []openShare
 }
 
 // New returns a lane that takes readings under a session of its own.
 func New(cfg Config) *Lane {
 	return &Lane{
 		cfg: cfg, session: batch.NewSession(), next: 1, interner: batch.NewInterner(0),
-		series: make(map[int]*batch.Series), states: make(map[bucketKey]any),
+		sensors: make(map[int]*sensor),
 	}
 }
 
@@ -88,12 +96,7 @@ func (l *Lane) Time(k uint64) time.Time {
 // stored: in how many updates, of which those of a window boundary are several.
 func (l *Lane) Write(ctx context.Context, portions []Portion) (updates int, err error) {
 	for len(portions) > 0 {
-		shares, rows := 0, 0
-		n := 0
-		for n < len(portions) && (n == 0 || shares < mostShares && rows+portions[n].Count <= mostRows) {
-			shares, rows = shares+1, rows+portions[n].Count
-			n++
-		}
+		n := l.together(portions)
 		done, err := l.write(ctx, portions[:n])
 		updates += done
 		if err != nil {
@@ -104,85 +107,60 @@ func (l *Lane) Write(ctx context.Context, portions []Portion) (updates int, err 
 	return updates, nil
 }
 
+// together returns how many of the portions one write takes. A sensor is in it
+// once, so that a bucket has one update in flight.
+func (l *Lane) together(portions []Portion) int {
+	l.writes++
+	rows := 0
+	for n, p := range portions {
+		s := l.sensor(p.Sensor)
+		if s.write == l.writes || n == mostShares || n > 0 && rows+p.Count > mostRows {
+			return n
+		}
+		s.write = l.writes
+		rows += p.Count
+	}
+	return len(portions)
+}
+
+func (l *Lane) sensor(number int) *sensor {
+	s := l.sensors[number]
+	if s == nil {
+		s = &sensor{}
+		l.sensors[number] = s
+	}
+	return s
+}
+
 func (l *Lane) write(ctx context.Context, portions []Portion) (updates int, err error) {
-	made, err := l.batch(portions)
-	if err != nil {
+	if err := l.fill(portions); err != nil {
 		return 0, err
 	}
-	l.shares, l.keys = l.shares[:0], l.keys[:0]
-	index := uint32(0)
-	for _, p := range portions {
-		var share *batch.Share
-		for i := range p.Count {
-			at := l.Time(p.First + uint64(i)).UnixMilli() //nolint:gosec // counts from 0
-			start := store.WindowStart(at, l.cfg.Granularity)
-			if share == nil || share.Start != start {
-				key := bucketKey{p.Sensor, start}
-				share = &batch.Share{
-					Stream: l.cfg.Stream, Sensor: l.cfg.Source.ID(p.Sensor), Start: start,
-					Granularity: l.cfg.Granularity, Session: l.session, State: l.states[key],
-				}
-				l.shares, l.keys = append(l.shares, share), append(l.keys, key)
-			}
-			share.Rows = append(share.Rows, batch.Ref{Batch: made, Index: index})
-			index++
-		}
+	s := &l.sending
+	s.left = append(s.left[:0], s.shares...)
+	updates, err = l.drain(ctx, s.left)
+	for i, share := range s.shares {
+		s.of[i].start, s.of[i].state = share.Start, share.State
 	}
-	all := append([]*batch.Share(nil), l.shares...)
-	updates, err = l.drain(ctx, l.shares)
-	for i, share := range all {
-		l.states[l.keys[i]] = share.State
-	}
+	clear(s.shares) // they hold readings
 	return updates, err
 }
 
-// batch makes the readings, as the door hands them on and the journal numbers
-// them.
-func (l *Lane) batch(portions []Portion) (*batch.Batch, error) {
-	b := l.interner.Builder(time.Now())
-	index := 0
-	for _, p := range portions {
-		for i := range p.Count {
-			k := p.First + uint64(i) //nolint:gosec // counts from 0
-			at := l.Time(k)
-			b.Begin(l.cfg.Stream, index, telemetry.TimeRange{Newest: math.MaxInt64})
-			if known := l.series[p.Sensor]; known != nil {
-				b.SameSeries(known)
-			} else {
-				b.Sensor([]byte(l.cfg.Source.ID(p.Sensor)))
-				for _, tag := range l.cfg.Source.Tags(p.Sensor) {
-					b.Tag([]byte(tag.Name), []byte(tag.Value))
-				}
-			}
-			b.Time(at.UnixMilli())
-			l.fields = l.cfg.Source.AppendFields(l.fields[:0], p.Sensor, k, at)
-			for _, f := range l.fields {
-				add(b, f)
-			}
-			if refusal := b.End(); refusal != nil {
-				return nil, fmt.Errorf("make a reading: %w", refusal)
-			}
-			l.series[p.Sensor] = b.LastSeries()
-			index++
-		}
+// share begins that of a window of a sensor.
+func (l *Lane) share(number int, of *sensor, start int64) *batch.Share {
+	share := &batch.Share{
+		Stream: l.cfg.Stream, Sensor: l.cfg.Source.ID(number), Start: start,
+		Granularity: l.cfg.Granularity, Session: l.session,
 	}
-	made := b.Batch()
-	made.Session, made.FirstSeq = l.session, l.next
-	l.next += uint64(index) //nolint:gosec // counts from 0
-	return made, nil
+	if of.start == start {
+		share.State = of.state
+	}
+	l.sending.shares, l.sending.of = append(l.sending.shares, share), append(l.sending.of, of)
+	return share
 }
 
-func add(b *batch.Builder, f telemetry.Field) {
-	switch name := []byte(f.Name); f.Value.Kind() {
-	case telemetry.Int:
-		b.Int(name, f.Value.Int())
-	case telemetry.Bool:
-		b.Bool(name, f.Value.Bool())
-	case telemetry.Text:
-		b.Text(name, []byte(f.Value.Text()))
-	default:
-		b.Float(name, f.Value.Float())
-	}
+func (l *Lane) windowStart(k uint64) int64 {
+	return store.WindowStart(l.Time(k).UnixMilli(), l.cfg.Granularity)
 }
 
 const (
