@@ -27,6 +27,9 @@ type Setting struct {
 	CacheGB    float64           // 0: 1
 	Compressor store.Compressor  // of collections that name none; empty: snappy
 	Parameters map[string]string // as for --setParameter
+	// CheckpointInterval is in whole seconds; 0: mongod's own, 60 s.
+	CheckpointInterval time.Duration
+	EngineConfig       string // for WiredTiger, as it is
 }
 
 // pinnedCacheGB is the cache where an experiment does not vary it: small enough
@@ -35,7 +38,7 @@ const pinnedCacheGB = 1
 
 // special reports whether only a mongod of the experiment's own can be so.
 func (s Setting) special() bool {
-	return s.Standalone || s.CacheGB != 0 || len(s.Parameters) > 0
+	return s.Standalone || s.CacheGB != 0 || len(s.Parameters) > 0 || s.CheckpointInterval != 0 || s.EngineConfig != ""
 }
 
 // ErrOwnOnly is the answer to a setting that a user's MongoDB is not given.
@@ -86,7 +89,7 @@ func (m *MongoDB) launch(ctx context.Context) (err error) {
 	c := mongod.Config{
 		Bin: m.lab.config.MongodBin, DataDir: m.dir, DieWithParent: true, Progress: m.lab.config.Out,
 		Standalone: m.setting.Standalone, CacheSizeGB: m.setting.CacheGB, Compressor: string(m.setting.Compressor),
-		Parameters: m.setting.Parameters,
+		Parameters: m.setting.Parameters, CheckpointInterval: m.setting.CheckpointInterval, EngineConfig: m.setting.EngineConfig,
 	}
 	if c.CacheSizeGB == 0 {
 		c.CacheSizeGB = pinnedCacheGB

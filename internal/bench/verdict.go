@@ -113,6 +113,23 @@ func (c Claim) Check(measured Samples) Row {
 	return r.because(c)
 }
 
+// AtMost holds a value against the published bound, in Unit. A bound that some
+// repeats keep and others do not is not seen.
+func (c Claim) AtMost(measured Samples) Row {
+	r := c.row(c.Unit, measured, c.Unit.Spread(measured))
+	switch {
+	case math.IsNaN(measured.Median()):
+		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case measured.Max() <= c.Published:
+		r.Verdict, r.Why = Confirmed, fmt.Sprintf("%s at most", c.Unit.Format(measured.Max()))
+	case measured.Min() > c.Published:
+		r.Verdict, r.Why = Opposite, fmt.Sprintf("%s at least", c.Unit.Format(measured.Min()))
+	default:
+		r.Verdict, r.Why = NotSeen, fmt.Sprintf("%s at most", c.Unit.Format(measured.Max()))
+	}
+	return r.because(c)
+}
+
 // because adds the reason of one who does not agree.
 func (r Row) because(c Claim) Row {
 	if r.Verdict != Confirmed && c.Because != "" {

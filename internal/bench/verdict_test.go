@@ -67,6 +67,19 @@ func TestWhatWasNotMeasuredIsLeftOut(t *testing.T) {
 	assert.Len(t, r.Rows, 1)
 }
 
+func TestABoundIsHeldByAllRepeats(t *testing.T) {
+	t.Parallel()
+	bound := Claim{Says: "at most a minute", Published: 60, Unit: Seconds, Because: "it is slow"}
+	r := bound.AtMost(Samples{1, 2, 60})
+	assert.Equal(t, Confirmed, r.Verdict)
+	assert.Equal(t, "60 s at most", r.Why)
+	assert.Equal(t, NotSeen, bound.AtMost(Samples{1, 2, 61}).Verdict)
+	r = bound.AtMost(Samples{62, 61, 65})
+	assert.Equal(t, Opposite, r.Verdict)
+	assert.Equal(t, "61 s at least: it is slow", r.Why)
+	assert.Equal(t, NotSeen, bound.AtMost(nil).Verdict)
+}
+
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	s := Samples{3, 1, 2}

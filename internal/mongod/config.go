@@ -41,6 +41,12 @@ type Config struct {
 	// mongod's own default, 5 % of the disk and up to 50 GB, is meant for
 	// members that must catch up; here is only one.
 	OplogSizeMB int
+	// CheckpointInterval is the time from one checkpoint to the next, in whole
+	// seconds up to an hour. 0 leaves mongod's own, 60 s. It is no parameter: as
+	// one, mongod 6.0 tells it and does not obey it.
+	CheckpointInterval time.Duration
+	// EngineConfig is passed on to WiredTiger as it is. Empty: nothing.
+	EngineConfig string
 	// Parameters are further --setParameter; they win over those set here.
 	Parameters map[string]string
 	// Standalone leaves the replica set out: no majority, no retryable
@@ -92,6 +98,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.OplogSizeMB == 0 {
 		c.OplogSizeMB = defaultOplogSizeMB
 	}
+	if i := c.CheckpointInterval; i < 0 || i > time.Hour || i%time.Second != 0 {
+		return c, fmt.Errorf("check mongod settings: checkpoint interval %v is not 0 (mongod's own) or whole seconds up to an hour", i)
+	}
 	for name := range c.Parameters {
 		if name == "" || strings.ContainsAny(name, "= ") {
 			return c, fmt.Errorf("check mongod settings: %q is not the name of a parameter", name)
@@ -141,6 +150,12 @@ func (c Config) args(f files, port int) []string {
 	}
 	if c.CacheSizeGB > 0 {
 		args = append(args, "--wiredTigerCacheSizeGB", fmt.Sprint(c.CacheSizeGB))
+	}
+	if c.CheckpointInterval > 0 {
+		args = append(args, "--syncdelay", strconv.Itoa(int(c.CheckpointInterval/time.Second)))
+	}
+	if c.EngineConfig != "" {
+		args = append(args, "--wiredTigerEngineConfigString", c.EngineConfig)
 	}
 	if !c.Standalone {
 		args = append(args, "--replSet", replicaSet, "--oplogSize", strconv.Itoa(c.OplogSizeMB))

@@ -18,12 +18,15 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 		"port -1":    {Port: -1},
 		"port 65536": {Port: 65536},
 		`compressor "lz4" is not one of snappy, zstd, none`: {Compressor: "lz4"},
-		"cache of 0.1 GB":       {CacheSizeGB: 0.1},
-		"cache of NaN GB":       {CacheSizeGB: math.NaN()},
-		"cache of 10001 GB":     {CacheSizeGB: 10_001},
-		"oplog of -1 MB":        {OplogSizeMB: -1},
-		`"a=b" is not the name`: {Parameters: map[string]string{"a=b": "1"}},
-		"stop timeout -1s":      {StopTimeout: -time.Second},
+		"cache of 0.1 GB":          {CacheSizeGB: 0.1},
+		"cache of NaN GB":          {CacheSizeGB: math.NaN()},
+		"cache of 10001 GB":        {CacheSizeGB: 10_001},
+		"oplog of -1 MB":           {OplogSizeMB: -1},
+		"checkpoint interval 1.5s": {CheckpointInterval: 1500 * time.Millisecond},
+		"checkpoint interval 2h":   {CheckpointInterval: 2 * time.Hour},
+		"checkpoint interval -1s":  {CheckpointInterval: -time.Second},
+		`"a=b" is not the name`:    {Parameters: map[string]string{"a=b": "1"}},
+		"stop timeout -1s":         {StopTimeout: -time.Second},
 	} {
 		config.DataDir = t.TempDir()
 		_, err := Start(t.Context(), config)
@@ -52,6 +55,20 @@ func TestGivenParameterWins(t *testing.T) {
 	args := strings.Join(config.args(files{}, 1), " ")
 	require.Contains(t, args, "minSnapshotHistoryWindowInSeconds=300")
 	require.NotContains(t, args, "minSnapshotHistoryWindowInSeconds=0")
+}
+
+func TestCheckpointsAndTheEngineAreSetByArguments(t *testing.T) {
+	t.Parallel()
+	config, err := Config{CheckpointInterval: 30 * time.Second, EngineConfig: "checkpoint=(wait=30)"}.withDefaults()
+	require.NoError(t, err)
+	args := config.args(files{}, 1)
+	require.True(t, startedWith(args, "--syncdelay", "30", "--wiredTigerEngineConfigString", "checkpoint=(wait=30)"), args)
+
+	config, err = Config{}.withDefaults()
+	require.NoError(t, err)
+	args = config.args(files{}, 1)
+	require.NotContains(t, args, "--syncdelay", "mongod has its own")
+	require.NotContains(t, args, "--wiredTigerEngineConfigString")
 }
 
 func TestStartedWith(t *testing.T) {
