@@ -1,0 +1,198 @@
+package shape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Span is readings of a sensor that follow each other.
+type Span struct {
+	Sensor int
+	First  uint64
+	Count  int
+}
+
+// between returns the times of a span, the second one exclusive.
+func (c *Collection) between(s Span) (from, to time.Time) {
+	return c.Readings.Time(s.First), c.Readings.Time(s.First + uint64(s.Count)) //nolint:gosec // counts from 0
+}
+
+func within(from, to time.Time) bson.D {
+	return bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}
+}
+
+// Read reads the readings of a span in the order of time, as a daemon does where
+// the shape is Brim's, and returns how many came.
+func (c *Collection) Read(ctx context.Context, s Span) (n int, err error) {
+	from, to := c.between(s)
+	if c.store != nil {
+		query := telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli(), Limit: s.Count}
+		for _, err := range c.store.Readings(ctx, query) {
+			if err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	}
+	cursor, err := c.coll.Find(ctx, c.match(s), options.Find().SetSort(bson.D{{Key: store.TimeKey, Value: 1}}))
+	if err != nil {
+		return 0, fmt.Errorf("find readings: %w", err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		if _, err := store.ReadingOf(cursor.Current, "", "_id", sensorKey, "tags"); err != nil {
+			return n, err
+		}
+		n++
+	}
+	if err := cursor.Err(); err != nil {
+		return n, fmt.Errorf("find readings: %w", err)
+	}
+	return n, nil
+}
+
+// match finds the documents of a span: readings, or what seems so.
+func (c *Collection) match(s Span) bson.D {
+	from, to := c.between(s)
+	id, times := c.Readings.Source.ID(s.Sensor), bson.E{Key: store.TimeKey, Value: within(from, to)}
+	switch {
+	case c.Shape.Kind == TimeSeries:
+		return bson.D{{Key: "sensor.id", Value: id}, times}
+	case c.naive.named:
+		return bson.D{{Key: sensorKey, Value: id}, times}
+	}
+	return bson.D{times}
+}
+
+// A Way is how a mean is made out of buckets.
+type Way string
+
+// The ways.
+const (
+	Unwind Way = "unwind" // of the readings, each a document of the pipeline
+	Stats  Way = "stats"  // of the statistics of buckets that lie in the span, and of the readings of those at its ends
+)
+
+var errNoMean = errors.New("make the mean of a span: nothing is in it")
+
+// Mean makes the database compute the mean of a field over a span. The way
+// matters only to buckets.
+func (c *Collection) Mean(ctx context.Context, s Span, field string, way Way) (float64, error) {
+	cursor, err := c.coll.Aggregate(ctx, c.meanOf(s, field, way))
+	if err != nil {
+		return 0, fmt.Errorf("make the mean of a span: %w", err)
+	}
+	var out []struct {
+		Sum   float64 `bson:"sum"`
+		Count float64 `bson:"n"`
+	}
+	if err := cursor.All(ctx, &out); err != nil {
+		return 0, fmt.Errorf("make the mean of a span: %w", err)
+	}
+	if len(out) == 0 || out[0].Count == 0 {
+		return 0, errNoMean
+	}
+	return out[0].Sum / out[0].Count, nil
+}
+
+func (c *Collection) meanOf(s Span, field string, way Way) mongo.Pipeline {
+	group := func(sum, n any) bson.D {
+		return bson.D{{Key: "$group", Value: bson.D{
+			{Key: "_id", Value: nil}, {Key: "sum", Value: bson.D{{Key: "$sum", Value: sum}}}, {Key: "n", Value: bson.D{{Key: "$sum", Value: n}}},
+		}}}
+	}
+	if c.Shape.Kind != Buckets {
+		return mongo.Pipeline{{{Key: "$match", Value: c.match(s)}}, group("$"+field, 1)}
+	}
+	from, to := c.between(s)
+	buckets := bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{
+		{Key: "$gte", Value: c.bound(s.Sensor, from.Add(1-c.Shape.Granularity))},
+		{Key: "$lt", Value: c.bound(s.Sensor, to)},
+	}}}}}
+	if way == Unwind {
+		return mongo.Pipeline{
+			buckets,
+			{{Key: "$unwind", Value: "$measurements"}},
+			{{Key: "$match", Value: bson.D{{Key: "measurements." + store.TimeKey, Value: within(from, to)}}}},
+			group("$measurements."+field, 1),
+		}
+	}
+	return mongo.Pipeline{buckets, {{Key: "$project", Value: partly(from, to, field)}}, group("$sum", "$n")}
+}
+
+// bound is before all parts of a sensor's buckets that begin at a time or later.
+func (c *Collection) bound(sensor int, at time.Time) bson.D {
+	return bson.D{{Key: "s", Value: c.Readings.Source.ID(sensor)}, {Key: "b", Value: bson.NewDateTimeFromTime(at)}}
+}
+
+// partly projects a bucket to the sum and the number of its readings in a span:
+// from its statistics if all are.
+func partly(from, to time.Time, field string) bson.D {
+	begin, end := bson.NewDateTimeFromTime(from), bson.NewDateTimeFromTime(to)
+	inside := bson.D{{Key: "$and", Value: bson.A{
+		bson.D{{Key: "$gte", Value: bson.A{"$first", begin}}}, bson.D{{Key: "$lt", Value: bson.A{"$last", end}}},
+	}}}
+	those := bson.D{{Key: "$filter", Value: bson.D{
+		{Key: "input", Value: "$measurements"}, {Key: "as", Value: "m"},
+		{Key: "cond", Value: bson.D{{Key: "$and", Value: bson.A{
+			bson.D{{Key: "$gte", Value: bson.A{"$$m." + store.TimeKey, begin}}}, bson.D{{Key: "$lt", Value: bson.A{"$$m." + store.TimeKey, end}}},
+		}}}},
+	}}}
+	sum := bson.D{{Key: "$sum", Value: bson.D{{Key: "$map", Value: bson.D{
+		{Key: "input", Value: those}, {Key: "as", Value: "m"}, {Key: "in", Value: "$$m." + field},
+	}}}}}
+	either := func(whole, parts any) bson.D { return bson.D{{Key: "$cond", Value: bson.A{inside, whole, parts}}} }
+	return bson.D{
+		{Key: "_id", Value: 0},
+		{Key: "sum", Value: either("$stats."+field+".sum", sum)},
+		{Key: "n", Value: either("$count", bson.D{{Key: "$size", Value: those}})},
+	}
+}
+
+// codeMemoryLimit is the server's QueryExceededMemoryLimitNoDiskUseAllowed.
+const codeMemoryLimit = 292
+
+// ErrMemoryLimit says that a sort did not fit the memory that the server gives
+// to one.
+var ErrMemoryLimit = errors.New("the sort did not fit the server's limit of memory")
+
+// Sort makes the database sort all readings by time without an index, and keeps
+// the last one only.
+func (c *Collection) Sort(ctx context.Context, disk bool) error {
+	order, last := store.TimeKey, mongo.Pipeline{}
+	if c.Shape.Kind == Buckets {
+		order, last = "measurements."+store.TimeKey, mongo.Pipeline{{{Key: "$unwind", Value: "$measurements"}}}
+	}
+	last = append(last,
+		bson.D{{Key: "$sort", Value: bson.D{{Key: order, Value: 1}}}},
+		bson.D{{Key: "$skip", Value: c.Readings.Total() - 1}})
+	opts := options.Aggregate().SetAllowDiskUse(disk)
+	if c.Shape.Kind == Documents { // it has an index on time, which is not to be used
+		opts.SetHint(bson.D{{Key: "$natural", Value: 1}})
+	}
+	cursor, err := c.coll.Aggregate(ctx, last, opts)
+	if err == nil {
+		var got []bson.Raw
+		if err = cursor.All(ctx, &got); err == nil && len(got) != 1 {
+			return fmt.Errorf("sort all readings by time: %d came, not the last one", len(got))
+		}
+	}
+	var server mongo.ServerError
+	switch {
+	case errors.As(err, &server) && server.HasErrorCode(codeMemoryLimit):
+		return ErrMemoryLimit
+	case err != nil:
+		return fmt.Errorf("sort all readings by time: %w", err)
+	}
+	return nil
+}
