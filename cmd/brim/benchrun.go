@@ -36,7 +36,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, e *bench.Experiment)
 	if *o.output == "json" {
 		err = errors.Join(err, benchreport.JSON(p.stdout, r))
 	} else {
-		err = errors.Join(err, benchreport.Text(p.stdout, r))
+		err = errors.Join(err, benchreport.Text(p.stdout, 0, r))
 	}
 	if page != nil {
 		err = errors.Join(err, rewrite(page, func(w io.Writer) error { return benchreport.HTML(w, r) }))

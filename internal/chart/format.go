@@ -60,8 +60,9 @@ func Format(u Unit, v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
 	}
-	v = threeDigits(v) // before the scale is chosen: 999.9 µs are 1 ms
-	s := u.scaleOf(v)
+	// 999.9 µs are told as 1 ms; and 1 GiB is no less than that, though three
+	// digits of its bytes are.
+	s := u.scaleOf(max(math.Abs(v), math.Abs(threeDigits(v))))
 	return number(threeDigits(v/s.factor)) + s.suffix
 }
 

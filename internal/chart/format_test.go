@@ -41,6 +41,7 @@ func TestFormatIsHumane(t *testing.T) {
 		{Bytes, 1023, "1,023 B"},
 		{Bytes, 1.2 * (1 << 30), "1.2 GiB"},
 		{Bytes, 256 << 10, "256 KiB"},
+		{Bytes, 1 << 30, "1 GiB"},
 		{DecimalBytes, 999, "999 B"},
 		{DecimalBytes, 2400, "2.4 KB"},
 		{DecimalBytes, 6.72e9, "6.72 GB"},

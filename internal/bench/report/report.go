@@ -1,63 +1,44 @@
-// Package report shows what came of experiments: as text, as JSON, and as a page
-// with plots.
+// Package report shows what came of experiments: as text, which is Markdown, as
+// JSON, and as a page with plots.
 package report
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"html"
 	"io"
+	"math"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// JSON writes a result.
-func JSON(w io.Writer, r *bench.Result) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil {
+// JSON writes a result as an object.
+func JSON(w io.Writer, r *bench.Result) error { return writeJSON(w, r) }
+
+// JSONAll writes results as an array of such objects.
+func JSONAll(w io.Writer, results []*bench.Result) error { return writeJSON(w, results) }
+
+// writeJSON writes what JSON has no number for as null: what could not be
+// measured must not cost the rest.
+func writeJSON(w io.Writer, v any) error {
+	known := json.MarshalToFunc(func(e *jsontext.Encoder, v float64) error {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return e.WriteToken(jsontext.Null)
+		}
+		return errors.ErrUnsupported
+	})
+	err := json.MarshalWrite(w, v,
+		json.WithMarshalers(known), json.Deterministic(true), jsontext.WithIndent("  "), jsontext.AllowInvalidUTF8(true),
+		// What experiments tell of themselves has the tags of encoding/json.
+		jsonv1.OmitEmptyWithLegacySemantics(true), jsonv1.FormatDurationAsNano(true))
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	if err != nil {
 		return fmt.Errorf("write the result as JSON: %w", err)
-	}
-	return nil
-}
-
-// Text writes results for a terminal.
-func Text(w io.Writer, results ...*bench.Result) error {
-	for _, r := range results {
-		fmt.Fprintf(w, "%s: %s\n%+v\n", r.Experiment, r.Question, r.Environment)
-		for _, row := range r.Rows {
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", row.Claim, row.PublishedAs, row.MeasuredAs, row.Verdict, row.Why)
-		}
-		for _, t := range r.Tables {
-			fmt.Fprintf(w, "\n%s\n%q\n", t.Title, t.Head)
-			for _, row := range t.Rows {
-				fmt.Fprintf(w, "%q\n", row)
-			}
-			fmt.Fprintf(w, "%q\n", t.Notes)
-		}
-		for _, what := range [][]string{r.Notes, r.Pinned, r.Reduced} {
-			for _, line := range what {
-				fmt.Fprintf(w, "- %s\n", line)
-			}
-		}
-		for _, l := range r.LeftOut {
-			fmt.Fprintf(w, "left out: %s: %s\n", l.What, l.Why)
-		}
-	}
-	return nil
-}
-
-// HTML writes results as a page.
-func HTML(w io.Writer, results ...*bench.Result) error {
-	for _, r := range results {
-		for _, p := range r.Plots {
-			svg, err := p.Drawing.SVG()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(w, "<figure>%s<figcaption>%s</figcaption></figure>", svg, html.EscapeString(p.Caption))
-		}
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 		mean = ", mean"
 	}
 	p := page{
-		CSS: template.CSS(chart.CSS), Target: r.Setup.Target, Verdict: judge(r), Times: timeRows(r, x), Bound: boundNote(r), Floor: floorNotes(r, x), Plots: drawn,
+		CSS: chart.PageCSS(), Target: r.Setup.Target, Verdict: judge(r), Times: timeRows(r, x), Bound: boundNote(r), Floor: floorNotes(r, x), Plots: drawn,
 		Fills: []fillTable{{"response time", "readings", r.ByFill}}, Notes: fillNotes(r), Steps: newStepTable(r), Facts: facts(r), Errors: r.FirstErrors,
 		Figures: []fact{
 			{"asked" + mean, asked(r.OfferedRate)}, {"achieved" + mean, perSecond(r.AchievedRate)}, {"of asked", share(r.AchievedRate, r.OfferedRate)},

@@ -1,0 +1,59 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+)
+
+func TestJSONHasWhatWasAgreedAndSurvivesWhatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	r := aResult()
+	r.Rows[0].Min = r.Rows[0].Measured / 0
+	require.NoError(t, JSON(&b, r))
+	var got struct {
+		Experiment  string
+		Environment map[string]any
+		Rows        []map[string]any
+		Data        map[string]any
+		LeftOut     []map[string]string `json:"left_out"`
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
+	assert.Equal(t, "granularity", got.Experiment)
+	assert.Equal(t, "8.0.4", got.Environment["mongod"])
+	require.Len(t, got.Rows, 4)
+	for _, row := range got.Rows {
+		for _, key := range []string{"claim", "unit", "published", "published_as", "measured", "measured_as", "verdict", "why"} {
+			assert.Contains(t, row, key)
+		}
+	}
+	assert.Nil(t, got.Rows[0]["measured_min"])
+	assert.Equal(t, []any{1e-4, nil, nil}, got.Data["cost_seconds"])
+	assert.EqualValues(t, 1e9, got.Data["took"])
+	assert.NotContains(t, got.Data, "none")
+	assert.Equal(t, "the standalone mongod", got.LeftOut[0]["what"])
+	for _, absent := range []string{`"interrupted"`, `"error"`, `"Plots"`} {
+		assert.NotContains(t, b.String(), absent)
+	}
+	assert.Contains(t, b.String(), "a|b <b>", "read by people too")
+}
+
+func TestJSONOfAllIsAnArrayAndListsAreNeverNull(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	require.NoError(t, JSONAll(&b, []*bench.Result{aResult(), aFailure()}))
+	var got []map[string]any
+	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
+	require.Len(t, got, 2)
+	assert.Equal(t, []any{}, got[1]["rows"])
+	assert.Contains(t, got[1]["error"], "mongod said")
+	b.Reset()
+	require.NoError(t, JSONAll(&b, nil))
+	assert.JSONEq(t, "[]", b.String())
+}
