@@ -106,6 +106,9 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	r.TookSeconds = time.Since(lab.began).Seconds()
 	if r.Interrupted = ctx.Err() != nil; err != nil {
 		err = fmt.Errorf("%s: %w", e.Name, err)
+		if !r.Interrupted {
+			r.Error = err.Error()
+		}
 	}
 	return r, err
 }

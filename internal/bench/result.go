@@ -16,10 +16,13 @@ type Result struct {
 	Seed        uint64      `json:"seed"`
 	TookSeconds float64     `json:"took_seconds"`
 	Interrupted bool        `json:"interrupted,omitempty"`
+	// Error is why it could not go on; empty if it came to its end or was
+	// interrupted.
+	Error string `json:"error,omitempty"`
 	// Pinned is what was held fast while other things varied, in words.
 	Pinned []string `json:"pinned"`
 	// Reduced is what a quick run makes smaller, in words.
-	Reduced []string `json:"reduced,omitempty"`
+	Reduced []string  `json:"reduced,omitempty"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	Rows    []Row     `json:"rows"`
 	Tables  []Table   `json:"tables"`
@@ -85,7 +88,9 @@ func (r *Result) Add(rows ...Row) {
 func (r *Result) LeaveOut(what, why string) { r.LeftOut = append(r.LeftOut, LeftOut{what, why}) }
 
 // Pin says what was held fast.
-func (r *Result) Pin(format string, args ...any) { r.Pinned = append(r.Pinned, fmt.Sprintf(format, args...)) }
+func (r *Result) Pin(format string, args ...any) {
+	r.Pinned = append(r.Pinned, fmt.Sprintf(format, args...))
+}
 
 // Reduce says what is smaller than in a full run.
 func (r *Result) Reduce(format string, args ...any) {
@@ -93,7 +98,9 @@ func (r *Result) Reduce(format string, args ...any) {
 }
 
 // Note says what was found.
-func (r *Result) Note(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
+func (r *Result) Note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
 
 // Plot adds a drawing.
 func (r *Result) Plot(d Drawing, caption string) { r.Plots = append(r.Plots, Plot{d, caption}) }
