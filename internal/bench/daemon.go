@@ -49,5 +49,12 @@ func (d *Daemon) Close() error {
 	if !d.lab.ended(d) {
 		return nil
 	}
-	return errors.Join(d.Stop(), os.RemoveAll(d.dir))
+	abort := d.lab.config.Abort
+	soft := context.AfterFunc(abort, d.Kill)
+	defer soft()
+	err := d.Stop()
+	if abort.Err() != nil {
+		err = nil // that it was killed is what was asked for
+	}
+	return errors.Join(err, os.RemoveAll(d.dir))
 }

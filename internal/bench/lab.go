@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,12 @@ type Config struct {
 	Repeats int      // 1 to 100; 0: 3
 	Seed    uint64   // of what is random
 	Cells   []string // of the experiment; empty: all that are not too slow
+	// Database is that of scratch data in a user's MongoDB. Empty: one with the
+	// name of ScratchName.
+	Database string
+	// Abort, when it ends, makes an end quick: processes are killed, not stopped.
+	// Scratch data is removed all the same. nil: never.
+	Abort context.Context
 	// Progress hears of each step. nil: nobody.
 	Progress func(Progress)
 	// Out gets what an installation does, and warnings of daemons. nil: nobody.
@@ -69,6 +76,9 @@ type Lab struct {
 	seen       *Environment
 }
 
+// ErrInterrupted is why an experiment ended before its time.
+var ErrInterrupted = errors.New("interrupted")
+
 // Run runs an experiment. The result is there also if it failed or was
 // interrupted, with what was measured until then; nil only if it could not
 // begin. When Run returns, scratch data and processes are removed.
@@ -82,6 +92,9 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	if c.Out == nil {
 		c.Out = io.Discard
 	}
+	if c.Abort == nil {
+		c.Abort = context.Background()
+	}
 	if err := e.check(c.Cells); err != nil {
 		return nil, err
 	}
@@ -94,7 +107,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	}
 	defer func() { err = errors.Join(err, lab.close()) }()
 	if c.URI != "" {
-		lab.database = scratchName(lab.began, os.Getpid())
+		lab.database = cmp.Or(c.Database, ScratchName(lab.began, os.Getpid()))
 	}
 	r = &Result{
 		Experiment: e.Name, Question: e.Question, Quick: c.Quick, Repeats: c.Repeats, Seed: c.Seed,
@@ -104,17 +117,20 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	lab.leaveOutCells(r)
 	err = e.Run(ctx, lab, r)
 	r.TookSeconds = time.Since(lab.began).Seconds()
-	if r.Interrupted = ctx.Err() != nil; err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		// What a measurement says that was ended in its middle is no news.
+		r.Interrupted, err = true, fmt.Errorf("%s: %w", e.Name, ErrInterrupted)
+	default:
 		err = fmt.Errorf("%s: %w", e.Name, err)
-		if !r.Interrupted {
-			r.Error = err.Error()
-		}
+		r.Error = err.Error()
 	}
 	return r, err
 }
 
-// scratchName is that of a database which nobody has.
-func scratchName(at time.Time, pid int) string {
+// ScratchName is that of a database which nobody has.
+func ScratchName(at time.Time, pid int) string {
 	return fmt.Sprintf("brim_bench_%s_%d", at.UTC().Format("20060102_150405"), pid)
 }
 

@@ -103,13 +103,34 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 		cancel() // as Ctrl-C does
 		return context.Cause(ctx)
 	}), Config{Dir: t.TempDir(), URI: mongodtest.URI(t)})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, ErrInterrupted)
 	assert.True(t, r.Interrupted)
 	assert.Equal(t, name, r.Environment.Database)
 	assert.True(t, strings.HasPrefix(name, "brim_bench_"))
 	names, err := client.ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: name}})
 	require.NoError(t, err)
 	assert.Empty(t, names)
+}
+
+func TestAnAbortKillsAndRemovesAllTheSame(t *testing.T) {
+	t.Parallel()
+	mongodtest.URI(t) // skips where there is none
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	abort, kill := context.WithCancel(context.Background())
+	defer kill()
+	_, err := Run(ctx, trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+		if _, err := lab.Start(ctx, Setting{}); err != nil {
+			return err
+		}
+		cancel()
+		kill()
+		return ctx.Err()
+	}), Config{Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Abort: abort})
+	require.EqualError(t, err, "trial: interrupted", "that a mongod was killed is no news")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestCellsAreChosen(t *testing.T) {
@@ -149,6 +170,7 @@ func TestAResultIsThereAlsoOfAFailure(t *testing.T) {
 	}), Config{Dir: dir})
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, "trial: ")
+	assert.Equal(t, "trial: no more disk", r.Error)
 	assert.Equal(t, []string{"a finding"}, r.Notes)
 	assert.False(t, r.Interrupted)
 	left, err := os.ReadDir(dir)

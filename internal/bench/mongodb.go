@@ -151,7 +151,8 @@ func (m *MongoDB) Kill(ctx context.Context) (time.Duration, error) {
 
 // stop ends the connection and the mongod.
 func (m *MongoDB) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	abort := m.lab.config.Abort
+	ctx, cancel := context.WithTimeout(abort, closeTimeout)
 	defer cancel()
 	var errs []error
 	if m.connection != nil {
@@ -161,6 +162,9 @@ func (m *MongoDB) stop() error {
 	if m.server != nil {
 		errs = append(errs, m.server.Close(ctx))
 		m.server = nil
+	}
+	if abort.Err() != nil {
+		return nil // that it was killed is what was asked for
 	}
 	return errors.Join(errs...)
 }

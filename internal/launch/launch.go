@@ -114,6 +114,11 @@ func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
 // Exited is closed when the process has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
+// Kill ends the daemon at once; Stop then need not wait.
+func (d *Daemon) Kill() {
+	_ = d.cmd.Process.Kill() // fails only if it has ended
+}
+
 // Stop ends the daemon as an operator would, and waits until it is gone.
 func (d *Daemon) Stop() error {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -124,7 +129,7 @@ func (d *Daemon) Stop() error {
 	case <-d.exited:
 		return nil
 	case <-time.After(stopTimeout):
-		_ = d.cmd.Process.Kill() // fails only if it has ended
+		d.Kill()
 		<-d.exited
 		return fmt.Errorf("the daemon did not stop in %v and was killed", stopTimeout)
 	}
