@@ -27,10 +27,12 @@ const (
 
 // A Claim is what was published about one thing.
 type Claim struct {
-	Says        string  // what is claimed, in words
-	Published   float64 // the figure: a factor for Compare, a value in Unit for Check
-	PublishedAs string  // as it was published, as in "85 → 650 µs"
-	Unit        Unit    // of Check
+	Says string // what is claimed, in words
+	// Published is the figure: a factor for Compare and Paired, a value in Unit for
+	// Check. 0, for a factor: only that there is more of it.
+	Published   float64
+	PublishedAs string // as it was published, as in "85 → 650 µs"
+	Unit        Unit   // of Check
 	// Alike is the factor up to which sizes count as the same; 0: 1.5.
 	Alike float64
 	// Because is why this machine shows what it shows, if it does not agree; a
@@ -57,21 +59,46 @@ func (c Claim) row(unit Unit, measured Samples, as string) Row {
 // one, which is not 1. Where the repeats of the two overlap, no difference was
 // seen, and no factor is told as one.
 func (c Claim) Compare(from, to Samples, unit Unit) Row {
+	blurred := ""
+	if from.Overlaps(to) {
+		blurred = "the repeats of both overlap: no difference seen"
+	}
+	return c.compare(from, to, unit, blurred)
+}
+
+// Paired is Compare for two that were measured in turn, so that what slowed one
+// of them in a repeat slowed the other: a difference was seen if the factor is
+// on the same side of 1 in all repeats.
+func (c Claim) Paired(from, to Samples, unit Unit) Row {
+	blurred := ""
+	if factors := to.Over(from); factors.Min() <= 1 && factors.Max() >= 1 {
+		blurred = "some repeats have more, some less: no difference seen"
+	}
+	return c.compare(from, to, unit, blurred)
+}
+
+// compare holds the median factor against the published one, unless the repeats
+// are blurred.
+func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 	ratios := to.Over(from)
 	r := c.row(Times, ratios, fmt.Sprintf("%s → %s", unit.Spread(from), unit.Spread(to)))
 	measured := ratios.Median()
 	size := math.Abs(math.Log(measured) - math.Log(c.Published))
+	not := ""
+	if c.Published > 0 {
+		not = fmt.Sprintf(", not of %s", Times.Format(c.Published))
+	}
 	switch {
 	case math.IsNaN(measured):
 		r.Verdict, r.Why = NotSeen, "nothing could be measured"
-	case from.Overlaps(to):
-		r.Verdict, r.Why = NotSeen, "the repeats of both overlap: no difference seen"
+	case blurred != "":
+		r.Verdict, r.Why = NotSeen, blurred
 	case math.Abs(math.Log(measured)) < math.Log(noticeable):
 		r.Verdict, r.Why = NotSeen, fmt.Sprintf("they differ by less than %.0f %%", 100*(noticeable-1))
-	case (measured > 1) != (c.Published > 1):
-		r.Verdict, r.Why = Opposite, fmt.Sprintf("a factor of %s, not of %s", Times.Format(measured), Times.Format(c.Published))
-	case size > math.Log(c.alike()):
-		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s, not of %s", Times.Format(measured), Times.Format(c.Published))
+	case (measured > 1) != (c.Published > 1 || c.Published == 0):
+		r.Verdict, r.Why = Opposite, fmt.Sprintf("a factor of %s%s", Times.Format(measured), not)
+	case c.Published > 0 && size > math.Log(c.alike()):
+		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s%s", Times.Format(measured), not)
 	default:
 		r.Verdict, r.Why = Confirmed, fmt.Sprintf("a factor of %s", Times.Format(measured))
 	}

@@ -32,6 +32,29 @@ func TestAFactorIsHeldAgainstThePublishedOne(t *testing.T) {
 	}
 }
 
+func TestPairsAreHeldRepeatByRepeat(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what      string
+		published float64
+		from, to  Samples
+		verdict   Verdict
+		why       string
+	}{
+		{"a slow minute hit both", 2, Samples{1, 3, 1}, Samples{1.4, 4.2, 1.4}, Confirmed, "a factor of 1.40x"},
+		{"both ways", 2, Samples{1, 1, 1}, Samples{1.5, 1.4, 0.9}, NotSeen, "some repeats have more, some less"},
+		{"next to nothing", 2, Samples{1, 3, 1}, Samples{1.05, 3.2, 1.06}, NotSeen, "less than 10 %"},
+		{"more, as said without a figure", 0, Samples{1, 2, 1}, Samples{1.4, 2.8, 1.4}, Confirmed, "a factor of 1.40x"},
+		{"less, where more was said", 0, Samples{1.4, 2.8, 1.4}, Samples{1, 2, 1}, Opposite, "a factor of 0.71x"},
+		{"nothing", 0, nil, nil, NotSeen, "nothing could be measured"},
+	} {
+		r := Claim{Says: c.what, Published: c.published}.Paired(c.from, c.to, Seconds)
+		assert.Equal(t, c.verdict, r.Verdict, c.what)
+		assert.Contains(t, r.Why, c.why, c.what)
+		assert.NotContains(t, r.Why, "not of 0", c.what)
+	}
+}
+
 func TestThatNothingDiffersIsHeldAgainstTheRepeats(t *testing.T) {
 	t.Parallel()
 	same := Claim{Says: "the same", Because: "pages are written again"}
