@@ -1,9 +1,17 @@
-// Package fill is an experiment.
+// Package fill is the experiment about write latency through the hour: the
+// whole way of a reading, from `brim load` through `brim serve` into MongoDB,
+// while buckets fill.
+//
+//	cells ─▶ Measure, each ─▶ Figures ─▶ rows, tables, plots, notes
+//	              └ Passage: load on a daemon, and a watch that looks at both twice a second
 package fill
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -11,14 +19,231 @@ import (
 
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	return &bench.Experiment{
+	e := &bench.Experiment{
 		Name:     "fill",
 		Question: "How does write latency change through the hour, and what do merging and time-series collections change?",
-		Full:     10*time.Minute,
-		Quick:    150*time.Second,
-		Cells:    []bench.Cell{},
+		Full:     8 * time.Minute,
+		Quick:    150 * time.Second,
+		Restarts: "the history window of 300 s, which is a setting of the server",
 		Run:      run,
 	}
+	for _, w := range windows() {
+		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow})
+	}
+	for _, percent := range prefilledPercents {
+		c := bench.Cell{Name: prefilledCell(percent), What: fmt.Sprintf("writes into hourly buckets of many sensors, filled to %d %% beforehand", percent)}
+		if percent == 50 {
+			c.Slow = "the ends tell most"
+		}
+		e.Cells = append(e.Cells, c)
+	}
+	return e
 }
 
-func run(context.Context, *bench.Lab, *bench.Result) error { return errors.New("not there yet") }
+// A way is how readings reach their bucket.
+type way struct {
+	name  string // in a cell's name
+	words string
+	serve []string // flags
+}
+
+var ways = [...]way{
+	{"single", "one reading per update", []string{"--max-readings-per-update", "1"}},
+	{"merged", "merged per bucket", nil},
+	{"timeseries", "time-series collection", []string{"--storage", "timeseries"}},
+}
+
+// A window is a cell that goes through windows of a granularity.
+type window struct {
+	cell        string
+	granularity time.Duration
+	way         way
+	slow        string
+	// verdict: it is repeated, for rows with a verdict hang on it.
+	verdict bool
+	// history: the server keeps old versions for 300 s, MongoDB's own default.
+	history bool
+}
+
+// windows are all of them, in the order of a round.
+func windows() []window {
+	var all []window
+	for _, g := range []struct {
+		name string
+		is   time.Duration
+	}{{"1h", time.Hour}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute}, {"1m", time.Minute}} {
+		for _, y := range ways {
+			w := window{cell: g.name + "-" + y.name, granularity: g.is, way: y}
+			w.verdict = y.name == "single" && (g.is == time.Hour || g.is == 5*time.Minute)
+			if g.is != time.Hour && !w.verdict {
+				w.slow = "hourly buckets and 5-minute buckets with one reading per update are what was published"
+			}
+			all = append(all, w)
+		}
+	}
+	return append(all, window{
+		cell: historyCell, granularity: time.Hour, way: ways[0], history: true, slow: "no verdict hangs on it",
+	})
+}
+
+const historyCell = "1h-history"
+
+func (w window) what() string {
+	what := fmt.Sprintf("%s buckets, %s", granularityName(w.granularity), w.way.words)
+	if w.history {
+		what += ", and the server keeps old versions for 300 s"
+	}
+	return what
+}
+
+// granularityName is as in flags: 1h, 5m.
+func granularityName(g time.Duration) string {
+	if g >= time.Hour {
+		return fmt.Sprintf("%.0fh", g.Hours())
+	}
+	return fmt.Sprintf("%.0fm", g.Minutes())
+}
+
+// A plan says how large everything is.
+type plan struct {
+	hour    time.Duration // by the clock, that an hour of event time takes
+	short   time.Duration // that cells of less than an hour take; half an hour of event time
+	repeats int           // of cells with a verdict
+
+	prefilledSensors int
+	slot             time.Duration // of writes into buckets that were filled beforehand
+}
+
+const (
+	rate     = 2000            // readings a second, as published
+	interval = 5 * time.Second // of a sensor, as published
+)
+
+func newPlan(lab *bench.Lab) plan {
+	if lab.Quick {
+		return plan{hour: 18 * time.Second, short: 9 * time.Second, repeats: max(1, lab.Repeats-1), prefilledSensors: 1000, slot: 4 * time.Second}
+	}
+	return plan{hour: 24 * time.Second, short: 12 * time.Second, repeats: lab.Repeats, prefilledSensors: 10_000, slot: 5 * time.Second}
+}
+
+func (p plan) speedup() float64 { return time.Hour.Seconds() / p.hour.Seconds() }
+
+// sensors are as many as the rate needs at that speed-up: 167 at 60.
+func (p plan) sensors() int {
+	return int(math.Ceil(rate * interval.Seconds() / p.speedup()))
+}
+
+// passage is that of a window.
+func (p plan) passage(w window) Passage {
+	passage := Passage{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour}
+	if w.granularity < time.Hour {
+		passage.Duration = p.short
+	}
+	return passage
+}
+
+// rounds deals the cells out so that a slow minute hits all that is compared:
+// what has a verdict is in every round, the rest in turn in one.
+func (p plan) rounds(all []window) [][]window {
+	rounds := make([][]window, p.repeats)
+	next := 0
+	for _, w := range all {
+		if w.verdict {
+			for i := range rounds {
+				rounds[i] = append(rounds[i], w)
+			}
+			continue
+		}
+		rounds[next%p.repeats] = append(rounds[next%p.repeats], w)
+		next++
+	}
+	return rounds
+}
+
+// found is all that was measured.
+type found struct {
+	plan      plan
+	windows   map[string][]*Figures // by cell, repeats
+	prefilled *prefilled            // nil: not measured
+}
+
+func run(ctx context.Context, lab *bench.Lab, r *bench.Result) (err error) {
+	p := newPlan(lab)
+	p.tell(lab, r)
+	f := &found{plan: p, windows: make(map[string][]*Figures)}
+	var chosen []window
+	for _, w := range windows() {
+		if !lab.Has(w.cell) {
+			continue
+		}
+		if w.history && !lab.Own() {
+			r.LeaveOut(w.what(), bench.OwnOnly)
+			continue
+		}
+		chosen = append(chosen, w)
+	}
+	rounds := p.rounds(chosen)
+	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
+	steps := prefilledSteps(lab, p, len(percents))
+	for _, round := range rounds {
+		steps += len(round)
+	}
+	lab.Steps(steps)
+	m, err := lab.Start(ctx, bench.Setting{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	defer func() { f.report(r) }()
+	for i, round := range rounds {
+		for _, w := range round {
+			lab.Step("%s, round %d of %d", w.what(), i+1, len(rounds))
+			came, err := w.measure(ctx, lab, m, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.cell, err)
+			}
+			f.windows[w.cell] = append(f.windows[w.cell], came)
+		}
+	}
+	if len(percents) > 0 {
+		if f.prefilled, err = runPrefilled(ctx, lab, m, p, percents); err != nil {
+			return fmt.Errorf("buckets filled beforehand: %w", err)
+		}
+	}
+	return nil
+}
+
+// historyWindow is the setting that says for how long old versions are kept.
+const historyWindow = "minSnapshotHistoryWindowInSeconds"
+
+// measure runs a cell once.
+func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (*Figures, error) {
+	if !w.history {
+		return Measure(ctx, lab, m, p.passage(w), w.way.serve...)
+	}
+	if err := m.Set(ctx, map[string]any{historyWindow: 300}); err != nil {
+		return nil, err
+	}
+	came, err := Measure(ctx, lab, m, p.passage(w), w.way.serve...)
+	if err != nil {
+		return nil, err
+	}
+	return came, m.Set(ctx, map[string]any{historyWindow: 0})
+}
+
+// tell says what is pinned and what is smaller.
+func (p plan) tell(lab *bench.Lab, r *bench.Result) {
+	r.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %v, and a passage through smaller buckets takes %v",
+		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), p.hour, p.short)
+	r.Pin("one request per reading over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity, storage and readings per update")
+	if lab.Own() {
+		r.Pin("the server keeps no old versions (%s 0, as in the daemon's own mongod) but where %s says so", historyWindow, historyCell)
+	}
+	if !lab.Quick {
+		return
+	}
+	full := newPlan(&bench.Lab{Repeats: lab.Repeats})
+	r.Reduce("an hour of event time passes in %v, not in %v", p.hour, full.hour)
+	r.Reduce("%d repeats of what has a verdict, not %d", p.repeats, full.repeats)
+	r.Reduce("buckets filled beforehand are those of %d sensors that report %d times as often, not of %d", p.prefilledSensors, full.prefilledSensors/p.prefilledSensors, full.prefilledSensors)
+}
