@@ -1,0 +1,157 @@
+package advise
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Needs are a user's own numbers.
+type Needs struct {
+	Sensors   int           `json:"sensors"`
+	Interval  time.Duration `json:"interval_ns"` // between readings of a sensor
+	Fields    int           `json:"fields"`      // of a reading
+	QuerySpan time.Duration `json:"query_span_ns"`
+	// Queries a day, each of one sensor over QuerySpan. 0: as many as read every
+	// reading once.
+	Queries   float64       `json:"queries_per_day"`
+	Retention time.Duration `json:"retention_ns"` // 0: for ever
+	// MaxWait is how long a reading may gather before it is written. Until then it
+	// is in Brim's journal alone. 0: 5 s.
+	MaxWait time.Duration `json:"max_wait_ns"`
+	Batch   int           `json:"batch"` // readings in a request; 0: 1
+	// Storage, if it is given, is the only one that is considered.
+	Storage store.Storage `json:"storage,omitempty"`
+	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
+	// same money: all that is needed to hold time against space. 0: as below.
+	CoreHour float64 `json:"price_core_hour"`
+	GBMonth  float64 `json:"price_gb_month"`
+	// DiskWrites is how many bytes a day the disk should be given to write at most.
+	// 0: as below.
+	DiskWrites int64 `json:"disk_writes"`
+}
+
+// Defaults of the needs that few will want to give.
+const (
+	// DefaultMaxWait is under the 8 s from which on a lag is alerted about.
+	DefaultMaxWait = 5 * time.Second
+	// What a rented core and a rented SSD cost in dollars, about.
+	DefaultCoreHour = 0.04
+	DefaultGBMonth  = 0.10
+	// DefaultDiskWrites is 0.3 times a day a drive of 500 GB, which small ones are
+	// made to bear for five years.
+	DefaultDiskWrites = 150_000_000_000
+)
+
+const (
+	day   = 24 * time.Hour
+	month = 30 * day
+	// foreverCounts is the time whose readings are counted where they are kept for
+	// ever.
+	foreverCounts = 365 * day
+)
+
+// Bounds of the needs.
+const (
+	MaxSensors   = 100_000_000
+	MaxFields    = telemetry.MaxFields
+	MaxInterval  = 30 * day
+	MaxQuerySpan = 3650 * day
+	MaxRetention = 24_000 * day // what fits a TTL index
+	MaxMaxWait   = time.Hour    // the longest flush interval
+	maxPerDay    = 1e12         // readings
+)
+
+// Check returns what is wrong in the needs, nil if nothing is.
+func (n Needs) Check() error {
+	_, err := n.complete()
+	return err
+}
+
+// complete returns the needs with their defaults, or what is wrong in them.
+func (n Needs) complete() (Needs, error) {
+	if n.MaxWait == 0 {
+		n.MaxWait = DefaultMaxWait
+	}
+	if n.Batch == 0 {
+		n.Batch = 1
+	}
+	if n.CoreHour == 0 {
+		n.CoreHour = DefaultCoreHour
+	}
+	if n.GBMonth == 0 {
+		n.GBMonth = DefaultGBMonth
+	}
+	if n.DiskWrites == 0 {
+		n.DiskWrites = DefaultDiskWrites
+	}
+	if err := n.check(); err != nil {
+		return n, err
+	}
+	if n.Queries == 0 {
+		n.Queries = float64(n.Sensors) * float64(day) / float64(n.QuerySpan)
+	}
+	return n, nil
+}
+
+func (n Needs) check() error {
+	for _, bound := range []struct {
+		name            string
+		is, least, most float64
+	}{
+		{"sensors", float64(n.Sensors), 1, MaxSensors},
+		{"fields", float64(n.Fields), 1, MaxFields},
+		{"readings in a request", float64(n.Batch), 1, 100_000},
+		{"queries a day", n.Queries, 0, 1e9},
+		{"price of a core-hour", n.CoreHour, 0, 1e6},
+		{"price of a GB-month", n.GBMonth, 0, 1e6},
+		{"bytes a day for the disk to write", float64(n.DiskWrites), 1, 1e18},
+	} {
+		if !(bound.is >= bound.least && bound.is <= bound.most) {
+			return fmt.Errorf("%s: %v is not allowed; from %v to %v", bound.name, bound.is, bound.least, bound.most)
+		}
+	}
+	for _, bound := range []struct {
+		name            string
+		is, least, most time.Duration
+	}{
+		{"interval", n.Interval, time.Millisecond, MaxInterval},
+		{"query span", n.QuerySpan, time.Millisecond, MaxQuerySpan},
+		{"retention", n.Retention, 0, MaxRetention},
+		{"longest wait", n.MaxWait, time.Millisecond, MaxMaxWait},
+	} {
+		if bound.is < bound.least || bound.is > bound.most {
+			return fmt.Errorf("%s: %s is not allowed; from %s to %s", bound.name, Span(bound.is), Span(bound.least), Span(bound.most))
+		}
+	}
+	return n.checkTogether()
+}
+
+func (n Needs) checkTogether() error {
+	switch {
+	case n.Retention > 0 && n.Retention < store.MinGranularity:
+		return fmt.Errorf("retention: %s is shorter than the shortest bucket, of %s", Span(n.Retention), Span(store.MinGranularity))
+	case n.Retention > 0 && n.QuerySpan > n.Retention:
+		return fmt.Errorf("query span: %s is longer than the retention of %s, so that no query would find all it asks for", Span(n.QuerySpan), Span(n.Retention))
+	case n.QuerySpan < n.Interval:
+		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", Span(n.QuerySpan), Span(n.Interval))
+	case n.perDay() > maxPerDay:
+		return fmt.Errorf("%.3g readings a day are more than one MongoDB takes; at most %.0e are worked out", n.perDay(), maxPerDay)
+	case n.Storage != "" && n.Storage != store.Bucket && n.Storage != store.TimeSeries:
+		return fmt.Errorf("storage %q cannot be advised on; allowed are %s and %s", n.Storage, store.Bucket, store.TimeSeries)
+	}
+	return nil
+}
+
+// perDay is the readings a day of all sensors.
+func (n Needs) perDay() float64 { return float64(n.Sensors) * float64(day) / float64(n.Interval) }
+
+// kept is the time whose readings are on disk.
+func (n Needs) kept() time.Duration {
+	if n.Retention == 0 {
+		return foreverCounts
+	}
+	return n.Retention
+}
