@@ -41,7 +41,7 @@ func (r Readings) Time(k uint64) time.Time {
 // when they come.
 func (r Readings) commands(perUpdate, size int) iter.Seq[[]lane.Portion] {
 	if r.Late.Share > 0 {
-		return r.lateCommands(size)
+		return r.lateCommands(perUpdate)
 	}
 	return func(yield func([]lane.Portion) bool) {
 		var portions []lane.Portion
@@ -65,7 +65,7 @@ func (r Readings) commands(perUpdate, size int) iter.Seq[[]lane.Portion] {
 	}
 }
 
-// lateCommands yields the runs of readings that follow each other and arrive one
+// lateCommands yields runs of up to size readings that follow each other and arrive one
 // behind the other, sensor by sensor.
 func (r Readings) lateCommands(size int) iter.Seq[[]lane.Portion] {
 	return func(yield func([]lane.Portion) bool) {
