@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,55 +21,66 @@ type benchOptions struct {
 	output *string
 }
 
-// newBenchFlags adds the flags that all experiments have.
+// newBenchFlags adds the flags that all experiments have. Each is checked as it is
+// read.
 func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
+	c.Repeats, c.Seed, c.MongodBin = bench.DefaultRepeats, 1, lookupEnv(p.env, "BRIM_MONGOD_BIN")
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller")
-	repeats, seed := "3", "1"
-	_ = count(&c.Repeats, 1, 100)(repeats)
-	c.Seed = 1
-	flags.Var(&flagText{text: &repeats, kind: "N", set: func(s string) error {
-		repeats = s
-		return count(&c.Repeats, 1, 100)(s)
-	}}, "repeats", "how often each measurement is made; its median counts")
-	flags.Var(&flagText{text: &seed, kind: "N", set: func(s string) (err error) {
-		seed = s
+	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; what is less is said")
+	o.add(cmd, "repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", count(&c.Repeats, 1, bench.MaxRepeats))
+	o.add(cmd, "seed", "1", "N", "the same seed makes the same readings", func(s string) (err error) {
 		if c.Seed, err = strconv.ParseUint(s, 10, 64); err != nil || c.Seed == 0 {
 			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
 		}
 		return nil
-	}}, "seed", "the same seed makes the same readings")
+	})
 	o.output = outputFlag(cmd, "text", "json")
-	flags.StringVar(&o.report, "report", "", "write a page with plots to `FILE`")
-	var uri string
-	flags.Var(&flagText{text: &uri, kind: "URI", set: text(&c.URI, checkOwnURI)}, "mongo-uri",
-		"MongoDB to measure instead of a mongod of its own, in a scratch database that is dropped in the end")
-	c.MongodBin = lookupEnv(p.env, "BRIM_MONGOD_BIN")
+	o.add(cmd, "report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
+	o.add(cmd, "mongo-uri", "", "URI", "measure this MongoDB, in a scratch database, instead of a mongod of its own. No variable sets it, BRIM_MONGO_URI neither: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
 	flags.StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
-	flags.StringVar(&c.Dir, "scratch-dir", "", "`DIR` in which the scratch folder is made; empty: the system's")
+	o.add(cmd, "scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
 	return o
+}
+
+// add adds a flag that a function checks.
+func (*benchOptions) add(cmd *cobra.Command, name, initial, kind, usage string, set func(string) error) {
+	value := initial
+	cmd.Flags().Var(&flagText{text: &value, kind: kind, set: func(s string) error {
+		value = s
+		return set(s)
+	}}, name, usage)
 }
 
 // addCells adds the choice of an experiment's parts.
 func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
-	names := make([]string, len(e.Cells))
-	for i, c := range e.Cells {
-		names[i] = c.Name
-	}
-	var given string
-	cmd.Flags().Var(&flagText{text: &given, kind: "NAME,…", set: func(s string) error {
-		given = s
+	names := cellNames(e)
+	o.add(cmd, "cells", "", "A,B", "run these parts alone, of "+strings.Join(names, ", "), func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
+			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {
 				return fmt.Errorf("%q is no cell of %s%s; allowed are %s", name, e.Name, didYouMean("", name, names), strings.Join(names, ", "))
 			}
-			o.config.Cells = append(o.config.Cells, name)
+			if !slices.Contains(o.config.Cells, name) {
+				o.config.Cells = append(o.config.Cells, name)
+			}
 		}
 		return nil
-	}}, "cells", "parts to run")
+	})
+}
+
+// checkFolder refuses what is no folder.
+func checkFolder(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("look for the folder: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%q is not a folder", path)
+	}
+	return nil
 }
 
 // checkOwnURI refuses what is no MongoDB, and an empty one: whoever gives the

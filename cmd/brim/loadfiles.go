@@ -58,10 +58,12 @@ func openToWrite(path string) (*os.File, error) {
 	return file, nil
 }
 
-// close closes the files that no rewrite has closed, and leaves none that is
-// empty.
-func (f *loadFiles) close() {
-	for _, file := range []*os.File{f.html, f.hgrm} {
+func (f *loadFiles) close() { closeUnwritten(f.html, f.hgrm) }
+
+// closeUnwritten closes the files that no rewrite has closed, and leaves none that
+// is empty.
+func closeUnwritten(files ...*os.File) {
+	for _, file := range files {
 		if file == nil || file.Close() != nil {
 			continue
 		}

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/term"
 
 	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/load"
@@ -18,11 +16,8 @@ import (
 // A liveLine tells how a run goes: on a terminal in one line that changes each
 // second, elsewhere in a line every few seconds.
 type liveLine struct {
-	w        io.Writer
-	terminal bool
-	columns  func() int // of the terminal
-	written  bool       // the cursor stands behind the line
-	windows  float64    // that event time goes through in a second
+	statusLine
+	windows float64 // that event time goes through in a second
 
 	// Of a line that stays, until it is written.
 	since  time.Duration // the end of the last
@@ -40,29 +35,14 @@ type gathered struct {
 const plainEvery = 5
 
 func newLiveLine(w io.Writer, windows float64) *liveLine {
-	l := &liveLine{w: w, windows: windows, columns: func() int { return math.MaxInt }}
-	if file, ok := w.(*os.File); ok && isTerminal(w) {
-		l.terminal = true
-		l.columns = func() int {
-			if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-				return width
-			}
-			return 80
-		}
-	}
-	return l
+	return &liveLine{statusLine: newStatusLine(w), windows: windows}
 }
 
 // show tells about a second of the run.
 func (l *liveLine) show(p load.Progress) {
 	l.add(&p)
 	if l.terminal {
-		line := l.text(&p)
-		if runes := []rune(line); len(runes) >= l.columns() {
-			line = string(runes[:l.columns()-1])
-		}
-		_, _ = fmt.Fprintf(l.w, "\r\x1b[K%s", line)
-		l.written = true
+		l.set(l.text(&p))
 		return
 	}
 	if int(p.Elapsed/time.Second)%plainEvery == 0 {
@@ -78,14 +58,6 @@ func (l *liveLine) add(p *load.Progress) {
 	g.asked += p.Offered * second
 	g.achieved += p.Achieved * second
 	g.p50, g.p99, g.inFlight = max(g.p50, p.P50), max(g.p99, p.P99), max(g.inFlight, p.InFlight)
-}
-
-// end leaves the line.
-func (l *liveLine) end() {
-	if l.written {
-		_, _ = fmt.Fprint(l.w, "\r\x1b[K")
-		l.written = false
-	}
 }
 
 // text is the line, of what was gathered since the last. What matters most stands

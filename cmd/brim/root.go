@@ -9,11 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 // process is what a command may use of the world around it.
 type process struct {
 	env            []string // NAME=value
+	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -22,7 +25,12 @@ type process struct {
 //
 //nolint:revive // the six are what a process is given
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	p := &process{env: env, stdout: stdout, stderr: stderr}
+	p := &process{env: env, stdin: stdin, stdout: stdout, stderr: stderr}
+	return p.carryOut(ctx, args, experiments())
+}
+
+// carryOut carries out a command, of which `brim bench` has these experiments.
+func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Experiment) error {
 	began := false // a command was found, and its flags and arguments make sense
 	root := &cobra.Command{
 		Use:           "brim",
@@ -35,12 +43,12 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			began = true
 		},
 	}
-	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, experiments()), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
+	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !began {
 		return usageError{err}

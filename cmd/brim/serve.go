@@ -89,10 +89,17 @@ func serve(ctx context.Context, c *configuration, p *process) error {
 
 var errTwice = errors.New("a second signal ended the daemon at once")
 
-// watchSignals returns two contexts: running ends with ctx or at the first
-// signal to stop, stopping at the second. A third ends the process, as it would
-// have without us.
+// watchSignals is onSignals, which are logged.
 func watchSignals(ctx context.Context, log *slog.Logger) (running, stopping context.Context, release func()) {
+	return onSignals(ctx,
+		func(s os.Signal) { log.Info("stopping", "signal", s.String()) },
+		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
+}
+
+// onSignals returns two contexts: running ends with ctx or at the first
+// signal to stop, of which soft tells, stopping at the second, of which hard does.
+// A third ends the process, as it would have without us.
+func onSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // nohup, or a shell's background job
@@ -105,8 +112,8 @@ func watchSignals(ctx context.Context, log *slog.Logger) (running, stopping cont
 	done := make(chan struct{})
 	watching.Go(func() {
 		for _, act := range []func(os.Signal){
-			func(s os.Signal) { log.Info("stopping", "signal", s.String()); stop() },
-			func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()); end(errTwice) },
+			func(s os.Signal) { soft(s); stop() },
+			func(s os.Signal) { hard(s); end(errTwice) },
 		} {
 			select {
 			case s := <-signals:

@@ -45,9 +45,10 @@ type Config struct {
 	Out io.Writer
 }
 
+// The repeats of a measurement, where nobody says how many, and at most.
 const (
-	defaultRepeats = 3
-	maxRepeats     = 100
+	DefaultRepeats = 3
+	MaxRepeats     = 100
 )
 
 // Progress is how far an experiment is.
@@ -84,10 +85,10 @@ var ErrInterrupted = errors.New("interrupted")
 // begin. When Run returns, scratch data and processes are removed.
 func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	if c.Repeats == 0 {
-		c.Repeats = defaultRepeats
+		c.Repeats = DefaultRepeats
 	}
-	if c.Repeats < 1 || c.Repeats > maxRepeats {
-		return nil, fmt.Errorf("repeats: %d is not allowed; 1 to %d", c.Repeats, maxRepeats)
+	if c.Repeats < 1 || c.Repeats > MaxRepeats {
+		return nil, fmt.Errorf("repeats: %d is not allowed; 1 to %d", c.Repeats, MaxRepeats)
 	}
 	if c.Out == nil {
 		c.Out = io.Discard
@@ -173,6 +174,10 @@ func (l *Lab) Has(cell string) bool {
 	}
 	return false
 }
+
+// Asked reports whether a cell is to be measured because it was asked for by its
+// name.
+func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, cell) }
 
 // Own reports whether experiments start mongods of their own, and may restart
 // them and choose their settings.

@@ -10,27 +10,32 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// Text writes results as Markdown. With a width above 0 lines are wrapped at so
-// many characters, for a terminal. Of several results a table of all claims
-// follows in the end.
-func Text(w io.Writer, width int, results ...*bench.Result) error {
+// Text writes a result as Markdown. With a width above 0 lines are wrapped at so
+// many characters, for a terminal.
+func Text(w io.Writer, width int, r *bench.Result) error {
 	t := &texts{width: width}
-	for _, r := range results {
-		t.result(r)
-	}
-	if len(results) > 1 {
-		t.all(results)
-	}
-	if _, err := w.Write(bytes.TrimLeft(t.b.Bytes(), "\n")); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+	t.result(r)
+	return t.writeTo(w)
+}
+
+// Table writes the claims of several results as one table.
+func Table(w io.Writer, width int, results []*bench.Result) error {
+	t := &texts{width: width}
+	t.all(results)
+	return t.writeTo(w)
 }
 
 // texts are what is written.
 type texts struct {
 	b     bytes.Buffer
 	width int
+}
+
+func (t *texts) writeTo(w io.Writer) error {
+	if _, err := w.Write(bytes.TrimLeft(t.b.Bytes(), "\n")); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
 }
 
 func (t *texts) result(r *bench.Result) {
