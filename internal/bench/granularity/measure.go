@@ -63,7 +63,7 @@ func Measure(ctx context.Context, m *bench.MongoDB, shape Shape) (c *Cost, err e
 	}()
 	for i, residents := range shape.Residents {
 		stocks[i], err = newStock(ctx, stockConfig{
-			database: m.Database(), collection: name("cost", i), fields: shape.Fields, residents: residents,
+			database: m.Database(), collection: fmt.Sprintf("cost_%d", i), fields: shape.Fields, residents: residents,
 			perUpdate: shape.PerUpdate, appends: costPasses * appends, seed: shape.Seed,
 		})
 		if err != nil {

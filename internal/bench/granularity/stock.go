@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,12 +69,8 @@ type stock struct {
 	portions []lane.Portion
 }
 
-// begin is where event time begins: a whole hour.
-var begin = [...]int{2026, 1, 1} // year, month, day
-
-func beginning() time.Time {
-	return time.Date(begin[0], time.Month(begin[1]), begin[2], 0, 0, 0, 0, time.UTC)
-}
+// beginning is where event time begins: at a whole hour.
+func beginning() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 // newStock makes the buckets: the store writes one, the others are its copies.
 func newStock(ctx context.Context, c stockConfig) (*stock, error) {
@@ -160,7 +155,7 @@ func (s *stock) single(ctx context.Context, n int) (bench.Samples, error) {
 	return slices.Clone(s.watch.times), nil
 }
 
-// together is how many updates a lane hands to the store at once.
+// together is how many updates a lane hands to the store at once, at most.
 const together = 250
 
 // bulk appends n times as a lane does that has many buckets to write.
@@ -203,9 +198,4 @@ func (w *stopwatch) Write(ctx context.Context, shares []*batch.Share) {
 func acknowledged(m *bench.MongoDB) *mongo.Database {
 	journaled := false
 	return m.Client().Database(m.Name(), options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
-}
-
-// name makes that of a collection from what is in it.
-func name(parts ...any) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(parts...), "[]"), " ", "_")
 }

@@ -1,0 +1,144 @@
+package granularity
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+)
+
+// notes say what was found, each from the figures of this run.
+func (t *trial) notes(r *bench.Result) {
+	for _, topology := range []string{replicaSet, standalone} {
+		t.lineNote(r, topology)
+	}
+	t.mergeNote(r)
+	t.topologyNote(r)
+	t.workloadNote(r)
+	t.indexNote(r)
+	t.historyNote(r)
+	t.sizeNote(r)
+	t.rewriteNote(r)
+}
+
+// lineNote says what the two numbers of the line mean.
+func (t *trial) lineNote(r *bench.Result, topology string) {
+	c := t.curveOf(topology, 1)
+	if c == nil || c.Time == nil {
+		return
+	}
+	us := c.Time.Over(1e-6)
+	straight := "a straight line tells it well"
+	if us.R2 < 0.9 {
+		straight = "a straight line tells it only roughly"
+	}
+	if us.Base <= 0 || us.Each <= 0 {
+		r.Note("On the %s the line through the times is %.0f + %.2f µs a reading held, which is not both above 0: nothing follows from it.", topology, us.Base, us.Each)
+		return
+	}
+	r.Note("On the %s an append of one reading takes one writer %.0f ± %.0f µs whatever the bucket holds, and %.2f ± %.2f µs more for each reading in it (R² %.2f: %s). "+
+		"The fixed part is as much as %.0f readings held: with fewer in a bucket, fewer minutes a bucket spare little.",
+		topology, us.Base, us.BaseError, us.Each, us.EachError, us.R2, straight, us.Base/us.Each)
+}
+
+// mergeNote says what merging spares at the published hour's average fill.
+func (t *trial) mergeNote(r *bench.Result) {
+	one, many := t.curveOf(replicaSet, 1), t.most(replicaSet)
+	if one == nil || many == nil || one == many || one.CPU == nil || many.CPU == nil {
+		return
+	}
+	half := float64(inWindow(time.Hour)) / 2
+	a, b := one.CPU.At(half), many.CPU.At(half)/float64(many.PerUpdate)
+	if a <= 0 || b <= 0 {
+		return
+	}
+	r.Note("In hourly buckets that are half full, mongod spends %s of CPU on a reading that is appended alone and %s on one of %d that are appended together: %s less. How many readings an append brings counts for more than the minutes of a bucket.",
+		bench.Seconds.Format(a), bench.Seconds.Format(b), many.PerUpdate, bench.Times.Format(a/b))
+}
+
+// topologyNote sets the two beside each other.
+func (t *trial) topologyNote(r *bench.Result) {
+	a, b := t.curveOf(replicaSet, 1), t.curveOf(standalone, 1)
+	if a == nil || b == nil || a.Time == nil || b.Time == nil {
+		return
+	}
+	r.Note("A replica set adds %+.0f µs to the fixed part of an append and %+.2f µs to each reading held, against a standalone: it writes an oplog entry besides, but journals only what changed, where a standalone journals the whole document.",
+		(a.Time.Base-b.Time.Base)*1e6, (a.Time.Each-b.Time.Each)*1e6)
+}
+
+// workloadNote names the cheapest and the dearest way to store the workload.
+func (t *trial) workloadNote(r *bench.Result) {
+	if len(t.Workload) < 2 {
+		return
+	}
+	least, most := t.Workload[0], t.Workload[0]
+	for _, b := range t.Workload {
+		if b.Cores < least.Cores {
+			least = b
+		}
+		if b.Cores > most.Cores {
+			most = b
+		}
+	}
+	words := func(b burden) string {
+		return fmt.Sprintf("%s with %s an append (%s cores of mongod)", b.Granularity, several(b.PerUpdate, "reading"), fixed(b.Cores))
+	}
+	r.Note("For the published workload the dearest that was measured is %s, the cheapest %s.", words(most), words(least))
+}
+
+// indexNote says whether further indexes are felt, and which ones are.
+func (t *trial) indexNote(r *bench.Result) {
+	none, most := t.indexEnds()
+	if none == nil {
+		return
+	}
+	change := func(v *variant) string { return percent(v.CPU.Over(none.CPU).Median()) }
+	r.Note("With %s on keys that appends leave alone, mongod's CPU an append changes by %s.", several(len(most.indexes), "further index"), change(most))
+	for _, v := range t.Indexes {
+		if v.changing() && len(v.CPU) > 0 {
+			r.Note("One index on %q, which every append changes, changes it by %s: it is the keys that change that cost, not the growth of the document.", changedKey, change(v))
+		}
+	}
+}
+
+// percent tells a factor as a change.
+func percent(factor float64) string { return fmt.Sprintf("%+.0f %%", 100*(factor-1)) }
+
+func (t *trial) historyNote(r *bench.Result) {
+	if len(t.History) != 2 || len(t.History[1].CPU) == 0 {
+		return
+	}
+	kept, not := t.History[0], t.History[1]
+	r.Note("With a history window of %s rather than %s an append leaves %s old versions rather than %s in the history store, the data files get %s rather than %s for it, and mongod's CPU with the checkpoint changes by %s. "+
+		"Nothing of Brim reads the past, so its own mongod keeps none; nothing was published about it.",
+		kept.Name, not.Name, fixed(kept.Versions.Median()), fixed(not.Versions.Median()),
+		bench.Bytes.Format(kept.Written.Median()), bench.Bytes.Format(not.Written.Median()), percent(kept.CPU.Over(not.CPU).Median()))
+}
+
+func (t *trial) sizeNote(r *bench.Result) {
+	first, last := t.sizeAt(granularities[0]), t.sizeAt(granularities[len(granularities)-1])
+	if first == nil || last == nil {
+		return
+	}
+	reading := (last.DocumentBytes - first.DocumentBytes) / float64(last.Readings-first.Readings)
+	beside := first.DocumentBytes - reading*float64(first.Readings)
+	r.Note("A reading takes %.0f bytes of its document before compression and the document %.0f beside its readings, so going from %s to %s makes %s fewer documents and %s fewer bytes.",
+		reading, beside, first.Granularity, last.Granularity, bench.Times.Format(first.DocumentsADay/last.DocumentsADay), percentLess(last.BytesADay/first.BytesADay))
+}
+
+func percentLess(factor float64) string { return fmt.Sprintf("%.0f %%", 100*(1-factor)) }
+
+// rewriteNote sets the two knobs beside each other.
+func (t *trial) rewriteNote(r *bench.Result) {
+	five, hour := t.sizeAt(5*time.Minute), t.sizeAt(time.Hour)
+	if five == nil || hour == nil {
+		return
+	}
+	const together = 12
+	alone, minutes, merged := rewriteOf(hour, 1), rewriteOf(five, 1), rewriteOf(hour, together)
+	r.Note("By the arithmetic, hourly buckets with one reading an append make %s of document versions a day. Buckets of 5 minutes make that %s, and hourly ones with %d readings an append %s: "+
+		"the appends a bucket gets are the knob, and merging them turns it without making %s times the documents.",
+		bench.Bytes.Format(alone.Day), bench.Bytes.Format(minutes.Day), together, bench.Bytes.Format(merged.Day),
+		fmt.Sprint(math.Round(five.DocumentsADay/hour.DocumentsADay)))
+}
