@@ -23,8 +23,10 @@ type Tenth struct {
 	Write    Latency `json:"store_write_seconds"`
 	Seconds  float64 `json:"write_seconds_total"` // of all its updates, those of one command side by side
 	Response Latency `json:"response_seconds"`    // of the requests of its readings; without mean
-	// MongodCPU is processor seconds a reading that was stored in this tenth of
-	// the time; 0 where a passage is not one window long.
+	// Clock is of the writes in this tenth of the time, and MongodCPU processor
+	// seconds a reading that was stored in it; 0 where a passage is not one window
+	// long.
+	Clock     Latency `json:"store_write_seconds_by_clock"`
 	MongodCPU float64 `json:"mongod_cpu_seconds_per_reading,omitempty"`
 }
 
@@ -32,10 +34,11 @@ type Tenth struct {
 type Figures struct {
 	OfferedRate  float64 `json:"offered_rate"` // readings a second
 	AchievedRate float64 `json:"achieved_rate"`
-	// FirstRate and LastRate are the readings acknowledged a second in the first
-	// and in the last sixth of the time.
-	FirstRate float64 `json:"achieved_rate_first_sixth"`
-	LastRate  float64 `json:"achieved_rate_last_sixth"`
+	// FirstRate and LastRate are the readings that MongoDB stored a second in the
+	// first and in the last sixth of the time: behind what was acknowledged by as
+	// long as readings gather.
+	FirstRate float64 `json:"stored_rate_first_sixth"`
+	LastRate  float64 `json:"stored_rate_last_sixth"`
 	// BehindSeconds is how long it took, once the last reading was acknowledged,
 	// until all were stored.
 	BehindSeconds     float64 `json:"behind_seconds"`
@@ -43,7 +46,10 @@ type Figures struct {
 	ReadingsPerUpdate float64 `json:"readings_per_update"`
 	UpdateRate        float64 `json:"updates_per_second"`
 
+	// Write is of all writes, Loaded of those while readings came: where MongoDB
+	// falls behind, it has the machine to itself when the load has ended.
 	Write    Latency `json:"store_write_seconds"`
+	Loaded   Latency `json:"store_write_seconds_under_load"`
 	Response Latency `json:"response_seconds"`
 	// First and Last are of the first and the last third of the window.
 	First  Latency   `json:"store_write_seconds_first_third"`
@@ -92,7 +98,7 @@ func (p Passage) figures(came *load.Result, looks []look, stored time.Time) *Fig
 		HistoryInserts: per(counted("history_store_inserts_total")), HistoryBytes: per(max(0, counted("history_store_bytes"))),
 		Checkpoints: finite(counted("checkpoints_total")), CheckpointSeconds: finite(counted("checkpoint_seconds_total")),
 	}
-	f.FirstRate, f.LastRate = sixths(came.Intervals, p.Duration.Seconds())
+	f.FirstRate, f.LastRate = sixths(looks, came.Began, p.Duration)
 	for i := range f.Tenths {
 		h := last.writes[i].Since(first.writes[i])
 		f.Tenths[i] = Tenth{From: float64(i) / 10, To: float64(i+1) / 10, Updates: h.Count, Write: latency(h), Seconds: h.Sum}
@@ -100,6 +106,7 @@ func (p Passage) figures(came *load.Result, looks []look, stored time.Time) *Fig
 			f.Tenths[i].Response = Latency{P50: came.ByFill[i].P50, P99: came.ByFill[i].P99}
 		}
 	}
+	f.Loaded = writesBetween(looks, came.Began, came.Began.Add(p.Duration))
 	if p.oneWindow() {
 		f.byClock(came.Began, p.Duration, looks)
 	}
@@ -118,7 +125,9 @@ func (f *Figures) byClock(began time.Time, took time.Duration, looks []look) {
 		return finite((cpuEnd - cpu) / (readingsEnd - readings))
 	}
 	for i := range f.Tenths {
-		f.Tenths[i].MongodCPU = between(float64(i)/10, float64(i+1)/10)
+		from, to := float64(i)/10, float64(i+1)/10
+		f.Tenths[i].MongodCPU = between(from, to)
+		f.Tenths[i].Clock = writesBetween(looks, began.Add(time.Duration(from*float64(took))), began.Add(time.Duration(to*float64(took))))
 	}
 	f.MongodCPUFirst, f.MongodCPULast = between(0, 1./3), between(2./3, 1)
 }
@@ -138,19 +147,30 @@ func along(looks []look, at time.Time) (cpu, readings float64) {
 	return a.mongod.Seconds() + share*(b.mongod-a.mongod).Seconds(), a.readings + share*(b.readings-a.readings)
 }
 
-// sixths are the rates in the first and the last sixth of a run.
-func sixths(intervals []load.Interval, seconds float64) (first, last float64) {
-	mean := func(from, to float64) float64 {
-		sum, n := 0.0, 0.0
-		for _, i := range intervals {
-			if i.Second > from+1e-6 && i.Second <= to+1e-6 {
-				sum, n = sum+i.Achieved, n+1
-			}
+// writesBetween are those between the looks that are nearest to two times.
+func writesBetween(looks []look, from, to time.Time) Latency {
+	a, b := nearest(looks, from), nearest(looks, to)
+	return latency(b.all().Since(a.all()))
+}
+
+func nearest(looks []look, at time.Time) *look {
+	best := &looks[0]
+	for i := range looks {
+		if looks[i].at.Sub(at).Abs() < best.at.Sub(at).Abs() {
+			best = &looks[i]
 		}
-		return finite(sum / n)
 	}
-	wide := max(1, math.Round(seconds/6)) // of whole seconds, as the intervals
-	return mean(0, wide), mean(seconds-wide, seconds)
+	return best
+}
+
+// sixths are the rates of storing in the first and the last sixth of a run.
+func sixths(looks []look, began time.Time, took time.Duration) (first, last float64) {
+	stored := func(share float64) float64 {
+		_, readings := along(looks, began.Add(time.Duration(share*float64(took))))
+		return readings
+	}
+	seconds := took.Seconds() / 6
+	return finite((stored(1./6) - stored(0)) / seconds), finite((stored(1) - stored(5./6)) / seconds)
 }
 
 // checkpoints parts the writes by whether a checkpoint ran.

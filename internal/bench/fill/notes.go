@@ -10,7 +10,7 @@ import (
 // notes say in words what was found.
 func (f *found) notes(r *bench.Result) {
 	for _, note := range []func() string{
-		f.noteRise, f.noteKeptUp, f.noteMerging, f.noteTimeseries, f.noteFive, f.notePrefilled, f.noteCheckpoint, f.noteHistory,
+		f.noteRise, f.noteKeptUp, f.noteCapacity, f.noteMerging, f.noteTimeseries, f.noteFive, f.notePrefilled, f.noteCheckpoint, f.noteHistory,
 	} {
 		if text := note(); text != "" {
 			r.Note("%s", text)
@@ -43,7 +43,7 @@ func (f *found) noteRise() string {
 	if len(f.windows[hourSingle]) == 0 {
 		return ""
 	}
-	start, end := f.samples(hourSingle, p50Of(atStart)), f.samples(hourSingle, p50Of(lastTenth))
+	start, end := f.samples(hourSingle, p50At(atStart)), f.samples(hourSingle, p50At(lastTenth))
 	first, last := f.samples(hourSingle, mongodCPUFirst), f.samples(hourSingle, mongodCPULast)
 	text := fmt.Sprintf("Hourly buckets with one reading per update: a write takes %s in the first tenth and %s in the last (p50, %s); a reading costs mongod %s of CPU in the first third and %s in the last (%s). ",
 		bench.Seconds.Spread(start), bench.Seconds.Spread(end), ratio(start, end), bench.Seconds.Spread(first), bench.Seconds.Spread(last), ratio(first, last))
@@ -56,26 +56,39 @@ func (f *found) noteRise() string {
 	return text + "So the fill is most of what a write costs."
 }
 
-// noteKeptUp tells whether it matters at this rate, and where it would.
+// mostBehind is how many seconds after the last reading all must be stored for
+// MongoDB to have kept up.
+const mostBehind = 2
+
+// noteKeptUp tells whether it matters at this rate.
 func (f *found) noteKeptUp() string {
 	if len(f.windows[hourSingle]) == 0 {
 		return ""
 	}
 	offered := f.median(hourSingle, func(f *Figures) float64 { return f.OfferedRate })
 	achieved := f.median(hourSingle, func(f *Figures) float64 { return f.AchievedRate })
+	last := f.median(hourSingle, func(f *Figures) float64 { return f.LastRate })
 	behind := f.median(hourSingle, func(f *Figures) float64 { return f.BehindSeconds })
-	cpu := f.median(hourSingle, mongodCPULast)
-	if achieved < 0.98*offered || behind > mostBehind {
-		return fmt.Sprintf("At %s offered, one reading per update is past what this machine can store into full hourly buckets: %s were taken, and all was stored only %s after the last. From there latency is waiting, and grows for as long as the load lasts.",
-			bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.Seconds.Format(behind))
+	used := f.median(hourSingle, mongodCPULast) * last / float64(runtime.NumCPU())
+	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal all through the hour, and in its last sixth MongoDB stored %s of them, all %s after the last; mongod used %s of the %d processors in the last third. ",
+		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), bench.Seconds.Format(behind), bench.Share.Format(used), runtime.NumCPU())
+	if achieved < 0.98*offered || last < 0.9*offered || behind > mostBehind {
+		return text + "So full hourly buckets with one reading per update are past what this machine stores beside the daemon and the load: from there on latency is mostly waiting, and the journal holds what waits."
 	}
-	text := fmt.Sprintf("At %s it does not decide: all was taken at the rate it was sent, and stored %s after the last reading.", bench.PerSecond.Format(achieved), bench.Seconds.Format(behind))
-	if cpu <= 0 {
-		return text
+	return text + "So it kept up, and the fill does not decide at this rate."
+}
+
+// noteCapacity tells where it would matter.
+func (f *found) noteCapacity() string {
+	if f.prefilled == nil {
+		return ""
 	}
-	cores := float64(runtime.NumCPU())
-	return text + fmt.Sprintf(" In the last third mongod took %s of the %.0f processors. By that, full hourly buckets with one reading per update would take all of them at some %s; well before, writes begin to queue, and only then does a write take many times as long as its work.",
-		bench.Share.Format(cpu*achieved/cores), cores, bench.PerSecond.Format(cores/cpu))
+	low, high := f.prefilled.most[5], f.prefilled.most[95]
+	if len(low) == 0 || len(high) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Where it becomes a problem: with one reading per update and all of the machine to itself, MongoDB stores %s into hourly buckets that are 5 %% full, and %s into those that are 95 %% full. Short of the smaller figure a fuller bucket costs CPU, and little time; near it writes queue, and a write takes many times as long as its work.",
+		bench.PerSecond.Format(low.Median()), bench.PerSecond.Format(high.Median()))
 }
 
 const (
@@ -140,7 +153,7 @@ func (f *found) notePrefilled() string {
 	if len(low) == 0 || len(high) == 0 {
 		return ""
 	}
-	p50 := func(f *Figures) float64 { return f.Write.P50 }
+	p50 := func(f *Figures) float64 { return f.Loaded.P50 }
 	return fmt.Sprintf("With %d sensors whose buckets were filled beforehand, a write takes %s at 5 %% and %s at 95 %% (p50, %s), and a reading costs mongod %s and %s of CPU.",
 		f.plan.prefilledSensors, bench.Seconds.Format(samplesOf(low, p50).Median()), bench.Seconds.Format(samplesOf(high, p50).Median()), ratio(samplesOf(low, p50), samplesOf(high, p50)),
 		bench.Seconds.Format(samplesOf(low, mongodCPU).Median()), bench.Seconds.Format(samplesOf(high, mongodCPU).Median()))

@@ -19,7 +19,8 @@ func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", perc
 
 // prefilled is what came of writes into buckets that were filled beforehand.
 type prefilled struct {
-	passages map[int][]*Figures // by percent, repeats
+	passages map[int][]*Figures    // by percent, repeats
+	most     map[int]bench.Samples // readings that MongoDB stored a second when it got all it could take
 	// checkpoint is a passage into the fullest buckets with a checkpoint in its
 	// middle; nil: not measured.
 	checkpoint *Figures
@@ -46,7 +47,7 @@ func (p plan) readingsOf(duration time.Duration) int {
 func (p plan) prefilledRepeats() int {
 	hour := int(time.Hour / interval)
 	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100 - p.readingsOf(2*p.slot)
-	return max(1, min(p.repeats, room/p.readingsOf(p.slot)))
+	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
 // prefilledSteps is how many steps it takes for so many crowds.
@@ -79,7 +80,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 			err = m.Drop(ctx)
 		}
 	}()
-	came = &prefilled{passages: make(map[int][]*Figures)}
+	came = &prefilled{passages: make(map[int][]*Figures), most: make(map[int]bench.Samples)}
 	for i := range p.prefilledRepeats() {
 		for _, c := range crowds {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
@@ -88,6 +89,11 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 				return came, err
 			}
 			came.passages[c.percent] = append(came.passages[c.percent], f)
+			most, err := c.most(ctx, m, p.burst())
+			if err != nil {
+				return came, err
+			}
+			came.most[c.percent] = append(came.most[c.percent], most)
 		}
 	}
 	if !lab.Own() {

@@ -2,6 +2,7 @@ package fill
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 )
@@ -27,6 +28,8 @@ type prefilledCells struct {
 	Percent int        `json:"percent"`
 	Sensors int        `json:"sensors"`
 	Repeats []*Figures `json:"repeats"`
+	// Most is the readings stored a second when MongoDB gets all it can take.
+	Most bench.Samples `json:"most_per_second"`
 }
 
 func (f *found) data() data {
@@ -39,7 +42,7 @@ func (f *found) data() data {
 	}
 	for _, percent := range prefilledPercents {
 		if came := f.prefilled.passages[percent]; len(came) > 0 {
-			d.Prefilled = append(d.Prefilled, prefilledCells{percent, f.plan.prefilledSensors, came})
+			d.Prefilled = append(d.Prefilled, prefilledCells{percent, f.plan.prefilledSensors, came, f.prefilled.most[percent]})
 		}
 	}
 	d.Checkpoint = f.prefilled.checkpoint
@@ -62,7 +65,7 @@ func (f *found) report(r *bench.Result) {
 	r.Add(f.rows()...)
 	lines := f.lines()
 	for _, t := range []bench.Table{
-		f.byTenth(), table("Writes and requests", speedsNote, speeds[:], lines),
+		f.byTenth(), f.capacities(), table("Writes and requests", speedsNote, speeds[:], lines),
 		table("From the first part of a window to the last", changesNote, changes[:], lines[:len(f.measured())]),
 		table("What a reading takes", costsNote, costs[:], lines),
 	} {
@@ -79,15 +82,16 @@ func (f *found) byTenth() bench.Table {
 	t := bench.Table{
 		Title: "Time to write an update by tenth of the window, p50 / p99 (medians of the repeats)", Head: []string{"cell"},
 		Notes: []string{
-			"By the time of the readings. It is the round trip of the command, which carries updates of many buckets: store_write_seconds of the daemon.",
-			"A tenth has few commands, so its p99 is rough; rows with a verdict use p50, or thirds.",
+			"By the time of the readings, and for hourly buckets also by the clock. It is the round trip of the command, which carries updates of many buckets: store_write_seconds of the daemon.",
+			"Where MongoDB falls behind the two differ: the readings of the last tenths are written when the load has ended. Rows with a verdict go by the clock.",
+			"A tenth has few commands, so its p99 is rough; rows with a verdict use p50, or longer parts.",
 		},
 	}
 	for i := range 10 {
 		t.Head = append(t.Head, fmt.Sprintf("%d–%d %%", 10*i, 10*i+10))
 	}
 	for _, w := range f.measured() {
-		write, response := []string{w.cell}, []string{"  its requests"}
+		write, clock, response := []string{w.cell}, []string{"  by the clock"}, []string{"  its requests"}
 		for i := range 10 {
 			tell := func(of func(*Tenth) Latency) string {
 				p50 := f.samples(w.cell, func(f *Figures) float64 { return of(&f.Tenths[i]).P50 })
@@ -95,9 +99,14 @@ func (f *found) byTenth() bench.Table {
 				return bench.Seconds.Format(p50.Median()) + " / " + bench.Seconds.Format(p99.Median())
 			}
 			write = append(write, tell(func(t *Tenth) Latency { return t.Write }))
+			clock = append(clock, tell(func(t *Tenth) Latency { return t.Clock }))
 			response = append(response, tell(func(t *Tenth) Latency { return t.Response }))
 		}
-		t.Rows = append(t.Rows, write, response)
+		t.Rows = append(t.Rows, write)
+		if w.granularity == time.Hour {
+			t.Rows = append(t.Rows, clock)
+		}
+		t.Rows = append(t.Rows, response)
 	}
 	return t
 }
@@ -127,6 +136,8 @@ var changes = [...]column{
 	{"last tenth, mean", bench.Seconds, func(f *Figures) float64 { return f.Tenths[lastTenth].Write.Mean }},
 	{"first third, p99", bench.Seconds, func(f *Figures) float64 { return f.First.P99 }},
 	{"last third, p99", bench.Seconds, func(f *Figures) float64 { return f.Last.P99 }},
+	{"first sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.FirstRate }},
+	{"last sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.LastRate }},
 	{"first third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPUFirst }},
 	{"last third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPULast }},
 }
@@ -143,7 +154,7 @@ var costs = [...]column{
 
 const (
 	speedsNote  = "p50, p99 and mean are of writes into MongoDB; stored after: from the last answer until all was in MongoDB."
-	changesNote = "Means and p99 are of writes, by the time of the readings; mongod CPU is per reading and by the clock, where a passage is one window long."
+	changesNote = "Means and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late; mongod CPU is per reading and by the clock, where a passage is one window long."
 	costsNote   = "log: WiredTiger's log, its journal, by the server's counter; files: what was written to its other files until all was stored, checkpoints included; " +
 		"history store: growth of its file, where old versions go."
 )
@@ -193,4 +204,21 @@ func (f *found) lines() (lines []line) {
 		lines = append(lines, line{prefilledCell(f.prefilled.percent) + ", with a checkpoint", []*Figures{c}})
 	}
 	return lines
+}
+
+// capacities tells what MongoDB stores at most.
+func (f *found) capacities() bench.Table {
+	t := bench.Table{
+		Title: "The most that MongoDB stores into hourly buckets, one reading per update", Head: []string{"buckets filled to", "readings/s"},
+		Notes: []string{fmt.Sprintf("%d lanes write through the daemon's store without the daemon, up to %d updates a command.", writers, perCommand)},
+	}
+	if f.prefilled == nil {
+		return t
+	}
+	for _, percent := range prefilledPercents {
+		if most := f.prefilled.most[percent]; len(most) > 0 {
+			t.Rows = append(t.Rows, []string{fmt.Sprintf("%d %%", percent), bench.PerSecond.Spread(most)})
+		}
+	}
+	return t
 }
