@@ -101,6 +101,17 @@ func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
 	return s, s.store.Prepare(ctx)
 }
 
+// Attach goes on with the collection after its mongod was restarted, to read it.
+func (c *Collection) Attach(m *bench.MongoDB) (err error) {
+	c.db, c.coll = m.Database(), m.Database().Collection(c.Name)
+	if c.naive != nil {
+		c.naive.coll = c.coll
+		return nil
+	}
+	c.store, err = c.newStore()
+	return err
+}
+
 func (c *Collection) newStore() (brims, error) {
 	if c.Shape.Kind == TimeSeries {
 		return timeseries.New(timeseries.Config{

@@ -13,7 +13,7 @@ import (
 )
 
 // warmUp is how many finds or means go before those that count.
-const warmUp = 20
+const warmUp = 50
 
 // finds looks for single readings by their time.
 func (t *trial) finds(ctx context.Context) error {

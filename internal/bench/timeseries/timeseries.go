@@ -67,9 +67,9 @@ type scale struct {
 
 func scaleOf(lab *bench.Lab) scale {
 	if lab.Quick {
-		return scale{readings: 120_000, finds: 2500, means: 500, late: 6000}
+		return scale{readings: 100_000, finds: 1500, means: 500, late: 3000}
 	}
-	return scale{readings: 1_000_000, finds: 20_000, means: 4000, late: 30_000}
+	return scale{readings: 1_000_000, finds: 10_000, means: 3000, late: 10_000}
 }
 
 // A trial is one run of the experiment.
