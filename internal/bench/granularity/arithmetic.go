@@ -60,7 +60,7 @@ func (f *found) conclude() {
 	}
 	for _, g := range granularities {
 		for _, c := range f.Curves {
-			if c.Topology != replicaSet {
+			if c.Topology != f.Topology {
 				continue
 			}
 			if b, ok := burdenOf(g, c); ok {

@@ -4,16 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/fit"
 )
 
-// The topologies, as they are told.
-const (
-	replicaSet = "replica set"
-	standalone = "standalone"
-)
+// standalone is the topology of a server that belongs to no replica set.
+const standalone = "standalone"
+
+// topologyOf tells a MongoDB's in words.
+func topologyOf(ctx context.Context, m *bench.MongoDB) (string, error) {
+	counters, err := m.Counters(ctx)
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(counters.Topology, "_", " "), nil
+}
 
 // A curve is what an append of so many readings costs by those that its bucket
 // holds.
@@ -39,10 +48,18 @@ type point struct {
 	TimeCPU       bench.Samples `json:"time_mongod_cpu"`
 	Bulk          bench.Samples `json:"bulk_time"` // mean of an append among many in a command
 	CPU           bench.Samples `json:"bulk_mongod_cpu"`
+	Journal       bench.Samples `json:"bulk_journal_bytes"`
 }
 
 // curves measures one for each number of readings an append.
-func (t *trial) curves(ctx context.Context, m *bench.MongoDB, topology string, g grid) error {
+func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid) error {
+	topology, err := topologyOf(ctx, m)
+	if err != nil {
+		return err
+	}
+	if t.Topology == "" {
+		t.Topology = topology
+	}
 	for _, k := range g.perUpdate {
 		c := &curve{Topology: topology, PerUpdate: k}
 		t.Curves = append(t.Curves, c)
@@ -75,10 +92,8 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, c *curve, residents
 	}
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("%s, %s an append: repeat %d of %d", c.Topology, several(c.PerUpdate, "reading"), repeat+1, t.lab.Repeats)
-		for i, p := range pairs {
-			if err := p.measure(ctx, m, c.Points[i], t.lab.Repeats); err != nil {
-				return err
-			}
+		if err := t.repeat(ctx, m, c, pairs); err != nil {
+			return err
 		}
 	}
 	c.draw()
@@ -90,17 +105,41 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, c *curve, residents
 
 func (t *trial) pair(ctx context.Context, m *bench.MongoDB, collection string, c stockConfig) (p pair, err error) {
 	c.database, c.collection = acknowledged(m), collection+"_timed"
-	if p.timed, err = newStock(ctx, t.fit(c, t.lab.Repeats, t.single)); err != nil {
+	if p.timed, err = newStock(ctx, t.fit(c, t.lab.Repeats*t.slices, t.single)); err != nil {
 		return p, err
 	}
 	c.database, c.collection = m.Database(), collection+"_bulk"
-	p.bulk, err = newStock(ctx, t.fit(c, t.lab.Repeats, t.bulk))
+	p.bulk, err = newStock(ctx, t.fit(c, t.lab.Repeats*t.slices, t.bulk))
 	return p, err
 }
 
-// measure does one repeat of a point.
-func (p pair) measure(ctx context.Context, m *bench.MongoDB, of *point, repeats int) error {
-	appends := p.timed.appends / repeats
+// repeat measures all points once, each in slices that take turns with those of
+// the others, so that a slow moment hits all.
+func (t *trial) repeat(ctx context.Context, m *bench.MongoDB, c *curve, pairs []pair) error {
+	all := make([]sums, len(pairs))
+	for range t.slices {
+		for i, p := range pairs {
+			if err := all[i].add(ctx, m, p, t.lab.Repeats*t.slices); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range all {
+		all[i].conclude(c.Points[i])
+	}
+	return nil
+}
+
+// sums are what a repeat of a point gave so far.
+type sums struct {
+	held, heldBulk, times        bench.Samples
+	timedCPU, bulk, cpu, journal float64 // sums
+	timedAppends, passes         int
+}
+
+// add measures one of so many slices of all repeats.
+func (s *sums) add(ctx context.Context, m *bench.MongoDB, p pair, of int) error {
+	appends := p.timed.appends / of
 	held := p.timed.held()
 	before, err := m.CPU(ctx)
 	if err != nil {
@@ -114,15 +153,40 @@ func (p pair) measure(ctx context.Context, m *bench.MongoDB, of *point, repeats 
 	if err != nil {
 		return err
 	}
-	of.Held = append(of.Held, (held+p.timed.held())/2)
-	of.Time = append(of.Time, times.Median())
-	of.TimeCPU = append(of.TimeCPU, (after-before).Seconds()/float64(appends))
-	cost, err := bulkCost(ctx, m, p.bulk, p.bulk.appends/repeats)
+	s.held, s.times = append(s.held, (held+p.timed.held())/2), append(s.times, times...)
+	s.timedCPU, s.timedAppends = s.timedCPU+(after-before).Seconds(), s.timedAppends+appends
+
+	start, err := m.Counters(ctx)
 	if err != nil {
 		return err
 	}
-	of.HeldBulk, of.Bulk, of.CPU = append(of.HeldBulk, cost.Residents), append(of.Bulk, cost.Time), append(of.CPU, cost.CPU)
+	cost, err := bulkCost(ctx, m, p.bulk, p.bulk.appends/of)
+	if err != nil {
+		return err
+	}
+	end, err := m.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	s.heldBulk, s.bulk, s.cpu = append(s.heldBulk, cost.Residents), s.bulk+cost.Time, s.cpu+cost.CPU
+	s.journal += end.Since(start, "journal_written_bytes_total") / float64(p.bulk.appends/of)
+	s.passes++
 	return nil
+}
+
+// conclude tells the point what the repeat gave.
+func (s *sums) conclude(of *point) {
+	passes := float64(s.passes)
+	of.Held, of.HeldBulk = append(of.Held, mean(s.held)), append(of.HeldBulk, mean(s.heldBulk))
+	of.Time, of.TimeCPU = append(of.Time, s.times.Median()), append(of.TimeCPU, s.timedCPU/float64(s.timedAppends))
+	of.Bulk, of.CPU, of.Journal = append(of.Bulk, s.bulk/passes), append(of.CPU, s.cpu/passes), append(of.Journal, s.journal/passes)
+}
+
+func mean(s bench.Samples) (m float64) {
+	for _, v := range s {
+		m += v / float64(len(s))
+	}
+	return m
 }
 
 // draw draws the lines through what was measured.
@@ -140,6 +204,14 @@ func through(x, y []float64) *fit.Line {
 		return &l
 	}
 	return nil
+}
+
+// off is the largest deviation of a point's median from a line, as a part of it.
+func (c *curve) off(l *fit.Line, held, of func(*point) bench.Samples) (most float64) {
+	for _, p := range c.Points {
+		most = max(most, math.Abs(of(p).Median()/l.At(held(p).Median())-1))
+	}
+	return most
 }
 
 // at returns what an append to a bucket with so many readings costs by the line
@@ -164,6 +236,7 @@ func (c *curve) at(residents float64, held, of func(*point) bench.Samples) (s be
 func timeOf(p *point) bench.Samples     { return p.Time }
 func heldOf(p *point) bench.Samples     { return p.Held }
 func cpuOf(p *point) bench.Samples      { return p.CPU }
+func journalOf(p *point) bench.Samples  { return p.Journal }
 func heldBulkOf(p *point) bench.Samples { return p.HeldBulk }
 
 // times are those of an append to a bucket with so many readings.
@@ -191,4 +264,14 @@ func (f *found) most(topology string) (c *curve) {
 		}
 	}
 	return c
+}
+
+// topologies are those that there are curves of.
+func (f *found) topologies() (all []string) {
+	for _, c := range f.Curves {
+		if !slices.Contains(all, c.Topology) {
+			all = append(all, c.Topology)
+		}
+	}
+	return all
 }

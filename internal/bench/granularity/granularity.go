@@ -10,6 +10,7 @@ package granularity
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -45,6 +46,7 @@ func Experiment() *bench.Experiment {
 
 // What was found, in a form of its own.
 type found struct {
+	Topology  string     `json:"topology"` // of all but the curves that name another
 	Curves    []*curve   `json:"curves,omitempty"`
 	Indexes   []*variant `json:"indexes,omitempty"`
 	History   []*variant `json:"history,omitempty"`
@@ -61,9 +63,16 @@ type trial struct {
 }
 
 func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	t := &trial{lab: lab, numbers: numbersOf(lab)}
+	t := &trial{lab: lab, numbers: full()}
+	if lab.Quick {
+		t.numbers = quick()
+	}
+	return t.run(ctx, r)
+}
+
+func (t *trial) run(ctx context.Context, r *bench.Result) error {
 	t.pin(r)
-	lab.Steps(t.steps())
+	t.lab.Steps(t.steps())
 	err := t.onReplicaSet(ctx)
 	if err == nil {
 		err = t.onStandalone(ctx, r)
@@ -73,11 +82,11 @@ func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
 	return err
 }
 
-// onReplicaSet runs the cells that a replica set of one is measured in, or the
-// user's MongoDB.
+// onReplicaSet runs the cells that are measured in a replica set of one, or in
+// the user's MongoDB, whatever that is.
 func (t *trial) onReplicaSet(ctx context.Context) error {
 	return t.on(ctx, bench.Setting{},
-		cell{appendCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, replicaSet, t.appends) }},
+		cell{appendCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends) }},
 		cell{indexesCell, t.indexes},
 		cell{historyCell, t.history},
 		cell{sizesCell, t.sizes},
@@ -90,7 +99,7 @@ func (t *trial) onStandalone(ctx context.Context, r *bench.Result) error {
 		return nil
 	}
 	return t.on(ctx, bench.Setting{Standalone: true},
-		cell{standaloneCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, standalone, t.alone) }},
+		cell{standaloneCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone) }},
 	)
 }
 
@@ -103,6 +112,11 @@ type cell struct {
 // on starts a MongoDB for those of the cells that were chosen.
 func (t *trial) on(ctx context.Context, setting bench.Setting, cells ...cell) (err error) {
 	var m *bench.MongoDB
+	defer func() {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
 	for _, c := range cells {
 		if !t.lab.Has(c.name) {
 			continue
@@ -111,7 +125,6 @@ func (t *trial) on(ctx context.Context, setting bench.Setting, cells ...cell) (e
 			if m, err = t.lab.Start(ctx, setting); err != nil {
 				return err
 			}
-			defer m.Close() //nolint:errcheck // the lab closes what is left, and tells why it could not
 		}
 		if err := c.measure(ctx, m); err != nil {
 			return err

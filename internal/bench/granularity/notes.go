@@ -10,7 +10,7 @@ import (
 
 // notes say what was found, each from the figures of this run.
 func (t *trial) notes(r *bench.Result) {
-	for _, topology := range []string{replicaSet, standalone} {
+	for _, topology := range t.topologies() {
 		t.lineNote(r, topology)
 	}
 	t.mergeNote(r)
@@ -29,22 +29,18 @@ func (t *trial) lineNote(r *bench.Result, topology string) {
 		return
 	}
 	us := c.Time.Over(1e-6)
-	straight := "a straight line tells it well"
-	if us.R2 < 0.9 {
-		straight = "a straight line tells it only roughly"
-	}
 	if us.Base <= 0 || us.Each <= 0 {
 		r.Note("On the %s the line through the times is %.0f + %.2f µs a reading held, which is not both above 0: nothing follows from it.", topology, us.Base, us.Each)
 		return
 	}
-	r.Note("On the %s an append of one reading takes one writer %.0f ± %.0f µs whatever the bucket holds, and %.2f ± %.2f µs more for each reading in it (R² %.2f: %s). "+
-		"The fixed part is as much as %.0f readings held: with fewer in a bucket, fewer minutes a bucket spare little.",
-		topology, us.Base, us.BaseError, us.Each, us.EachError, us.R2, straight, us.Base/us.Each)
+	r.Note("On the %s an append of one reading takes one writer %.0f ± %.0f µs whatever the bucket holds, and %.2f ± %.2f µs more for each reading in it (R² %.2f; the medians are off the line by at most %.0f %%). "+
+		"The fixed part is as much as %.0f readings held: while buckets hold far fewer than that, a shorter granularity spares little.",
+		topology, us.Base, us.BaseError, us.Each, us.EachError, us.R2, 100*c.off(c.Time, heldOf, timeOf), us.Base/us.Each)
 }
 
 // mergeNote says what merging spares at the published hour's average fill.
 func (t *trial) mergeNote(r *bench.Result) {
-	one, many := t.curveOf(replicaSet, 1), t.most(replicaSet)
+	one, many := t.curveOf(t.Topology, 1), t.most(t.Topology)
 	if one == nil || many == nil || one == many || one.CPU == nil || many.CPU == nil {
 		return
 	}
@@ -53,18 +49,30 @@ func (t *trial) mergeNote(r *bench.Result) {
 	if a <= 0 || b <= 0 {
 		return
 	}
-	r.Note("In hourly buckets that are half full, mongod spends %s of CPU on a reading that is appended alone and %s on one of %d that are appended together: %s less. How many readings an append brings counts for more than the minutes of a bucket.",
-		bench.Seconds.Format(a), bench.Seconds.Format(b), many.PerUpdate, bench.Times.Format(a/b))
+	r.Note("In hourly buckets that are half full, mongod spends %s of CPU on a reading that is appended alone and %s on one of %d that are appended together: %s less. %s",
+		bench.Seconds.Format(a), bench.Seconds.Format(b), many.PerUpdate, bench.Times.Format(a/b), t.knob(one, a/b))
+}
+
+// knob compares what merging spares with what a short granularity does.
+func (t *trial) knob(one *curve, merging float64) string {
+	shorter := one.CPU.At(float64(inWindow(time.Hour))/2) / one.CPU.At(float64(inWindow(time.Minute))/2)
+	if merging <= shorter {
+		return fmt.Sprintf("Buckets of a minute spare %s.", bench.Times.Format(shorter))
+	}
+	return fmt.Sprintf("Buckets of a minute rather than an hour spare %s only: how many readings an append brings counts for more than the minutes of its bucket.", bench.Times.Format(shorter))
 }
 
 // topologyNote sets the two beside each other.
 func (t *trial) topologyNote(r *bench.Result) {
-	a, b := t.curveOf(replicaSet, 1), t.curveOf(standalone, 1)
-	if a == nil || b == nil || a.Time == nil || b.Time == nil {
+	a, b := t.curveOf(t.Topology, 1), t.curveOf(standalone, 1)
+	if a == nil || b == nil || a == b || a.Time == nil || b.Time == nil || len(a.Points) != len(b.Points) {
 		return
 	}
-	r.Note("A replica set adds %+.0f µs to the fixed part of an append and %+.2f µs to each reading held, against a standalone: it writes an oplog entry besides, but journals only what changed, where a standalone journals the whole document.",
-		(a.Time.Base-b.Time.Base)*1e6, (a.Time.Each-b.Time.Each)*1e6)
+	last := len(a.Points) - 1
+	journal := func(c *curve, i int) string { return bench.Bytes.Format(c.Points[i].Journal.Median()) }
+	r.Note("Against a standalone, the %s adds %+.0f µs to the fixed part of an append and %+.2f µs to each reading held. In the journal an append takes %s at %s held and %s at %d on the %s, and %s and %s on the standalone.",
+		t.Topology, (a.Time.Base-b.Time.Base)*1e6, (a.Time.Each-b.Time.Each)*1e6,
+		journal(a, 0), several(a.Points[0].Residents, "reading"), journal(a, last), a.Points[last].Residents, t.Topology, journal(b, 0), journal(b, last))
 }
 
 // workloadNote names the cheapest and the dearest way to store the workload.
@@ -96,9 +104,14 @@ func (t *trial) indexNote(r *bench.Result) {
 	change := func(v *variant) string { return percent(v.CPU.Over(none.CPU).Median()) }
 	r.Note("With %s on keys that appends leave alone, mongod's CPU an append changes by %s.", several(len(most.indexes), "further index"), change(most))
 	for _, v := range t.Indexes {
-		if v.changing() && len(v.CPU) > 0 {
-			r.Note("One index on %q, which every append changes, changes it by %s: it is the keys that change that cost, not the growth of the document.", changedKey, change(v))
+		if !v.changing() || len(v.CPU) == 0 {
+			continue
 		}
+		what := "even that is hardly told from the noise of the repeats"
+		if v.CPU.Over(most.CPU).Median() > 1.1 {
+			what = "a key that changes costs, the growth of the document does not"
+		}
+		r.Note("One index on %q, which every append changes, changes it by %s: %s.", changedKey, change(v), what)
 	}
 }
 

@@ -32,37 +32,40 @@ type grid struct {
 // numbers are how much is measured.
 type numbers struct {
 	appends, alone grid
-	single, bulk   int // appends of a point and a repeat: one a command, and many
-	slices         int // that a repeat of a variant is cut into, which take turns
-	indexed        []int
-	sensors        int // of the run that documents are counted in
+	slices         int   // that a repeat of a curve is cut into; the points take turns
+	single, bulk   int   // appends of a slice: one a command, and many
+	indexed        []int // further indexes
+	turns, varied  int   // the slices of a repeat of a variant, and the appends of one
+	sensors        int   // of the run that documents are counted in
 	hours          int
 	stockBytes     int // that a stock may have, at most
 }
 
-func numbersOf(lab *bench.Lab) numbers {
-	if lab.Quick {
-		return numbers{
-			appends: grid{[]int{1, 12, 60, 180, 720}, []int{1, 12}}, alone: grid{[]int{1, 12, 60, 180, 720}, []int{1}},
-			single: 150, bulk: 300, slices: 4, indexed: []int{0, 3}, sensors: 20, hours: 2, stockBytes: 16 << 20,
-		}
-	}
+func full() numbers {
 	all := grid{[]int{1, 12, 30, 60, 120, 180, 360, 720, 1500, 3600}, []int{1, 5, 12, 60}}
 	return numbers{
-		appends: all, alone: all,
-		single: 300, bulk: 800, slices: 4, indexed: []int{0, 1, 3}, sensors: 50, hours: 4, stockBytes: 64 << 20,
+		appends: all, alone: all, slices: 3, single: 70, bulk: 180, indexed: []int{0, 1, 3}, turns: 8, varied: 250,
+		sensors: 50, hours: 4, stockBytes: 64 << 20,
 	}
 }
 
-// fewestAppends of a repeat are what a median can be taken of.
-const fewestAppends = 20
+func quick() numbers {
+	few := []int{1, 12, 60, 180, 720}
+	return numbers{
+		appends: grid{few, []int{1, 12}}, alone: grid{few, []int{1}}, slices: 3, single: 50, bulk: 100,
+		indexed: []int{0, 3}, turns: 8, varied: 120, sensors: 20, hours: 2, stockBytes: 16 << 20,
+	}
+}
 
-// fit makes fewer of the appends where the buckets that they need would be more
-// than a stock may have.
-func (n *numbers) fit(c stockConfig, repeats, appends int) stockConfig {
+// fewestAppends of a slice are worth its measurement.
+const fewestAppends = 10
+
+// fit says how many appends the slices make together: fewer than wanted where
+// the buckets that they need would be more than a stock may have.
+func (n *numbers) fit(c stockConfig, slices, appends int) stockConfig {
 	const beside, reading = 500, 70 // bytes of a document, about
-	most := n.stockBytes / (beside + reading*(c.residents+c.perUpdate)) * c.each() / repeats
-	c.appends = repeats * min(appends, max(most, fewestAppends))
+	most := n.stockBytes / (beside + reading*(c.residents+c.perUpdate)) * c.each() / slices
+	c.appends = slices * min(appends, max(most, fewestAppends))
 	return c
 }
 
@@ -96,11 +99,13 @@ func (t *trial) pin(r *bench.Result) {
 	if !t.lab.Quick {
 		return
 	}
-	full := numbers{appends: grid{[]int{1, 12, 30, 60, 120, 180, 360, 720, 1500, 3600}, []int{1, 5, 12, 60}}}
-	r.Reduce("buckets that hold %s readings rather than %s", list(t.appends.residents), list(full.appends.residents))
-	r.Reduce("%s readings an append rather than %s; %s on the standalone", list(t.appends.perUpdate), list(full.appends.perUpdate), list(t.alone.perUpdate))
-	r.Reduce("%d timed appends and %d in bulk for each point and repeat, rather than 300 and 800; %s further indexes rather than 0, 1, 3", t.single, t.bulk, list(t.indexed))
-	r.Reduce("documents counted of %d sensors in %d hours, rather than of 50 in 4", t.sensors, t.hours)
+	all := full()
+	r.Reduce("buckets that hold %s readings rather than %s", list(t.appends.residents), list(all.appends.residents))
+	r.Reduce("%s readings an append rather than %s; %s on the standalone", list(t.appends.perUpdate), list(all.appends.perUpdate), list(t.alone.perUpdate))
+	r.Reduce("%d timed appends and %d in bulk for each point and repeat rather than %d and %d, and %d rather than %d of a variant",
+		t.slices*t.single, t.slices*t.bulk, all.slices*all.single, all.slices*all.bulk, t.turns*t.varied, all.turns*all.varied)
+	r.Reduce("%s further indexes rather than %s", list(t.indexed), list(all.indexed))
+	r.Reduce("documents counted of %d sensors in %d hours rather than of %d in %d", t.sensors, t.hours, all.sensors, all.hours)
 }
 
 func list(numbers []int) string {

@@ -45,7 +45,7 @@ const becauseFixed = "an append has a price here that does not hang on the bucke
 // appendRows hold the published latencies against one another: the machines
 // differ, but each page's figures are of one machine.
 func (t *trial) appendRows(r *bench.Result) {
-	c := t.curveOf(replicaSet, 1)
+	c := t.curveOf(t.Topology, 1)
 	if c == nil || c.Time == nil {
 		return
 	}

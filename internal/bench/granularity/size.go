@@ -23,9 +23,9 @@ type size struct {
 	Documents      int64   `json:"documents"`      // counted
 	DocumentBytes  float64 `json:"document_bytes"` // of one, before compression, when full
 	DocumentsADay  float64 `json:"documents_a_day"`
-	BytesADay      float64 `json:"bytes_a_day"`       // before compression
-	DiskBytesADay  float64 `json:"disk_bytes_a_day"`  // of the collection's file, without what is free in it
-	IndexBytesADay float64 `json:"index_bytes_a_day"` // of the index on _id, the same
+	BytesADay      float64 `json:"bytes_a_day"`                 // before compression
+	DiskBytesADay  float64 `json:"disk_bytes_a_day,omitempty"`  // of the collection's file, without what is free in it; 0: not known of a user's
+	IndexBytesADay float64 `json:"index_bytes_a_day,omitempty"` // of the index on _id, the same
 
 	window time.Duration
 }
@@ -52,8 +52,10 @@ func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*s
 	if err := t.store(ctx, m, collection, g); err != nil {
 		return nil, err
 	}
-	if err := m.Checkpoint(ctx); err != nil {
-		return nil, err
+	if t.lab.Own() { // what a checkpoint has not written is on no disk
+		if err := m.Checkpoint(ctx); err != nil {
+			return nil, err
+		}
 	}
 	seen, err := shape.SizeOf(ctx, m.Database(), collection, false)
 	if err != nil {
@@ -65,12 +67,15 @@ func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*s
 	// From the sensors and hours of the run to those of the workload and a day.
 	const hoursADay = 24
 	scale := float64(publishedSensors) / float64(t.sensors) * hoursADay / float64(t.hours)
-	return &size{
+	z := &size{
 		Granularity: minutes(g), Readings: inWindow(g), Documents: seen.Documents, window: g,
 		DocumentBytes: float64(seen.Logical) / float64(seen.Documents),
 		DocumentsADay: float64(seen.Documents) * scale, BytesADay: float64(seen.Logical) * scale,
-		DiskBytesADay: float64(seen.Data()) * scale, IndexBytesADay: float64(seen.Index()) * scale,
-	}, nil
+	}
+	if t.lab.Own() {
+		z.DiskBytesADay, z.IndexBytesADay = float64(seen.Data())*scale, float64(seen.Index())*scale
+	}
+	return z, nil
 }
 
 // store writes the run.

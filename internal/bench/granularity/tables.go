@@ -9,11 +9,12 @@ import (
 
 // tables tells all cells as text.
 func (t *trial) tables(r *bench.Result) {
-	for _, topology := range []string{replicaSet, standalone} {
+	for _, topology := range t.topologies() {
 		if curves := t.of(topology); len(curves) > 0 {
 			r.Tables = append(r.Tables,
-				matrix("Time of an append, "+topology, curves, timeOf),
-				matrix("mongod's CPU for an append among many in a command, "+topology, curves, cpuOf))
+				matrix("Time of an append, "+topology, curves, timeOf, bench.Seconds),
+				matrix("mongod's CPU for an append among many in a command, "+topology, curves, cpuOf, bench.Seconds),
+				matrix("Bytes of the journal for an append, "+topology, curves, journalOf, bench.Bytes))
 		}
 	}
 	if len(t.Curves) > 0 {
@@ -34,7 +35,7 @@ func (t *trial) tables(r *bench.Result) {
 }
 
 // matrix has a row for each size of buckets, and a column for each curve.
-func matrix(title string, curves []*curve, of func(*point) bench.Samples) bench.Table {
+func matrix(title string, curves []*curve, of func(*point) bench.Samples, unit bench.Unit) bench.Table {
 	tab := bench.Table{Title: title, Head: []string{"readings in the bucket", "document"}}
 	for _, c := range curves {
 		tab.Head = append(tab.Head, several(c.PerUpdate, "reading")+" an append")
@@ -43,7 +44,7 @@ func matrix(title string, curves []*curve, of func(*point) bench.Samples) bench.
 		row := []string{fmt.Sprint(p.Residents), bench.Bytes.Format(float64(p.DocumentBytes))}
 		for _, c := range curves {
 			if i < len(c.Points) {
-				row = append(row, bench.Seconds.Spread(of(c.Points[i])))
+				row = append(row, unit.Spread(of(c.Points[i])))
 			} else {
 				row = append(row, "–") // it was interrupted
 			}
@@ -117,10 +118,18 @@ func (t *trial) days() bench.Table {
 	for _, s := range t.Sizes {
 		tab.Rows = append(tab.Rows, []string{
 			s.Granularity, fmt.Sprint(s.Readings), bench.Bytes.Format(s.DocumentBytes), bench.Count.Format(s.DocumentsADay),
-			bench.Bytes.Format(s.BytesADay), bench.Bytes.Format(s.DiskBytesADay), bench.Bytes.Format(s.IndexBytesADay),
+			bench.Bytes.Format(s.BytesADay), known(s.DiskBytesADay), known(s.IndexBytesADay),
 		})
 	}
 	return tab
+}
+
+// known tells bytes, unless there are none.
+func known(bytes float64) string {
+	if bytes == 0 {
+		return "–"
+	}
+	return bench.Bytes.Format(bytes)
 }
 
 func (t *trial) rewrites() bench.Table {
@@ -150,7 +159,7 @@ func (t *trial) rewrites() bench.Table {
 
 func (t *trial) burdens() bench.Table {
 	tab := bench.Table{
-		Title: fmt.Sprintf("mongod's CPU for the workload: %d readings/s on a replica set of one", int(publishedSensors/publishedInterval.Seconds())),
+		Title: fmt.Sprintf("mongod's CPU for the workload: %d readings/s, %s", int(publishedSensors/publishedInterval.Seconds()), t.Topology),
 		Head:  []string{"granularity", "readings an append", "appends/s", "readings in a bucket, on average", "cores"},
 		Notes: []string{"By the lines above: appends a second times the CPU of one at the average fill."},
 	}

@@ -56,15 +56,16 @@ func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
 	if err := m.Settle(ctx); err != nil {
 		return err
 	}
+	turns := float64(t.turns)
 	for range t.lab.Repeats {
 		sums := make([]CostPoint, len(stocks))
-		for range t.slices {
+		for range t.turns {
 			for i, s := range stocks {
-				p, err := bulkCost(ctx, m, s, s.appends/t.lab.Repeats/t.slices)
+				p, err := bulkCost(ctx, m, s, s.appends/t.lab.Repeats/t.turns)
 				if err != nil {
 					return err
 				}
-				sums[i].CPU, sums[i].Time = sums[i].CPU+p.CPU/float64(t.slices), sums[i].Time+p.Time/float64(t.slices)
+				sums[i].CPU, sums[i].Time = sums[i].CPU+p.CPU/turns, sums[i].Time+p.Time/turns
 			}
 		}
 		for i, v := range t.Indexes {
@@ -82,7 +83,7 @@ func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*varian
 			database: m.Database(), collection: fmt.Sprintf("variant_%d_%d", residents, i), fields: publishedFields, residents: residents,
 			perUpdate: variantPerUpdate, seed: t.lab.Seed, indexes: v.indexes,
 		}
-		s, err := newStock(ctx, t.fit(c, t.lab.Repeats, t.bulk*t.slices))
+		s, err := newStock(ctx, t.fit(c, t.lab.Repeats*t.turns, t.varied))
 		if err != nil {
 			return nil, err
 		}
