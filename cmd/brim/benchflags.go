@@ -26,7 +26,7 @@ type benchOptions struct {
 func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
-	c.Repeats, c.Seed, c.MongodBin = bench.DefaultRepeats, 1, lookupEnv(p.env, "BRIM_MONGOD_BIN")
+	c.Repeats, c.Seed = bench.DefaultRepeats, 1
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; what is less is said")
@@ -39,10 +39,17 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	})
 	o.output = outputFlag(cmd, "text", "json")
 	o.add(cmd, "report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
-	o.add(cmd, "mongo-uri", "", "URI", "measure this MongoDB, in a scratch database, instead of a mongod of its own. No variable sets it, BRIM_MONGO_URI neither: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
-	flags.StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
-	o.add(cmd, "scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
+	o.addPlace(cmd, p)
 	return o
+}
+
+// addPlace adds the flags that say where is measured.
+func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
+	c := &o.config
+	c.MongodBin = lookupEnv(p.env, "BRIM_MONGOD_BIN")
+	o.add(cmd, "mongo-uri", "", "URI", "measure this MongoDB, in a scratch database, instead of a mongod of its own. No variable sets it, BRIM_MONGO_URI neither: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
+	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
+	o.add(cmd, "scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
 }
 
 // add adds a flag that a function checks.

@@ -43,7 +43,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 			began = true
 		},
 	}
-	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
+	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetArgs(args)
 	root.SetIn(p.stdin)

@@ -46,6 +46,9 @@ func (c Candidate) String() string {
 	return text
 }
 
+// may reports whether the needs allow it.
+func (c Candidate) may(n Needs) bool { return c.Storage == store.Bucket || n.Duplicates == Rare }
+
 // shape is the candidate whatever its compressor.
 func (c Candidate) shape() Candidate {
 	c.Compressor = ""
@@ -72,24 +75,20 @@ func candidates(n Needs, quick bool) []Candidate {
 			out = append(out, c)
 		}
 	}
-	if n.Storage != store.TimeSeries {
-		var seen []int // readings of a full document
-		for i, g := range granularities {
-			if quick && i%2 == 1 {
-				continue
-			}
-			for _, most := range caps(perWindow(g, n.Interval), n.Fields) {
-				if document := min(most, perWindow(g, n.Interval)); !slices.Contains(seen, document) {
-					seen = append(seen, document)
-					add(Candidate{Storage: store.Bucket, Granularity: g, MaxReadings: most, MaxBytes: capBytes(document, n.Fields)})
-				}
+	var seen []int // readings of a full document
+	for i, g := range granularities {
+		if quick && i%2 == 1 {
+			continue
+		}
+		for _, most := range caps(perWindow(g, n.Interval), n.Fields) {
+			if document := min(most, perWindow(g, n.Interval)); !slices.Contains(seen, document) {
+				seen = append(seen, document)
+				add(Candidate{Storage: store.Bucket, Granularity: g, MaxReadings: most, MaxBytes: capBytes(document, n.Fields)})
 			}
 		}
 	}
-	if n.Storage != store.Bucket {
-		// Servers that let the span be chosen get the longest, others know no other.
-		add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
-	}
+	// Servers that let the span be chosen get the longest, others know no other.
+	add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
 	return out
 }
 

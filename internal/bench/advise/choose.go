@@ -3,6 +3,7 @@ package advise
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -56,14 +57,14 @@ var errNothing = errors.New("nothing was measured to choose from")
 // Choose returns the advice that follows from what was measured. Needs must be
 // complete.
 func Choose(n Needs, f *Figures) (*Advice, error) {
-	if len(f.Sizes) == 0 {
+	if !slices.ContainsFunc(f.Sizes, func(s Sized) bool { return s.may(n) }) {
 		return nil, errNothing
 	}
 	all := make([]Cost, len(f.Sizes))
 	for i, s := range f.Sizes {
 		all[i] = f.cost(n, s, f.bestFlush(n, s, n.MaxWait), checkpoints[0])
 	}
-	best := choose(all)
+	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
 	sized := f.Sizes[best]
 	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
@@ -80,12 +81,16 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	return a, nil
 }
 
-// choose returns the place of the one to take.
-func choose(all []Cost) int {
-	cheapest := slices.MinFunc(all, func(a, b Cost) int { return cmp.Compare(a.Price(), b.Price()) }).Price()
-	best := -1
+// choose returns the place of the one to take, of those that the needs allow.
+func choose(n Needs, all []Cost) int {
+	best, cheapest := -1, math.Inf(1)
 	for i := range all {
-		if all[i].Price() <= cheapest*(1+Close) && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
+		if all[i].may(n) {
+			cheapest = min(cheapest, all[i].Price())
+		}
+	}
+	for i := range all {
+		if all[i].may(n) && all[i].Price() <= cheapest*(1+Close) && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
 			best = i
 		}
 	}

@@ -48,9 +48,13 @@ func (a *Advice) trial(readings int, within time.Duration) Trial {
 	n, c := a.Needs, a.Chosen
 	each := min(max(trialDocuments*int(c.PerDocument), readings/n.Sensors), readings)
 	t := Trial{Sensors: min(max(readings/each, 1), n.Sensors), Time: within}
-	t.Event = max(time.Duration(readings/t.Sensors)*n.Interval/c.Granularity, 1) * c.Granularity
+	whole := c.Granularity
+	if c.Storage == store.TimeSeries {
+		whole = min(whole, time.Minute)
+	}
+	t.Event = max(time.Duration(readings/t.Sensors)*n.Interval/whole, 1) * whole
 	if n.Retention > 0 {
-		t.Event = min(t.Event, max(n.Retention*9/10/c.Granularity, 1)*c.Granularity)
+		t.Event = min(t.Event, max(n.Retention*9/10/whole, 1)*whole)
 	}
 	return t
 }

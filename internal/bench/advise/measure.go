@@ -36,25 +36,20 @@ type amounts struct {
 func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	s := &session{lab: lab, m: m, needs: n, candidates: candidates(n, lab.Quick)}
 	s.amounts = amounts{
-		sizeReadings: 120_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 700 * time.Millisecond,
-		doorTime: 4 * time.Second, followReadings: 240_000, followTime: 30 * time.Second,
+		sizeReadings: 160_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 700 * time.Millisecond,
+		doorTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
 	}
 	if lab.Quick {
 		s.amounts = amounts{
-			sizeReadings: 40_000, sizeDocuments: 4000, grownReadings: 20_000, updating: 250 * time.Millisecond,
-			doorTime: 2 * time.Second, followReadings: 80_000, followTime: 10 * time.Second,
+			sizeReadings: 80_000, sizeDocuments: 5000, grownReadings: 20_000, updating: 250 * time.Millisecond,
+			doorTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
 		}
 	}
 	return s
 }
 
 // storages that are considered.
-func (s *session) storages() []store.Storage {
-	if s.needs.Storage != "" {
-		return []store.Storage{s.needs.Storage}
-	}
-	return []store.Storage{store.Bucket, store.TimeSeries}
-}
+var storages = [...]store.Storage{store.Bucket, store.TimeSeries}
 
 // largest is how many readings the largest document of a storage has.
 func (s *session) largest(of store.Storage) int {
@@ -111,7 +106,7 @@ func (s *session) rewritten(of store.Storage) []int {
 // steps is how many there will be.
 func (s *session) steps(follow bool) int {
 	n := 2 + len(s.candidates)
-	for _, of := range s.storages() {
+	for _, of := range storages {
 		n += len(s.residents(of))*len(s.perUpdates()) + len(s.rewritten(of))*len(compressors)
 	}
 	if follow {
@@ -123,7 +118,7 @@ func (s *session) steps(follow bool) int {
 // measure carries all measurements out.
 func (s *session) measure(ctx context.Context) (*Figures, error) {
 	f := &Figures{}
-	for _, of := range s.storages() {
+	for _, of := range storages {
 		for _, resident := range s.residents(of) {
 			for _, perUpdate := range s.perUpdates() {
 				s.lab.Step("an update of %d to a document of %d, %s", perUpdate, resident, of)
@@ -138,7 +133,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 	if err := s.command(ctx, f); err != nil {
 		return nil, err
 	}
-	for _, of := range s.storages() {
+	for _, of := range storages {
 		for _, resident := range s.rewritten(of) {
 			for _, compressor := range compressors {
 				s.lab.Step("a checkpoint of documents of %d, %s, %s", resident, of, compressor)
@@ -167,7 +162,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 // has one, and that costs what it does in the company of others.
 func (s *session) command(ctx context.Context, f *Figures) error {
 	s.lab.Step("a command of one update")
-	of := s.storages()[0]
+	const of = store.Bucket
 	alone, err := s.update(ctx, updateOf{of, 1, 1, 1})
 	if err != nil {
 		return err

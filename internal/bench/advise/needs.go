@@ -22,8 +22,8 @@ type Needs struct {
 	// is in Brim's journal alone. 0: 5 s.
 	MaxWait time.Duration `json:"max_wait_ns"`
 	Batch   int           `json:"batch"` // readings in a request; 0: 1
-	// Storage, if it is given, is the only one that is considered.
-	Storage store.Storage `json:"storage,omitempty"`
+	// Duplicates says whether a reading may be stored twice. Empty: Never.
+	Duplicates Duplicates `json:"duplicates"`
 	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
 	// same money: all that is needed to hold time against space. 0: as below.
 	CoreHour float64 `json:"price_core_hour"`
@@ -32,6 +32,15 @@ type Needs struct {
 	// 0: as below.
 	DiskWrites int64 `json:"disk_writes"`
 }
+
+// Duplicates says whether a reading may be stored twice.
+type Duplicates string
+
+// What may happen after MongoDB's answer was lost and a reading is sent again.
+const (
+	Never Duplicates = "never" // the database keeps it from being stored twice: bucket documents
+	Rare  Duplicates = "rare"  // Brim looks whether it is there, which nearly always tells: a time series, too
+)
 
 // Defaults of the needs that few will want to give.
 const (
@@ -74,6 +83,9 @@ func (n Needs) Check() error {
 func (n Needs) complete() (Needs, error) {
 	if n.MaxWait == 0 {
 		n.MaxWait = DefaultMaxWait
+	}
+	if n.Duplicates == "" {
+		n.Duplicates = Never
 	}
 	if n.Batch == 0 {
 		n.Batch = 1
@@ -139,8 +151,8 @@ func (n Needs) checkTogether() error {
 		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", Span(n.QuerySpan), Span(n.Interval))
 	case n.perDay() > maxPerDay:
 		return fmt.Errorf("%.3g readings a day are more than one MongoDB takes; at most %.0e are worked out", n.perDay(), maxPerDay)
-	case n.Storage != "" && n.Storage != store.Bucket && n.Storage != store.TimeSeries:
-		return fmt.Errorf("storage %q cannot be advised on; allowed are %s and %s", n.Storage, store.Bucket, store.TimeSeries)
+	case n.Duplicates != Never && n.Duplicates != Rare:
+		return fmt.Errorf("duplicates %q is unknown; allowed are %s and %s", n.Duplicates, Never, Rare)
 	}
 	return nil
 }

@@ -26,18 +26,21 @@ func (a *Advice) explain(f *Figures, s Sized) {
 
 // whyStorage holds the choice against the best of the other storage.
 func (a *Advice) whyStorage() string {
+	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim looks what arrived before it sends again, but the database itself does not keep a reading from being stored twice."
 	for _, r := range a.Rejected {
-		if r.Storage != a.Chosen.Storage {
-			why := fmt.Sprintf("%s, the best of the other storage, %s.", r.Candidate, a.against(r.Cost))
-			if a.Chosen.Storage == store.TimeSeries {
-				why += " A time-series collection has no unique index: after an unknown outcome Brim looks before it sends again, but the database itself does not keep a reading from being stored twice. Where that must not be: --storage bucket."
-			} else if r.Price() <= a.Chosen.Price()*(1+Close) {
-				why += " Bucket documents keep a reading from being stored twice, in the database itself."
-			}
-			return why
+		switch {
+		case r.Storage == a.Chosen.Storage:
+			continue
+		case a.Chosen.Storage == store.TimeSeries:
+			return fmt.Sprintf("%s, the best of bucket documents, %s. %s Where that must not be: --duplicates never.", r.Candidate, a.against(r.Cost), notPrevented)
+		case r.Price() < a.Chosen.Price()*(1-Close):
+			return fmt.Sprintf("Cheaper, but not allowed by --duplicates %s: %s would cost %s as much, with %s on disk instead of %s. %s Where that does no harm: --duplicates rare.", a.Needs.Duplicates,
+				r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), bench.Bytes.Format(r.Disk), bench.Bytes.Format(a.Chosen.Disk), notPrevented)
+		default:
+			return fmt.Sprintf("%s, the best of the other storage, %s.", r.Candidate, a.against(r.Cost))
 		}
 	}
-	return "It is the only one that was asked for."
+	return "Nothing else was measured."
 }
 
 // whyGranularity holds the choice against the same with the other lengths.
@@ -133,14 +136,16 @@ func (a *Advice) warn(within bool) {
 // whyNot says in a few words why a candidate was not chosen.
 func (a *Advice) whyNot(c Cost) string {
 	switch dearer := c.Price()/a.Chosen.Price() - 1; {
+	case !c.may(a.Needs):
+		return "does not prevent duplicates (--duplicates rare)"
 	case dearer > Close:
 		return "dearer: " + a.deciding(c)
 	case c.Storage != a.Chosen.Storage:
-		return "no dearer or cheaper that could be told; does not prevent duplicates"
+		return "as dear, as far as can be told; a time series"
 	case c.Granularity != a.Chosen.Granularity || c.MaxReadings != a.Chosen.MaxReadings:
-		return "no dearer or cheaper that could be told; larger documents"
+		return "as dear, as far as can be told; larger documents"
 	}
-	return "no dearer or cheaper that could be told"
+	return "as dear, as far as can be told; snappy is the default"
 }
 
 // against holds a candidate against the chosen one, in a part of a sentence.

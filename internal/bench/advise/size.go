@@ -29,28 +29,41 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 	if err := s.addExpiry(ctx, c); err != nil {
 		return out, err
 	}
-	if _, err := coll.Load(ctx); err != nil {
+	out = Sized{Candidate: c}
+	if err := s.fill(ctx, coll, perUpdate, &out); err != nil {
 		return out, err
 	}
+	out.Query, err = s.query(ctx, c, coll, out.perDocument())
+	return out, err
+}
+
+// fill writes the sample and notes what it takes.
+func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate int, out *Sized) error {
+	r := coll.Readings
+	for at := 0; at < r.Count; at += perUpdate {
+		if err := coll.Write(ctx, portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
+			return err
+		}
+	}
 	begun := 0
-	if c.Storage == store.TimeSeries {
+	if out.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
 		if err := coll.Write(ctx, portions(r.Sensors, r.Count, 1)); err != nil {
-			return out, err
+			return err
 		}
 		begun = r.Sensors
 	}
 	if err := s.m.Checkpoint(ctx); err != nil {
-		return out, err
+		return err
 	}
 	size, err := coll.Size(ctx)
 	if err != nil {
-		return out, err
+		return err
 	}
-	out = Sized{Candidate: c, Readings: size.Readings, Documents: size.Documents - int64(begun), Data: size.Data(), Index: size.Index()}
-	out.Query, err = s.query(ctx, c, coll, out.perDocument())
-	return out, err
+	out.Readings, out.Documents = size.Readings, max(1, size.Documents-int64(begun))
+	out.Data, out.Index = size.Data(), size.Index()
+	return nil
 }
 
 // addExpiry makes the index by which readings of a bucket stream expire. What it
@@ -70,31 +83,39 @@ func (s *session) addExpiry(ctx context.Context, c Candidate) error {
 }
 
 const (
-	sampledDocuments = 10   // of each sensor, or more
+	sampledDocuments = 4    // of each sensor, or more
+	sampledSensors   = 60   // or fewer, where there are fewer
 	querySlack       = 1.25 // of the time that a query looks at
 	// A sensor that is faster than that fills documents by many updates at any
 	// flush interval, and how they are cut at the caps shows in their number.
 	fastInterval = 100 * time.Millisecond
+	// A single sensor's documents are written one in a command.
+	alonesDocuments = 1500
+	usualFields     = 4
 )
 
 // sample chooses the readings that a size is measured with: whole windows, or
 // full parts where a window holds too many.
 func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int, err error) {
-	interval := s.needs.Interval
-	document := c.full(interval)
-	total := min(s.sizeReadings, s.sizeDocuments*document)
-	count := max(sampledDocuments*document, int(querySlack*float64(s.needs.QuerySpan+reach(c.Storage))/float64(interval)))
-	count = max(1, min(count, total))
+	interval, document := s.needs.Interval, c.full(s.needs.Interval)
+	sensors := min(s.needs.Sensors, sampledSensors)
+	total := float64(s.sizeReadings) * min(max(usualFields/float64(s.needs.Fields), 0.2), 2)
+	if c.Storage == store.TimeSeries { // takes less for each
+		total *= 2
+	}
+	most := min(int(total), s.sizeDocuments*document, alonesDocuments*document*sensors)
+	count := int(querySlack * float64(s.needs.QuerySpan+reach(c.Storage)) / float64(interval))
+	count = max(sampledDocuments*document, min(count, most/sensors))
 	unit := perWindow(c.Granularity, interval)
-	if unit > count {
+	if c.Storage == store.TimeSeries || unit > most/sampledDocuments {
 		unit = document
 	}
-	count = max(1, count/unit) * unit
+	count = max(sampledDocuments, count/unit) * unit
 	perUpdate = document
 	if interval < fastInterval {
 		perUpdate = min(document, int(time.Second/interval))
 	}
-	r, err = s.readings(min(max(total/count, 1), s.needs.Sensors), count, interval)
+	r, err = s.readings(min(max(most/count, 1), s.needs.Sensors), count, interval)
 	return r, perUpdate, err
 }
 

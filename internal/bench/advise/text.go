@@ -91,8 +91,8 @@ func (a *Advice) rejected(b *strings.Builder) {
 func (a *Advice) rule(b *strings.Builder) {
 	b.WriteString("\n")
 	wrap(b, "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
-		"writing, checkpoints and queries are CPU-s a day. The cheapest is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
-		"then smaller documents, then snappy, then the shorter flush interval. What a flush interval merges is interval / --interval. "+
+		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
+		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
 		"What it costs to take readings in is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them.",
 		a.Needs.CoreHour, a.Needs.GBMonth, 100*Close))
 }

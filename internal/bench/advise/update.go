@@ -112,7 +112,7 @@ func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err e
 	if _, err := c.Load(ctx); err != nil {
 		return out, err
 	}
-	if err := s.m.Settle(ctx); err != nil {
+	if err := s.m.Checkpoint(ctx); err != nil {
 		return out, err
 	}
 	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
