@@ -88,14 +88,11 @@ func (o *benchOptions) announce(w io.Writer, all []*bench.Experiment, database s
 			takes += e.Full
 		}
 	}
-	line := "takes " + benchreport.About(takes)
-	if len(all) > 1 {
-		line = "take " + benchreport.About(takes)
-	}
+	about := benchreport.About(takes)
 	if !o.usual() {
-		line += fmt.Sprintf(" with all cells and %d repeats; another choice was made", bench.DefaultRepeats)
+		about = fmt.Sprintf("of all cells, with %d repeats, %s; this is another choice", bench.DefaultRepeats, about)
 	}
-	_, _ = fmt.Fprintf(w, "%s: %s\n", what, line)
+	_, _ = fmt.Fprintf(w, "%s: %s\n", what, about)
 	if database == "" {
 		return
 	}

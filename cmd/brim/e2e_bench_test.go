@@ -1,0 +1,117 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// startBench runs `brim bench` as a process of its own, with scratch data in the
+// folder that is returned.
+func startBench(t *testing.T, args ...string) (b *brimtest.Process, scratch string) {
+	t.Helper()
+	mongodtest.URI(t) // skips where there is none
+	scratch = t.TempDir()
+	cmd := exec.Command(brimBinary(t), append(append([]string{"bench"}, args...), "--scratch-dir", scratch)...)
+	cmd.Env = foreignEnv()
+	return brimtest.Start(t, cmd, syscall.SIGTERM), scratch
+}
+
+// processesIn are those that work in a folder, by the name of their program.
+func processesIn(t *testing.T, folder string) map[string]int {
+	t.Helper()
+	all, err := procfs.AllProcs()
+	require.NoError(t, err)
+	found := make(map[string]int)
+	for _, p := range all {
+		args, err := p.CmdLine()
+		if err != nil || len(args) == 0 || slices.Contains(args, "bench") {
+			continue // it is gone, or the one that was started here
+		}
+		if strings.Contains(strings.Join(args, " "), folder) {
+			name, _, _ := strings.Cut(filepath.Base(args[0]), "-") // mongod-6.0.5
+			found[name] = p.PID
+		}
+	}
+	return found
+}
+
+// awaitFill starts an experiment that runs a mongod and a daemon, and returns when
+// both are there.
+func awaitFill(t *testing.T) (b *brimtest.Process, scratch string, pids map[string]int) {
+	t.Helper()
+	b, scratch = startBench(t, "fill", "--quick", "--cells", "1h-single")
+	b.Await("mongod and daemon", func() bool {
+		pids = processesIn(t, scratch)
+		return pids["mongod"] != 0 && pids["brim"] != 0
+	})
+	return b, scratch, pids
+}
+
+func TestAnInterruptedBenchLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b, scratch, _ := awaitFill(t)
+	b.Signal(syscall.SIGINT)
+	assert.Equal(t, exitFailed, b.Wait())
+	assert.Empty(t, processesIn(t, scratch))
+	left, err := os.ReadDir(scratch)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Contains(t, b.Logged(), "stopping, and removing what is scratch")
+	assert.Contains(t, b.Logged(), "It was interrupted: what follows is what was measured until then.")
+	assert.Contains(t, b.Logged(), "brim: fill: interrupted\n")
+}
+
+// TestASecondSignalDoesNotWaitForTheBench has a mongod that hangs, which would keep
+// the first one waiting.
+func TestASecondSignalDoesNotWaitForTheBench(t *testing.T) {
+	t.Parallel()
+	b, scratch, pids := awaitFill(t)
+	require.NoError(t, syscall.Kill(pids["mongod"], syscall.SIGSTOP))
+	b.Signal(syscall.SIGTERM)
+	b.Await("first signal", func() bool { return strings.Contains(b.Logged(), "removing what is scratch") })
+	b.Signal(syscall.SIGINT)
+	begin := time.Now()
+	assert.Equal(t, exitFailed, b.Wait())
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	assert.Contains(t, b.Logged(), "stopping at once")
+	assert.Empty(t, processesIn(t, scratch))
+	left, err := os.ReadDir(scratch)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestAnInterruptedBenchLeavesNoDatabase(t *testing.T) {
+	t.Parallel()
+	client := mongodtest.Database(t).Client()
+	b, _ := startBench(t, "timeseries", "--quick", "--cells", "load", "--mongo-uri", mongodtest.URI(t))
+	var name string
+	databases := func() []string {
+		names, err := client.ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: name}})
+		require.NoError(t, err)
+		return names
+	}
+	b.Await("scratch database", func() bool {
+		if shown := regexp.MustCompile(`scratch database (\S+) in `).FindStringSubmatch(b.Logged()); shown != nil {
+			name = shown[1]
+		}
+		return name != "" && len(databases()) > 0
+	})
+	b.Signal(syscall.SIGTERM)
+	assert.Equal(t, exitFailed, b.Wait())
+	assert.Empty(t, databases())
+}
