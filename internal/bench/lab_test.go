@@ -148,6 +148,7 @@ func TestCellsAreChosen(t *testing.T) {
 		r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, _ *Result) error {
 			assert.Equal(t, c.has, []bool{lab.Has("a"), lab.Has("b")})
 			assert.False(t, lab.Has("c"))
+			assert.Equal(t, len(c.cells) > 0, lab.Asked("b"), "a cell that is measured anyway was not asked for")
 			return nil
 		}), Config{Dir: t.TempDir(), Quick: c.quick, Cells: c.cells})
 		require.NoError(t, err)
