@@ -1,0 +1,94 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// Names of the doctor's signals.
+const (
+	diskBusy   = "disk_busy"
+	diskAwait  = "disk_await"
+	cacheDirty = "cache_dirty"
+	checkpoint = "checkpoint_duration"
+)
+
+// A sight is what one look at MongoDB and its disk showed. Rates are since the
+// look before.
+type sight struct {
+	Signals          []doctor.Signal `json:"signals"`
+	Processors       number          `json:"mongod_processors"` // that mongod used, in the mean
+	DiskOperations   number          `json:"disk_operations_per_second"`
+	DiskBytes        number          `json:"disk_bytes_per_second"`
+	CheckpointsTaken number          `json:"checkpoints_taken"` // since the server's start
+}
+
+// signal returns the one of a name; one that does not exist cannot be seen.
+func (s sight) signal(name string) doctor.Signal {
+	for _, one := range s.Signals {
+		if one.Name == name {
+			return one
+		}
+	}
+	return doctor.Signal{Name: name, Class: doctor.Unknown}
+}
+
+// An observer looks with the doctor's eyes.
+type observer struct {
+	mongodb  *bench.MongoDB
+	monitor  *doctor.Monitor
+	registry *prometheus.Registry
+
+	at     time.Time
+	cpu    time.Duration
+	before scrape.Look
+}
+
+func newObserver(m *bench.MongoDB, stream string) (*observer, error) {
+	o := &observer{mongodb: m, registry: prometheus.NewRegistry()}
+	var err error
+	o.monitor, err = doctor.New(doctor.Config{
+		Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Registerer: o.registry,
+		Streams: []doctor.Stream{{Name: stream, Storage: store.Bucket}},
+	})
+	return o, err
+}
+
+// look looks now. Of the first one, the rates are not known.
+func (o *observer) look(ctx context.Context) (sight, error) {
+	o.monitor.Look(ctx)
+	if ctx.Err() != nil {
+		return sight{}, context.Cause(ctx)
+	}
+	cpu, err := o.mongodb.CPU(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	now, err := scrape.Gather(o.registry)
+	if err != nil {
+		return sight{}, fmt.Errorf("gather what the doctor saw: %w", err)
+	}
+	at := time.Now()
+	seconds := at.Sub(o.at).Seconds()
+	rate := func(name string) number {
+		return number((now.Value(name, nil) - o.before.Value(name, nil)) / seconds)
+	}
+	s := sight{
+		Signals: o.monitor.Signals(), Processors: number((cpu - o.cpu).Seconds() / seconds),
+		DiskOperations: rate("brim_disk_operations_total"), DiskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
+		CheckpointsTaken: number(now.Value("brim_mongodb_checkpoints_total", nil)),
+	}
+	if o.before == nil {
+		s.Processors = unknown()
+	}
+	o.at, o.cpu, o.before = at, cpu, now
+	return s, nil
+}

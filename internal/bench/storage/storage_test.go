@@ -1,0 +1,112 @@
+package storage
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+
+// tiny is the experiment so small that its figures mean nothing.
+func tiny() *bench.Experiment {
+	e := Experiment()
+	e.Run = size{
+		ramp:    rampConfig{idle: time.Second, step: 500 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
+		ramps:   1,
+		compact: compactConfig{documents: 120, readings: 30, window: 200 * time.Millisecond, patterns: []string{scattered, contiguous}},
+		calls:   5,
+	}.run
+	return e
+}
+
+func TestAllCellsAreMeasured(t *testing.T) {
+	t.Parallel()
+	mongodtest.URI(t) // skips where there is none
+	dir := t.TempDir()
+	steps := 0
+	r, err := bench.Run(t.Context(), tiny(), bench.Config{Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Progress: func(p bench.Progress) {
+		assert.LessOrEqual(t, p.Step, p.Of)
+		steps = p.Step
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, 6, steps)
+	raw, err := json.Marshal(r)
+	require.NoError(t, err)
+	assert.Contains(t, string(raw), `"cache_mib":256`)
+	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	require.Len(t, d.Ramps, 2)
+	for _, one := range d.Ramps {
+		assert.Positive(t, one.IdleP99)
+		assert.Greater(t, len(one.Looks), 3)
+		assert.Positive(t, one.Steps[0].Stored)
+		assert.NotEmpty(t, one.Checkpoint.Title)
+	}
+	require.Len(t, d.Compactions, 2)
+	for _, c := range d.Compactions {
+		assert.EqualValues(t, 120+writerSensors, c.Documents)
+		assert.Less(t, c.Deleted.Data, c.Full.Data)
+		assert.Positive(t, c.Before.Writes)
+		assert.Positive(t, c.Peak)
+		assert.Greater(t, c.timeline.end, c.timeline.begin)
+	}
+	require.Len(t, d.Status, 4)
+	var said []string
+	for _, row := range r.Rows {
+		said = append(said, row.Claim)
+		assert.NotEmpty(t, row.Why, row.Claim)
+		assert.NotContains(t, row.MeasuredAs+row.Why, "–", row.Claim)
+	}
+	all := strings.Join(said, "\n")
+	for _, want := range []string{"cache dirty", "checkpoints take long", "write p99 falls", "every fourth", "one piece", "serverStatus"} {
+		assert.Contains(t, all, want)
+	}
+	for _, p := range r.Plots {
+		svg, err := p.Drawing.SVG()
+		require.NoError(t, err)
+		assert.NotEmpty(t, svg)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// TestAUsersMongoDBIsSpared: it is not taken to its limit, and its files are not
+// looked at.
+func TestAUsersMongoDBIsSpared(t *testing.T) {
+	t.Parallel()
+	r, err := bench.Run(t.Context(), tiny(), bench.Config{Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t)})
+	require.NoError(t, err)
+	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	assert.Empty(t, d.Ramps)
+	require.Len(t, d.Compactions, 2)
+	assert.False(t, d.Compactions[0].Peak.known())
+	assert.Positive(t, d.Compactions[0].After.File)
+	require.Len(t, r.LeftOut, 2)
+	assert.Contains(t, r.LeftOut[0].Why, "--cells ramp")
+	assert.Contains(t, r.LeftOut[1].What, "more disk")
+}
+
+func TestARampThatIsAskedForIsClimbedAtAUsers(t *testing.T) {
+	t.Parallel()
+	r, err := bench.Run(t.Context(), tiny(), bench.Config{Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: []string{cellRamp}})
+	require.NoError(t, err)
+	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	require.Len(t, d.Ramps, 1)
+	assert.Equal(t, bench.OwnOnly, d.Ramps[0].Checkpoint.Why, "nobody makes a user's MongoDB write checkpoints")
+	var small, checkpoints bool
+	for _, l := range r.LeftOut {
+		small = small || strings.Contains(l.What, "small cache")
+		checkpoints = checkpoints || strings.Contains(l.What, "checkpoints take long")
+	}
+	assert.True(t, small)
+	assert.True(t, checkpoints)
+}
