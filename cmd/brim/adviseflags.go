@@ -26,7 +26,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 		MaxWait: advise.DefaultMaxWait, Batch: 1, Duplicates: advise.Never, CoreHour: advise.DefaultCoreHour, GBMonth: advise.DefaultGBMonth, DiskWrites: advise.DefaultDiskWrites,
 	}
 	cmd.Flags().SortFlags = false
-	add := func(name, initial, kind, usage string, set func(string) error) { o.lab.add(cmd, name, initial, kind, usage, set) }
+	add := flagAdder(cmd.Flags())
 	money := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	add("sensors", "1000", "N", "number of sensors", count(&n.Sensors, 1, advise.MaxSensors))
 	add("interval", "5s", "DURATION", "between readings of a sensor", duration(&n.Interval, time.Millisecond, advise.MaxInterval, false))

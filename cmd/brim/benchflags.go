@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -29,16 +28,12 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	c.Repeats, c.Seed = bench.DefaultRepeats, 1
 	flags := cmd.Flags()
 	flags.SortFlags = false
+	add := flagAdder(flags)
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; what is less is said")
-	o.add(cmd, "repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", count(&c.Repeats, 1, bench.MaxRepeats))
-	o.add(cmd, "seed", "1", "N", "the same seed makes the same readings", func(s string) (err error) {
-		if c.Seed, err = strconv.ParseUint(s, 10, 64); err != nil || c.Seed == 0 {
-			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
-		}
-		return nil
-	})
+	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", count(&c.Repeats, 1, bench.MaxRepeats))
+	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
 	o.output = outputFlag(cmd, "text", "json")
-	o.add(cmd, "report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
+	add("report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
 	o.addPlace(cmd, p)
 	return o
 }
@@ -47,24 +42,16 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	c := &o.config
 	c.MongodBin = lookupEnv(p.env, "BRIM_MONGOD_BIN")
-	o.add(cmd, "mongo-uri", "", "URI", "measure this MongoDB, in a scratch database, instead of a mongod of its own. No variable sets it, BRIM_MONGO_URI neither: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
+	add := flagAdder(cmd.Flags())
+	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database, instead of a mongod of its own. No variable sets it, BRIM_MONGO_URI neither: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
 	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
-	o.add(cmd, "scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
-}
-
-// add adds a flag that a function checks.
-func (*benchOptions) add(cmd *cobra.Command, name, initial, kind, usage string, set func(string) error) {
-	value := initial
-	cmd.Flags().Var(&flagText{text: &value, kind: kind, set: func(s string) error {
-		value = s
-		return set(s)
-	}}, name, usage)
+	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
 }
 
 // addCells adds the choice of an experiment's parts.
 func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 	names := cellNames(e)
-	o.add(cmd, "cells", "", "A,B", "run these parts alone, of "+strings.Join(names, ", "), func(s string) error {
+	flagAdder(cmd.Flags())("cells", "", "A,B", "run these parts alone, of "+strings.Join(names, ", "), func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {

@@ -52,16 +52,7 @@ func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
 	o.config.Connections = defaultConnections
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	add := func(name, initial, kind, usage string, set func(string) error) {
-		value := initial
-		flags.Var(&flagText{text: &value, kind: kind, set: func(s string) error {
-			if err := set(s); err != nil {
-				return err
-			}
-			value = s
-			return nil
-		}}, name, usage)
-	}
+	add := flagAdder(flags)
 	o.addTarget(cmd, add)
 	o.addLoad(add)
 	o.addReadings(add)
@@ -71,6 +62,19 @@ func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
 
 // An adder adds a flag: its name, default, kind of value, use, and what takes it.
 type adder func(name, initial, kind, usage string, set func(string) error)
+
+func flagAdder(flags *pflag.FlagSet) adder {
+	return func(name, initial, kind, usage string, set func(string) error) {
+		value := initial
+		flags.Var(&flagText{text: &value, kind: kind, set: func(s string) error {
+			if err := set(s); err != nil {
+				return err
+			}
+			value = s
+			return nil
+		}}, name, usage)
+	}
+}
 
 func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 	c := &o.config
@@ -117,12 +121,7 @@ func (o *loadOptions) addLoad(add adder) {
 		}
 		return err
 	})
-	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", func(s string) (err error) {
-		if c.Seed, err = strconv.ParseUint(s, 10, 64); err != nil || c.Seed == 0 {
-			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
-		}
-		return nil
-	})
+	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
 }
 
 func (o *loadOptions) addReadings(add adder) {
@@ -242,6 +241,18 @@ func decimal(place *float64, least, most float64) func(string) error {
 			return fmt.Errorf("%q is not a number from %v to %v", s, least, most)
 		}
 		*place = v
+		return nil
+	}
+}
+
+// seed takes a whole number above 0.
+func seed(place *uint64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
+		}
+		*place = n
 		return nil
 	}
 }

@@ -33,7 +33,7 @@ func cost() Lines {
 // points are where the points of a tone are.
 func points(out, tone string) []string {
 	var at []string
-	for _, m := range regexp.MustCompile(`<path d="m([\d. -]+)l0 0" stroke="var\(--chart-`+tone+`,#......\)" stroke-width="5.5"`).FindAllStringSubmatch(out, -1) {
+	for _, m := range regexp.MustCompile(`<path d="m([\d. -]+)l0 0" stroke="var\(--chart-`+tone+`,#.{6}\)" stroke-width="5.5"`).FindAllStringSubmatch(out, -1) {
 		at = append(at, m[1])
 	}
 	return at
@@ -42,7 +42,7 @@ func points(out, tone string) []string {
 func TestLinesHavePointsRangesTicksAndTheLegend(t *testing.T) {
 	t.Parallel()
 	chart := cost()
-	ranges := regexp.MustCompile(`stroke="var\(--chart-a,#......\)" stroke-width="1"`)
+	ranges := regexp.MustCompile(`stroke="var\(--chart-a,#.{6}\)" stroke-width="1"`)
 	out := drawn(t, chart)
 	for _, text := range []string{
 		"<title>Cost of an update</title>", ">measured<", ">a + b x readings<", ">readings in the document<", ">round trip<",

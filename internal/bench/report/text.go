@@ -39,30 +39,30 @@ func (t *texts) writeTo(w io.Writer) error {
 }
 
 func (t *texts) result(r *bench.Result) {
-	t.paragraph("", fmt.Sprintf("## %s: %s", r.Experiment, r.Question))
+	t.paragraph(fmt.Sprintf("## %s: %s", r.Experiment, r.Question))
 	t.b.WriteByte('\n')
 	for _, f := range facts(r) {
 		t.item(f.Name + ": " + f.Value)
 	}
 	if why := trouble(r); why != "" {
-		t.paragraph("", why)
+		t.paragraph(why)
 	}
 	if len(r.Rows) > 0 {
-		t.paragraph("", "### Published and measured")
+		t.paragraph("### Published and measured")
 		t.b.WriteByte('\n')
 		claims := grid{head: claimHead()}
 		for i := range r.Rows {
 			claims.rows = append(claims.rows, claimCells(&r.Rows[i]))
 		}
 		claims.writeTo(&t.b, t.width)
-		t.paragraph("", capital(score(r.Rows))+".")
+		t.paragraph(capital(score(r.Rows))+".")
 	}
 	for _, table := range r.Tables {
-		t.paragraph("", "### "+table.Title)
+		t.paragraph("### "+table.Title)
 		t.b.WriteByte('\n')
 		grid{head: table.Head, rows: table.Rows}.writeTo(&t.b, t.width)
 		for _, note := range table.Notes {
-			t.paragraph("", note)
+			t.paragraph(note)
 		}
 	}
 	t.list("What follows", r.Notes)
@@ -73,7 +73,7 @@ func (t *texts) result(r *bench.Result) {
 
 // all writes the claims of all experiments.
 func (t *texts) all(results []*bench.Result) {
-	t.paragraph("", "## All experiments")
+	t.paragraph("## All experiments")
 	t.b.WriteByte('\n')
 	claims := grid{head: slices.Concat([]string{"experiment"}, claimHead())}
 	var rows []bench.Row
@@ -86,12 +86,12 @@ func (t *texts) all(results []*bench.Result) {
 	if len(rows) > 0 {
 		claims.writeTo(&t.b, t.width)
 	}
-	t.paragraph("", capital(score(rows))+".")
+	t.paragraph(capital(score(rows))+".")
 	for _, r := range results {
 		if r.Interrupted {
-			t.paragraph("", r.Experiment+" was interrupted.")
+			t.paragraph(r.Experiment+" was interrupted.")
 		} else if r.Error != "" {
-			t.paragraph("", r.Experiment+" failed: "+oneLine(r.Error))
+			t.paragraph(r.Experiment+" failed: "+oneLine(r.Error))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (t *texts) list(title string, items []string) {
 	if len(items) == 0 {
 		return
 	}
-	t.paragraph("", "### "+title)
+	t.paragraph("### "+title)
 	t.b.WriteByte('\n')
 	for _, each := range items {
 		t.item(each)
@@ -111,9 +111,9 @@ func (t *texts) list(title string, items []string) {
 func (t *texts) item(s string) { t.lines("- ", s) }
 
 // paragraph writes a paragraph after an empty line.
-func (t *texts) paragraph(prefix, s string) {
+func (t *texts) paragraph(s string) {
 	t.b.WriteByte('\n')
-	t.lines(prefix, s)
+	t.lines("", s)
 }
 
 // lines writes s; lines after the first stand under its begin.

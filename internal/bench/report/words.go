@@ -162,7 +162,8 @@ func figures(rows [][]string, column int) bool {
 		const mostDigits = 24 // a sentence may begin with a digit
 		cell := []rune(row[column])
 		first := cell[0]
-		seen = seen || first >= '0' && first <= '9'
-		return len(cell) > mostDigits || !(first >= '0' && first <= '9' || strings.ContainsRune("-−–+<>≥≤±", first))
+		digit := first >= '0' && first <= '9'
+		seen = seen || digit
+		return len(cell) > mostDigits || !digit && !strings.ContainsRune("-−–+<>≥≤±", first)
 	}) && seen
 }
