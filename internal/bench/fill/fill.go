@@ -169,22 +169,29 @@ type found struct {
 	prefilled *prefilled            // nil: not measured
 }
 
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) (err error) {
+func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
 	p := newPlan(lab)
 	p.tell(lab, r)
-	f := &found{plan: p, windows: make(map[string][]*Figures)}
-	var chosen []window
+	return runPlan(ctx, lab, r, p)
+}
+
+// choose returns the windows that are to be measured.
+func choose(lab *bench.Lab, r *bench.Result) (chosen []window) {
 	for _, w := range windows() {
-		if !lab.Has(w.cell) {
-			continue
-		}
-		if w.history && !lab.Own() {
+		switch {
+		case !lab.Has(w.cell):
+		case w.history && !lab.Own():
 			r.LeaveOut(w.what(), bench.OwnOnly)
-			continue
+		default:
+			chosen = append(chosen, w)
 		}
-		chosen = append(chosen, w)
 	}
-	rounds := p.rounds(chosen)
+	return chosen
+}
+
+func runPlan(ctx context.Context, lab *bench.Lab, r *bench.Result, p plan) (err error) {
+	f := &found{plan: p, windows: make(map[string][]*Figures)}
+	rounds := p.rounds(choose(lab, r))
 	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
 	steps := prefilledSteps(lab, p, len(percents))
 	for _, round := range rounds {

@@ -1,0 +1,96 @@
+package fill
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+)
+
+func TestSensorsMakeThePublishedRate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		hour    time.Duration
+		sensors int
+	}{{time.Minute, 167}, {30 * time.Second, 84}, {20 * time.Second, 56}, {time.Hour, 10_000}} {
+		assert.Equal(t, c.sensors, plan{hour: c.hour}.sensors(), c.hour)
+	}
+}
+
+func TestPassagesEndOnABoundary(t *testing.T) {
+	t.Parallel()
+	for _, quick := range []bool{true, false} {
+		p := newPlan(&bench.Lab{Quick: quick, Repeats: 3})
+		for _, w := range windows() {
+			passage := p.passage(w)
+			event := time.Duration(passage.Duration.Seconds() * passage.Speedup * float64(time.Second)).Round(time.Second)
+			assert.Zero(t, event%w.granularity, "%s: a passage is %v of event time", w.cell, event)
+			assert.Equal(t, w.granularity == time.Hour, passage.oneWindow(), w.cell)
+		}
+	}
+}
+
+func TestCellsThatAreComparedAreInEveryRound(t *testing.T) {
+	t.Parallel()
+	rounds := plan{repeats: 3}.rounds(windows())
+	assert.Len(t, rounds, 3)
+	seen := map[string]int{}
+	for _, round := range rounds {
+		for _, w := range round {
+			seen[w.cell]++
+		}
+	}
+	for _, w := range windows() {
+		want := 1
+		if w.verdict {
+			want = 3
+		}
+		assert.Equal(t, want, seen[w.cell], w.cell)
+	}
+}
+
+func TestPrefilledBucketsHaveRoomForAllThatIsWritten(t *testing.T) {
+	t.Parallel()
+	hour := int(time.Hour / interval)
+	for _, lab := range []bench.Lab{{Repeats: 3}, {Repeats: 100}, {Repeats: 3, Quick: true}, {Repeats: 100, Quick: true}, {Repeats: 1, Quick: true}} {
+		p := newPlan(&lab)
+		n := p.prefilledRepeats()
+		assert.GreaterOrEqual(t, n, min(p.repeats, 3), lab)
+		c := crowd{sensors: nil, rows: 95 * hour / 100}
+		rows := c.rows + n*(p.readingsOf(p.slot)+p.burst()) + p.readingsOf(2*p.slot)
+		assert.LessOrEqual(t, rows, hour, lab)
+	}
+}
+
+func TestPassageTellsItsLoad(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		passage Passage
+		flags   []string
+	}{
+		{
+			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute},
+			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1"},
+		},
+		{
+			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7},
+			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-", "--fields", "7"},
+		},
+	} {
+		assert.Equal(t, c.flags, c.passage.flags(0))
+	}
+}
+
+func TestQuickExperimentHasTheCellsThatVerdictsHangOn(t *testing.T) {
+	t.Parallel()
+	var quick []string
+	for _, c := range Experiment().Cells {
+		if c.Slow == "" {
+			quick = append(quick, c.Name)
+		}
+	}
+	assert.Equal(t, []string{"1h-single", "1h-merged", "1h-timeseries", "5m-single", "prefilled-5", "prefilled-95"}, quick)
+}
