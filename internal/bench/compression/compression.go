@@ -91,15 +91,15 @@ type scale struct {
 	sensors, hours int
 	rate           int // readings/s of the paced writes
 	write          time.Duration
-	checkpoint     int // hours that are written for a checkpoint
-	paced          []int
+	checkpoint     int   // checkpoints, with an hour of readings each
+	paced          []int // shapes
 }
 
 func scaleOf(lab *bench.Lab) scale {
 	if lab.Quick {
-		return scale{sensors: 16, hours: 3, rate: 5000, write: 3 * time.Second, checkpoint: 5, paced: []int{buckets5m}}
+		return scale{sensors: 16, hours: 3, rate: 2000, write: 3 * time.Second, checkpoint: 3, paced: []int{buckets5m}}
 	}
-	return scale{sensors: 16, hours: 16, rate: 5000, write: 5 * time.Second, checkpoint: 8, paced: []int{documents, buckets5m, timeSeries}}
+	return scale{sensors: 16, hours: 16, rate: 2000, write: 5 * time.Second, checkpoint: 8, paced: []int{documents, buckets5m, timeSeries}}
 }
 
 // A trial is one run of the experiment.
@@ -193,7 +193,7 @@ func (t *trial) tell() {
 	r.Pin("up to %d readings of a sensor arrive together, %d readings a command, one client, write concern majority with journal", perUpdate, shape.CommandReadings)
 	r.Pin("indexes are compressed by their prefixes, as by default, whatever the collection's compressor; so is the journal, by snappy")
 	r.Pin("a read asks for %d readings of one sensor, one after another, and decodes them", readCount)
-	r.Pin("writes: open loop, %d readings/s, a command each %v, response time from when it was due", s.rate, tick)
+	r.Pin("writes: open loop, %d readings/s, a command each %v, response time from when it was due; no checkpoint but those that are measured", s.rate, tick)
 	r.Reduce("%d readings of each kind instead of the published 10,000,000; sizes are measured once, since they hardly change from run to run", s.sensors*s.hours*hour)
 	if t.lab.Quick {
 		r.Reduce("writes at a fixed rate are of one shape, for %v a repeat", s.write)

@@ -53,9 +53,11 @@ type WriteData struct {
 	at, by  int
 }
 
-// CheckpointData is what a checkpoint took that wrote readings, a document each.
+// CheckpointData is what checkpoints took, all of them, that wrote readings, a
+// document each.
 type CheckpointData struct {
 	Compressor store.Compressor `json:"compressor"`
+	Count      int              `json:"checkpoints"`
 	Readings   int              `json:"readings"`
 	Seconds    bench.Samples    `json:"seconds"`
 	CPU        bench.Samples    `json:"cpu_seconds"`

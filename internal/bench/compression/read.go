@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -74,78 +75,100 @@ func (t *trial) restart(ctx context.Context) error {
 func (t *trial) readAll(ctx context.Context, repeat int, cold bool) error {
 	spans := t.spans(repeat)
 	for at, row := range t.kept {
-		for by, c := range row {
-			d := t.data.read(at, by)
+		took, warm := make([]reading, len(row)), make([]reading, len(row))
+		for _, c := range row {
 			// The first read opens the collection's files, and does not count.
-			if _, err := readSpans(ctx, c, spans[:1], nil); err != nil {
+			if err := (&reading{}).read(ctx, c, spans[:1], nil); err != nil {
 				return err
 			}
+		}
+		if err := t.inTurns(ctx, row, spans[1:], took, cold); err != nil {
+			return err
+		}
+		if err := t.inTurns(ctx, row, spans[1:], warm, false); err != nil {
+			return err
+		}
+		for by := range row {
+			d := t.data.read(at, by)
+			d.WarmP50, d.WarmP99 = append(d.WarmP50, quantile(warm[by].took, 0.5)), append(d.WarmP99, quantile(warm[by].took, 0.99))
 			if cold {
-				if err := t.readCold(ctx, c, spans[1:], d); err != nil {
-					return err
-				}
-			} else if _, err := readSpans(ctx, c, spans, nil); err != nil {
-				return err
+				d.ColdP50, d.ColdP99 = append(d.ColdP50, quantile(took[by].took, 0.5)), append(d.ColdP99, quantile(took[by].took, 0.99))
+				d.ColdBytes = append(d.ColdBytes, took[by].bytes/float64(len(took[by].took)))
 			}
-			took, err := readSpans(ctx, c, spans, nil)
-			if err != nil {
-				return err
-			}
-			d.WarmP50, d.WarmP99 = append(d.WarmP50, quantile(took, 0.5)), append(d.WarmP99, quantile(took, 0.99))
 		}
 	}
 	return nil
 }
 
-func (t *trial) readCold(ctx context.Context, c *shape.Collection, spans []shape.Span, d *ReadData) error {
-	before, err := t.m.Counters(ctx)
-	if err != nil {
-		return err
+// inTurns reads a few spans in one collection, the same in the next, and so on,
+// so that a slow moment hits all.
+func (t *trial) inTurns(ctx context.Context, row []*shape.Collection, spans []shape.Span, into []reading, cold bool) error {
+	const turn = 6
+	var before func() error
+	if cold {
+		dir := t.m.DBPath()
+		before = func() error { return dropCache(dir) }
 	}
-	dir := t.m.DBPath()
-	took, err := readSpans(ctx, c, spans, func() error { return dropCache(dir) })
-	if err != nil {
-		return err
+	for some := range slices.Chunk(spans, turn) {
+		for by, c := range row {
+			from, err := t.m.Counters(ctx)
+			if err != nil {
+				return err
+			}
+			if err := into[by].read(ctx, c, some, before); err != nil {
+				return err
+			}
+			to, err := t.m.Counters(ctx)
+			if err != nil {
+				return err
+			}
+			into[by].bytes += to.Since(from, "block_read_bytes_total")
+		}
 	}
-	after, err := t.m.Counters(ctx)
-	if err != nil {
-		return err
-	}
-	d.ColdP50, d.ColdP99 = append(d.ColdP50, quantile(took, 0.5)), append(d.ColdP99, quantile(took, 0.99))
-	d.ColdBytes = append(d.ColdBytes, after.Since(before, "block_read_bytes_total")/float64(len(spans)))
 	return nil
 }
 
-// spans are places to read, each in another part of the time, so that hardly two
-// are on the same page, in random order.
+// spans are places to read: in every part of the time two, of sensors that are
+// written far from each other, so that hardly two are on the same page; in random
+// order.
 func (t *trial) spans(repeat int) []shape.Span {
 	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
-	n := t.scale.hours * hour / readCount
-	spans := make([]shape.Span, n)
-	for to, from := range random.Perm(n) {
-		spans[to] = shape.Span{Sensor: random.IntN(t.scale.sensors), First: uint64(from * readCount), Count: readCount} //nolint:gosec // counts from 0
+	half := t.scale.sensors / 2
+	var spans []shape.Span
+	for first := 0; first+readCount <= t.scale.hours*hour; first += readCount {
+		sensor := random.IntN(half)
+		for _, s := range []int{sensor, sensor + half} {
+			spans = append(spans, shape.Span{Sensor: s, First: uint64(first), Count: readCount}) //nolint:gosec // counts from 0
+		}
 	}
+	random.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
 	return spans
 }
 
-// readSpans reads one after another and returns the seconds that each took;
-// before is called ahead of each, if it is not nil, and does not count.
-func readSpans(ctx context.Context, c *shape.Collection, spans []shape.Span, before func() error) (took bench.Samples, err error) {
+// reading is what reads took.
+type reading struct {
+	took  bench.Samples // seconds of each
+	bytes float64       // from the files, of all
+}
+
+// read reads the spans one after another; before is called ahead of each, if it
+// is not nil, and does not count.
+func (r *reading) read(ctx context.Context, c *shape.Collection, spans []shape.Span, before func() error) error {
 	for _, s := range spans {
 		if before != nil {
 			if err := before(); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		began := time.Now()
 		n, err := c.Read(ctx, s)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if n != s.Count {
-			return nil, fmt.Errorf("read %s: %d readings came, not %d", c.Shape, n, s.Count)
+			return fmt.Errorf("read %s: %d readings came, not %d", c.Shape, n, s.Count)
 		}
-		took = append(took, time.Since(began).Seconds())
+		r.took = append(r.took, time.Since(began).Seconds())
 	}
-	return took, nil
+	return nil
 }

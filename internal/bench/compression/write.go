@@ -2,6 +2,7 @@ package compression
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -14,11 +15,22 @@ const (
 	tick = 10 * time.Millisecond
 	// together is how many readings of a sensor each has.
 	together = 5
+
+	checkpointInterval = "syncdelay"
+	defaultInterval    = 60 // seconds
 )
 
 // writes writes at a fixed rate, and many readings for a checkpoint, compressor
 // by compressor in each repeat.
-func (t *trial) writes(ctx context.Context) error {
+func (t *trial) writes(ctx context.Context) (err error) {
+	if t.lab.Own() { // checkpoints are ours alone
+		if err := t.m.Set(ctx, map[string]any{checkpointInterval: 0}); err != nil {
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, t.m.Set(context.WithoutCancel(ctx), map[string]any{checkpointInterval: defaultInterval}))
+		}()
+	}
 	for _, at := range t.scale.paced {
 		for by, c := range compressors() {
 			t.data.Writes = append(t.data.Writes, WriteData{Shape: shapes()[at].String(), Compressor: c, at: at, by: by})
@@ -97,8 +109,9 @@ func (t *trial) pace(ctx context.Context, at, by int) error {
 	return c.Drop(ctx)
 }
 
-// checkpoint measures one that writes nothing but readings which were just
-// stored, a document each.
+// checkpoint measures those that write nothing but readings which were just
+// stored, a document each: after every hour of them, so that none is written
+// before because it fills the cache.
 func (t *trial) checkpoint(ctx context.Context, by int) error {
 	readings := t.readings(Walk, t.scale.checkpoint)
 	c, err := shape.New(ctx, t.m, shape.Config{
@@ -107,12 +120,39 @@ func (t *trial) checkpoint(ctx context.Context, by int) error {
 	if err != nil {
 		return err
 	}
-	if err := t.m.Checkpoint(ctx); err != nil {
+	if err := t.m.Settle(ctx); err != nil {
 		return err
 	}
-	if _, err := c.Load(ctx); err != nil {
-		return err
+	var sum spent
+	for h := range t.scale.checkpoint {
+		for first := h * hour; first < (h+1)*hour; first += perUpdate {
+			if err := c.Write(ctx, portions(readings.Sensors, first)); err != nil {
+				return err
+			}
+		}
+		if err := t.checkpointed(ctx, &sum); err != nil {
+			return err
+		}
 	}
+	d := &t.data.Checkpoints[by]
+	d.Count, d.Readings = t.scale.checkpoint, t.scale.checkpoint*hour*readings.Sensors
+	d.Seconds, d.CPU, d.Bytes = append(d.Seconds, sum.wall), append(d.CPU, sum.cpu), append(d.Bytes, sum.bytes)
+	return c.Drop(ctx)
+}
+
+// portions are a number of readings of every sensor, from the same on.
+func portions(sensors, first int) []lane.Portion {
+	var out []lane.Portion
+	for sensor := range sensors {
+		out = append(out, lane.Portion{Sensor: sensor, First: uint64(first), Count: perUpdate}) //nolint:gosec // counts from 0
+	}
+	return out
+}
+
+// spent is what checkpoints took in all.
+type spent struct{ wall, cpu, bytes float64 }
+
+func (t *trial) checkpointed(ctx context.Context, sum *spent) error {
 	before, err := t.m.Counters(ctx)
 	if err != nil {
 		return err
@@ -121,15 +161,12 @@ func (t *trial) checkpoint(ctx context.Context, by int) error {
 	if err := t.m.Checkpoint(ctx); err != nil {
 		return err
 	}
-	took := time.Since(began)
+	sum.wall += time.Since(began).Seconds()
 	after, err := t.m.Counters(ctx)
 	if err != nil {
 		return err
 	}
-	d := &t.data.Checkpoints[by]
-	d.Readings = readings.Total()
-	d.Seconds = append(d.Seconds, took.Seconds())
-	d.CPU = append(d.CPU, shape.CPU(before, after))
-	d.Bytes = append(d.Bytes, after.Since(before, "block_written_bytes_total"))
-	return c.Drop(ctx)
+	sum.cpu += shape.CPU(before, after)
+	sum.bytes += after.Since(before, "block_written_bytes_total")
+	return nil
 }
