@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+)
+
+// Compare writes a load with each checkpoint interval, the shortest first, and
+// returns what each costs. The intervals are whole seconds. A mongod of the
+// lab's own is needed. When it fails, what it has until then is returned too.
+func Compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) (costs []*Cost, err error) {
+	if len(intervals) == 0 {
+		return nil, nil
+	}
+	s, err := newSubject(ctx, lab, l, intervals[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.m.Close()) }()
+	for i, interval := range intervals {
+		if i > 0 {
+			if err := s.restart(ctx, interval); err != nil {
+				return costs, err
+			}
+		}
+		c, err := s.observe(ctx, interval, periods(lab.Repeats, interval, intervals[0]))
+		if err != nil {
+			return costs, err
+		}
+		costs = append(costs, c)
+	}
+	return costs, nil
+}
+
+// A subject is a load on a MongoDB that starts again with one interval after
+// the other.
+type subject struct {
+	lab    *bench.Lab
+	load   Load
+	m      *bench.MongoDB
+	writer *writer
+	warm   time.Duration // the writing before periods count
+}
+
+// newSubject starts a MongoDB and stores what was there before.
+func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Duration) (_ *subject, err error) {
+	lab.Step("%s: store what was there before", l.Name())
+	// The last pages of the oplog and of a collection of documents grow until they
+	// are split, and each checkpoint writes them again: the first few write less.
+	s := &subject{lab: lab, load: l, warm: 2 * interval}
+	if s.m, err = lab.Start(ctx, setting(l, interval)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.m.Close())
+		}
+	}()
+	if s.writer, err = newWriter(s.m, l, lab.Seed); err != nil {
+		return nil, err
+	}
+	if err = s.writer.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.m.Checkpoint(ctx)
+}
+
+func setting(l Load, interval time.Duration) bench.Setting {
+	return bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: interval, Compressor: l.Compressor}
+}
+
+func (s *subject) restart(ctx context.Context, interval time.Duration) error {
+	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), interval)
+	if err := s.m.Restart(ctx, setting(s.load, interval)); err != nil {
+		return err
+	}
+	return s.writer.warm(ctx)
+}
+
+// observe writes until so many whole periods have passed.
+func (s *subject) observe(ctx context.Context, interval time.Duration, periods int) (*Cost, error) {
+	seen := 0
+	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), interval)
+	w := &watcher{m: s.m, interval: interval, periods: periods, warm: s.warm, each: func(whole int) {
+		for ; seen < whole; seen++ {
+			s.lab.Step("%s with a checkpoint every %v, the next one", s.load.Name(), interval)
+		}
+	}}
+	operations, err := s.writer.run(ctx, w.watch)
+	if err != nil {
+		return nil, fmt.Errorf("observe a checkpoint every %v: %w", interval, err)
+	}
+	return costOf(s.load, interval, seenBy{w.looks, operations, s.warm}), nil
+}
