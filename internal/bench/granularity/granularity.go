@@ -72,10 +72,15 @@ func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
 
 func (t *trial) run(ctx context.Context, r *bench.Result) error {
 	t.pin(r)
+	for _, c := range Experiment().Cells {
+		if t.lab.Has(c.Name) && !t.possible(c.Name) {
+			r.LeaveOut(c.What, bench.OwnOnly)
+		}
+	}
 	t.lab.Steps(t.steps())
 	err := t.onReplicaSet(ctx)
 	if err == nil {
-		err = t.onStandalone(ctx, r)
+		err = t.onStandalone(ctx)
 	}
 	t.conclude()
 	t.report(r) // also of what there is when it was interrupted
@@ -93,14 +98,15 @@ func (t *trial) onReplicaSet(ctx context.Context) error {
 	)
 }
 
-func (t *trial) onStandalone(ctx context.Context, r *bench.Result) error {
-	if t.lab.Has(standaloneCell) && !t.lab.Own() {
-		r.LeaveOut("an append on a standalone", bench.OwnOnly)
-		return nil
-	}
+func (t *trial) onStandalone(ctx context.Context) error {
 	return t.on(ctx, bench.Setting{Standalone: true},
 		cell{standaloneCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone) }},
 	)
+}
+
+// possible reports whether a cell can be measured in the MongoDB at hand.
+func (t *trial) possible(cell string) bool {
+	return t.lab.Own() || cell != standaloneCell && cell != historyCell
 }
 
 // A cell is measured on a MongoDB that others may be measured on, too.
@@ -118,7 +124,7 @@ func (t *trial) on(ctx context.Context, setting bench.Setting, cells ...cell) (e
 		}
 	}()
 	for _, c := range cells {
-		if !t.lab.Has(c.name) {
+		if !t.lab.Has(c.name) || !t.possible(c.name) {
 			continue
 		}
 		if m == nil {

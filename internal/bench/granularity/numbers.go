@@ -79,7 +79,7 @@ func (t *trial) steps() int {
 		{appendCell, t.appends.steps(t.lab.Repeats)}, {indexesCell, 1}, {historyCell, 1}, {sizesCell, 1},
 		{standaloneCell, t.alone.steps(t.lab.Repeats)},
 	} {
-		if t.lab.Has(c.name) && (c.name != standaloneCell && c.name != historyCell || t.lab.Own()) {
+		if t.lab.Has(c.name) && t.possible(c.name) {
 			steps += c.steps
 		}
 	}

@@ -2,6 +2,7 @@ package granularity
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/fit"
@@ -107,7 +108,13 @@ func (t *trial) windows() bench.Table {
 	return tab
 }
 
-func fixed(v float64) string { return fmt.Sprintf("%.2f", v) }
+// fixed tells a number that is not large.
+func fixed(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
 
 func (t *trial) days() bench.Table {
 	tab := bench.Table{
