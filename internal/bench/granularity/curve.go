@@ -245,11 +245,11 @@ func (c *curve) times(residents float64) bench.Samples { return c.at(residents, 
 // cpus is mongod's CPU for one in bulk.
 func (c *curve) cpus(residents float64) bench.Samples { return c.at(residents, heldBulkOf, cpuOf) }
 
-// curveOf returns that of a topology and a number of readings an append; nil if
-// it was not measured.
-func (f *found) curveOf(topology string, perUpdate int) *curve {
+// ones returns a topology's with one reading an append; nil if it was not
+// measured.
+func (f *found) ones(topology string) *curve {
 	for _, c := range f.Curves {
-		if c.Topology == topology && c.PerUpdate == perUpdate {
+		if c.Topology == topology && c.PerUpdate == 1 {
 			return c
 		}
 	}

@@ -64,7 +64,7 @@ func TestItIsMeasured(t *testing.T) {
 			assert.InDelta(t, p.Residents, p.Held.Median(), max(grown*float64(p.Residents), 1))
 		}
 	}
-	rs, alone := data.curveOf("replica set", 1), data.curveOf(standalone, 1)
+	rs, alone := data.ones("replica set"), data.ones(standalone)
 	assert.Less(t, rs.Points[2].Journal.Median(), 2*rs.Points[0].Journal.Median(), "a replica set journals what changed")
 	assert.Greater(t, alone.Points[2].Journal.Median(), 2*alone.Points[0].Journal.Median(), "a standalone journals the document")
 	require.Len(t, data.Sizes, 4)

@@ -24,7 +24,7 @@ func (t *trial) notes(r *bench.Result) {
 
 // lineNote says what the two numbers of the line mean.
 func (t *trial) lineNote(r *bench.Result, topology string) {
-	c := t.curveOf(topology, 1)
+	c := t.ones(topology)
 	if c == nil || c.Time == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (t *trial) lineNote(r *bench.Result, topology string) {
 
 // mergeNote says what merging spares at the published hour's average fill.
 func (t *trial) mergeNote(r *bench.Result) {
-	one, many := t.curveOf(t.Topology, 1), t.most(t.Topology)
+	one, many := t.ones(t.Topology), t.most(t.Topology)
 	if one == nil || many == nil || one == many || one.CPU == nil || many.CPU == nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (t *trial) knob(one *curve, merging float64) string {
 
 // topologyNote sets the two beside each other.
 func (t *trial) topologyNote(r *bench.Result) {
-	a, b := t.curveOf(t.Topology, 1), t.curveOf(standalone, 1)
+	a, b := t.ones(t.Topology), t.ones(standalone)
 	if a == nil || b == nil || a == b || a.Time == nil || b.Time == nil || len(a.Points) != len(b.Points) {
 		return
 	}

@@ -27,7 +27,7 @@ func (t *trial) plots(r *bench.Result) {
 		r.Plot(curvePlot("mongod's CPU for an append, "+topology, curves, cpuOf, heldBulkOf, cpuLine),
 			"The server's CPU for an append among many in a command.")
 	}
-	a, b := t.curveOf(t.Topology, 1), t.curveOf(standalone, 1)
+	a, b := t.ones(t.Topology), t.ones(standalone)
 	if a != nil && b != nil && a != b && len(a.Points) > 0 && len(b.Points) > 0 {
 		d := curvePlot("Replica set and standalone, one reading an append", []*curve{a, b}, timeOf, heldOf, timeLine)
 		r.Plot(d, "The same appends on both topologies: a standalone journals the whole document with each append, a replica set what changed in it, and an entry of the oplog.")

@@ -42,7 +42,7 @@ const becauseFixed = "an append has a price here that does not hang on the bucke
 // appendRows hold the published latencies against one another: the machines
 // differ, but each page's figures are of one machine.
 func (t *trial) appendRows(r *bench.Result) {
-	c := t.curveOf(t.Topology, 1)
+	c := t.ones(t.Topology)
 	if c == nil || c.Time == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (t *trial) sizeRows(r *bench.Result) {
 	for i, s := range t.Sizes {
 		p := table[i]
 		r.Add(bench.Claim{
-			Says: fmt.Sprintf("documents a day at %s", s.Granularity), Published: p.documents, PublishedAs: bench.Count.Format(p.documents),
+			Says: "documents a day at " + s.Granularity, Published: p.documents, PublishedAs: bench.Count.Format(p.documents),
 			Alike: 1.01, Because: "buckets begin with the hour, and each sensor has its own",
 		}.Check(bench.Samples{s.DocumentsADay}))
 	}

@@ -3,6 +3,7 @@ package granularity
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/fit"
@@ -42,7 +43,7 @@ func matrix(title string, curves []*curve, of func(*point) bench.Samples, unit b
 		tab.Head = append(tab.Head, several(c.PerUpdate, "reading")+" an append")
 	}
 	for i, p := range curves[0].Points {
-		row := []string{fmt.Sprint(p.Residents), bench.Bytes.Format(float64(p.DocumentBytes))}
+		row := []string{strconv.Itoa(p.Residents), bench.Bytes.Format(float64(p.DocumentBytes))}
 		for _, c := range curves {
 			if i < len(c.Points) {
 				row = append(row, unit.Spread(of(c.Points[i])))
@@ -73,7 +74,7 @@ func (t *trial) lines() bench.Table {
 		Notes: []string{"Lines of least squares through all repeats, each point weighed by its own cost; ± is the standard error."},
 	}
 	for _, c := range t.Curves {
-		row := append([]string{c.Topology, fmt.Sprint(c.PerUpdate)}, lineWords(c.Time)...)
+		row := append([]string{c.Topology, strconv.Itoa(c.PerUpdate)}, lineWords(c.Time)...)
 		tab.Rows = append(tab.Rows, append(row, lineWords(c.CPU)...))
 	}
 	return tab
@@ -124,7 +125,7 @@ func (t *trial) days() bench.Table {
 	}
 	for _, s := range t.Sizes {
 		tab.Rows = append(tab.Rows, []string{
-			s.Granularity, fmt.Sprint(s.Readings), bench.Bytes.Format(s.DocumentBytes), bench.Count.Format(s.DocumentsADay),
+			s.Granularity, strconv.Itoa(s.Readings), bench.Bytes.Format(s.DocumentBytes), bench.Count.Format(s.DocumentsADay),
 			bench.Bytes.Format(s.BytesADay), known(s.DiskBytesADay), known(s.IndexBytesADay),
 		})
 	}
@@ -172,7 +173,7 @@ func (t *trial) burdens() bench.Table {
 	}
 	for _, b := range t.Workload {
 		tab.Rows = append(tab.Rows, []string{
-			b.Granularity, fmt.Sprint(b.PerUpdate), bench.PerSecond.Format(b.Updates), bench.Count.Format(b.Held), fixed(b.Cores),
+			b.Granularity, strconv.Itoa(b.PerUpdate), bench.PerSecond.Format(b.Updates), bench.Count.Format(b.Held), fixed(b.Cores),
 		})
 	}
 	return tab
