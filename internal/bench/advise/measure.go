@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -199,7 +200,11 @@ func (s *session) door(ctx context.Context) (_ float64, err error) {
 // readings are those of a run of `brim load`, so many of each sensor.
 func (s *session) readings(sensors, count int, interval time.Duration) (shape.Readings, error) {
 	source, err := load.NewSensors(load.SensorsConfig{Count: sensors, Fields: s.needs.Fields, Seed: s.lab.Seed, Prefix: prefix})
-	return shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval}, err
+	phase := func(sensor int) time.Duration { // in no order, and all different
+		part := math.Mod(float64(sensor)*math.Phi, 1)
+		return time.Duration(part * float64(interval)).Truncate(time.Millisecond)
+	}
+	return shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval, Phase: phase}, err
 }
 
 // prefix of sensors is as long as that of a run.

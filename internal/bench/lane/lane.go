@@ -41,6 +41,9 @@ type Config struct {
 	Granularity time.Duration
 	Begin       time.Time     // of reading 0 of each sensor
 	Interval    time.Duration // between two readings of a sensor
+	// Phase is how long after Begin a sensor begins, less than Interval. nil: all
+	// begin at once, so that their readings have the same times.
+	Phase func(sensor int) time.Duration
 }
 
 // A Lane writes. Only one goroutine may use it, and of one bucket only one lane
@@ -87,7 +90,7 @@ type Portion struct {
 	Count  int
 }
 
-// Time returns that of reading k.
+// Time returns that of reading k of a sensor without a phase.
 func (l *Lane) Time(k uint64) time.Time {
 	return l.cfg.Begin.Add(time.Duration(k) * l.cfg.Interval) //nolint:gosec // readings of years
 }
@@ -159,8 +162,16 @@ func (l *Lane) share(number int, of *sensor, start int64) *batch.Share {
 	return share
 }
 
-func (l *Lane) windowStart(k uint64) int64 {
-	return store.WindowStart(l.Time(k).UnixMilli(), l.cfg.Granularity)
+func (l *Lane) windowStart(sensor int, k uint64) int64 {
+	return store.WindowStart(l.timeOf(sensor, k).UnixMilli(), l.cfg.Granularity)
+}
+
+// timeOf returns the time of a sensor's reading k.
+func (l *Lane) timeOf(sensor int, k uint64) time.Time {
+	if l.cfg.Phase == nil {
+		return l.Time(k)
+	}
+	return l.Time(k).Add(l.cfg.Phase(sensor))
 }
 
 const (

@@ -25,7 +25,7 @@ func (l *Lane) Model(ctx context.Context, coll *mongo.Collection, p Portion) (*M
 	}
 	m := &Model{coll: coll}
 	id := bson.D{
-		{Key: "s", Value: l.cfg.Source.ID(p.Sensor)}, {Key: "b", Value: bson.DateTime(l.windowStart(p.First))},
+		{Key: "s", Value: l.cfg.Source.ID(p.Sensor)}, {Key: "b", Value: bson.DateTime(l.windowStart(p.Sensor, p.First))},
 		{Key: "g", Value: int32(l.cfg.Granularity / time.Second)}, {Key: "p", Value: int32(0)},
 	}
 	if err := coll.FindOneAndDelete(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&m.document); err != nil {

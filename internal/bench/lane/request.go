@@ -35,7 +35,7 @@ func (l *Lane) fill(portions []Portion) error {
 			if step >= p.Count {
 				continue
 			}
-			start, open := l.windowStart(p.First+uint64(step)), &s.open[i] //nolint:gosec // counts from 0
+			start, open := l.windowStart(p.Sensor, p.First+uint64(step)), &s.open[i] //nolint:gosec // counts from 0
 			if open.share == nil || open.share.Start != start {
 				open.share = l.share(p.Sensor, open.of, start)
 			}
@@ -66,7 +66,7 @@ func (l *Lane) request(portions []Portion, step int) (*batch.Batch, error) {
 			}
 		}
 		k := p.First + uint64(step) //nolint:gosec // counts from 0
-		at := l.Time(k)
+		at := l.timeOf(p.Sensor, k)
 		b.Time(at.UnixMilli())
 		l.fields = l.cfg.Source.AppendFields(l.fields[:0], p.Sensor, k, at)
 		for _, f := range l.fields {

@@ -96,7 +96,7 @@ func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
 	}
 	s.writer = lane.New(lane.Config{
 		Store: s.store, Source: c.Readings.Source, Stream: c.Name, Granularity: s.window(),
-		Begin: c.Readings.Begin, Interval: c.Readings.Interval,
+		Begin: c.Readings.Begin, Interval: c.Readings.Interval, Phase: c.Readings.Phase,
 	})
 	return s, s.store.Prepare(ctx)
 }

@@ -17,7 +17,10 @@ type Readings struct {
 	Count    int           // readings of each sensor
 	Begin    time.Time     // of reading 0
 	Interval time.Duration // between two readings of a sensor
-	Late     Late
+	// Phase is how long after Begin a sensor of Brim's shapes begins, less than
+	// Interval. nil: all begin at once.
+	Phase func(sensor int) time.Duration
+	Late  Late
 }
 
 // Late says which readings arrive late.
