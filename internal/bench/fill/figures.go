@@ -40,8 +40,9 @@ type Figures struct {
 	FirstRate float64 `json:"stored_rate_first_sixth"`
 	LastRate  float64 `json:"stored_rate_last_sixth"`
 	// BehindSeconds is how long it took, once the last reading was acknowledged,
-	// until all were stored.
+	// until all were stored, or the wait for that ended; Left were not stored then.
 	BehindSeconds     float64 `json:"behind_seconds"`
+	Left              float64 `json:"left"`
 	Readings          float64 `json:"readings"` // stored
 	ReadingsPerUpdate float64 `json:"readings_per_update"`
 	UpdateRate        float64 `json:"updates_per_second"`
@@ -88,6 +89,7 @@ func (p Passage) figures(came *load.Result, looks []look, stored time.Time) *Fig
 	f := &Figures{
 		OfferedRate: came.OfferedRate, AchievedRate: came.AchievedRate,
 		BehindSeconds: max(0, stored.Sub(came.Began).Seconds()-came.Seconds),
+		Left:          max(0, float64(came.Acked)-readings),
 		Readings:      readings, ReadingsPerUpdate: finite(updates.Mean()), UpdateRate: finite(updates.Count / p.Duration.Seconds()),
 		Write:     latency(last.all().Since(first.all())),
 		Response:  Latency{P50: came.Response.P50, P99: came.Response.P99, Mean: came.Response.Mean},

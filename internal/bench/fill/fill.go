@@ -135,9 +135,12 @@ func (p plan) sensors() int {
 	return int(math.Ceil(rate * interval.Seconds() / p.speedup()))
 }
 
+// drain is long enough for what gathers, and short enough for what is behind.
+const drain = 6 * time.Second
+
 // passage is that of a window.
 func (p plan) passage(w window) Passage {
-	passage := Passage{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour}
+	passage := Passage{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Drain: drain}
 	if w.granularity < time.Hour {
 		passage.Duration = p.short
 	}
@@ -226,18 +229,27 @@ func runPlan(ctx context.Context, lab *bench.Lab, r *bench.Result, p plan) (err 
 const historyWindow = "minSnapshotHistoryWindowInSeconds"
 
 // measure runs a cell once.
-func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (*Figures, error) {
+func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (came *Figures, err error) {
 	if !w.history {
 		return Measure(ctx, lab, m, p.passage(w), w.way.serve...)
 	}
+	err = withHistory(ctx, m, func() (err error) {
+		came, err = Measure(ctx, lab, m, p.passage(w), w.way.serve...)
+		return err
+	})
+	return came, err
+}
+
+// withHistory does something while the server keeps old versions for as long as
+// MongoDB's default says.
+func withHistory(ctx context.Context, m *bench.MongoDB, do func() error) error {
 	if err := m.Set(ctx, map[string]any{historyWindow: 300}); err != nil {
-		return nil, err
+		return err
 	}
-	came, err := Measure(ctx, lab, m, p.passage(w), w.way.serve...)
-	if err != nil {
-		return nil, err
+	if err := do(); err != nil {
+		return err
 	}
-	return came, m.Set(ctx, map[string]any{historyWindow: 0})
+	return m.Set(ctx, map[string]any{historyWindow: 0})
 }
 
 // tell says what is pinned and what is smaller.

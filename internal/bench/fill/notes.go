@@ -70,9 +70,14 @@ func (f *found) noteKeptUp() string {
 	last := f.median(hourSingle, func(f *Figures) float64 { return f.LastRate })
 	behind := f.median(hourSingle, func(f *Figures) float64 { return f.BehindSeconds })
 	used := f.median(hourSingle, mongodCPULast) * last / float64(runtime.NumCPU())
-	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal all through the hour, and in its last sixth MongoDB stored %s of them, all %s after the last; mongod used %s of the %d processors in the last third. ",
-		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), bench.Seconds.Format(behind), bench.Share.Format(used), runtime.NumCPU())
-	if achieved < 0.98*offered || last < 0.9*offered || behind > mostBehind {
+	left := f.median(hourSingle, func(f *Figures) float64 { return f.Left })
+	end := fmt.Sprintf("%s after the last reading all were stored", bench.Seconds.Format(behind))
+	if left > 0 {
+		end = fmt.Sprintf("%s after the last reading %s were not stored", bench.Seconds.Format(behind), bench.Count.Format(left))
+	}
+	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal, and in the last sixth of the hour MongoDB stored %s; %s. mongod used %s of the %d processors in the last third. ",
+		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), end, bench.Share.Format(used), runtime.NumCPU())
+	if achieved < 0.98*offered || last < 0.9*offered || behind > mostBehind || left > 0 {
 		return text + "So full hourly buckets with one reading per update are past what this machine stores beside the daemon and the load: from there on latency is mostly waiting, and the journal holds what waits."
 	}
 	return text + "So it kept up, and the fill does not decide at this rate."

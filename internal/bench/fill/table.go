@@ -128,6 +128,7 @@ var speeds = [...]column{
 	{"request p50", bench.Seconds, func(f *Figures) float64 { return f.Response.P50 }},
 	{"request p99", bench.Seconds, func(f *Figures) float64 { return f.Response.P99 }},
 	{"stored after", bench.Seconds, func(f *Figures) float64 { return f.BehindSeconds }},
+	{"left", bench.Count, func(f *Figures) float64 { return f.Left }},
 }
 
 // changes are what changed in a window.
@@ -153,7 +154,7 @@ var costs = [...]column{
 }
 
 const (
-	speedsNote  = "p50, p99 and mean are of writes into MongoDB; stored after: from the last answer until all was in MongoDB."
+	speedsNote  = "p50, p99 and mean are of writes into MongoDB; stored after: from the last answer until all was in MongoDB, or the wait ended; left: readings that were not by then."
 	changesNote = "Means and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late; mongod CPU is per reading and by the clock, where a passage is one window long."
 	costsNote   = "log: WiredTiger's log, its journal, by the server's counter; files: what was written to its other files until all was stored, checkpoints included; " +
 		"history store: growth of its file, where old versions go."
