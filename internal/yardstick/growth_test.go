@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/bench/fit"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -37,11 +38,10 @@ func TestGridMeasuresEachShapeOnce(t *testing.T) {
 func TestStrideLeadsToEverySensor(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 10, 1000, 6180} {
-		l := growthLoad{shape: shape{Sensors: n, Writers: 3}}
 		seen := make(map[int]bool)
-		for _, w := range l.writers() {
-			for _, s := range w.sensors {
-				seen[s.number] = true
+		for _, w := range (shape{Sensors: n, Writers: 3}).writers(nil) {
+			for _, sensor := range w.sensors {
+				seen[sensor] = true
 			}
 		}
 		assert.Len(t, seen, n)
@@ -95,7 +95,7 @@ func TestGrowthTellsTheKneeAndThePlan(t *testing.T) {
 
 func TestGrowthWithoutAKneeSaysSo(t *testing.T) {
 	t.Parallel()
-	f := mergeFit{Sensors: 10, Mongod: straight{Base: 100, Each: -1}}
+	f := mergeFit{Sensors: 10, Mongod: fit.Line{Base: 100, Each: -1}}
 	assert.Contains(t, strings.Join(f.words([]int{1, 60}), " "), "no knee")
 }
 

@@ -6,47 +6,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench/fit"
 )
-
-func TestFitFindsTheLineThroughPoints(t *testing.T) {
-	t.Parallel()
-	s, ok := fit([]float64{1, 5, 12, 60}, []float64{42, 50, 64, 160})
-	require.True(t, ok)
-	assert.InDelta(t, 40, s.Base, 1e-6)
-	assert.InDelta(t, 2, s.Each, 1e-6)
-}
-
-func TestFitWeighsEachPointByItsOwnCost(t *testing.T) {
-	t.Parallel()
-	// The last point is 10 % too high; in a plain fit it would move the base by a fifth.
-	s, ok := fit([]float64{1, 5, 12, 60}, []float64{42, 50, 64, 176})
-	require.True(t, ok)
-	assert.InDelta(t, 40, s.Base, 2)
-}
-
-func TestFitNeedsTwoPlacesAndCosts(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ x, y []float64 }{
-		{nil, nil}, {[]float64{5}, []float64{1}}, {[]float64{5, 5}, []float64{1, 2}}, {[]float64{1, 5}, []float64{0, 2}},
-	} {
-		_, ok := fit(c.x, c.y)
-		assert.False(t, ok, "%v %v", c.x, c.y)
-	}
-}
 
 func TestAtTheKneeADoublingGainsALittle(t *testing.T) {
 	t.Parallel()
-	s := straight{Base: 40, Each: 2}
-	k, ok := s.knee()
+	s := fit.Line{Base: 40, Each: 2}
+	k, ok := knee(s)
 	require.True(t, ok)
 	assert.InDelta(t, 90, k, 1e-9)
-	reading := func(k float64) float64 { return s.at(k) / k }
+	reading := func(k float64) float64 { return s.At(k) / k }
 	assert.InDelta(t, littleGain, reading(k)/reading(2*k)-1, 1e-9)
 	assert.Greater(t, reading(k/2)/reading(k)-1, littleGain)
-	for _, none := range []straight{{Base: -1, Each: 2}, {Base: 40, Each: -0.1}, {}} {
-		_, ok := none.knee()
+	for _, none := range []fit.Line{{Base: -1, Each: 2}, {Base: 40, Each: -0.1}, {}} {
+		_, ok := knee(none)
 		assert.False(t, ok)
-		assert.Equal(t, "none", none.kneeWords())
+		assert.Equal(t, "none", kneeWords(none))
 	}
 }
 

@@ -2,79 +2,65 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
-	"sync/atomic"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A write of a lane ends when its shares or their rows reach these numbers.
-const (
-	mostShares = 1000
-	mostRows   = 20_000
-)
+// usage makes the readings of the growth: hosts with so many integer fields.
+type usage struct{ fields []string }
 
-// A growthLoad is what all writers of a point have in common.
-type growthLoad struct {
-	shape
-	store    *bucket.Store
-	interner *batch.Interner
-	session  string
-	sequence atomic.Int64 // of the last reading
-	begin    time.Time    // of event time, the start of an hour
-	fields   [][]byte     // names
+func newUsage(fields int) *usage {
+	u := &usage{fields: make([]string, fields)}
+	for f := range u.fields {
+		u.fields[f] = fmt.Sprintf("usage_%02d", f)
+	}
+	return u
 }
 
-func newGrowthLoad(s shape, st *bucket.Store) *growthLoad {
-	l := &growthLoad{
-		shape: s, store: st, interner: batch.NewInterner(0), session: batch.NewSession(),
-		begin: time.Now().Truncate(time.Hour).Add(-monthsBack * month), fields: make([][]byte, s.Fields),
+// ID implements lane.Source.
+func (*usage) ID(sensor int) string { return fmt.Sprintf("cpu,hostname=host_%d", sensor) }
+
+// Tags implements lane.Source.
+func (*usage) Tags(int) []telemetry.Tag { return []telemetry.Tag{{Name: "region", Value: "eu-west-1"}} }
+
+// AppendFields implements lane.Source.
+func (u *usage) AppendFields(dst []telemetry.Field, sensor int, _ uint64, at time.Time) []telemetry.Field {
+	for f, name := range u.fields {
+		value := (at.Unix() + int64(sensor*7+f*13)) % (mostUsage + 1)
+		dst = append(dst, telemetry.Field{Name: name, Value: telemetry.IntValue(value)})
 	}
-	for f := range l.fields {
-		l.fields[f] = fmt.Appendf(nil, "usage_%02d", f)
-	}
-	return l
+	return dst
 }
 
 // A growthWriter writes its part of the sensors, in turn, as a lane does that
 // has merged so many readings of each.
 type growthWriter struct {
-	*growthLoad
-	sensors []growthSensor
-	next    int // the sensor whose turn it is
-	step    int // of event time, that its next reading has
-
-	shares   []batch.Share
-	pointers []*batch.Share
+	shape
+	lane     *lane.Lane
+	sensors  []int
+	next     int    // the sensor whose turn it is
+	step     uint64 // of event time, that its next reading has
+	portions []lane.Portion
 }
-
-// A growthSensor is a sensor with what its lane knows of it.
-type growthSensor struct {
-	number int
-	series *batch.Series // nil before its first reading
-	start  int64         // of the bucket that state is of
-	state  any
-}
-
-func (s *growthSensor) id() string { return fmt.Sprintf("cpu,hostname=host_%d", s.number) }
 
 // writers share the sensors out in an order that is not that of their ids, as
 // lanes have them by hash: neighbours in the index are not written together.
-func (l *growthLoad) writers() []*growthWriter {
-	writers := make([]*growthWriter, l.Writers)
+func (s shape) writers(st lane.Store) []*growthWriter {
+	source := newUsage(s.Fields)
+	begin := time.Now().Truncate(time.Hour).Add(-monthsBack * month)
+	writers := make([]*growthWriter, s.Writers)
 	for w := range writers {
-		writers[w] = &growthWriter{growthLoad: l}
+		writers[w] = &growthWriter{shape: s, lane: lane.New(lane.Config{
+			Store: st, Source: source, Stream: collection, Granularity: time.Hour, Begin: begin, Interval: interval,
+		})}
 	}
-	stride := coprime(l.Sensors)
-	for i := range l.Sensors {
-		w := writers[i%l.Writers]
-		w.sensors = append(w.sensors, growthSensor{number: i * stride % l.Sensors})
+	stride := coprime(s.Sensors)
+	for i := range s.Sensors {
+		w := writers[i%s.Writers]
+		w.sensors = append(w.sensors, i*stride%s.Sensors)
 	}
 	return writers
 }
@@ -103,7 +89,7 @@ type written struct {
 // fill writes until the time is over.
 func (w *growthWriter) fill(ctx context.Context, until time.Time) (done written, err error) {
 	for time.Now().Before(until) {
-		shares, updates, err := w.write(ctx, w.PerUpdate)
+		shares, updates, err := w.write(ctx)
 		if err != nil {
 			return done, err
 		}
@@ -114,117 +100,18 @@ func (w *growthWriter) fill(ctx context.Context, until time.Time) (done written,
 	return done, nil
 }
 
-// write makes shares of so many readings for the sensors whose turn it is, and
-// writes them until nothing is left. It never goes beyond the last sensor, so
-// that a bucket has one share.
-func (w *growthWriter) write(ctx context.Context, perShare int) (shares, updates int, err error) {
-	n := min(len(w.sensors)-w.next, mostShares, max(mostRows/perShare, 1))
-	sensors := w.sensors[w.next : w.next+n]
-	if err := w.share(sensors, perShare); err != nil {
-		return 0, 0, err
+// write makes shares for the sensors whose turn it is, and writes them until
+// nothing is left. It never goes beyond the last sensor, so that a bucket has
+// one share.
+func (w *growthWriter) write(ctx context.Context) (shares, updates int, err error) {
+	n := min(len(w.sensors)-w.next, lane.Together(w.PerUpdate))
+	w.portions = w.portions[:0]
+	for _, sensor := range w.sensors[w.next : w.next+n] {
+		w.portions = append(w.portions, lane.Portion{Sensor: sensor, First: w.step, Count: w.PerUpdate})
 	}
 	if w.next += n; w.next == len(w.sensors) {
-		w.next, w.step = 0, w.step+perShare
+		w.next, w.step = 0, w.step+uint64(w.PerUpdate) //nolint:gosec // it counts from 1
 	}
-	updates, err = w.drain(ctx)
-	for i := range sensors {
-		sensors[i].state = w.shares[i].State
-	}
+	updates, err = w.lane.Write(ctx, w.portions)
 	return n, updates, err
-}
-
-// share makes a share for each of the sensors. As in a lane, its rows come from
-// as many requests, each of which is a step of all.
-func (w *growthWriter) share(sensors []growthSensor, perShare int) error {
-	for len(w.shares) < len(sensors) {
-		w.shares = append(w.shares, batch.Share{Stream: collection, Granularity: time.Hour, Session: w.session})
-	}
-	for step := range perShare {
-		at := w.begin.Add(time.Duration(w.step+step) * interval).UnixMilli()
-		b, err := w.request(sensors, at)
-		if err != nil {
-			return err
-		}
-		for i := range sensors {
-			share := &w.shares[i]
-			if step == 0 {
-				share.Sensor, share.Start = sensors[i].series.Sensor, store.WindowStart(at, time.Hour)
-				if share.State = sensors[i].state; share.Start != sensors[i].start {
-					share.State = nil
-				}
-				sensors[i].start = share.Start
-			}
-			share.Rows = append(share.Rows, batch.Ref{Batch: b, Index: uint32(i)}) //nolint:gosec // at most mostShares
-		}
-	}
-	w.pointers = w.pointers[:0]
-	for i := range sensors {
-		w.pointers = append(w.pointers, &w.shares[i])
-	}
-	return nil
-}
-
-// request is a reading of each of the sensors, as the door hands them on and
-// the journal numbers them.
-func (w *growthWriter) request(sensors []growthSensor, at int64) (*batch.Batch, error) {
-	b := w.interner.Builder(time.Now())
-	for i := range sensors {
-		s := &sensors[i]
-		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
-		if s.series == nil {
-			b.Sensor([]byte(s.id()))
-			b.Tag([]byte("region"), []byte("eu-west-1"))
-		} else {
-			b.SameSeries(s.series)
-		}
-		b.Time(at)
-		for f, name := range w.fields {
-			b.Int(name, (at/1000+int64(s.number*7+f*13))%(mostUsage+1))
-		}
-		if refusal := b.End(); refusal != nil {
-			return nil, fmt.Errorf("make a reading: %w", refusal)
-		}
-		s.series = b.LastSeries()
-	}
-	made := b.Batch()
-	last := w.sequence.Add(int64(len(sensors)))
-	made.Session, made.FirstSeq = w.session, uint64(last-int64(len(sensors))+1) //nolint:gosec // it counts from 1
-	return made, nil
-}
-
-const (
-	mostWaits = 5 // of a write, before it counts as failed
-	waitPause = 100 * time.Millisecond
-)
-
-var errStuck = errors.New("MongoDB does not take the readings")
-
-// drain writes the shares at hand until nothing is left of them, and returns in
-// how many updates.
-func (w *growthWriter) drain(ctx context.Context) (updates int, err error) {
-	left := w.pointers
-	for waits := 0; len(left) > 0; {
-		updates += len(left)
-		w.store.Write(ctx, left)
-		if ctx.Err() != nil {
-			return updates, context.Cause(ctx)
-		}
-		rest := left[:0]
-		for _, share := range left {
-			if len(share.Rows) == 0 {
-				continue
-			}
-			if share.Verdict == batch.Poison || waits == mostWaits {
-				return updates, errors.Join(errStuck, share.Err)
-			}
-			rest = append(rest, share)
-		}
-		if left = rest; len(left) > 0 && left[0].Verdict != batch.Again {
-			waits++
-			if err := pause(ctx, waitPause); err != nil {
-				return updates, err
-			}
-		}
-	}
-	return updates, nil
 }

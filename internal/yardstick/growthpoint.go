@@ -52,7 +52,7 @@ func (m *growthMongod) measure(ctx context.Context, s shape, duration time.Durat
 		defer cancel()
 		err = errors.Join(err, m.database().Drop(under))
 	}()
-	writers := newGrowthLoad(s, st).writers()
+	writers := s.writers(st)
 	p = &growthPoint{shape: s}
 	if p.Created, err = createAll(ctx, m.database().Collection(collection), writers, warmUp*duration); err != nil {
 		return nil, err

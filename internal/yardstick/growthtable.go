@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/brim-telemetry/brim/internal/bench/fit"
 )
 
 // A section is a piece of what is told of the growth, as text and as a page.
@@ -127,8 +129,8 @@ func sweepNotes(sw sweep, points []growthPoint) []string {
 		return notes
 	}
 	fields := apply(points, func(p *growthPoint) float64 { return float64(p.Fields) })
-	inMongod, ok := fit(fields, apply(points, func(p *growthPoint) float64 { return p.MongodReading }))
-	inClient, alsoOK := fit(fields, apply(points, func(p *growthPoint) float64 { return p.ClientReading }))
+	inMongod, ok := fit.Through(fields, apply(points, func(p *growthPoint) float64 { return p.MongodReading }))
+	inClient, alsoOK := fit.Through(fields, apply(points, func(p *growthPoint) float64 { return p.ClientReading }))
 	if ok && alsoOK {
 		notes = append(notes, fmt.Sprintf("By a straight line through the points, a field more costs mongod %.2f us of CPU a reading, and this process %.2f us.", inMongod.Each, inClient.Each))
 	}
@@ -168,8 +170,8 @@ func (g *growth) mergeTables() []wordTable {
 	}}
 	for _, f := range g.Fits {
 		fits.Rows = append(fits.Rows, []string{
-			count(f.Sensors) + " sensors", thousands(f.Mongod.Base, 1), thousands(f.Mongod.Each, 2), fmt.Sprintf("%.0f %%", 100*f.Off), f.Mongod.kneeWords(),
-			thousands(f.Trip.Base, 1), thousands(f.Trip.Each, 2), f.Trip.kneeWords(),
+			count(f.Sensors) + " sensors", thousands(f.Mongod.Base, 1), thousands(f.Mongod.Each, 2), fmt.Sprintf("%.0f %%", 100*f.Off), kneeWords(f.Mongod),
+			thousands(f.Trip.Base, 1), thousands(f.Trip.Each, 2), kneeWords(f.Trip),
 		})
 	}
 	return []wordTable{
@@ -179,8 +181,8 @@ func (g *growth) mergeTables() []wordTable {
 	}
 }
 
-func (s straight) kneeWords() string {
-	k, ok := s.knee()
+func kneeWords(l fit.Line) string {
+	k, ok := knee(l)
 	if !ok {
 		return "none"
 	}

@@ -20,7 +20,7 @@ func (g *growth) kneeNotes() []string {
 // words tell a fit in sentences.
 func (f *mergeFit) words(perUpdate []int) []string {
 	sensors := count(f.Sensors)
-	k, ok := f.Mongod.knee()
+	k, ok := knee(f.Mongod)
 	if !ok {
 		return []string{fmt.Sprintf("At %s sensors the figures have no knee: by the line, an update costs mongod %.1f us of CPU and %.2f us a reading, which is not both above 0.", sensors, f.Mongod.Base, f.Mongod.Each)}
 	}
@@ -30,14 +30,14 @@ func (f *mergeFit) words(perUpdate []int) []string {
 	}
 	shares := make([]string, len(perUpdate))
 	for i, n := range perUpdate {
-		shares[i] = fmt.Sprintf("%.0f %% at %d", 100*f.Mongod.Base/f.Mongod.at(float64(n)), n)
+		shares[i] = fmt.Sprintf("%.0f %% at %d", 100*f.Mongod.Base/f.Mongod.At(float64(n)), n)
 	}
 	notes := []string{
 		fmt.Sprintf("At %s sensors an update costs mongod %.1f us of CPU whatever it carries and %.2f us more for each reading: as much by itself as %.1f readings. "+
 			"From %s readings an update on, %s, a further doubling gains less than %.0f %%.", sensors, f.Mongod.Base, f.Mongod.Each, f.Mongod.Base/f.Mongod.Each, thousands(k, 0), where, 100*littleGain),
 		fmt.Sprintf("What sets the knee is the price of an update by itself: finding the document, guard and caps, a version of the document, an entry of the oplog. Its part of mongod's CPU is %s readings an update.", strings.Join(shares, ", ")),
 	}
-	if k, ok := f.Trip.knee(); ok {
+	if k, ok := knee(f.Trip); ok {
 		notes = append(notes, fmt.Sprintf("By round trip it is %s us an update and %.2f us a reading, with the knee at %s.", thousands(f.Trip.Base, 1), f.Trip.Each, thousands(k, 0)))
 	}
 	return notes
@@ -51,7 +51,7 @@ func (g *growth) spread() []string {
 	}
 	a, b := g.Fits[0], g.Fits[len(g.Fits)-1]
 	return []string{fmt.Sprintf("From %s to %s sensors the price of an update changes from %.1f to %.1f us of mongod's CPU, that of a reading from %.2f to %.2f us, and the knee from %s to %s readings an update.",
-		count(a.Sensors), count(b.Sensors), a.Mongod.Base, b.Mongod.Base, a.Mongod.Each, b.Mongod.Each, a.Mongod.kneeWords(), b.Mongod.kneeWords())}
+		count(a.Sensors), count(b.Sensors), a.Mongod.Base, b.Mongod.Base, a.Mongod.Each, b.Mongod.Each, kneeWords(a.Mongod), kneeWords(b.Mongod))}
 }
 
 func (g *growth) planTable() wordTable {

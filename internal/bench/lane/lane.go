@@ -20,6 +20,9 @@ const (
 	mostRows   = 20_000
 )
 
+// Together is how many portions of so many readings one write takes.
+func Together(count int) int { return max(1, min(mostShares, mostRows/max(count, 1))) }
+
 // A Store is where shares are written to: those of internal/store.
 type Store interface {
 	Write(ctx context.Context, shares []*batch.Share)
