@@ -57,6 +57,12 @@ type Figures struct {
 	Last   Latency   `json:"store_write_seconds_last_third"`
 	Tenths [10]Tenth `json:"tenths"`
 
+	// By the clock, where a passage is one window long: the writes in the first six
+	// minutes of an hour, between 36 and 48 minutes, and after 48.
+	Start   Latency `json:"store_write_seconds_at_start"`
+	After40 Latency `json:"store_write_seconds_after_40_minutes"`
+	After55 Latency `json:"store_write_seconds_after_55_minutes"`
+
 	// Processor seconds a reading; of mongod's also those in the first and in the
 	// last third of the time, where a passage is one window long.
 	MongodCPU      float64 `json:"mongod_cpu_seconds_per_reading"`
@@ -126,11 +132,14 @@ func (f *Figures) byClock(began time.Time, took time.Duration, looks []look) {
 		cpuEnd, readingsEnd := at(to)
 		return finite((cpuEnd - cpu) / (readingsEnd - readings))
 	}
+	writes := func(from, to float64) Latency {
+		return writesBetween(looks, began.Add(time.Duration(from*float64(took))), began.Add(time.Duration(to*float64(took))))
+	}
 	for i := range f.Tenths {
 		from, to := float64(i)/10, float64(i+1)/10
-		f.Tenths[i].MongodCPU = between(from, to)
-		f.Tenths[i].Clock = writesBetween(looks, began.Add(time.Duration(from*float64(took))), began.Add(time.Duration(to*float64(took))))
+		f.Tenths[i].MongodCPU, f.Tenths[i].Clock = between(from, to), writes(from, to)
 	}
+	f.Start, f.After40, f.After55 = writes(0, 0.1), writes(0.6, 0.8), writes(0.8, 1)
 	f.MongodCPUFirst, f.MongodCPULast = between(0, 1./3), between(2./3, 1)
 }
 

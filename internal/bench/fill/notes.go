@@ -43,9 +43,9 @@ func (f *found) noteRise() string {
 	if len(f.windows[hourSingle]) == 0 {
 		return ""
 	}
-	start, end := f.samples(hourSingle, p50At(atStart)), f.samples(hourSingle, p50At(lastTenth))
+	start, end := f.samples(hourSingle, atStart), f.samples(hourSingle, after55)
 	first, last := f.samples(hourSingle, mongodCPUFirst), f.samples(hourSingle, mongodCPULast)
-	text := fmt.Sprintf("Hourly buckets with one reading per update: a write takes %s in the first tenth and %s in the last (p50, %s); a reading costs mongod %s of CPU in the first third and %s in the last (%s). ",
+	text := fmt.Sprintf("Hourly buckets with one reading per update: a write takes %s at the start of the hour and %s after 55 minutes (p50, %s); a reading costs mongod %s of CPU in the first third and %s in the last (%s). ",
 		bench.Seconds.Spread(start), bench.Seconds.Spread(end), ratio(start, end), bench.Seconds.Spread(first), bench.Seconds.Spread(last), ratio(first, last))
 	switch rise := last.Over(first).Median(); {
 	case rise < 1.1:

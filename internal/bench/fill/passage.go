@@ -26,6 +26,7 @@ type Passage struct {
 	Start       time.Time     // of event time; zero: so that it ends at the newest boundary of a window
 	Prefix      string        // of the sensors' ids; empty: one that no other has
 	Fields      int           // of a reading; 0: 4
+	Batch       int           // readings of a request; 0: 1
 	// Checkpoint makes the mongod write one in the middle; only a mongod of the
 	// experiment's own can be made to.
 	Checkpoint bool
@@ -51,6 +52,9 @@ func (p Passage) flags(seed uint64) []string {
 	}
 	if p.Fields != 0 {
 		flags = append(flags, "--fields", strconv.Itoa(p.Fields))
+	}
+	if p.Batch != 0 {
+		flags = append(flags, "--batch", strconv.Itoa(p.Batch))
 	}
 	return flags
 }

@@ -76,8 +76,8 @@ func TestPassageTellsItsLoad(t *testing.T) {
 			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1"},
 		},
 		{
-			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7},
-			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-", "--fields", "7"},
+			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7, Batch: 10},
+			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-", "--fields", "7", "--batch", "10"},
 		},
 	} {
 		assert.Equal(t, c.flags, c.passage.flags(0))

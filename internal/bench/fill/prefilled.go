@@ -143,7 +143,7 @@ func fillCrowds(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, crowds []
 func (c *crowd) next(p plan, checkpoint bool) Passage {
 	passage := Passage{
 		Granularity: time.Hour, Sensors: c.sensors.Len(), Interval: interval, Prefix: c.prefix,
-		Speedup: rate * interval.Seconds() / float64(c.sensors.Len()), Duration: p.slot,
+		Speedup: rate * interval.Seconds() / float64(c.sensors.Len()), Duration: p.slot, Batch: perRequest,
 		Start: c.begin.Add(time.Duration(c.rows) * interval), Checkpoint: checkpoint,
 	}
 	if checkpoint {

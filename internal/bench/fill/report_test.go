@@ -24,6 +24,7 @@ func risen(times float64) *Figures {
 		l := Latency{P50: 0.002 * (1 + (times-1)*float64(i)/9), P99: 0.01}
 		f.Tenths[i] = Tenth{Updates: 100, Write: l, Clock: l, MongodCPU: 1e-4}
 	}
+	f.Start, f.After40, f.After55 = f.Tenths[0].Clock, f.Tenths[6].Clock, f.Tenths[9].Clock
 	return f
 }
 

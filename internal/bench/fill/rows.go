@@ -18,20 +18,12 @@ func samplesOf(all []*Figures, figure func(*Figures) float64) bench.Samples {
 	return out
 }
 
-// Tenths of the window that the published times of an hour lie in.
-const (
-	atStart   = 0
-	after40   = 6
-	after55   = 9
-	lastTenth = 9
-)
-
-// p50At is that of the writes in a tenth of the hour, by the clock: where MongoDB
-// falls behind, the readings of the last tenths are written when the load has
-// ended, which is no write after 55 minutes.
-func p50At(tenth int) func(*Figures) float64 {
-	return func(f *Figures) float64 { return f.Tenths[tenth].Clock.P50 }
-}
+// What rows go by is the clock: where MongoDB falls behind, the readings of the
+// last minutes are written when the load has ended, which is no write after 55
+// minutes.
+func atStart(f *Figures) float64 { return f.Start.P50 }
+func after40(f *Figures) float64 { return f.After40.P50 }
+func after55(f *Figures) float64 { return f.After55.P50 }
 
 const (
 	hourSingle = "1h-single"
@@ -45,14 +37,14 @@ const (
 // rows hold what was published against what came.
 func (f *found) rows() (rows []bench.Row) {
 	if len(f.windows[hourSingle]) > 0 {
-		start := f.samples(hourSingle, p50At(atStart))
+		start := f.samples(hourSingle, atStart)
 		rows = append(rows,
 			bench.Claim{
 				Says: "hourly buckets, one reading per update: p50 of a write after 40 min against the start", Published: 45. / 2, PublishedAs: "2 → 45 ms", Because: grows,
-			}.Compare(start, f.samples(hourSingle, p50At(after40)), bench.Seconds),
+			}.Compare(start, f.samples(hourSingle, after40), bench.Seconds),
 			bench.Claim{
 				Says: "the same after 55 min", Published: 80. / 2, PublishedAs: "2 → 80 ms", Because: grows,
-			}.Compare(start, f.samples(hourSingle, p50At(after55)), bench.Seconds),
+			}.Compare(start, f.samples(hourSingle, after55), bench.Seconds),
 		)
 	}
 	if f.prefilled != nil {

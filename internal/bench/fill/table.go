@@ -133,8 +133,8 @@ var speeds = [...]column{
 
 // changes are what changed in a window.
 var changes = [...]column{
-	{"first tenth, mean", bench.Seconds, func(f *Figures) float64 { return f.Tenths[atStart].Write.Mean }},
-	{"last tenth, mean", bench.Seconds, func(f *Figures) float64 { return f.Tenths[lastTenth].Write.Mean }},
+	{"first tenth, mean", bench.Seconds, func(f *Figures) float64 { return f.Tenths[0].Write.Mean }},
+	{"last tenth, mean", bench.Seconds, func(f *Figures) float64 { return f.Tenths[9].Write.Mean }},
 	{"first third, p99", bench.Seconds, func(f *Figures) float64 { return f.First.P99 }},
 	{"last third, p99", bench.Seconds, func(f *Figures) float64 { return f.Last.P99 }},
 	{"first sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.FirstRate }},
