@@ -179,7 +179,10 @@ func (s *sums) conclude(of *point) {
 	passes := float64(s.passes)
 	of.Held, of.HeldBulk = append(of.Held, mean(s.held)), append(of.HeldBulk, mean(s.heldBulk))
 	of.Time, of.TimeCPU = append(of.Time, s.times.Median()), append(of.TimeCPU, s.timedCPU/float64(s.timedAppends))
-	of.Bulk, of.CPU, of.Journal = append(of.Bulk, s.bulk/passes), append(of.CPU, s.cpu/passes), append(of.Journal, s.journal/passes)
+	of.Bulk, of.CPU = append(of.Bulk, s.bulk/passes), append(of.CPU, s.cpu/passes)
+	if !math.IsNaN(s.journal) { // a user's server need not tell
+		of.Journal = append(of.Journal, s.journal/passes)
+	}
 }
 
 func mean(s bench.Samples) (m float64) {

@@ -158,6 +158,7 @@ func TestAWriteHasAnEnd(t *testing.T) {
 	windows := (mostRows + 1 + 59) / 60
 	assert.Equal(t, 2*mostShares+windows, updates)
 	assert.Len(t, r.writes[2], windows)
+	assert.Equal(t, []int{mostShares, mostShares, 333, 1}, []int{Together(1), Together(20), Together(60), Together(mostRows + 1)})
 }
 
 func TestWhatIsLeftIsWrittenAgain(t *testing.T) {
