@@ -77,7 +77,7 @@ func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
 	put(indent, indent, e.Question)
 	put(indent, indent, fmt.Sprintf("Takes %s; with --quick %s.", About(e.Full), About(e.Quick)))
 	if e.Restarts != "" {
-		put(indent, indent, "Left out with --mongo-uri, for it needs a mongod of its own: "+strings.TrimSuffix(e.Restarts, ".")+".")
+		put(indent, indent, "Left out with --mongo-uri: "+strings.TrimSuffix(e.Restarts, ".")+".")
 	}
 	if len(e.Cells) == 0 {
 		return
@@ -90,8 +90,8 @@ func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
 	for _, c := range e.Cells {
 		put(fmt.Sprintf("%s  %-*s  ", indent, longest, c.Name), indent+strings.Repeat(" ", longest+4), c.What)
 	}
-	for _, slow := range slowCells(e) {
-		put(indent, indent, "Not in a quick run: "+slow)
+	if slow := slowCells(e); len(slow) > 0 {
+		put(indent, indent, "Not in a quick run: "+strings.Join(slow, "; ")+".")
 	}
 }
 
@@ -117,8 +117,11 @@ func slowCells(e *bench.Experiment) []string {
 
 // About tells how long something takes.
 func About(d time.Duration) string {
-	if d > 3*time.Minute {
+	switch {
+	case d > 3*time.Minute:
 		d = d.Round(time.Minute)
+	case d > 2*time.Minute:
+		d = d.Round(30 * time.Second)
 	}
 	return "about " + chart.Format(chart.Seconds, d.Seconds())
 }

@@ -31,8 +31,8 @@ func TestListSaysWhatEachAnswersAndTakes(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, List(&b, 80, someExperiments()))
 	for _, want := range []string{
-		"one\n  What does a reading cost that is stored", "  Takes about 6 min; with --quick about 50 s.\n", "needs a mongod of its own: the standalone",
-		"    push     the cost of an append,", "    indexes  further indexes\n", "  Not in a quick run: indexes (it takes two minutes)\n", "two\n  And the other?\n",
+		"one\n  What does a reading cost that is stored", "  Takes about 6 min; with --quick about 50 s.\n", "Left out with --mongo-uri: the standalone mongod.\n",
+		"    push     the cost of an append,", "    indexes  further indexes\n", "  Not in a quick run: indexes (it takes two minutes).\n", "two\n  And the other?\n",
 		"all\n  Takes about 7 min; with --quick about 80 s.\n",
 	} {
 		assert.Contains(t, b.String(), want)
