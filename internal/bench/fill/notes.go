@@ -71,7 +71,7 @@ func (f *found) noteKeptUp() string {
 	behind := f.median(hourSingle, func(f *Figures) float64 { return f.BehindSeconds })
 	used := f.median(hourSingle, mongodCPULast) * last / float64(runtime.NumCPU())
 	left := f.median(hourSingle, func(f *Figures) float64 { return f.Left })
-	end := fmt.Sprintf("%s after the last reading all were stored", bench.Seconds.Format(behind))
+	end := bench.Seconds.Format(behind) + " after the last reading all were stored"
 	if left > 0 {
 		end = fmt.Sprintf("%s after the last reading %s were not stored", bench.Seconds.Format(behind), bench.Count.Format(left))
 	}
