@@ -18,7 +18,7 @@ type crossing struct {
 	Bottleneck number        `json:"bottleneck_at_seconds"`
 	// Place in the order in which signals began to degrade, from 1; 0: it did not.
 	Place int `json:"place"`
-	// Already: it did not stand well before the ramp.
+	// Already: it did not stand well before the ramp, and is first.
 	Already bool `json:"already,omitempty"`
 }
 
@@ -33,12 +33,12 @@ func (r *ramp) crossings() []crossing {
 		out[i] = r.crossing(i, last)
 	}
 	for i := range out {
-		if !out[i].Degrading.known() {
+		if !out[i].crossed() {
 			continue
 		}
 		out[i].Place = 1
 		for _, other := range out {
-			if other.Degrading < out[i].Degrading {
+			if !out[i].Already && (other.Already || other.Degrading < out[i].Degrading) {
 				out[i].Place++
 			}
 		}
@@ -116,15 +116,25 @@ func isRate(s doctor.Signal) bool {
 	return s.Name == diskBusy || s.Name == diskAwait || strings.HasSuffix(s.Unit, "/s")
 }
 
-// first are the titles of the signals that began to degrade first.
-func first(all []crossing) []string {
+// crossed reports whether the signal did not stand well before the bound.
+func (c crossing) crossed() bool { return c.Already || c.Degrading.known() }
+
+// first are the titles of the signals that did not stand well first.
+func first(all []crossing) string {
 	var out []string
+	before := ""
 	for _, c := range all {
 		if c.Place == 1 {
 			out = append(out, c.Signal.Title)
 		}
+		if c.Already {
+			before = ", already before the load rose"
+		}
 	}
-	return out
+	if len(out) == 0 {
+		return "no signal"
+	}
+	return strings.Join(out, " and ") + before
 }
 
 // pressure is how near a value is to the one where its signal is the bottleneck: 1 is

@@ -37,7 +37,6 @@ func rampOf(reached number, classes map[string][]doctor.Class) *ramp {
 		}
 		r.Looks = append(r.Looks, l)
 	}
-	r.Steps = []stage{{Processors: 1.9, Operations: 100, Bytes: 1e6, Busy: 10, Await: 10}}
 	return r
 }
 
@@ -55,17 +54,18 @@ func TestOrderOfCrossings(t *testing.T) {
 	assert.False(t, all[0].Degrading.known(), "one look alone is chance")
 	assert.Zero(t, all[0].Place)
 	assert.Equal(t, number(5), all[1].Degrading)
-	assert.Equal(t, 2, all[1].Place)
+	assert.Equal(t, 3, all[1].Place)
 	assert.Equal(t, number(4), all[2].Degrading)
 	assert.False(t, all[2].Bottleneck.known(), "until p99 was over its bound it was so once")
-	assert.Equal(t, 1, all[2].Place)
+	assert.Equal(t, 2, all[2].Place)
 	assert.Equal(t, number(90), all[2].Worst)
 	assert.Equal(t, b, all[2].Signal.Class)
 	assert.True(t, all[3].Already)
 	assert.True(t, all[3].crossed())
-	assert.Zero(t, all[3].Place, "what was so before says nothing about the load")
-	assert.Equal(t, []string{"Title of cache_dirty"}, first(all))
-	assert.Equal(t, []string{"–", "2", "1", "before"}, []string{all[0].order(), all[1].order(), all[2].order(), all[3].order()})
+	assert.Equal(t, 1, all[3].Place)
+	assert.Equal(t, "Title of cache_updates, already before the load rose", first(all))
+	assert.Equal(t, "Title of cache_dirty", first([]crossing{{Place: 2}, {Place: 1, Signal: all[2].Signal}}))
+	assert.Equal(t, []string{"–", "3", "2", "before"}, []string{all[0].order(), all[1].order(), all[2].order(), all[3].order()})
 }
 
 func TestARampThatNeverReachesItsBoundIsLookedAtToItsEnd(t *testing.T) {

@@ -3,12 +3,14 @@ package storage
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -25,7 +27,8 @@ const (
 // look before.
 type sight struct {
 	Signals          []doctor.Signal `json:"signals"`
-	Processors       number          `json:"mongod_processors"` // that mongod used, in the mean
+	Processors       number          `json:"mongod_processors"`  // that mongod used, in the mean
+	Writers          number          `json:"writers_processors"` // that this process used
 	DiskOperations   number          `json:"disk_operations_per_second"`
 	DiskBytes        number          `json:"disk_bytes_per_second"`
 	CheckpointsTaken number          `json:"checkpoints_taken"` // since the server's start
@@ -47,9 +50,9 @@ type observer struct {
 	monitor  *doctor.Monitor
 	registry *prometheus.Registry
 
-	at     time.Time
-	cpu    time.Duration
-	before scrape.Look
+	at       time.Time
+	cpu, own time.Duration // of mongod and of this process
+	before   scrape.Look
 }
 
 func newObserver(m *bench.MongoDB, stream string) (*observer, error) {
@@ -72,6 +75,7 @@ func (o *observer) look(ctx context.Context) (sight, error) {
 	if err != nil {
 		return sight{}, err
 	}
+	own, ownErr := machine.CPU(os.Getpid())
 	now, err := scrape.Gather(o.registry)
 	if err != nil {
 		return sight{}, fmt.Errorf("gather what the doctor saw: %w", err)
@@ -82,13 +86,16 @@ func (o *observer) look(ctx context.Context) (sight, error) {
 		return number((now.Value(name, nil) - o.before.Value(name, nil)) / seconds)
 	}
 	s := sight{
-		Signals: o.monitor.Signals(), Processors: number((cpu - o.cpu).Seconds() / seconds),
+		Signals: o.monitor.Signals(), Processors: number((cpu - o.cpu).Seconds() / seconds), Writers: number((own - o.own).Seconds() / seconds),
 		DiskOperations: rate("brim_disk_operations_total"), DiskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
 		CheckpointsTaken: number(now.Value("brim_mongodb_checkpoints_total", nil)),
 	}
 	if o.before == nil {
-		s.Processors = unknown()
+		s.Processors, s.Writers = unknown(), unknown()
 	}
-	o.at, o.cpu, o.before = at, cpu, now
+	if ownErr != nil { // not every system tells it
+		s.Writers = unknown()
+	}
+	o.at, o.cpu, o.own, o.before = at, cpu, own, now
 	return s, nil
 }

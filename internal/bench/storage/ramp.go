@@ -199,15 +199,19 @@ func (r *ramp) stages(t *traffic, plan schedule) {
 				seen = append(seen, l)
 			}
 		}
-		s.Processors = mean(seen, func(l look) number { return l.Processors })
+		s.Processors = mean(seen, processors)
 		s.Operations = mean(seen, func(l look) number { return l.DiskOperations })
 		s.Bytes = mean(seen, func(l look) number { return l.DiskBytes })
-		s.Busy = mean(seen, func(l look) number { return number(l.signal(diskBusy).Value) })
-		s.Await = mean(seen, func(l look) number { return number(l.signal(diskAwait).Value) })
+		s.Busy = mean(seen, busy)
+		s.Await = mean(seen, await)
 		r.Steps = append(r.Steps, s)
 		from += step.length
 	}
 }
+
+func busy(l look) number       { return number(l.signal(diskBusy).Value) }
+func await(l look) number      { return number(l.signal(diskAwait).Value) }
+func processors(l look) number { return l.Processors }
 
 // mean is of what is known.
 func mean(looks []look, of func(look) number) number {

@@ -3,7 +3,6 @@ package storage
 import (
 	"fmt"
 	"runtime"
-	"strings"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
@@ -13,9 +12,14 @@ import (
 func (rs ramps) notes(r *bench.Result, own bool) {
 	all := rs.crossings()
 	var firsts []string
+	shown := 0
 	for _, one := range all {
-		if names := first(one); len(names) > 0 {
-			firsts = append(firsts, strings.Join(names, " and "))
+		firsts = append(firsts, first(one))
+		for _, c := range one {
+			if c.Place == 1 {
+				shown++
+				break
+			}
 		}
 	}
 	reached := 0
@@ -27,10 +31,9 @@ func (rs ramps) notes(r *bench.Result, own bool) {
 	if reached < len(rs) {
 		r.Note("With %s, p99 reached ten times idle in %d of %d ramps: the load did not rise far enough for this machine in the others.", rs.cache(), reached, len(rs))
 	}
-	switch {
-	case len(firsts) == 0:
+	if shown == 0 {
 		r.Note("With %s no signal of the doctor's began to degrade before p99 was ten times idle: watch the latency of writes itself, and the processor.", rs.cache())
-	default:
+	} else {
 		r.Note("With %s the first signal to degrade under rising load was: %s.", rs.cache(), counted(firsts))
 	}
 	rs.noteLimit(r, own)
@@ -41,36 +44,43 @@ func (rs ramps) notes(r *bench.Result, own bool) {
 	}
 }
 
-// last is how the disk was in the last step of a ramp.
-func (r *ramp) last() (diskState, stage) {
-	s := r.Steps[len(r.Steps)-1]
-	at := r.Looks[r.boundLook()]
-	d := diskState{busy: at.signal(diskBusy), await: at.signal(diskAwait), operations: s.Operations, bytes: s.Bytes}
-	d.busy.Value, d.await.Value = float64(s.Busy), float64(s.Await)
-	return d, s
+// atBound are the looks from the moment on when p99 reached its bound.
+func (r *ramp) atBound() []look { return r.Looks[r.boundLook():] }
+
+// disk is how it was at the bound.
+func (r *ramp) disk() diskState {
+	looks := r.atBound()
+	d := diskState{
+		busy: looks[0].signal(diskBusy), await: looks[0].signal(diskAwait),
+		operations: mean(looks, func(l look) number { return l.DiskOperations }), bytes: mean(looks, func(l look) number { return l.DiskBytes }),
+	}
+	d.busy.Value, d.await.Value = float64(mean(looks, busy)), float64(mean(looks, await))
+	return d
 }
 
-// busyProcessors is from which share of the machine's processors on mongod alone
-// leaves no room for who writes to it.
-const busyProcessors = 0.6
+// usedUp is from which share of the machine's processors on mongod and who
+// writes to it are held back by them.
+const usedUp = 0.8
 
-// noteLimit says what the limit was at the end of the ramp, as far as it shows.
+// noteLimit says what the limit was when p99 reached its bound, as far as it
+// shows.
 func (rs ramps) noteLimit(r *bench.Result, own bool) {
-	disk, s := rs[0].last()
+	disk := rs[0].disk()
 	if disk.limit() == unseenLimit {
 		r.Note("With %s, whether the disk was the limit is not to be seen: %s.", rs.cache(), disk.busy.Why)
 	} else {
-		r.Note("At the end of the ramp with %s the disk was %s: busy %s, %s, %s/s, %s for each.", rs.cache(), disk.limit(),
-			bench.Share.Format(disk.busy.Value/100), operations(disk.operations), bench.Bytes.Format(float64(disk.bytes)), bench.Seconds.Format(disk.await.Value/1000))
+		r.Note("At the end of the ramp with %s the disk was %s: busy %s, %.0f operations/s, %s/s, %s for each.", rs.cache(), disk.limit(),
+			bench.Share.Format(disk.busy.Value/100), float64(disk.operations), bench.Bytes.Format(float64(disk.bytes)), bench.Seconds.Format(disk.await.Value/1000))
 	}
-	switch cores := runtime.NumCPU(); {
-	case !own || !s.Processors.known():
-	case float64(s.Processors) >= busyProcessors*float64(cores):
-		r.Note("mongod used %s of the machine's %d processors then, and who writes to it the rest: the processor is the limit here. None of the published signals looks at it.",
-			bench.Count.Format(float64(s.Processors)), cores)
-	default:
-		r.Note("mongod used %s of the machine's %d processors then.", bench.Count.Format(float64(s.Processors)), cores)
+	server, writers := mean(rs[0].atBound(), processors), mean(rs[0].atBound(), func(l look) number { return l.Writers })
+	if !own || !server.known() {
+		return
+	}
+	cores := runtime.NumCPU()
+	used := fmt.Sprintf("mongod used %s of the machine's %d processors then, and who writes to it %s", bench.Count.Format(float64(server)), cores, bench.Count.Format(float64(writers)))
+	if float64(server+writers) >= usedUp*float64(cores) {
+		r.Note("%s: the processor is the limit here, and none of the published signals looks at it.", used)
+	} else {
+		r.Note("%s.", used)
 	}
 }
-
-func operations(n number) string { return fmt.Sprintf("%.0f operations/s", float64(n)) }

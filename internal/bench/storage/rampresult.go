@@ -39,9 +39,6 @@ func bySignal(all [][]crossing, name string) []crossing {
 	return out
 }
 
-// crossed reports whether the signal did not stand well before the bound.
-func (c crossing) crossed() bool { return c.Already || c.Degrading.known() }
-
 // most is of how many crossings something is so, and whether of more than half.
 func most(all []crossing, is func(crossing) bool) (count int, mostly bool) {
 	for _, c := range all {
@@ -81,11 +78,7 @@ func (rs ramps) firstRow(all [][]crossing) bench.Row {
 		if shown && place == 1 {
 			disks++
 		}
-		names := first(one)
-		if len(names) == 0 {
-			names = []string{"no signal"}
-		}
-		firsts = append(firsts, strings.Join(names, " and "))
+		firsts = append(firsts, first(one))
 	}
 	row.Measured, row.Min, row.Max = places.Median(), places.Min(), places.Max()
 	row.MeasuredAs = "first: " + counted(firsts)

@@ -21,8 +21,8 @@ func (rs ramps) tables() []bench.Table {
 func (rs ramps) signalTable() bench.Table {
 	all := rs.crossings()
 	t := bench.Table{
-		Title: fmt.Sprintf("The doctor's signals when p99 was ten times idle, with %s", rs.cache()),
-		Head:  []string{"signal", "threshold", "source", "before the ramp", "worst until then", "then", "class then", "degrading since", "order"},
+		Title: "The doctor's signals when p99 was ten times idle, with " + rs.cache(),
+		Head:  []string{"signal", "threshold", "source", "before the ramp", "worst until then", "then", "class then", "degrading since", "bottleneck since", "order"},
 		Notes: []string{
 			"Order is that in which signals began to degrade, in two looks at least, and of a rate in two on end; –: it did not; before: it was so before the ramp.",
 			fmt.Sprintf("%d lanes write, so that at most so many of the engine's tickets are taken.", rampLanes),
@@ -45,16 +45,16 @@ func (rs ramps) signalTable() bench.Table {
 			classes, order = append(classes, one.Signal.Class.String()), append(order, one.order())
 		}
 		t.Rows = append(t.Rows, append(row, counted(classes),
-			bench.Seconds.Spread(samples(of, func(c crossing) number { return c.Degrading })), strings.Join(order, ", ")))
+			bench.Seconds.Spread(samples(of, func(c crossing) number { return c.Degrading })),
+			bench.Seconds.Spread(samples(of, func(c crossing) number { return c.Bottleneck })), strings.Join(order, ", ")))
 	}
 	var before, then bench.Samples
 	for _, r := range rs {
-		at := r.Looks[r.boundLook()]
-		if idle := mean(r.Looks[:r.idleLooks()], processors); idle.known() && at.Processors.known() {
-			before, then = append(before, float64(idle)), append(then, float64(at.Processors))
+		if idle, bound := mean(r.Looks[:r.idleLooks()], processors), mean(r.atBound(), processors); idle.known() && bound.known() {
+			before, then = append(before, float64(idle)), append(then, float64(bound))
 		}
 	}
-	t.Rows = append(t.Rows, []string{"Processors that mongod used", "none", "–", bench.Count.Spread(before), "–", bench.Count.Spread(then), "–", "–", "–"})
+	t.Rows = append(t.Rows, []string{"Processors that mongod used", "none", "–", bench.Count.Spread(before), "–", bench.Count.Spread(then), "–", "–", "–", "–"})
 	return t
 }
 
@@ -64,8 +64,6 @@ func origin(source string) string {
 }
 
 func notDetail(r rune) bool { return r != ',' && r != ':' }
-
-func processors(l look) number { return l.Processors }
 
 // idleLooks is the number of looks before the load began to rise.
 func (r *ramp) idleLooks() int {
@@ -90,7 +88,7 @@ func (c crossing) order() string {
 func (rs ramps) loadTable() bench.Table {
 	r := rs[0]
 	t := bench.Table{
-		Title: fmt.Sprintf("The ramp, with %s", rs.cache()),
+		Title: "The ramp, with " + rs.cache(),
 		Head:  []string{"offered", "stored", "p50", "p99", "processors of mongod", "disk busy", "await", "operations", "bytes"},
 		Notes: []string{fmt.Sprintf("Readings a second, %d to a write. Times count from when a write was due. Idle p99 %s; the ramp ends when it is %s for %s on end.",
 			readingsPerWrite, bench.Seconds.Format(float64(r.IdleP99)), bench.Seconds.Format(float64(r.Bound)), steady*lookEvery)},

@@ -52,7 +52,6 @@ func TestADiskThatCannotBeSeenIsLeftOut(t *testing.T) {
 	t.Parallel()
 	u := doctor.Unknown
 	one := rampOf(unknown(), map[string][]doctor.Class{diskBusy: {u, u, u, u}, diskAwait: {u, u, u, u}, cacheDirty: {d, d, d, d}})
-	one.Steps[0].Busy, one.Steps[0].Await = unknown(), unknown()
 	var r bench.Result
 	rs := ramps{one}
 	rs.rows(&r, true)
@@ -72,7 +71,9 @@ func TestADiskThatCannotBeSeenIsLeftOut(t *testing.T) {
 func TestNotesFollowFromTheRamp(t *testing.T) {
 	t.Parallel()
 	one := rampOf(5, map[string][]doctor.Class{diskBusy: {h, h, h, h, h}})
-	one.Steps[0].Processors = number(runtime.NumCPU())
+	for i := range one.Looks {
+		one.Looks[i].Processors, one.Looks[i].Writers = number(runtime.NumCPU())-0.7, 0.6
+	}
 	var r bench.Result
 	ramps{one}.notes(&r, true)
 	require.Len(t, r.Notes, 3)

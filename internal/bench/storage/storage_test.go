@@ -42,7 +42,7 @@ func TestAllCellsAreMeasured(t *testing.T) {
 	raw, err := json.Marshal(r)
 	require.NoError(t, err)
 	assert.Contains(t, string(raw), `"cache_mib":256`)
-	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	d := r.Data.(*data)
 	require.Len(t, d.Ramps, 2)
 	for _, one := range d.Ramps {
 		assert.Positive(t, one.IdleP99)
@@ -85,7 +85,7 @@ func TestAUsersMongoDBIsSpared(t *testing.T) {
 	t.Parallel()
 	r, err := bench.Run(t.Context(), tiny(), bench.Config{Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t)})
 	require.NoError(t, err)
-	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	d := r.Data.(*data)
 	assert.Empty(t, d.Ramps)
 	require.Len(t, d.Compactions, 2)
 	assert.False(t, d.Compactions[0].Peak.known())
@@ -99,7 +99,7 @@ func TestARampThatIsAskedForIsClimbedAtAUsers(t *testing.T) {
 	t.Parallel()
 	r, err := bench.Run(t.Context(), tiny(), bench.Config{Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: []string{cellRamp}})
 	require.NoError(t, err)
-	d := r.Data.(*data) //nolint:errcheck,forcetypeassert // it is the experiment's own
+	d := r.Data.(*data)
 	require.Len(t, d.Ramps, 1)
 	assert.Equal(t, bench.OwnOnly, d.Ramps[0].Checkpoint.Why, "nobody makes a user's MongoDB write checkpoints")
 	var small, checkpoints bool
