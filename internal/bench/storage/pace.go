@@ -127,25 +127,48 @@ func newWriters(ctx context.Context, c writersConfig) (*writers, error) {
 // fill gives every sensor a bucket with so many readings, which are all of one
 // window.
 func (w *writers) fill(ctx context.Context, readings int) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, filling := errgroup.WithContext(ctx)
 	group.SetLimit(fillers)
 	for _, one := range w.all {
 		group.Go(func() error {
-			model, err := one.lane.Model(ctx, w.collection, lane.Portion{Sensor: one.sensors[0], First: one.next[0], Count: readings})
+			model, err := one.lane.Model(filling, w.collection, lane.Portion{Sensor: one.sensors[0], First: one.next[0], Count: readings})
 			if err != nil {
 				return err
 			}
 			for i := range one.next {
 				one.next[i] += uint64(readings) //nolint:gosec // of an hour
 			}
-			_, err = one.lane.Copy(ctx, model, one.sensors, time.Time{})
+			_, err = one.lane.Copy(filling, model, one.sensors, time.Time{})
 			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return w.connect(ctx)
+}
+
+const (
+	fillers    = 4 // at a time: more make a small mongod no faster
+	firstTries = 5
+)
+
+// connect writes a little from all writers at once, so that each finds a
+// connection when it is measured.
+func (w *writers) connect(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, one := range w.all {
+		group.Go(func() error {
+			for range firstTries {
+				if err := one.write(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	return group.Wait()
 }
-
-const fillers = 4 // at a time: more make a small mongod no faster
 
 // write gives the next of the sensors their next readings.
 func (w *writer) write(ctx context.Context) error {
