@@ -13,6 +13,13 @@ const (
 	becauseCPU       = "a checkpoint also makes and writes pages, which costs the same with every compressor"
 )
 
+const (
+	// alikeCPU is wide: the published figure is a share of all that the server did.
+	alikeCPU = 2
+	// alikeBytes is narrow: bytes hardly hang on a machine.
+	alikeBytes = 1.3
+)
+
 func (t *trial) claims() {
 	d, r := &t.data, t.result
 	if d.Sizes != nil {
@@ -29,8 +36,10 @@ func (t *trial) claims() {
 				Compare(from.P50, to.P50, bench.Seconds),
 			bench.Claim{Says: "zstd makes writes a little slower, p99", Published: 1.2, PublishedAs: "15 → 18 ms", Because: becauseWrites}.
 				Compare(from.P99, to.P99, bench.Seconds),
-			bench.Claim{Says: "zstd makes checkpoints use more processor time", Published: 1.5, PublishedAs: "12 → 18 %", Because: becauseCPU}.
-				Compare(d.Checkpoints[snappy].CPU, d.Checkpoints[zstd].CPU, bench.Seconds),
+			bench.Claim{
+				Says: "zstd makes checkpoints use more processor time", Published: 1.5, PublishedAs: "12 → 18 %", Because: becauseCPU,
+				Alike: alikeCPU,
+			}.Compare(d.Checkpoints[snappy].CPU, d.Checkpoints[zstd].CPU, bench.Seconds),
 		)
 	}
 }
@@ -52,7 +61,7 @@ func (d *Data) sizeClaims() []bench.Row {
 			Compare(d.bytes(documents, snappy), d.bytes(documents, zstd), bench.Bytes),
 		bench.Claim{Says: "indexes stay as they are", PublishedAs: "480 MB each"}.
 			Same(d.index(none), d.index(zstd), bench.Bytes),
-		bench.Claim{Says: "a collection that moves from snappy to zstd shrinks (hourly buckets)", Published: 0.4, PublishedAs: "68 → 27 GB", Because: becauseZstd}.
+		bench.Claim{Says: "a collection that moves from snappy to zstd shrinks (hourly buckets)", Published: 0.4, PublishedAs: "68 → 27 GB", Because: becauseZstd, Alike: alikeBytes}.
 			Compare(d.bytes(buckets1h, snappy), d.bytes(buckets1h, zstd), bench.Bytes),
 	}
 }

@@ -97,9 +97,9 @@ type scale struct {
 
 func scaleOf(lab *bench.Lab) scale {
 	if lab.Quick {
-		return scale{sensors: 16, hours: 3, rate: 2000, write: 3 * time.Second, checkpoint: 3, paced: []int{buckets5m}}
+		return scale{sensors: 16, hours: 3, rate: 2000, write: 2500 * time.Millisecond, checkpoint: 3, paced: []int{buckets5m}}
 	}
-	return scale{sensors: 16, hours: 16, rate: 2000, write: 5 * time.Second, checkpoint: 8, paced: []int{documents, buckets5m, timeSeries}}
+	return scale{sensors: 16, hours: 10, rate: 2000, write: 5 * time.Second, checkpoint: 6, paced: []int{documents, buckets5m, timeSeries}}
 }
 
 // A trial is one run of the experiment.

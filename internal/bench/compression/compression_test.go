@@ -64,7 +64,7 @@ func TestEveryCellHasItsTablesAndClaims(t *testing.T) {
 
 func TestUsersMongoDBIsNotRestarted(t *testing.T) {
 	t.Parallel()
-	r := tiny(t, bench.Config{Repeats: 1, URI: mongodtest.URI(t), Cells: []string{cellRead}})
+	r := tiny(t, bench.Config{Repeats: 1, URI: mongodtest.URI(t), Database: t.Name(), Cells: []string{cellRead}})
 	var left []string
 	for _, l := range r.LeftOut {
 		left = append(left, l.What)

@@ -25,7 +25,7 @@ func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 		f(ctx, m)
 		return m.Close()
 	}}
-	_, err := bench.Run(t.Context(), e, bench.Config{URI: mongodtest.URI(t), Dir: t.TempDir()})
+	_, err := bench.Run(t.Context(), e, bench.Config{URI: mongodtest.URI(t), Database: "shape_" + t.Name(), Dir: t.TempDir()})
 	require.NoError(t, err)
 }
 
@@ -77,26 +77,68 @@ func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 	})
 }
 
-func TestASortThatDoesNotFitIsToldAsThat(t *testing.T) {
-	t.Parallel()
+// ownLab runs f as an experiment with mongods of its own.
+func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
+	t.Helper()
+	mongodtest.URI(t) // skips where there is none
 	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-		m, err := lab.Start(ctx, bench.Setting{Parameters: map[string]string{"internalQueryMaxBlockingSortMemoryUsageBytes": "10000"}})
-		if err != nil {
-			return err
-		}
-		readings := Readings{Source: Ratings{}, Sensors: 1, Count: 2000, Begin: Begin(), Interval: time.Minute}
-		for _, s := range []Shape{{Kind: Documents}, {Kind: Series}} {
-			c, err := New(ctx, m, Config{Name: string(s.Kind), Shape: s, Readings: readings, PerUpdate: CommandReadings})
-			require.NoError(t, err)
-			_, err = c.Load(ctx)
-			require.NoError(t, err)
-			if s.Kind == Documents {
-				require.ErrorIs(t, c.Sort(ctx, false), ErrMemoryLimit)
-			}
-			t.Log(s, c.Sort(ctx, false), c.Sort(ctx, true))
-		}
-		return m.Close()
+		f(ctx, lab)
+		return nil
 	}}
 	_, err := bench.Run(t.Context(), e, bench.Config{MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: t.TempDir()})
 	require.NoError(t, err)
+}
+
+// TestReadsGoOnAfterARestart, and a sort that does not fit is told as that.
+func TestReadsGoOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	ownLab(t, func(ctx context.Context, lab *bench.Lab) {
+		m, err := lab.Start(ctx, bench.Setting{})
+		require.NoError(t, err)
+		readings := Readings{Source: Ratings{}, Sensors: 2, Count: 1500, Begin: Begin(), Interval: time.Minute}
+		var all []*Collection
+		for _, s := range []Shape{{Kind: Documents}, {Kind: Buckets, Granularity: time.Hour}, {Kind: TimeSeries}} {
+			c, err := New(ctx, m, Config{Name: string(s.Kind), Shape: s, Readings: readings, PerUpdate: 60})
+			require.NoError(t, err)
+			_, err = c.Load(ctx)
+			require.NoError(t, err)
+			all = append(all, c)
+		}
+		limit := map[string]string{"internalQueryMaxBlockingSortMemoryUsageBytes": "10000"}
+		require.NoError(t, m.Restart(ctx, bench.Setting{Parameters: limit}))
+		for _, c := range all {
+			require.NoError(t, c.Attach(m))
+			n, err := c.Read(ctx, Span{Sensor: 1, First: 700, Count: 100})
+			require.NoError(t, err)
+			assert.Equal(t, 100, n, c.Shape)
+			assert.NoError(t, c.Sort(ctx, true))
+		}
+		require.ErrorIs(t, all[0].Sort(ctx, false), ErrMemoryLimit)
+	})
+}
+
+// TestOnlyTimeSeriesGrowWithLateReadings: a bucket that has a key takes them.
+func TestOnlyTimeSeriesGrowWithLateReadings(t *testing.T) {
+	t.Parallel()
+	readings := Readings{
+		Source: Ratings{}, Sensors: 1, Count: 600, Begin: Begin(), Interval: time.Minute,
+		Late: Late{Share: 0.1, From: 2 * time.Hour, To: 3 * time.Hour},
+	}
+	inLab(t, func(ctx context.Context, m *bench.MongoDB) {
+		documents := make(map[Kind]int64)
+		for _, s := range []Shape{{Kind: Buckets, Granularity: time.Hour}, {Kind: TimeSeries}} {
+			c, err := New(ctx, m, Config{Name: "late", Shape: s, Readings: readings, PerUpdate: 60})
+			require.NoError(t, err)
+			_, err = c.Load(ctx)
+			require.NoError(t, err)
+			n, err := c.Read(ctx, Span{Count: 600})
+			require.NoError(t, err)
+			assert.Equal(t, 600, n, "none is lost")
+			size, err := c.Size(ctx)
+			require.NoError(t, err)
+			documents[s.Kind] = size.Documents
+		}
+		assert.EqualValues(t, 10, documents[Buckets])
+		assert.GreaterOrEqual(t, documents[TimeSeries], documents[Buckets])
+	})
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/lane"
 )
 
+// Begin is when readings of experiments begin: at the boundary of every window,
+// and the same in all runs.
+func Begin() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
 // Readings are what is loaded: the same for every shape.
 type Readings struct {
 	Source   lane.Source

@@ -1,0 +1,110 @@
+package shape
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench/lane"
+)
+
+// collect copies what commands yields, whose memory is used again.
+func collect(r Readings, perUpdate, size int) (all [][]lane.Portion) {
+	for portions := range r.commands(perUpdate, size) {
+		all = append(all, slices.Clone(portions))
+	}
+	return all
+}
+
+func TestCommandsAreFilledInTheOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	r := Readings{Sensors: 3, Count: 5, Interval: time.Second}
+	assert.Equal(t, [][]lane.Portion{
+		{{Sensor: 0, First: 0, Count: 2}, {Sensor: 1, First: 0, Count: 2}},
+		{{Sensor: 2, First: 0, Count: 2}, {Sensor: 0, First: 2, Count: 2}},
+		{{Sensor: 1, First: 2, Count: 2}, {Sensor: 2, First: 2, Count: 2}},
+		{{Sensor: 0, First: 4, Count: 1}, {Sensor: 1, First: 4, Count: 1}, {Sensor: 2, First: 4, Count: 1}},
+	}, collect(r, 2, 4))
+}
+
+// TestLateReadingsComeOnceEach, behind those that were in time, and by the seed.
+func TestLateReadingsComeOnceEach(t *testing.T) {
+	t.Parallel()
+	r := Readings{Sensors: 2, Count: 500, Interval: time.Minute, Late: Late{Share: 0.2, From: 10 * time.Minute, To: time.Hour, Seed: 3}}
+	commands := collect(r, 60, CommandReadings)
+	assert.Equal(t, commands, collect(r, 60, CommandReadings))
+	for sensor := range r.Sensors {
+		var arrived []uint64
+		late := 0
+		newest := uint64(0)
+		for _, portions := range commands {
+			require.Len(t, portions, 1)
+			if portions[0].Sensor != sensor {
+				continue
+			}
+			assert.LessOrEqual(t, portions[0].Count, 60)
+			for i := range portions[0].Count {
+				k := portions[0].First + uint64(i)
+				arrived = append(arrived, k)
+				if k < newest {
+					late++
+					// A reading from 10 to 60 minutes late, and those late ones that it passes.
+					assert.LessOrEqual(t, newest-k, uint64(60))
+				}
+				newest = max(newest, k)
+			}
+		}
+		assert.InDelta(t, 100, late, 40)
+		slices.Sort(arrived)
+		require.Len(t, arrived, r.Count)
+		for k, got := range arrived {
+			require.EqualValues(t, k, got)
+		}
+	}
+}
+
+func TestSourcesAreMadeByTheirSeed(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct{ one, other lane.Source }{
+		{Ratings{Seed: 1}, Ratings{Seed: 2}},
+		{Doubles{Names: []string{"a", "b"}, Seed: 1}, Doubles{Names: []string{"a", "b"}, Seed: 2}},
+	} {
+		different := false
+		for k := range uint64(100) {
+			a := s.one.AppendFields(nil, 4, k, Begin())
+			assert.Equal(t, a, s.one.AppendFields(nil, 4, k, Begin()))
+			different = different || !slices.Equal(a, s.other.AppendFields(nil, 4, k, Begin()))
+		}
+		assert.True(t, different)
+		assert.NotEqual(t, s.one.ID(0), s.one.ID(1))
+		assert.Empty(t, s.one.Tags(0))
+	}
+	for k := range uint64(100) {
+		rating := Ratings{Seed: 1}.AppendFields(nil, 0, k, Begin())[0].Value.Float()
+		assert.Zero(t, 2*rating-float64(int(2*rating)), "in halves")
+		assert.True(t, rating >= 0.5 && rating <= 5)
+	}
+}
+
+func TestShapesThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	good := Readings{Sensors: 2, Count: 2, Interval: time.Second}
+	require.NoError(t, Shape{Kind: Documents}.check(good))
+	require.NoError(t, Shape{Kind: Buckets, Granularity: 5 * time.Minute}.check(good))
+	require.ErrorContains(t, Shape{Kind: Buckets, Granularity: 7 * time.Minute}.check(good), "granularity")
+	require.ErrorIs(t, Shape{Kind: Series}.check(good), errManySensors)
+	require.ErrorContains(t, Shape{Kind: "heap"}.check(good), "heap")
+	require.ErrorIs(t, Shape{Kind: Documents}.check(Readings{Sensors: 1, Interval: time.Second}), errNoReadings)
+	require.ErrorIs(t, Shape{Kind: Documents}.check(Readings{Sensors: 1, Count: 1}), errNoReadings)
+}
+
+func TestShapesAreNamedShortly(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "Brim's buckets, 5m", Shape{Kind: Buckets, Granularity: 5 * time.Minute}.String())
+	assert.Equal(t, "Brim's buckets, 1h", Shape{Kind: Buckets, Granularity: time.Hour}.String())
+	assert.Equal(t, "1m30s", short(90*time.Second))
+	assert.Equal(t, "30m", short(30*time.Minute))
+}
