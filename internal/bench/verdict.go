@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -33,7 +34,8 @@ type Claim struct {
 	Published   float64
 	PublishedAs string // as it was published, as in "85 → 650 µs"
 	Unit        Unit   // of Check
-	// Alike is the factor up to which sizes count as the same; 0: 1.5.
+	// Alike is the factor up to which sizes count as the same; 0: 1.5, and of Same
+	// 1.1.
 	Alike float64
 	// Because is why this machine shows what it shows, if it does not agree; a
 	// sentence. Empty: only the figures are told.
@@ -108,6 +110,7 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 // Same holds two variants against the claim that they do not differ.
 func (c Claim) Same(a, b Samples, unit Unit) Row {
 	c.Published = 1
+	limit := cmp.Or(c.Alike, noticeable)
 	ratios := b.Over(a)
 	r := c.row(Times, ratios, fmt.Sprintf("%s → %s", unit.Spread(a), unit.Spread(b)))
 	measured := ratios.Median()
@@ -116,8 +119,8 @@ func (c Claim) Same(a, b Samples, unit Unit) Row {
 		r.Verdict, r.Why = NotSeen, "nothing could be measured"
 	case a.Overlaps(b):
 		r.Verdict, r.Why = Confirmed, "the repeats of both overlap: no difference seen"
-	case math.Abs(math.Log(measured)) < math.Log(noticeable):
-		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(noticeable-1))
+	case math.Abs(math.Log(measured)) < math.Log(limit):
+		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(limit-1))
 	default:
 		r.Verdict, r.Why = NotSeen, fmt.Sprintf("they differ by a factor of %s", Times.Format(measured))
 	}

@@ -60,6 +60,9 @@ func TestThatNothingDiffersIsHeldAgainstTheRepeats(t *testing.T) {
 	same := Claim{Says: "the same", Because: "pages are written again"}
 	assert.Equal(t, Confirmed, same.Same(Samples{1, 2}, Samples{1.5, 3}, Bytes).Verdict, "they overlap")
 	assert.Equal(t, Confirmed, same.Same(Samples{100}, Samples{104}, Bytes).Verdict, "next to nothing")
+	assert.Equal(t, NotSeen, same.Same(Samples{100}, Samples{120}, Bytes).Verdict)
+	same.Alike = 1.25
+	assert.Equal(t, Confirmed, same.Same(Samples{100}, Samples{120}, Bytes).Verdict, "as far as the claim allows")
 	r := same.Same(Samples{100, 110}, Samples{200, 210}, Bytes)
 	assert.Equal(t, NotSeen, r.Verdict)
 	assert.Equal(t, "they differ by a factor of 1.95x: pages are written again", r.Why)
