@@ -41,10 +41,10 @@ func (f *found) rows() (rows []bench.Row) {
 		rows = append(rows,
 			bench.Claim{
 				Says: "hourly buckets, one reading per update: p50 of a write after 40 min against the start", Published: 45. / 2, PublishedAs: "2 → 45 ms", Because: grows,
-			}.Compare(start, f.samples(hourSingle, after40), bench.Seconds),
+			}.Paired(start, f.samples(hourSingle, after40), bench.Seconds),
 			bench.Claim{
 				Says: "the same after 55 min", Published: 80. / 2, PublishedAs: "2 → 80 ms", Because: grows,
-			}.Compare(start, f.samples(hourSingle, after55), bench.Seconds),
+			}.Paired(start, f.samples(hourSingle, after55), bench.Seconds),
 		)
 	}
 	if f.prefilled != nil {
@@ -53,10 +53,10 @@ func (f *found) rows() (rows []bench.Row) {
 			rows = append(rows, bench.Claim{
 				Says:      "many sensors, one reading per update: p50 of a write into hourly buckets that are 95 % full against 5 %",
 				Published: 80. / 2, PublishedAs: "2 → 80 ms (start, after 55 min)", Because: grows,
-			}.Compare(samplesOf(low, p50), samplesOf(high, p50), bench.Seconds), bench.Claim{
+			}.Paired(samplesOf(low, p50), samplesOf(high, p50), bench.Seconds), bench.Claim{
 				Says:      "the same: the most readings that MongoDB stores a second",
 				Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Because: costsMore,
-			}.Compare(f.prefilled.most[5], f.prefilled.most[95], bench.PerSecond))
+			}.Paired(f.prefilled.most[5], f.prefilled.most[95], bench.PerSecond))
 		}
 	}
 	if len(f.windows[fiveSingle]) > 0 {
@@ -66,13 +66,13 @@ func (f *found) rows() (rows []bench.Row) {
 		p99 := f.samples(fiveSingle, func(f *Figures) float64 { return f.Loaded.P99 })
 		rows = append(rows,
 			bench.Claim{
-				Says: "5-minute buckets, one reading per update: p50 of a write in the last third of the window as in the first", PublishedAs: "2 ms, flat",
+				Says: "5-minute buckets, one reading per update: p50 of a write in the last third of the window as in the first", PublishedAs: "2 ms, flat", Alike: 1.25,
 				Because: "repeats and sizes this small differ by the machine's own unrest",
 			}.Same(first, last, bench.Seconds),
 			bench.Claim{
 				Says: "5-minute buckets, one reading per update: p99 of a write against p50", Published: 8. / 2, PublishedAs: "2 ms, 8 ms", Alike: 2,
 				Because: "how far the slowest writes stand off depends on the machine's processors and disk, and on who else uses them",
-			}.Compare(p50, p99, bench.Seconds),
+			}.Paired(p50, p99, bench.Seconds),
 		)
 	}
 	return rows
