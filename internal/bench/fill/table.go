@@ -96,6 +96,9 @@ func (f *found) byTenth() bench.Table {
 			tell := func(of func(*Tenth) Latency) string {
 				p50 := f.samples(w.cell, func(f *Figures) float64 { return of(&f.Tenths[i]).P50 })
 				p99 := f.samples(w.cell, func(f *Figures) float64 { return of(&f.Tenths[i]).P99 })
+				if p50.Max() == 0 {
+					return "–"
+				}
 				return bench.Seconds.Format(p50.Median()) + " / " + bench.Seconds.Format(p99.Median())
 			}
 			write = append(write, tell(func(t *Tenth) Latency { return t.Write }))
