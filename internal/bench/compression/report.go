@@ -2,6 +2,7 @@ package compression
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/chart"
@@ -50,18 +51,16 @@ func (d *Data) sizeTable() bench.Table {
 				size := &d.size(at, by, values).Size
 				return size.PerReading(size.Data())
 			}
-			index := ""
+			var index []string
 			for by := range compressors() {
 				size := &d.size(at, by, values).Size
-				if index += bench.Bytes.Format(size.PerReading(size.Index())); by < zstd {
-					index += ", "
-				}
+				index = append(index, bench.Bytes.Format(size.PerReading(size.Index())))
 			}
 			size := &d.size(at, none, values).Size
 			out.Rows = append(out.Rows, []string{
 				s.String(), string(values), bench.Bytes.Format(size.PerReading(size.Logical)),
 				bench.Bytes.Format(of(none)), bench.Bytes.Format(of(snappy)), bench.Bytes.Format(of(zstd)),
-				bench.Times.Format(of(snappy) / of(none)), bench.Times.Format(of(zstd) / of(snappy)), index,
+				bench.Times.Format(of(snappy) / of(none)), bench.Times.Format(of(zstd) / of(snappy)), strings.Join(index, ", "),
 			})
 		}
 	}

@@ -83,14 +83,14 @@ func (t *trial) defaults(ctx context.Context) error {
 		}
 	}
 	for _, s := range t.subject {
-		t.data.Compressors = append(t.data.Compressors, CompressorData{Shape: s.Shape.String(), Compressor: pinned, Size: s.Size})
+		t.data.Compressors = append(t.data.Compressors, CompressorData{Shape: s.String(), Compressor: pinned, Size: s.Size})
 		for _, compressor := range otherCompressors() {
 			t.lab.Step("load %d readings as %s with %s", t.scale.readings, s.Shape, compressor)
 			size, err := t.sized(ctx, s.Shape, compressor)
 			if err != nil {
 				return err
 			}
-			t.data.Compressors = append(t.data.Compressors, CompressorData{Shape: s.Shape.String(), Compressor: compressor, Size: size})
+			t.data.Compressors = append(t.data.Compressors, CompressorData{Shape: s.String(), Compressor: compressor, Size: size})
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (t *trial) lates(ctx context.Context) error {
 			readings := t.readings(t.scale.late)
 			readings.Late = shape.Late{Share: share, From: lateFrom, To: lateTo, Seed: t.lab.Seed}
 			out := &t.data.Late[at]
-			*out = LateData{Shape: s.Shape.String(), Share: share}
+			*out = LateData{Shape: s.String(), Share: share}
 			at++
 			group.Go(func() error { return t.late(under, s, i, out, readings) })
 		}
