@@ -55,10 +55,10 @@ func (t *texts) result(r *bench.Result) {
 			claims.rows = append(claims.rows, claimCells(&r.Rows[i]))
 		}
 		claims.writeTo(&t.b, t.width)
-		t.paragraph(capital(score(r.Rows))+".")
+		t.paragraph(capital(score(r.Rows)) + ".")
 	}
 	for _, table := range r.Tables {
-		t.paragraph("### "+table.Title)
+		t.paragraph("### " + table.Title)
 		t.b.WriteByte('\n')
 		grid{head: table.Head, rows: table.Rows}.writeTo(&t.b, t.width)
 		for _, note := range table.Notes {
@@ -86,12 +86,12 @@ func (t *texts) all(results []*bench.Result) {
 	if len(rows) > 0 {
 		claims.writeTo(&t.b, t.width)
 	}
-	t.paragraph(capital(score(rows))+".")
+	t.paragraph(capital(score(rows)) + ".")
 	for _, r := range results {
 		if r.Interrupted {
-			t.paragraph(r.Experiment+" was interrupted.")
+			t.paragraph(r.Experiment + " was interrupted.")
 		} else if r.Error != "" {
-			t.paragraph(r.Experiment+" failed: "+oneLine(r.Error))
+			t.paragraph(r.Experiment + " failed: " + oneLine(r.Error))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (t *texts) list(title string, items []string) {
 	if len(items) == 0 {
 		return
 	}
-	t.paragraph("### "+title)
+	t.paragraph("### " + title)
 	t.b.WriteByte('\n')
 	for _, each := range items {
 		t.item(each)
