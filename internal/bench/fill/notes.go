@@ -118,6 +118,7 @@ func (f *found) noteMerging() string {
 }
 
 func journalBytes(f *Figures) float64 { return f.JournalBytes }
+func fileBytes(f *Figures) float64    { return f.FileBytes }
 
 // noteTimeseries tells what a time-series collection changes.
 func (f *found) noteTimeseries() string {
@@ -159,9 +160,10 @@ func (f *found) notePrefilled() string {
 		return ""
 	}
 	p50 := func(f *Figures) float64 { return f.Loaded.P50 }
-	return fmt.Sprintf("With %d sensors whose buckets were filled beforehand, a write takes %s at 5 %% and %s at 95 %% (p50, %s), and a reading costs mongod %s and %s of CPU.",
+	return fmt.Sprintf("With %d sensors whose buckets were filled beforehand, a write takes %s at 5 %% and %s at 95 %% (p50, %s), and a reading costs mongod %s and %s of CPU. To its files mongod wrote %s and %s for a reading meanwhile: what leaves the cache, by a checkpoint or because too much of it is dirty, is the whole bucket, however little of it is new.",
 		f.plan.prefilledSensors, bench.Seconds.Format(samplesOf(low, p50).Median()), bench.Seconds.Format(samplesOf(high, p50).Median()), ratio(samplesOf(low, p50), samplesOf(high, p50)),
-		bench.Seconds.Format(samplesOf(low, mongodCPU).Median()), bench.Seconds.Format(samplesOf(high, mongodCPU).Median()))
+		bench.Seconds.Format(samplesOf(low, mongodCPU).Median()), bench.Seconds.Format(samplesOf(high, mongodCPU).Median()),
+		bench.Bytes.Format(samplesOf(low, fileBytes).Median()), bench.Bytes.Format(samplesOf(high, fileBytes).Median()))
 }
 
 // noteCheckpoint tells what one does to the writes beside it.
@@ -184,9 +186,8 @@ func (f *found) noteHistory() string {
 	if len(f.windows[historyCell]) == 0 || len(f.windows[hourSingle]) == 0 {
 		return ""
 	}
-	files := func(f *Figures) float64 { return f.FileBytes }
 	inserts := func(f *Figures) float64 { return f.HistoryInserts }
 	return fmt.Sprintf("With %s at MongoDB's default of 300 s the same load made %.2f inserts into the history store a reading (%.2f without), %s written to files a reading (%s without), and cost %s of mongod's CPU a reading (%s without). A mongod of Brim's own keeps no history; on another it is a setting to look at.",
-		historyWindow, f.median(historyCell, inserts), f.median(hourSingle, inserts), bench.Bytes.Format(f.median(historyCell, files)), bench.Bytes.Format(f.median(hourSingle, files)),
+		historyWindow, f.median(historyCell, inserts), f.median(hourSingle, inserts), bench.Bytes.Format(f.median(historyCell, fileBytes)), bench.Bytes.Format(f.median(hourSingle, fileBytes)),
 		bench.Seconds.Format(f.median(historyCell, mongodCPU)), bench.Seconds.Format(f.median(hourSingle, mongodCPU)))
 }

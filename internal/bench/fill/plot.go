@@ -121,7 +121,7 @@ func (f *found) plotGranularities(r *bench.Result) {
 
 func (f *found) plotBytes(r *bench.Result) {
 	b := chart.Bars{
-		Title: "Bytes that mongod writes for a reading", Y: chart.Axis{Unit: chart.Bytes}, Width: plotWidth, Height: plotHeight,
+		Title: "Bytes that mongod writes for a reading", Y: chart.Axis{Unit: chart.Bytes, Log: true}, Width: plotWidth, Height: plotHeight,
 		Series: []chart.Series{{Name: "log", Tone: chart.A}, {Name: "other files", Tone: chart.B}},
 	}
 	for _, l := range f.lines() {

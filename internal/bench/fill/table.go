@@ -184,11 +184,19 @@ func table(title, note string, of []column, lines []line) bench.Table {
 				row = append(row, "–")
 				continue
 			}
-			row = append(row, c.unit.Spread(v))
+			row = append(row, spread(c.unit, v))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// spread is that of a unit, without a range that is none.
+func spread(u bench.Unit, v bench.Samples) string {
+	if v.Min() == v.Max() {
+		return u.Format(v.Max())
+	}
+	return u.Spread(v)
 }
 
 // lines are all cells, those of buckets filled beforehand last.
