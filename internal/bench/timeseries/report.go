@@ -31,7 +31,7 @@ func (t *trial) tables() {
 	if d.lateMeasured() {
 		r.Tables = append(r.Tables, d.lateTable())
 	}
-	if d.Compressors != nil {
+	if d.compressorsMeasured() {
 		r.Tables = append(r.Tables, d.compressorTable())
 	}
 }

@@ -67,7 +67,7 @@ type scale struct {
 
 func scaleOf(lab *bench.Lab) scale {
 	if lab.Quick {
-		return scale{readings: 100_000, finds: 1500, means: 500, late: 3000}
+		return scale{readings: 100_000, finds: 1500, means: 800, late: 3000}
 	}
 	return scale{readings: 1_000_000, finds: 10_000, means: 3000, late: 10_000}
 }

@@ -116,3 +116,22 @@ func TestMeansAreNotedAtATenthAtHalfAndInTheEnd(t *testing.T) {
 	require.NoError(t, agree([]float64{1, 2}, []float64{1, 2}))
 	require.ErrorIs(t, agree([]float64{1, 2}, []float64{1, 2.1}), errDisagree)
 }
+
+// TestWhatWasCutShortIsNotClaimed: a run that was interrupted has halves of
+// everything.
+func TestWhatWasCutShortIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	r := &bench.Result{}
+	trial := &trial{result: r, scale: scale{readings: 10, finds: 1, means: 10}}
+	trial.data.Shapes = make([]ShapeData, len(shapes()))
+	first := &trial.data.Shapes[documents]
+	first.Load, first.Size = bench.Samples{1}, shape.Size{Readings: 10, File: 100}
+	first.Data, first.Index, first.Total = bench.Samples{90}, bench.Samples{10}, bench.Samples{100}
+	first.Finds, first.Means = bench.Samples{1}, Means{Tenth: bench.Samples{1}}
+	trial.data.Late = make([]LateData, 3)
+	trial.data.Compressors = []CompressorData{{Shape: shapes()[documents].String(), Compressor: pinned, Size: first.Size}}
+	trial.report()
+	assert.Empty(t, r.Rows)
+	_, err := json.Marshal(r)
+	require.NoError(t, err)
+}
