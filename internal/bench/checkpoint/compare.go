@@ -47,26 +47,28 @@ type subject struct {
 }
 
 // newSubject starts a MongoDB and stores what was there before.
-func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Duration) (_ *subject, err error) {
+func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Duration) (s *subject, err error) {
 	lab.Step("%s: store what was there before", l.Name())
 	// The last pages of the oplog and of a collection of documents grow until they
 	// are split, and each checkpoint writes them again: the first few write less.
-	s := &subject{lab: lab, load: l, warm: 2 * interval}
+	s = &subject{lab: lab, load: l, warm: 2 * interval}
 	if s.m, err = lab.Start(ctx, setting(l, interval)); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.m.Close())
-		}
-	}()
-	if s.writer, err = newWriter(s.m, l, lab.Seed); err != nil {
-		return nil, err
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(err, s.m.Close())
 	}
-	if err = s.writer.prepare(ctx); err != nil {
-		return nil, err
+	return s, nil
+}
+
+func (s *subject) prepare(ctx context.Context) (err error) {
+	if s.writer, err = newWriter(s.m, s.load, s.lab.Seed); err != nil {
+		return err
 	}
-	return s, s.m.Checkpoint(ctx)
+	if err := s.writer.prepare(ctx); err != nil {
+		return err
+	}
+	return s.m.Checkpoint(ctx)
 }
 
 func setting(l Load, interval time.Duration) bench.Setting {

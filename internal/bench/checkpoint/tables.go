@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -39,7 +40,7 @@ func intervalsTable(all []*Cost) bench.Table {
 	}
 	for _, c := range all {
 		t.Rows = append(t.Rows, []string{
-			c.Load, bench.Seconds.Format(c.Seconds), fmt.Sprint(c.Counted), fmt.Sprintf("%.1f", c.Over/c.Seconds),
+			c.Load, bench.Seconds.Format(c.Seconds), strconv.Itoa(c.Counted), fmt.Sprintf("%.1f", c.Over/c.Seconds),
 			bench.Bytes.Spread(c.Dirty()), bench.Bytes.Spread(c.Gathered()), bench.Seconds.Spread(c.Durations()),
 			bench.Seconds.Spread(c.Inside()), bench.Seconds.Spread(c.Outside()),
 		})
