@@ -123,7 +123,7 @@ func (cs compactions) plot(r *bench.Result, pattern string) {
 		Title: "Write p99 around a compaction, after deleting " + pattern, X: line.at, XLabel: "since the beginning",
 		Y:      chart.Axis{Label: "p99 of a quarter of a second", Unit: chart.Seconds},
 		Series: []chart.Series{{Name: "p99", Y: line.p99, Tone: chart.A}},
-		Beneath: &chart.Panel{Y: chart.Axis{Label: "file", Unit: chart.Bytes}, Series: []chart.Series{
+		Beneath: &chart.Panel{Y: chart.Axis{Label: "file", Unit: chart.DecimalBytes}, Series: []chart.Series{
 			{Name: "the collection's file", Y: line.file, Tone: chart.C, Filled: true},
 		}},
 		Marks: []float64{line.begin, line.end}, Width: 760, Height: 360,

@@ -129,7 +129,7 @@ func (rs ramps) plots(r *bench.Result) {
 	if series := one.signalSeries(); len(series) > 0 {
 		r.Plot(chart.Time{
 			Title: "Signals while the load rises, with " + rs.cache(), X: at, XLabel: "since the beginning",
-			Y:      chart.Axis{Label: "of the value where the signal is the bottleneck", Unit: chart.Ratio},
+			Y:      chart.Axis{Label: "of its threshold of bottleneck", Unit: chart.Ratio},
 			Series: series, Marks: marks, Width: 760, Height: 320,
 		}, "Each signal against its own threshold of bottleneck, which is 100 %, with "+rs.cache()+"; those that stayed under a tenth of it are left out.")
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
@@ -106,4 +107,26 @@ func TestAUsersMongoDBIsSpared(t *testing.T) {
 	}
 	assert.Contains(t, strings.Join(left, "; "), "small cache")
 	assert.Contains(t, strings.Join(left, "; "), "checkpoints take long")
+}
+
+// TestAnInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
+func TestAnInterruptionEndsTheWriters(t *testing.T) {
+	t.Parallel()
+	mongodtest.URI(t) // skips where there is none
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	e := tiny(scattered)
+	measure := e.Run
+	e.Run = func(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
+		stop := time.AfterFunc(1500*time.Millisecond, cancel) // in the ramp, or before it on a slow machine
+		defer stop.Stop()
+		return measure(ctx, lab, r)
+	}
+	dir := t.TempDir()
+	r, err := bench.Run(ctx, e, bench.Config{Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	require.ErrorIs(t, err, bench.ErrInterrupted)
+	assert.True(t, r.Interrupted)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
