@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// lookEvery is short enough for a checkpoint to stand out, and costs the daemon
-// and the mongod less than a hundredth of a processor.
+// lookEvery is short enough for a checkpoint to stand out, and long against the
+// few milliseconds that a look costs.
 const lookEvery = 500 * time.Millisecond
 
 // A look is what daemon and MongoDB say at a moment.
