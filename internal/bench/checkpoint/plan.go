@@ -74,6 +74,9 @@ func (p *plan) steps(lab *bench.Lab) int {
 		if lab.Has(cellSettings) {
 			n += 2
 		}
+		if len(p.intervals) > 0 {
+			n++ // the appends are stored beforehand, and mongod starts again
+		}
 		for _, some := range [][]time.Duration{p.intervals, p.ends()} {
 			for _, interval := range some { // before it begins, its beginning, and its checkpoints
 				n += 2 + periods(lab.Repeats, interval, some[0])
