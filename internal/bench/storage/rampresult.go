@@ -87,9 +87,19 @@ func (rs ramps) firstRow(all [][]crossing) bench.Row {
 	}
 	busy, await := bySignal(all, diskBusy), bySignal(all, diskAwait)
 	worst := func(c crossing) number { return c.Worst }
-	row.Why = fmt.Sprintf("until p99 was %d times idle the disk was busy %s at most, and took %s for an operation", boundFactor,
+	row.Why = fmt.Sprintf("until %s the disk was busy %s at most, and took %s for an operation", rs.end(),
 		bench.Share.Format(samples(busy, worst).Max()/100), bench.Seconds.Format(samples(await, worst).Max()/1000))
 	return row
+}
+
+// end says what ended the ramps.
+func (rs ramps) end() string {
+	for _, r := range rs {
+		if !r.Reached.known() {
+			return "the end of a ramp that did not take p99 so far"
+		}
+	}
+	return fmt.Sprintf("p99 was %d times idle", boundFactor)
 }
 
 // diskPlace is the place of the disk's signals in the order, and behind all

@@ -29,6 +29,7 @@ func TestADiskThatShowsFirstConfirmsWhatWasPublished(t *testing.T) {
 	require.Len(t, r.Rows, 4+1)
 	assert.Equal(t, []bench.Verdict{bench.Confirmed, bench.Confirmed, bench.NotSeen, bench.Confirmed}, verdicts(r.Rows[:4]))
 	assert.Equal(t, "first: Title of disk_busy", r.Rows[0].MeasuredAs)
+	assert.Contains(t, r.Rows[0].Why, "until p99 was 10 times idle the disk was busy 50 % at most")
 	assert.InDelta(t, 0.5, r.Rows[1].Published, 1e-9)
 	assert.Equal(t, "it was over the threshold", r.Rows[1].Why)
 	assert.Equal(t, "it stayed within the threshold", r.Rows[2].Why)
