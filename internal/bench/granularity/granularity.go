@@ -30,7 +30,7 @@ func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name:     "granularity",
 		Question: "What does an append cost as its bucket fills, and which granularity follows from that?",
-		Full:     6 * time.Minute,
+		Full:     6*time.Minute + 30*time.Second,
 		Quick:    50 * time.Second,
 		Restarts: "the standalone and the history windows need mongods of the experiment's own",
 		Cells: []bench.Cell{

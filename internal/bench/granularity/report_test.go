@@ -96,7 +96,7 @@ func TestNotesFollowTheFigures(t *testing.T) {
 	for _, want := range []string{
 		"On the replica set an append of one reading takes one writer 6", "as much as 60",
 		"12 that are appended together: 11.6x less. Buckets of a minute rather than an hour spare 2.16x only",
-		"Against a standalone, the replica set adds +1", "dearest that was measured is 1h with 1 reading an append",
+		"Against a standalone, the replica set adds +1", "dearest that was measured is 1h with 1 reading an append", "gather in 55s",
 		"With 3 further indexes on keys that appends leave alone, mongod's CPU an append changes by +2 %",
 		`One index on "last", which every append changes, changes it by +30 %: a key that changes costs`,
 		"With a history window of 300 s rather than 0 s an append leaves 2.00 old versions rather than 0.00",

@@ -144,7 +144,7 @@ func (t *trial) rewrites() bench.Table {
 	tab := bench.Table{
 		Title: "Arithmetic: bytes of document versions that appends make in a day, about (appends + 1)/2 times the final size of each bucket",
 		Head:  []string{"granularity"},
-		Notes: []string{"This is copying in memory, and on a standalone the journal's volume too; what reaches the data files is what a checkpoint finds changed."},
+		Notes: []string{"This is copying in memory, and on a standalone it goes through the journal, compressed; what reaches the data files is what a checkpoint finds changed."},
 	}
 	for _, k := range merges {
 		tab.Head = append(tab.Head, several(k, "reading")+" an append")
