@@ -92,8 +92,11 @@ func (t *trial) workloadNote(r *bench.Result) {
 	words := func(b burden) string {
 		return fmt.Sprintf("%s with %s an append (%s cores of mongod)", b.Granularity, several(b.PerUpdate, "reading"), fixed(b.Cores))
 	}
-	wait := time.Duration(least.PerUpdate-1) * publishedInterval
-	r.Note("For the published workload the dearest that was measured is %s, the cheapest %s. That many readings of a sensor gather in %s, for which the first of them is in the journal alone.", words(most), words(least), wait)
+	note := fmt.Sprintf("For the published workload the dearest that was measured is %s, the cheapest %s.", words(most), words(least))
+	if wait := time.Duration(least.PerUpdate-1) * publishedInterval; wait > 0 {
+		note += fmt.Sprintf(" That many readings of a sensor gather in %s, for which the first of them is in the journal alone.", wait)
+	}
+	r.Note("%s", note)
 }
 
 // indexNote says whether further indexes are felt, and which ones are.
