@@ -40,7 +40,7 @@ type Trial struct {
 
 const (
 	trialDocuments = 20 // of each sensor, or more
-	trialBatch     = 100
+	trialBatch     = 1000
 )
 
 // trial chooses the load: whole windows, within the retention.
@@ -74,10 +74,16 @@ func (a *Advice) Flags() []string {
 
 // LoadFlags are those of `brim load` that make the trial.
 func (a *Advice) LoadFlags(t Trial) []string {
-	return []string{
+	flags := []string{
 		"--sensors", strconv.Itoa(t.Sensors), "--interval", a.Needs.Interval.String(), "--fields", strconv.Itoa(a.Needs.Fields),
 		"--speedup", strconv.FormatFloat(t.Event.Seconds()/t.Time.Seconds(), 'g', 10, 64), "--duration", t.Time.String(), "--batch", strconv.Itoa(trialBatch),
 	}
+	if a.Chosen.Storage == store.TimeSeries {
+		// Where event time runs fast, requests that overtake each other would be
+		// minutes apart, and the server begins a bucket for each that comes late.
+		flags = append(flags, "--connections", "1")
+	}
+	return flags
 }
 
 // errLost says that a prediction cannot be held against a load of which not all

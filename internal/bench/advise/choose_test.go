@@ -1,0 +1,83 @@
+package advise
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+func advised(t *testing.T, n Needs) *Advice {
+	t.Helper()
+	a, err := Choose(n, made(n, false))
+	require.NoError(t, err)
+	return a
+}
+
+func TestThreeUsersGetThreeAnswers(t *testing.T) {
+	t.Parallel()
+	a, b, c := advised(t, dashboards(t)).Chosen, advised(t, meters(t)).Chosen, advised(t, signal(t)).Chosen
+	assert.Less(t, a.Granularity, b.Granularity, "long queries of few readings want long windows")
+	assert.Equal(t, time.Hour, b.Granularity)
+	assert.Equal(t, time.Minute, c.Granularity, "a minute of a fast sensor is many readings")
+	assert.Greater(t, c.PerUpdate, 300.0)
+	for _, each := range []Cost{a, b, c} {
+		assert.Equal(t, store.Bucket, each.Storage)
+	}
+}
+
+func TestATimeSeriesIsTakenWhereDuplicatesDoNoHarm(t *testing.T) {
+	t.Parallel()
+	never := advised(t, meters(t))
+	assert.Contains(t, never.Choices[0].Why, "--duplicates rare")
+	assert.Equal(t, store.TimeSeries, never.Rejected[0].Storage, "it is cheaper, and shown")
+	rare := advised(t, meters(t, func(n *Needs) { n.Duplicates = Rare }))
+	assert.Equal(t, store.TimeSeries, rare.Chosen.Storage)
+	assert.Contains(t, rare.Choices[0].Why, "--duplicates never")
+}
+
+func TestOfEqualPricesTheSimplerIsTaken(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t, func(n *Needs) { n.Duplicates = Rare })
+	bucket := Cost{Candidate: Candidate{Storage: store.Bucket, Granularity: 5 * time.Minute, Compressor: store.Snappy}, DiskPrice: 1.09}
+	longer, packed, series, dear := bucket, bucket, bucket, bucket
+	longer.Granularity, longer.DiskPrice = time.Hour, 1
+	packed.Compressor = store.Zstd
+	series.Storage = store.TimeSeries
+	dear.Granularity, dear.DiskPrice = time.Minute, 1.2
+	assert.Equal(t, 4, choose(n, []Cost{series, longer, packed, dear, bucket}))
+	bucket.DiskPrice = 1.11
+	assert.Equal(t, 2, choose(n, []Cost{series, longer, packed, dear, bucket}))
+}
+
+func TestTheFlushIntervalIsTheShortestThatGainsAsMuch(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, time.Second, advised(t, dashboards(t)).Chosen.Flush, "up to 5 s nothing is merged")
+	waits := advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 30 * time.Second }))
+	assert.Equal(t, 30*time.Second, waits.Chosen.Flush)
+	assert.Contains(t, waits.Warnings[0], "BrimLagHigh")
+	assert.Equal(t, 300*time.Millisecond, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 300 * time.Millisecond })).Chosen.Flush)
+	many := dashboards(t, func(n *Needs) { n.Sensors, n.MaxWait = 300_000, time.Hour })
+	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Flush), float64(laneBytes), "more than lanes hold cannot gather")
+}
+
+func TestCheckpointsAreAsFarApartAsTheDiskNeeds(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, time.Minute, advised(t, dashboards(t)).Chosen.Checkpoint)
+	n := dashboards(t)
+	n.DiskWrites = int64(advised(t, n).Chosen.Written * 0.6)
+	assert.Equal(t, 2*time.Minute, advised(t, n).Chosen.Checkpoint)
+	n.DiskWrites = 1
+	little := advised(t, n)
+	assert.Equal(t, 5*time.Minute, little.Chosen.Checkpoint)
+	assert.Contains(t, little.Warnings[0], "--disk-writes")
+}
+
+func TestNothingIsChosenFromNothing(t *testing.T) {
+	t.Parallel()
+	_, err := Choose(dashboards(t), &Figures{})
+	assert.ErrorIs(t, err, errNothing)
+}

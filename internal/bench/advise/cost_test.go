@@ -1,0 +1,113 @@
+package advise
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// made are figures by simple laws, in the place of measured ones: an update
+// costs 60 µs and 0.2 µs for each reading in the document and 5 µs for each that
+// it brings, as one of a time series; a document has 300 bytes beside its
+// readings, and zstd makes two thirds of what snappy makes.
+func made(n Needs, quick bool) *Figures {
+	f := &Figures{Command: CPU{300e-6, 20e-6}, Door: 30e-6}
+	for _, of := range storages {
+		for _, resident := range []int{1, 100, 500} {
+			for _, k := range []int{1, 12} {
+				cost := 60e-6 + 0.2e-6*float64(resident) + 5e-6*float64(k)
+				f.Updates = append(f.Updates, Update{of, float64(resident), k, CPU{cost * 0.8, cost * 0.2}, cost})
+			}
+		}
+		for _, compressor := range compressors {
+			for _, resident := range []float64{1, 500} {
+				bytes := 300 + 15*resident
+				f.Rewrites = append(f.Rewrites, Rewrite{of, compressor, resident, bytes, bytes * 5e-9})
+			}
+		}
+	}
+	for _, c := range candidates(n, quick) {
+		full := c.full(n.Interval)
+		each := 300/float64(full) + 6*float64(n.Fields)
+		if c.Storage == store.TimeSeries {
+			each = 300/float64(full) + 2*float64(n.Fields)
+		}
+		if c.Compressor == store.Zstd {
+			each *= 2.0 / 3
+		}
+		s := Sized{Candidate: c, Readings: 1000 * full, Documents: 1000, Data: int64(each * 1000 * float64(full)), Index: 40_000}
+		documents := touches(c.Storage, n.QuerySpan, time.Duration(full)*n.Interval)
+		s.Query = Queried{n.QuerySpan, documents, documents * 50e-6, CPU{documents * 40e-6, documents * 10e-6}}
+		f.Sizes = append(f.Sizes, s)
+	}
+	return f
+}
+
+// sized returns the figures' candidate of a kind.
+func (f *Figures) sized(of store.Storage, granularity time.Duration, compressor store.Compressor) Sized {
+	for _, s := range f.Sizes {
+		if s.Storage == of && s.Granularity == granularity && s.Compressor == compressor {
+			return s
+		}
+	}
+	return Sized{}
+}
+
+func TestADaysCostFollowsFromTheFigures(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	c := f.cost(n, f.sized(store.Bucket, 5*time.Minute, store.Snappy), time.Second, time.Minute)
+	assert.InEpsilon(t, 2_880_000, c.Documents, 1e-9)
+	assert.InEpsilon(t, 172_800_000*(300.0/60+24), c.Data, 1e-3)
+	assert.InEpsilon(t, 2_880_000*40.0, c.Index, 1e-9)
+	assert.InEpsilon(t, 90*(c.Data+c.Index), c.Disk, 1e-9)
+	assert.InEpsilon(t, 172_800_000, c.Updates, 1e-9, "one reading an update")
+	commands := 4 * 86_400 / 4.0 // busy lanes gather for 4 s
+	assert.InEpsilon(t, 172_800_000*(60e-6+0.2e-6*29.5+5e-6)+commands*320e-6, c.Write.Total(), 0.02)
+	assert.InEpsilon(t, 1440*12_000*750.0, c.Written, 0.01, "each open document each minute, and those closed meanwhile")
+	assert.InEpsilon(t, 25, c.QueryDocuments, 1e-9, "an hour, and the hour before it")
+	assert.InEpsilon(t, c.CPU().Total()/3600*30*0.04+c.Disk/1e9*0.1, c.Price(), 1e-9)
+}
+
+func TestALongerFlushMergesAndCannotMergeMoreThanADocumentHas(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	s := f.sized(store.Bucket, time.Minute, store.Snappy)
+	one, six := f.cost(n, s, time.Second, time.Minute), f.cost(n, s, 30*time.Second, time.Minute)
+	assert.InDelta(t, 1, one.PerUpdate, 0)
+	assert.InDelta(t, 6, six.PerUpdate, 0)
+	assert.Less(t, six.Write.Total(), one.Write.Total()/3)
+	assert.InDelta(t, 12, f.cost(n, s, time.Hour, time.Minute).PerUpdate, 0)
+}
+
+func TestQueriesLongerThanWasMeasuredGrowWithTheirDocuments(t *testing.T) {
+	t.Parallel()
+	n := meters(t)
+	f := made(n, false)
+	s := f.sized(store.Bucket, time.Hour, store.Zstd)
+	whole := f.cost(n, s, time.Second, time.Minute)
+	s.Query = Queried{Span: day, Documents: 26, Seconds: 26 * 50e-6, CPU: CPU{26 * 40e-6, 26 * 10e-6}}
+	part := f.cost(n, s, time.Second, time.Minute)
+	assert.InEpsilon(t, whole.QuerySeconds, part.QuerySeconds, 1e-6)
+	assert.InEpsilon(t, whole.Query.Total(), part.Query.Total(), 1e-6)
+}
+
+func TestALineMeetsItsPointsAndDoesNotFall(t *testing.T) {
+	t.Parallel()
+	var none, straight, falling, single line
+	assert.Zero(t, none.at(5))
+	for _, x := range []float64{1, 10, 100} {
+		straight.add(x, 3+2*x)
+		falling.add(x, 10-x/50)
+	}
+	assert.InEpsilon(t, 3+2*50, straight.at(50), 1e-9)
+	assert.InEpsilon(t, 9.3, falling.at(1000), 0.1)
+	single.add(7, 4)
+	single.add(8, 0) // too little to be measured
+	assert.InEpsilon(t, 4, single.at(100), 1e-9)
+}

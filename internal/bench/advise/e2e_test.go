@@ -1,0 +1,116 @@
+package advise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// tiny is how much tests measure.
+func tiny() amounts {
+	return amounts{
+		sizeReadings: 40_000, sizeDocuments: 1500, grownReadings: 2000, updating: 20 * time.Millisecond,
+		doorTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
+	}
+}
+
+// inLab runs f in a lab with a mongod of its own.
+func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error) {
+	t.Helper()
+	mongodtest.Shared(t) // skips where there is none
+	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
+		m, err := lab.Start(ctx, bench.Setting{})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Close()) }()
+		s := newSession(lab, m, n)
+		s.amounts = tiny()
+		return f(ctx, s)
+	}}
+	_, err := bench.Run(t.Context(), e, bench.Config{Brim: program.Path(t), Seed: 1, Quick: true, Dir: t.TempDir()})
+	require.NoError(t, err)
+}
+
+// TestWhatIsPredictedIsSeenWhereItIsFollowed predicts the documents and bytes of
+// a day for three users, and looks what a daemon and its load store.
+func TestWhatIsPredictedIsSeenWhereItIsFollowed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		needs Needs
+		as    Candidate
+	}{
+		"sensors every 5 s":        {dashboards(t), Candidate{store.Bucket, 5 * time.Minute, 1000, 256 << 10, store.Zstd}},
+		"meters, once a minute":    {meters(t), Candidate{store.Bucket, time.Hour, 1000, 256 << 10, store.Zstd}},
+		"meters, as a time series": {meters(t, func(n *Needs) { n.Duplicates = Rare }), Candidate{store.TimeSeries, time.Hour, 0, 0, store.Snappy}},
+		"a signal":                 {signal(t), Candidate{store.Bucket, time.Minute, 4000, 256 << 10, store.Zstd}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inLab(t, c.needs, func(ctx context.Context, s *session) error {
+				sized, err := s.size(ctx, c.as)
+				if err != nil {
+					return err
+				}
+				a, err := Choose(c.needs, &Figures{Sizes: []Sized{sized}})
+				if err != nil {
+					return err
+				}
+				if err := s.m.Drop(ctx); err != nil {
+					return err
+				}
+				f, err := s.follow(ctx, a)
+				if err != nil {
+					return err
+				}
+				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
+				assert.InDelta(t, 0, f.Bytes.Off(), 0.15, "bytes %+v", f.Bytes)
+				t.Logf("documents %+.1f %%, bytes %+.1f %%", 100*f.Documents.Off(), 100*f.Bytes.Off())
+				return nil
+			})
+		})
+	}
+}
+
+// TestAllIsMeasuredThatAnAdviceNeeds does it for two ways to store.
+func TestAllIsMeasuredThatAnAdviceNeeds(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	inLab(t, n, func(ctx context.Context, s *session) error {
+		s.candidates = []Candidate{
+			{store.Bucket, time.Minute, 1000, 256 << 10, store.Zstd},
+			{store.TimeSeries, time.Hour, 0, 0, store.Zstd},
+		}
+		f, err := s.measure(ctx)
+		if err != nil {
+			return err
+		}
+		assert.Len(t, f.Sizes, 2)
+		assert.Len(t, f.Updates, 2*1+2*2)
+		assert.Len(t, f.Rewrites, 2*2)
+		for _, u := range f.Updates {
+			assert.Positive(t, u.CPU.Mongod, u)
+			assert.Positive(t, u.Seconds, u)
+		}
+		for _, r := range f.Rewrites {
+			assert.Positive(t, r.Bytes, r)
+		}
+		for _, z := range f.Sizes {
+			assert.Positive(t, z.Data, z)
+			assert.Positive(t, z.Index, z)
+			assert.Positive(t, z.Query.Seconds, z)
+			assert.InEpsilon(t, float64(z.full(n.Interval)), z.perDocument(), 0.02, z)
+		}
+		assert.Positive(t, f.Door)
+		_, err = Choose(n, f)
+		return err
+	})
+}

@@ -1,0 +1,18 @@
+package advise
+
+import (
+	"os"
+	"testing"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// program is brim, which experiments run daemons of.
+var program brimtest.Binary
+
+func TestMain(m *testing.M) {
+	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	program.Remove()
+	os.Exit(code)
+}
