@@ -38,6 +38,9 @@ func Compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 	return costs, nil
 }
 
+// mostWarm is as long as it takes until last pages have been split.
+const mostWarm = 15 * time.Second
+
 // A subject is a load on a MongoDB that starts again with one interval after
 // the other.
 type subject struct {
@@ -53,7 +56,7 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Durat
 	lab.Step("%s: store what was there before", l.Name())
 	// The last pages of the oplog and of a collection of documents grow until they
 	// are split, and each checkpoint writes them again: the first few write less.
-	s = &subject{lab: lab, load: l, warm: 2 * interval}
+	s = &subject{lab: lab, load: l, warm: min(2*interval, mostWarm)}
 	if s.m, err = lab.Start(ctx, setting(l, interval)); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (p *plan) tell(lab *bench.Lab, r *bench.Result) {
 // periods is how many periods of an interval are watched: of the shortest a few
 // more, which take no long time.
 func periods(repeats int, interval, shortest time.Duration) int {
-	if interval == shortest {
+	if interval == shortest && interval < published60 {
 		return repeats + 1
 	}
 	return repeats
