@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,16 +54,27 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
 	ownGroup(d.cmd)
-	if err := d.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the daemon: %w; `make build` makes it", err)
-	}
-	ready := make(chan struct{})
-	d.reading.Go(func() { d.follow(log, ready, c.Out) })
+	ready, started := make(chan struct{}), make(chan error)
 	go func() {
+		// The signal at this process's death is sent when the thread ends that
+		// started the daemon, so that thread is kept for as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := d.cmd.Start()
+		if err == nil {
+			d.reading.Go(func() { d.follow(log, ready, c.Out) })
+		}
+		started <- err
+		if err != nil {
+			return
+		}
 		d.reading.Wait() // before Wait, which closes the pipe
 		_ = d.cmd.Wait() // how it ended does not matter: that it did is an error
 		close(d.exited)
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start the daemon: %w; `make build` makes it", err)
+	}
 	select {
 	case <-ready:
 		return d, nil

@@ -95,6 +95,13 @@ func TestASecondSignalDoesNotWaitForTheBench(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+func TestABenchThatIsKilledLeavesNoProcess(t *testing.T) {
+	t.Parallel()
+	b, scratch, _ := awaitFill(t)
+	b.Kill()
+	require.Eventually(t, func() bool { return len(processesIn(t, scratch)) == 0 }, patience, 50*time.Millisecond)
+}
+
 func TestAnInterruptedBenchLeavesNoDatabase(t *testing.T) {
 	t.Parallel()
 	client := mongodtest.Database(t).Client()
