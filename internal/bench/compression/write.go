@@ -120,7 +120,7 @@ func (t *trial) checkpoint(ctx context.Context, by int) error {
 	if err != nil {
 		return err
 	}
-	if err := t.m.Settle(ctx); err != nil {
+	if err := t.m.Checkpoint(ctx); err != nil {
 		return err
 	}
 	var sum spent
