@@ -18,6 +18,8 @@ type Cost struct {
 	Writes  int      `json:"writes"`
 }
 
+func (c *Cost) inserts() bool { return c.Load == nameInserts }
+
 // samples are one figure of all periods.
 func (c *Cost) samples(of func(Period) float64) bench.Samples {
 	s := make(bench.Samples, len(c.Periods))

@@ -41,9 +41,9 @@ func (l Load) Revisit() time.Duration {
 // Name tells the load in one word.
 func (l Load) Name() string {
 	if l.Inserts {
-		return "inserts"
+		return nameInserts
 	}
-	return "appends"
+	return nameAppends
 }
 
 func (l Load) check() error {
@@ -64,6 +64,8 @@ const (
 	// commandsPerSecond is how many writes there are: enough that the slowest
 	// hundredth of a short checkpoint is one that happened.
 	commandsPerSecond = 200
+
+	nameAppends, nameInserts = "appends", "inserts"
 
 	stream     = "readings"  // the collection of appends
 	documents  = "documents" // the collection of inserts

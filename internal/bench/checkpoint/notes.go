@@ -55,6 +55,9 @@ func costNote(costs []*Cost, law Law, r *bench.Result) {
 	r.Note("%s: with a checkpoint every %g s the files get %s as many bytes an hour as with one every %g s (%s against %s): each checkpoint writes about %s however short the time since the last, and each second adds %s.",
 		short.Load, short.Seconds, bench.Times.Format(more), long.Seconds, bench.Bytes.Format(a.Median()), bench.Bytes.Format(b.Median()),
 		bench.Bytes.Format(law.Once), bench.Bytes.Format(law.PerSecond))
+	if !short.inserts() {
+		r.Note("%s: the first part grows with the number and the size of the buckets that get appends, the second with their rate.", short.Load)
+	}
 	at30, at60, at300 := law.BytesPerHour(published30), law.BytesPerHour(published60), law.BytesPerHour(published300)
 	r.Note("%s at the published intervals, by the same line: %s an hour at 30 s, %s at 60 s, %s at 300 s. %s",
 		short.Load, bench.Bytes.Format(at30), bench.Bytes.Format(at60), bench.Bytes.Format(at300), worth(at60, at300))
@@ -65,7 +68,7 @@ func worth(own, longest float64) string {
 	if saved := 1 - longest/own; saved >= 0.1 {
 		return "A longer interval than mongod's own saves " + bench.Share.Format(saved) + " of it: worth it where the disk's writes are what is scarce."
 	}
-	return "At this size mongod's own interval of 60 s is long enough: a longer one saves next to nothing. With more, or larger, buckets that get appends the first part grows, and the second does not."
+	return "mongod's own interval of 60 s is long enough here: a longer one saves next to nothing."
 }
 
 // dirtyNote says what data gathers in the cache.

@@ -74,7 +74,7 @@ func lawTable(m *Measured) bench.Table {
 	for _, l := range []struct {
 		name string
 		law  Law
-	}{{"appends", m.AppendsLaw}, {"inserts", m.InsertsLaw}} {
+	}{{nameAppends, m.AppendsLaw}, {nameInserts, m.InsertsLaw}} {
 		if !l.law.known() {
 			continue
 		}
