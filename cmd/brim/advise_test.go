@@ -1,0 +1,102 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench/advise"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// TestTheAdvisedConfigurationIsCorrect loads it as `brim config check` and the
+// daemon do, and finds in it what was advised.
+func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]*advise.Advice{
+		"buckets": {
+			Needs:  advise.Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 90 * time.Minute, Retention: 30 * day},
+			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Minute, MaxReadings: 21_607, MaxBytes: 1 << 20, Compressor: store.Zstd}, Flush: 2 * time.Second, Checkpoint: 2 * time.Minute},
+		},
+		"a time series, kept for ever": {
+			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * day},
+			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.TimeSeries, Granularity: time.Hour, Compressor: store.Snappy}, Flush: 300 * time.Millisecond, Checkpoint: time.Minute},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "brim.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(adviceYAML(a)), 0o600))
+			got := runBrim(t, nil, "config", "check", path)
+			require.NoError(t, got.err, got.stdout)
+			c := loadSettings(t, sources{path: path})
+			require.Len(t, c.Streams, 1)
+			s := c.Streams[0]
+			assert.Equal(t, a.Chosen.Storage, s.Storage)
+			assert.Equal(t, a.Chosen.Granularity, s.Granularity)
+			assert.Equal(t, a.Chosen.Compressor, s.Compressor)
+			assert.Equal(t, a.Chosen.Flush, c.FlushInterval)
+			assert.Equal(t, a.Needs.Retention, s.Retention)
+			if s.Storage == store.Bucket {
+				assert.Equal(t, a.Chosen.MaxReadings, s.BucketMaxReadings)
+				assert.Equal(t, a.Chosen.MaxBytes, s.BucketMaxBytes)
+			}
+			flags := loadSettings(t, sources{flags: flagsOf(t, a.Flags())})
+			assert.Equal(t, c.FlushInterval, flags.FlushInterval)
+			assert.Equal(t, s.Retention, flags.Default.Retention)
+			assert.Equal(t, s.BucketMaxBytes, flags.Default.BucketMaxBytes)
+			assert.Equal(t, s.Granularity, flags.Default.Granularity)
+		})
+	}
+}
+
+// flagsOf takes the names and values of flags apart.
+func flagsOf(t *testing.T, args []string) map[string]string {
+	t.Helper()
+	require.Zero(t, len(args)%2)
+	flags := make(map[string]string)
+	for i := 0; i < len(args); i += 2 {
+		flags[args[i][2:]] = args[i+1]
+	}
+	return flags
+}
+
+func TestAdviceOnWhatMakesNoSenseIsWrongUsage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--sensors", "0"}, `"0" is not a whole number from 1`},
+		{[]string{"--sensors", "-5"}, `"-5" is not a whole number from 1`},
+		{[]string{"--interval", "0s"}, "is not a duration of 1ms to 30d"},
+		{[]string{"--interval", "-5s"}, "is not a duration of 1ms to 30d"},
+		{[]string{"--interval", "2777"}, "is not a duration"},
+		{[]string{"--fields", "300"}, "from 1 to 256"},
+		{[]string{"--retention", "30s"}, "is not a duration of 0, or 1m"},
+		{[]string{"--retention", "10m", "--query-span", "1h"}, "query span: 1h is longer than the retention of 10m"},
+		{[]string{"--interval", "1d", "--query-span", "1h"}, "query span: 1h is shorter than the interval of 1d"},
+		{[]string{"--duplicates", "often"}, "allowed are never, rare"},
+		{[]string{"--disk-writes", "lots"}, "is not a size"},
+		{[]string{"--sensor", "5"}, "unknown flag: --sensor"},
+		{[]string{"--mongo-uri", ""}, "leave it out for a mongod of its own"},
+		{[]string{"10000"}, `unknown command "10000" for "brim advise"`},
+	} {
+		got := runBrim(t, nil, append([]string{"advise"}, c.args...)...)
+		assert.Equal(t, exitUsage, got.code, c.args)
+		require.ErrorContains(t, got.err, c.want, c.args)
+		assert.Empty(t, got.stdout)
+	}
+}
+
+func TestAnAdviceThatDidNotHoldIsAFailure(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, judgeFollowed(nil))
+	require.NoError(t, judgeFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 114}, Bytes: advise.Against{Predicted: 100, Seen: 86}}))
+	err := judgeFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 100}, Bytes: advise.Against{Predicted: 100, Seen: 84}})
+	require.ErrorContains(t, err, "the bytes that were stored differ by -16 %")
+}
