@@ -29,19 +29,30 @@ const (
 // MongoDB can store.
 func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.prefilledSensors) }
 
+// A capacity is what MongoDB stores when it gets all that it can take.
+type capacity struct {
+	Rate float64 `json:"rate"` // readings a second
+	// PerProcessor is readings for each second that mongod used a processor: what
+	// a processor stores a second, whoever else is at work on the machine.
+	PerProcessor float64 `json:"readings_per_processor_second"`
+}
+
 // most writes readings of all sensors of the crowd, one per update, as fast as
-// MongoDB takes them, and returns how many it stored a second. The daemon rests
-// meanwhile: the lanes write with its store, but nobody else needs processors.
-func (c *crowd) most(ctx context.Context, m *bench.MongoDB, rows int) (perSecond float64, err error) {
+// MongoDB takes them. The daemon rests meanwhile: lanes write with its store.
+func (c *crowd) most(ctx context.Context, m *bench.MongoDB, rows int) (most capacity, err error) {
 	s, err := bucket.New(bucket.Config{
 		Database: m.Database(), Stream: collection, Granularity: time.Hour, MaxReadings: partReadings, MaxBytes: partBytes,
 		Compressor: store.Snappy, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
-		return 0, err
+		return most, err
 	}
 	if err := m.Settle(ctx); err != nil {
-		return 0, err
+		return most, err
+	}
+	before, err := m.CPU(ctx)
+	if err != nil {
+		return most, err
 	}
 	lanes, under := errgroup.WithContext(ctx)
 	began := time.Now()
@@ -58,12 +69,18 @@ func (c *crowd) most(ctx context.Context, m *bench.MongoDB, rows int) (perSecond
 	}
 	if err := lanes.Wait(); err != nil {
 		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+			return most, context.Cause(ctx)
 		}
-		return 0, err
+		return most, err
+	}
+	took := time.Since(began)
+	after, err := m.CPU(ctx)
+	if err != nil {
+		return most, err
 	}
 	c.rows += rows
-	return float64(rows*c.sensors.Len()) / time.Since(began).Seconds(), nil
+	readings := float64(rows * c.sensors.Len())
+	return capacity{Rate: readings / took.Seconds(), PerProcessor: finite(readings / (after - before).Seconds())}, nil
 }
 
 // row writes one reading of each of a writer's sensors.

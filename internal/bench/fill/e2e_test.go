@@ -61,6 +61,8 @@ func TestExperimentRunsInSmall(t *testing.T) {
 		assert.InDelta(t, rate*tiny.slot.Seconds(), c.Repeats[0].Readings, 50)
 		assert.Positive(t, c.Repeats[0].Tenths[c.Percent/10].Updates, "the buckets are as full as that")
 		require.Len(t, c.Most, 1)
+		assert.Positive(t, c.Most[0].Rate)
+		assert.Positive(t, c.Most[0].PerProcessor)
 	}
 	require.NotNil(t, came.Checkpoint)
 	assert.GreaterOrEqual(t, came.Checkpoint.Checkpoints, 1.)

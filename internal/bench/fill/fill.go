@@ -128,7 +128,7 @@ func newPlan(lab *bench.Lab) plan {
 	if lab.Quick {
 		return plan{hour: 15 * time.Second, short: 7500 * time.Millisecond, repeats: max(1, lab.Repeats-1), prefilledSensors: 2000, slot: 3 * time.Second}
 	}
-	return plan{hour: 24 * time.Second, short: 12 * time.Second, repeats: lab.Repeats, prefilledSensors: 10_000, slot: 5 * time.Second}
+	return plan{hour: 20 * time.Second, short: 10 * time.Second, repeats: lab.Repeats, prefilledSensors: 10_000, slot: 5 * time.Second}
 }
 
 func (p plan) speedup() float64 { return time.Hour.Seconds() / p.hour.Seconds() }

@@ -88,12 +88,13 @@ func (f *found) noteCapacity() string {
 	if f.prefilled == nil {
 		return ""
 	}
-	low, high := f.prefilled.most[5], f.prefilled.most[95]
+	low, high := f.prefilled.capacities(5, perProcessorOf), f.prefilled.capacities(95, perProcessorOf)
 	if len(low) == 0 || len(high) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Where it becomes a problem: with one reading per update and all of the machine to itself, MongoDB stores %s into hourly buckets that are 5 %% full, and %s into those that are 95 %% full. Short of the smaller figure a fuller bucket costs CPU, and little time; near it writes queue, and a write takes many times as long as its work.",
-		bench.PerSecond.Format(low.Median()), bench.PerSecond.Format(high.Median()))
+	return fmt.Sprintf("Where it becomes a problem: with one reading per update a processor of mongod's stores %s into hourly buckets that are 5 %% full, and %s into those that are 95 %% full; as fast as it went, MongoDB stored %s and %s here. Short of the smaller figure a fuller bucket costs CPU, and little time; near it writes queue, and a write takes many times as long as its work.",
+		bench.PerSecond.Format(low.Median()), bench.PerSecond.Format(high.Median()),
+		bench.PerSecond.Format(f.prefilled.capacities(5, rateOf).Median()), bench.PerSecond.Format(f.prefilled.capacities(95, rateOf).Median()))
 }
 
 const (

@@ -19,8 +19,8 @@ func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", perc
 
 // prefilled is what came of writes into buckets that were filled beforehand.
 type prefilled struct {
-	passages map[int][]*Figures    // by percent, repeats
-	most     map[int]bench.Samples // readings that MongoDB stored a second when it got all it could take
+	passages map[int][]*Figures // by percent, repeats
+	most     map[int][]capacity // when MongoDB gets all that it can take
 	// checkpoint is a passage into the fullest buckets with a checkpoint in its
 	// middle; nil: not measured.
 	checkpoint *Figures
@@ -80,7 +80,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 			err = m.Drop(ctx)
 		}
 	}()
-	came = &prefilled{passages: make(map[int][]*Figures), most: make(map[int]bench.Samples)}
+	came = &prefilled{passages: make(map[int][]*Figures), most: make(map[int][]capacity)}
 	for i := range p.prefilledRepeats() {
 		for _, c := range crowds {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
@@ -152,3 +152,15 @@ func (c *crowd) next(p plan, checkpoint bool) Passage {
 	c.rows += p.readingsOf(passage.Duration)
 	return passage
 }
+
+// capacities are a figure of the repeats of what MongoDB stores at most.
+func (p *prefilled) capacities(percent int, figure func(capacity) float64) bench.Samples {
+	out := make(bench.Samples, len(p.most[percent]))
+	for i, c := range p.most[percent] {
+		out[i] = figure(c)
+	}
+	return out
+}
+
+func rateOf(c capacity) float64         { return c.Rate }
+func perProcessorOf(c capacity) float64 { return c.PerProcessor }

@@ -51,7 +51,7 @@ func TestRowsOfAServerThatKeepsUp(t *testing.T) {
 		windows: map[string][]*Figures{hourSingle: two(risen, 2)},
 		prefilled: &prefilled{
 			passages: map[int][]*Figures{5: two(risen, 1), 95: two(risen, 1)},
-			most:     map[int]bench.Samples{5: {5000, 5100}, 95: {2000, 2100}},
+			most:     map[int][]capacity{5: {{Rate: 9000, PerProcessor: 5000}, {PerProcessor: 5100}}, 95: {{PerProcessor: 2000}, {PerProcessor: 2100}}},
 		},
 	}
 	for _, high := range f.prefilled.passages[95] {
@@ -66,7 +66,7 @@ func TestRowsOfAServerThatKeepsUp(t *testing.T) {
 
 func TestOneRepeatOfPrefilledBucketsHasNoVerdict(t *testing.T) {
 	t.Parallel()
-	f := &found{prefilled: &prefilled{passages: map[int][]*Figures{5: {risen(1)}, 95: {risen(2)}}, most: map[int]bench.Samples{5: {5000}, 95: {2000}}}}
+	f := &found{prefilled: &prefilled{passages: map[int][]*Figures{5: {risen(1)}, 95: {risen(2)}}, most: map[int][]capacity{5: {{5000, 4000}}, 95: {{2000, 1500}}}}}
 	assert.Empty(t, f.rows())
 }
 
@@ -133,7 +133,7 @@ func TestTablesHaveAColumnForEachHead(t *testing.T) {
 		windows: map[string][]*Figures{
 			hourSingle: two(risen, 2), hourMerged: {risen(1)}, fiveSingle: two(risen, 1), historyCell: {risen(2)},
 		},
-		prefilled: &prefilled{passages: map[int][]*Figures{5: {risen(1)}, 95: {risen(2)}}, most: map[int]bench.Samples{5: {5000}, 95: {2000}}, checkpoint: risen(3), percent: 95},
+		prefilled: &prefilled{passages: map[int][]*Figures{5: {risen(1)}, 95: {risen(2)}}, most: map[int][]capacity{5: {{5000, 4000}}, 95: {{2000, 1500}}}, checkpoint: risen(3), percent: 95},
 	}
 	r := reported(f)
 	require.Len(t, r.Tables, 5)

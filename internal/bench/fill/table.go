@@ -28,8 +28,7 @@ type prefilledCells struct {
 	Percent int        `json:"percent"`
 	Sensors int        `json:"sensors"`
 	Repeats []*Figures `json:"repeats"`
-	// Most is the readings stored a second when MongoDB gets all it can take.
-	Most bench.Samples `json:"most_per_second"`
+	Most    []capacity `json:"most"`
 }
 
 func (f *found) data() data {
@@ -221,15 +220,17 @@ func (f *found) lines() (lines []line) {
 // capacities tells what MongoDB stores at most.
 func (f *found) capacities() bench.Table {
 	t := bench.Table{
-		Title: "The most that MongoDB stores into hourly buckets, one reading per update", Head: []string{"buckets filled to", "readings/s"},
-		Notes: []string{fmt.Sprintf("%d lanes write through the daemon's store without the daemon, up to %d updates a command.", writers, perCommand)},
+		Title: "The most that MongoDB stores into hourly buckets, one reading per update", Head: []string{"buckets filled to", "readings/s", "a processor of mongod's"},
+		Notes: []string{fmt.Sprintf("%d lanes write through the daemon's store without the daemon, up to %d updates a command. By what mongod's processors did a second, other work on the machine does not count.", writers, perCommand)},
 	}
 	if f.prefilled == nil {
 		return t
 	}
 	for _, percent := range prefilledPercents {
-		if most := f.prefilled.most[percent]; len(most) > 0 {
-			t.Rows = append(t.Rows, []string{fmt.Sprintf("%d %%", percent), bench.PerSecond.Spread(most)})
+		if len(f.prefilled.most[percent]) > 0 {
+			t.Rows = append(t.Rows, []string{
+				fmt.Sprintf("%d %%", percent), spread(bench.PerSecond, f.prefilled.capacities(percent, rateOf)), spread(bench.PerSecond, f.prefilled.capacities(percent, perProcessorOf)),
+			})
 		}
 	}
 	return t
