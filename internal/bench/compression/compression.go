@@ -95,8 +95,8 @@ type scale struct {
 	paced          []int // shapes
 }
 
-func scaleOf(lab *bench.Lab) scale {
-	if lab.Quick {
+func scaleOf(quick bool) scale {
+	if quick {
 		return scale{sensors: 16, hours: 3, rate: 2000, write: 2500 * time.Millisecond, checkpoint: 3, paced: []int{buckets5m}}
 	}
 	return scale{sensors: 16, hours: 10, rate: 2000, write: 5 * time.Second, checkpoint: 6, paced: []int{documents, buckets5m, timeSeries}}
@@ -114,7 +114,7 @@ type trial struct {
 }
 
 func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	return runScale(ctx, lab, r, scaleOf(lab))
+	return runScale(ctx, lab, r, scaleOf(lab.Quick))
 }
 
 // runScale is run at another scale, for tests.
@@ -194,8 +194,12 @@ func (t *trial) tell() {
 	r.Pin("indexes are compressed by their prefixes, as by default, whatever the collection's compressor; so is the journal, by snappy")
 	r.Pin("a read asks for %d readings of one sensor, one after another, and decodes them", readCount)
 	r.Pin("writes: open loop, %d readings/s, a command each %v, response time from when it was due; no checkpoint but those that are measured", s.rate, tick)
-	r.Reduce("%d readings of each kind instead of the published 10,000,000; sizes are measured once, since they hardly change from run to run", s.sensors*s.hours*hour)
-	if t.lab.Quick {
-		r.Reduce("writes at a fixed rate are of one shape, for %v a repeat", s.write)
+	r.Pin("%s readings of each kind for the published 10,000,000; sizes are measured once, since they hardly change from run to run", s.total())
+	if full := scaleOf(false); t.lab.Quick {
+		r.Reduce("%s readings of each kind, and a fixed rate into %d of the shapes for %v a repeat; a full run has %s, %d and %v",
+			s.total(), len(s.paced), s.write, full.total(), len(full.paced), full.write)
 	}
 }
+
+// total is how many readings there are of each kind.
+func (s scale) total() string { return bench.Count.Format(float64(s.sensors * s.hours * hour)) }

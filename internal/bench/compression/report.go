@@ -129,7 +129,7 @@ func (t *trial) plots() {
 	d, r := &t.data, t.result
 	var labels []string
 	for _, s := range shapes() {
-		labels = append(labels, s.String())
+		labels = append(labels, s.Label())
 	}
 	bars := func(title string, unit chart.Unit, value func(at, by int) float64) chart.Bars {
 		out := chart.Bars{Title: title, Labels: labels, Y: chart.Axis{Unit: unit}, Width: plotWidth, Height: plotHeight}

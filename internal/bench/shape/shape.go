@@ -52,6 +52,19 @@ func (s Shape) String() string {
 	return string(s.Kind)
 }
 
+// Label names the shape as plots do, where there is little room.
+func (s Shape) Label() string {
+	switch s.Kind {
+	case Buckets:
+		return "buckets " + short(s.Granularity)
+	case Series:
+		return "series, no meta"
+	case TimeSeries:
+		return "series, meta"
+	}
+	return string(s.Kind)
+}
+
 // short is a duration without the units that are 0, as in 5m.
 func short(d time.Duration) string {
 	text := d.String()

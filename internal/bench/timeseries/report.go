@@ -164,7 +164,7 @@ func (t *trial) plots() {
 	var data, index, means []float64
 	for i := range d.Shapes {
 		s := &d.Shapes[i]
-		labels = append(labels, s.Shape)
+		labels = append(labels, shapes()[i].Label())
 		n := float64(s.Size.Readings)
 		data, index = append(data, s.Data.Median()/n), append(index, s.Index.Median()/n)
 		means = append(means, s.Means.All.Median()/float64(t.scale.means))
@@ -176,7 +176,7 @@ func (t *trial) plots() {
 		}, "All with the same compressor: what is left is the shape's.")
 	}
 	if d.Shapes[documents].Means.All != nil {
-		labels = append(labels, d.Shapes[buckets].Shape+", by stats")
+		labels = append(labels, shapes()[buckets].Label()+", stats")
 		means = append(means, d.Shapes[buckets].StatsMeans.All.Median()/float64(t.scale.means))
 		r.Plot(chart.Bars{
 			Title: "Mean over 6 hours", Labels: labels, Y: chart.Axis{Unit: chart.Seconds}, Width: plotWidth, Height: plotHeight,

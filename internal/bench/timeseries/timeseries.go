@@ -65,8 +65,8 @@ type scale struct {
 	late  int // readings
 }
 
-func scaleOf(lab *bench.Lab) scale {
-	if lab.Quick {
+func scaleOf(quick bool) scale {
+	if quick {
 		return scale{readings: 100_000, finds: 1500, means: 800, late: 3000}
 	}
 	return scale{readings: 1_000_000, finds: 10_000, means: 3000, late: 10_000}
@@ -108,7 +108,7 @@ const (
 )
 
 func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	return runScale(ctx, lab, r, scaleOf(lab))
+	return runScale(ctx, lab, r, scaleOf(lab.Quick))
 }
 
 // runScale is run at another scale, for tests.
@@ -185,13 +185,19 @@ func (t *trial) readings(n int) shape.Readings {
 
 // tell says what is held fast and what is smaller.
 func (t *trial) tell() {
-	r := t.result
+	r, s := t.result, t.scale
 	r.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
 	r.Pin("index prefix compression on, as by default")
-	r.Pin("the same %d readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by seed", t.scale.readings)
+	r.Pin("the same %s readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by seed", count(s.readings))
 	r.Pin("%d readings a command, one client, write concern majority with journal", shape.CommandReadings)
 	r.Pin("windows of 1h in buckets and in time series (a server before 6.3 has none shorter), so 60 readings a document")
 	r.Pin("point finds, means and sorts with everything in the cache")
-	r.Reduce("%d readings instead of the published 10,000,000; point finds %d instead of 1,000,000; queries %d, %d and %d instead of 10,000, 50,000 and 100,000: factors are compared, not seconds",
-		t.scale.readings, t.scale.finds, t.scale.means/10, t.scale.means/2, t.scale.means)
+	r.Pin("%s readings for the published 10,000,000; point finds %s for 1,000,000; queries %s, %s and %s for 10,000, 50,000 and 100,000: factors are compared, not seconds",
+		count(s.readings), count(s.finds), count(s.means/10), count(s.means/2), count(s.means))
+	if full := scaleOf(false); s != full {
+		r.Reduce("%s readings, %s point finds and %s queries; a full run has %s, %s and %s",
+			count(s.readings), count(s.finds), count(s.means), count(full.readings), count(full.finds), count(full.means))
+	}
 }
+
+func count(n int) string { return bench.Count.Format(float64(n)) }
