@@ -51,6 +51,7 @@ type MongoDB struct {
 	server     *mongod.Server    // nil: the user's
 	dir        string            // of the server
 	connection *store.Connection // as the daemon's own
+	reached    bool              // by the connection, so that there may be data
 	name       string            // of the database
 }
 
@@ -109,6 +110,7 @@ func (m *MongoDB) connect(ctx context.Context, uri string) (err error) {
 	if err != nil {
 		return err
 	}
+	m.reached = true
 	compressor := string(m.setting.Compressor)
 	if compressor == "" && m.server != nil {
 		compressor = string(store.Snappy)
@@ -174,7 +176,7 @@ func (m *MongoDB) Close() error {
 		return nil
 	}
 	var errs []error
-	if m.server == nil && m.connection != nil {
+	if m.server == nil && m.connection != nil && m.reached {
 		errs = append(errs, m.drop())
 	}
 	errs = append(errs, m.stop())

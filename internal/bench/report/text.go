@@ -74,7 +74,6 @@ func (t *texts) result(r *bench.Result) {
 // all writes the claims of all experiments.
 func (t *texts) all(results []*bench.Result) {
 	t.paragraph("## All experiments")
-	t.b.WriteByte('\n')
 	claims := grid{head: slices.Concat([]string{"experiment"}, claimHead())}
 	var rows []bench.Row
 	for _, r := range results {
@@ -84,6 +83,7 @@ func (t *texts) all(results []*bench.Result) {
 		rows = append(rows, r.Rows...)
 	}
 	if len(rows) > 0 {
+		t.b.WriteByte('\n')
 		claims.writeTo(&t.b, t.width)
 	}
 	t.paragraph(capital(score(rows)) + ".")

@@ -38,7 +38,10 @@ func facts(r *bench.Result) []fact {
 }
 
 func mongod(e *bench.Environment) string {
-	if e.Mongod == "" {
+	switch {
+	case e.Mongod == "" && e.Database != "":
+		return "it did not answer"
+	case e.Mongod == "":
 		return "none was started"
 	}
 	parts := []string{e.Mongod}
