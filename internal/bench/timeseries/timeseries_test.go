@@ -21,7 +21,7 @@ func tiny(t *testing.T, c bench.Config) *bench.Result {
 	mongodtest.URI(t) // skips where there is none
 	e := Experiment()
 	e.Run = func(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-		return runScale(ctx, lab, r, scale{readings: 6000, finds: 20, means: 20, late: 600})
+		return runScale(ctx, lab, r, scale{readings: 6000, finds: 20, means: 20, late: 300})
 	}
 	c.Quick, c.Dir, c.MongodBin = true, t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
 	r, err := bench.Run(t.Context(), e, c)
