@@ -167,6 +167,6 @@ func figures(rows [][]string, column int) bool {
 		first := cell[0]
 		digit := first >= '0' && first <= '9'
 		seen = seen || digit
-		return len(cell) > mostDigits || !digit && !strings.ContainsRune("-−–+<>≥≤±", first)
+		return len(cell) > mostDigits || slices.Contains(cell, '→') || !digit && !strings.ContainsRune("-−–+<>≥≤±", first)
 	}) && seen
 }
