@@ -2,7 +2,9 @@ package advise
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,10 +24,10 @@ func tiny() amounts {
 	}
 }
 
-// inLab runs f in a lab with a mongod of its own.
+// inLab runs f in a lab with a scratch database in the mongod of all tests.
 func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error) {
 	t.Helper()
-	mongodtest.Shared(t) // skips where there is none
+	uri := mongodtest.URI(t) // skips where there is none
 	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
 		m, err := lab.Start(ctx, bench.Setting{})
 		if err != nil {
@@ -36,7 +38,9 @@ func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error)
 		s.amounts = tiny()
 		return f(ctx, s)
 	}}
-	_, err := bench.Run(t.Context(), e, bench.Config{Brim: program.Path(t), Seed: 1, Quick: true, Dir: t.TempDir()})
+	_, err := bench.Run(t.Context(), e, bench.Config{
+		Brim: program.Path(t), URI: uri, Database: "advise_" + strings.ToLower(rand.Text()), Seed: 1, Quick: true, Dir: t.TempDir(),
+	})
 	require.NoError(t, err)
 }
 
