@@ -146,7 +146,8 @@ func TestCellsAreChosen(t *testing.T) {
 		{true, []string{"b"}, []bool{false, true}, []LeftOut{{"what is quick", "not among the cells asked for"}}},
 	} {
 		r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, _ *Result) error {
-			assert.Equal(t, c.has, []bool{lab.Has("a"), lab.Has("b")})
+			has := []bool{lab.Has("a"), lab.Has("b")}
+			assert.Equal(t, c.has, has)
 			assert.False(t, lab.Has("c"))
 			assert.Equal(t, len(c.cells) > 0, lab.Asked("b"), "a cell that is measured anyway was not asked for")
 			return nil

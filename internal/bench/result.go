@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"time"
 )
 
@@ -76,7 +77,7 @@ type Drawing interface {
 // Add appends rows. A row without figures is told as left out.
 func (r *Result) Add(rows ...Row) {
 	for _, row := range rows {
-		if row.Measured != row.Measured { //nolint:gocritic // NaN
+		if math.IsNaN(row.Measured) {
 			r.LeaveOut(row.Claim, row.Why)
 			continue
 		}

@@ -88,7 +88,7 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 	size := math.Abs(math.Log(measured) - math.Log(c.Published))
 	not := ""
 	if c.Published > 0 {
-		not = fmt.Sprintf(", not of %s", Times.Format(c.Published))
+		not = ", not of " + Times.Format(c.Published)
 	}
 	switch {
 	case math.IsNaN(measured):
@@ -102,7 +102,7 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 	case c.Published > 0 && size > math.Log(c.alike()):
 		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s%s", Times.Format(measured), not)
 	default:
-		r.Verdict, r.Why = Confirmed, fmt.Sprintf("a factor of %s", Times.Format(measured))
+		r.Verdict, r.Why = Confirmed, "a factor of " + Times.Format(measured)
 	}
 	return r.because(c)
 }
@@ -122,7 +122,7 @@ func (c Claim) Same(a, b Samples, unit Unit) Row {
 	case math.Abs(math.Log(measured)) < math.Log(limit):
 		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(limit-1))
 	default:
-		r.Verdict, r.Why = NotSeen, fmt.Sprintf("they differ by a factor of %s", Times.Format(measured))
+		r.Verdict, r.Why = NotSeen, "they differ by a factor of " + Times.Format(measured)
 	}
 	return r.because(c)
 }
