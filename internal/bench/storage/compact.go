@@ -160,11 +160,13 @@ func compactOnce(ctx context.Context, m *bench.MongoDB, w *writers, plan compact
 	if err := c.whileWriting(ctx, m, w, plan.window); err != nil {
 		return nil, err
 	}
-	if err := flush(ctx, m); err != nil {
+	if err := m.Settle(ctx); err != nil {
 		return nil, err
 	}
-	c.After, err = measure(ctx, w.collection)
-	return c, err
+	if c.After, err = measure(ctx, w.collection); err != nil {
+		return nil, err
+	}
+	return c, c.afterwards(ctx, w, plan.window)
 }
 
 // flush makes sizes those of all that was written, where that may be asked for.
@@ -186,7 +188,6 @@ func (c *compaction) whileWriting(ctx context.Context, m *bench.MongoDB, w *writ
 		err = errors.Join(err, t.end())
 		c.timeline = watch.timeline(t, c.timeline)
 	}()
-	const warm = 500 * time.Millisecond // connections are made then
 	if err := watch.until(t, warm+window); err != nil {
 		return err
 	}
@@ -200,12 +201,27 @@ func (c *compaction) whileWriting(ctx context.Context, m *bench.MongoDB, w *writ
 	}
 	c.Took, c.Peak, c.FilesMore = number((end - begin).Seconds()), watch.peak(), watch.more()
 	c.timeline.begin, c.timeline.end = begin.Seconds(), end.Seconds()
-	if err := watch.until(t, end+window); err != nil {
+	if err := watch.until(t, end+window/2); err != nil {
 		return err
 	}
-	c.Before, c.During, c.Later = writingOf(t.took.between(warm, begin)), writingOf(t.took.between(begin, end)), writingOf(t.took.between(end, end+window))
+	c.Before, c.During = writingOf(t.took.between(warm, begin)), writingOf(t.took.between(begin, end))
 	return nil
 }
+
+// afterwards writes again as before the compaction. What was kept waiting by it
+// is over then.
+func (c *compaction) afterwards(ctx context.Context, w *writers, window time.Duration) (err error) {
+	t := w.begin(ctx, steadily())
+	defer func() { err = errors.Join(err, t.end()) }()
+	if err := bench.Pause(t.ctx, warm+window); err != nil {
+		return err
+	}
+	c.Later = writingOf(t.took.between(warm, warm+window))
+	return nil
+}
+
+// warm is how long writers write before it counts.
+const warm = 500 * time.Millisecond
 
 // errRefused is that the server does not compact, by its own word.
 var errRefused = errors.New("MongoDB does not compact here")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/procfs"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
@@ -29,6 +30,7 @@ type sight struct {
 	Signals          []doctor.Signal `json:"signals"`
 	Processors       number          `json:"mongod_processors"`  // that mongod used, in the mean
 	Writers          number          `json:"writers_processors"` // that this process used
+	Machine          number          `json:"machine_processors"` // that all on this machine used
 	DiskOperations   number          `json:"disk_operations_per_second"`
 	DiskBytes        number          `json:"disk_bytes_per_second"`
 	CheckpointsTaken number          `json:"checkpoints_taken"` // since the server's start
@@ -52,6 +54,7 @@ type observer struct {
 
 	at       time.Time
 	cpu, own time.Duration // of mongod and of this process
+	machine  number        // processor time of all, s
 	before   scrape.Look
 }
 
@@ -75,6 +78,7 @@ func (o *observer) look(ctx context.Context) (sight, error) {
 	if err != nil {
 		return sight{}, err
 	}
+	all := machineTime()
 	own, ownErr := machine.CPU(os.Getpid())
 	now, err := scrape.Gather(o.registry)
 	if err != nil {
@@ -86,16 +90,31 @@ func (o *observer) look(ctx context.Context) (sight, error) {
 		return number((now.Value(name, nil) - o.before.Value(name, nil)) / seconds)
 	}
 	s := sight{
-		Signals: o.monitor.Signals(), Processors: number((cpu - o.cpu).Seconds() / seconds), Writers: number((own - o.own).Seconds() / seconds),
+		Signals: o.monitor.Signals(), Processors: number((cpu - o.cpu).Seconds() / seconds), Writers: number((own - o.own).Seconds() / seconds), Machine: (all - o.machine) / number(seconds),
 		DiskOperations: rate("brim_disk_operations_total"), DiskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
 		CheckpointsTaken: number(now.Value("brim_mongodb_checkpoints_total", nil)),
 	}
 	if o.before == nil {
-		s.Processors, s.Writers = unknown(), unknown()
+		s.Processors, s.Writers, s.Machine = unknown(), unknown(), unknown()
 	}
 	if ownErr != nil { // not every system tells it
 		s.Writers = unknown()
 	}
-	o.at, o.cpu, o.own, o.before = at, cpu, own, now
+	o.at, o.cpu, o.own, o.machine, o.before = at, cpu, own, all, now
 	return s, nil
+}
+
+// machineTime is the processor time in seconds that was used on this machine
+// since its start; not every system tells it.
+func machineTime() number {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return unknown()
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		return unknown()
+	}
+	t := stat.CPUTotal
+	return number(t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ)
 }

@@ -58,9 +58,9 @@ func (r *ramp) disk() diskState {
 	return d
 }
 
-// usedUp is from which share of the machine's processors on mongod and who
-// writes to it are held back by them.
-const usedUp = 0.8
+// usedUp is from which share of the machine's processors on they hold back who
+// needs them.
+const usedUp = 0.85
 
 // noteLimit says what the limit was when p99 reached its bound, as far as it
 // shows.
@@ -72,15 +72,28 @@ func (rs ramps) noteLimit(r *bench.Result, own bool) {
 		r.Note("At the end of the ramp with %s the disk was %s: busy %s, %.0f operations/s, %s/s, %s for each.", rs.cache(), disk.limit(),
 			bench.Share.Format(disk.busy.Value/100), float64(disk.operations), bench.Bytes.Format(float64(disk.bytes)), bench.Seconds.Format(disk.await.Value/1000))
 	}
-	server, writers := mean(rs[0].atBound(), processors), mean(rs[0].atBound(), func(l look) number { return l.Writers })
-	if !own || !server.known() {
+	if own {
+		rs[0].noteProcessors(r)
+	}
+}
+
+// noteProcessors says who used the processors when p99 reached its bound.
+func (one *ramp) noteProcessors(r *bench.Result) {
+	looks := one.atBound()
+	server, writers := mean(looks, processors), mean(looks, func(l look) number { return l.Writers })
+	all, cores := mean(looks, func(l look) number { return l.Machine }), runtime.NumCPU()
+	if !server.known() || !writers.known() || !all.known() {
 		return
 	}
-	cores := runtime.NumCPU()
-	used := fmt.Sprintf("mongod used %s of the machine's %d processors then, and who writes to it %s", bench.Count.Format(float64(server)), cores, bench.Count.Format(float64(writers)))
-	if float64(server+writers) >= usedUp*float64(cores) {
-		r.Note("%s: the processor is the limit here, and none of the published signals looks at it.", used)
-	} else {
+	others := max(all-server-writers, 0)
+	used := fmt.Sprintf("Of the machine's %d processors mongod used %s then, who writes to it %s, and others %s",
+		cores, bench.Count.Format(float64(server)), bench.Count.Format(float64(writers)), bench.Count.Format(float64(others)))
+	switch {
+	case float64(all) < usedUp*float64(cores):
 		r.Note("%s.", used)
+	case others > server+writers:
+		r.Note("%s: they were used up by something else, so that the ramp says little about the storage; try again when the machine is quiet.", used)
+	default:
+		r.Note("%s: the processor is the limit here, and none of the published signals looks at it.", used)
 	}
 }

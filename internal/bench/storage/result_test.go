@@ -73,14 +73,25 @@ func TestNotesFollowFromTheRamp(t *testing.T) {
 	t.Parallel()
 	one := rampOf(5, map[string][]doctor.Class{diskBusy: {h, h, h, h, h}})
 	for i := range one.Looks {
-		one.Looks[i].Processors, one.Looks[i].Writers = number(runtime.NumCPU())-0.7, 0.6
+		one.Looks[i].Processors, one.Looks[i].Writers, one.Looks[i].Machine = 0.5, 0.3, number(runtime.NumCPU())
 	}
+	one.Looks[4].Processors = number(runtime.NumCPU()) - 0.35
 	var r bench.Result
 	ramps{one}.notes(&r, true)
 	require.Len(t, r.Notes, 3)
 	assert.Contains(t, r.Notes[0], "no signal")
 	assert.Contains(t, r.Notes[1], "the disk was not the limit")
 	assert.Contains(t, r.Notes[2], "the processor is the limit")
+
+	for i := range one.Looks {
+		one.Looks[i].Processors, one.Looks[i].Writers = 0.1, 0.1
+	}
+	r = bench.Result{}
+	one.noteProcessors(&r)
+	assert.Contains(t, r.Notes[0], "used up by something else")
+	one.Looks[4].Machine = 0.3
+	one.noteProcessors(&r)
+	assert.Contains(t, r.Notes[1], "and others 0.1.")
 }
 
 func TestKindsOfADisksLimit(t *testing.T) {
