@@ -78,6 +78,9 @@ func (f *found) noteKeptUp() string {
 	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal, and in the last sixth of the hour MongoDB stored %s; %s. mongod used %s of the %d processors in the last third. ",
 		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), end, bench.Share.Format(used), runtime.NumCPU())
 	if achieved < 0.98*offered || last < 0.9*offered || behind > mostBehind || left > 0 {
+		if used < 0.5 {
+			return text + "So it fell behind, with less than half of the processors: others had them, or the disk was waited for. On a quieter machine it may keep up."
+		}
 		return text + "So full hourly buckets with one reading per update are past what this machine stores beside the daemon and the load: from there on latency is mostly waiting, and the journal holds what waits."
 	}
 	return text + "So it kept up, and the fill does not decide at this rate."

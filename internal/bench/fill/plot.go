@@ -3,6 +3,7 @@ package fill
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/chart"
@@ -84,13 +85,18 @@ func (f *found) plotCPU(r *bench.Result) {
 		return
 	}
 	r.Plot(chart.Lines{
-		Title: "mongod CPU per reading through the hour", X: elapsed(), Y: chart.Axis{Unit: chart.Seconds},
+		Title: "mongod CPU per reading through the hour", X: elapsed(), Y: chart.Axis{Unit: chart.Seconds, Log: true},
 		Series: series, Width: plotWidth, Height: plotHeight,
 	}, "Hourly buckets: what a reading costs the server as its bucket fills, by the clock. It is steadier than a latency, which hangs on everything that runs on the machine.")
 }
 
 func (f *found) plotGranularities(r *bench.Result) {
-	names := [...]string{"1m", "5m", "15m", "1h"}
+	var names []string
+	for _, name := range []string{"1m", "5m", "15m", "1h"} {
+		if slices.ContainsFunc(ways[:], func(y way) bool { return len(f.windows[name+"-"+y.name]) > 0 }) {
+			names = append(names, name)
+		}
+	}
 	var series []chart.LineSeries
 	for i, y := range ways {
 		for _, q := range []struct {
@@ -114,7 +120,7 @@ func (f *found) plotGranularities(r *bench.Result) {
 		return
 	}
 	r.Plot(chart.Lines{
-		Title: "Time to write an update, by granularity", X: chart.Axis{Label: "granularity"}, Labels: names[:],
+		Title: "Time to write an update, by granularity", X: chart.Axis{Label: "granularity"}, Labels: names,
 		Y: chart.Axis{Unit: chart.Seconds, Log: true}, Series: series, Width: plotWidth, Height: plotHeight,
 	}, "p50, and dashed p99, over whole passages.")
 }

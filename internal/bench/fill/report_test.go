@@ -1,6 +1,7 @@
 package fill
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,8 @@ func TestNotesFollowTheFigures(t *testing.T) {
 	t.Parallel()
 	behind := func(times float64) *Figures {
 		f := risen(times)
-		f.LastRate, f.BehindSeconds = 800, 12
+		f.LastRate, f.BehindSeconds, f.Left = 800, 12, 9000
+		f.MongodCPULast *= float64(runtime.NumCPU())
 		return f
 	}
 	merged := func(times float64) *Figures {
@@ -98,6 +100,7 @@ func TestNotesFollowTheFigures(t *testing.T) {
 		{"it rises by far", found{windows: map[string][]*Figures{hourSingle: two(risen, 30)}}, "most of what a write costs", "So the fill is seen"},
 		{"it does not rise", found{windows: map[string][]*Figures{hourSingle: two(risen, 1)}}, "is not what its writes cost", "So the fill"},
 		{"it falls behind", found{windows: map[string][]*Figures{hourSingle: two(behind, 4)}}, "are past what this machine stores", "kept up"},
+		{"it falls behind others", found{windows: map[string][]*Figures{hourSingle: two(behind, 1)}}, "others had them", "are past what"},
 		{"merging saves", found{windows: map[string][]*Figures{hourSingle: two(risen, 2), hourMerged: {merged(1)}}}, "12.0 readings into an update", "saves nothing"},
 		{"merging saves nothing", found{windows: map[string][]*Figures{hourSingle: two(risen, 2), hourMerged: {risen(2)}}}, "saves nothing", "is shared"},
 		{"time series is flat", found{windows: map[string][]*Figures{hourTimeseries: {merged(1)}, hourMerged: {merged(1)}}}, "does not rise through the hour", "there too"},
