@@ -102,7 +102,7 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 	case c.Published > 0 && size > math.Log(c.alike()):
 		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s%s", Times.Format(measured), not)
 	default:
-		r.Verdict, r.Why = Confirmed, "a factor of " + Times.Format(measured)
+		r.Verdict, r.Why = Confirmed, "a factor of "+Times.Format(measured)
 	}
 	return r.because(c)
 }
@@ -122,7 +122,7 @@ func (c Claim) Same(a, b Samples, unit Unit) Row {
 	case math.Abs(math.Log(measured)) < math.Log(limit):
 		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(limit-1))
 	default:
-		r.Verdict, r.Why = NotSeen, "they differ by a factor of " + Times.Format(measured)
+		r.Verdict, r.Why = NotSeen, "they differ by a factor of "+Times.Format(measured)
 	}
 	return r.because(c)
 }
@@ -136,9 +136,9 @@ func (c Claim) Check(measured Samples) Row {
 	case math.IsNaN(m):
 		r.Verdict, r.Why = NotSeen, "nothing could be measured"
 	case math.Abs(math.Log(m)-math.Log(c.Published)) <= math.Log(c.alike()):
-		r.Verdict, r.Why = Confirmed, fmt.Sprintf("%s of the published", Times.Format(m/c.Published))
+		r.Verdict, r.Why = Confirmed, Times.Format(m/c.Published)+" of the published"
 	default:
-		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("%s of the published", Times.Format(m/c.Published))
+		r.Verdict, r.Why = SizeDiffers, Times.Format(m/c.Published)+" of the published"
 	}
 	return r.because(c)
 }
@@ -151,11 +151,11 @@ func (c Claim) AtMost(measured Samples) Row {
 	case math.IsNaN(measured.Median()):
 		r.Verdict, r.Why = NotSeen, "nothing could be measured"
 	case measured.Max() <= c.Published:
-		r.Verdict, r.Why = Confirmed, fmt.Sprintf("%s at most", c.Unit.Format(measured.Max()))
+		r.Verdict, r.Why = Confirmed, c.Unit.Format(measured.Max())+" at most"
 	case measured.Min() > c.Published:
 		r.Verdict, r.Why = Opposite, fmt.Sprintf("%s at least", c.Unit.Format(measured.Min()))
 	default:
-		r.Verdict, r.Why = NotSeen, fmt.Sprintf("%s at most", c.Unit.Format(measured.Max()))
+		r.Verdict, r.Why = NotSeen, c.Unit.Format(measured.Max())+" at most"
 	}
 	return r.because(c)
 }
