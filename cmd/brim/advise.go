@@ -25,7 +25,8 @@ func newAdvise(p *process) *cobra.Command {
 		Long: "Recommend settings for your sensors and queries, by what they cost on this machine.\n\n" +
 			"It measures, in a mongod of its own or in a scratch database of --mongo-uri: what an update costs by the\n" +
 			"readings in the document and in the update, what a checkpoint costs, and of each way to store what readings\n" +
-			"take on disk and what a query takes. From that it works out what a day of your numbers costs.\n\n" +
+			"take on disk and what a query takes. From that it works out what a day of your numbers costs. It takes about\n" +
+			"a minute and a half; with --quick, half of that.\n\n" +
 			"The rule: price = CPU-hours of a month (mongod and brim: writing, checkpoints, queries) x --core-hour\n" +
 			"+ GB kept on disk x --gb-month. The cheapest that --duplicates allows is taken. Prices within 10 % count as the\n" +
 			"same, and of those the simpler is taken: bucket documents before a time series; then smaller documents; then\n" +

@@ -42,7 +42,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	var advice *Advice
 	e := &bench.Experiment{
 		Name: "advise", Question: "Which settings suit these sensors and queries?", Full: fullTime, Quick: quickTime,
-		Run: func(ctx context.Context, lab *bench.Lab, r *bench.Result) (err error) {
+		Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
 			advice, err = run(ctx, lab, n, c.Follow)
 			return err
 		},

@@ -47,10 +47,12 @@ type Rejected struct {
 // shorter is.
 const Close = 0.10
 
-var (
-	flushes     = [...]time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
-	checkpoints = [...]time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute}
-)
+// flushes and checkpoints are the intervals that are tried.
+var flushes = [...]time.Duration{
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
+}
+
+var checkpoints = [...]time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute}
 
 var errNothing = errors.New("nothing was measured to choose from")
 

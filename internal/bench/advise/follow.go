@@ -52,10 +52,11 @@ func (a *Advice) trial(readings int, within time.Duration) Trial {
 	if c.Storage == store.TimeSeries {
 		whole = min(whole, time.Minute)
 	}
-	t.Event = max(time.Duration(readings/t.Sensors)*n.Interval/whole, 1) * whole
+	t.Event = time.Duration(readings/t.Sensors) * n.Interval
 	if n.Retention > 0 {
-		t.Event = min(t.Event, max(n.Retention*9/10/whole, 1)*whole)
+		t.Event = min(t.Event, n.Retention*9/10)
 	}
+	t.Event = max(t.Event.Truncate(whole), whole)
 	return t
 }
 

@@ -3,9 +3,9 @@ package advise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -174,10 +174,10 @@ func (s *session) command(ctx context.Context, f *Figures) error {
 }
 
 // door measures what it costs Brim to take readings in and to journal them: a
-// daemon that stores nowhere.
+// daemon that writes nothing meanwhile.
 func (s *session) door(ctx context.Context) (_ float64, err error) {
 	s.lab.Step("taking readings in, %d in a request", s.needs.Batch)
-	d, err := s.lab.Daemon(ctx, s.m, "--storage", string(store.Memory))
+	d, err := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +186,7 @@ func (s *session) door(ctx context.Context) (_ float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := d.Load(ctx, "--rate", "2000", "--batch", fmt.Sprint(s.needs.Batch), "--fields", fmt.Sprint(s.needs.Fields), "--duration", s.doorTime.String())
+	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.doorTime.String())
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package advise
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ func (a *Advice) explain(f *Figures, s Sized) {
 	if a.Chosen.Storage == store.Bucket {
 		a.Choices = append(a.Choices,
 			Choice{"granularity", Span(a.Chosen.Granularity), a.whyGranularity()},
-			Choice{"bucket-max-readings", fmt.Sprint(a.Chosen.MaxReadings), a.whyCap()})
+			Choice{"bucket-max-readings", strconv.Itoa(a.Chosen.MaxReadings), a.whyCap()})
 	}
 	a.Choices = append(a.Choices,
 		Choice{"compressor", string(a.Chosen.Compressor), a.whyCompressor()},
