@@ -153,7 +153,7 @@ func (c Claim) AtMost(measured Samples) Row {
 	case measured.Max() <= c.Published:
 		r.Verdict, r.Why = Confirmed, c.Unit.Format(measured.Max())+" at most"
 	case measured.Min() > c.Published:
-		r.Verdict, r.Why = Opposite, fmt.Sprintf("%s at least", c.Unit.Format(measured.Min()))
+		r.Verdict, r.Why = Opposite, c.Unit.Format(measured.Min())+" at least"
 	default:
 		r.Verdict, r.Why = NotSeen, c.Unit.Format(measured.Max())+" at most"
 	}
