@@ -55,6 +55,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 		return nil, err
 	}
 	advice.Environment, advice.TookSeconds, advice.Quick = r.Environment, r.TookSeconds, r.Quick
+	advice.warnProcessors()
 	return advice, nil
 }
 

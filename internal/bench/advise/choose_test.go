@@ -76,6 +76,18 @@ func TestCheckpointsAreAsFarApartAsTheDiskNeeds(t *testing.T) {
 	assert.Contains(t, little.Warnings[0], "--disk-writes")
 }
 
+func TestMoreThanTheMachineHasIsSaid(t *testing.T) {
+	t.Parallel()
+	a := advised(t, dashboards(t, func(n *Needs) { n.Sensors = 1_000_000 }))
+	a.Environment.Cores = 1000
+	before := len(a.Warnings)
+	a.warnProcessors()
+	assert.Len(t, a.Warnings, before)
+	a.Environment.Cores = 2
+	a.warnProcessors()
+	assert.Contains(t, a.Warnings[before], "more than the 2 of this machine")
+}
+
 func TestNothingIsChosenFromNothing(t *testing.T) {
 	t.Parallel()
 	_, err := Choose(dashboards(t), &Figures{})

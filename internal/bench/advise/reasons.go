@@ -83,7 +83,7 @@ func (a *Advice) whyCompressor() string {
 // whyFlush says what is merged, and what a longer wait would gain.
 func (a *Advice) whyFlush(f *Figures, s Sized) string {
 	c := a.Chosen
-	why := fmt.Sprintf("An update carries %s, and so long a reading is in Brim's journal alone.", readings(c.PerUpdate))
+	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Flush))
 	for _, longer := range flushes {
 		if longer <= a.Needs.MaxWait || held(a.Needs, longer) > laneBytes {
 			continue
@@ -126,11 +126,16 @@ func (a *Advice) warn(within bool) {
 	if !within {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: take a disk that bears it, or a longer --max-wait.", bench.Bytes.Format(c.Written)))
 	}
-	if used := c.CPU().Total() / day.Seconds(); used > float64(a.Environment.Cores) && a.Environment.Cores > 0 {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("This takes %s processors, more than this machine has.", number(used)))
-	}
 	if lagAlert(c.Flush) != "" {
 		a.Warnings = append(a.Warnings, "Readings wait longer than 8 s, from which on the alert BrimLagHigh is raised: raise it too.")
+	}
+}
+
+// warnProcessors says that the machine at hand does not do for it.
+func (a *Advice) warnProcessors() {
+	used := (a.Chosen.CPU().Total() + a.Figures.Door*a.Needs.perDay()) / day.Seconds()
+	if used > float64(a.Environment.Cores) {
+		a.Warnings = append(a.Warnings, fmt.Sprintf("This takes %s processors, more than the %d of this machine.", number(used), a.Environment.Cores))
 	}
 }
 
