@@ -78,8 +78,8 @@ func (rs ramps) noteLimit(r *bench.Result, own bool) {
 }
 
 // noteProcessors says who used the processors when p99 reached its bound.
-func (one *ramp) noteProcessors(r *bench.Result) {
-	looks := one.atBound()
+func (r *ramp) noteProcessors(to *bench.Result) {
+	looks := r.atBound()
 	server, writers := mean(looks, processors), mean(looks, func(l look) number { return l.Writers })
 	all, cores := mean(looks, func(l look) number { return l.Machine }), runtime.NumCPU()
 	if !server.known() || !writers.known() || !all.known() {
@@ -90,10 +90,10 @@ func (one *ramp) noteProcessors(r *bench.Result) {
 		cores, bench.Count.Format(float64(server)), bench.Count.Format(float64(writers)), bench.Count.Format(float64(others)))
 	switch {
 	case float64(all) < usedUp*float64(cores):
-		r.Note("%s.", used)
+		to.Note("%s.", used)
 	case others > server+writers:
-		r.Note("%s: they were used up by something else, so that the ramp says little about the storage; try again when the machine is quiet.", used)
+		to.Note("%s: they were used up by something else, so that the ramp says little about the storage; try again when the machine is quiet.", used)
 	default:
-		r.Note("%s: the processor is the limit here, and none of the published signals looks at it.", used)
+		to.Note("%s: the processor is the limit here, and none of the published signals looks at it.", used)
 	}
 }
