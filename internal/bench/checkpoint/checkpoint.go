@@ -35,8 +35,8 @@ func Experiment() *bench.Experiment {
 		Cells: []bench.Cell{
 			{Name: cellSettings, What: "which settings the checkpoint interval obeys"},
 			{Name: cellInterval, What: "dirty data, duration, write latency and bytes written by checkpoint interval"},
-			{Name: cell60, What: "the same at 60 s", Slow: "it takes seven minutes"},
-			{Name: cell300, What: "the same at 300 s", Slow: "it takes half an hour"},
+			{Name: cell60, What: "dirty data, duration, write latency and bytes written at an interval of 60 s", Slow: "it takes seven minutes"},
+			{Name: cell300, What: "dirty data, duration, write latency and bytes written at an interval of 300 s", Slow: "it takes half an hour"},
 			{Name: cellRecovery, What: "the time from kill -9 to the first write"},
 			{Name: cellJournal, What: "the latency of journaled writes by commit interval"},
 		},

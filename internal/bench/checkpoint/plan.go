@@ -51,7 +51,7 @@ func planOf(lab *bench.Lab) *plan {
 		p.intervals = intervals
 	}
 	for cell, interval := range map[string]time.Duration{cell60: published60, cell300: published300} {
-		if lab.Has(cell) {
+		if lab.Asked(cell) {
 			p.intervals = append(p.intervals, interval)
 		}
 	}
@@ -113,6 +113,11 @@ func (p *plan) tell(lab *bench.Lab, r *bench.Result) {
 		r.Reduce("%s of writes before mongod is killed, in place of 8 s", bench.Seconds.Format(p.writing.Seconds()))
 	} else if lab.Has(cellInterval) {
 		r.Reduce("intervals of %s stand for the published ones, of which the cells %s and %s have two", list(p.intervals), cell60, cell300)
+	}
+	for _, c := range Experiment().Cells {
+		if c.Slow != "" && lab.Has(c.Name) && !lab.Asked(c.Name) {
+			r.LeaveOut(c.What, c.Slow+"; --cells "+c.Name+" asks for it")
+		}
 	}
 	if lab.Has(cellInterval) {
 		for _, interval := range []time.Duration{published30, published120} { // the others are cells

@@ -32,6 +32,10 @@ func TestIntervalsArePlannedByCell(t *testing.T) {
 	assert.Len(t, r.Reduced, 2)
 	assert.Len(t, r.LeftOut, 4, "every published interval by name")
 
+	p, r = planned(t, false)
+	assert.Equal(t, []time.Duration{6 * time.Second, 12 * time.Second, 24 * time.Second}, p.intervals, "the long ones only if they are asked for")
+	assert.Len(t, r.LeftOut, 4+1, "every published interval by name, and inserts in between")
+
 	p, r = planned(t, false, cellInterval, cell300, cell60)
 	assert.Equal(t, []time.Duration{6 * time.Second, 12 * time.Second, 24 * time.Second, time.Minute, 5 * time.Minute}, p.intervals)
 	assert.Equal(t, []time.Duration{6 * time.Second, 5 * time.Minute}, p.ends())
