@@ -24,7 +24,7 @@ func Experiment() *bench.Experiment {
 		Name:     "storage",
 		Question: "Which signal shows first that the storage is at its limit, and what does compaction give back?",
 		Full:     6 * time.Minute,
-		Quick:    75 * time.Second,
+		Quick:    80 * time.Second,
 		Restarts: "the ramp with a small cache",
 		Cells: []bench.Cell{
 			{Name: cellRamp, What: "which signal of the doctor's crosses its threshold first while the load rises"},
