@@ -91,8 +91,8 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 		not = ", not of " + Times.Format(c.Published)
 	}
 	switch {
-	case math.IsNaN(measured):
-		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case math.IsNaN(measured) || math.IsInf(measured, 0): // of what was 0
+		return r.missing()
 	case blurred != "":
 		r.Verdict, r.Why = NotSeen, blurred
 	case math.Abs(math.Log(measured)) < math.Log(noticeable):
@@ -103,6 +103,9 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 		r.Verdict, r.Why = SizeDiffers, fmt.Sprintf("a factor of %s%s", Times.Format(measured), not)
 	default:
 		r.Verdict, r.Why = Confirmed, "a factor of "+Times.Format(measured)
+		if c.Published > 0 {
+			r.Why += ", published " + Times.Format(c.Published)
+		}
 	}
 	return r.because(c)
 }
@@ -115,8 +118,8 @@ func (c Claim) Same(a, b Samples, unit Unit) Row {
 	r := c.row(Times, ratios, fmt.Sprintf("%s → %s", unit.Spread(a), unit.Spread(b)))
 	measured := ratios.Median()
 	switch {
-	case math.IsNaN(measured):
-		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+	case math.IsNaN(measured) || math.IsInf(measured, 0):
+		return r.missing()
 	case a.Overlaps(b):
 		r.Verdict, r.Why = Confirmed, "the repeats of both overlap: no difference seen"
 	case math.Abs(math.Log(measured)) < math.Log(limit):
@@ -134,7 +137,9 @@ func (c Claim) Check(measured Samples) Row {
 	m := measured.Median()
 	switch {
 	case math.IsNaN(m):
-		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+		return r.missing()
+	case m*c.Published < 0:
+		r.Verdict, r.Why = Opposite, c.Unit.Format(m)+", not "+c.Unit.Format(c.Published)
 	case math.Abs(math.Log(m)-math.Log(c.Published)) <= math.Log(c.alike()):
 		r.Verdict, r.Why = Confirmed, Times.Format(m/c.Published)+" of the published"
 	default:
@@ -149,7 +154,7 @@ func (c Claim) AtMost(measured Samples) Row {
 	r := c.row(c.Unit, measured, c.Unit.Spread(measured))
 	switch {
 	case math.IsNaN(measured.Median()):
-		r.Verdict, r.Why = NotSeen, "nothing could be measured"
+		return r.missing()
 	case measured.Max() <= c.Published:
 		r.Verdict, r.Why = Confirmed, c.Unit.Format(measured.Max())+" at most"
 	case measured.Min() > c.Published:
@@ -158,6 +163,13 @@ func (c Claim) AtMost(measured Samples) Row {
 		r.Verdict, r.Why = NotSeen, c.Unit.Format(measured.Max())+" at most"
 	}
 	return r.because(c)
+}
+
+// missing is a row of what there are no figures of; Result.Add leaves it out. No
+// reason explains figures that there are not.
+func (r Row) missing() Row {
+	r.Measured, r.Verdict, r.Why = math.NaN(), NotSeen, "nothing could be measured"
+	return r
 }
 
 // because adds the reason of one who does not agree.

@@ -58,10 +58,6 @@ func shortAndLong(costs []*Cost) (short, long *Cost, ok bool) {
 	return short, long, len(short.Periods) > 0 && len(long.Periods) > 0
 }
 
-// A checkpoint has a part that hangs on nothing, and the machine's speed is in
-// it: its growth counts as the published one over a wider range than a size.
-const durationWithin = 3
-
 func intervalRows(m *Measured, r *bench.Result) {
 	if short, long, ok := shortAndLong(m.Inserts); ok {
 		ratio := long.Seconds / short.Seconds
@@ -73,7 +69,7 @@ func intervalRows(m *Measured, r *bench.Result) {
 		factor, as = publishedDuration().factor(ratio)
 		r.Add(bench.Claim{
 			Says: between("inserts: a checkpoint takes longer with the interval", short, long), Published: factor, PublishedAs: as,
-			Alike: durationWithin, Because: "a checkpoint takes some time however little there is to write",
+			Because: "a checkpoint takes some time however little there is to write",
 		}.Compare(short.Durations(), long.Durations(), bench.Seconds))
 	}
 	stallRow(m, r)
