@@ -65,7 +65,7 @@ func (o *benchOptions) prepare() (c bench.Config, err error) {
 		return c, fmt.Errorf("find this program: %w", err)
 	}
 	if c.URI != "" {
-		c.Database = bench.ScratchName(time.Now(), os.Getpid())
+		c.Database = bench.ScratchName(time.Now())
 	}
 	return c, nil
 }

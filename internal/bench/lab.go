@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -108,7 +109,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	}
 	defer func() { err = errors.Join(err, lab.close()) }()
 	if c.URI != "" {
-		lab.database = cmp.Or(c.Database, ScratchName(lab.began, os.Getpid()))
+		lab.database = cmp.Or(c.Database, ScratchName(lab.began))
 	}
 	r = &Result{
 		Experiment: e.Name, Question: e.Question, Quick: c.Quick, Repeats: c.Repeats, Seed: c.Seed,
@@ -130,9 +131,11 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	return r, err
 }
 
-// ScratchName is that of a database which nobody has.
-func ScratchName(at time.Time, pid int) string {
-	return fmt.Sprintf("brim_bench_%s_%d", at.UTC().Format("20060102_150405"), pid)
+// ScratchName is that of a database which nobody has. Those that begin in the
+// same second are told apart by chance: in containers all have the same number
+// of their process.
+func ScratchName(at time.Time) string {
+	return fmt.Sprintf("brim_bench_%s_%08x", at.UTC().Format("20060102_150405"), rand.Uint32()) //nolint:gosec // not secret
 }
 
 // check refuses cells that the experiment does not have.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ type MongoDB struct {
 	server     *mongod.Server    // nil: the user's
 	dir        string            // of the server
 	connection *store.Connection // as the daemon's own
-	reached    bool              // by the connection, so that there may be data
+	claimed    bool              // the database of a user's: there may be scratch data in it
 	name       string            // of the database
 }
 
@@ -77,7 +78,10 @@ func (l *Lab) Start(ctx context.Context, s Setting) (*MongoDB, error) {
 func (m *MongoDB) begin(ctx context.Context) (err error) {
 	if !m.lab.Own() {
 		m.name = m.lab.database
-		return m.connect(ctx, m.lab.config.URI)
+		if err := m.connect(ctx, m.lab.config.URI); err != nil {
+			return err
+		}
+		return m.claim(ctx)
 	}
 	if m.dir, err = os.MkdirTemp(m.lab.dir, "mongod-"); err != nil {
 		return fmt.Errorf("make a folder for mongod: %w", err)
@@ -110,12 +114,29 @@ func (m *MongoDB) connect(ctx context.Context, uri string) (err error) {
 	if err != nil {
 		return err
 	}
-	m.reached = true
 	compressor := string(m.setting.Compressor)
 	if compressor == "" && m.server != nil {
 		compressor = string(store.Snappy)
 	}
 	m.lab.seen.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
+	return nil
+}
+
+// ErrTaken is the answer where the scratch database has data already, which is
+// somebody else's, and is left as it is.
+var ErrTaken = errors.New("the scratch database has collections already; nothing of it was touched")
+
+// claim makes sure that a user's database has nothing that dropping it would
+// lose.
+func (m *MongoDB) claim(ctx context.Context) error {
+	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
+	if err != nil {
+		return fmt.Errorf("look for the scratch database %s: %w", m.name, err)
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("use %s: %w", m.name, ErrTaken)
+	}
+	m.claimed = true
 	return nil
 }
 
@@ -176,7 +197,7 @@ func (m *MongoDB) Close() error {
 		return nil
 	}
 	var errs []error
-	if m.server == nil && m.connection != nil && m.reached {
+	if m.server == nil && m.connection != nil && m.claimed {
 		errs = append(errs, m.drop())
 	}
 	errs = append(errs, m.stop())
@@ -186,12 +207,31 @@ func (m *MongoDB) Close() error {
 	return errors.Join(errs...)
 }
 
+const (
+	gonePause = 200 * time.Millisecond
+	goneLooks = 2 // in a row in which nothing was there
+)
+
 // drop removes the scratch database, also when the experiment was interrupted.
+// The server may be at work on a command whose sender no longer waits, and its
+// upserts make the collection anew: only when it stays away it is gone.
 func (m *MongoDB) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := m.Database().Drop(ctx); err != nil {
-		return fmt.Errorf("drop the scratch database %s: %w", m.name, err)
+	for looks := 0; looks < goneLooks; looks++ {
+		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
+		if err != nil {
+			return fmt.Errorf("look whether the scratch database %s is gone: %w", m.name, err)
+		}
+		if len(names) > 0 {
+			looks = -1
+			if err := m.Drop(ctx); err != nil {
+				return err
+			}
+		}
+		if err := Pause(ctx, gonePause); err != nil {
+			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.name, err)
+		}
 	}
 	return nil
 }
@@ -234,7 +274,8 @@ func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
 	return doctor.ReadCounters(ctx, m.Client())
 }
 
-// CPU is the processor time of the server so far, by its own count.
+// CPU is the processor time of the server so far, by its own count; 0 of a
+// user's that does not tell it.
 func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
 	if m.server != nil {
 		return machine.CPU(m.server.Pid())
@@ -244,6 +285,9 @@ func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	seconds := c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
+	if math.IsNaN(seconds) { // which is no Duration
+		return 0, nil
+	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
