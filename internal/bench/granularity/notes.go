@@ -49,17 +49,26 @@ func (t *trial) mergeNote(r *bench.Result) {
 	if a <= 0 || b <= 0 {
 		return
 	}
-	r.Note("In hourly buckets that are half full, mongod spends %s of CPU on a reading that is appended alone and %s on one of %d that are appended together: %s less. %s",
-		bench.Seconds.Format(a), bench.Seconds.Format(b), many.PerUpdate, bench.Times.Format(a/b), t.knob(one, a/b))
+	r.Note("In hourly buckets that are half full, mongod spends %s of CPU on a reading that is appended alone and %s on one of %d that are appended together: %s. %s",
+		bench.Seconds.Format(a), bench.Seconds.Format(b), many.PerUpdate, spared(a/b), t.knob(one, a/b))
+}
+
+// spared tells what is left of a cost by how many times it was as high.
+func spared(times float64) string {
+	if times < 1.1 {
+		return "nothing to speak of is spared"
+	}
+	return bench.Times.Format(times) + " less"
 }
 
 // knob compares what merging spares with what a short granularity does.
 func (t *trial) knob(one *curve, merging float64) string {
 	shorter := one.CPU.At(float64(inWindow(time.Hour))/2) / one.CPU.At(float64(inWindow(time.Minute))/2)
-	if merging <= shorter {
-		return fmt.Sprintf("Buckets of a minute spare %s.", bench.Times.Format(shorter))
+	text := "With buckets of a minute rather than an hour: " + spared(shorter)
+	if merging <= 1.1*shorter {
+		return text + "."
 	}
-	return fmt.Sprintf("Buckets of a minute rather than an hour spare %s only: how many readings an append brings counts for more than the minutes of its bucket.", bench.Times.Format(shorter))
+	return text + ". So how many readings an append brings counts for more than the minutes of its bucket."
 }
 
 // topologyNote sets the two beside each other.
@@ -113,7 +122,7 @@ func (t *trial) indexNote(r *bench.Result) {
 		}
 		what := "even that is hardly told from the noise of the repeats"
 		if min(v.CPU.Over(none.CPU).Median(), v.CPU.Over(most.CPU).Median()) > 1.1 {
-			what = "a key that changes costs, the growth of the document does not"
+			what = "a key that changes costs more than those that stay"
 		}
 		r.Note("One index on %q, which every append changes, changes it by %s: %s.", changedKey, change(v), what)
 	}

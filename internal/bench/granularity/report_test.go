@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -76,7 +77,7 @@ func TestRowsHoldThePublishedFigures(t *testing.T) {
 		bench.NotSeen, // indexes
 		bench.SizeDiffers, bench.SizeDiffers, bench.SizeDiffers, bench.SizeDiffers,
 		bench.Confirmed, bench.Confirmed, bench.Confirmed, bench.Confirmed,
-		bench.Confirmed, bench.SizeDiffers, bench.Confirmed,
+		bench.Confirmed, bench.SizeDiffers, bench.SizeDiffers,
 	}, verdicts(r))
 	assert.InDelta(t, 7.647, r.Rows[2].Published, 1e-3)
 	assert.InDelta(t, (600.0+360)/(600+12), r.Rows[2].Measured, 1e-6)
@@ -95,7 +96,7 @@ func TestNotesFollowTheFigures(t *testing.T) {
 	notes := strings.Join(report(pretended(1)).Notes, "\n")
 	for _, want := range []string{
 		"On the replica set an append of one reading takes one writer 6", "as much as 60",
-		"12 that are appended together: 11.6x less. Buckets of a minute rather than an hour spare 2.16x only",
+		"12 that are appended together: 11.6x less. With buckets of a minute rather than an hour: 2.16x less. So how many readings",
 		"Against a standalone, the replica set adds +1", "dearest that was measured is 1h with 1 reading an append", "gather in 55s",
 		"With 3 further indexes on keys that appends leave alone, mongod's CPU an append changes by +2 %",
 		`One index on "last", which every append changes, changes it by +30 %: a key that changes costs`,
@@ -104,12 +105,30 @@ func TestNotesFollowTheFigures(t *testing.T) {
 	} {
 		assert.Contains(t, notes, want)
 	}
+	assert.NotContains(t, notes, "nothing to speak of")
 	flat := pretended(1)
 	flat.Curves[0] = line("replica set", 1, 600, -0.1)
 	flat.Indexes[2].CPU = flat.Indexes[1].CPU
 	notes = strings.Join(report(flat).Notes, "\n")
 	assert.Contains(t, notes, "not both above 0: nothing follows from it")
 	assert.Contains(t, notes, "hardly told from the noise")
+	dear := pretended(0.001)
+	dear.Curves[1] = line("replica set", 12, 12*600, 0.001)
+	notes = strings.Join(report(dear).Notes, "\n")
+	assert.Contains(t, notes, "12 that are appended together: nothing to speak of is spared. With buckets of a minute rather than an hour: nothing to speak of is spared.")
+	assert.NotContains(t, notes, "counts for more")
+}
+
+func TestWhatLargerBucketsSpareIsNoFactor(t *testing.T) {
+	t.Parallel()
+	for share, want := range map[float64]bench.Verdict{0.18: bench.Confirmed, 0.08: bench.SizeDiffers, -0.05: bench.Opposite} {
+		x := pretended(1)
+		x.sizeAt(5*time.Minute).BytesADay, x.sizeAt(time.Hour).BytesADay = 100, 100*(1-share)
+		rows := report(x).Rows
+		last := rows[len(rows)-1]
+		assert.Equal(t, want, last.Verdict, share)
+		assert.Equal(t, "8.20 GB → 6.72 GB (18 % less)", last.PublishedAs)
+	}
 }
 
 func TestAllIsToldInTablesAndPlots(t *testing.T) {
