@@ -78,6 +78,7 @@ func TestAValueIsHeldAgainstThePublishedOne(t *testing.T) {
 	r := size.Check(Samples{60e3})
 	assert.Equal(t, SizeDiffers, r.Verdict)
 	assert.Equal(t, "2.14x of the published: BSON", r.Why)
+	assert.Equal(t, Opposite, size.Check(Samples{-60e3}).Verdict, "less, where more was said")
 	size.Alike = 3
 	assert.Equal(t, Confirmed, size.Check(Samples{60e3}).Verdict)
 }
@@ -91,6 +92,17 @@ func TestWhatWasNotMeasuredIsLeftOut(t *testing.T) {
 	assert.Equal(t, []LeftOut{{"a claim", "nothing could be measured"}, {"a claim", "nothing could be measured"}, {"a claim", "nothing could be measured"}}, r.LeftOut)
 	r.Add(c.Check(Samples{2}))
 	assert.Len(t, r.Rows, 1)
+
+	explained := Claim{Says: "a claim", Published: 2, Because: "disks are slow"}
+	for what, row := range map[string]Row{
+		"none": explained.Compare(nil, nil, Seconds), "from nothing": explained.Paired(Samples{0, 0}, Samples{1, 2}, Bytes),
+		"as nothing": explained.Same(Samples{0}, Samples{1}, Bytes), "no value": explained.Check(nil), "no bound": explained.AtMost(nil),
+	} {
+		var r Result
+		r.Add(row)
+		assert.Empty(t, r.Rows, what)
+		assert.Equal(t, []LeftOut{{"a claim", "nothing could be measured"}}, r.LeftOut, what)
+	}
 }
 
 func TestABoundIsHeldByAllRepeats(t *testing.T) {
