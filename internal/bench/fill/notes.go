@@ -2,6 +2,7 @@ package fill
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -44,10 +45,15 @@ func (f *found) noteRise() string {
 		return ""
 	}
 	start, end := f.samples(hourSingle, atStart), f.samples(hourSingle, after55)
+	text := fmt.Sprintf("Hourly buckets with one reading per update: a write takes %s at the start of the hour and %s after 55 minutes (p50, %s)",
+		bench.Seconds.Spread(start), bench.Seconds.Spread(end), ratio(start, end))
 	first, last := f.samples(hourSingle, mongodCPUFirst), f.samples(hourSingle, mongodCPULast)
-	text := fmt.Sprintf("Hourly buckets with one reading per update: a write takes %s at the start of the hour and %s after 55 minutes (p50, %s); a reading costs mongod %s of CPU in the first third and %s in the last (%s). ",
-		bench.Seconds.Spread(start), bench.Seconds.Spread(end), ratio(start, end), bench.Seconds.Spread(first), bench.Seconds.Spread(last), ratio(first, last))
-	switch rise := last.Over(first).Median(); {
+	rise := last.Over(first).Median()
+	if math.IsNaN(rise) || math.IsInf(rise, 0) {
+		return text + "; what a reading costs mongod is not told, so nothing is said about what makes the difference."
+	}
+	text += fmt.Sprintf("; a reading costs mongod %s of CPU in the first third and %s in the last (%s). ", bench.Seconds.Spread(first), bench.Seconds.Spread(last), ratio(first, last))
+	switch {
 	case rise < 1.1:
 		return text + "The fill of a bucket is not what its writes cost here."
 	case rise < 10:
@@ -75,15 +81,20 @@ func (f *found) noteKeptUp() string {
 	if left > 0 {
 		end = fmt.Sprintf("%s after the last reading %s were not stored", bench.Seconds.Format(behind), bench.Count.Format(left))
 	}
-	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal, and in the last sixth of the hour MongoDB stored %s; %s. mongod used %s of the %d processors in the last third. ",
-		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), end, bench.Share.Format(used), runtime.NumCPU())
-	if achieved < 0.98*offered || last < 0.9*offered || behind > mostBehind || left > 0 {
-		if used < 0.5 {
-			return text + "So it fell behind, with less than half of the processors: others had them, or the disk was waited for. On a quieter machine it may keep up."
-		}
-		return text + "So full hourly buckets with one reading per update are past what this machine stores beside the daemon and the load: from there on latency is mostly waiting, and the journal holds what waits."
+	text := fmt.Sprintf("Of %s offered the daemon took %s into its journal, and in the last sixth of the hour MongoDB stored %s; %s. ",
+		bench.PerSecond.Format(offered), bench.PerSecond.Format(achieved), bench.PerSecond.Format(last), end)
+	if !f.remote {
+		text += fmt.Sprintf("mongod used %s of the %d processors in the last third. ", bench.Share.Format(used), runtime.NumCPU())
 	}
-	return text + "So it kept up, and the fill does not decide at this rate."
+	switch {
+	case achieved >= 0.98*offered && last >= 0.9*offered && behind <= mostBehind && left == 0:
+		return text + "So it kept up, and the fill does not decide at this rate."
+	case f.remote:
+		return text + "So full hourly buckets with one reading per update were too much for it meanwhile: from there on latency is mostly waiting, and the journal holds what waits."
+	case used < 0.5:
+		return text + "So it fell behind, with less than half of the processors: others had them, or the disk was waited for. On a quieter machine it may keep up."
+	}
+	return text + "So full hourly buckets with one reading per update are past what this machine stores beside the daemon and the load: from there on latency is mostly waiting, and the journal holds what waits."
 }
 
 // noteCapacity tells where it would matter.
@@ -114,6 +125,9 @@ func (f *found) noteMerging() string {
 	text := fmt.Sprintf("Merging puts %.1f readings into an update of an hourly bucket here: a reading costs mongod %s of CPU, not %s, and %s in its log, not %s. ",
 		f.median(hourMerged, perUpdate), bench.Seconds.Format(merged), bench.Seconds.Format(single),
 		bench.Bytes.Format(f.median(hourMerged, journalBytes)), bench.Bytes.Format(f.median(hourSingle, journalBytes)))
+	if single == 0 { // not told
+		return text
+	}
 	if merged > 0.9*single {
 		return text + "It saves nothing to speak of at this rate."
 	}
@@ -138,6 +152,9 @@ func (f *found) noteTimeseries() string {
 	first, last := samplesOf(t, mongodCPUFirst).Median(), samplesOf(t, mongodCPULast).Median()
 	text := fmt.Sprintf("A time-series collection, whose readings are inserted together as well: p50 %s, p99 %s, mongod CPU per reading %s, log per reading %s. ",
 		compare(p50, bench.Seconds), compare(p99, bench.Seconds), compare(mongodCPU, bench.Seconds), compare(journalBytes, bench.Bytes))
+	if first == 0 { // not told
+		return text
+	}
 	if last > 1.2*first {
 		return text + fmt.Sprintf("Its buckets are filled by the server, and a reading costs more in the last third than in the first there too (%s, %s).", bench.Seconds.Format(last), bench.Seconds.Format(first))
 	}

@@ -85,6 +85,11 @@ func TestNotesFollowTheFigures(t *testing.T) {
 		f.MongodCPULast *= float64(runtime.NumCPU())
 		return f
 	}
+	untold := func(times float64) *Figures { // by a server that does not tell its processor time
+		f := risen(times)
+		f.MongodCPU, f.MongodCPUFirst, f.MongodCPULast = 0, 0, 0
+		return f
+	}
 	merged := func(times float64) *Figures {
 		f := risen(times)
 		f.ReadingsPerUpdate, f.MongodCPU, f.JournalBytes = 12, 3e-5, 60
@@ -101,6 +106,10 @@ func TestNotesFollowTheFigures(t *testing.T) {
 		{"it does not rise", found{windows: map[string][]*Figures{hourSingle: two(risen, 1)}}, "is not what its writes cost", "So the fill"},
 		{"it falls behind", found{windows: map[string][]*Figures{hourSingle: two(behind, 4)}}, "are past what this machine stores", "kept up"},
 		{"it falls behind others", found{windows: map[string][]*Figures{hourSingle: two(behind, 1)}}, "others had them", "are past what"},
+		{"a user's falls behind", found{remote: true, windows: map[string][]*Figures{hourSingle: two(behind, 1)}}, "were too much for it", "processors"},
+		{"what it costs is not told", found{windows: map[string][]*Figures{hourSingle: two(untold, 2)}}, "nothing is said about", "So the fill"},
+		{"nor of merging", found{windows: map[string][]*Figures{hourSingle: two(untold, 2), hourMerged: {untold(1)}}}, "readings into an update", "is shared"},
+		{"nor of time series", found{windows: map[string][]*Figures{hourTimeseries: {untold(1)}, hourMerged: {untold(1)}}}, "A time-series collection", "does not rise"},
 		{"merging saves", found{windows: map[string][]*Figures{hourSingle: two(risen, 2), hourMerged: {merged(1)}}}, "12.0 readings into an update", "saves nothing"},
 		{"merging saves nothing", found{windows: map[string][]*Figures{hourSingle: two(risen, 2), hourMerged: {risen(2)}}}, "saves nothing", "is shared"},
 		{"time series is flat", found{windows: map[string][]*Figures{hourTimeseries: {merged(1)}, hourMerged: {merged(1)}}}, "does not rise through the hour", "there too"},
