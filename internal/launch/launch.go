@@ -1,5 +1,6 @@
-// Package launch runs `brim serve` as a process of its own, for the programs of
-// this repository that show or measure it: internal/demo and internal/yardstick.
+// Package launch runs `brim serve` and `brim load` as processes of their own, for
+// what shows or measures them: internal/bench, internal/demo and
+// internal/yardstick.
 package launch
 
 import (

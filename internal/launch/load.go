@@ -6,20 +6,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// killDelay is how long `brim load` may take to end when it is told to.
+// killDelay is how long is waited, when `brim load` was killed, until nobody has
+// its output open.
 const killDelay = 5 * time.Second
 
-// Load runs `brim load` of a program against a daemon.
+// Load runs `brim load` of a program against a daemon. It is killed when the
+// context ends, and told to end when this process does, however that ends.
 func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Result, error) {
 	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", "http://" + d.HTTP, "--output", "json"}, args...)...)
 	cmd.Env = environment()
 	cmd.WaitDelay = killDelay
+	ownGroup(cmd)
+	runtime.LockOSThread() // as for the daemon: at the thread's end it is told to end
+	defer runtime.UnlockOSThread()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -14,8 +14,13 @@ import (
 // TestMain is also the program that the tests launch: the test binary itself,
 // whose last argument says how it behaves.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
-		os.Exit(pretend(os.Args[len(os.Args)-1]))
+	if len(os.Args) > 1 {
+		switch last := os.Args[len(os.Args)-1]; os.Args[1] {
+		case "serve":
+			os.Exit(pretend(last))
+		case "load":
+			os.Exit(pretendLoad(last))
+		}
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -38,5 +43,23 @@ func pretend(behaviour string) (code int) {
 		log(`{"msg":"ready"}`) // which says nothing new
 	}
 	<-terminated
+	return 0
+}
+
+// pretendLoad answers with its settings where the first error of a result is.
+func pretendLoad(behaviour string) (code int) {
+	switch behaviour {
+	case "fails":
+		fmt.Fprintln(os.Stderr, "no such stream")
+		return 1
+	case "hangs":
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGTERM)
+		<-terminated
+	case "babbles":
+		fmt.Println("well")
+		return 0
+	}
+	fmt.Printf(`{"sent":7,"first_errors":["%s uri=%s alone=%v"]}`, strings.Join(os.Args[1:], " "), os.Getenv("BRIM_MONGO_URI"), syscall.Getpgrp() == os.Getpid())
 	return 0
 }
