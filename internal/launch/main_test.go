@@ -57,9 +57,9 @@ func pretendLoad(behaviour string) (code int) {
 		signal.Notify(terminated, syscall.SIGTERM)
 		<-terminated
 	case "babbles":
-		fmt.Println("well")
+		fmt.Fprintln(os.Stdout, "well")
 		return 0
 	}
-	fmt.Printf(`{"sent":7,"first_errors":["%s uri=%s alone=%v"]}`, strings.Join(os.Args[1:], " "), os.Getenv("BRIM_MONGO_URI"), syscall.Getpgrp() == os.Getpid())
+	fmt.Fprintf(os.Stdout, `{"sent":7,"first_errors":["%s uri=%s alone=%v"]}`, strings.Join(os.Args[1:], " "), os.Getenv("BRIM_MONGO_URI"), syscall.Getpgrp() == os.Getpid())
 	return 0
 }
