@@ -2,8 +2,9 @@ package advise
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 // Span writes a duration as the configuration does: 90d, 5m, 2.777ms.
@@ -11,12 +12,5 @@ func Span(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return bench.Short(d)
 }

@@ -91,19 +91,11 @@ func windows() []window {
 const historyCell = "1h-history"
 
 func (w window) what() string {
-	what := fmt.Sprintf("%s buckets, %s", granularityName(w.granularity), w.way.words)
+	what := fmt.Sprintf("%s buckets, %s", bench.Short(w.granularity), w.way.words)
 	if w.history {
 		what += ", and the server keeps old versions for 300 s"
 	}
 	return what
-}
-
-// granularityName is as in flags: 1h, 5m.
-func granularityName(g time.Duration) string {
-	if g >= time.Hour {
-		return fmt.Sprintf("%.0fh", g.Hours())
-	}
-	return fmt.Sprintf("%.0fm", g.Minutes())
 }
 
 // A plan says how large everything is.

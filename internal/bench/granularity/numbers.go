@@ -1,7 +1,6 @@
 package granularity
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -114,12 +113,4 @@ func list(numbers []int) string {
 		words[i] = strconv.Itoa(n)
 	}
 	return strings.Join(words, ", ")
-}
-
-// minutes tells a granularity as people write it: 5m, 1h.
-func minutes(g time.Duration) string {
-	if g%time.Hour == 0 {
-		return fmt.Sprintf("%dh", g/time.Hour)
-	}
-	return fmt.Sprintf("%dm", g/time.Minute)
 }

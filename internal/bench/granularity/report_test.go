@@ -39,7 +39,7 @@ func pretended(each float64) *trial {
 		g := granularities[i]
 		documents := table[i].documents
 		t.Sizes = append(t.Sizes, &size{
-			Granularity: minutes(g), Readings: inWindow(g), window: g, DocumentBytes: s, DocumentsADay: documents, BytesADay: s * documents,
+			Granularity: bench.Short(g), Readings: inWindow(g), window: g, DocumentBytes: s, DocumentsADay: documents, BytesADay: s * documents,
 		})
 	}
 	t.Indexes = []*variant{

@@ -49,7 +49,7 @@ func (t *trial) appendRows(r *bench.Result) {
 	from := table[0]
 	for _, to := range table[1:] {
 		claim := bench.Claim{
-			Says:        fmt.Sprintf("time of an append, %s to %s (%g to %g readings in the bucket)", minutes(from.granularity), minutes(to.granularity), from.held, to.held),
+			Says:        fmt.Sprintf("time of an append, %s to %s (%g to %g readings in the bucket)", bench.Short(from.granularity), bench.Short(to.granularity), from.held, to.held),
 			Published:   to.seconds / from.seconds,
 			PublishedAs: from.latency + " → " + to.latency, Because: becauseFixed,
 		}
@@ -57,7 +57,7 @@ func (t *trial) appendRows(r *bench.Result) {
 	}
 	hour := table[len(table)-1]
 	r.Add(bench.Claim{
-		Says:      fmt.Sprintf("mongod's CPU for an append among many in a command, %s to %s", minutes(from.granularity), minutes(hour.granularity)),
+		Says:      fmt.Sprintf("mongod's CPU for an append among many in a command, %s to %s", bench.Short(from.granularity), bench.Short(hour.granularity)),
 		Published: hour.seconds / from.seconds, PublishedAs: from.latency + " → " + hour.latency + " (time)", Because: becauseFixed,
 	}.Paired(c.cpus(from.held), c.cpus(hour.held), bench.Seconds))
 }

@@ -48,7 +48,7 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 }
 
 func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*size, error) {
-	collection := "size_" + minutes(g)
+	collection := "size_" + bench.Short(g)
 	if err := t.store(ctx, m, collection, g); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*s
 	const hoursADay = 24
 	scale := float64(publishedSensors) / float64(t.sensors) * hoursADay / float64(t.hours)
 	z := &size{
-		Granularity: minutes(g), Readings: inWindow(g), Documents: seen.Documents, window: g,
+		Granularity: bench.Short(g), Readings: inWindow(g), Documents: seen.Documents, window: g,
 		DocumentBytes: float64(seen.Logical) / float64(seen.Documents),
 		DocumentsADay: float64(seen.Documents) * scale, BytesADay: float64(seen.Logical) * scale,
 	}

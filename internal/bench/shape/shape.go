@@ -11,9 +11,9 @@ package shape
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -43,7 +43,7 @@ func (s Shape) String() string {
 	case Documents:
 		return "a document per reading"
 	case Buckets:
-		return "Brim's buckets, " + short(s.Granularity)
+		return "Brim's buckets, " + bench.Short(s.Granularity)
 	case Series:
 		return "time series, no metaField"
 	case TimeSeries:
@@ -56,25 +56,13 @@ func (s Shape) String() string {
 func (s Shape) Label() string {
 	switch s.Kind {
 	case Buckets:
-		return "buckets " + short(s.Granularity)
+		return "buckets " + bench.Short(s.Granularity)
 	case Series:
 		return "series, no meta"
 	case TimeSeries:
 		return "series, meta"
 	}
 	return string(s.Kind)
-}
-
-// short is a duration without the units that are 0, as in 5m.
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // naive reports whether the shape is written without Brim.
