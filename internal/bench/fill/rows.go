@@ -50,9 +50,11 @@ func (f *found) rows() (rows []bench.Row) {
 	if f.prefilled != nil {
 		if low, high := f.prefilled.passages[5], f.prefilled.passages[95]; len(low) > 1 && len(high) > 1 {
 			p50 := func(f *Figures) float64 { return f.Loaded.P50 }
+			// No figure: where this is more than MongoDB stores, writes queue, and by how
+			// many times they take longer hangs on how long it was measured.
 			rows = append(rows, bench.Claim{
-				Says:      "many sensors, one reading per update: p50 of a write into hourly buckets that are 95 % full against 5 %",
-				Published: 80. / 2, PublishedAs: "2 → 80 ms (start, after 55 min)", Because: grows,
+				Says:        "many sensors, one reading per update: a write into hourly buckets that are 95 % full takes longer than into those at 5 % (p50)",
+				PublishedAs: "2 → 80 ms (start, after 55 min)", Because: grows,
 			}.Paired(samplesOf(low, p50), samplesOf(high, p50), bench.Seconds), bench.Claim{
 				Says:      "the same: the most readings that a processor of MongoDB's stores a second",
 				Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Because: costsMore,
