@@ -30,7 +30,9 @@ func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon,
 		return nil, errors.Join(fmt.Errorf("write the daemon's configuration: %w", err), os.RemoveAll(dir))
 	}
 	d := &Daemon{lab: l, dir: dir}
-	d.Daemon, err = launch.Start(ctx, launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out})
+	d.Daemon, err = launch.Start(ctx, launch.Config{
+		Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort,
+	})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	Brim string    // the program
 	Args []string  // of serve; addresses and the log's format are set already
 	Out  io.Writer // gets what the daemon tells people, and its warnings
+	// Abort, when it ends, kills a daemon that is told to end before it is ready.
+	// nil: never.
+	Abort context.Context
 }
 
 // A Daemon is `brim serve` in a process of its own. All its ports are free ones
@@ -82,6 +85,9 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	case <-d.exited:
 		return nil, fmt.Errorf("the daemon ended before it was ready: %v", d.cmd.ProcessState)
 	case <-ctx.Done():
+		if c.Abort != nil {
+			defer context.AfterFunc(c.Abort, d.Kill)()
+		}
 		return nil, fmt.Errorf("wait for the daemon: %w", errors.Join(ctx.Err(), d.Stop()))
 	}
 }

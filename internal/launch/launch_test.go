@@ -56,3 +56,27 @@ func TestWaitingEndsWithTheContextAndTheDaemonWithIt(t *testing.T) {
 	_, err := launch.Start(ctx, launch.Config{Brim: itself(t), Args: []string{"hangs"}, Out: &out})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
+
+func TestADaemonThatDoesNotEndIsKilledWhenThatIsAsked(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	abort, kill := context.WithCancel(t.Context())
+	out := &saying{what: "not yet", then: kill}
+	_, err := launch.Start(ctx, launch.Config{Brim: itself(t), Args: []string{"stays"}, Out: out, Abort: abort})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotContains(t, err.Error(), "did not stop", "nobody waited for it")
+}
+
+// A saying does something when it is written.
+type saying struct {
+	what string
+	then func()
+}
+
+func (s *saying) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), s.what) {
+		s.then()
+	}
+	return len(b), nil
+}

@@ -43,6 +43,10 @@ func pretend(behaviour string) (code int) {
 		log(`{"msg":"ready"}`) // which says nothing new
 	}
 	<-terminated
+	if behaviour == "stays" {
+		log("not yet")
+		select {}
+	}
 	return 0
 }
 
