@@ -79,10 +79,10 @@ func measure(ctx context.Context, lab *bench.Lab, p *plan, m *Measured) (err err
 		}
 	}
 	if len(p.intervals) > 0 && lab.Own() {
-		if m.Appends, err = Compare(ctx, lab, p.appends, p.intervals); err != nil {
+		if m.Appends, err = compare(ctx, lab, p.appends, p.intervals); err != nil {
 			return err
 		}
-		if m.Inserts, err = Compare(ctx, lab, p.inserts, p.ends()); err != nil {
+		if m.Inserts, err = compare(ctx, lab, p.inserts, p.ends()); err != nil {
 			return err
 		}
 	}

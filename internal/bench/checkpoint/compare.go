@@ -9,10 +9,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// Compare writes a load with each checkpoint interval, the shortest first, and
+// compare writes a load with each checkpoint interval, the shortest first, and
 // returns what each costs. The intervals are whole seconds. A mongod of the
 // lab's own is needed. When it fails, what it has until then is returned too.
-func Compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) (costs []*Cost, err error) {
+func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) (costs []*Cost, err error) {
 	if len(intervals) == 0 {
 		return nil, nil
 	}

@@ -28,7 +28,7 @@ func TestCheckpointsOfALoadAreObserved(t *testing.T) {
 			_, err := inLab(t, func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
 				l := tiny()
 				l.Inserts = inserts
-				costs, err := Compare(ctx, lab, l, []time.Duration{time.Second})
+				costs, err := compare(ctx, lab, l, []time.Duration{time.Second})
 				require.NoError(t, err)
 				require.Len(t, costs, 1)
 				c := costs[0]
@@ -130,7 +130,7 @@ func TestAnInterruptionEndsItSoon(t *testing.T) {
 			cancel()
 		})
 		defer timer.Stop()
-		_, err := Compare(ctx, lab, l, []time.Duration{time.Hour})
+		_, err := compare(ctx, lab, l, []time.Duration{time.Hour})
 		return err
 	}
 	r, err := bench.Run(ctx, e, bench.Config{Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})

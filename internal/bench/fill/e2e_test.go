@@ -88,7 +88,7 @@ func TestAWindowOfOneReadingPerUpdate(t *testing.T) {
 		}
 		// A minute of event time in a second: 12 readings of each sensor.
 		passage := Passage{Granularity: time.Minute, Sensors: 20, Interval: interval, Speedup: 60, Duration: time.Second}
-		f, err := Measure(ctx, lab, m, passage, ways[0].serve...)
+		f, err := measure(ctx, lab, m, passage, ways[0].serve...)
 		if err != nil {
 			return err
 		}

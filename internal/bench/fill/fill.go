@@ -227,10 +227,10 @@ const historyWindow = "minSnapshotHistoryWindowInSeconds"
 // measure runs a cell once.
 func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (came *Figures, err error) {
 	if !w.history {
-		return Measure(ctx, lab, m, p.passage(w), w.way.serve...)
+		return measure(ctx, lab, m, p.passage(w), w.way.serve...)
 	}
 	err = withHistory(ctx, m, func() (err error) {
-		came, err = Measure(ctx, lab, m, p.passage(w), w.way.serve...)
+		came, err = measure(ctx, lab, m, p.passage(w), w.way.serve...)
 		return err
 	})
 	return came, err

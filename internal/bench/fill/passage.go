@@ -79,10 +79,10 @@ const (
 	stopTimeout = "1s"
 )
 
-// Measure starts a daemon with further flags of `brim serve` on an empty
+// measure starts a daemon with further flags of `brim serve` on an empty
 // database, waits until MongoDB is quiet, puts the load of a passage on it, and
 // returns what came. The daemon is gone then, and the database empty.
-func Measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Passage, serve ...string) (f *Figures, err error) {
+func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Passage, serve ...string) (f *Figures, err error) {
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	if err != nil {
 		return nil, err

@@ -105,36 +105,6 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	assert.NotContains(t, names, r.Environment.Database)
 }
 
-func TestCostIsMeasured(t *testing.T) {
-	t.Parallel()
-	mongodtest.URI(t) // skips where there is none
-	var c *Cost
-	e := experiment(tiny())
-	e.Run = func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-		m, err := lab.Start(ctx, bench.Setting{})
-		if err != nil {
-			return err
-		}
-		_, err = Measure(ctx, m, Shape{PerUpdate: 0, Residents: []int{1, 100}})
-		require.ErrorContains(t, err, "at least 1")
-		_, err = Measure(ctx, m, Shape{PerUpdate: 1, Residents: []int{1}})
-		require.ErrorContains(t, err, "of two sizes")
-		if c, err = Measure(ctx, m, Shape{Fields: 2, PerUpdate: 360, Residents: []int{10, 640}}); err != nil {
-			return err
-		}
-		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
-		assert.Empty(t, names, "what was made is dropped")
-		return err
-	}
-	_, err := bench.Run(t.Context(), e, bench.Config{Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
-	require.NoError(t, err)
-	require.NotNil(t, c)
-	assert.Positive(t, c.CPU.At(300))
-	assert.Positive(t, c.Time.At(300))
-	assert.Equal(t, 360, c.PerUpdate)
-	assert.Len(t, c.Points, costPasses*2)
-}
-
 func TestAnInterruptedTrialEnds(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none

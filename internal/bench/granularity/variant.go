@@ -58,7 +58,7 @@ func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
 	}
 	turns := float64(t.turns)
 	for range t.lab.Repeats {
-		sums := make([]CostPoint, len(stocks))
+		sums := make([]bulkPoint, len(stocks))
 		for range t.turns {
 			for i, s := range stocks {
 				p, err := bulkCost(ctx, m, s, s.appends/t.lab.Repeats/t.turns)
