@@ -59,25 +59,19 @@ type paced struct {
 func (w *writer) pace(ctx context.Context, stop <-chan struct{}, began time.Time, p paced) ([]operation, error) {
 	var operations []operation
 	var portions []lane.Portion
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	pause := w.load.pause()
-	for n := p.number; ; n += lanes {
-		due := began.Add(time.Duration(n) * pause)
-		timer.Reset(time.Until(due))
-		select {
-		case <-stop:
-			return operations, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timer.C:
-		}
+	pace := lane.Pace{
+		Began: began, Due: func(n int) (time.Duration, bool) { return time.Duration(n) * pause, true }, First: p.number, Every: lanes, Stop: stop,
+	}
+	err := pace.Run(ctx, func(_ int, due time.Duration) error {
 		portions = w.portions(p.number, portions[:0])
 		if err := p.write(ctx, portions); err != nil {
-			return nil, fmt.Errorf("write %s: %w", w.load.Name(), err)
+			return fmt.Errorf("write %s: %w", w.load.Name(), err)
 		}
-		operations = append(operations, operation{due.Sub(began).Seconds(), time.Since(began).Seconds()})
-	}
+		operations = append(operations, operation{due.Seconds(), time.Since(began).Seconds()})
+		return nil
+	})
+	return operations, err
 }
 
 // writes returns how each lane writes.

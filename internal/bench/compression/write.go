@@ -77,11 +77,8 @@ func (t *trial) pace(ctx context.Context, at, by int) error {
 	began := time.Now()
 	var took bench.Samples
 	var portions []lane.Portion
-	for n := range ticks {
-		due := began.Add(time.Duration(n) * tick)
-		if err := bench.Pause(ctx, time.Until(due)); err != nil {
-			return err
-		}
+	pace := lane.Pace{Began: began, Due: func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks }, Every: 1}
+	err = pace.Run(ctx, func(n int, due time.Duration) error {
 		portions = portions[:0]
 		for i := range group {
 			portions = append(portions, lane.Portion{Sensor: n%rounds*group + i, First: uint64(n / rounds * together), Count: together}) //nolint:gosec // counts from 0
@@ -89,7 +86,11 @@ func (t *trial) pace(ctx context.Context, at, by int) error {
 		if err := c.Write(ctx, portions); err != nil {
 			return err
 		}
-		took = append(took, time.Since(due).Seconds())
+		took = append(took, (time.Since(began) - due).Seconds())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	elapsed := time.Since(began)
 	if err := t.m.Checkpoint(ctx); err != nil {

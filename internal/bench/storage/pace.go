@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -203,27 +202,15 @@ func (w *writers) begin(ctx context.Context, s schedule) *traffic {
 
 // pace makes every so-many-th write of a schedule.
 func (t *traffic) pace(w *writer, s schedule, first, every int) error {
-	timer := time.NewTimer(math.MaxInt64)
-	defer timer.Stop()
-	for n := first; ; n += every {
-		due, ok := s.due(n)
-		if !ok {
-			return nil
-		}
-		timer.Reset(due - time.Since(t.began))
-		select {
-		case <-timer.C:
-		case <-t.stop:
-			return nil
-		case <-t.ctx.Done():
-			return context.Cause(t.ctx)
-		}
+	p := lane.Pace{Began: t.began, Due: s.due, First: first, Every: every, Stop: t.stop}
+	return p.Run(t.ctx, func(_ int, due time.Duration) error {
 		if err := w.write(t.ctx); err != nil {
 			return err
 		}
 		done := time.Since(t.began)
 		t.took.add(done, done-due)
-	}
+		return nil
+	})
 }
 
 // now is the time since the traffic began.
