@@ -4,8 +4,22 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
+
+// Processor is as /proc/cpuinfo tells; empty where there is none.
+func Processor() string {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return ""
+	}
+	processors, err := fs.CPUInfo()
+	if err != nil || len(processors) == 0 {
+		return ""
+	}
+	return processors[0].ModelName
+}
 
 // CPU returns what a process has used so far, in user and in kernel mode, with
 // all its threads. It asks the process's own clock, since /proc counts in steps

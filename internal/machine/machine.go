@@ -12,19 +12,6 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Processor is as /proc/cpuinfo tells; empty where there is none.
-func Processor() string {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return ""
-	}
-	processors, err := fs.CPUInfo()
-	if err != nil || len(processors) == 0 {
-		return ""
-	}
-	return processors[0].ModelName
-}
-
 // TotalMemory is in MiB; 0 where the system does not tell.
 func TotalMemory() int64 {
 	fs, err := procfs.NewDefaultFS()
