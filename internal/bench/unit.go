@@ -47,6 +47,9 @@ func (u Unit) Format(v float64) string {
 
 // bytes are in powers of ten, as in what was published.
 func bytes(v float64) string {
+	if v == 0 {
+		return "0 B"
+	}
 	if math.Abs(v) < 1000 {
 		return strconv.FormatFloat(v, 'f', decimals(v), 64) + " B"
 	}

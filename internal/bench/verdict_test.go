@@ -141,7 +141,7 @@ func TestUnitsAreReadByPeople(t *testing.T) {
 		v    float64
 		want string
 	}{
-		{Seconds, 650e-6, "650 µs"}, {Bytes, 512, "512 B"}, {Bytes, 28e3, "28.0 KB"}, {Bytes, 6.72e9, "6.72 GB"}, {Bytes, 0, "0.00 B"},
+		{Seconds, 650e-6, "650 µs"}, {Bytes, 512, "512 B"}, {Bytes, 28e3, "28.0 KB"}, {Bytes, 6.72e9, "6.72 GB"}, {Bytes, 0, "0 B"},
 		{Times, 7.6, "7.60x"}, {Times, 76, "76.0x"}, {Share, 0.45, "45 %"}, {Count, 240e3, "240k"}, {Seconds, math.NaN(), "–"},
 	} {
 		assert.Equal(t, c.want, c.u.Format(c.v))
