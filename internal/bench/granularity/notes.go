@@ -33,6 +33,11 @@ func (t *trial) lineNote(r *bench.Result, topology string) {
 		r.Note("On the %s the line through the times is %.0f + %.2f µs a reading held, which is not both above 0: nothing follows from it.", topology, us.Base, us.Each)
 		return
 	}
+	if us.Each < 2*us.EachError {
+		r.Note("On the %s an append of one reading takes one writer %.0f ± %.0f µs; that it takes more the more its bucket holds (%.2f ± %.2f µs for each reading) is not told from the noise.",
+			topology, us.Base, us.BaseError, us.Each, us.EachError)
+		return
+	}
 	r.Note("On the %s an append of one reading takes one writer %.0f ± %.0f µs whatever the bucket holds, and %.2f ± %.2f µs more for each reading in it (R² %.2f; the medians are off the line by at most %.0f %%). "+
 		"The fixed part is as much as %.0f readings held: while buckets hold far fewer than that, a shorter granularity spares little.",
 		topology, us.Base, us.BaseError, us.Each, us.EachError, us.R2, 100*c.off(c.Time, heldOf, timeOf), us.Base/us.Each)

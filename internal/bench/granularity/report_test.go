@@ -89,6 +89,8 @@ func TestRowsHoldThePublishedFigures(t *testing.T) {
 	steep := report(pretended(20))
 	assert.Equal(t, []bench.Verdict{bench.Confirmed, bench.Confirmed, bench.Confirmed, bench.SizeDiffers}, verdicts(steep)[:4],
 		"appends that grow as published are confirmed")
+	assert.Contains(t, r.Rows[3].Why, becauseFixed)
+	assert.Contains(t, steep.Rows[3].Why, becauseSteep, "they grow by more")
 }
 
 func TestNotesFollowTheFigures(t *testing.T) {
@@ -117,6 +119,8 @@ func TestNotesFollowTheFigures(t *testing.T) {
 	notes = strings.Join(report(dear).Notes, "\n")
 	assert.Contains(t, notes, "12 that are appended together: nothing to speak of is spared. With buckets of a minute rather than an hour: nothing to speak of is spared.")
 	assert.NotContains(t, notes, "counts for more")
+	assert.Contains(t, notes, "is not told from the noise")
+	assert.NotContains(t, notes, "a shorter granularity spares little")
 }
 
 func TestWhatLargerBucketsSpareIsNoFactor(t *testing.T) {
