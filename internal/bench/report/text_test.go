@@ -87,7 +87,7 @@ func TestTextSaysWhatIsNotKnown(t *testing.T) {
 	r.Environment.Database = "brim_bench_x"
 	assert.Contains(t, textOf(t, 0, r), "- mongod: it did not answer\n- database: brim_bench_x")
 	r.Environment.Mongod = "8.0.4"
-	assert.Contains(t, textOf(t, 0, r), "- mongod: 8.0.4, its own compressor\n")
+	assert.Contains(t, textOf(t, 0, r), "- mongod: 8.0.4, compressors as pinned below, or its own\n")
 }
 
 type fullDisk struct{}

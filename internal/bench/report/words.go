@@ -51,7 +51,7 @@ func mongod(e *bench.Environment) string {
 	if len(e.Compressor) > 0 {
 		parts = append(parts, "compressor "+strings.Join(e.Compressor, " and "))
 	} else {
-		parts = append(parts, "its own compressor")
+		parts = append(parts, "compressors as pinned below, or its own")
 	}
 	if len(e.CacheMiB) > 0 {
 		var sizes []string
