@@ -69,12 +69,14 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
 	sized := f.Sizes[best]
+	limit := cheapest(n, all) * (1 + Close)
 	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
 	a.Chosen = f.cost(n, sized, all[best].Flush, interval)
 	for i := range all {
 		if i != best {
+			alike := all[i].Price() <= limit
 			all[i] = f.cost(n, f.Sizes[i], all[i].Flush, interval)
-			a.Rejected = append(a.Rejected, Rejected{Cost: all[i], Why: a.whyNot(all[i])})
+			a.Rejected = append(a.Rejected, Rejected{Cost: all[i], Why: a.whyNot(all[i], alike)})
 		}
 	}
 	slices.SortStableFunc(a.Rejected, func(x, y Rejected) int { return cmp.Compare(x.Price(), y.Price()) })
@@ -85,18 +87,24 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 
 // choose returns the place of the one to take, of those that the needs allow.
 func choose(n Needs, all []Cost) int {
-	best, cheapest := -1, math.Inf(1)
+	best, limit := -1, cheapest(n, all)*(1+Close)
 	for i := range all {
-		if all[i].may(n) {
-			cheapest = min(cheapest, all[i].Price())
-		}
-	}
-	for i := range all {
-		if all[i].may(n) && all[i].Price() <= cheapest*(1+Close) && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
+		if all[i].may(n) && all[i].Price() <= limit && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
 			best = i
 		}
 	}
 	return best
+}
+
+// cheapest is the least price of those that the needs allow.
+func cheapest(n Needs, all []Cost) float64 {
+	least := math.Inf(1)
+	for i := range all {
+		if all[i].may(n) {
+			least = min(least, all[i].Price())
+		}
+	}
+	return least
 }
 
 // simpler reports whether a is taken where both cost the same.

@@ -53,6 +53,39 @@ func TestOfEqualPricesTheSimplerIsTaken(t *testing.T) {
 	assert.Equal(t, 2, choose(n, []Cost{series, longer, packed, dear, bucket}))
 }
 
+// TestWhatIsDearerThanTheLeastIsSaidToBe also where it is not much dearer than
+// what is chosen for being simpler.
+func TestWhatIsDearerThanTheLeastIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	for i := range f.Sizes { // the disk alone decides: 1, 1.08 and 1.15
+		s := &f.Sizes[i]
+		s.Readings, s.Index, s.Data = 1000, 0, 1_000_000_000
+		switch {
+		case s.Compressor == store.Zstd || s.Storage == store.TimeSeries:
+			s.Data *= 10
+		case s.Granularity == time.Minute:
+			s.Data = s.Data * 115 / 100
+		case s.Granularity == 5*time.Minute:
+			s.Data = s.Data * 108 / 100
+		case s.Granularity != time.Hour:
+			s.Data *= 10
+		}
+	}
+	a, err := Choose(n, f)
+	require.NoError(t, err)
+	assert.Equal(t, 5*time.Minute, a.Chosen.Granularity)
+	why := make(map[time.Duration]string)
+	for _, r := range a.Rejected {
+		if r.Storage == store.Bucket && r.Compressor == store.Snappy {
+			why[r.Granularity] = r.Why
+		}
+	}
+	assert.Equal(t, "as dear, as far as can be told; larger documents", why[time.Hour])
+	assert.Contains(t, why[time.Minute], "dearer: disk")
+}
+
 func TestTheFlushIntervalIsTheShortestThatGainsAsMuch(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, time.Second, advised(t, dashboards(t)).Chosen.Flush, "up to 5 s nothing is merged")

@@ -41,20 +41,23 @@ type Trial struct {
 const (
 	trialDocuments = 20 // of each sensor, or more
 	trialBatch     = 1000
+	// longestTrial keeps what is measured rarely within the times that a reading may
+	// have, which begin in 1970.
+	longestTrial = 20 * 365 * day
 )
 
 // trial chooses the load: whole windows, within the retention.
 func (a *Advice) trial(readings int, within time.Duration) Trial {
 	n, c := a.Needs, a.Chosen
-	each := min(max(trialDocuments*int(c.PerDocument), readings/n.Sensors), readings)
+	each := min(max(trialDocuments*int(c.PerDocument), readings/n.Sensors), readings, int(longestTrial/n.Interval))
 	t := Trial{Sensors: min(max(readings/each, 1), n.Sensors), Time: within}
 	whole := c.Granularity
 	if c.Storage == store.TimeSeries {
 		whole = min(whole, time.Minute)
 	}
-	t.Event = time.Duration(readings/t.Sensors) * n.Interval
+	t.Event = time.Duration(min(readings/t.Sensors, int(longestTrial/n.Interval))) * n.Interval
 	if n.Retention > 0 {
-		t.Event = min(t.Event, n.Retention*9/10)
+		t.Event = min(t.Event, n.Retention/10*9)
 	}
 	t.Event = max(t.Event.Truncate(whole), whole)
 	return t

@@ -139,12 +139,13 @@ func (a *Advice) warnProcessors() {
 	}
 }
 
-// whyNot says in a few words why a candidate was not chosen.
-func (a *Advice) whyNot(c Cost) string {
-	switch dearer := c.Price()/a.Chosen.Price() - 1; {
+// whyNot says in a few words why a candidate was not chosen; alike: its price was
+// about the least, so that something else decided.
+func (a *Advice) whyNot(c Cost, alike bool) string {
+	switch {
 	case !c.may(a.Needs):
 		return "does not prevent duplicates (--duplicates rare)"
-	case dearer > Close:
+	case !alike:
 		return "dearer: " + a.deciding(c)
 	case c.Storage != a.Chosen.Storage:
 		return "as dear, as far as can be told; a time series"

@@ -92,3 +92,18 @@ func TestATrialIsOfWholeWindowsWithinTheRetention(t *testing.T) {
 	assert.Equal(t, 1, few.Sensors)
 	assert.Zero(t, math.Mod(few.Event.Minutes(), 1))
 }
+
+// TestATrialOfWhatIsMeasuredRarelyBeginsAfter1970 also where 600,000 readings of
+// a sensor are more than a duration holds.
+func TestATrialOfWhatIsMeasuredRarelyBeginsAfter1970(t *testing.T) {
+	t.Parallel()
+	for _, interval := range []time.Duration{time.Hour, day, 30 * day} {
+		for _, retention := range []time.Duration{0, MaxRetention} {
+			n := needs(t, Needs{Sensors: 1, Interval: interval, Fields: 1, QuerySpan: 30 * day, Retention: retention})
+			at := advised(t, n).trial(600_000, time.Second)
+			assert.GreaterOrEqual(t, at.Event, 19*365*day, interval)
+			assert.LessOrEqual(t, at.Event, 20*365*day, interval)
+			assert.Equal(t, 1, at.Sensors)
+		}
+	}
+}
