@@ -96,13 +96,13 @@ func judgeFollowed(f *advise.Followed) error {
 	if f == nil {
 		return nil
 	}
-	var errs []error
-	for name, a := range map[string]advise.Against{"documents": f.Documents, "bytes": f.Bytes} {
-		if off := a.Off(); off > offLimit || off < -offLimit {
-			errs = append(errs, fmt.Errorf("the %s that were stored differ by %+.0f %% from the prediction, more than %.0f %%", name, 100*off, 100*offLimit))
+	hold := func(name string, a advise.Against) error {
+		if off := a.Off(); !(off <= offLimit && off >= -offLimit) { // nor does what is no number
+			return fmt.Errorf("the %s that were stored differ by %+.0f %% from the prediction, more than %.0f %%", name, 100*off, 100*offLimit)
 		}
+		return nil
 	}
-	return errors.Join(errs...)
+	return errors.Join(hold("documents", f.Documents), hold("bytes", f.Bytes))
 }
 
 // adviceYAML is the configuration of the daemon that the advice comes to.

@@ -121,6 +121,37 @@ func TestMoreThanTheMachineHasIsSaid(t *testing.T) {
 	assert.Contains(t, a.Warnings[before], "more than the 2 of this machine")
 }
 
+func TestAMongoDBThatHidesItsProcessorTimeIsSaidTo(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	a, err := Choose(n, f)
+	require.NoError(t, err)
+	assert.Empty(t, a.Warnings)
+	for i := range f.Updates {
+		f.Updates[i].CPU.Mongod = 0
+	}
+	a, err = Choose(n, f)
+	require.NoError(t, err)
+	require.Len(t, a.Warnings, 1)
+	assert.Contains(t, a.Warnings[0], "does not tell its processor time")
+}
+
+// TestHowLongAReadingIsInTheJournalAloneIsToldOfBusyLanesToo: they gather for
+// longer than the flush interval.
+func TestHowLongAReadingIsInTheJournalAloneIsToldOfBusyLanesToo(t *testing.T) {
+	t.Parallel()
+	why := func(a *Advice) string { return a.Choices[4].Why }
+	busy := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 80_000 }))
+	require.Equal(t, time.Second, busy.Chosen.Flush)
+	assert.Contains(t, why(busy), "for 4s at most a reading is in Brim's journal alone")
+	assert.Contains(t, why(busy), "keep the lanes busy")
+	idle := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 100 }))
+	assert.Contains(t, why(idle), "for 1s at most")
+	many := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 1_000_000 }))
+	assert.Contains(t, why(many), "more than the lanes hold")
+}
+
 func TestNothingIsChosenFromNothing(t *testing.T) {
 	t.Parallel()
 	_, err := Choose(dashboards(t), &Figures{})

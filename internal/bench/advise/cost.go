@@ -12,7 +12,9 @@ import (
 type Cost struct {
 	Candidate
 
-	Flush      time.Duration `json:"flush_interval_ns"`
+	Flush time.Duration `json:"flush_interval_ns"`
+	// Gather is how long readings gather: longer than Flush where lanes are busy.
+	Gather     time.Duration `json:"gather_ns"`
 	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
 
 	PerUpdate   float64 `json:"readings_per_update"`
@@ -93,7 +95,7 @@ func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
 			gather = longest
 			continue
 		}
-		c.UpdateTime = each.Total()
+		c.Gather, c.UpdateTime = gather, each.Total()
 		c.Write = each.times(c.Updates).plus(f.Command.times(c.commands(gather)))
 		return
 	}

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/store"
@@ -15,6 +16,11 @@ type Figures struct {
 	// Door is what a reading costs in Brim before it is written: to take it in and
 	// to journal it; seconds of a processor.
 	Door float64 `json:"door_seconds"`
+}
+
+// tellMongod reports whether the processor time of mongod was to be seen.
+func (f *Figures) tellMongod() bool {
+	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
 }
 
 // CPU is processor time, in seconds.

@@ -83,16 +83,27 @@ func (a *Advice) whyCompressor() string {
 // whyFlush says what is merged, and what a longer wait would gain.
 func (a *Advice) whyFlush(f *Figures, s Sized) string {
 	c := a.Chosen
-	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Flush))
+	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Gather))
+	if c.Gather > c.Flush {
+		why += " That is longer than the flush interval, because updates keep the lanes busy, which gather longer then by themselves."
+	}
+	withheld := ""
 	for _, longer := range flushes {
-		if longer <= a.Needs.MaxWait || held(a.Needs, longer) > laneBytes {
+		if longer <= a.Needs.MaxWait {
 			continue
+		}
+		if held(a.Needs, longer) > laneBytes {
+			withheld = fmt.Sprintf(" What gathers for %s is more than the lanes hold in memory.", Span(longer))
+			break
 		}
 		further := f.cost(a.Needs, s, longer, c.Checkpoint)
 		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*Close {
 			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time; allow it with --max-wait %s.%s",
 				Span(longer), readings(further.PerUpdate), 100*saved, Span(longer), lagAlert(longer))
 		}
+	}
+	if withheld != "" {
+		return why + withheld
 	}
 	return why + " A longer wait would save less than a fifth of the processor time."
 }
@@ -124,7 +135,10 @@ func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
 func (a *Advice) warn(within bool) {
 	c := a.Chosen
 	if !within {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: take a disk that bears it, or a longer --max-wait.", bench.Bytes.Format(c.Written)))
+		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: take a disk that bears it.", bench.Bytes.Format(c.Written)))
+	}
+	if !a.Figures.tellMongod() {
+		a.Warnings = append(a.Warnings, "This MongoDB does not tell its processor time, so that the prices have Brim's alone: measure in a mongod of advise's own, without --mongo-uri.")
 	}
 	if lagAlert(c.Flush) != "" {
 		a.Warnings = append(a.Warnings, "Readings wait longer than 8 s, from which on the alert BrimLagHigh is raised: raise it too.")
