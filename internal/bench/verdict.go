@@ -112,6 +112,15 @@ func (c Claim) compare(from, to Samples, unit Unit, blurred string) Row {
 
 // Same holds two variants against the claim that they do not differ.
 func (c Claim) Same(a, b Samples, unit Unit) Row {
+	blurred := ""
+	if a.Overlaps(b) {
+		blurred = "the repeats of both overlap: no difference seen"
+	}
+	return c.same(a, b, unit, blurred)
+}
+
+// same holds the median factor against 1, unless the repeats are blurred.
+func (c Claim) same(a, b Samples, unit Unit, blurred string) Row {
 	c.Published = 1
 	limit := cmp.Or(c.Alike, noticeable)
 	ratios := b.Over(a)
@@ -120,14 +129,24 @@ func (c Claim) Same(a, b Samples, unit Unit) Row {
 	switch {
 	case math.IsNaN(measured) || math.IsInf(measured, 0):
 		return r.missing()
-	case a.Overlaps(b):
-		r.Verdict, r.Why = Confirmed, "the repeats of both overlap: no difference seen"
+	case blurred != "":
+		r.Verdict, r.Why = Confirmed, blurred
 	case math.Abs(math.Log(measured)) < math.Log(limit):
 		r.Verdict, r.Why = Confirmed, fmt.Sprintf("they differ by less than %.0f %%", 100*(limit-1))
 	default:
 		r.Verdict, r.Why = NotSeen, "they differ by a factor of "+Times.Format(measured)
 	}
 	return r.because(c)
+}
+
+// SamePaired is Same for two that were measured in turn, as with Paired: they do
+// not differ where some repeats have more and some less.
+func (c Claim) SamePaired(a, b Samples, unit Unit) Row {
+	blurred := ""
+	if factors := b.Over(a); factors.Min() <= 1 && factors.Max() >= 1 {
+		blurred = "some repeats have more, some less: no difference seen"
+	}
+	return c.same(a, b, unit, blurred)
 }
 
 // Check holds a value against the published one. It is for what does not hang

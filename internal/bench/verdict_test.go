@@ -71,6 +71,19 @@ func TestThatNothingDiffersIsHeldAgainstTheRepeats(t *testing.T) {
 	assert.Equal(t, "105 B (100 B to 110 B) → 205 B (200 B to 210 B)", r.MeasuredAs)
 }
 
+func TestThatNothingDiffersIsHeldRepeatByRepeat(t *testing.T) {
+	t.Parallel()
+	same := Claim{Says: "the same"}
+	r := same.SamePaired(Samples{1, 3, 1}, Samples{1.4, 4.2, 1.4}, Seconds)
+	assert.Equal(t, NotSeen, r.Verdict, "a slow minute hit both")
+	assert.Equal(t, "they differ by a factor of 1.40x", r.Why)
+	r = same.SamePaired(Samples{1, 1, 1}, Samples{1.5, 1.4, 0.9}, Seconds)
+	assert.Equal(t, Confirmed, r.Verdict)
+	assert.Equal(t, "some repeats have more, some less: no difference seen", r.Why)
+	assert.Equal(t, Confirmed, same.SamePaired(Samples{1, 3}, Samples{1.05, 3.1}, Seconds).Verdict, "next to nothing")
+	assert.True(t, math.IsNaN(same.SamePaired(nil, nil, Seconds).Measured))
+}
+
 func TestAValueIsHeldAgainstThePublishedOne(t *testing.T) {
 	t.Parallel()
 	size := Claim{Says: "a document has 28 KB", Published: 28e3, Unit: Bytes, Because: "BSON"}

@@ -6,113 +6,136 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 )
 
-// warmUp is how many finds or means go before those that count.
-const warmUp = 50
+const (
+	// warmUp is how many finds or means go before those that count.
+	warmUp = 50
+	// turns is how many times one shape follows the other in a repeat, so that a slow
+	// moment hits all.
+	turns = 10
+)
 
-// finds looks for single readings by their time.
+// finds looks for single readings by their time, the same in every shape.
 func (t *trial) finds(ctx context.Context) error {
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("find %d readings in every shape, repeat %d", t.scale.finds, repeat+1)
+		places := t.places(repeat, t.scale.finds, 1)
 		for _, s := range t.subject {
-			if err := t.find(ctx, s, warmUp, nil, repeat); err != nil {
+			if _, err := t.find(ctx, s, places[:min(warmUp, len(places))]); err != nil {
 				return err
 			}
-			if err := t.find(ctx, s, t.scale.finds, &s.Finds, repeat); err != nil {
-				return err
-			}
 		}
-	}
-	return nil
-}
-
-// find looks for n readings, the same in every shape, and tells how long all
-// took.
-func (t *trial) find(ctx context.Context, s *subject, n int, took *bench.Samples, repeat int) error {
-	random := t.random(repeat)
-	began := time.Now()
-	for range n {
-		at := shape.Span{First: uint64(random.IntN(t.scale.readings)), Count: 1} //nolint:gosec // counts from 0
-		got, err := s.coll.Read(ctx, at)
-		if err != nil {
-			return err
-		}
-		if got != 1 {
-			return fmt.Errorf("find reading %d in %s: %d came", at.First, s.Shape, got)
-		}
-	}
-	if took != nil {
-		*took = append(*took, time.Since(began).Seconds())
-	}
-	return nil
-}
-
-func (t *trial) random(repeat int) *rand.Rand {
-	return rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
-}
-
-// means queries the mean over random windows.
-func (t *trial) means(ctx context.Context) error {
-	for repeat := range t.lab.Repeats {
-		t.lab.Step("mean over %d windows of 6 hours in every shape, repeat %d", t.scale.means, repeat+1)
-		var want []float64 // of the first shape: the others must agree
-		for _, s := range t.subject {
-			ways := []shape.Way{shape.Unwind}
-			if s.Kind == shape.Buckets {
-				ways = append(ways, shape.Stats)
-			}
-			for _, way := range ways {
-				if _, err := t.mean(ctx, s, way, meanRun{n: warmUp, repeat: repeat}); err != nil {
-					return err
-				}
-				of := &s.Means
-				if way == shape.Stats {
-					of = &s.StatsMeans
-				}
-				got, err := t.mean(ctx, s, way, meanRun{n: t.scale.means, repeat: repeat, into: of})
+		took := make([]float64, len(t.subject))
+		for some := range slices.Chunk(places, max(len(places)/turns, 1)) {
+			for i, s := range t.subject {
+				seconds, err := t.find(ctx, s, some)
 				if err != nil {
 					return err
 				}
-				if want == nil {
-					want = got
+				took[i] += seconds
+			}
+		}
+		for i, s := range t.subject {
+			s.Finds = append(s.Finds, took[i])
+		}
+	}
+	return nil
+}
+
+// places are random spans of so many readings.
+func (t *trial) places(repeat, n, readings int) []shape.Span {
+	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
+	out := make([]shape.Span, n)
+	for i := range out {
+		out[i] = shape.Span{First: uint64(random.IntN(t.scale.readings - readings + 1)), Count: readings} //nolint:gosec // counts from 0
+	}
+	return out
+}
+
+// find looks for readings one after another, and returns how many seconds all
+// took.
+func (t *trial) find(ctx context.Context, s *subject, places []shape.Span) (seconds float64, err error) {
+	began := time.Now()
+	for _, at := range places {
+		got, err := s.coll.Read(ctx, at)
+		if err != nil {
+			return 0, err
+		}
+		if got != 1 {
+			return 0, fmt.Errorf("find reading %d in %s: %d came", at.First, s.Shape, got)
+		}
+	}
+	return time.Since(began).Seconds(), nil
+}
+
+// A meanWay is a way to make means in one of the shapes.
+type meanWay struct {
+	*subject
+	way  shape.Way
+	into *Means
+	took float64   // seconds of a repeat so far
+	got  []float64 // the means of a repeat so far
+}
+
+func (t *trial) meanWays() []*meanWay {
+	var out []*meanWay
+	for _, s := range t.subject {
+		out = append(out, &meanWay{subject: s, way: shape.Unwind, into: &s.Means})
+		if s.Kind == shape.Buckets {
+			out = append(out, &meanWay{subject: s, way: shape.Stats, into: &s.StatsMeans})
+		}
+	}
+	return out
+}
+
+// means queries the mean over random windows, the same in every shape, whose
+// answers must agree.
+func (t *trial) means(ctx context.Context) error {
+	const readings = int(queryTime / interval)
+	for repeat := range t.lab.Repeats {
+		t.lab.Step("mean over %d windows of 6 hours in every shape, repeat %d", t.scale.means, repeat+1)
+		windows, ways := t.places(repeat, t.scale.means, readings), t.meanWays()
+		for _, w := range ways {
+			if err := w.query(ctx, windows[:min(warmUp, len(windows))]); err != nil {
+				return err
+			}
+			w.took, w.got = 0, nil
+		}
+		for some := range slices.Chunk(windows, max(len(windows)/turns, 1)) {
+			for _, w := range ways {
+				if err := w.query(ctx, some); err != nil {
+					return err
 				}
-				if err := agree(want, got); err != nil {
-					return fmt.Errorf("compare the means of %s, %s: %w", s.Shape, way, err)
-				}
+				w.into.note(len(w.got), len(windows), w.took)
+			}
+		}
+		for _, w := range ways[1:] {
+			if err := agree(ways[0].got, w.got); err != nil {
+				return fmt.Errorf("compare the means of %s, %s: %w", w.Shape, w.way, err)
 			}
 		}
 	}
 	return nil
 }
 
-// A meanRun is queries one after another.
-type meanRun struct {
-	n, repeat int
-	into      *Means // nil: nobody wants to know
-}
-
-// mean runs the queries, and returns what came.
-func (t *trial) mean(ctx context.Context, s *subject, way shape.Way, run meanRun) ([]float64, error) {
-	random := t.random(run.repeat)
-	const readings = int(queryTime / interval)
-	means := make([]float64, run.n)
+// query makes means one after another.
+func (w *meanWay) query(ctx context.Context, windows []shape.Span) error {
 	began := time.Now()
-	for i := range means {
-		span := shape.Span{First: uint64(random.IntN(t.scale.readings - readings)), Count: readings} //nolint:gosec // counts from 0
-		var err error
-		if means[i], err = s.coll.Mean(ctx, span, shape.RatingField, way); err != nil {
-			return nil, err
+	for _, span := range windows {
+		mean, err := w.coll.Mean(ctx, span, shape.RatingField, w.way)
+		if err != nil {
+			return err
 		}
-		if run.into != nil {
-			run.into.note(i+1, run.n, time.Since(began).Seconds())
-		}
+		w.got = append(w.got, mean)
 	}
-	return means, nil
+	w.took += time.Since(began).Seconds()
+	return nil
 }
 
 var errDisagree = errors.New("the shapes give different answers")

@@ -62,7 +62,7 @@ func (d *Data) readTable(s scale) bench.Table {
 		Title: "Reads: time of one",
 		Head:  []string{"shape", "point find", "mean over 6 h"},
 		Notes: []string{
-			fmt.Sprintf("Of each repeat, %d finds and %d means, one after another; the same in every shape. The means of all shapes agree.", s.finds, s.means),
+			fmt.Sprintf("Of each repeat, %d finds and %d means, one after another, the shapes by turns; the same in every shape. The means of all shapes agree.", s.finds, s.means),
 			"Brim's shapes are read as a daemon reads them; their finds decode the bucket in the client.",
 			"By stats: a bucket that lies in the window gives its sum and count, those at its ends their readings.",
 		},

@@ -94,6 +94,7 @@ func TestSavingIsSharedOutBetweenShapeAndCompressor(t *testing.T) {
 	assert.Contains(t, r.Notes[0], "leaves 10 % with the compressors that the server gives to each; with the same one on both, 30 %")
 	assert.Contains(t, r.Notes[0], "makes 22.2 % of the difference")
 	assert.Contains(t, r.Notes[1], "Indexes are 50 %")
+	assert.Contains(t, r.Notes[1], "71.4 % of what a time series does", "1000 of 1400")
 }
 
 func TestLateNoteFollowsFromTheFigures(t *testing.T) {
@@ -130,8 +131,10 @@ func TestWhatWasCutShortIsNotClaimed(t *testing.T) {
 	first.Finds, first.Means = bench.Samples{1}, Means{Tenth: bench.Samples{1}}
 	trial.data.Late = make([]LateData, 3)
 	trial.data.Compressors = []CompressorData{{Shape: shapes()[documents].String(), Compressor: pinned, Size: first.Size}}
+	first.Means.All = bench.Samples{1}
 	trial.report()
 	assert.Empty(t, r.Rows)
+	assert.Empty(t, r.Notes)
 	_, err := json.Marshal(r)
 	require.NoError(t, err)
 }
