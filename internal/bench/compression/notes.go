@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/shape"
 )
 
 // notes say what follows from the figures.
@@ -35,15 +34,21 @@ func (d *Data) noteSizes(r *bench.Result) {
 		size := &d.size(at, by, Walk).Size
 		return size.PerReading(size.Data() + size.Index())
 	}
-	r.Note("The shape matters before the compressor: with its indexes a reading takes %s as a document with zstd, %s in an hourly bucket with snappy.",
-		bench.Bytes.Format(all(documents, zstd)), bench.Bytes.Format(all(buckets1h, snappy)))
-	best, bytes := shape.Shape{}, 0.0
+	document, bucket := all(documents, zstd), all(buckets1h, snappy)
+	order := "The shape matters before the compressor"
+	if bucket >= document {
+		order = "The compressor matters as much as the shape"
+	}
+	r.Note("%s: with its indexes a reading takes %s as a document with zstd, %s in an hourly bucket with snappy.", order, bench.Bytes.Format(document), bench.Bytes.Format(bucket))
+	best, bytes := "", 0.0
 	for at, s := range shapes() {
-		if of := all(at, zstd); bytes == 0 || of < bytes {
-			best, bytes = s, of
+		for by, c := range compressors() {
+			if of := all(at, by); bytes == 0 || of < bytes {
+				best, bytes = s.String()+" with "+string(c), of
+			}
 		}
 	}
-	r.Note("The smallest of all is %s with zstd: %s a reading, indexes included.", best, bench.Bytes.Format(bytes))
+	r.Note("The smallest of all is %s: %s a reading, indexes included.", best, bench.Bytes.Format(bytes))
 }
 
 func (d *Data) noteReads(r *bench.Result) {

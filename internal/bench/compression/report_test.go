@@ -1,6 +1,7 @@
 package compression
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,4 +84,32 @@ func TestWhatWasCutShortIsNotClaimed(t *testing.T) {
 	assert.Empty(t, r.Tables)
 	assert.Empty(t, r.Notes)
 	assert.Empty(t, report(Data{}).Rows)
+}
+
+// TestNotesFollowFromTheFigures also where they are not as they mostly are.
+func TestNotesFollowFromTheFigures(t *testing.T) {
+	t.Parallel()
+	d := measured()
+	notes := strings.Join(report(d).Notes, "\n")
+	assert.Contains(t, notes, "The compressor matters as much as the shape", "all shapes are as large")
+	for at := range shapes()[buckets5m:] {
+		for by := range compressors() {
+			s := &d.size(at+1, by, Walk).Size
+			s.File, s.IndexFile = 100, 0
+		}
+	}
+	d.size(buckets1h, snappy, Walk).Size.File = 50
+	notes = strings.Join(report(d).Notes, "\n")
+	assert.Contains(t, notes, "The shape matters before the compressor: with its indexes a reading takes 45.0 B as a document with zstd, 5.00 B in an hourly bucket with snappy")
+	assert.Contains(t, notes, "The smallest of all is Brim's buckets, 1h with snappy: 5.00 B a reading")
+}
+
+// TestASlowMinuteThatHitsBothCompressorsHidesNoDifference between them.
+func TestASlowMinuteThatHitsBothCompressorsHidesNoDifference(t *testing.T) {
+	t.Parallel()
+	d := measured()
+	d.Checkpoints[snappy].CPU, d.Checkpoints[zstd].CPU = bench.Samples{1, 3, 1}, bench.Samples{1.5, 4.5, 1.6}
+	rows := report(d).Rows
+	assert.Equal(t, "zstd makes checkpoints use more processor time", rows[len(rows)-1].Claim)
+	assert.Equal(t, bench.Confirmed, rows[len(rows)-1].Verdict)
 }
