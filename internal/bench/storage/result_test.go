@@ -132,6 +132,17 @@ func TestCompactionIsHeldAgainstWhatWasPublished(t *testing.T) {
 	assert.Len(t, all.table(patterns).Rows, 2)
 }
 
+// TestACompactionThatGivesHardlyAnythingBackIsNotAsPublished: 0.95x of a file is
+// near 0.77x, but it is a fifth of what was published to be given back.
+func TestACompactionThatGivesHardlyAnythingBackIsNotAsPublished(t *testing.T) {
+	t.Parallel()
+	row := compactions{compacted(contiguous, 100, 100, 95)}.spaceRow(contiguous)
+	assert.Equal(t, bench.SizeDiffers, row.Verdict)
+	assert.Contains(t, row.Why, "where the free parts are")
+	assert.NotContains(t, row.Why, "had grown")
+	assert.Contains(t, compactions{compacted(scattered, 100, 180, 90)}.spaceRow(scattered).Why, "had grown")
+}
+
 func TestAQuarterIsAQuarter(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{scattered, contiguous} {

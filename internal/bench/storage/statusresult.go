@@ -41,12 +41,12 @@ func (cs costs) table(calls int) bench.Table {
 
 func (cs costs) notes(r *bench.Result) {
 	idle, loaded := cs.of(fullForm, idleLoad).P50.Median(), cs.of(fullForm, someLoad).P50.Median()
-	r.Note("serverStatus as a whole took %s idle and %s under load (p50): asked once in 10 s it costs %s of a processor.",
+	r.Note("serverStatus as a whole took %s idle and %s under load (p50): asked once in 10 s it costs %s of a processor at most.",
 		bench.Seconds.Format(idle), bench.Seconds.Format(loaded), bench.Share.Format(max(idle, loaded)/10))
 	whole, reduced := cs.of(fullForm, idleLoad).P50, cs.of(doctorForm, idleLoad).P50
 	if saved := 1 - reduced.Median()/whole.Median(); saved > 0.1 && !reduced.Overlaps(whole) {
 		r.Note("Leaving out the sections that nobody looks at saves %s of it.", bench.Share.Format(saved))
 	} else {
-		r.Note("Leaving out the sections that nobody looks at saves next to nothing of the time; it saves bytes.")
+		r.Note("Leaving out the sections that nobody looks at saves next to nothing of the time.")
 	}
 }
