@@ -92,3 +92,14 @@ func TestOneOfAHundredIsSlower(t *testing.T) {
 	assert.InDelta(t, 3, p99([]float64{3, 1, 2}), 0)
 	assert.Zero(t, p99(nil))
 }
+
+func TestAWayIsCountedFromItsFirstCheckpointToItsLast(t *testing.T) {
+	t.Parallel()
+	// Checkpoints end at 1.2, 3.2 and 5.2 s: half of one a second, whenever the
+	// counting ended.
+	for _, until := range []float64{3.5, 5.1, 5.5, 7} {
+		assert.InDelta(t, 0.5, obeyedOf(looksOf(until)).Share(), 1e-9, "%v s", until)
+	}
+	assert.Equal(t, Obeyed{Asked: 1, Counted: 1, Observed: 2}, obeyedOf(looksOf(2)), "one has no other to be counted to")
+	assert.Zero(t, obeyedOf(looksOf(0.5)).Share())
+}

@@ -69,6 +69,22 @@ func TestClaimsAreHeldAgainstWhatWasMeasured(t *testing.T) {
 	assert.Empty(t, r.LeftOut)
 }
 
+// TestOneIntervalThatDidNotTakeIsEnough for the row that says that every one did.
+func TestOneIntervalThatDidNotTakeIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		counted int
+		because string
+	}{{2, "delays the next"}, {9, "asks for checkpoints, too"}} {
+		m := measured()
+		m.Appends[0].Counted, m.Appends[0].Over, m.Appends[0].Seconds = c.counted, 4, 1
+		row := reported(m).Rows[0]
+		assert.Equal(t, bench.SizeDiffers, row.Verdict)
+		assert.Contains(t, row.Why, c.because)
+		assert.InDelta(t, float64(c.counted)/4, row.Measured, 1e-9)
+	}
+}
+
 func TestNotesFollowFromTheFigures(t *testing.T) {
 	t.Parallel()
 	notes := strings.Join(reported(measured()).Notes, "\n")

@@ -79,29 +79,28 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (all []
 	}
 	lab.Step("count the checkpoints of each for %v", length)
 	began := time.Now()
-	before, err := looksAt(ctx, open, began)
-	if err != nil {
-		return nil, err
-	}
-	for until := began.Add(length); time.Now().Before(until); {
-		for _, m := range open { // a mongod without writes has no checkpoint to make
+	looks := make([][]Look, len(open))
+	for until := began.Add(length); ; {
+		for i, m := range open { // a mongod without writes has no checkpoint to make
+			c, err := m.Counters(ctx)
+			if err != nil {
+				return nil, err
+			}
+			looks[i] = append(looks[i], lookOf(c, began))
 			if _, err := m.Database().Collection(documents).InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
 				return nil, err
 			}
 		}
-		if err := bench.Pause(ctx, 2*lookEvery); err != nil {
+		if time.Now().After(until) {
+			break
+		}
+		if err := bench.Pause(ctx, lookEvery); err != nil {
 			return nil, err
 		}
 	}
-	after, err := looksAt(ctx, open, began)
-	if err != nil {
-		return nil, err
-	}
 	for i, w := range ways() {
-		o := Obeyed{
-			Way: w.name, Asked: shorter.Seconds(),
-			Counted: after[i].Checkpoints - before[i].Checkpoints, Observed: after[i].At - before[i].At,
-		}
+		o := obeyedOf(looks[i])
+		o.Way = w.name
 		if o.Told, err = parameter(ctx, open[i], "syncdelay"); err != nil {
 			return nil, err
 		}
@@ -110,15 +109,15 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (all []
 	return all, nil
 }
 
-// looksAt looks at each.
-func looksAt(ctx context.Context, all []*bench.MongoDB, began time.Time) ([]Look, error) {
-	looks := make([]Look, len(all))
-	for i, m := range all {
-		c, err := m.Counters(ctx)
-		if err != nil {
-			return nil, err
-		}
-		looks[i] = lookOf(c, began)
+// obeyedOf counts from the first checkpoint to the last, which is exact in short
+// times too; where there are not two, over all looks.
+func obeyedOf(looks []Look) Obeyed {
+	o := Obeyed{Asked: shorter.Seconds()}
+	if n, seconds := counted(looks); n > 0 {
+		o.Counted, o.Observed = float64(n), seconds
+		return o
 	}
-	return looks, nil
+	first, last := looks[0], looks[len(looks)-1]
+	o.Counted, o.Observed = last.Checkpoints-first.Checkpoints, last.At-first.At
+	return o
 }
