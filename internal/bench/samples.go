@@ -39,6 +39,16 @@ func (s Samples) Median() float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
+// Quantile returns the least sample that a share of all do not exceed: of p99 and
+// fewer than 100 the greatest. NaN of none.
+func (s Samples) Quantile(share float64) float64 {
+	if len(s) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[min(max(int(math.Ceil(share*float64(len(sorted))))-1, 0), len(sorted)-1)]
+}
+
 // Overlaps reports whether the ranges of two have something in common, so that
 // the repeats show no difference.
 func (s Samples) Overlaps(other Samples) bool {

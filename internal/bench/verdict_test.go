@@ -142,7 +142,10 @@ func TestSamples(t *testing.T) {
 	assert.Equal(t, Samples{9, 1, 4}, s.Each(func(v float64) float64 { return v * v }))
 	assert.True(t, Samples{1, 2}.Overlaps(Samples{2, 3}))
 	assert.False(t, Samples{1, 2}.Overlaps(Samples{2.1, 3}))
-	for _, v := range []float64{Samples{}.Min(), Samples{}.Max(), Samples{}.Median()} {
+	for share, want := range map[float64]float64{0: 1, 0.2: 1, 0.5: 3, 0.99: 5, 1: 5} {
+		assert.Equal(t, want, Samples{5, 1, 4, 2, 3}.Quantile(share), share)
+	}
+	for _, v := range []float64{Samples{}.Min(), Samples{}.Max(), Samples{}.Median(), Samples{}.Quantile(0.5)} {
 		assert.True(t, math.IsNaN(v))
 	}
 }

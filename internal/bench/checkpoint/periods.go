@@ -1,9 +1,9 @@
 package checkpoint
 
 import (
-	"math"
-	"slices"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 // A Period is from the end of one checkpoint to the end of the next.
@@ -99,7 +99,7 @@ func periodOf(looks []Look) Period {
 // latencies divides the writes into those that met the checkpoint and those that
 // did not.
 func (p *Period) latencies(operations []operation) {
-	var in, out []float64
+	var in, out bench.Samples
 	for _, o := range operations {
 		switch {
 		case o.due < p.To && o.done > p.window:
@@ -111,12 +111,10 @@ func (p *Period) latencies(operations []operation) {
 	p.Inside, p.Outside, p.Met = p99(in), p99(out), len(in)
 }
 
-// p99 is the value that 99 of 100 do not exceed: of fewer than 100 the largest; 0
-// of none.
-func p99(values []float64) float64 {
+// p99 of writes; 0 of none.
+func p99(values bench.Samples) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	slices.Sort(values)
-	return values[int(math.Ceil(0.99*float64(len(values))))-1]
+	return values.Quantile(0.99)
 }

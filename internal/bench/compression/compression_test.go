@@ -79,12 +79,3 @@ func TestUsersMongoDBIsNotRestarted(t *testing.T) {
 	require.Len(t, r.Rows, 1)
 	assert.Contains(t, r.Rows[0].Claim, "warm")
 }
-
-func TestQuantileIsOneOfTheSamples(t *testing.T) {
-	t.Parallel()
-	s := bench.Samples{5, 1, 4, 2, 3}
-	for share, want := range map[float64]float64{0: 1, 0.2: 1, 0.5: 3, 0.99: 5, 1: 5} {
-		assert.InDelta(t, want, quantile(s, share), 0, "share %v", share)
-	}
-	assert.Equal(t, bench.Samples{5, 1, 4, 2, 3}, s, "they stay in their order")
-}

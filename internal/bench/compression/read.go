@@ -90,9 +90,9 @@ func (t *trial) readAll(ctx context.Context, repeat int, cold bool) error {
 		}
 		for by := range row {
 			d := t.data.read(at, by)
-			d.WarmP50, d.WarmP99 = append(d.WarmP50, quantile(warm[by].took, 0.5)), append(d.WarmP99, quantile(warm[by].took, 0.99))
+			d.WarmP50, d.WarmP99 = append(d.WarmP50, warm[by].took.Quantile(0.5)), append(d.WarmP99, warm[by].took.Quantile(0.99))
 			if cold {
-				d.ColdP50, d.ColdP99 = append(d.ColdP50, quantile(took[by].took, 0.5)), append(d.ColdP99, quantile(took[by].took, 0.99))
+				d.ColdP50, d.ColdP99 = append(d.ColdP50, took[by].took.Quantile(0.5)), append(d.ColdP99, took[by].took.Quantile(0.99))
 				d.ColdBytes = append(d.ColdBytes, took[by].bytes/float64(len(took[by].took)))
 			}
 		}

@@ -102,7 +102,7 @@ func (t *trial) pace(ctx context.Context, at, by int) error {
 	}
 	written := float64(ticks * group * together)
 	d := t.data.write(at, by)
-	d.P50, d.P99 = append(d.P50, quantile(took, 0.5)), append(d.P99, quantile(took, 0.99))
+	d.P50, d.P99 = append(d.P50, took.Quantile(0.5)), append(d.P99, took.Quantile(0.99))
 	d.Rate = append(d.Rate, written/elapsed.Seconds())
 	d.CPU = append(d.CPU, shape.CPU(before, after)/written)
 	d.Blocks = append(d.Blocks, after.Since(before, "block_written_bytes_total")/written)

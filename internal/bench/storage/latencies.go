@@ -1,10 +1,11 @@
 package storage
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 // latencies are how long writes took, each from the moment it was due. Several
@@ -43,14 +44,7 @@ func (l *latencies) between(from, to time.Duration) sorted {
 // sorted are values, the smallest first.
 type sorted []float64
 
-// quantile returns the least value that a share of all is not above; NaN of
-// none.
-func (s sorted) quantile(share float64) float64 {
-	if len(s) == 0 {
-		return math.NaN()
-	}
-	return s[max(int(math.Ceil(share*float64(len(s))))-1, 0)]
-}
+func (s sorted) quantile(share float64) float64 { return bench.Samples(s).Quantile(share) }
 
 func (s sorted) p50() float64 { return s.quantile(0.5) }
 func (s sorted) p99() float64 { return s.quantile(0.99) }
