@@ -40,12 +40,12 @@ type Rejected struct {
 	Why string `json:"why"`
 }
 
-// Close is the part by which two prices may differ and still count as the same:
+// alikeShare is the part by which two prices may differ and still count as the same:
 // what is measured in a minute is not more certain. Of such the simpler is
 // taken: bucket documents, which keep a reading from being stored twice; then
 // the smaller documents, then snappy. Of flush and checkpoint intervals the
 // shorter is.
-const Close = 0.10
+const alikeShare = 0.10
 
 // flushes and checkpoints are the intervals that are tried.
 var flushes = [...]time.Duration{
@@ -69,7 +69,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
 	sized := f.Sizes[best]
-	limit := cheapest(n, all) * (1 + Close)
+	limit := cheapest(n, all) * (1 + alikeShare)
 	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
 	a.Chosen = f.cost(n, sized, all[best].Flush, interval)
 	for i := range all {
@@ -87,7 +87,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 
 // choose returns the place of the one to take, of those that the needs allow.
 func choose(n Needs, all []Cost) int {
-	best, limit := -1, cheapest(n, all)*(1+Close)
+	best, limit := -1, cheapest(n, all)*(1+alikeShare)
 	for i := range all {
 		if all[i].may(n) && all[i].Price() <= limit && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
 			best = i
@@ -139,7 +139,7 @@ func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Durati
 		least = min(least, price(flush))
 	}
 	for _, flush := range can {
-		if price(flush) <= least*(1+Close) {
+		if price(flush) <= least*(1+alikeShare) {
 			return flush
 		}
 	}

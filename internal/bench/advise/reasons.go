@@ -34,7 +34,7 @@ func (a *Advice) whyStorage() string {
 			continue
 		case a.Chosen.Storage == store.TimeSeries:
 			return fmt.Sprintf("%s, the best of bucket documents, %s. %s Where that must not be: --duplicates never.", r.Candidate, a.against(r.Cost), notPrevented)
-		case r.Price() < a.Chosen.Price()*(1-Close):
+		case r.Price() < a.Chosen.Price()*(1-alikeShare):
 			return fmt.Sprintf("Cheaper, but not allowed by --duplicates %s: %s would cost %s as much, with %s on disk instead of %s. %s Where that does no harm: --duplicates rare.", a.Needs.Duplicates,
 				r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), bench.Bytes.Format(r.Disk), bench.Bytes.Format(a.Chosen.Disk), notPrevented)
 		default:
@@ -97,7 +97,7 @@ func (a *Advice) whyFlush(f *Figures, s Sized) string {
 			break
 		}
 		further := f.cost(a.Needs, s, longer, c.Checkpoint)
-		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*Close {
+		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikeShare {
 			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time; allow it with --max-wait %s.%s",
 				Span(longer), readings(further.PerUpdate), 100*saved, Span(longer), lagAlert(longer))
 		}
@@ -173,7 +173,7 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 func (a *Advice) against(c Cost) string {
 	times := c.Price() / a.Chosen.Price()
 	switch {
-	case times > 1+Close:
+	case times > 1+alikeShare:
 		return fmt.Sprintf("costs %s as much, most of all for %s", bench.Times.Format(times), a.deciding(c))
 	case times < 1:
 		return fmt.Sprintf("costs %.0f %% less, which is too little to tell", 100*(1-times))

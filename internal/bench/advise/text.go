@@ -94,7 +94,7 @@ func (a *Advice) rule(b *strings.Builder) {
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
 		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
 		"What it costs to take readings in is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
-		a.Needs.CoreHour, a.Needs.GBMonth, 100*Close))
+		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikeShare))
 }
 
 // followed says what came when it was followed.

@@ -94,10 +94,8 @@ func (rs ramps) firstRow(all [][]crossing) bench.Row {
 
 // end says what ended the ramps.
 func (rs ramps) end() string {
-	for _, r := range rs {
-		if !r.Reached.known() {
-			return "the end of a ramp that did not take p99 so far"
-		}
+	if rs.unreached() != "" {
+		return "the end of a ramp that did not take p99 so far"
 	}
 	return fmt.Sprintf("p99 was %d times idle", boundFactor)
 }
@@ -189,6 +187,7 @@ func (rs ramps) thresholdRow(all []crossing) bench.Row {
 			row.Why = overIn(already, len(all)) + " already before the load rose"
 		}
 	}
+	row.Why += rs.unreached()
 	return row
 }
 
@@ -229,7 +228,16 @@ func (rs ramps) checkpointRow() bench.Row {
 	if 2*bad > len(rs) {
 		row.Verdict = bench.Confirmed
 	}
+	row.Why += rs.unreached()
 	return row
+}
+
+// unreached says that a ramp ended before p99 was where the claims are about.
+func (rs ramps) unreached() string {
+	if slices.ContainsFunc(rs, func(r *ramp) bool { return !r.Reached.known() }) {
+		return ", but the load did not rise far enough to take p99 so far"
+	}
+	return ""
 }
 
 // rows are all of the ramps with one cache. With another cache than the ordinary
