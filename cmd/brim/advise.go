@@ -52,11 +52,15 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if err := o.needs.Check(); err != nil {
 		return usageError{err}
 	}
-	advice, err := o.measure(ctx, p)
-	if err != nil {
-		return err
+	advice, measured := o.measure(ctx, p)
+	if advice == nil {
+		return measured
 	}
 	yaml := adviceYAML(advice)
+	if o.lab.config.URI != "" {
+		yaml += "# mongo-uri: that of the MongoDB that was measured\n"
+	}
+	var err error
 	if *o.output == "json" {
 		err = printJSON(p.stdout, struct {
 			*advise.Advice
@@ -65,7 +69,7 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	} else {
 		err = advise.Text(p.stdout, advice, yaml)
 	}
-	return errors.Join(err, judgeFollowed(advice.Followed))
+	return errors.Join(measured, err, judgeFollowed(advice.Followed))
 }
 
 // measure shows on stderr how far it is.

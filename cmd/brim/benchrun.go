@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -44,9 +45,12 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 		}
 		r, err := bench.Run(running, e, c)
 		live.clear()
-		if r != nil {
+		switch {
+		case r != nil && r.Measured():
 			results = append(results, r)
 			err = errors.Join(err, o.show(p.stdout, r))
+		case r != nil && err == nil:
+			err = nothingMeasured(r)
 		}
 		errs = append(errs, err)
 	}
@@ -55,6 +59,15 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 		errs = append(errs, rewrite(page, func(w io.Writer) error { return benchreport.HTML(w, results...) }))
 	}
 	return errors.Join(errs...)
+}
+
+// nothingMeasured says why.
+func nothingMeasured(r *bench.Result) error {
+	var left []string
+	for _, l := range r.LeftOut {
+		left = append(left, fmt.Sprintf("%s (%s)", l.What, l.Why))
+	}
+	return fmt.Errorf("%s: nothing was left to measure; left out: %s", r.Experiment, strings.Join(left, ", "))
 }
 
 // prepare completes what experiments are run with.

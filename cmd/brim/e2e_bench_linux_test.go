@@ -72,8 +72,33 @@ func TestAnInterruptedBenchLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Contains(t, b.Logged(), "stopping, and removing what is scratch")
-	assert.Contains(t, b.Logged(), "It was interrupted: what follows is what was measured until then.")
 	assert.Contains(t, b.Logged(), "brim: fill: interrupted\n")
+	assert.NotContains(t, b.Logged(), "Published and measured", "nothing was")
+}
+
+// TestABenchWhoseReaderIsGoneLeavesNothing is `brim bench fill 2>&1 | tee log` that is
+// interrupted: tee ends first.
+func TestABenchWhoseReaderIsGoneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	mongodtest.URI(t) // skips where there is none
+	scratch := t.TempDir()
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(brimBinary(t), "bench", "fill", "--quick", "--cells", "1h-single", "--scratch-dir", scratch)
+	cmd.Env, cmd.Stdout, cmd.Stderr = foreignEnv(), writer, writer
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if it has ended
+	require.NoError(t, writer.Close())
+	_, err = reader.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	require.Eventually(t, func() bool { return processesIn(t, scratch)["mongod"] != 0 }, patience, 50*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.Error(t, cmd.Wait())
+	assert.Empty(t, processesIn(t, scratch))
+	left, err := os.ReadDir(scratch)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 // TestASecondSignalDoesNotWaitForTheBench has a mongod that hangs, which would keep

@@ -98,7 +98,8 @@ func watchSignals(ctx context.Context, log *slog.Logger) (running, stopping cont
 
 // onSignals returns two contexts: running ends with ctx or at the first
 // signal to stop, of which soft tells, stopping at the second, of which hard does.
-// A third ends the process, as it would have without us.
+// A third ends the process, as it would have without us. That nobody reads our
+// output any more ends nothing: what was started must be ended in good order.
 func onSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -106,6 +107,8 @@ func onSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stoppi
 			signal.Notify(signals, s)
 		}
 	}
+	broken := make(chan os.Signal, 1) // pipes: whoever wrote gets an error instead
+	signal.Notify(broken, syscall.SIGPIPE)
 	running, stop := context.WithCancel(ctx)
 	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
@@ -126,6 +129,7 @@ func onSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stoppi
 	})
 	return running, stopping, func() {
 		signal.Stop(signals)
+		signal.Stop(broken)
 		close(done)
 		watching.Wait()
 		stop()

@@ -88,6 +88,9 @@ func (r *Result) Add(rows ...Row) {
 // LeaveOut says what was not measured, and why.
 func (r *Result) LeaveOut(what, why string) { r.LeftOut = append(r.LeftOut, LeftOut{what, why}) }
 
+// Measured reports whether there is anything to show.
+func (r *Result) Measured() bool { return len(r.Rows)+len(r.Tables) > 0 }
+
 // Pin says what was held fast.
 func (r *Result) Pin(format string, args ...any) {
 	r.Pinned = append(r.Pinned, fmt.Sprintf(format, args...))

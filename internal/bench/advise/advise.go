@@ -51,12 +51,12 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 		e.Full, e.Quick = e.Full+followTime, e.Quick+followTime
 	}
 	r, err := bench.Run(ctx, e, c.Bench)
-	if err != nil {
+	if advice == nil {
 		return nil, err
 	}
 	advice.Environment, advice.TookSeconds, advice.Quick = r.Environment, r.TookSeconds, r.Quick
 	advice.warnProcessors()
-	return advice, nil
+	return advice, err
 }
 
 func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (_ *Advice, err error) {
@@ -76,8 +76,10 @@ func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (_ *Advice, 
 		return advice, err
 	}
 	if err := m.Drop(ctx); err != nil {
-		return nil, err
+		return advice, err
 	}
-	advice.Followed, err = s.follow(ctx, advice)
-	return advice, err
+	if advice.Followed, err = s.follow(ctx, advice); err != nil {
+		return advice, fmt.Errorf("follow the advice: %w", err)
+	}
+	return advice, nil
 }

@@ -122,9 +122,9 @@ func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
 	var written []string
 	for _, interval := range checkpoints {
 		c := f.cost(a.Needs, s, a.Chosen.Flush, interval)
-		written = append(written, fmt.Sprintf("%s every %s", bench.Bytes.Format(c.Written), Span(interval)))
+		written = append(written, fmt.Sprintf("%s with one every %s", bench.Bytes.Format(c.Written), Span(interval)))
 	}
-	why := fmt.Sprintf("Checkpoints write %s a day; the limit is %s (--disk-writes).", strings.Join(written, ", "), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
+	why := fmt.Sprintf("A day's checkpoints write %s; the limit is %s (--disk-writes).", strings.Join(written, ", "), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 	if a.Chosen.Checkpoint == checkpoints[0] {
 		return why + " It is MongoDB's own default."
 	}

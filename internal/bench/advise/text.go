@@ -27,9 +27,7 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 		wrap(&b, "! ", warning)
 	}
 	b.WriteString("\nThe configuration (brim config check FILE, brim serve --config FILE)\n\n")
-	for line := range strings.Lines(yaml) {
-		b.WriteString("    " + line)
-	}
+	b.WriteString(yaml)
 	a.rejected(&b)
 	a.rule(&b)
 	a.followed(&b)

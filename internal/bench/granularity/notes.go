@@ -119,7 +119,7 @@ func (t *trial) indexNote(r *bench.Result) {
 	if none == nil {
 		return
 	}
-	change := func(v *variant) string { return percent(v.CPU.Over(none.CPU).Median()) }
+	change := func(v *variant) string { return percent(v.CPU.Median() / none.CPU.Median()) }
 	r.Note("With %s on keys that appends leave alone, mongod's CPU an append changes by %s.", several(len(most.indexes), "further index"), change(most))
 	for _, v := range t.Indexes {
 		if !v.changing() || len(v.CPU) == 0 {
@@ -144,7 +144,7 @@ func (t *trial) historyNote(r *bench.Result) {
 	r.Note("With a history window of %s rather than %s an append leaves %s old versions rather than %s in the history store, the data files get %s rather than %s for it, and mongod's CPU with the checkpoint changes by %s. "+
 		"Nothing of Brim reads the past, so its own mongod keeps none; nothing was published about it.",
 		kept.Name, not.Name, fixed(kept.Versions.Median()), fixed(not.Versions.Median()),
-		bench.Bytes.Format(kept.Written.Median()), bench.Bytes.Format(not.Written.Median()), percent(kept.CPU.Over(not.CPU).Median()))
+		bench.Bytes.Format(kept.Written.Median()), bench.Bytes.Format(not.Written.Median()), percent(kept.CPU.Median()/not.CPU.Median()))
 }
 
 func (t *trial) sizeNote(r *bench.Result) {

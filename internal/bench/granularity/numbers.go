@@ -94,7 +94,10 @@ func (t *trial) pin(r *bench.Result) {
 	r.Pin("Appends take turns over equal buckets, so that each gets at most %.0f %% fuller; where one append alone is more than that, each bucket gets one. Times are those from before it.", 100*grown)
 	r.Pin("Time: one writer, one append a command, write concern w:1 without a wait for the disk, as the published latencies must be; the median of the appends of a repeat. What the writer needs to encode the append is in it.")
 	r.Pin("CPU: mongod's, for appends as the daemon's lanes write them, %d buckets a call, majority and journaled.", together)
-	r.Pin("The sizes of buckets are measured in turn in each repeat. The history window is 0 s, as in the daemon's own mongod, unless it is what varies.")
+	r.Pin("The sizes of buckets are measured in turn in each repeat.")
+	if t.lab.Own() {
+		r.Pin("The history window is 0 s, as in the daemon's own mongod, unless it is what varies.")
+	}
 	if !t.lab.Quick {
 		return
 	}

@@ -85,7 +85,7 @@ func TestTextSaysWhatIsNotKnown(t *testing.T) {
 	r := &bench.Result{Experiment: "x", Environment: bench.Environment{System: "plan9/386"}}
 	assert.Contains(t, textOf(t, 0, r), "- machine: unknown processor, 0 cores, plan9/386\n- mongod: none was started\n- disk: unknown file system on a disk of unknown kind\n- brim: unknown version, MongoDB driver unknown\n")
 	r.Environment.Database = "brim_bench_x"
-	assert.Contains(t, textOf(t, 0, r), "- mongod: it did not answer\n- database: brim_bench_x")
+	assert.Contains(t, textOf(t, 0, r), "- mongod: nothing was learned of it\n- database: brim_bench_x")
 	r.Environment.Mongod = "8.0.4"
 	assert.Contains(t, textOf(t, 0, r), "- mongod: 8.0.4, compressors as pinned below, or its own\n")
 }

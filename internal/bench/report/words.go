@@ -40,7 +40,7 @@ func facts(r *bench.Result) []fact {
 func mongod(e *bench.Environment) string {
 	switch {
 	case e.Mongod == "" && e.Database != "":
-		return "it did not answer"
+		return "nothing was learned of it"
 	case e.Mongod == "":
 		return "none was started"
 	}
