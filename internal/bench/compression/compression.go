@@ -28,7 +28,7 @@ func Experiment() *bench.Experiment {
 		Name:     "compression",
 		Question: "What do snappy and zstd save, and what do they cost?",
 		Full:     6 * time.Minute,
-		Quick:    65 * time.Second,
+		Quick:    70 * time.Second,
 		Restarts: "cold reads, before which it is restarted",
 		Cells: []bench.Cell{
 			{Name: cellSize, What: "bytes of data and indexes: compressors by shapes by values"},
@@ -97,7 +97,7 @@ type scale struct {
 
 func scaleOf(quick bool) scale {
 	if quick {
-		return scale{sensors: 16, hours: 3, rate: 2000, write: 2500 * time.Millisecond, checkpoint: 3, paced: []int{buckets5m}}
+		return scale{sensors: 16, hours: 4, rate: 2000, write: 2500 * time.Millisecond, checkpoint: 3, paced: []int{buckets5m}}
 	}
 	return scale{sensors: 16, hours: 10, rate: 2000, write: 5 * time.Second, checkpoint: 6, paced: []int{documents, buckets5m, timeSeries}}
 }
