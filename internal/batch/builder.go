@@ -223,6 +223,20 @@ func (b *Builder) Text(name, v []byte) {
 	b.field(name, telemetry.Text, uint64(at)<<32|uint64(len(v)))
 }
 
+// Add adds a field in its plain form, for the paths where speed does not matter.
+func (b *Builder) Add(f telemetry.Field) {
+	switch name := []byte(f.Name); f.Value.Kind() {
+	case telemetry.Int:
+		b.Int(name, f.Value.Int())
+	case telemetry.Bool:
+		b.Bool(name, f.Value.Bool())
+	case telemetry.Text:
+		b.Text(name, []byte(f.Value.Text()))
+	default:
+		b.Float(name, f.Value.Float())
+	}
+}
+
 func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) {
 	if b.refusal != nil {
 		return

@@ -57,16 +57,7 @@ func (d *draft) give(b *Builder, index int) *telemetry.Refusal {
 
 func (d *draft) giveFields(b *Builder) {
 	for _, f := range d.fields {
-		switch name := []byte(f.Name); f.Value.Kind() {
-		case telemetry.Float:
-			b.Float(name, f.Value.Float())
-		case telemetry.Int:
-			b.Int(name, f.Value.Int())
-		case telemetry.Bool:
-			b.Bool(name, f.Value.Bool())
-		case telemetry.Text:
-			b.Text(name, []byte(f.Value.Text()))
-		}
+		b.Add(f)
 	}
 }
 

@@ -97,6 +97,20 @@ func (v Value) Bool() bool { return v.bits != 0 }
 // Text returns the string of a Text value.
 func (v Value) Text() string { return v.text }
 
+// Any returns it as a float64, an int64, a bool or a string.
+func (v Value) Any() any {
+	switch v.kind {
+	case Int:
+		return v.Int()
+	case Bool:
+		return v.Bool()
+	case Text:
+		return v.Text()
+	default:
+		return v.Float()
+	}
+}
+
 // TimeFormat is how Brim writes every timestamp: UTC, always three decimals.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 

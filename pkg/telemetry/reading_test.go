@@ -64,3 +64,11 @@ func TestErrorsKeepTheirKindWhenWrapped(t *testing.T) {
 	assert.Equal(t, Internal, KindOf(nil))
 	assert.Equal(t, "malformed: no 1", Refuse(Malformed, "no %d", 1).Error())
 }
+
+func TestAValueIsWhatItWasMadeOf(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, 1.5, FloatValue(1.5).Any())
+	assert.Equal(t, int64(-3), IntValue(-3).Any())
+	assert.Equal(t, true, BoolValue(true).Any())
+	assert.Equal(t, "x", TextValue("x").Any())
+}

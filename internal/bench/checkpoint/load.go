@@ -177,23 +177,10 @@ func (w *writer) documents(portions []lane.Portion) []any {
 			fields = w.sensors.AppendFields(fields[:0], p.Sensor, k, at)
 			document := bson.D{{Key: "sensorId", Value: w.sensors.ID(p.Sensor)}, {Key: store.TimeKey, Value: at}}
 			for _, f := range fields {
-				document = append(document, bson.E{Key: f.Name, Value: value(f.Value)})
+				document = append(document, bson.E{Key: f.Name, Value: f.Value.Any()})
 			}
 			out = append(out, document)
 		}
 	}
 	return out
-}
-
-func value(v telemetry.Value) any {
-	switch v.Kind() {
-	case telemetry.Int:
-		return v.Int()
-	case telemetry.Bool:
-		return v.Bool()
-	case telemetry.Text:
-		return v.Text()
-	default:
-		return v.Float()
-	}
 }

@@ -70,7 +70,7 @@ func (l *Lane) request(portions []Portion, step int) (*batch.Batch, error) {
 		b.Time(at.UnixMilli())
 		l.fields = l.cfg.Source.AppendFields(l.fields[:0], p.Sensor, k, at)
 		for _, f := range l.fields {
-			add(b, f)
+			b.Add(f)
 		}
 		if refusal := b.End(); refusal != nil {
 			b.Release()
@@ -83,17 +83,4 @@ func (l *Lane) request(portions []Portion, step int) (*batch.Batch, error) {
 	made.Session, made.FirstSeq = l.session, l.next
 	l.next += uint64(index) //nolint:gosec // counts from 0
 	return made, nil
-}
-
-func add(b *batch.Builder, f telemetry.Field) {
-	switch name := []byte(f.Name); f.Value.Kind() {
-	case telemetry.Int:
-		b.Int(name, f.Value.Int())
-	case telemetry.Bool:
-		b.Bool(name, f.Value.Bool())
-	case telemetry.Text:
-		b.Text(name, []byte(f.Value.Text()))
-	default:
-		b.Float(name, f.Value.Float())
-	}
 }

@@ -141,7 +141,7 @@ func plainUpdate(op *operation) bson.D {
 		first, last = min(first, ms), max(last, ms)
 		doc := bson.D{{Key: "ts", Value: bson.DateTime(ms)}}
 		for _, f := range reading.Fields {
-			doc = append(doc, bson.E{Key: f.Name, Value: plainValue(f.Value)})
+			doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 			if !f.Value.Kind().Numeric() {
 				continue
 			}
@@ -162,9 +162,9 @@ func plainUpdate(op *operation) bson.D {
 		}
 		path := "stats." + name
 		inc = append(inc, bson.E{Key: path + ".sum", Value: sum}, bson.E{Key: path + ".n", Value: int64(len(values))})
-		low = append(low, bson.E{Key: path + ".min", Value: plainValue(slices.MinFunc(values, plainCompare))})
+		low = append(low, bson.E{Key: path + ".min", Value: slices.MinFunc(values, plainCompare).Any()})
 		// Of equal ones the first counts, also for the largest.
-		high = append(high, bson.E{Key: path + ".max", Value: plainValue(slices.MinFunc(values, func(a, b telemetry.Value) int { return plainCompare(b, a) }))})
+		high = append(high, bson.E{Key: path + ".max", Value: slices.MinFunc(values, func(a, b telemetry.Value) int { return plainCompare(b, a) }).Any()})
 	}
 	set := bson.D{{Key: "w." + op.share.Session, Value: int64(op.rows[len(op.rows)-1].Seq())}}
 	if op.fills {
@@ -182,19 +182,6 @@ func plainUpdate(op *operation) bson.D {
 		{Key: "$push", Value: bson.D{{Key: "measurements", Value: bson.D{{Key: "$each", Value: measurements}}}}},
 		{Key: "$inc", Value: inc}, {Key: "$min", Value: low}, {Key: "$max", Value: high},
 		{Key: "$set", Value: set}, {Key: "$setOnInsert", Value: insert},
-	}
-}
-
-func plainValue(v telemetry.Value) any {
-	switch v.Kind() {
-	case telemetry.Int:
-		return v.Int()
-	case telemetry.Bool:
-		return v.Bool()
-	case telemetry.Text:
-		return v.Text()
-	default:
-		return v.Float()
 	}
 }
 

@@ -84,16 +84,7 @@ func Batch(t require.TestingT, session string, firstSeq uint64, readings ...tele
 		b.Sensor([]byte(r.Sensor))
 		b.Time(r.Time.UnixMilli())
 		for _, f := range r.Fields {
-			switch name := []byte(f.Name); f.Value.Kind() {
-			case telemetry.Float:
-				b.Float(name, f.Value.Float())
-			case telemetry.Int:
-				b.Int(name, f.Value.Int())
-			case telemetry.Bool:
-				b.Bool(name, f.Value.Bool())
-			case telemetry.Text:
-				b.Text(name, []byte(f.Value.Text()))
-			}
+			b.Add(f)
 		}
 		for _, tag := range r.Tags {
 			b.Tag([]byte(tag.Name), []byte(tag.Value))

@@ -77,18 +77,7 @@ func plainDocument(share *batch.Share, r batch.Ref) bson.D {
 		{Key: "ts", Value: bson.NewDateTimeFromTime(reading.Time)}, {Key: "sensor", Value: meta},
 	}
 	for _, f := range reading.Fields {
-		e := bson.E{Key: f.Name}
-		switch f.Value.Kind() {
-		case telemetry.Int:
-			e.Value = f.Value.Int()
-		case telemetry.Bool:
-			e.Value = f.Value.Bool()
-		case telemetry.Text:
-			e.Value = f.Value.Text()
-		default:
-			e.Value = f.Value.Float()
-		}
-		doc = append(doc, e)
+		doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
 	return doc
 }
