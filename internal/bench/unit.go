@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -58,19 +56,6 @@ func bytes(v float64) string {
 		prefix = "K"
 	}
 	return fmt.Sprintf("%s %sB", strconv.FormatFloat(value, 'f', decimals(value), 64), prefix)
-}
-
-// Short tells a duration without the units that are 0, as granularities are
-// given: 5m, 1h.
-func Short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // decimals leaves three digits.

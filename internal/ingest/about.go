@@ -2,9 +2,9 @@ package ingest
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -30,23 +30,11 @@ func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
 	for _, s := range d.config.Streams {
 		about.Streams = append(about.Streams, aboutStream{
 			Name: s.Name, Storage: s.Storage,
-			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: shortDuration(s.Granularity),
+			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: brief.Duration(s.Granularity),
 			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
 		})
 	}
 	writeJSON(w, http.StatusOK, about)
-}
-
-// shortDuration writes 5m, where String has 5m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // servePing answers what clients of InfluxDB ask before they write; some of

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -50,11 +49,4 @@ func TestHealthFailsWhileNothingCanBeTaken(t *testing.T) {
 	assert.Equal(t, 503, w.Code)
 	assert.Contains(t, w.Body.String(), `"status":"fail"`)
 	assert.NotContains(t, w.Body.String(), "no server", "what ails the inside is for the operator")
-}
-
-func TestShortDurations(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 20 * time.Minute: "20m", 10 * time.Second: "10s", 90 * time.Minute: "1h30m"} {
-		assert.Equal(t, want, shortDuration(d))
-	}
 }

@@ -3,9 +3,9 @@ package report
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -28,7 +28,7 @@ func windowNote(r *load.Result) string {
 		return ""
 	}
 	note := fmt.Sprintf("Event time covers %s of windows of %s: for whole ones raise --speedup or --duration (together %.0f times).",
-		shortDuration(covered.Round(time.Second)), shortDuration(window), math.Ceil(window.Seconds()/covered.Seconds()))
+		brief.Duration(covered.Round(time.Second)), brief.Duration(window), math.Ceil(window.Seconds()/covered.Seconds()))
 	// As it does by default.
 	if r.Setup.From == "" && r.Setup.EventEnd.UnixMilli()%window.Milliseconds() == 0 {
 		note += fmt.Sprintf(" Readings lie at the end of their window: a bucket counts as %s full there, however new it is. --start puts them elsewhere.",
@@ -131,16 +131,4 @@ func eventSpan(r *load.Result) time.Duration { return r.Setup.EventEnd.Sub(r.Set
 
 func windowOf(r *load.Result) time.Duration {
 	return time.Duration(max(r.Setup.GranularitySeconds, 1)) * time.Second
-}
-
-// shortDuration writes 5m, where String has 5m0s, as granularities are given.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

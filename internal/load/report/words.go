@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/load"
 )
@@ -125,7 +126,7 @@ func facts(r *load.Result) []fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
 	if s.Storage != "" {
-		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, shortDuration(windowOf(r)))
+		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, brief.Duration(windowOf(r)))
 	}
 	ack := s.Ack
 	if ack == "" {
