@@ -229,7 +229,7 @@ func (m *MongoDB) drop() error {
 				return err
 			}
 		}
-		if err := Pause(ctx, gonePause); err != nil {
+		if err := machine.Pause(ctx, gonePause); err != nil {
 			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.name, err)
 		}
 	}
@@ -315,7 +315,6 @@ func (m *MongoDB) Checkpoint(ctx context.Context) error {
 }
 
 const (
-	quietLook    = 250 * time.Millisecond
 	quietLooks   = 2                // in a row in which the server used next to nothing
 	quietShare   = 0.08             // of a processor
 	quietTimeout = 15 * time.Second // after which a measurement begins all the same
@@ -331,25 +330,9 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	if err := m.Checkpoint(ctx); err != nil {
 		return err
 	}
-	before, err := m.CPU(ctx)
-	if err != nil {
-		return err
-	}
-	deadline := time.Now().Add(quietTimeout)
-	for quiet := 0; quiet < quietLooks && time.Now().Before(deadline); quiet++ {
-		if err := Pause(ctx, quietLook); err != nil {
-			return err
-		}
-		now, err := m.CPU(ctx)
-		if err != nil {
-			return err
-		}
-		if float64(now-before) > quietShare*float64(quietLook) {
-			quiet = -1
-		}
-		before = now
-	}
-	return nil
+	quiet := machine.Quiet{Share: quietShare, Looks: quietLooks, Most: quietTimeout}
+	_, err := quiet.Await(ctx, func() (time.Duration, error) { return m.CPU(ctx) })
+	return err // the measurement begins all the same
 }
 
 // Files is the size of all files of a mongod of its own, in bytes.
@@ -376,16 +359,4 @@ func ignoreGone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// Pause waits, or returns why not.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

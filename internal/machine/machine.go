@@ -1,6 +1,6 @@
 // Package machine tells what is measured on: the processor, the memory and the
-// file system of this machine, and what its processes use of them. It reads
-// /proc; what that does not tell is empty.
+// file system of this machine, and what its processes use of them, and waits
+// until they are at rest. It reads /proc; what that does not tell is empty.
 package machine
 
 import (

@@ -90,25 +90,9 @@ func (m *growthMongod) settle(ctx context.Context) error {
 	if err := m.client.Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("make mongod write a checkpoint: %w", err)
 	}
-	before, err := machine.CPU(m.server.Pid())
-	if err != nil {
-		return err
-	}
-	deadline := time.Now().Add(quietTimeout)
-	for quiet := 0; quiet < quietLooks && time.Now().Before(deadline); quiet++ {
-		if err := pause(ctx, quietLook); err != nil {
-			return err
-		}
-		now, err := machine.CPU(m.server.Pid())
-		if err != nil {
-			return err
-		}
-		if float64(now-before) > quietShare*float64(quietLook) {
-			quiet = -1
-		}
-		before = now
-	}
-	return nil
+	rest := machine.Quiet{Share: quietShare, Looks: quietLooks, Most: quietTimeout}
+	_, err := rest.Await(ctx, func() (time.Duration, error) { return machine.CPU(m.server.Pid()) })
+	return err // the measurement begins all the same
 }
 
 // usage is the processor time of mongod and of this process so far.

@@ -21,7 +21,7 @@ const (
 	storedTimeout = 15 * time.Minute // in which all that was taken must be stored
 	closeTimeout  = 10 * time.Second
 	quietTimeout  = 30 * time.Second
-	quietLook     = 250 * time.Millisecond
+	removeLook    = 250 * time.Millisecond
 	quietLooks    = 3    // in a row in which mongod used next to nothing
 	quietShare    = 0.08 // of a processor
 )
@@ -117,7 +117,7 @@ func (r *rig) remove() error {
 	defer cancel()
 	for {
 		err := os.RemoveAll(r.dir)
-		if err == nil || pause(ctx, quietLook) != nil {
+		if err == nil || machine.Pause(ctx, removeLook) != nil {
 			return err
 		}
 	}
@@ -141,28 +141,14 @@ func (r *rig) settle(ctx context.Context) error {
 	if err := r.client.Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("make mongod write a checkpoint: %w", err)
 	}
-	before, err := r.cpu()
-	if err != nil {
-		return err
+	// The daemon and its mongod may each do next to nothing.
+	rest := machine.Quiet{Share: 2 * quietShare, Looks: quietLooks, Most: quietTimeout}
+	quiet, err := rest.Await(ctx, func() (time.Duration, error) {
+		used, err := r.cpu()
+		return used.mongod + used.brim, err
+	})
+	if err == nil && !quiet {
+		r.note("mongod did not come to rest in %v; the measurement begins all the same\n", quietTimeout)
 	}
-	deadline := time.Now().Add(quietTimeout)
-	for quiet := 0; quiet < quietLooks; {
-		if time.Now().After(deadline) {
-			r.note("mongod did not come to rest in %v; the measurement begins all the same\n", quietTimeout)
-			return nil
-		}
-		if err := pause(ctx, quietLook); err != nil {
-			return err
-		}
-		now, err := r.cpu()
-		if err != nil {
-			return err
-		}
-		used := now.since(before)
-		before = now
-		if quiet++; float64(used.mongod+used.brim) > quietShare*float64(quietLook)*2 {
-			quiet = 0
-		}
-	}
-	return nil
+	return err
 }

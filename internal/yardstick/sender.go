@@ -11,6 +11,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 const (
@@ -156,7 +158,7 @@ func (p *poster) post(ctx context.Context, r *rig, s *stretch, d *deck) error {
 			case http.StatusOK, http.StatusNoContent:
 				taken = true
 			case http.StatusServiceUnavailable: // nothing was taken
-				if err := pause(ctx, fullPause); err != nil {
+				if err := machine.Pause(ctx, fullPause); err != nil {
 					return err
 				}
 			default:
@@ -181,16 +183,4 @@ func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasth
 		return fmt.Errorf("wait for the answer: %w", err)
 	}
 	return nil
-}
-
-// pause waits, or returns why it does not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

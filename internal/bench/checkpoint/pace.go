@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // An operation is one write: when it was due and when it was stored, in seconds
@@ -116,5 +116,5 @@ func (w *writer) warm(ctx context.Context) error {
 
 // lasting lets a writer write for so long.
 func lasting(d time.Duration) func(context.Context, time.Time) error {
-	return func(ctx context.Context, _ time.Time) error { return bench.Pause(ctx, d) }
+	return func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, d) }
 }

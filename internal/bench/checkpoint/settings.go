@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // The two intervals that are told apart when settings are tried.
@@ -94,7 +95,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (all []
 		if time.Now().After(until) {
 			break
 		}
-		if err := bench.Pause(ctx, lookEvery); err != nil {
+		if err := machine.Pause(ctx, lookEvery); err != nil {
 			return nil, err
 		}
 	}

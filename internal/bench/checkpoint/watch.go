@@ -8,6 +8,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A Look is what the server's counters said at one moment.
@@ -88,7 +89,7 @@ func (w *watcher) watch(ctx context.Context, began time.Time) error {
 		if w.interval >= rarelyFrom {
 			pause = lookRarely
 		}
-		if err := bench.Pause(ctx, pause); err != nil {
+		if err := machine.Pause(ctx, pause); err != nil {
 			return err
 		}
 	}

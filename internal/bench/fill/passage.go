@@ -14,6 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A Passage is load on a daemon for a while, of sensors in step.
@@ -122,7 +123,7 @@ func (p Passage) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *b
 	sides.Go(func() error { return w.run(under, over) })
 	if p.Checkpoint {
 		sides.Go(func() error {
-			if err := bench.Pause(under, p.Duration/2); err != nil {
+			if err := machine.Pause(under, p.Duration/2); err != nil {
 				return err
 			}
 			return m.Checkpoint(under)

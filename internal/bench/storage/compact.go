@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A compaction is what one of a collection did, from which a quarter of the
@@ -213,7 +214,7 @@ func (c *compaction) whileWriting(ctx context.Context, m *bench.MongoDB, w *writ
 func (c *compaction) afterwards(ctx context.Context, w *writers, window time.Duration) (err error) {
 	t := w.begin(ctx, steadily())
 	defer func() { err = errors.Join(err, t.end()) }()
-	if err := bench.Pause(t.ctx, warm+window); err != nil {
+	if err := machine.Pause(t.ctx, warm+window); err != nil {
 		return err
 	}
 	c.Later = writingOf(t.took.between(warm, warm+window))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A ramp is one climb of the load from next to nothing until p99 is ten times
@@ -122,7 +123,7 @@ func (r *ramp) run(ctx context.Context, lab *bench.Lab, o *observer, all *writer
 	defer func() { err = errors.Join(err, t.end()) }()
 	above := 0 // looks in a row
 	for next := lookEvery; next <= plan.length() && above < steady; next = max(next, t.now().Truncate(lookEvery)) + lookEvery {
-		if err := bench.Pause(t.ctx, next-t.now()); err != nil {
+		if err := machine.Pause(t.ctx, next-t.now()); err != nil {
 			return err
 		}
 		at := t.now()

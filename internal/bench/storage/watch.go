@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A watch looks at the size of a collection's file, and of all files of its
@@ -58,7 +59,7 @@ func (w *watch) until(t *traffic, moment time.Duration) error {
 		if left <= 0 {
 			return nil
 		}
-		if err := bench.Pause(t.ctx, min(left, sampleEvery)); err != nil {
+		if err := machine.Pause(t.ctx, min(left, sampleEvery)); err != nil {
 			return err
 		}
 	}
