@@ -126,6 +126,8 @@ func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, 
 		return parseCollection(shards, s.Storage == store.TimeSeries), nil
 	case err == nil, errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound):
 		return collection{missing: true}, nil
+	case refused(err):
+		return unseenCollection(whyRefused), err
 	case notPermitted(err):
 		return unseenCollection(whyNoRead), err
 	default:

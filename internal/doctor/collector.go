@@ -37,6 +37,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	e := emitter(ch)
 	c.monitor.took.Collect(ch)
 	e.server(v)
+	e.processors(v)
 	for _, s := range c.monitor.config.Streams {
 		col, ok := v.last.collections[s.Name]
 		if !ok {
@@ -88,7 +89,7 @@ func (e emitter) server(v *view) {
 	}
 	e.gauge("brim_mongodb_up", "1 when MongoDB answered the last request for its status.", up)
 	e.gauge("brim_mongodb_info", "1, with what MongoDB said of itself last.", info,
-		"version", known(v.info.version), "topology", known(v.info.topology), "engine", known(v.info.engine))
+		"version", orUnknown(v.info.version), "topology", orUnknown(v.info.topology), "engine", orUnknown(v.info.engine))
 	for i := range figures {
 		f := &figures[i]
 		var labels []string
@@ -103,8 +104,24 @@ func (e emitter) server(v *view) {
 	}
 }
 
-// known stands in for a name that was not told.
-func known(name string) string {
+// processors tells the signal of that name as a ratio, and what it is a share of.
+func (e emitter) processors(v *view) {
+	count := v.last.cores
+	if count == 0 {
+		count = math.NaN()
+	}
+	e.gauge("brim_mongodb_processors", "Logical processors of the server's machine that the server may use.", count)
+	share := math.NaN()
+	for _, one := range v.signals {
+		if one.Name == processor {
+			share = one.Value / percent
+		}
+	}
+	e.gauge("brim_processor_utilization_ratio", "Share of the server's processors that were busy between the last two looks: for the server, or for everything on its machine if it is this one and that is more.", share)
+}
+
+// orUnknown stands in for a name that was not told.
+func orUnknown(name string) string {
 	if name == "" {
 		return "unknown"
 	}
@@ -131,8 +148,8 @@ func (e emitter) timeSeries(stream string, now, c collection) {
 
 func (e emitter) disk(v *view) {
 	d, counted := v.last.disk, v.counted.diskCounters()
-	e.gauge("brim_disk_utilization_ratio", "Share of the time between the last two looks in which the disk had work.", v.rates.busy)
-	e.gauge("brim_disk_await_seconds", "Mean time of a read or write of the disk between the last two looks, 0 if there was none.", v.rates.await)
+	e.gauge("brim_disk_utilization_ratio", "Share of the time between the last two looks in which the disk had work.", v.rates.value(rateDiskBusy)/percent)
+	e.gauge("brim_disk_await_seconds", "Mean time of a read or write of the disk between the last two looks, 0 if there was none.", v.rates.value(rateDiskAwait)*millis)
 	e.counter("brim_disk_read_bytes_total", "Bytes read from the disk that holds MongoDB's files.", counted.readBytes)
 	e.counter("brim_disk_written_bytes_total", "Bytes written to the disk that holds MongoDB's files.", counted.writtenBytes)
 	e.counter("brim_disk_operations_total", "Reads and writes of the disk that holds MongoDB's files.", counted.reads, "op", "read")
@@ -143,5 +160,5 @@ func (e emitter) disk(v *view) {
 	if d.device != "" {
 		info = 1
 	}
-	e.gauge("brim_disk_info", "1, with the disk that holds MongoDB's files.", info, "device", known(d.device), "kind", string(d.kind))
+	e.gauge("brim_disk_info", "1, with the disk that holds MongoDB's files.", info, "device", orUnknown(d.device), "kind", string(d.kind))
 }

@@ -20,6 +20,7 @@ const (
 type diskLook struct {
 	at     time.Time
 	why    string // not empty: the disk's counters cannot be seen and are NaN
+	path   string // that was looked at; empty: none is known
 	device string // as in sda; empty when there is none to be seen
 	kind   diskKind
 
@@ -60,6 +61,7 @@ type place struct {
 	host    string // of the process that was asked
 	pid     int
 	started time.Time
+	here    bool   // it is a process of this machine
 	path    string // empty: not on this machine, or not told
 	why     string // why path is empty
 }
@@ -81,6 +83,7 @@ func (m *Monitor) lookAtDisk(ctx context.Context, now *look) {
 		now.disk = unseenDisk(why)
 	} else {
 		now.disk = m.disks.look(path)
+		now.disk.path = path
 	}
 	now.disk.at = m.config.Now()
 	if ctx.Err() == nil {
@@ -93,18 +96,21 @@ func (m *Monitor) lookAtDisk(ctx context.Context, now *look) {
 func (m *Monitor) dbPath(parent context.Context, now *look) (path, why string) {
 	s := now.server
 	if s == nil {
+		if now.serverWhy == whyNotPermitted && m.place.host == "" {
+			return "", whyNoPath
+		}
 		if m.place.path == "" && m.place.why == "" {
 			return "", whyUnasked
 		}
 		return m.place.path, m.place.why
 	}
-	const clockError = 5 * time.Second
-	if s.host == m.place.host && s.pid == m.place.pid && s.started.Sub(m.place.started).Abs() < clockError {
+	if s.isProcess(m.place.host, m.place.pid, m.place.started) {
 		return m.place.path, m.place.why
 	}
 	p := place{host: s.host, pid: s.pid, started: s.started}
 	var folder string
 	if folder, p.why = m.disks.workingFolder(s); p.why == "" {
+		p.here = true
 		ctx, cancel := context.WithTimeout(parent, m.patience())
 		defer cancel()
 		raw, err := m.database.Client().Database("admin").RunCommand(ctx, getCmdLineOpts()).Raw()

@@ -12,3 +12,5 @@ const whyNotLinux = "only on Linux can the disk be seen"
 func (*disks) look(string) diskLook { return unseenDisk(whyNotLinux) }
 
 func (*disks) workingFolder(*status) (folder, why string) { return "", whyNotLinux }
+
+func (*disks) machine() machineLook { return machineLook{} }

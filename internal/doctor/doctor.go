@@ -1,7 +1,8 @@
 // Package doctor looks at what decides how fast MongoDB can write: its storage
 // engine and the disk beneath it. One look is
 //
-//	look (raw values) → signals (value, unit, class, threshold, source) → /metrics, the live page
+//	two looks ─┬─▶ signals (value, unit, class, threshold, source) ─┬─▶ /metrics, the live page
+//	           └─▶ rates ───────────────────────────────────────────┴─▶ diagnosis (cause, evidence, action, cost)
 //
 // A Monitor takes a look each interval and keeps the last two, since what is a
 // rate needs both. Who reads metrics or signals reads the last look and causes
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,6 +49,8 @@ type Config struct {
 	// DBPath is where mongod has its files when it is known to run on this
 	// machine. Empty: MongoDB is asked, and believed if it runs here.
 	DBPath string
+	// Thresholds that signals are held against. nil: the built-in ones.
+	Thresholds *Thresholds
 	// Logger gets what can no longer, or again, be seen. nil: nobody.
 	Logger *slog.Logger
 	// Registerer gets the metrics. nil: nobody.
@@ -74,11 +78,13 @@ type Monitor struct {
 	disks    *disks
 	took     prometheus.Histogram
 	seen     atomic.Pointer[view]
+	against  atomic.Pointer[Thresholds] // Config.Thresholds, which may change
 
-	mu    sync.Mutex // held for one look
-	place place
-	sizes map[string]sizes  // by stream
-	said  map[string]string // by subject: what the log was told last
+	mu         sync.Mutex // held for one look
+	place      place
+	processors processors
+	sizes      map[string]sizes  // by stream
+	said       map[string]string // by subject: what the log was told last
 }
 
 // A view is the last look with what it says.
@@ -98,6 +104,13 @@ type look struct {
 	answered    bool    // MongoDB answered, if only that it must not tell
 	collections map[string]collection
 	disk        diskLook
+	cores       float64 // that the server may use; 0: not known
+	coresWhy    string  // why cores is 0
+	memory      float64 // bytes that the server may use; 0: not known
+	machine     machineLook
+	// historyWindow is for how many seconds old versions of documents are kept;
+	// NaN: not known.
+	historyWindow float64
 }
 
 // New makes a monitor that has not looked yet: until it has, nothing is known.
@@ -129,7 +142,8 @@ func New(config Config) (*Monitor, error) {
 			SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary())),
 		sizes: make(map[string]sizes), said: make(map[string]string),
 	}
-	m.seen.Store(newView(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook)}, view{}))
+	m.SetThresholds(config.Thresholds)
+	m.seen.Store(m.view(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook), historyWindow: math.NaN()}, view{}))
 	if config.Registerer != nil {
 		if err := config.Registerer.Register(&collector{monitor: m}); err != nil {
 			return nil, fmt.Errorf("register metrics of the doctor: %w", err)
@@ -164,19 +178,26 @@ func (m *Monitor) Look(ctx context.Context) {
 	m.took.Observe(now.at.Sub(began).Seconds())
 	m.lookAtCollections(ctx, &now)
 	m.lookAtDisk(ctx, &now)
+	m.lookAtProcessors(ctx, &now)
+	m.lookAtWindow(ctx, &now)
 	if ctx.Err() != nil {
 		return // what could not be seen says nothing about MongoDB
 	}
-	m.seen.Store(newView(now, *m.seen.Load()))
+	m.seen.Store(m.view(now, *m.seen.Load()))
 }
 
+func (m *Monitor) view(now look, before view) *view { return newView(now, before, m.against.Load()) }
+
+// SetThresholds changes Config.Thresholds; the next look is held against them.
+func (m *Monitor) SetThresholds(t *Thresholds) { m.against.Store(t) }
+
 // newView puts a look beside the one before it.
-func newView(now look, before view) *view {
+func newView(now look, before view, t *Thresholds) *view {
 	v := &view{last: now, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
 	if now.server != nil {
 		v.info = now.server.info
 	}
-	v.signals = signals(now, v.rates)
+	v.signals = signals(now, v.rates, t)
 	return v
 }
 

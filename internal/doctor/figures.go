@@ -27,6 +27,10 @@ const (
 	writesAvailable key = "tickets_available write"
 	writesInUse     key = "tickets_in_use write"
 	writesQueued    key = "queued_operations write"
+	operationsWrite key = "operations_total write"
+	journalSyncs    key = "journal_syncs_total"
+	cpuUser         key = "cpu_seconds_total user"
+	cpuSystem       key = "cpu_seconds_total system"
 )
 
 // A figure is a number of serverStatus that is a metric. Figures of one metric

@@ -30,7 +30,7 @@ func ofFixture(t testing.TB) *bench {
 	}
 	now.disk.size, now.disk.free, now.disk.readBytes, now.disk.writtenBytes = 1e12, 6e11, 4096, 8192
 	now.disk.reads, now.disk.busySeconds, now.disk.waitSeconds = now.disk.reads+100, now.disk.busySeconds+2.5, now.disk.waitSeconds+0.02
-	b.seen.Store(newView(now, *newView(before, view{})))
+	b.seen.Store(newView(now, *newView(before, view{}, nil), nil))
 	return b
 }
 
@@ -133,7 +133,7 @@ func TestCountersStandStillWhileNothingCanBeSeen(t *testing.T) {
 		"readings": unseenCollection(whyAway), "native": unseenCollection(whyAway),
 	}}
 	for range 2 {
-		b.seen.Store(newView(away, *b.seen.Load()))
+		b.seen.Store(newView(away, *b.seen.Load(), nil))
 	}
 	seen := b.scrape(t)
 	assert.Equal(t, 0.0, seen.Value("brim_mongodb_up", nil))
@@ -158,7 +158,7 @@ func TestMetricsAreThereBeforeTheFirstLook(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	after := b.scrape(t)
-	b.seen.Store(newView(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook)}, view{}))
+	b.seen.Store(newView(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook)}, view{}, nil))
 	before := b.scrape(t)
 	for name := range after {
 		assert.Len(t, before[name].GetMetric(), len(after[name].GetMetric()), name)

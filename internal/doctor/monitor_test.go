@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -281,12 +282,30 @@ func TestServerThatMayNotTell(t *testing.T) {
 	assert.True(t, math.IsNaN(seen.Value("brim_mongodb_cache_max_bytes", nil)))
 	assert.Equal(t, 3.0, seen.Value("brim_mongodb_collection_documents", nil), "what may be seen is")
 	b.assertEngineUnseen(t, whyNotPermitted)
-	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("clusterMonitor")), "said once: %s", b.log)
+	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("serverStatus: the role clusterMonitor")), "said once: %s", b.log)
+	assert.Equal(t, whyNoPath, b.signal(t, diskBusy).Why, "nor does it tell where its files are")
 
 	fail("off")
 	b.Look(t.Context())
 	assert.Empty(t, b.signal(t, cacheUsedShare).Why)
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can see again\" subject=\"storage engine\"")), "%s", b.log)
+}
+
+// TestARefusedUserNeedsNoRole: a wrong password is told from a role that is missing.
+func TestARefusedUserNeedsNoRole(t *testing.T) {
+	t.Parallel()
+	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1)
+	c := client(t, options.Client().ApplyURI(uri))
+	b := newBench(t, Config{Database: c.Database("brim"), Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	b.Look(t.Context())
+	b.assertEngineUnseen(t, whyRefused)
+	assert.Contains(t, b.log.String(), whyRefused)
+	assert.NotContains(t, b.log.String(), "clusterMonitor")
+	assert.NotContains(t, b.log.String(), "sesame")
+	_, err := ReadCounters(t.Context(), c)
+	require.ErrorContains(t, err, "AuthenticationFailed")
+	assert.NotContains(t, err.Error(), "clusterMonitor")
+	assert.False(t, NotPermitted(err))
 }
 
 func TestSettingsAreChecked(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
 )
 
 // A status is what serverStatus said.
@@ -20,7 +21,9 @@ type status struct {
 	started time.Time // of the process, to about a second; by this machine's clock
 	uptime  float64   // in seconds
 	probing bool      // the number of tickets follows the load
-	figures map[key]float64
+	// secondary is a member of a set that takes no writes.
+	secondary bool
+	figures   map[key]float64
 }
 
 // serverInfo is what brim_mongodb_info tells.
@@ -30,28 +33,44 @@ type serverInfo struct {
 	engine   string
 }
 
+// standalone is the topology of a server that is no member of a set.
+const standalone = "standalone"
+
 // Why the server's signals cannot be seen.
 const (
 	whyNoLook       = "no look was taken yet"
 	whyAway         = "MongoDB does not answer"
+	whyRefused      = "MongoDB refuses the user of its URI"
 	whyNotPermitted = "the user may not ask for serverStatus: the role clusterMonitor permits it"
 	whyNoSense      = "MongoDB's answer makes no sense"
 	whyMongos       = "a mongos has no storage engine: look at the shards"
 	whyOtherEngine  = "the storage engine is not WiredTiger"
 )
 
-// Codes of the server for what its user may not do; the last is what Atlas
-// answers on its shared tiers.
+// Codes of the server: for what its user may not do, for a user that it does not
+// know or whose password is wrong, and what Atlas answers in place of both.
 const (
 	codeUnauthorized         = 13
 	codeAuthenticationFailed = 18
 	codeAtlas                = 8000
 )
 
+// notPermitted reports whether the user may not do what was asked: a role would
+// help.
 func notPermitted(err error) bool {
 	var server mongo.ServerError
-	return errors.As(err, &server) &&
-		(server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed) || server.HasErrorCode(codeAtlas))
+	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAtlas)) && !refused(err)
+}
+
+// refused reports whether nobody is let in as the user that the URI names: no
+// role would help.
+func refused(err error) bool {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return false
+	}
+	var atTheDoor *auth.Error // also that the line broke there
+	return server.HasErrorCode(codeAuthenticationFailed) || server.HasErrorCode(codeAtlas) && errors.As(err, &atTheDoor)
 }
 
 // statusCommand asks for the status without what is not looked at, which is
@@ -89,6 +108,8 @@ func (m *Monitor) lookAtServer(parent context.Context, now *look) {
 	case err == nil:
 		now.answered = true
 		now.server, now.serverWhy = parseStatus(raw, m.config.Now())
+	case refused(err):
+		now.answered, now.serverWhy = true, whyRefused
 	case notPermitted(err):
 		now.answered, now.serverWhy = true, whyNotPermitted
 	default:
@@ -106,7 +127,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		return nil, whyNoSense
 	}
 	s = &status{
-		info: serverInfo{version: text(raw, "version"), topology: "standalone", engine: text(raw, "storageEngine", "name")},
+		info: serverInfo{version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name")},
 		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000,
 		figures: make(map[key]float64, len(figures)),
 	}
@@ -116,11 +137,11 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	if !math.IsNaN(s.uptime) {
 		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
 	}
-	major, _, _ := strings.Cut(s.info.version, ".")
-	n, err := strconv.Atoi(major)
-	s.probing = err == nil && n >= 7
+	s.probing = majorOf(s.info.version) >= 7
 	if text(raw, "repl", "setName") != "" {
 		s.info.topology = "replica_set"
+		primary, told := lookUp(raw, []string{"repl", "isWritablePrimary"})
+		s.secondary = told && !isTrue(primary)
 	}
 	for i := range figures {
 		s.figures[figures[i].key] = figures[i].read(raw)
@@ -136,6 +157,16 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		why = whyOtherEngine
 	}
 	return s, why
+}
+
+// majorOf is the first number of a version; what is no number counts as old.
+func majorOf(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // value returns a figure, NaN if it cannot be seen.
@@ -165,6 +196,12 @@ func number(raw bson.Raw, path ...string) float64 {
 		return n
 	}
 	return math.NaN()
+}
+
+// isTrue reports whether a value is the boolean true.
+func isTrue(v bson.RawValue) bool {
+	is, ok := v.BooleanOK()
+	return ok && is
 }
 
 // text returns a string, empty if there is none.

@@ -102,7 +102,7 @@ func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
 			s, why := parseStatus(raw, noon)
 			assert.Equal(t, c.why, why)
 			assert.Equal(t, c.topology, s.info.topology)
-			for _, signal := range signals(look{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(look{}, look{})) {
+			for _, signal := range signals(look{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(look{}, look{}), nil) {
 				assert.Equal(t, Unknown, signal.Class, signal.Name)
 				assert.NotEmpty(t, signal.Why, signal.Name)
 			}
@@ -161,6 +161,28 @@ func FuzzStatus(f *testing.F) {
 		s, why := parseStatus(raw, noon)
 		now := look{at: noon, server: s, serverWhy: why, disk: unseenDisk(whyElsewhere),
 			collections: map[string]collection{"readings": parseCollection([]bson.Raw{raw}, true)}}
-		require.Len(t, signals(now, ratesBetween(now, now)), len(rules))
+		require.Len(t, signals(now, ratesBetween(now, now), nil), len(rules))
 	})
+}
+
+// TestAMemberThatTakesNoWritesSaysSo: what is slow is not to be seen there.
+func TestAMemberThatTakesNoWritesSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		repl bson.D
+		want bool
+	}{
+		"the primary":         {bson.D{{Key: "setName", Value: "rs0"}, {Key: "isWritablePrimary", Value: true}}, false},
+		"a secondary":         {bson.D{{Key: "setName", Value: "rs0"}, {Key: "isWritablePrimary", Value: false}, {Key: "secondary", Value: true}}, true},
+		"it does not tell":    {bson.D{{Key: "setName", Value: "rs0"}}, false},
+		"a server by itself":  {bson.D{}, false},
+		"what makes no sense": {bson.D{{Key: "setName", Value: "rs0"}, {Key: "isWritablePrimary", Value: "no"}}, true},
+	} {
+		raw, err := bson.Marshal(bson.D{{Key: "storageEngine", Value: bson.D{{Key: "name", Value: "wiredTiger"}}}, {Key: "repl", Value: c.repl}})
+		require.NoError(t, err)
+		s, why := parseStatus(raw, noon)
+		require.Empty(t, why)
+		assert.Equal(t, c.want, s.secondary, name)
+		assert.Equal(t, c.want, newView(look{server: s}, view{}, nil).shown().Server.Secondary, name)
+	}
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		writeTickets:         {20, 19.9, 5.1, 5},
 		readTickets:          {20, 19.9, 5.1, 5},
 		fragmentation:        {19.9, 20, 50, 50.1},
+		processor:            {69.9, 70, 90, 90.1},
 	}
 	disks := map[diskKind]bounds{
 		diskNVMe:    {0.49, 0.5, 2, 2.1},
@@ -33,10 +35,10 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		diskUnknown: {1.9, 2, 10, 10.1},
 	}
 	check := func(name string, threshold Threshold, b bounds) {
-		assert.Equal(t, Healthy, threshold.class(b.healthy), name)
-		assert.Equal(t, Degrading, threshold.class(b.degrading), name)
-		assert.Equal(t, Degrading, threshold.class(b.stillDegrading), name)
-		assert.Equal(t, Bottleneck, threshold.class(b.bottleneck), name)
+		assert.Equal(t, Healthy, threshold.Class(b.healthy), name)
+		assert.Equal(t, Degrading, threshold.Class(b.degrading), name)
+		assert.Equal(t, Degrading, threshold.Class(b.stillDegrading), name)
+		assert.Equal(t, Bottleneck, threshold.Class(b.bottleneck), name)
 	}
 	for _, r := range rules {
 		if r.name != diskAwait {
@@ -59,12 +61,12 @@ func twoLooks() (before, now look) {
 	figures := func() map[key]float64 {
 		return map[key]float64{
 			cacheMax: 1000, cacheUsed: 100, cacheDirty: 10, cacheUpdates: 5, appEvictions: 40, historyInserts: 70, checkpoints: 3, checkpointLast: 0.5,
-			readsAvailable: 128, readsInUse: 0, readsQueued: 0, writesAvailable: 128, writesInUse: 0, writesQueued: 0,
+			cpuUser: 20, cpuSystem: 5, readsAvailable: 128, readsInUse: 0, readsQueued: 0, writesAvailable: 128, writesInUse: 0, writesQueued: 0,
 		}
 	}
 	at := func(seconds float64) look {
 		return look{
-			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
+			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, cores: 2, historyWindow: math.NaN(), server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
 			collections: map[string]collection{"readings": {storage: 1 << 30, free: 1 << 20}},
 			disk:        diskLook{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
 		}
@@ -74,7 +76,7 @@ func twoLooks() (before, now look) {
 
 func classes(before, now look) map[string]Signal {
 	out := make(map[string]Signal)
-	for _, s := range signals(now, ratesBetween(before, now)) {
+	for _, s := range signals(now, ratesBetween(before, now), nil) {
 		out[s.Name] = s
 	}
 	return out
@@ -90,11 +92,17 @@ func TestEachSignalIsSeen(t *testing.T) {
 		value  float64
 		class  Class
 	}{
-		"nothing":                        {"", func(*look) {}, 0, Healthy},
-		"a busy disk":                    {diskBusy, func(l *look) { l.disk.busySeconds += 6 }, 60, Degrading},
-		"a disk that is always busy":     {diskBusy, func(l *look) { l.disk.busySeconds += 10.2 }, 100, Bottleneck},
-		"a slow disk":                    {diskAwait, func(l *look) { l.disk.writes += 100; l.disk.waitSeconds += 0.1 }, 1, Degrading},
-		"a very slow disk":               {diskAwait, func(l *look) { l.disk.reads += 50; l.disk.writes += 50; l.disk.waitSeconds += 0.3 }, 3, Bottleneck},
+		"nothing":                    {"", func(*look) {}, 0, Healthy},
+		"a busy disk":                {diskBusy, func(l *look) { l.disk.busySeconds += 6 }, 60, Degrading},
+		"a disk that is always busy": {diskBusy, func(l *look) { l.disk.busySeconds += 10.2 }, 100, Bottleneck},
+		"a slow disk":                {diskAwait, func(l *look) { l.disk.writes += 100; l.disk.busySeconds++; l.disk.waitSeconds += 0.1 }, 1, Degrading},
+		"a very slow disk": {diskAwait, func(l *look) {
+			l.disk.reads += 50
+			l.disk.writes += 50
+			l.disk.busySeconds++
+			l.disk.waitSeconds += 0.3
+		}, 3, Bottleneck},
+		"a mongod that works hard":       {processor, func(l *look) { l.server.figures[cpuUser] += 13; l.server.figures[cpuSystem] += 3 }, 80, Degrading},
 		"a dirty cache":                  {cacheDirtyShare, func(l *look) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
 		"a cache of updates":             {cacheUpdatesShare, func(l *look) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
 		"a cache that is full and well":  {"", func(l *look) { l.server.figures[cacheUsed] = 810 }, 0, Healthy},
@@ -142,7 +150,7 @@ func TestTicketsThatFollowTheLoadMatterOnlyWhenSomebodyWaits(t *testing.T) {
 
 func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 	t.Parallel()
-	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets}
+	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets, processor}
 	ofDisk := []string{diskBusy, diskAwait}
 	for name, c := range map[string]struct {
 		change  func(before, now *look)
@@ -159,9 +167,9 @@ func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 		"MongoDB is away":        {func(_, now *look) { now.server, now.serverWhy, now.answered = nil, whyAway, false }, ofEngine, whyAway},
 		"it may not tell":        {func(_, now *look) { now.server, now.serverWhy = nil, whyNotPermitted }, ofEngine, whyNotPermitted},
 		"it lacks a statistic":   {func(_, now *look) { delete(now.server.figures, cacheDirty) }, []string{cacheDirtyShare}, whyMissing},
-		"the first look":         {func(before, _ *look) { *before = look{disk: unseenDisk(whyNoLook)} }, []string{diskBusy, diskAwait, applicationEvictions, historyStore}, whyFirst},
-		"it was started anew":    {func(_, now *look) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore}, whyRestarted},
-		"another is primary":     {func(_, now *look) { now.server.host = "db2" }, []string{applicationEvictions, historyStore}, whyRestarted},
+		"the first look":         {func(before, _ *look) { *before = look{disk: unseenDisk(whyNoLook)} }, []string{diskBusy, diskAwait, applicationEvictions, historyStore, processor}, whyFirst},
+		"it was started anew":    {func(_, now *look) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
+		"another is primary":     {func(_, now *look) { now.server.host = "db2" }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
 		"the disk is elsewhere":  {func(_, now *look) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
 		"the disk is another":    {func(_, now *look) { now.disk.device = "sda" }, ofDisk, whyFirst},
 		"no sizes are told":      {func(_, now *look) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
@@ -172,7 +180,7 @@ func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 			before, now := twoLooks()
 			c.change(&before, &now)
 			var unknown []string
-			for _, s := range signals(now, ratesBetween(before, now)) {
+			for _, s := range signals(now, ratesBetween(before, now), nil) {
 				if s.Class != Unknown {
 					continue
 				}
@@ -201,4 +209,41 @@ func TestSignalsAreJSON(t *testing.T) {
 		"source":"published","why":"MongoDB does not run on this machine"}`, string(busy))
 	assert.Equal(t, "degrading from 2.5 %, bottleneck over 10 %", got[cacheUpdatesShare].Describe())
 	assert.Equal(t, "degrading under 20 %, bottleneck at 5 % or less", got[readTickets].Describe())
+}
+
+// TestFreeSpaceOfASmallFileIsToldAndHarmless: it is what compact tells too.
+func TestFreeSpaceOfASmallFileIsToldAndHarmless(t *testing.T) {
+	t.Parallel()
+	small := collection{storage: 25 << 20, free: 12 << 20}
+	for name, c := range map[string]struct {
+		there map[string]collection
+		value float64
+		class Class
+		why   string
+	}{
+		"only a small file":      {map[string]collection{"a": small}, 48, Healthy, "no file has 64 MiB"},
+		"beside a larger one":    {map[string]collection{"a": small, "b": {storage: 100 << 20, free: 10 << 20}}, 10, Healthy, ""},
+		"beside one with holes":  {map[string]collection{"a": small, "b": {storage: 100 << 20, free: 30 << 20}}, 30, Degrading, "compact"},
+		"nothing is free":        {map[string]collection{"a": {storage: 4096}}, 0, Healthy, ""},
+		"it is not there yet":    {map[string]collection{"a": {missing: true}}, 0, Healthy, ""},
+		"beside one not told":    {map[string]collection{"a": small, "b": unseenCollection(whyNoRead)}, 48, Healthy, "no file has 64 MiB"},
+		"its size is not told":   {map[string]collection{"a": unseenCollection(whyNoRead)}, math.NaN(), Unknown, whyNoRead},
+		"there is no collection": {nil, math.NaN(), Unknown, whyNoCollection},
+	} {
+		_, now := twoLooks()
+		now.collections = c.there
+		seen := Seen{Signals: signals(now, rates{}, nil)}
+		assert.Equal(t, c.value == 48, strings.Contains(seen.Excused(), "free space inside files 48 %: no file has 64 MiB"), name)
+		for _, s := range seen.Signals {
+			if s.Name != fragmentation {
+				continue
+			}
+			assert.Equal(t, c.class, s.Class, name)
+			assert.Contains(t, s.Why, c.why, name)
+			assert.Equal(t, math.IsNaN(c.value), math.IsNaN(s.Value), name)
+			if !math.IsNaN(c.value) {
+				assert.InDelta(t, c.value, s.Value, 1e-9, name)
+			}
+		}
+	}
 }

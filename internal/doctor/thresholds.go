@@ -27,6 +27,7 @@ type rule struct {
 const (
 	diskBusy             = "disk_busy"
 	diskAwait            = "disk_await"
+	processor            = "processor"
 	cacheDirtyShare      = "cache_dirty"
 	cacheUpdatesShare    = "cache_updates"
 	cacheUsedShare       = "cache_used"
@@ -44,6 +45,10 @@ var rules = []rule{
 		"the disk has work most of the time, so writes wait for each other"},
 	{diskAwait, "Disk latency", "ms", Threshold{}, "", // by the kind of the disk, see awaits
 		"each read and write takes long for a disk of this kind"},
+	// Of a machine with two processors 70 % leaves half of one for what comes in
+	// bursts; over 90 % whatever is to be done waits for a processor first.
+	{processor, "Processors busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
+		"there is hardly any processor time left, so all that writes need is done later"},
 	// WiredTiger has two bounds for each of the next three: at its target its own
 	// threads begin to evict, at its trigger clients' threads must help. Dirty: 5
 	// and 20 %; updates: 2.5 and 10 %; used: 80 and 95 %.
@@ -91,7 +96,8 @@ var awaits = map[diskKind]struct {
 // and there is nothing to win.
 const leastFragmented = 64 << 20
 
-func (t Threshold) class(value float64) Class {
+// Class says how a signal with a value stands.
+func (t Threshold) Class(value float64) Class {
 	if t.Below {
 		switch {
 		case value <= t.Bottleneck:

@@ -42,15 +42,3 @@ func (q Quiet) Await(ctx context.Context, used func() (time.Duration, error)) (b
 	}
 	return true, nil
 }
-
-// Pause waits, or returns why not.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

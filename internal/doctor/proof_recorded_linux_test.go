@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A recordedLook is what two looks are made of: the answers of a server, and
+// two lines of its machine's /proc. Times are milliseconds since 1970.
+type recordedLook struct {
+	At            int64                      `json:"at"`
+	ServerStatus  json.RawMessage            `json:"serverStatus"`
+	Processors    float64                    `json:"processors"`
+	HistoryWindow float64                    `json:"history_window_seconds"`
+	CollStats     map[string]json.RawMessage `json:"collStats"`
+	DiskAt        int64                      `json:"disk_at"`
+	Diskstats     string                     `json:"proc_diskstats"`
+	Stat          string                     `json:"proc_stat"`
+}
+
+// look reads a recorded look as the doctor reads a live one.
+func (r recordedLook) look(t testing.TB) look {
+	t.Helper()
+	at := time.UnixMilli(r.At)
+	out := look{at: at, answered: true, cores: r.Processors, historyWindow: r.HistoryWindow, collections: make(map[string]collection)}
+	out.server, out.serverWhy = parseStatus(fromJSON(t, r.ServerStatus), at)
+	for name, raw := range r.CollStats {
+		out.collections[name] = parseCollection([]bson.Raw{fromJSON(t, raw)}, false)
+	}
+	proc := t.TempDir()
+	for file, line := range map[string]string{"diskstats": r.Diskstats, "stat": r.Stat} {
+		require.NoError(t, os.WriteFile(filepath.Join(proc, file), []byte(line+"\n"), 0o600))
+	}
+	number := strings.Fields(r.Diskstats)
+	major, err := strconv.ParseUint(number[0], 10, 32)
+	require.NoError(t, err)
+	minor, err := strconv.ParseUint(number[1], 10, 32)
+	require.NoError(t, err)
+	machine := linux(uint32(major), uint32(minor))
+	machine.proc = proc
+	out.disk = machine.look("/data/db")
+	require.Empty(t, out.disk.why)
+	out.disk.at = time.UnixMilli(r.DiskAt)
+	out.machine = machine.machine()
+	return out
+}
+
+func fromJSON(t testing.TB, raw []byte) bson.Raw {
+	t.Helper()
+	var out bson.Raw
+	require.NoError(t, bson.UnmarshalExtJSON(raw, false, &out))
+	return out
+}
+
+// recordedSeen reads a file of testdata/recorded.
+func recordedSeen(t testing.TB, name string) Seen {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "recorded", name+".json"))
+	require.NoError(t, err)
+	var file struct {
+		Recorded string         `json:"recorded"`
+		Looks    []recordedLook `json:"looks"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &file))
+	require.NotEmpty(t, file.Recorded, "it says how it was recorded")
+	require.Len(t, file.Looks, 2)
+	return newSeen(file.Looks[0].look(t), file.Looks[1].look(t), nil)
+}
+
+// TestRecordedLooksAreDiagnosed holds the doctor to what was made slow on
+// purpose when each pair of looks was recorded: that, and what follows from it,
+// is named in this order and nothing else is, and without its rule it is not.
+// All pairs but those of nothing wrong and of a fragmented file were recorded while the
+// machine's two processors had much else to do.
+func TestRecordedLooksAreDiagnosed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		found []string // what was made slow first
+		class Class    // of the first
+		says  string   // the first one's first evidence and action
+	}{
+		"idle": {nil, Healthy, ""},
+		"history-window-300": {[]string{foundHistory, foundProcessor}, Degrading,
+			`history store 3,698 inserts/s.*minSnapshotHistoryWindowInSeconds is 300.*setParameter: 1, minSnapshotHistoryWindowInSeconds: 0`},
+		"history-window-0":     {[]string{foundProcessor}, Bottleneck, `mongod keeps 1 of them busy`},
+		"long-reader":          {[]string{foundProcessor, foundReaders}, Bottleneck, `processors busy`},
+		"tiny-cache":           {[]string{foundCache, foundEviction, foundProcessor}, Bottleneck, `cache dirty 17.6 %.*the cache has 16.8 MB`},
+		"small-cache":          {[]string{foundCache, foundProcessor}, Degrading, `cache dirty 5.73 %.*history store 1,109 inserts/s`},
+		"disk-iops":            {[]string{foundIOPS, foundProcessor}, Bottleneck, `disk busy 92.3 %, disk latency 5.97 ms.*46.6 KiB an operation \(loop0`},
+		"disk-throughput":      {[]string{foundThroughput, foundProcessor}, Bottleneck, `disk busy 83.6 %.*disk written 10.8 MB/s, 234 KiB an operation`},
+		"disk-latency":         {[]string{foundLatency, foundProcessor}, Bottleneck, `disk busy 13.9 %, disk latency 13.5 ms`},
+		"checkpoint":           {[]string{foundProcessor, foundCheckpoint, foundFragmented}, Bottleneck, `mongod keeps 0.13 of them busy`},
+		"checkpoint-slow-disk": {[]string{foundThroughput, foundProcessor, foundCheckpoint, foundFragmented}, Bottleneck, `disk latency 65.4 ms`},
+		"tickets":              {[]string{foundProcessor, foundTickets}, Bottleneck, `everything on this machine 100 %`},
+		"fragmented":           {[]string{foundFragmented}, Bottleneck, `of the 121 MB of stream readings, 80.6 MB hold nothing.*brim compact --stream readings`},
+		"processor":            {[]string{foundProcessor}, Bottleneck, `processors busy`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := recordedSeen(t, name)
+			found := diagnoseWith(&seen, diagnoses)
+			assert.Equal(t, c.found, namesIn(found))
+			if len(c.found) == 0 {
+				assert.Equal(t, Healthy, Worst(seen.Signals))
+				return
+			}
+			require.NotEmpty(t, found)
+			assert.Equal(t, c.class, found[0].Class)
+			assert.Regexp(t, c.says, found[0].Evidence+"; "+found[0].Action)
+			for _, rule := range c.found {
+				others := slices.DeleteFunc(slices.Clone(diagnoses), func(d diagnosis) bool { return d.name == rule })
+				left := slices.DeleteFunc(slices.Clone(c.found), func(f string) bool { return f == rule })
+				if len(left) == 0 {
+					left = nil
+				}
+				assert.ElementsMatch(t, left, namesIn(diagnoseWith(&seen, others)), "without the rule of %s", rule)
+			}
+		})
+	}
+}
+
+// TestEveryRuleHasARecordedLook: what is never seen for real is only believed.
+func TestEveryRuleHasARecordedLook(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/recorded/*.json")
+	require.NoError(t, err)
+	found := make(map[string]bool)
+	for _, file := range files {
+		for _, name := range namesIn(Diagnose(recordedSeen(t, strings.TrimSuffix(filepath.Base(file), ".json")))) {
+			found[name] = true
+		}
+	}
+	for i := range diagnoses {
+		assert.True(t, found[diagnoses[i].name], diagnoses[i].name)
+	}
+}

@@ -1,0 +1,195 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// proofPatience is how long a test waits for a server to feel what is done to
+// it.
+const proofPatience = 2 * time.Minute
+
+// A patient is a server of the test's own, with appends to hourly buckets, and
+// a monitor of it.
+type patient struct {
+	*bench
+	t     testing.TB
+	db    *mongo.Database
+	names []string // of the buckets
+}
+
+func newPatient(t testing.TB, window string) *patient {
+	t.Helper()
+	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": window}})
+	db := mongodtest.DatabaseAt(t, server.URI())
+	return &patient{t: t, db: db, bench: newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})}
+}
+
+// command changes the server.
+func (p *patient) command(command bson.D) {
+	p.t.Helper()
+	require.NoError(p.t, p.db.Client().Database("admin").RunCommand(p.t.Context(), command).Err())
+}
+
+func (p *patient) set(parameter string, value any) {
+	p.t.Helper()
+	p.command(bson.D{{Key: "setParameter", Value: 1}, {Key: parameter, Value: value}})
+}
+
+// fill makes buckets that hold readings already.
+func (p *patient) fill(buckets, readings int) {
+	p.t.Helper()
+	documents := make([]any, buckets)
+	measurements := make(bson.A, readings)
+	for i := range measurements {
+		measurements[i] = oneReading(i)
+	}
+	for i := range documents {
+		name := fmt.Sprintf("s-%d", i)
+		p.names = append(p.names, name)
+		documents[i] = bson.D{{Key: "_id", Value: name}, {Key: "count", Value: readings}, {Key: "measurements", Value: measurements}}
+	}
+	_, err := p.db.Collection("readings").InsertMany(p.t.Context(), documents)
+	require.NoError(p.t, err)
+}
+
+func oneReading(i int) bson.D {
+	return bson.D{{Key: "ts", Value: noon.Add(time.Duration(i) * time.Second)}, {Key: "t", Value: 20 + float64(i)/8}, {Key: "h", Value: 40 + float64(i)/16}}
+}
+
+// append appends a reading to each bucket, one to an update.
+func (p *patient) append(ctx context.Context, i int) error {
+	updates := make([]mongo.WriteModel, len(p.names))
+	for j, name := range p.names {
+		updates[j] = mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: name}}).SetUpdate(bson.D{
+			{Key: "$push", Value: bson.D{{Key: "measurements", Value: oneReading(i)}}}, {Key: "$inc", Value: bson.D{{Key: "count", Value: 1}}},
+		})
+	}
+	_, err := p.db.Collection("readings").BulkWrite(ctx, updates)
+	return err
+}
+
+// appendUntil appends from as many goroutines as a small daemon has, and looks
+// again and again until what is seen is as awaited.
+func (p *patient) appendUntil(awaited func([]Finding) bool) []Finding {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), proofPatience)
+	defer cancel()
+	appending, stop := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	failed := make(chan error, 4)
+	for range cap(failed) {
+		writers.Go(func() {
+			for i := 0; appending.Err() == nil; i++ {
+				if err := p.append(appending, i); err != nil && appending.Err() == nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	defer writers.Wait()
+	defer stop()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var found []Finding
+	for {
+		p.Look(ctx)
+		if found = Diagnose(p.Seen()); awaited(found) {
+			return found
+		}
+		select {
+		case <-tick.C:
+		case err := <-failed:
+			require.NoError(p.t, err)
+		case <-ctx.Done():
+			require.Fail(p.t, "what was done to the server is not named", "found %v", namesIn(found))
+		}
+	}
+}
+
+// named returns the findings of a name.
+func named(found []Finding, name string) []Finding {
+	var out []Finding
+	for _, f := range found {
+		if f.Name == name {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// namesIn are the findings' names, each once, in their order.
+func namesIn(found []Finding) []string {
+	var out []string
+	for _, f := range found {
+		if len(out) == 0 || out[len(out)-1] != f.Name {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
+// TestTinyCacheIsNamed: buckets that the cache cannot hold are appended to, one
+// reading per update.
+func TestTinyCacheIsNamed(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, "0")
+	p.fill(150, 700) // 6 MB or so
+	p.set("wiredTigerEngineRuntimeConfig", "cache_size=4MB")
+	found := p.appendUntil(func(found []Finding) bool {
+		return len(named(found, foundCache))+len(named(found, foundEviction)) > 0
+	})
+	first := namesIn(found)[0]
+	assert.NotEqual(t, foundHistory, first, "the window is 0: what history there is follows from the cache")
+	for _, f := range append(named(found, foundCache), named(found, foundEviction)...) {
+		assert.Equal(t, Slow, f.Kind)
+		assert.GreaterOrEqual(t, f.Class, Degrading)
+		assert.NotEmpty(t, f.Action)
+		assert.NotEmpty(t, f.Cost)
+	}
+}
+
+// TestHistoryWindowIsNamedUntilTheAdviceIsFollowed: a checkpoint writes every
+// version of a bucket that the window asks for, and none when it asks for none.
+func TestHistoryWindowIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, "300")
+	p.fill(60, 60)
+	// diagnose says what appends and a checkpoint look like.
+	diagnose := func() []Finding {
+		for i := range 50 {
+			require.NoError(t, p.append(t.Context(), i))
+		}
+		p.Look(t.Context())
+		p.command(bson.D{{Key: "fsync", Value: 1}})
+		p.Look(t.Context())
+		return named(Diagnose(p.Seen()), foundHistory)
+	}
+	found := diagnose()
+	require.NotEmpty(t, found, "%s", p.signal(t, historyStore).Text())
+	assert.GreaterOrEqual(t, found[0].Class, Degrading)
+	assert.Contains(t, found[0].Evidence, "minSnapshotHistoryWindowInSeconds is 300")
+	const advice = "db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0})"
+	assert.Contains(t, found[0].Action, advice)
+	p.set("minSnapshotHistoryWindowInSeconds", 0)
+	var after []Finding
+	for range 10 { // versions of before may still be on their way out
+		if after = diagnose(); len(after) == 0 {
+			break
+		}
+	}
+	assert.Empty(t, after, "%s", p.signal(t, historyStore).Text())
+}

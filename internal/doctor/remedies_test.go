@@ -1,0 +1,151 @@
+package doctor
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// actions are what one diagnosis says is to be done, in one text.
+func actions(remedies []remedy) string {
+	var texts []string
+	for _, r := range remedies {
+		texts = append(texts, r.action)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// TestMoreCacheOnlyWhereThereIsMemory: a cache larger than its machine has the
+// system end mongod.
+func TestMoreCacheOnlyWhereThereIsMemory(t *testing.T) {
+	t.Parallel()
+	const gibi = 1 << 30
+	for name, c := range map[string]struct {
+		cache, memory float64
+		says          string
+	}{
+		"twice what it has":              {1 * gibi, 64 * gibi, "cache_size=2048M"},
+		"no more than mongod would take": {10 * gibi, 32 * gibi, "cache_size=15872M"},
+		"it has its part":                {100 * gibi, 128 * gibi, "more memory, and the engine's cache its part of it: the cache has 107,374 MB already of the 137,439 MB"},
+		"it has nearly its part":         {14 * gibi, 32 * gibi, "more memory"},
+		"how much there is is not told":  {1 * gibi, 0, "cache_size=2048M"},
+		"nothing is told":                {0, 0, "cache_size=2G"},
+	} {
+		s := Seen{Server: Server{CacheBytes: c.cache, MemoryBytes: c.memory}}
+		assert.Contains(t, largerCache(&s).action, c.says, name)
+	}
+}
+
+func TestMemoryIsRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		system bson.D
+		want   float64
+	}{
+		"of the machine":   {bson.D{{Key: "memSizeMB", Value: int64(2048)}}, 2 << 30},
+		"of its container": {bson.D{{Key: "memSizeMB", Value: int64(2048)}, {Key: "memLimitMB", Value: 512.0}}, 512 << 20},
+		"not told":         {bson.D{}, 0},
+	} {
+		raw, err := bson.Marshal(bson.D{{Key: "system", Value: c.system}})
+		require.NoError(t, err)
+		assert.InDelta(t, c.want, memoryOf(raw), 0, name)
+	}
+	assert.Zero(t, memoryOf(bson.Raw{1, 2}))
+}
+
+// TestCheckpointsAreTakenOftenerWhereThatIsObeyed: before MongoDB 7 a running
+// server does not obey.
+func TestCheckpointsAreTakenOftenerWhereThatIsObeyed(t *testing.T) {
+	t.Parallel()
+	for version, obeys := range map[string]bool{"6.0.5": false, "7.0.2": true, "8.0.1-rc0": true, "": false} {
+		found := actions(remedyCheckpoint(&Seen{Server: Server{Version: version}}))
+		assert.Contains(t, found, "storage.syncPeriodSecs: 30", version)
+		assert.Equal(t, obeys, strings.Contains(found, "syncdelay"), version)
+	}
+}
+
+// TestWhoElseUsesTheDiskIsAskedFirst where most of what it moves is not
+// MongoDB's: to merge updates would not help against a backup.
+func TestWhoElseUsesTheDiskIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own, each float64 // bytes of MongoDB in all; of an operation
+		want      string
+		others    bool
+	}{
+		"a copy of files": {200e6, 512 << 10, foundThroughput, true},
+		"an import":       {1900e6, 512 << 10, foundThroughput, false},
+		"another's index": {10e6, 8 << 10, foundIOPS, true},
+		"appends":         {20e6, 8 << 10, foundIOPS, false},
+	} {
+		before, now := twoLooks()
+		for _, k := range []key{"block_written_bytes_total", "journal_written_bytes_total", "cache_read_bytes_total"} {
+			before.server.figures[k], now.server.figures[k] = 7, 7
+		}
+		now.server.figures["block_written_bytes_total"] += c.own
+		work(&now, 9.5, 4000, c.each, 6)
+		s := newSeen(before, now, nil)
+		found := Diagnose(s)
+		require.Equal(t, []string{c.want}, names(found), name)
+		assert.Equal(t, c.others, strings.Contains(found[0].Action, "who shares the disk"), name)
+		assert.Equal(t, c.others, strings.Contains(found[0].Evidence, "the rest is of others"), name)
+	}
+}
+
+// TestASyncOfTheJournalTellsOfADiskElsewhere what can be told of it.
+func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
+	t.Parallel()
+	before, now := twoLooks()
+	now.disk = unseenDisk(whyElsewhere)
+	for _, k := range []key{journalSyncs, "journal_sync_seconds_total"} {
+		before.server.figures[k], now.server.figures[k] = 0, 0
+	}
+	s := newSeen(before, now, nil)
+	assert.Equal(t, whyElsewhere, Diagnose(s)[0].Evidence, "there was none")
+	now.server.figures[journalSyncs], now.server.figures["journal_sync_seconds_total"] = 50, 2
+	s = newSeen(before, now, nil)
+	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what can be told of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
+}
+
+// TestAServerThatIsAloneHasNoMembers that lag.
+func TestAServerThatIsAloneHasNoMembers(t *testing.T) {
+	t.Parallel()
+	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
+		before, now := twoLooks()
+		now.server.info.topology = topology
+		now.server.figures[historyInserts] += 40_000
+		now.historyWindow = 0
+		found := Diagnose(newSeen(before, now, nil))
+		require.Equal(t, []string{foundReaders}, names(found))
+		assert.Equal(t, member, strings.Contains(found[0].Evidence, "member"), topology)
+		assert.Len(t, found, map[bool]int{false: 1, true: 2}[member], topology)
+	}
+}
+
+// TestWhoTakesTheProcessorsIsAsked where it may be others than mongod.
+func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own, all float64 // processors of two; % of the machine
+		first    string
+	}{
+		"others do":                   {0.2, 95, "what else runs on this machine"},
+		"mongod does":                 {1.8, 95, "merge more readings"},
+		"how much is its is not told": {math.NaN(), 95, "look at what runs on this machine"},
+		"it is seen alone":            {1.8, math.NaN(), "merge more readings"},
+	} {
+		s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: c.own}, {Name: rateMachineBusy, Value: c.all}}}
+		assert.Contains(t, remedyProcessor(&s)[0].action, c.first, name)
+	}
+}
+
+// TestWhatIsBesideMongodIsNobodysInParticular: brim serve may have no part in it.
+func TestWhatIsBesideMongodIsNobodysInParticular(t *testing.T) {
+	t.Parallel()
+	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
+	assert.Contains(t, actions(remedyProcessor(&s)), "everything beside mongod together, brim serve too if it runs here, takes 96.8 % of the processors, and mongod 1 %")
+}

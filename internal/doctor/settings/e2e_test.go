@@ -1,0 +1,184 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// named returns the finding whose cause contains the words, nil if there is
+// none.
+func named(t *testing.T, c Config, words string) *doctor.Finding {
+	t.Helper()
+	found, err := Check(t.Context(), c)
+	require.NoError(t, err)
+	for i := range found {
+		if strings.Contains(found[i].Cause, words) {
+			return &found[i]
+		}
+	}
+	return nil
+}
+
+// follow carries out what an advice says between db.adminCommand(…).
+func follow(t *testing.T, db *mongo.Database, advice *doctor.Finding) {
+	t.Helper()
+	_, command, ok := strings.Cut(advice.Action, "db.adminCommand({setParameter: 1, ")
+	require.True(t, ok, advice.Action)
+	command, _, _ = strings.Cut(command, "})")
+	var parameter bson.D
+	name, value, _ := strings.Cut(command, ": ")
+	require.NoError(t, bson.UnmarshalExtJSON([]byte(`{"setParameter": 1, "`+name+`": `+value+`}`), false, &parameter))
+	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), parameter).Err())
+}
+
+// TestTheHistoryWindowIsNamed of a replica set, also while it is idle, until
+// the advice is followed.
+func TestTheHistoryWindowIsNamed(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": "300"}})
+	db := mongodtest.DatabaseAt(t, server.URI())
+	readings := db.Collection("readings")
+	_, err := readings.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "measurements", Value: bson.A{}}})
+	require.NoError(t, err)
+	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}}
+
+	const window = "minSnapshotHistoryWindowInSeconds is 300"
+	idle := named(t, c, window)
+	require.NotNil(t, idle)
+	assert.Equal(t, doctor.Setting, idle.Kind)
+
+	c.Before = TakeLook(t.Context(), db)
+	for range 50 {
+		_, err := readings.UpdateByID(t.Context(), 1, bson.D{{Key: "$push", Value: bson.D{{Key: "measurements", Value: bson.D{{Key: "t", Value: 1}}}}}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err()) // writes the history
+	busy := named(t, c, window)
+	require.NotNil(t, busy)
+	assert.Contains(t, busy.Evidence, "in the last")
+	assert.NotContains(t, busy.Evidence, "; 0 old versions a second")
+
+	follow(t, db, busy)
+	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"))
+	c.Streams[0].Storage = store.TimeSeries
+	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: 300}}).Err())
+	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
+}
+
+// TestTheDaemonsOwnMongodIsWellSet up: nothing is said of it.
+func TestTheDaemonsOwnMongodIsWellSet(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	_, err := db.Collection("readings").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
+	require.NoError(t, err)
+	found, err := Check(t.Context(), Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	require.NoError(t, err)
+	assert.Empty(t, found)
+}
+
+// TestAStandaloneServerIsNamed, and its other settings until the advices are
+// followed.
+func TestAStandaloneServerIsNamed(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{Standalone: true, EngineConfig: "checkpoint=(wait=30)"})
+	db := mongodtest.DatabaseAt(t, server.URI())
+	set := func(name string, value any) {
+		command := bson.D{{Key: "setParameter", Value: 1}, {Key: name, Value: value}}
+		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), command).Err())
+	}
+	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}}
+	assert.NotNil(t, named(t, c, "standalone"))
+	assert.NotNil(t, named(t, c, "checkpoint=(wait=30)"))
+	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"))
+
+	set("journalCommitInterval", 20)
+	interval := named(t, c, "commitIntervalMs is 20")
+	require.NotNil(t, interval)
+	follow(t, db, interval)
+	assert.Nil(t, named(t, c, "commitIntervalMs"))
+
+	set("syncdelay", 13)
+	deaf := named(t, c, "syncdelay says 13 s")
+	require.NotNil(t, deaf)
+	assert.Contains(t, deaf.Evidence, "in force are 60 s")
+	follow(t, db, deaf)
+	assert.Nil(t, named(t, c, "syncdelay"))
+}
+
+// TestZstdIsAdvisedForWhatItSaves, to what MongoDB makes of it: about as the
+// sample said.
+func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	different, documents := buckets(60, rounded), make([]any, 750) // more than a block apart
+	for i := range documents {
+		documents[i] = bson.D{{Key: "_id", Value: i}, {Key: "measurements", Value: different[i%60].Lookup("measurements")}}
+	}
+	used := map[store.Compressor]float64{}
+	g := &gathering{facts: &facts{}, server: newServer(db)}
+	for _, c := range []store.Compressor{store.Snappy, store.Zstd} {
+		require.NoError(t, db.CreateCollection(t.Context(), string(c), options.CreateCollection().SetStorageEngine(c.StorageEngine())))
+		_, err := db.Collection(string(c)).InsertMany(t.Context(), documents)
+		require.NoError(t, err)
+		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
+		sizes, err := g.sizes(t.Context(), Stream{Collection: string(c)})
+		require.NoError(t, err)
+		assert.Equal(t, string(c), sizes.compressor)
+		used[c] = sizes.storage - sizes.free
+	}
+	sizes, err := g.sizes(t.Context(), Stream{Collection: "snappy"})
+	require.NoError(t, err)
+	trial, err := g.try(t.Context(), Stream{Collection: "snappy", Storage: store.Bucket}, sizes, time.Minute)
+	require.NoError(t, err)
+	require.NotNil(t, trial)
+	// How full the pages are differs from one filling to the next by some percent.
+	assert.InEpsilon(t, used[store.Zstd]/used[store.Snappy], float64(trial.packed[store.Zstd])/float64(trial.packed[store.Snappy]), 0.3)
+
+	c := Config{Database: db, Sample: time.Minute, Streams: []Stream{{Name: "readings", Collection: "snappy", Storage: store.Bucket}}}
+	advice := named(t, c, "stream readings has snappy")
+	require.NotNil(t, advice)
+	assert.Contains(t, advice.Action, "brim recompress --stream readings --to zstd")
+	c.Streams[0].Collection = "zstd" // as it is after the move
+	assert.Nil(t, named(t, c, "compressor"))
+}
+
+// TestAnIndexThatNothingUsesIsNamed until it is dropped; one that is used is
+// not, nor are Brim's own.
+func TestAnIndexThatNothingUsesIsNamed(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	readings := db.Collection("readings")
+	_, err := readings.Indexes().CreateMany(t.Context(), []mongo.IndexModel{
+		{Keys: bson.D{{Key: "last", Value: 1}}}, {Keys: bson.D{{Key: "tags.site", Value: 1}}},
+		{Keys: bson.D{{Key: "bucketStart", Value: 1}}, Options: options.Index().SetName("brim_retention").SetExpireAfterSeconds(3600)},
+		{Keys: bson.D{{Key: "serial", Value: 1}}, Options: options.Index().SetUnique(true).SetSparse(true)},
+	})
+	require.NoError(t, err)
+	_, err = readings.InsertOne(t.Context(), bson.D{{Key: "tags", Value: bson.D{{Key: "site", Value: "north"}}}})
+	require.NoError(t, err)
+	require.NoError(t, readings.FindOne(t.Context(), bson.D{{Key: "tags.site", Value: "north"}}).Err())
+	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }}
+	found, err := Check(t.Context(), c)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Cause, "nothing uses last_1 of stream readings")
+	assert.Contains(t, found[0].Evidence, "each append changes last")
+	require.NoError(t, db.RunCommand(t.Context(), bson.D{
+		{Key: "collMod", Value: "readings"}, {Key: "index", Value: bson.D{{Key: "name", Value: "last_1"}, {Key: "hidden", Value: true}}},
+	}).Err())
+	assert.NotNil(t, named(t, c, "last_1"), "hidden, it is still kept")
+	require.NoError(t, readings.Indexes().DropOne(t.Context(), "last_1"))
+	assert.Nil(t, named(t, c, "index"))
+}

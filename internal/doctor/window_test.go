@@ -1,0 +1,44 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// TestTheHistoryWindowIsAskedForAgain, since it can be changed while we watch.
+func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.DatabaseAt(t, mongodtest.Start(t, mongod.Config{}).URI())
+	b := newBench(t, Config{Database: db})
+	for _, seconds := range []int{300, 0, 20} {
+		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
+			{Key: "setParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: seconds},
+		}).Err())
+		b.Look(t.Context())
+		window := b.Seen().Server.HistoryWindowSeconds
+		require.NotNil(t, window)
+		assert.InDelta(t, float64(seconds), *window, 0)
+	}
+}
+
+// TestTheHistoryWindowIsNotGuessed: a standalone server keeps none, and what is
+// not told is not known.
+func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	alone := look{server: &status{info: serverInfo{topology: "standalone"}}}
+	b.lookAtWindow(t.Context(), &alone)
+	assert.Zero(t, alone.historyWindow)
+	for _, now := range []look{{}, {server: &status{}, serverWhy: whyMongos}, {server: &status{info: serverInfo{topology: "replica_set"}}}} {
+		b.lookAtWindow(t.Context(), &now)
+		s := newSeen(look{}, now, nil)
+		assert.Nil(t, s.Server.HistoryWindowSeconds)
+		assert.False(t, s.keepsNoHistory())
+	}
+}
