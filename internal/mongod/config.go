@@ -1,6 +1,7 @@
 package mongod
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -49,6 +50,13 @@ type Config struct {
 	EngineConfig string
 	// Parameters are further --setParameter; they win over those set here.
 	Parameters map[string]string
+	// Auth has mongod ask everybody for a password. Then URI has that of a user
+	// with the rights that the daemon needs, and the file at URIFile that of
+	// one who may do anything; both are set at each start. Data that were
+	// written without it are taken over as they are.
+	Auth bool
+	// Database is the daemon's, which its user may use. Required with Auth.
+	Database string
 	// Standalone leaves the replica set out: no majority, no retryable
 	// writes, no change streams.
 	Standalone bool
@@ -100,6 +108,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if i := c.CheckpointInterval; i < 0 || i > time.Hour || i%time.Second != 0 {
 		return c, fmt.Errorf("check mongod settings: checkpoint interval %v is not 0 (mongod's own) or whole seconds up to an hour", i)
+	}
+	if c.Auth && c.Database == "" {
+		return c, errors.New("check mongod settings: authentication without the database that is to be used")
 	}
 	for name := range c.Parameters {
 		if name == "" || strings.ContainsAny(name, "= ") {
@@ -169,6 +180,12 @@ func (c Config) args(f files, port int) []string {
 		"diagnosticDataCollectionEnabled": "false",
 		// No other member could take over, so there is nothing to wait for.
 		"shutdownTimeoutMillisForSignaledShutdown": "0",
+	}
+	if c.Auth {
+		args = append(args, "--keyFile", f.key)
+		// The users are made with the key; until they are there, nobody else
+		// on this machine may make the first one.
+		parameters["enableLocalhostAuthBypass"] = "false"
 	}
 	for name, value := range c.Parameters {
 		parameters[name] = value

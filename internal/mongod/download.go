@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -36,8 +35,7 @@ func (r release) download(ctx context.Context, dir string, progress *progress) (
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// python3 is often a script around the real one: end all of them.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	ownGroup(cmd)
 	cmd.WaitDelay = time.Second
 
 	progress.say("downloading mongod %s (%s, %s)", r.version, r.requirement, megabytes(r.wheelSize))

@@ -22,6 +22,8 @@ type files struct {
 	out    string // what mongod wrote before it had a log, for the last start
 	lock   string // held by the daemon that owns the directory, with its pid inside
 	memory string // memory, as JSON
+	key    string // mongod's --keyFile; not there without authentication
+	uri    string // the URI for people and commands, with a password where mongod asks
 }
 
 // memory is what the next run must know about this one.
@@ -38,7 +40,7 @@ func openFiles(dataDir string) (files, error) {
 	if err != nil {
 		return files{}, fmt.Errorf("find mongod's directory: %w", err)
 	}
-	// The database is the user's alone: mongod runs without authentication.
+	// The database is the user's alone, and so are the secrets beside it.
 	if err := os.MkdirAll(filepath.Join(dir, "db"), 0o700); err != nil {
 		return files{}, fmt.Errorf("make mongod's directory: %w", err)
 	}
@@ -52,6 +54,8 @@ func openFiles(dataDir string) (files, error) {
 		out:    filepath.Join(dir, "mongod.out"),
 		lock:   filepath.Join(dir, "brim.lock"),
 		memory: filepath.Join(dir, "brim.json"),
+		key:    filepath.Join(dir, "keyfile"),
+		uri:    filepath.Join(dir, "uri"),
 	}, nil
 }
 

@@ -43,6 +43,9 @@ func Obtain(ctx context.Context, config Config) (Binary, error) {
 
 // obtain is Obtain with checked settings.
 func obtain(ctx context.Context, config Config) (Binary, error) {
+	if err := supported(); err != nil {
+		return Binary{}, err
+	}
 	binary, err := find(ctx, config)
 	if !errors.Is(err, errNotFound) {
 		return binary, err

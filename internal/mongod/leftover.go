@@ -19,6 +19,9 @@ import (
 // memory or by mongod's lock file, and must have been started with our
 // --dbpath and our --logpath.
 func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
+	if err := f.awaitPid(ctx); err != nil {
+		return err
+	}
 	for _, pid := range slices.Compact([]int{f.recall().Pid, readPid(f.mongodLock())}) {
 		if pid <= 0 || pid == os.Getpid() {
 			continue
@@ -28,6 +31,28 @@ func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog
 		}
 	}
 	return f.awaitUnlocked(ctx)
+}
+
+// awaitPid returns when a mongod that has just locked the database's files, and
+// whose daemon was killed in that moment, has written who it is; at once where
+// there is none.
+func (f files) awaitPid(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for readPid(f.mongodLock()) == 0 {
+		locked, err := f.dbLocked()
+		if err != nil || !locked {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil // it is refused by what it holds
+		}
+	}
+	return nil
 }
 
 // awaitUnlocked returns when no process has the database's files open. It
@@ -41,7 +66,7 @@ func (f files) awaitUnlocked(ctx context.Context) error {
 		// The holder is read first: a process is gone only after its files
 		// are closed.
 		holder := readPid(f.mongodLock())
-		ending := isEnding(holder)
+		ending := holder == 0 || isEnding(holder) // a mongod that ends takes its number away first
 		locked, err := f.dbLocked()
 		if err != nil || !locked {
 			return err

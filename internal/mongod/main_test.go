@@ -25,9 +25,10 @@ import (
 
 // holderEnv makes this test binary a daemon that runs a mongod on the named
 // data directory until it is killed. With holderDiesEnv the mongod dies with
-// it.
+// it; with holderAsksEnv it asks for passwords.
 const (
 	holderEnv     = "BRIM_TEST_HOLDER"
+	holderAsksEnv = "BRIM_TEST_HOLDER_ASKS"
 	holderDiesEnv = "BRIM_TEST_HOLDER_DIES"
 )
 
@@ -42,6 +43,9 @@ func TestMain(m *testing.M) {
 func hold(dir string, dies bool) int {
 	config := mongodtest.Defaults(mongod.Config{DataDir: dir})
 	config.DieWithParent = dies
+	if os.Getenv(holderAsksEnv) != "" {
+		config.Auth, config.Database = true, "test"
+	}
 	server, err := mongod.Start(context.Background(), config)
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stdout, "error:", err)

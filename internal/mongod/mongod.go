@@ -27,13 +27,14 @@ import (
 // Server is a mongod that is kept running until Close. Its methods may be
 // called from any goroutine.
 type Server struct {
-	config  Config
-	binary  Binary
-	files   files
-	port    int
-	lock    *flock.Flock
-	metrics *metrics
-	log     *slog.Logger
+	config      Config
+	binary      Binary
+	files       files
+	port        int
+	credentials credentials
+	lock        *flock.Flock
+	metrics     *metrics
+	log         *slog.Logger
 
 	cancel context.CancelFunc // ends supervise
 	done   chan struct{}      // closed when supervise has ended
@@ -44,6 +45,7 @@ type Server struct {
 	process  *process // the last that was started; nil before the first
 	writable bool     // it has been seen to take writes
 	restarts int
+	others   []OtherUser
 	closing  sync.Once
 	closeErr error
 }
@@ -94,25 +96,34 @@ func (s *Server) first(ctx context.Context) error {
 	if err := s.files.endLeftOver(ctx, s.config.StopTimeout, s.log); err != nil {
 		return err
 	}
+	if s.config.Auth {
+		c, err := s.files.credentials()
+		if err != nil {
+			return err
+		}
+		s.credentials = c
+	}
 	if err := s.launchOnFreePort(ctx); err != nil {
 		return err
 	}
-	s.log.Info("mongod takes writes", "version", s.binary.Version, "path", s.binary.Path, "uri", s.URI(),
-		"pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
+	s.log.Info("mongod takes writes", "version", s.binary.Version, "path", s.binary.Path, "port", s.port,
+		"authentication", s.config.Auth, "uri_file", s.files.uri, "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// URI for clients in this process and on this machine. It stays the same for
-// as long as the server exists. Clients find the primary by the set's name,
-// and so wait through a restart in place of failing on a member that is not
-// primary yet.
-func (s *Server) URI() string {
-	uri := fmt.Sprintf("mongodb://%s:%d/", loopback, s.port)
-	if s.config.Standalone {
-		return uri
-	}
-	return uri + "?replicaSet=" + replicaSet
-}
+// URI for clients in this process, with the daemon's password where mongod asks
+// for one. It stays the same for as long as the server exists. Clients find the
+// primary by the set's name, and so wait through a restart in place of failing
+// on a member that is not primary yet.
+func (s *Server) URI() string { return s.uriOf(daemonUser, s.credentials.daemon, "") }
+
+// URIFile is the path of the file with the URI for people and other processes,
+// with the owner's password where mongod asks for one. Only the user of this
+// process can read it.
+func (s *Server) URIFile() string { return s.files.uri }
+
+// Asks reports whether mongod asks for passwords.
+func (s *Server) Asks() bool { return s.credentials.asked() }
 
 // DBPath is the folder that has the mongod's files.
 func (s *Server) DBPath() string { return s.files.db }

@@ -33,9 +33,10 @@ type admin struct {
 	host   string
 }
 
-// connect waits until something listens on the port, then connects. The
-// driver alone would wait half a second between two attempts.
-func connect(ctx context.Context, port int) (*admin, error) {
+// connect waits until something listens on the port, then connects, with the
+// key as the server itself if there is one. The driver alone would wait half a
+// second between two attempts.
+func connect(ctx context.Context, port int, key string) (*admin, error) {
 	host := net.JoinHostPort(loopback, strconv.Itoa(port))
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -52,10 +53,11 @@ func connect(ctx context.Context, port int) (*admin, error) {
 			return nil, fmt.Errorf("connect to mongod: %w", context.Cause(ctx))
 		}
 	}
-	client, err := mongo.Connect(options.Client().
-		ApplyURI("mongodb://" + host + "/?directConnection=true").
-		SetTimeout(adminTimeout).
-		SetMaxPoolSize(1))
+	config := options.Client().ApplyURI("mongodb://" + host + "/?directConnection=true").SetTimeout(adminTimeout).SetMaxPoolSize(1)
+	if key != "" {
+		config.SetAuth(options.Credential{AuthMechanism: "SCRAM-SHA-256", AuthSource: "local", Username: systemUser, Password: key, PasswordSet: true})
+	}
+	client, err := mongo.Connect(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to mongod: %w", err)
 	}
@@ -112,7 +114,11 @@ func (a *admin) checkPid(ctx context.Context, pid int) error {
 		Pid int `bson:"pid"`
 	}
 	command := bson.D{{Key: "serverStatus", Value: 1}, {Key: "metrics", Value: 0}, {Key: "wiredTiger", Value: 0}, {Key: "repl", Value: 0}}
-	if err := a.run(ctx, command, &status); err != nil {
+	err := a.run(ctx, command, &status)
+	if hasCode(err, codeNotAllowed) { // the started one knows the key
+		return finalError{errPortTaken}
+	}
+	if err != nil {
 		return fmt.Errorf("ask mongod for its pid: %w", err)
 	}
 	if status.Pid != pid {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 const (
@@ -66,6 +67,9 @@ func (s *Server) launch(ctx context.Context) error {
 		return errPortTaken
 	}
 	if _, err := rotate(s.files.log, maxLogBytes); err != nil {
+		return err
+	}
+	if err := s.writeURI(); err != nil { // before there is a user with that password
 		return err
 	}
 	s.logged = size(s.files.log)
@@ -129,12 +133,19 @@ func (s *Server) awaitWritable(ctx context.Context, process *process) error {
 		cancel(nil)
 		<-watched
 	}()
-	admin, err := connect(ctx, s.port)
+	admin, err := connect(ctx, s.port, s.credentials.key)
 	if err != nil {
 		return err
 	}
 	defer admin.close()
-	return admin.awaitWritable(ctx, process.pid, s.config.Standalone)
+	if err := admin.awaitWritable(ctx, process.pid, s.config.Standalone); err != nil || !s.config.Auth {
+		return err
+	}
+	if err := admin.admit(ctx, s.credentials, s.config.Database); err != nil {
+		return err
+	}
+	s.nameOthers(ctx, admin)
+	return nil
 }
 
 // supervise starts mongod again whenever it dies, until ctx is over. It also
@@ -178,10 +189,8 @@ func (s *Server) died() {
 // the next pause. It is always the same port, so that the URI stays valid.
 func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration {
 	for {
-		select {
-		case <-ctx.Done():
+		if machine.Pause(ctx, pause) != nil {
 			return pause
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastPause)
 		began := time.Now()
@@ -207,7 +216,7 @@ func (s *Server) rotateLog() {
 	rotated, err := rotate(s.files.log, maxLogBytes)
 	if err == nil && rotated {
 		s.logged = 0
-		err = s.process.handle.Signal(syscall.SIGUSR1)
+		err = s.process.reopenLog()
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.log.Warn("rotate mongod's log", "error", err)

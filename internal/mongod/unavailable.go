@@ -18,8 +18,11 @@ var ErrUnavailable = errors.New("no mongod can be had on this machine")
 
 // advice are the ways on that need nothing of what was missing.
 const advice = `
-  - install MongoDB 6.0 or newer, so that mongod is on PATH, or name it with --mongod-bin (BRIM_MONGOD_BIN)
-  - or run it in Docker:
+  - install MongoDB 6.0 or newer, so that mongod is on PATH, or name it with --mongod-bin (BRIM_MONGOD_BIN)` + elsewhere
+
+// elsewhere are those that need no mongod of the daemon's own.
+const elsewhere = `
+  - run it in Docker:
       docker run -d --name brim-mongo -p 127.0.0.1:27017:27017 mongo:8 --replSet rs0
       docker exec brim-mongo mongosh --quiet --eval 'rs.initiate({_id:"rs0",members:[{_id:0,host:"127.0.0.1:27017"}]})'
     and pass --mongo-uri 'mongodb://127.0.0.1:27017/?replicaSet=rs0'

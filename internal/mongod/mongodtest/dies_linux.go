@@ -2,5 +2,8 @@ package mongodtest
 
 import "syscall"
 
-// endsWithTest makes a member end when the test binary does.
-func endsWithTest(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+// attributes keep a terminal's signals from a member, and end it when the test
+// binary ends.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -244,15 +244,21 @@ func skips(err error, require string) bool {
 	return errors.Is(err, mongod.ErrUnavailable) && require != "1"
 }
 
-// FreePort returns a port of 127.0.0.1 that is free and stays so for a while:
-// it is drawn from below those that the system gives to whoever asks for any,
-// and from below those that mongods draw.
+// FreePort returns a TCP port of 127.0.0.1 that is free, and that no test of any
+// process is given before this one has ended: its namesake of UDP is held for so
+// long. It is drawn from below those that the system gives to whoever asks for
+// any, and from below those that mongods draw.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 10_000 + rand.IntN(10_000)
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		claim, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue // another test has it
+		}
+		t.Cleanup(func() { claim.Close() })
+		if listener, err := net.Listen("tcp", address); err == nil {
 			_ = listener.Close()
 			return port
 		}

@@ -82,3 +82,13 @@ func TestNamedMongodThatIsMissingFailsTests(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, output, "/no/such/mongod")
 }
+
+func TestAPortIsGivenToOneTestAtATime(t *testing.T) {
+	t.Parallel()
+	given := make(map[int]bool)
+	for range 300 {
+		port := FreePort(t)
+		require.False(t, given[port], port)
+		given[port] = true
+	}
+}

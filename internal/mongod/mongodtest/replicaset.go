@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -164,7 +163,7 @@ func (r *ReplicaSet) end() {
 		if m.process == nil {
 			continue
 		}
-		_ = m.process.Signal(syscall.SIGCONT)
+		_ = m.process.Signal(goOnSignal)
 		_ = m.process.Kill()
 		<-m.ended
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -190,10 +189,10 @@ func (m *Member) Restart(t testing.TB) {
 
 // Pause stops the member's process: its sockets stay, and what arrives in them
 // is carried out after Resume.
-func (m *Member) Pause() error { return m.process.Signal(syscall.SIGSTOP) }
+func (m *Member) Pause() error { return m.process.Signal(stopSignal) }
 
 // Resume lets a paused member go on.
-func (m *Member) Resume() error { return m.process.Signal(syscall.SIGCONT) }
+func (m *Member) Resume() error { return m.process.Signal(goOnSignal) }
 
 // Run carries out an administrative command on this very member.
 func (m *Member) Run(ctx context.Context, command bson.D) error {
@@ -272,8 +271,7 @@ func (m *Member) start() error {
 		"--setParameter", "enableTestCommands=1", "--setParameter", "diagnosticDataCollectionEnabled=false",
 		"--setParameter", "minSnapshotHistoryWindowInSeconds=0")
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	endsWithTest(cmd.SysProcAttr)
+	cmd.SysProcAttr = attributes()
 	m.ended = make(chan struct{})
 	started := make(chan error)
 	go func(ended chan struct{}) {

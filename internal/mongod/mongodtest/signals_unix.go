@@ -1,0 +1,7 @@
+//go:build unix
+
+package mongodtest
+
+import "syscall"
+
+const stopSignal, goOnSignal = syscall.SIGSTOP, syscall.SIGCONT
