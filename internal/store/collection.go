@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -46,6 +45,21 @@ type Collection struct {
 	Database   *mongo.Database
 	Name       string
 	Compressor Compressor // "" leaves the server's default
+	Exchanging bool       // it is made by who exchanges it for another
+}
+
+// What stands behind a collection's name in those of its copy, while it is moved
+// into another form, and of what it was, afterwards.
+const (
+	CopySuffix = ".brim_new"
+	KeptSuffix = ".brim_old"
+)
+
+// errExchanging says that a collection has no name at present. A new one of that
+// name would be taken for it.
+func errExchanging(name, other string) error {
+	return fmt.Errorf("collection %q is not there, and %q is: an exchange of the two stopped halfway; run the same `brim migrate` or `brim recompress` again, "+
+		"or, if %q was dropped on purpose, drop or rename %q", name, other, name, other)
 }
 
 // Info is what the server says of an existing collection.
@@ -75,17 +89,21 @@ func (c Collection) Look(ctx context.Context) (*Info, error) {
 }
 
 // Ensure creates the collection with opts unless it exists, and returns what
-// is there. Another daemon may create it at the same moment.
+// is there. Another daemon may create it at the same moment. While the
+// collection is being exchanged, and has no name, it is not created.
 func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOptionsBuilder) (*Info, error) {
 	info, err := c.Look(ctx)
 	if err != nil || info != nil {
 		return info, err
 	}
+	if err := c.mayCreate(ctx); err != nil {
+		return nil, err
+	}
 	if c.Compressor != "" {
 		opts = opts.SetStorageEngine(c.Compressor.StorageEngine())
 	}
 	const namespaceExists = 48
-	if err := c.Database.CreateCollection(ctx, c.Name, opts); err != nil && !hasCode(err, namespaceExists) {
+	if err := c.Database.CreateCollection(ctx, c.Name, opts); err != nil && !HasCode(err, namespaceExists) {
 		return nil, fmt.Errorf("create collection %q: %w", c.Name, err)
 	}
 	info, err = c.Look(ctx)
@@ -93,6 +111,21 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 		err = fmt.Errorf("create collection %q: it vanished again", c.Name)
 	}
 	return info, err
+}
+
+// mayCreate refuses while an exchange has taken the collection's name away.
+func (c Collection) mayCreate(ctx context.Context) error {
+	if c.Exchanging {
+		return nil
+	}
+	names, err := c.Database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name + CopySuffix, c.Name + KeptSuffix}}}}})
+	if err != nil {
+		return fmt.Errorf("look whether collection %q is being exchanged: %w", c.Name, err)
+	}
+	if len(names) > 0 {
+		return errExchanging(c.Name, names[0])
+	}
+	return nil
 }
 
 // CheckType returns a mismatch unless the collection is of the wanted type.
@@ -103,9 +136,9 @@ func (c Collection) CheckType(info *Info, want string) error {
 	hint := "choose another stream name or database"
 	switch info.Type {
 	case "collection":
-		hint = "start with --storage bucket, or " + hint
+		hint = "start with --storage bucket (`brim migrate --storage timeseries` changes the collection), or " + hint
 	case "timeseries":
-		hint = "start with --storage timeseries, or " + hint
+		hint = "start with --storage timeseries (`brim migrate --storage bucket` changes the collection), or " + hint
 	}
 	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}
 }
@@ -126,45 +159,41 @@ func (c Collection) CheckCompressor(info *Info) error {
 		if ok && have != string(c.Compressor) {
 			return &MismatchError{
 				Collection: c.Name, What: "compressor", Have: have, Want: string(c.Compressor),
-				Hint: "start with --compressor " + have + ", or choose another stream name or database",
+				Hint: "start with --compressor " + have + "; `brim recompress --to " + string(c.Compressor) + "` changes the collection",
 			}
 		}
 	}
 	return nil
 }
 
-// EnsureExpiry makes the index on key remove documents after the given time,
-// or removes that index if after is 0.
-func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Duration) error {
-	const name = "brim_retention"
-	coll := c.Database.Collection(c.Name)
-	if after == 0 {
-		const indexNotFound, namespaceNotFound = 27, 26
-		if err := coll.Indexes().DropOne(ctx, name); err != nil && !hasCode(err, indexNotFound, namespaceNotFound) {
-			return fmt.Errorf("remove retention of collection %q: %w", c.Name, err)
-		}
-		return nil
+// CheckShape returns a mismatch if the collection cannot hold documents that
+// grow and are found by the bytes of their keys.
+func (c Collection) CheckShape(info *Info) error {
+	mismatch := &MismatchError{Collection: c.Name, Hint: "choose another stream name or database, or copy the collection into one without it"}
+	if capped, _ := info.Options.Lookup("capped").BooleanOK(); capped {
+		mismatch.What, mismatch.Have, mismatch.Want = "capped", "true", "false"
+		return mismatch
 	}
-	seconds := int32(after / time.Second)
-	_, err := coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    bson.D{{Key: key, Value: 1}},
-		Options: options.Index().SetName(name).SetExpireAfterSeconds(seconds),
-	})
-	const indexOptionsConflict = 85
-	if hasCode(err, indexOptionsConflict) {
-		err = c.Database.RunCommand(ctx, bson.D{
-			{Key: "collMod", Value: c.Name},
-			{Key: "index", Value: bson.D{{Key: "name", Value: name}, {Key: "expireAfterSeconds", Value: seconds}}},
-		}).Err()
-	}
-	if err != nil {
-		return fmt.Errorf("set retention of collection %q: %w", c.Name, err)
+	if locale, ok := info.Options.Lookup("collation", "locale").StringValueOK(); ok && locale != "simple" {
+		mismatch.What, mismatch.Have, mismatch.Want = "collation", locale, "simple"
+		return mismatch
 	}
 	return nil
 }
 
-// hasCode reports whether err is a server's error with one of the codes.
-func hasCode(err error, codes ...int) bool {
+// HasValidator reports whether the collection may refuse documents. What it
+// refuses waits in the daemon's journal.
+func (i *Info) HasValidator() bool {
+	validator, ok := i.Options.Lookup("validator").DocumentOK()
+	if !ok {
+		return false
+	}
+	elements, err := validator.Elements()
+	return err == nil && len(elements) > 0
+}
+
+// HasCode reports whether err is a server's error with one of the codes.
+func HasCode(err error, codes ...int) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
 		return false

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 type ConnectionConfig struct {
 	URI      string // as MongoDB's documentation describes it; its options win
 	Database string
+	App      string // name that the server knows the connection by; empty: brim, the daemon's
 	Logger   *slog.Logger
 	Faults   *fault.Injector // nil outside tests
 }
@@ -34,15 +37,18 @@ type Connection struct {
 	log      *slog.Logger
 	faults   *fault.Injector
 	writable atomic.Bool
+	saying   sync.Mutex  // held while the log is told of a change
+	told     atomic.Bool // the log says that writes are accepted
 	closing  atomic.Bool
 	lastErr  atomic.Pointer[error]
+	admitted admission
 }
 
 // Connect prepares a connection; an error means that the URI makes no sense,
 // never that the server is away.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
-	c := &Connection{database: cfg.Database, log: cfg.Logger, faults: cfg.Faults}
-	opts := options.Client().SetAppName("brim").
+	c := &Connection{database: cfg.Database, log: cfg.Logger, faults: cfg.Faults, admitted: admission{log: cfg.Logger}}
+	opts := options.Client().SetAppName(cmp.Or(cfg.App, "brim")).
 		// Longer than a failover takes to be noticed is too long for a lane to
 		// hang in; it backs off and tries again by itself.
 		SetServerSelectionTimeout(3 * time.Second).
@@ -56,6 +62,7 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 			TopologyDescriptionChanged: c.topologyChanged,
 			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
 		}).
+		SetPoolMonitor(&event.PoolMonitor{Event: c.connectionUsed}).
 		ApplyURI(cfg.URI)
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("read MongoDB URI: %w", err)
@@ -78,24 +85,43 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 			writable = true
 		}
 	}
-	if was := c.writable.Swap(writable); was == writable || c.closing.Load() {
+	c.saying.Lock()
+	defer c.saying.Unlock()
+	c.writable.Store(writable)
+	if writable || c.closing.Load() {
+		return // whether it lets the user in shows when a connection is used
+	}
+	if c.admitted.err() != nil {
+		return // that was said, and the driver takes the refusal for a server that goes and comes
+	}
+	if c.told.Swap(false) {
+		c.log.Warn("MongoDB is away", "err", c.Available())
+	}
+}
+
+// connectionUsed is called by the driver's pools for each use of a connection, and
+// where none could be had.
+func (c *Connection) connectionUsed(e *event.PoolEvent) {
+	c.admitted.monitor(e)
+	if e.Type != event.ConnectionCheckedOut || c.told.Load() {
 		return
 	}
-	if writable {
+	c.saying.Lock()
+	defer c.saying.Unlock()
+	if c.writable.Load() && !c.told.Swap(true) {
 		c.log.Info("MongoDB accepts writes")
-	} else {
-		c.log.Warn("MongoDB is away", "err", c.Available())
 	}
 }
 
 // ErrAway says that no MongoDB server accepts writes at present.
 var ErrAway = errors.New("MongoDB is away")
 
-// Available returns nil while a server that accepts writes is known, and
-// otherwise an ErrAway that says what was seen last. It does no I/O.
+// Available returns nil while a server that accepts writes is known, and lets
+// the user in; otherwise an ErrRefused, or an ErrAway that says what was seen
+// last. It does no I/O.
 func (c *Connection) Available() error {
 	if c.writable.Load() {
-		return nil
+		return c.admitted.err()
 	}
 	if err := c.lastErr.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrAway, *err)

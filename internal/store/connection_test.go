@@ -1,12 +1,14 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,32 @@ func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() == nil }, 20*time.Second, 10*time.Millisecond)
 	stop()
 	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestWritesAreAcceptedOnceTheUserIsLetIn: a server that is seen may refuse the
+// user, and then nothing is said of writes.
+func TestWritesAreAcceptedOnceTheUserIsLetIn(t *testing.T) {
+	t.Parallel()
+	logged := func(uri string) (log string, err error) {
+		var lines bytes.Buffer
+		c, err := Connect(ConnectionConfig{URI: uri, Database: "any", Logger: slog.New(slog.NewTextHandler(&lines, nil))})
+		require.NoError(t, err)
+		for range 3 {
+			err = c.Client().Ping(t.Context(), nil)
+		}
+		require.NoError(t, c.Close(context.Background())) // which waits for the monitors
+		return lines.String(), err
+	}
+	log, err := logged(mongodtest.URI(t))
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(log, "MongoDB accepts writes"), log)
+	assert.NotContains(t, log, "MongoDB is away")
+
+	log, err = logged(strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1))
+	require.ErrorContains(t, err, "AuthenticationFailed")
+	assert.Contains(t, log, "MongoDB refuses the user")
+	assert.NotContains(t, log, "MongoDB accepts writes")
+	assert.NotContains(t, log, "MongoDB is away")
 }
 
 func hostOf(t *testing.T, uri string) string {
@@ -122,4 +150,30 @@ func TestCollectionOptionsAreHeldTo(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0))
 	assert.Nil(t, expiry())
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
+}
+
+// TestACollectionInExchangeIsNotMade: a new one in the gap would be taken for
+// the one that is to come, and what daemons write into it would be lost to both.
+func TestACollectionInExchangeIsNotMade(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range []string{CopySuffix, KeptSuffix} {
+		db := mongodtest.Database(t)
+		c := Collection{Database: db, Name: "made"}
+		require.NoError(t, db.CreateCollection(t.Context(), "made"+suffix))
+		_, err := c.Ensure(t.Context(), options.CreateCollection())
+		require.ErrorContains(t, err, `collection "made" is not there, and "made`+suffix+`" is`)
+		var mismatch *MismatchError
+		require.NotErrorAs(t, err, &mismatch, "it passes")
+		info, err := c.Look(t.Context())
+		require.NoError(t, err)
+		assert.Nil(t, info)
+
+		c.Exchanging = true
+		info, err = c.Ensure(t.Context(), options.CreateCollection())
+		require.NoError(t, err)
+		assert.Equal(t, "collection", info.Type)
+		c.Exchanging = false
+		_, err = c.Ensure(t.Context(), options.CreateCollection())
+		assert.NoError(t, err, "what has its name is not in exchange")
+	}
 }

@@ -24,7 +24,7 @@ func BenchmarkEncode(b *testing.B) {
 func benchmarkEncode(b *testing.B, perUpdate, fields int) {
 	sensors := 6000 / perUpdate
 	shares := storetest.Shares(storetest.Integers(b, 0, sensors, perUpdate, fields), time.Hour)
-	s := &Store{cfg: Config{MaxReadings: 1000, MaxBytes: maxPartBytes}}
+	s := unconnected(Settings{MaxReadings: 1000, MaxBytes: maxPartBytes})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	b.ResetTimer()

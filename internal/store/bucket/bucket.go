@@ -14,11 +14,12 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -30,28 +31,30 @@ type Config struct {
 	Database             *mongo.Database // with the concerns of store.Connection.Database
 	Stream               string          // also the name of the collection
 	Granularity          time.Duration   // length of a window, see store.CheckGranularity
-	MaxReadings          int             // readings in a part, 1 to 1,000,000
-	MaxBytes             int             // estimated BSON bytes of the readings in a part, 1 KiB to 2 MiB
-	MaxReadingsPerUpdate int             // 0: no limit; 1: no merging
+	MaxReadings          int             // this and what follows, see Settings
+	MaxBytes             int
+	MaxReadingsPerUpdate int
+	Retention            time.Duration
+	WriteConcern         store.WriteConcern
+	View                 bool
 	Compressor           store.Compressor
-	Retention            time.Duration // 0: for ever
 	WriteTimeout         time.Duration // of one command; 0: 10 s
+	Logger               *slog.Logger  // nil: what Prepare finds is not told
 	Registerer           prometheus.Registerer
 	Faults               *fault.Injector // nil outside tests
 }
-
-// maxPartBytes keeps an update under the 16 MiB that a document may have, even
-// if every field of every reading has another name: the statistics then take
-// up to five times the bytes of the readings.
-const maxPartBytes = 2 << 20
 
 // Store writes and reads one bucket stream. Its methods may be called by
 // several goroutines, each with its own shares.
 type Store struct {
 	cfg     Config
-	coll    *mongo.Collection
+	coll    *mongo.Collection // with the database's concerns
+	live    atomic.Pointer[live]
 	metrics *store.Metrics
 	bulks   bulks
+	sharded atomic.Bool // the collection is spread over shards; known once it is prepared
+
+	identity identity
 }
 
 // New checks cfg; it does no I/O.
@@ -59,14 +62,8 @@ func New(cfg Config) (*Store, error) {
 	if err := store.CheckGranularity(cfg.Granularity); err != nil {
 		return nil, err
 	}
-	if cfg.MaxReadings < 1 || cfg.MaxReadings > 1_000_000 {
-		return nil, fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", cfg.MaxReadings)
-	}
-	if cfg.MaxBytes < 1<<10 || cfg.MaxBytes > maxPartBytes {
-		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 2MiB", cfg.MaxBytes)
-	}
-	if cfg.MaxReadingsPerUpdate < 0 {
-		return nil, fmt.Errorf("max-readings-per-update %d is negative; 0 means no limit", cfg.MaxReadingsPerUpdate)
+	if err := cfg.settings().check(); err != nil {
+		return nil, err
 	}
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = 10 * time.Second
@@ -75,28 +72,11 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
 	}
-	return &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics}, nil
-}
-
-// Prepare creates the collection, or checks that the one that is there can
-// take the stream. A *store.MismatchError is final; other errors may pass.
-func (s *Store) Prepare(ctx context.Context) error {
-	c := store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor}
-	info, err := c.Ensure(ctx, options.CreateCollection())
-	if err != nil {
-		return err
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if err := c.CheckType(info, "collection"); err != nil {
-		return err
-	}
-	if err := c.CheckCompressor(info); err != nil {
-		return err
-	}
-	expiry := s.cfg.Retention
-	if expiry > 0 {
-		expiry += s.cfg.Granularity // the window's start is the oldest time in it
-	}
-	return c.EnsureExpiry(ctx, "bucketStart", expiry)
+	s := &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics}
+	return s, s.Change(cfg.settings())
 }
 
 // Write sends each share, or as much of it as one update can carry, in as few
@@ -138,7 +118,7 @@ func (s *Store) command(ctx context.Context, bulk *bulk, ops []operation) error 
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	r := bulk.send(ctx, s.coll, ops)
+	r := bulk.send(ctx, s.live.Load().into, ops)
 	s.cfg.Faults.At(fault.AfterBulk)
 	return s.settle(ctx, ops, r)
 }

@@ -47,6 +47,13 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
+// unconnected returns a store that can make updates and not send them.
+func unconnected(c Settings) *Store {
+	s := &Store{}
+	s.live.Store(&live{Settings: c})
+	return s
+}
+
 // documents returns all of the stream's, in the order of their keys.
 func documents(t require.TestingT, db *mongo.Database) []bson.M {
 	cursor, err := db.Collection(storetest.Stream).Aggregate(context.Background(), bson.A{bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}}})

@@ -34,12 +34,20 @@ func partOf(share *batch.Share) *part {
 // next moves on to the part after the present one, which is closed.
 func (p *part) next() { p.number, p.count, p.bytes, p.tags = p.number+1, 0, 0, 0 }
 
-// overhead is what one reading in the array costs beside its fields: type, key
-// of up to four digits, length, ts, terminators.
-const overhead = 1 + 5 + 4 + (1 + 3 + 8) + 1
+// A reading stands in the array as an element, type and key of up to four
+// digits, whose document has a length, ts and a terminator beside its fields.
+const (
+	element  = 1 + 5
+	frame    = 4 + (1 + 3 + 8) + 1
+	overhead = element + frame
+)
 
 // weight estimates the bytes of a reading inside a part.
 func weight(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
+
+// Weight estimates the bytes of a reading inside a part, which it stands in as
+// document. It is what a Store counts for the same reading.
+func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
 
 // operation is one guarded update.
 type operation struct {
@@ -65,12 +73,13 @@ func (op *operation) tags() []telemetry.Tag {
 // as fit, false if not even the first does. A reading that is larger than an
 // empty part goes alone.
 func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
+	now := s.live.Load()
 	op := operation{
 		share: share, part: p, number: p.number,
-		maxReadings: int64(s.cfg.MaxReadings), maxBytes: int64(s.cfg.MaxBytes),
+		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 	}
 	most := op.maxReadings - p.count
-	if n := int64(s.cfg.MaxReadingsPerUpdate); n > 0 {
+	if n := int64(now.MaxReadingsPerUpdate); n > 0 {
 		most = min(most, n)
 	}
 	if p.limit > 0 {

@@ -23,10 +23,10 @@ import (
 func TestUpdatesAreThoseOfThePlainWay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s := &Store{cfg: Config{
+		s := unconnected(Settings{
 			MaxReadings: rapid.IntRange(1, 40).Draw(t, "cap"),
 			MaxBytes:    rapid.IntRange(1<<10, 8<<10).Draw(t, "byte cap"),
-		}}
+		})
 		shapes := rapid.SliceOfN(drawShape(), 1, 4).Draw(t, "shapes")
 		var enc encoder
 		for range rapid.IntRange(1, 4).Draw(t, "operations") {

@@ -134,7 +134,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	if op.fills {
 		p.next()
 	}
-	if p.limit *= 2; p.limit >= s.cfg.MaxReadings {
+	if p.limit *= 2; int64(p.limit) >= op.maxReadings {
 		p.limit = 0
 	}
 	op.share.Drop(n)
@@ -225,7 +225,14 @@ func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool
 		share.Verdict, share.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
 	default:
-		s.dropStored(share, closed.Writes[share.Session])
+		last := closed.Writes[share.Session]
+		if len(share.Rows) > 0 && last > 0 && share.Rows[0].Seq() <= uint64(last) {
+			if err := s.confirm(ctx, []*batch.Share{share}); err != nil {
+				share.Verdict, share.Err = batch.Wait, err
+				return false
+			}
+		}
+		s.dropStored(share, last)
 		p.next()
 	}
 	settleRest(share)
@@ -250,6 +257,9 @@ const lookAtOnce = 100
 func (s *Store) look(ctx context.Context, shares []*batch.Share) {
 	for chunk := range slices.Chunk(shares, lookAtOnce) {
 		parts, err := s.findParts(ctx, chunk)
+		if err == nil && len(parts) > 0 {
+			err = s.confirm(ctx, chunk)
+		}
 		for _, share := range chunk {
 			if err != nil {
 				share.Verdict, share.Err = batch.Wait, err
@@ -303,7 +313,7 @@ func (s *Store) findParts(ctx context.Context, shares []*batch.Share) (map[bucke
 	for i, share := range shares {
 		from := end(appendKey([]byte{0, 0, 0, 0}, share, 0), 0)
 		to := end(appendKey([]byte{0, 0, 0, 0}, share, math.MaxInt32), 0)
-		either[i] = bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}}
+		either[i] = s.ofSensor(share.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
 	}
 	cursor, err := s.coll.Find(ctx, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
 	if err != nil {

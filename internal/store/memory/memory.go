@@ -4,10 +4,8 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Config describes a stream in memory.
@@ -95,20 +92,4 @@ func (s *Store) dropStored(share *batch.Share) int {
 		kept[batch.ReadingID(r.Batch.Session, r.Seq())] = true
 	}
 	return share.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(share.Session, r.Seq())] })
-}
-
-// Readings yields what is kept for the query, in time order.
-func (s *Store) Readings(_ context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		s.mu.RLock()
-		refs := slices.Concat(s.old[q.Sensor], s.young[q.Sensor])
-		s.mu.RUnlock()
-		refs = slices.DeleteFunc(refs, func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
-		slices.SortStableFunc(refs, func(a, b batch.Ref) int { return cmp.Compare(a.Row().Time, b.Row().Time) })
-		for _, r := range refs {
-			if !yield(r.Batch.Reading(r.Index), nil) {
-				return
-			}
-		}
-	}
 }

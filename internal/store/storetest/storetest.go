@@ -26,6 +26,10 @@ type Store interface {
 	Prepare(ctx context.Context) error
 	Write(ctx context.Context, shares []*batch.Share)
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
+	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
+	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
+	Delete(ctx context.Context, sensor string) (int64, error)
 }
 
 // Stream is the name of the stream that Run writes to.
@@ -50,6 +54,14 @@ func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) St
 		{"a write that is cut short releases nothing that is not stored", cutShort},
 		{"an ended read ends", endedRead},
 		{"a limited read is the beginning of a longer one", limitedRead},
+		{"what is read back is what a simple model says", likeModel},
+		{"what is acknowledged is seen once at every moment", seenOnce},
+		{"sensors come in the order of their bytes", sensorsInOrder},
+		{"the latest reading is the newest, whatever its window", latestOfAll},
+		{"a deleted sensor is gone, and no other", deleted},
+		{"integers of a summary keep all their bits", exactIntegers},
+		{"a read ends with its context, and with its budget", endedByContext},
+		{"a sensor that is not there has nothing", nothingThere},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package timeseries
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,8 +95,6 @@ func TestPrepareRefusesAnotherCollection(t *testing.T) {
 		{"an ordinary collection", bson.D{{Key: "create", Value: storetest.Stream}}, "type collection, the stream asks for timeseries"},
 		{"another timeField", timeSeries("time", "sensor", "seconds"), `timeField "time", the stream asks for "ts"`},
 		{"another metaField", timeSeries("ts", "meta", "seconds"), `metaField "meta", the stream asks for "sensor"`},
-		{"another granularity", timeSeries("ts", "sensor", "hours"), `granularity "hours", the stream asks for "seconds"`},
-		{"another retention", append(timeSeries("ts", "sensor", "seconds"), bson.E{Key: "expireAfterSeconds", Value: 60}), `(retention) "60", the stream asks for "0"`},
 		{"another compressor", append(timeSeries("ts", "sensor", "seconds"), bson.E{Key: "storageEngine", Value: store.Zstd.StorageEngine()}), "compressor zstd, the stream asks for snappy"},
 	}
 	for _, tt := range tests {
@@ -145,4 +144,62 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Duplicates), 0)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Unknown), 0)
+}
+
+// TestTheNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
+// sort by time would unpack all buckets of the sensor.
+func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{})
+	var readings []telemetry.Reading
+	for i := range 40 {
+		readings = append(readings, storetest.Reading("old", time.Duration(i)*time.Hour, float64(i)), storetest.Reading("other", time.Duration(i)*25*time.Hour, 0))
+	}
+	recent := storetest.Reading("recent", 0, 7)
+	recent.Time = time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, append(readings, recent)...), 5*time.Minute))
+
+	got, found, err := s.Latest(t.Context(), "old", nil)
+	require.NoError(t, err)
+	assert.True(t, found)
+	assert.Equal(t, storetest.Reading("old", 39*time.Hour, 39), got)
+	got, found, err = s.Latest(t.Context(), "recent", nil)
+	require.NoError(t, err)
+	assert.True(t, found)
+	assert.Equal(t, recent, got)
+	newest := make(map[string]int64)
+	for seen, err := range s.Sensors(t.Context(), telemetry.SensorQuery{Limit: 10}) {
+		require.NoError(t, err)
+		newest[seen.Sensor] = seen.Newest
+	}
+	assert.Equal(t, map[string]int64{
+		"old": storetest.Base.Add(39 * time.Hour).UnixMilli(), "other": storetest.Base.Add(39 * 25 * time.Hour).UnixMilli(), "recent": recent.Time.UnixMilli(),
+	}, newest)
+
+	var plan struct {
+		Stages []bson.D `bson:"stages"`
+	}
+	explain := bson.D{{Key: "explain", Value: bson.D{{Key: "aggregate", Value: s.coll.Name()}, {Key: "pipeline", Value: lastBucket("old")}, {Key: "cursor", Value: bson.D{}}}}}
+	require.NoError(t, s.coll.Database().RunCommand(t.Context(), explain).Decode(&plan))
+	var stages []string
+	for _, stage := range plan.Stages {
+		stages = append(stages, stage[0].Key)
+	}
+	require.Contains(t, stages, "$_internalUnpackBucket")
+	assert.Less(t, slices.Index(stages, "$group"), slices.Index(stages, "$_internalUnpackBucket"), "one bucket is left before it is unpacked: %v", stages)
+}
+
+// TestAnswersShowWhatFewerThanAMajorityConfirmed holds the majority's view back.
+func TestAnswersShowWhatFewerThanAMajorityConfirmed(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	s := open(t, c.Database(), Config{WriteConcern: store.WriteConcern{Members: 1}})
+	require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
+		bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: "alwaysOn"}}).Err())
+	a, b := storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)
+	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, a, b), 5*time.Minute))
+	storetest.Answers(t, s, "a", a, b)
 }

@@ -66,7 +66,7 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading) err
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	took, err := in.send(ctx, s.into, readings)
+	took, err := in.send(ctx, s.live.Load().into, readings)
 	s.cfg.Faults.At(fault.AfterBulk)
 	return s.settle(readings, err, took)
 }
@@ -85,7 +85,8 @@ func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 		}
 		var err error
 		if !fenced {
-			err = s.fence(ctx)
+			// So that a look by the majority misses nothing that was applied.
+			err = store.WriteConcern{}.Fence(ctx, s.cfg.Database)
 			fenced = err == nil
 		}
 		if err == nil {
@@ -95,18 +96,6 @@ func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 			share.Verdict, share.Err = batch.Wait, err
 		}
 	}
-}
-
-// fence waits until all that the primary has applied so far is committed by a
-// majority, so that a majority read behind it misses none of it: a write that
-// changes nothing waits for the newest entry of the oplog.
-func (s *Store) fence(ctx context.Context) error {
-	_, err := s.cfg.Database.Collection("brim_fence").UpdateOne(ctx,
-		bson.D{{Key: "_id", Value: 0}}, bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}})
-	if err != nil {
-		return fmt.Errorf("wait for the majority: %w", err)
-	}
-	return nil
 }
 
 // settle gives every share its outcome, and returns an error where that of all
@@ -211,6 +200,11 @@ func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 	}
 	if err := cursor.All(ctx, &found); err != nil {
 		return fmt.Errorf("look for stored readings: %w", err)
+	}
+	if len(found) > 0 {
+		if err := s.live.Load().WriteConcern.Confirm(ctx, s.cfg.Database); err != nil {
+			return err
+		}
 	}
 	stored := make(map[bson.ObjectID]bool, len(found))
 	for _, f := range found {

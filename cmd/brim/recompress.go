@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/maintain"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// kindRecompress is how the command's work is called in MongoDB.
+const kindRecompress = "recompress"
+
+// recompressOptions say what `brim recompress` does.
+type recompressOptions struct {
+	*maintainOptions
+	to store.Compressor
+}
+
+// newRecompress returns `brim recompress`, which moves a collection to another
+// compressor while daemons write:
+//
+//	flags ─▶ site ─▶ maintain.Move ─┬─▶ result as text or JSON ─▶ stdout
+//	                                └─▶ progress ─▶ stderr
+func newRecompress(p *process) *cobra.Command {
+	var o recompressOptions
+	cmd := &cobra.Command{
+		Use:   "recompress --to zstd|snappy|none",
+		Short: "Move a stream's collection to another compressor while daemons write",
+		Long: "Move a stream's collection to another compressor while daemons write.\n\n" +
+			"MongoDB compresses a collection as it was created, so the documents are copied into a new one, with the same\n" +
+			"options and indexes, at --rate. What daemons write meanwhile is copied again. Then both collections are\n" +
+			"compared byte by byte; for a moment daemons wait, and journal what comes; the names are exchanged in one step.\n" +
+			"The old collection stays as STREAM.brim_old until --drop-old. On disk there must be room for both.\n\n" +
+			"How far it is stands in MongoDB: after a kill or a lost connection the same command goes on from there, and\n" +
+			"--abort gives up, until the exchange is ordered. At the end MongoDB is asked for a checkpoint (fsync), for the\n" +
+			"figures. Needed is a replica set (one member will do), and for the exchange the right to applyOps of\n" +
+			"any kind; without it see --swap. A daemon that runs goes on; start it with the new --compressor from then on.\n\n" +
+			"The JSON has stream, kind, to, already_done, kept (the old collection), documents, bytes_before, bytes_after\n" +
+			"(on disk, without indexes), groups_made_anew, groups_repaired, groups_returned, groups_missed,\n" +
+			"copies, fenced_ns (daemons\n" +
+			"waited) and took_ns; with --drop-old stream, dropped and bytes.",
+		Example: "  brim recompress --to zstd\n" +
+			"  brim recompress --to zstd --stream machines --rate 8MiB\n" +
+			"  brim recompress --drop-old\n" +
+			"  brim recompress --abort",
+		Args: cobra.NoArgs,
+	}
+	to := ""
+	cmd.Flags().Var(&flagText{text: &to, kind: "zstd|snappy|none", set: func(s string) error {
+		to = s
+		return choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor)(s)
+	}}, "to", "compressor of the new collection")
+	o.maintainOptions = maintainFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
+	return cmd
+}
+
+func (o *recompressOptions) run(ctx context.Context, p *process) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.to == "" && !o.abort && !o.dropOld {
+		return usageError{errors.New("--to is missing: which compressor the collection gets; allowed are zstd, snappy, none")}
+	}
+	if o.to != "" && (o.abort || o.dropOld) {
+		return usageError{errors.New("--to begins a move or goes on with it, --abort and --drop-old end one; take one of them")}
+	}
+	w, err := o.open(ctx, p, kindRecompress)
+	if err != nil {
+		return err
+	}
+	defer w.close(context.WithoutCancel(ctx))
+	return softly(ctx, w, kindRecompress, func(ctx context.Context) error { return o.carryOut(ctx, p, w) })
+}
+
+func (o *recompressOptions) carryOut(ctx context.Context, p *process, w *workplace) error {
+	if o.abort || o.dropOld {
+		_, err := o.endMove(ctx, p, w, kindRecompress)
+		return err
+	}
+	cfg := o.move(w, kindRecompress)
+	cfg.To, cfg.Compressor, cfg.SameDocuments = string(o.to), o.to, true
+	result, err := maintain.Move(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	w.line.end()
+	return o.report(p, result)
+}
+
+// report says what the move came to, and what to do next.
+func (o *recompressOptions) report(p *process, r *maintain.Result) error {
+	if *o.output == "json" {
+		return printJSON(p.stdout, r)
+	}
+	var text strings.Builder
+	add := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	if r.AlreadyDone {
+		add("stream %s has compressor %s already, from an earlier run", r.Stream, r.To)
+	} else {
+		add("stream %s has compressor %s now, in %s", r.Stream, r.To, formatDuration(r.Took.Round(100*time.Millisecond)))
+	}
+	add("documents       %s", humanize.Comma(r.Documents))
+	add("on disk before  %s", roundSize(r.BytesBefore))
+	add("on disk after   %s%s", roundSize(r.BytesAfter), ofWhole(r.BytesAfter, r.BytesBefore))
+	add("daemons waited  %s", formatDuration(r.Fenced.Round(time.Millisecond)))
+	add("written meanwhile and copied again: %s groups (a sensor's hour each)", humanize.Comma(r.Remade))
+	if r.Repaired > 0 {
+		add("differed though nobody wrote into them, and were repaired: %s groups; has somebody else written to the copy?", humanize.Comma(r.Repaired))
+	}
+	if r.Returned > 0 {
+		add("deleted in the moment of the exchange, and there again: documents in %s groups; the lines above name them", humanize.Comma(r.Returned))
+	}
+	if r.Missed > 0 {
+		add("written into the old collection when it was being exchanged already: %s groups; the lines above name them. Bring them back before --drop-old", humanize.Comma(r.Missed))
+	}
+	add("Start `brim serve` with --compressor %s for this stream from now on. A daemon that runs goes on; at its next start", r.To)
+	add("it would refuse the collection under another compressor.")
+	if r.Kept != "" {
+		add("The old collection is kept as %s. When you are content: brim recompress --stream %s --drop-old", r.Kept, r.Stream)
+	}
+	_, err := fmt.Fprint(p.stdout, text.String())
+	return err
+}
+
+// ofWhole writes what a part of the whole is.
+func ofWhole(part, whole int64) string {
+	if whole <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%.0f %%)", 100*float64(part)/float64(whole))
+}

@@ -1,0 +1,138 @@
+package compact
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+)
+
+// A Choice says which members are to be compacted.
+type Choice struct {
+	Member string // host:port; empty: see All
+	// All is the secondaries and then the primary. Without it, and without a
+	// Member, it is the secondaries of a set; a server that is alone is the one.
+	All bool
+	// Force is that a busy server is compacted all the same.
+	Force bool
+}
+
+// A Left is a member that is not compacted.
+type Left struct {
+	Member string `json:"member"`
+	Kind   Reason `json:"kind"`
+	Why    string `json:"why"`
+	Do     string `json:"do,omitempty"` // what would change it
+}
+
+// A Reason is why a member is not compacted.
+type Reason string
+
+// The reasons.
+const (
+	NoGain  Reason = "no_gain"
+	Primary Reason = "primary" // it was not asked for
+	Busy    Reason = "busy"    // it was asked for, and is refused
+	Unseen  Reason = "unseen"
+	Running Reason = "running" // another compaction is under way there
+)
+
+// ErrNoMember is that the member which was asked for does not exist.
+var ErrNoMember = errors.New("there is no such member")
+
+// What is known of the costs, to be said to whoever decides.
+const (
+	// forceCost is from this program's own experiment on compaction.
+	forceCost = "writes go on meanwhile, and take longer: their p99 was 3.5 times as long as before when `brim bench storage` measured it"
+	stepDown  = "db.adminCommand({replSetStepDown: 120}) makes another member the primary; then run the command again"
+)
+
+// Choose says which members are to be compacted, in this order, and which are
+// left and why: never the primary of a set unless it is asked for, never one that
+// takes writes while it is busy unless that is forced, and none while another is
+// being compacted.
+func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left []Left, err error) {
+	if choice.Member != "" && !slices.ContainsFunc(d.Members, func(m *Member) bool { return m.Host == choice.Member }) {
+		names := make([]string, len(d.Members))
+		for i, m := range d.Members {
+			names[i] = m.Host
+		}
+		return nil, nil, fmt.Errorf("%w: %q; members are %s", ErrNoMember, choice.Member, strings.Join(names, ", "))
+	}
+	running := ""
+	for _, m := range d.Members {
+		if m.Running != "" {
+			running = m.Host
+		}
+	}
+	var last []*Member // the primary: it is compacted when those that may follow it are done
+	for _, m := range d.Members {
+		if choice.Member != "" && m.Host != choice.Member {
+			continue
+		}
+		l := c.leave(m, choice, len(d.Members) > 1)
+		if l == nil && running != "" {
+			l = &Left{m.Host, Running, "member " + running + " is being compacted, and one at a time is enough", "wait for it; db.currentOp() shows it there"}
+		}
+		if l != nil {
+			left = append(left, *l)
+			continue
+		}
+		if m.Role == RolePrimary {
+			last = append(last, m)
+			continue
+		}
+		todo = append(todo, m)
+	}
+	return append(todo, last...), left, nil
+}
+
+// leave says why a member is not to be compacted; nil if it is.
+func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
+	l := &Left{Member: m.Host}
+	switch {
+	case !m.Seen():
+		l.Kind, l.Why = Unseen, m.Unseen
+		return l
+	case m.Running != "":
+		l.Kind, l.Why, l.Do = Running, m.Running, "wait for it; db.currentOp() shows it"
+		return l
+	}
+	if why := c.worth(m.Sizes); why != "" {
+		l.Kind, l.Why = NoGain, why
+		return l
+	}
+	if m.Role == RoleSecondary {
+		return nil
+	}
+	asked := choice.All || choice.Member != "" || !several
+	why := m.Load.Busy()
+	switch {
+	case !asked:
+		l.Kind, l.Why = Primary, fmt.Sprintf("it is the primary, and %s are free in it", bytes(m.Sizes.AllFree()))
+		l.Do = stepDown + "; or name it by --member " + m.Host
+		if len(why) > 0 {
+			l.Do += " --force, since it is busy (" + strings.Join(why, "; ") + ")"
+		}
+		return l
+	case len(why) > 0 && !choice.Force:
+		l.Kind = Busy
+		l.Why = fmt.Sprintf("it is busy: over %.1f s, %s", m.Load.Over.Seconds(), strings.Join(why, "; "))
+		l.Do = "--force does it all the same: " + forceCost
+		if several {
+			l.Do = stepDown + "; or " + l.Do
+		}
+		return l
+	}
+	return nil
+}
+
+// bytes writes a size.
+func bytes(n int64) string {
+	if n < 0 {
+		return "-" + humanize.IBytes(uint64(-n))
+	}
+	return humanize.IBytes(uint64(n))
+}

@@ -1,0 +1,238 @@
+package compact
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
+)
+
+const mib = 1 << 20
+
+func idle() Load { return Load{Over: 2 * time.Second, Mean: noLatency()} }
+
+func busy() Load { return Load{Over: 2 * time.Second, Writes: 2000, Mean: noLatency()} }
+
+// fragmented is a member of which a quarter is free.
+func fragmented(host, role string, load Load) *Member {
+	return &Member{Host: host, Role: role, Sizes: Sizes{File: 400 * mib, Free: 100 * mib}, Load: load}
+}
+
+// bounded decides without a server.
+func bounded() *Compactor {
+	return &Compactor{config: Config{FreeAtLeast: 0.2, LeastBytes: 64 * mib, Passes: 4}}
+}
+
+func set(primary Load) *Deployment {
+	return &Deployment{Set: "rs", Members: []*Member{
+		fragmented("a:1", RolePrimary, primary), fragmented("b:1", RoleSecondary, busy()), fragmented("c:1", RoleSecondary, idle()),
+	}}
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	alone := func(role string, load Load) *Deployment {
+		return &Deployment{Members: []*Member{fragmented("a:1", role, load)}}
+	}
+	away := set(idle())
+	away.Members[1].Unseen = "away"
+	running := set(idle())
+	running.Members[2].Running = "operation 7"
+	little := set(idle())
+	little.Members[1].Sizes.Free = 63 * mib
+	sparse := set(idle())
+	sparse.Members[1].Sizes.File = 600 * mib
+	indexes := alone(RoleStandalone, idle())
+	indexes.Members[0].Sizes = Sizes{File: 100 * mib, IndexFile: 200 * mib, IndexFree: 70 * mib}
+	for name, test := range map[string]struct {
+		deployment *Deployment
+		choice     Choice
+		todo       []string
+		left       map[string]Reason
+	}{
+		"the secondaries of a set":            {set(idle()), Choice{}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
+		"force asks for no primary":           {set(busy()), Choice{Force: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
+		"all, the primary last":               {set(idle()), Choice{All: true}, []string{"b:1", "c:1", "a:1"}, nil},
+		"all, but no busy primary":            {set(busy()), Choice{All: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Busy}},
+		"all, also a busy primary":            {set(busy()), Choice{All: true, Force: true}, []string{"b:1", "c:1", "a:1"}, nil},
+		"one member":                          {set(busy()), Choice{Member: "c:1"}, []string{"c:1"}, nil},
+		"a primary that has nothing to do":    {set(idle()), Choice{Member: "a:1"}, []string{"a:1"}, nil},
+		"a busy primary":                      {set(busy()), Choice{Member: "a:1"}, nil, map[string]Reason{"a:1": Busy}},
+		"a busy primary by force":             {set(busy()), Choice{Member: "a:1", Force: true}, []string{"a:1"}, nil},
+		"a server that is alone":              {alone(RoleStandalone, idle()), Choice{}, []string{"a:1"}, nil},
+		"a busy server that is alone":         {alone(RolePrimary, busy()), Choice{}, nil, map[string]Reason{"a:1": Busy}},
+		"a busy standalone by force":          {alone(RoleStandalone, busy()), Choice{Force: true}, []string{"a:1"}, nil},
+		"a server that tells nothing is busy": {alone(RolePrimary, Load{Mean: noLatency()}), Choice{}, nil, map[string]Reason{"a:1": Busy}},
+		"who is away":                         {away, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
+		"nobody beside one that is compacted": {running, Choice{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
+		"too few bytes":                       {little, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
+		"too small a share":                   {sparse, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
+		"no force where nothing is to be had": {little, Choice{Member: "b:1", Force: true}, nil, map[string]Reason{"b:1": NoGain}},
+		"free space in indexes":               {indexes, Choice{}, []string{"a:1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			todo, left, err := bounded().Choose(test.deployment, test.choice)
+			require.NoError(t, err)
+			var hosts []string
+			for _, m := range todo {
+				hosts = append(hosts, m.Host)
+			}
+			assert.Equal(t, test.todo, hosts)
+			kinds := make(map[string]Reason)
+			for _, l := range left {
+				kinds[l.Member] = l.Kind
+				assert.NotEmpty(t, l.Why)
+			}
+			if test.left == nil {
+				test.left = map[string]Reason{}
+			}
+			assert.Equal(t, test.left, kinds)
+		})
+	}
+}
+
+func TestRefusalSaysWhatWasMeasuredAndWhatElseToDo(t *testing.T) {
+	t.Parallel()
+	_, left, err := bounded().Choose(set(busy()), Choice{Member: "a:1"})
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.Equal(t, "it is busy: over 2.0 s, 2000 documents/s are written", left[0].Why)
+	assert.Contains(t, left[0].Do, "replSetStepDown")
+	assert.Contains(t, left[0].Do, "--force")
+	assert.Contains(t, left[0].Do, "3.5 times")
+
+	_, left, err = bounded().Choose(set(busy()), Choice{})
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.Contains(t, left[0].Why, "100 MiB are free")
+	assert.Contains(t, left[0].Do, "--member a:1 --force, since it is busy (2000 documents/s are written)")
+}
+
+func TestMemberThatDoesNotExistIsNamedWithThoseThatDo(t *testing.T) {
+	t.Parallel()
+	_, _, err := bounded().Choose(set(idle()), Choice{Member: "a:2"})
+	require.ErrorIs(t, err, ErrNoMember)
+	assert.ErrorContains(t, err, `"a:2"; members are a:1, b:1, c:1`)
+}
+
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	signal := func(name string, class doctor.Class) Load {
+		l := idle()
+		l.Signals = []doctor.Signal{{Name: name, Title: name, Class: class}}
+		return l
+	}
+	reads := idle()
+	reads.Reads = 50
+	few := idle()
+	few.Writes, few.Reads, few.Applied = 49, 49, 5000
+	for name, test := range map[string]struct {
+		load Load
+		busy bool
+	}{
+		"idle":                          {idle(), false},
+		"writes":                        {busy(), true},
+		"reads":                         {reads, true},
+		"a little of both":              {few, false},
+		"unseen":                        {Load{}, true},
+		"a disk that is half busy":      {signal(signalDisk, doctor.Degrading), true},
+		"another signal that degrades":  {signal("cache_dirty", doctor.Degrading), false},
+		"a bottleneck":                  {signal("cache_dirty", doctor.Bottleneck), true},
+		"a signal that cannot be seen":  {signal(signalDisk, doctor.Unknown), false},
+		"a signal that stands healthy":  {signal(signalDisk, doctor.Healthy), false},
+		"a checkpoint that takes longs": {signal("checkpoint_duration", doctor.Bottleneck), true},
+	} {
+		assert.Equal(t, test.busy, len(test.load.Busy()) > 0, name)
+	}
+}
+
+func TestDoctorHasTheSignalsThatAreAskedFor(t *testing.T) {
+	t.Parallel()
+	client, err := mongo.Connect()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Disconnect(t.Context()) })
+	monitor, err := doctor.New(doctor.Config{Database: client.Database("d")})
+	require.NoError(t, err)
+	var names []string
+	for _, s := range monitor.Signals() {
+		names = append(names, s.Name)
+	}
+	assert.Subset(t, names, []string{signalDisk, signalFragmentation})
+}
+
+func TestLoadThatIsNotKnownIsNull(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(Load{Writes: math.NaN(), Applied: math.NaN(), Reads: 3, Mean: Latency{Write: 0.002, Read: math.NaN()}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"watched_seconds":0,"documents_written_per_second":null,"documents_replicated_per_second":null,"queries_per_second":3,
+		"mean_latency":{"write_seconds":0.002,"read_seconds":null},"busy":true,"busy_because":["how busy it is cannot be seen: the role clusterMonitor permits it"]}`, string(b))
+}
+
+func TestMeanLatencyIsThatOfTheOperationsInBetween(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	before := count{at: at, writes: spent{Micros: 1000, Ops: 10}, reads: spent{Micros: 500, Ops: 5}}
+	now := count{at: at, writes: spent{Micros: 9000, Ops: 12}, reads: spent{Micros: 500, Ops: 5}}
+	got := now.latency(before)
+	assert.InDelta(t, 0.004, got.Write, 1e-12)
+	assert.True(t, math.IsNaN(got.Read), "there were none")
+	assert.True(t, math.IsNaN(now.latency(count{}).Write), "nothing was counted before")
+	assert.True(t, math.IsNaN(before.latency(now).Write), "the server was started anew")
+}
+
+func TestNewRefusesWhatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	client, err := mongo.Connect()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Disconnect(t.Context()) })
+	for name, test := range map[string]struct {
+		change func(*Config)
+		says   string
+	}{
+		"no collection":    {func(c *Config) { c.Collection = "" }, "collection is missing"},
+		"no client":        {func(c *Config) { c.Client = nil }, "client, database or collection is missing"},
+		"more than all":    {func(c *Config) { c.FreeAtLeast = 1.5 }, "allowed are 0 to 1"},
+		"less than none":   {func(c *Config) { c.FreeAtLeast = -0.1 }, "allowed are 0 to 1"},
+		"bytes below 0":    {func(c *Config) { c.LeastBytes = -1 }, "allowed are 0 and more"},
+		"too many passes":  {func(c *Config) { c.Passes = 101 }, "allowed are 1 to 100"},
+		"passes below 0":   {func(c *Config) { c.Passes = -1 }, "allowed are 1 to 100"},
+		"too short a look": {func(c *Config) { c.Measure = time.Millisecond }, "allowed are 1s to 10m0s"},
+		"no patience":      {func(c *Config) { c.Patience = -1 }, "allowed is more than 0"},
+	} {
+		config := Config{Client: client, Database: "d", Collection: "c"}
+		test.change(&config)
+		_, err := New(config)
+		require.ErrorContains(t, err, test.says, name)
+	}
+}
+
+func TestVersionsThatTakeATargetOfFreeSpace(t *testing.T) {
+	t.Parallel()
+	for version, takes := range map[string]bool{
+		"6.0.5": false, "7.0.14": false, "7.2.9": false, "7.3.0": true, "8.0.0-rc1": true, "10.1.0": true, "": false, "8": false, "x.y": false,
+	} {
+		assert.Equal(t, takes, takesFreeTarget(version), version)
+	}
+}
+
+func TestRefusalsAreExplained(t *testing.T) {
+	t.Parallel()
+	primary, secondary := &Member{Role: RolePrimary, Version: "6.0.5"}, &Member{Role: RoleSecondary}
+	namespace := mongo.CommandError{Message: "can't compact a system namespace"} // 6.0 gives no code
+	err := explain(namespace, primary)
+	require.ErrorIs(t, err, ErrTimeSeries)
+	require.ErrorContains(t, err, "6.0.5")
+	require.ErrorIs(t, explain(mongo.CommandError{Code: codeInvalidNamespace, Message: "no"}, primary), ErrTimeSeries)
+	require.ErrorContains(t, explain(mongo.CommandError{Code: codeUnauthorized, Message: "no"}, primary), "dbAdmin")
+	require.ErrorContains(t, explain(mongo.CommandError{Message: "will not run compact on an active replica set primary"}, secondary), "it has become the primary")
+	plain := errors.New("gone")
+	require.Equal(t, plain, explain(plain, primary))
+}

@@ -1,0 +1,155 @@
+// Package compact has MongoDB give the free space in a collection's files back,
+// member by member, while daemons go on writing to it.
+//
+//	Look ──▶ who is there, what is free, who is busy ──▶ Choose ──▶ Compact ──▶ next, when it has caught up
+//
+// The work itself is the server's command compact. This package finds where it
+// is worth it and where it may be run, watches it, and measures what came of it.
+package compact
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+)
+
+// Config says what to compact.
+type Config struct {
+	Client     *mongo.Client // of the deployment as a whole; not closed
+	URI        string        // of the same; members are connected to with its credentials
+	Database   string
+	Collection string // as MongoDB keeps it, see BucketsOf
+	// App is what servers know the connections by. Empty: brim compact.
+	App string
+	// FreeAtLeast is the share of the files, 0 to 1, that must be free for a
+	// compaction to be worth it, LeastBytes how many bytes at least.
+	FreeAtLeast float64
+	LeastBytes  int64
+	// Passes is how often a member is compacted at most, 1 to 100. One pass
+	// often gives back only what lies at the end of a file. 0: 4.
+	Passes int
+	// Measure is how long a member is watched to see whether it is busy, and how
+	// long its operations take; 1 s to 10 min. 0: 2 s.
+	Measure time.Duration
+	// Patience is how long a secondary may take to catch up afterwards. 0: 10 min.
+	Patience time.Duration
+	// Progress is told several times a second how far it is. nil: nobody.
+	Progress func(Progress)
+}
+
+// A Progress is how far the compaction of a member is.
+type Progress struct {
+	Member    string
+	Pass      int           // from 1 on
+	Elapsed   time.Duration // since the first pass began
+	GivenBack int64         // bytes so far; less than 0 while files are larger
+	Files     int64         // bytes of the collection's and its indexes' files
+	Free      int64         // bytes free in them
+	Note      string        // what is waited for, if it is not compacted now
+}
+
+const (
+	defaultPasses   = 4
+	defaultMeasure  = 2 * time.Second
+	defaultPatience = 10 * time.Minute
+	mostPasses      = 100
+	leastMeasure    = time.Second
+	mostMeasure     = 10 * time.Minute
+
+	// directTimeout bounds one question to a member: also a busy one answers in
+	// milliseconds, and one that is away is waited for no longer.
+	directTimeout = 5 * time.Second
+)
+
+// A Compactor has a collection compacted, member by member. Its methods are
+// called one after another.
+type Compactor struct {
+	config  Config
+	clients []*mongo.Client // to single members
+}
+
+// New checks the configuration. Close must be called.
+func New(config Config) (*Compactor, error) {
+	config.App = cmp.Or(config.App, "brim compact")
+	config.Passes = cmp.Or(config.Passes, defaultPasses)
+	config.Measure = cmp.Or(config.Measure, defaultMeasure)
+	config.Patience = cmp.Or(config.Patience, defaultPatience)
+	if config.Progress == nil {
+		config.Progress = func(Progress) {}
+	}
+	var err error
+	switch {
+	case config.Client == nil || config.Database == "" || config.Collection == "":
+		err = errors.New("client, database or collection is missing")
+	case config.FreeAtLeast < 0 || config.FreeAtLeast > 1:
+		err = fmt.Errorf("a share of %g must be free; allowed are 0 to 1", config.FreeAtLeast)
+	case config.LeastBytes < 0:
+		err = fmt.Errorf("%d bytes must be free; allowed are 0 and more", config.LeastBytes)
+	case config.Passes < 1 || config.Passes > mostPasses:
+		err = fmt.Errorf("%d passes; allowed are 1 to %d", config.Passes, mostPasses)
+	case config.Measure < leastMeasure || config.Measure > mostMeasure:
+		err = fmt.Errorf("members are watched for %s; allowed are %s to %s", config.Measure, leastMeasure, mostMeasure)
+	case config.Patience < 0:
+		err = fmt.Errorf("members may take %s to catch up; allowed is more than 0", config.Patience)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("set up compaction: %w", err)
+	}
+	return &Compactor{config: config}, nil
+}
+
+// Close disconnects from the members, within ctx.
+func (c *Compactor) Close(ctx context.Context) error {
+	var errs []error
+	for _, client := range c.clients {
+		if err := client.Disconnect(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("disconnect from a member: %w", err))
+		}
+	}
+	c.clients = nil
+	return errors.Join(errs...)
+}
+
+// BucketsOf returns the collection in which MongoDB keeps what is in a
+// time-series collection, which itself is a view.
+func BucketsOf(collection string) string { return "system.buckets." + collection }
+
+// direct connects to one member and to no other, with the credentials of the
+// URI; without a host, to the first one in that. The options are made anew since
+// those of an SRV record may not name one host.
+func (c *Compactor) direct(host string) (client *mongo.Client, at string, err error) {
+	of := options.Client().ApplyURI(c.config.URI)
+	if err := of.Validate(); err != nil {
+		return nil, "", fmt.Errorf("read MongoDB URI: %w", err)
+	}
+	if host == "" {
+		host = of.Hosts[0]
+	}
+	opts := options.Client().SetHosts([]string{host}).SetDirect(true).SetAppName(c.config.App).
+		SetServerSelectionTimeout(directTimeout).SetHeartbeatInterval(time.Second).SetTimeout(0).
+		SetReadPreference(readpref.Nearest())
+	opts.Auth, opts.TLSConfig, opts.Compressors, opts.ServerAPIOptions = of.Auth, of.TLSConfig, of.Compressors, of.ServerAPIOptions
+	if client, err = mongo.Connect(opts); err != nil {
+		return nil, "", fmt.Errorf("connect to %s: %w", host, err)
+	}
+	c.clients = append(c.clients, client)
+	return client, host, nil
+}
+
+// ask carries out a short command on whatever member answers first.
+func ask(ctx context.Context, database *mongo.Database, command bson.D, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, directTimeout)
+	defer cancel()
+	result := database.RunCommand(ctx, command, options.RunCmd().SetReadPreference(readpref.Nearest()))
+	if answer == nil {
+		return result.Err()
+	}
+	return result.Decode(answer)
+}

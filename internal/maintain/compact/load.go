@@ -1,0 +1,200 @@
+package compact
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/machine"
+)
+
+// A Load is what a member had to do while it was watched. NaN, null in JSON,
+// stands for what it does not tell.
+type Load struct {
+	Over    time.Duration   // how long it was watched; 0: not at all
+	Writes  float64         // documents that clients inserted, updated or deleted, per second
+	Applied float64         // documents that replication did so with, per second
+	Reads   float64         // queries per second
+	Mean    Latency         // of the server's operations
+	Signals []doctor.Signal // all of the doctor's but free space, which stands in Sizes
+}
+
+// A Latency is how long operations of a kind took in the mean, in seconds, a
+// bulk being one operation, as the server's opLatencies count; NaN if there were
+// none.
+type Latency struct {
+	Write, Read float64
+}
+
+// busyOperations is from how many documents written or queries read in a second
+// a server counts as one with business: a daemon with 600 sensors that report
+// every 5 s comes to it. Below that, hardly anybody waits for anything.
+const busyOperations = 50
+
+// Names of the doctor's signals.
+const (
+	signalDisk          = "disk_busy"
+	signalFragmentation = "fragmentation"
+)
+
+// Busy says what keeps the member busy, measure by measure; nil if nothing does.
+// One that does not tell counts as busy.
+func (l Load) Busy() []string {
+	var why []string
+	if l.Over == 0 {
+		why = append(why, "how busy it is cannot be seen: the role clusterMonitor permits it")
+	}
+	if l.Writes >= busyOperations {
+		why = append(why, fmt.Sprintf("%.0f documents/s are written", l.Writes))
+	}
+	if l.Reads >= busyOperations {
+		why = append(why, fmt.Sprintf("%.0f queries/s are read", l.Reads))
+	}
+	for _, s := range l.Signals {
+		if s.Class == doctor.Bottleneck || s.Name == signalDisk && s.Class == doctor.Degrading {
+			why = append(why, fmt.Sprintf("%s is at %.3g %s (%s: %s)", strings.ToLower(s.Title), s.Value, s.Unit, s.Class, s.Describe()))
+		}
+	}
+	return why
+}
+
+// MarshalJSON writes what is not known as null.
+func (l Load) MarshalJSON() ([]byte, error) {
+	busy := l.Busy()
+	b, err := json.Marshal(struct {
+		Seconds float64         `json:"watched_seconds"`
+		Writes  *float64        `json:"documents_written_per_second"`
+		Applied *float64        `json:"documents_replicated_per_second"`
+		Reads   *float64        `json:"queries_per_second"`
+		Mean    Latency         `json:"mean_latency"`
+		Busy    bool            `json:"busy"`
+		Why     []string        `json:"busy_because,omitempty"`
+		Signals []doctor.Signal `json:"signals,omitempty"`
+	}{l.Over.Seconds(), known(l.Writes), known(l.Applied), known(l.Reads), l.Mean, len(busy) > 0, busy, l.Signals})
+	if err != nil {
+		return nil, fmt.Errorf("write a load: %w", err)
+	}
+	return b, nil
+}
+
+// MarshalJSON writes what is not known as null.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(struct {
+		Write *float64 `json:"write_seconds"`
+		Read  *float64 `json:"read_seconds"`
+	}{known(l.Write), known(l.Read)})
+	if err != nil {
+		return nil, fmt.Errorf("write a latency: %w", err)
+	}
+	return b, nil
+}
+
+func known(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// A count is what a server has done since its start.
+type count struct {
+	at         time.Time
+	documents  documents
+	replicated documents
+	queries    float64
+	writes     spent
+	reads      spent
+}
+
+type documents struct {
+	Insert float64 `bson:"insert"`
+	Update float64 `bson:"update"`
+	Delete float64 `bson:"delete"`
+	Query  float64 `bson:"query"`
+}
+
+func (d documents) written() float64 { return d.Insert + d.Update + d.Delete }
+
+type spent struct {
+	Micros float64 `bson:"latency"`
+	Ops    float64 `bson:"ops"`
+}
+
+// mean is the time of an operation since another count, in seconds.
+func (s spent) mean(before spent) float64 {
+	n := s.Ops - before.Ops
+	if !(n > 0) {
+		return math.NaN()
+	}
+	return (s.Micros - before.Micros) / n / 1e6
+}
+
+// count asks a member what it has done.
+func (c *Compactor) count(ctx context.Context, m *Member) (count, error) {
+	command := bson.D{{Key: "serverStatus", Value: 1}}
+	for _, section := range []string{"metrics", "wiredTiger", "locks", "tcmalloc", "transactions", "repl", "network", "shardingStatistics"} {
+		command = append(command, bson.E{Key: section, Value: 0})
+	}
+	var status struct {
+		Documents  *documents `bson:"opcounters"`
+		Replicated documents  `bson:"opcountersRepl"`
+		Latencies  struct {
+			Writes spent `bson:"writes"`
+			Reads  spent `bson:"reads"`
+		} `bson:"opLatencies"`
+	}
+	if err := ask(ctx, m.client.Database("admin"), command, &status); err != nil {
+		return count{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
+	}
+	if status.Documents == nil {
+		return count{}, fmt.Errorf("ask %s for its counters: it tells none", m.Host)
+	}
+	return count{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
+}
+
+// latency is that of the operations between two counts. A server that was
+// started anew in between has none.
+func (now count) latency(before count) Latency {
+	if before.at.IsZero() || now.at.IsZero() {
+		return Latency{math.NaN(), math.NaN()}
+	}
+	return Latency{now.writes.mean(before.writes), now.reads.mean(before.reads)}
+}
+
+// load watches a member for a while.
+func (c *Compactor) load(ctx context.Context, m *Member) Load {
+	nan := math.NaN()
+	unknown := Load{Writes: nan, Applied: nan, Reads: nan, Mean: Latency{nan, nan}}
+	monitor, err := doctor.New(doctor.Config{Database: m.client.Database(c.config.Database), Interval: time.Second})
+	if err == nil {
+		monitor.Look(ctx)
+	}
+	before, beforeErr := c.count(ctx, m)
+	if machine.Pause(ctx, c.config.Measure) != nil {
+		return unknown
+	}
+	now, nowErr := c.count(ctx, m)
+	l := unknown
+	if err == nil {
+		monitor.Look(ctx)
+		// Free space stands in the sizes; this look was at the server alone.
+		l.Signals = slices.DeleteFunc(monitor.Signals(), func(s doctor.Signal) bool { return s.Name == signalFragmentation })
+	}
+	if beforeErr != nil || nowErr != nil {
+		return l
+	}
+	l.Over = now.at.Sub(before.at)
+	seconds := l.Over.Seconds()
+	l.Writes = (now.documents.written() - before.documents.written()) / seconds
+	l.Applied = (now.replicated.written() - before.replicated.written()) / seconds
+	l.Reads = (now.queries - before.queries) / seconds
+	l.Mean = now.latency(before)
+	return l
+}

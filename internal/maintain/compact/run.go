@@ -1,0 +1,183 @@
+package compact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+)
+
+// A Result is what the compaction of a member came to.
+type Result struct {
+	Member    string  `json:"member"`
+	Role      string  `json:"role"`
+	Before    Sizes   `json:"before"`
+	After     Sizes   `json:"after"`
+	GivenBack int64   `json:"given_back_bytes"` // by which all files are smaller
+	Seconds   float64 `json:"seconds"`          // of all passes
+	Passes    []Pass  `json:"passes"`
+	// FilesMore is by how much the collection's files were larger than before, at
+	// most, while it was compacted; DiskMore by how much more of the file system
+	// was in use, by whomever, null if the server does not tell.
+	FilesMore int64    `json:"files_more_bytes"`
+	DiskMore  *float64 `json:"disk_more_bytes"`
+	Latency   struct {
+		Before Latency `json:"before"`
+		During Latency `json:"during"`
+		After  Latency `json:"after"`
+	} `json:"mean_latency"`
+	CaughtUp *float64 `json:"caught_up_seconds,omitempty"` // that a secondary took to
+	Ended    string   `json:"ended,omitempty"`             // how it ended when it was interrupted
+}
+
+// A Pass is one compaction from its beginning to its end.
+type Pass struct {
+	Seconds   float64 `json:"seconds"`
+	GivenBack int64   `json:"given_back_bytes"`
+	Free      int64   `json:"free_bytes"` // in all files, afterwards
+}
+
+// Errors of Run.
+var (
+	// ErrInterrupted is that ctx ended.
+	ErrInterrupted = errors.New("interrupted")
+	// ErrTimeSeries is that the server compacts no time-series collection.
+	ErrTimeSeries = errors.New("this version of MongoDB compacts no time-series collection")
+)
+
+// leastGain is what a pass must give back for another to be tried: less is what
+// the checkpoints beside it make of the files.
+const leastGain = 1 << 20
+
+// Run compacts members one after another, and waits until a secondary has caught
+// up before it goes on. Before each but the first it looks at the member again,
+// and leaves it if that is now the thing to do. When ctx ends, the server is
+// asked to end what it does, and waited for; when hard ends, nobody is waited
+// for. The results are those up to the error, the last one perhaps incomplete.
+func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Choice) (results []*Result, left []Left, err error) {
+	for i, m := range todo {
+		if i > 0 {
+			m.Unseen, m.Running = "", ""
+			c.config.Progress(Progress{Member: m.Host, Note: "looks at it again"})
+			c.lookAt(ctx, m)
+			if ctx.Err() != nil {
+				return results, left, ErrInterrupted
+			}
+			if l := c.leave(m, choice, len(d.Members) > 1); l != nil {
+				left = append(left, *l)
+				continue
+			}
+		}
+		r, err := c.compact(ctx, hard, d, m)
+		if r != nil {
+			results = append(results, r)
+		}
+		if err != nil {
+			return results, left, fmt.Errorf("compact %s on %s: %w", d.Collection, m.Host, err)
+		}
+	}
+	return results, left, nil
+}
+
+// compact compacts one member. The result is nil if it did not begin.
+func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member) (*Result, error) {
+	r := &Result{Member: m.Host, Role: m.Role}
+	w := &watch{compactor: c, member: m}
+	if err := w.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = ErrInterrupted
+		}
+		return nil, err
+	}
+	r.Before, r.Latency.Before = w.first, m.Load.Mean
+	before, beforeErr := c.count(ctx, m)
+	err := c.passes(ctx, hard, r, w)
+	if now, nowErr := c.count(hard, m); beforeErr == nil && nowErr == nil {
+		r.Latency.During = now.latency(before)
+	} else {
+		r.Latency.During = noLatency()
+	}
+	r.FilesMore, r.DiskMore = w.filesMore(), w.diskMore()
+	r.After, r.Latency.After = w.last, noLatency()
+	if err == nil {
+		c.config.Progress(w.progress("measures what became of it"))
+		r.Latency.After = c.latencyNow(ctx, m)
+		if after, sizeErr := c.sizes(hard, m); sizeErr == nil {
+			r.After = after // with what checkpoints have cut off since
+		}
+	}
+	r.GivenBack = r.Before.Files() - r.After.Files()
+	if err == nil && m.Role == RoleSecondary {
+		var took time.Duration
+		if took, err = c.caughtUp(ctx, d, w); err == nil {
+			seconds := took.Seconds()
+			r.CaughtUp = &seconds
+		}
+	}
+	return r, err
+}
+
+// passes compacts as often as that gives something back and something is left
+// to be had.
+func (c *Compactor) passes(ctx, hard context.Context, r *Result, w *watch) error {
+	begun := time.Now()
+	defer func() { r.Seconds = time.Since(begun).Seconds() }()
+	for w.pass = 1; ; w.pass++ {
+		before, at := w.last, time.Now()
+		ended, err := c.pass(ctx, hard, w)
+		w.look(hard)
+		p := Pass{Seconds: time.Since(at).Seconds(), GivenBack: before.Files() - w.last.Files(), Free: w.last.AllFree()}
+		r.Passes, r.Ended = append(r.Passes, p), ended
+		switch {
+		case err != nil:
+			return err
+		case p.GivenBack < leastGain, c.worth(w.last) != "", w.pass == c.config.Passes:
+			return nil
+		}
+	}
+}
+
+// caughtUp waits until a member is a secondary again that has all that the
+// primary had when the waiting began. Only then may another be kept busy.
+func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time.Duration, error) {
+	m, begun := w.member, time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Patience, fmt.Errorf("it did not catch up with the primary within %s", c.config.Patience))
+	defer cancel()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var primary hello
+	for {
+		if !primary.IsWritablePrimary {
+			primary = primaryOf(ctx, d)
+		}
+		if primary.IsWritablePrimary {
+			h, err := sayHello(ctx, m.client, readpref.Nearest())
+			if err == nil && (h.Secondary || h.IsWritablePrimary) && h.LastWrite.OpTime.TS.Compare(primary.LastWrite.OpTime.TS) >= 0 {
+				return time.Since(begun), nil
+			}
+			c.config.Progress(w.progress("waits until it has caught up with the primary"))
+		} else {
+			c.config.Progress(w.progress("waits for a primary"))
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return 0, cause
+			}
+			return 0, ErrInterrupted
+		}
+	}
+}
+
+// primaryOf is what the primary says of itself; a zero value if there is none.
+func primaryOf(ctx context.Context, d *Deployment) hello {
+	for _, m := range d.Members {
+		if h, err := sayHello(ctx, m.client, readpref.Nearest()); err == nil && h.IsWritablePrimary {
+			return h
+		}
+	}
+	return hello{}
+}

@@ -1,0 +1,96 @@
+package compact
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// Sizes are bytes of a collection on one member, as its collStats tells them.
+type Sizes struct {
+	Documents int64 `json:"documents"`
+	Data      int64 `json:"data_bytes"`       // before compression
+	File      int64 `json:"file_bytes"`       // of the collection's file
+	Free      int64 `json:"free_bytes"`       // in it, for what comes
+	IndexFile int64 `json:"index_file_bytes"` // of the files of all its indexes
+	IndexFree int64 `json:"index_free_bytes"` // in them
+}
+
+// Files is the size of all files.
+func (s Sizes) Files() int64 { return s.File + s.IndexFile }
+
+// AllFree is what is free in all files: what can be had back at most.
+func (s Sizes) AllFree() int64 { return s.Free + s.IndexFree }
+
+// FreeShare is the share of the files that is free, 0 to 1.
+func (s Sizes) FreeShare() float64 {
+	if s.Files() == 0 {
+		return 0
+	}
+	return float64(s.AllFree()) / float64(s.Files())
+}
+
+const codeNamespaceNotFound = 26
+
+// sizes asks a member. The command is used and not the stage $collStats, since
+// that counts among clients' reads, whose latency is measured.
+func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
+	var stats struct {
+		Count       float64 `bson:"count"`
+		Size        float64 `bson:"size"`
+		StorageSize float64 `bson:"storageSize"`
+		Free        float64 `bson:"freeStorageSize"`
+		Indexes     float64 `bson:"totalIndexSize"`
+		Details     map[string]struct {
+			Blocks struct {
+				Free float64 `bson:"file bytes available for reuse"`
+			} `bson:"block-manager"`
+		} `bson:"indexDetails"`
+	}
+	err := ask(ctx, m.client.Database(c.config.Database), bson.D{{Key: "collStats", Value: c.config.Collection}}, &stats)
+	switch {
+	case store.HasCode(err, codeNamespaceNotFound):
+		return Sizes{}, ErrNoCollection
+	case store.HasCode(err, codeUnauthorized):
+		return Sizes{}, fmt.Errorf("the user may not ask for collStats, which the roles read and dbAdmin on the database permit: %w", err)
+	case err != nil:
+		return Sizes{}, fmt.Errorf("ask %s for the collection's sizes: %w", m.Host, err)
+	case stats.StorageSize == 0: // one that does not exist has none in some versions
+		return Sizes{}, ErrNoCollection
+	}
+	s := Sizes{
+		Documents: int64(stats.Count), Data: int64(stats.Size), File: int64(stats.StorageSize), Free: int64(stats.Free),
+		IndexFile: int64(stats.Indexes),
+	}
+	for _, one := range stats.Details {
+		s.IndexFree += int64(one.Blocks.Free)
+	}
+	return s, nil
+}
+
+// diskUsed is how many bytes of a member's file system are in use, by whomever;
+// NaN if it does not tell.
+func (c *Compactor) diskUsed(ctx context.Context, m *Member) float64 {
+	stats := struct {
+		Used float64 `bson:"fsUsedSize"`
+	}{math.NaN()}
+	if err := ask(ctx, m.client.Database(c.config.Database), bson.D{{Key: "dbStats", Value: 1}}, &stats); err != nil {
+		return math.NaN()
+	}
+	return stats.Used
+}
+
+// worth says why a compaction is not worth it; empty if it is.
+func (c *Compactor) worth(s Sizes) string {
+	switch {
+	case s.AllFree() < c.config.LeastBytes:
+		return fmt.Sprintf("%s are free, and less than %s is not worth it (--free-bytes-at-least says otherwise; --force is for busy servers alone)", bytes(s.AllFree()), bytes(c.config.LeastBytes))
+	case s.FreeShare() < c.config.FreeAtLeast:
+		return fmt.Sprintf("%s are free, %.1f %% of the files, and less than %g %% is not worth it (--free-at-least says otherwise; --force is for busy servers alone)", bytes(s.AllFree()), 100*s.FreeShare(), 100*c.config.FreeAtLeast)
+	}
+	return ""
+}

@@ -1,0 +1,9 @@
+package maintain
+
+import (
+	"testing"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// A WriteConcern says how many members of a replica set must have a write
+// before it counts as stored. The zero value is the one that Brim's promise rests
+// on: a majority of them has journaled it.
+type WriteConcern struct {
+	Members     int  // 0: a majority
+	Unjournaled bool // in memory is enough
+}
+
+// MajorityName is how a majority is written.
+const MajorityName = "majority"
+
+// MostMembers is how many members a replica set can have, by MongoDB.
+const MostMembers = 50
+
+// String names the members that are waited for, and whether for their disks.
+func (w WriteConcern) String() string {
+	members := MajorityName
+	if w.Members > 0 {
+		members = strconv.Itoa(w.Members)
+	}
+	if w.Unjournaled {
+		return members + ", not journaled"
+	}
+	return members
+}
+
+// Writes returns the collection as readings are written to it. Everything else
+// goes by the concerns of db: a look whether readings are stored, and the fence
+// that closes a part, are worth something only where a majority stands behind
+// them.
+func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Lister[options.CollectionOptions]) *mongo.Collection {
+	if w == (WriteConcern{}) {
+		return db.Collection(name, more...)
+	}
+	journaled := !w.Unjournaled
+	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
+	if w.Members > 0 {
+		concern.W = w.Members
+	}
+	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
+}
+
+// Reads returns the collection as answers are read from it: so that they show
+// what was confirmed. What fewer than a majority confirm, or without their disks,
+// a read that goes by the majority does not show yet, while nobody waits for it
+// any more; the primary has it.
+func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
+	if w == (WriteConcern{}) {
+		return db.Collection(name)
+	}
+	return db.Collection(name, options.Collection().SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
+}
+
+// A ConcernError says that a deployment can never confirm what a stream asks
+// for. Trying again does not help.
+type ConcernError struct {
+	Stream  string
+	Members int // that are asked for
+	There   int // that hold data
+}
+
+// Error implements error.
+func (e *ConcernError) Error() string {
+	return fmt.Sprintf("stream %q asks for a write-concern of %d, and of MongoDB's members %d hold data: every write would wait for ever; allowed are majority and 1 to %d",
+		e.Stream, e.Members, e.There, e.There)
+}
+
+// fenceName is a collection that is never made: what is written to it matches
+// nothing.
+const fenceName = "brim_fence"
+
+// Fence waits until all that the primary has applied so far is confirmed as w
+// says: a write that changes nothing waits for the newest entry of the oplog.
+func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
+	_, err := w.Writes(db, fenceName).UpdateOne(ctx,
+		bson.D{{Key: "_id", Value: 0}}, bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}})
+	if err != nil {
+		return fmt.Errorf("wait for the write concern %s: %w", w, err)
+	}
+	return nil
+}
+
+// Confirm makes what a look by the majority has just shown as good as a write
+// with this concern that was acknowledged. A number of members may be more than
+// the majority has; what else can be asked for is less.
+func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
+	if w.Members <= 1 {
+		return nil
+	}
+	return w.Fence(ctx, db)
+}
+
+// Check returns a *ConcernError unless the deployment has the members that are
+// asked for. Where MongoDB does not tell them, as on a sharded cluster or for
+// want of the right, nothing is judged, and the log says so: writes that cannot be
+// confirmed then wait, and say why.
+func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream string, log *slog.Logger) error {
+	if w.Members <= 1 {
+		return nil
+	}
+	var reply struct {
+		Config struct {
+			Members []struct {
+				Arbiter bool `bson:"arbiterOnly"`
+			} `bson:"members"`
+		} `bson:"config"`
+	}
+	// hello would leave hidden members out.
+	err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&reply)
+	const notReplicated = 76
+	var told mongo.ServerError
+	there := 0
+	switch {
+	case HasCode(err, notReplicated):
+		there = 1
+	case errors.As(err, &told) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
+		log.Warn("whether MongoDB has as many members as the stream's write-concern asks for cannot be seen; with too few its readings wait in the journal. "+
+			"A right to replSetGetConfig lets it be seen: the role brimServe of deploy/mongodb/roles.js has it", "stream", stream, "write_concern", w.String(), "err", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("ask for the members of MongoDB: %w", err)
+	}
+	for _, m := range reply.Config.Members {
+		if !m.Arbiter {
+			there++
+		}
+	}
+	if w.Members <= there {
+		return nil
+	}
+	return &ConcernError{Stream: stream, Members: w.Members, There: there}
+}

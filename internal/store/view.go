@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// ViewSuffix stands behind a bucket stream's name in that of its view. No stream
+// can have such a name, since none has a dot.
+const ViewSuffix = ".flat"
+
+// ViewName returns the name of a bucket stream's view.
+func ViewName(stream string) string { return stream + ViewSuffix }
+
+// viewMark stands in the pipeline of every view that Brim makes, by which it
+// knows its own.
+const viewMark = "made by brim: one reading a document"
+
+// viewPipeline shows one reading a document: {_id, sensorId, ts, fields, tags}.
+//
+// A $project that keeps _id and sensorId as they are lets the server move a
+// $match on them in front of the $unwind, so that a range of _id is an index
+// scan; readings that are merged into the document itself would hide _id from
+// it, and each query would read the whole collection. The fields stay together
+// also because one may be called sensorId.
+func viewPipeline() mongo.Pipeline {
+	return mongo.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "$comment", Value: viewMark}}}},
+		{{Key: "$unwind", Value: "$measurements"}},
+		{{Key: "$project", Value: bson.D{
+			{Key: "_id", Value: 1}, {Key: "sensorId", Value: 1}, {Key: "ts", Value: "$measurements." + TimeKey},
+			{Key: "fields", Value: bson.D{{Key: "$unsetField", Value: bson.D{{Key: "field", Value: TimeKey}, {Key: "input", Value: "$measurements"}}}}},
+			{Key: "tags", Value: 1},
+		}}},
+	}
+}
+
+// A View is a bucket stream's view.
+type View struct {
+	Database *mongo.Database
+	Stream   string
+}
+
+// Ensure makes the view, or makes it as it is to be. What has the view's name
+// and is not Brim's is left alone; foreign tells that there is such a thing.
+func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
+	name := ViewName(v.Stream)
+	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case info == nil:
+		const namespaceExists = 48 // another daemon was quicker
+		if err := v.Database.CreateView(ctx, name, v.Stream, viewPipeline()); err != nil && !HasCode(err, namespaceExists) {
+			return false, fmt.Errorf("create view %q: %w", name, err)
+		}
+		return false, nil
+	case !info.ours(v.Stream):
+		return true, nil
+	case info.isCurrent():
+		return false, nil
+	}
+	err = v.Database.RunCommand(ctx, bson.D{
+		{Key: "collMod", Value: name}, {Key: "viewOn", Value: v.Stream}, {Key: "pipeline", Value: viewPipeline()},
+	}).Err()
+	if err != nil {
+		return false, fmt.Errorf("change view %q: %w", name, err)
+	}
+	return false, nil
+}
+
+// Remove drops the view if it is Brim's.
+func (v View) Remove(ctx context.Context) error {
+	name := ViewName(v.Stream)
+	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
+	if err != nil || info == nil || !info.ours(v.Stream) {
+		return err
+	}
+	if err := v.Database.Collection(name).Drop(ctx); err != nil {
+		return fmt.Errorf("drop view %q: %w", name, err)
+	}
+	return nil
+}
+
+// ours reports whether Brim made the view.
+func (i *Info) ours(stream string) bool {
+	on, _ := i.Options.Lookup("viewOn").StringValueOK()
+	mark, _ := i.Options.Lookup("pipeline", "0", "$match", "$comment").StringValueOK()
+	return i.Type == "view" && on == stream && mark == viewMark
+}
+
+// isCurrent reports whether the view is what Ensure would make.
+func (i *Info) isCurrent() bool {
+	have, ok := i.Options.Lookup("pipeline").ArrayOK()
+	kind, want, err := bson.MarshalValue(viewPipeline())
+	return ok && err == nil && kind == bson.TypeArray && bytes.Equal(have, want)
+}
