@@ -1,0 +1,125 @@
+// Package accesstest makes certificates for tests.
+package accesstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An Authority signs certificates.
+type Authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	PEM  []byte // its own certificate
+}
+
+// A Pair is a certificate with its key, in PEM.
+type Pair struct{ Cert, Key []byte }
+
+// NewAuthority returns an authority of that name.
+func NewAuthority(t testing.TB, name string) *Authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &Authority{t: t, cert: cert, key: key, PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// Server signs a certificate of 127.0.0.1, ::1 and localhost that is valid until
+// then and has been for an hour.
+func (a *Authority) Server(name string, until time.Time) Pair {
+	a.t.Helper()
+	return a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// Early signs a certificate like Server's that is not yet valid.
+func (a *Authority) Early(name string) Pair {
+	a.t.Helper()
+	return a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(time.Hour), NotAfter: time.Now().Add(2 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// Client signs a certificate of a client with that common name.
+func (a *Authority) Client(name string) Pair {
+	a.t.Helper()
+	return a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func (a *Authority) sign(template *x509.Certificate) Pair {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	const serialBits = 120
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	require.NoError(a.t, err)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(a.t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(a.t, err)
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}),
+	}
+}
+
+// Pool trusts the authority.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// TLS is the pair as crypto/tls takes it.
+func (p Pair) TLS(t testing.TB) tls.Certificate {
+	t.Helper()
+	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+	require.NoError(t, err)
+	return pair
+}
+
+// Write writes the pair to cert.pem and key.pem in the folder, and returns their
+// paths.
+func (p Pair) Write(t testing.TB, dir string) (cert, key string) {
+	t.Helper()
+	return File(t, dir, "cert.pem", p.Cert), File(t, dir, "key.pem", p.Key)
+}
+
+// File writes a file that only its owner can read, and returns its path.
+func File(t testing.TB, dir, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	return path
+}

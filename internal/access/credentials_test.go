@@ -1,0 +1,145 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+func TestATokenIsFoundInEverySchemeOfAHeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ header, secret, problem string }{
+		{"Bearer T", "T", ""},
+		{"bEARER   T ", "T", ""},
+		{"Token T", "T", ""},
+		{"token any:T", "T", ""},
+		{"Basic " + basic("any:T"), "T", ""},
+		{"basic " + basic(":T:U"), "T:U", ""},
+		{"Basic " + basic(strings.Repeat("u", 500)+":T"), "T", ""},
+		{"", "", "scheme"},
+		{"T", "", "scheme"},
+		{"Digest T", "", "allowed are Bearer TOKEN, Token TOKEN, and Basic"},
+		{"Bearer", "", "no token"},
+		{"Bearer ", "", "no token"},
+		{"Token any:", "", "no token"},
+		{"Basic " + basic("any:"), "", "no token"},
+		{"Basic " + basic("any"), "", "not NAME:TOKEN"},
+		{"Basic %", "", "not NAME:TOKEN"},
+		{"Basic " + strings.Repeat("x", maxBasic+1), "", "allowed are 1024"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/readings?p=other", http.NoBody)
+		r.Header["Authorization"] = []string{c.header}
+		call := metadata.NewIncomingContext(t.Context(), metadata.Pairs("Authorization", c.header))
+		for _, got := range []Credentials{OfRequest(r), OfCall(call)} {
+			assert.Equal(t, c.secret, got.Secret, c.header)
+			assert.Contains(t, got.problem, c.problem, c.header)
+			assert.Equal(t, c.problem == "", got.problem == "", "%s: %s", c.header, got.problem)
+		}
+	}
+}
+
+func TestParametersAreCredentialsOnlyOnThePathsOfInfluxDB1(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/write?db=x&u=any&p=T%3D": "T=", "/query?p=T": "T", "/write": "", "/write?u=T": "",
+		"/api/v2/write?u=any&p=T": "", "/v1/readings?p=T": "",
+	} {
+		assert.Equal(t, Credentials{Secret: want}, OfRequest(httptest.NewRequest(http.MethodPost, path, http.NoBody)), path)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/write?u=any&p=other", http.NoBody)
+	r.Header.Set("Authorization", "Token T")
+	assert.Equal(t, "T", OfRequest(r).Secret, "the header decides")
+}
+
+func TestASecondHeaderIsRefused(t *testing.T) {
+	t.Parallel()
+	g := guardOf(t, entry("north", northToken))
+	r := httptest.NewRequest(http.MethodPost, "/v1/readings", http.NoBody)
+	r.Header["Authorization"] = []string{"Bearer " + northToken, "Bearer " + northToken}
+	_, err := g.Identify(OfRequest(r))
+	wantRefusal(t, err, telemetry.Unauthenticated, codeMalformed)
+	call := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+northToken, "authorization", "Bearer "+northToken))
+	_, err = g.Identify(OfCall(call))
+	wantRefusal(t, err, telemetry.Unauthenticated, codeMalformed)
+	for header, code := range map[string]string{"": codeMalformed, "Bearer x": codeUnknown, "Bearer " + northToken: "", "Basic " + basic("x:"+northToken): ""} {
+		_, err = g.IdentifyHeader([]byte(header))
+		if code == "" {
+			assert.NoError(t, err)
+			continue
+		}
+		wantRefusal(t, err, telemetry.Unauthenticated, code)
+	}
+}
+
+func TestOnlyVerifiedCertificatesAreCredentials(t *testing.T) {
+	t.Parallel()
+	leaf, root := &x509.Certificate{Raw: []byte{1}}, &x509.Certificate{Raw: []byte{2}}
+	for _, c := range []struct {
+		state tls.ConnectionState
+		want  *x509.Certificate
+	}{
+		{tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, nil},
+		{tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf, root}}}, leaf},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
+		r.TLS = &c.state
+		assert.Same(t, c.want, OfRequest(r).Certificate)
+		call := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: c.state}})
+		assert.Same(t, c.want, OfCall(call).Certificate)
+	}
+	assert.Equal(t, Credentials{}, OfCall(context.Background()))
+}
+
+func TestAHandlerIsReachedByThoseWhoHaveTheScope(t *testing.T) {
+	t.Parallel()
+	g := guardOf(t, entry("north", northToken, "scopes: [read]"))
+	problem := func(w http.ResponseWriter, err error) { w.WriteHeader(400 + int(telemetry.KindOf(err))) }
+	served := Require(g.Guard, Read, problem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "north", From(r.Context()).Name)
+	}))
+	for header, code := range map[string]int{"": 400 + int(telemetry.Unauthenticated), "Bearer " + northToken: 200} {
+		r, w := httptest.NewRequest(http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
+		if header != "" {
+			r.Header.Set("Authorization", header)
+		}
+		served.ServeHTTP(w, r)
+		assert.Equal(t, code, w.Code)
+		assert.Equal(t, code != 200, len(w.Header().Values("WWW-Authenticate")) == 2)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+northToken)
+	Require(g.Guard, Admin, problem, served).ServeHTTP(w, r)
+	assert.Equal(t, 400+int(telemetry.Forbidden), w.Code)
+	assert.Empty(t, w.Header().Values("WWW-Authenticate"))
+}
+
+func FuzzAuthorization(f *testing.F) {
+	for _, s := range []string{"Bearer T", "token a:b", "Basic YTpi", "", "Basic ====", "\x00 \xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		var room [16]byte
+		secret, problem := secretOf([]byte(value), room[:0])
+		if (len(secret) == 0) != (problem != "") {
+			t.Fatalf("%q: secret %q beside the problem %q", value, secret, problem)
+		}
+		if len(secret) > 4 && strings.Contains(problem, string(secret)) {
+			t.Fatalf("%q is in %q", secret, problem)
+		}
+	})
+}

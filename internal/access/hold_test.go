@@ -1,0 +1,78 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func TestRefusalsAreHeldForAMoment(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"nobody":                 {telemetry.Errorf(telemetry.Unauthenticated, "c", "m"), shortestHold},
+		"who may not":            {telemetry.Errorf(telemetry.Forbidden, "c", "m"), shortestHold},
+		"who is beyond":          {telemetry.Errorf(telemetry.Quota, "c", "m"), shortestHold},
+		"a mistake in a request": {telemetry.Errorf(telemetry.Invalid, "c", "m"), 0},
+		"a defect":               {errors.New("x"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, err := Open(Config{})
+				require.NoError(t, err)
+				start := time.Now()
+				g.Hold(t.Context(), c.err)
+				assert.Equal(t, c.want, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestManyRefusalsWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, err := Open(Config{})
+		require.NoError(t, err)
+		refused := telemetry.Errorf(telemetry.Unauthenticated, "c", "m")
+		ctx, cancel := context.WithCancel(t.Context())
+		start, given := time.Now(), 0
+		var mu sync.Mutex
+		var clients sync.WaitGroup
+		for range 300 { // that ask again at once
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					g.Hold(ctx, refused)
+					mu.Lock()
+					given++
+					mu.Unlock()
+				}
+			})
+		}
+		<-time.After(20 * time.Second)
+		cancel()
+		clients.Wait()
+		assert.InDelta(t, holdRate*20, given, holdRate*20/10)
+		assert.Equal(t, 20*time.Second, time.Since(start), "none waits when its client has gone")
+		assert.Zero(t, g.held.Load())
+	})
+}
+
+func TestNobodyIsHeldWhereNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		(*Guard)(nil).Hold(t.Context(), telemetry.Errorf(telemetry.Quota, "c", "m"))
+		assert.Zero(t, time.Since(start))
+	})
+}

@@ -1,0 +1,77 @@
+package access_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TestAnOpenConnectionEndsWithItsCertificate asks again over connections that
+// began while all was well.
+func TestAnOpenConnectionEndsWithItsCertificate(t *testing.T) {
+	t.Parallel()
+	clients, others := accesstest.NewAuthority(t, "clients"), accesstest.NewAuthority(t, "others")
+	dir, clock := t.TempDir(), &clock{}
+	c := access.TLSConfig{ClientCAFile: accesstest.File(t, dir, "clients.pem", clients.PEM), Now: clock.now}
+	c.CertFile, c.KeyFile = clients.Server("brim", tomorrow()).Write(t, dir)
+	secure, err := access.NewTLS(c)
+	require.NoError(t, err)
+	file := accesstest.File(t, dir, "access.yaml", []byte("identities:\n  - {name: edge, certificate: 'cn:edge-7', scopes: [ingest]}\n"))
+	guard, err := access.Open(access.Config{Path: file, Now: clock.now, TLS: secure})
+	require.NoError(t, err)
+
+	// connection is a request over one that was made under an authority.
+	connection := func(a *accesstest.Authority) *http.Request {
+		chains, err := a.Client("edge-7").TLS(t).Leaf.Verify(x509.VerifyOptions{Roots: a.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		require.NoError(t, err)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		r.TLS = &tls.ConnectionState{VerifiedChains: chains}
+		return r
+	}
+	refused := func(err error, says string) {
+		t.Helper()
+		require.ErrorContains(t, err, says)
+		assert.Equal(t, telemetry.Unauthenticated, telemetry.KindOf(err))
+	}
+	ours := connection(clients)
+	shown := access.OfRequest(ours)
+	who, err := guard.Identify(shown)
+	require.NoError(t, err)
+	stream := access.WithShown(t.Context(), who, shown)
+	require.NoError(t, access.StillKnown(stream))
+
+	accesstest.File(t, dir, "clients.pem", others.PEM)
+	clock.forward(2 * time.Second)
+	for range 2 {
+		_, err = guard.Identify(access.OfRequest(ours))
+		refused(err, "the authority that signed the client certificate is not trusted any more")
+		refused(access.StillKnown(stream), "is not trusted any more")
+	}
+	theirs := connection(others)
+	_, err = guard.Identify(access.OfRequest(theirs))
+	require.NoError(t, err)
+
+	accesstest.File(t, dir, "clients.pem", append(others.PEM, clients.PEM...))
+	clock.forward(2 * time.Second)
+	for _, r := range []*http.Request{ours, theirs} {
+		_, err = guard.Identify(access.OfRequest(r))
+		require.NoError(t, err)
+	}
+	require.NoError(t, access.StillKnown(stream))
+
+	clock.forward(2 * time.Hour)
+	_, err = guard.Identify(access.OfRequest(ours))
+	refused(err, "the client certificate expired at")
+	refused(access.StillKnown(stream), "the client certificate expired at")
+	require.NoError(t, access.StillKnown(access.With(t.Context(), who)), "who showed a token has no certificate that could end")
+}
