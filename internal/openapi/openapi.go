@@ -1,0 +1,36 @@
+// Package openapi describes the HTTP paths of the data listener, for programs:
+// GET /openapi.yaml.
+package openapi
+
+import (
+	_ "embed" // the description
+	"net/http"
+	"strconv"
+)
+
+// Path is where the description is served.
+const Path = "/openapi.yaml"
+
+//go:embed openapi.yaml
+var description []byte
+
+// Description returns the description, which must not be changed.
+func Description() []byte { return description }
+
+// Handler serves the description to everybody.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			h.Set("Allow", "GET, HEAD")
+			h.Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are GET, HEAD"}` + "\n"))
+			return
+		}
+		h.Set("Content-Type", "application/yaml")
+		h.Set("Content-Length", strconv.Itoa(len(description)))
+		_, _ = w.Write(description) // fails only if the client is gone
+	})
+}

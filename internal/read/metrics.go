@@ -1,0 +1,61 @@
+package read
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Values of the label code that are no status of HTTP.
+const (
+	codeCut   = "cut"   // the answer broke off after it had begun
+	codeGone  = "gone"  // the client went away before it had one
+	codeOther = "other" // a status that is not listed
+)
+
+// codes are the values of the label.
+var codes = [...]string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
+
+// calls are the values of the label of that name.
+var calls = [...]call{callSensors, callLatest, callReadings, callSummary, callDelete}
+
+type metrics struct {
+	requests map[call]map[string]prometheus.Counter
+	seconds  map[call]prometheus.Observer
+}
+
+func newMetrics(registerer prometheus.Registerer, running func() float64) *metrics {
+	factory := promauto.With(registerer)
+	requests := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_read_requests_total",
+		Help: "Requests to read or delete, by call and the status of their answer; cut: the answer broke off, gone: the client did.",
+	}, []string{"call", "code"})
+	seconds := factory.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "brim_read_seconds",
+		Help: "Time from the arrival of a request to read or delete to the end of its answer.",
+		// From one document of a warm cache to the usual --query-timeout.
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"call"})
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_read_running", Help: "Requests to read or delete that are being answered; --max-queries is the most.",
+	}, running)
+	m := &metrics{requests: make(map[call]map[string]prometheus.Counter), seconds: make(map[call]prometheus.Observer)}
+	for _, c := range calls {
+		m.requests[c] = make(map[string]prometheus.Counter)
+		m.seconds[c] = seconds.WithLabelValues(string(c))
+		for _, code := range codes {
+			m.requests[c][code] = requests.WithLabelValues(string(c), code)
+		}
+	}
+	return m
+}
+
+func (m *metrics) answered(c call, code string, begin time.Time) {
+	counter := m.requests[c][code]
+	if counter == nil {
+		counter = m.requests[c][codeOther]
+	}
+	counter.Inc()
+	m.seconds[c].Observe(time.Since(begin).Seconds())
+}

@@ -1,0 +1,186 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A question is one request that is being answered.
+type question struct {
+	reader *Reader
+	stored *Stored
+	params params
+	w      *answer
+	r      *http.Request
+}
+
+// errTimeout is the cause of a context that ended because an answer took too long.
+var errTimeout = errors.New("the answer took too long")
+
+// errGone says that the client does not take the answer any more.
+var errGone = errors.New("the client does not take the answer")
+
+// errCut says that an answer broke off after it had begun; the client was told.
+var errCut = errors.New("the answer was broken off")
+
+// serve answers a request, and notes what became of it.
+func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor string) {
+	begin := time.Now()
+	a := &answer{ResponseWriter: w, head: req.Method == http.MethodHead}
+	err := r.answer(a, req, c, sensor)
+	switch {
+	case err == nil:
+		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
+	case errors.Is(err, errCut):
+		r.metrics.answered(c, codeCut, begin)
+		// Without a last chunk the client's HTTP library tells that the answer is not whole.
+		panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http is told to break a connection off
+	case req.Context().Err() != nil, errors.Is(err, errGone):
+		r.metrics.answered(c, codeGone, begin)
+	default:
+		r.cfg.Problem(a, err)
+		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
+	}
+}
+
+// answer answers, or returns an error and has written nothing.
+func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) error {
+	stored := r.stored.Load()
+	if stored == nil {
+		e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing can be read yet, send the request again")
+		e.RetryAfter = time.Second
+		return e
+	}
+	p, err := parse(c, sensor, req)
+	if err != nil {
+		return err
+	}
+	if p.source, err = r.sourceOf(stored, &p); err != nil {
+		return err
+	}
+	if sensor != "" {
+		if err := access.From(req.Context()).RequireSensor(sensor); err != nil {
+			return err
+		}
+	}
+	if err := stored.Available(p.stream); err != nil {
+		return away(err)
+	}
+	leave, err := r.enter(req.Context(), access.From(req.Context()))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(req.Context(), r.cfg.Timeout, errTimeout)
+	defer cancel()
+	defer w.hurry(r.cfg.Timeout + slowClient)()
+	q := &question{reader: r, stored: stored, params: p, w: w, r: req}
+	budget := telemetry.NewBudget(r.cfg.MaxBytes)
+	err = q.carryOut(telemetry.WithBudget(ctx, budget), c)
+	if err != nil && errors.Is(context.Cause(ctx), errTimeout) && budget.Spent() == 0 {
+		err = r.gaveNothing(err)
+	}
+	if err == nil || !w.begun {
+		return q.explain(ctx, err)
+	}
+	if req.Context().Err() != nil || errors.Is(err, errGone) {
+		return err
+	}
+	r.breakOff(w, q.explain(ctx, err))
+	return errCut
+}
+
+// sourceOf returns the stream that is asked, and completes its name.
+func (r *Reader) sourceOf(stored *Stored, p *params) (Source, error) {
+	if p.stream == "" {
+		p.stream = r.cfg.DefaultStream
+	}
+	source := stored.Sources[p.stream]
+	if source == nil {
+		return nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(p.stream)))
+	}
+	return source, nil
+}
+
+// carryOut asks and writes the answer.
+func (q *question) carryOut(ctx context.Context, c call) error {
+	switch c {
+	case callSensors:
+		return q.sensors(ctx)
+	case callLatest:
+		return q.latest(ctx)
+	case callSummary:
+		return q.summary(ctx)
+	case callDelete:
+		return q.delete(ctx)
+	default:
+		return q.readings(ctx)
+	}
+}
+
+// explain makes of an error what the client is to know.
+func (q *question) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *telemetry.Error
+	if errors.As(err, &known) {
+		if known.Code == telemetry.CodeTooCostly {
+			return &telemetry.Error{Kind: known.Kind, Code: known.Code, Message: known.Message + "; " + askForLess}
+		}
+		return err
+	}
+	if cause := q.stored.Available(q.params.stream); cause != nil {
+		return away(errors.Join(cause, err))
+	}
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		// What one may read at the most takes seconds where there is nothing else to
+		// do: it is the load that makes the difference, and that passes.
+		return &telemetry.Error{
+			Kind: telemetry.Unavailable, Code: "query_timed_out", RetryAfter: 5 * time.Second, Err: err,
+			Message: fmt.Sprintf("the answer took longer than the %v that one may take (--query-timeout), as MongoDB or this machine is busy; "+
+				"ask again later, or %s", q.reader.cfg.Timeout, askForLess),
+		}
+	}
+	if timedOut(err) {
+		return away(err)
+	}
+	return err
+}
+
+const askForLess = "ask for less at once: a narrower span with from and to, a smaller limit with after from page to page, or a shorter span of a summary"
+
+// timedOut reports whether the database, or a connection to it, was waited for
+// in vain.
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
+
+// gaveNothing is the error of an answer for which MongoDB sent no document in
+// all the time that there was: another question would not do better. An error that
+// says more stays.
+func (r *Reader) gaveNothing(err error) error {
+	var known *telemetry.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "mongodb_away", RetryAfter: time.Second, Err: err,
+		Message: fmt.Sprintf("MongoDB sent nothing within the %v that an answer may take (--query-timeout): it hangs, is overloaded or cannot be reached; ask again later", r.cfg.Timeout),
+	}
+}
+
+func away(err error) error {
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "mongodb_away", Message: "MongoDB does not answer; nothing can be read until it is back",
+		RetryAfter: time.Second, Err: err,
+	}
+}

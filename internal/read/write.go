@@ -1,0 +1,282 @@
+package read
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// An answer is a ResponseWriter that knows how far it is.
+type answer struct {
+	http.ResponseWriter
+
+	head  bool // nothing but the head is sent
+	code  int
+	begun bool      // the head is written
+	until time.Time // by when all must be written; zero: whenever
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	a.code, a.begun = code, true
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	a.begun = true
+	defer a.press()()
+	for n := 0; ; a.press() {
+		m, err := a.ResponseWriter.Write(b[n:min(len(b), n+nextPiece)])
+		if n += m; err != nil {
+			return n, errors.Join(errGone, err)
+		}
+		if n == len(b) {
+			return n, nil
+		}
+	}
+}
+
+// A client that does not read gives its place back: when it takes nothing of an
+// answer for long, and when it is not done soon after an answer must be.
+const (
+	unreadClient = 5 * time.Second // for a piece
+	slowClient   = 5 * time.Second // beyond what an answer may take
+)
+
+// hurry says within which time all must be written; restore takes that back, for
+// the connection's next answer.
+func (a *answer) hurry(within time.Duration) (restore func()) {
+	control, until := http.NewResponseController(a.ResponseWriter), time.Now().Add(within)
+	if control.SetWriteDeadline(until) != nil {
+		return func() {} // not a connection that can be held up
+	}
+	a.until = until
+	return func() { _ = control.SetWriteDeadline(time.Time{}) } // it could be set before
+}
+
+// press gives the client its time for a piece; ease is called when that is
+// written, for over HTTP/2 a deadline ends an answer that has nothing to write too.
+func (a *answer) press() (ease func()) {
+	if a.until.IsZero() {
+		return func() {}
+	}
+	control := http.NewResponseController(a.ResponseWriter)
+	if first := time.Now().Add(unreadClient); first.Before(a.until) {
+		_ = control.SetWriteDeadline(first) // as in hurry
+	}
+	return func() { _ = control.SetWriteDeadline(a.until) } // likewise
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
+
+// afterHeader tells where the next page of an NDJSON answer begins: in a trailer,
+// and in a header where that was known before the first byte was sent.
+const afterHeader = "Brim-After"
+
+// Of NDJSON this much is gathered before the head is sent, so that most answers
+// still can end with a status of their own, and then before each piece.
+const (
+	firstPiece = 256 << 10
+	nextPiece  = 64 << 10
+)
+
+// A writer writes a list of things: an object of JSON, which is whole or not
+// sent at all, or a line each as they come.
+type writer struct {
+	answer *answer
+	lines  bool
+	body   []byte
+	opened int // bytes of what stands before the list
+	held   int // bytes of body before what may be taken back; -1: nothing may be
+}
+
+func (q *question) newWriter(open string) *writer {
+	out := &writer{answer: q.w, lines: q.params.lines, held: -1}
+	if !out.lines {
+		out.body = append(out.body, open...)
+	}
+	out.opened = len(out.body)
+	return out
+}
+
+// next begins a thing.
+func (o *writer) next() {
+	if !o.lines && len(o.body) > o.opened {
+		o.body = append(o.body, ",\n"...)
+	}
+}
+
+// full reports whether the rest should come with the next page.
+func (o *writer) full() bool { return !o.lines && len(o.body) > maxPageBytes }
+
+// hold makes it possible to take back what comes from here on.
+func (o *writer) hold() { o.held = len(o.body) }
+
+// takeBack takes back what came since hold, and reports whether it could.
+func (o *writer) takeBack() bool {
+	if o.held < 0 {
+		return false
+	}
+	o.body = o.body[:o.held]
+	return true
+}
+
+// flush ends a thing.
+func (o *writer) flush() error {
+	if !o.lines {
+		return nil
+	}
+	o.body = append(o.body, '\n')
+	if len(o.body)-o.held > maxPageBytes {
+		o.held = -1 // too much to keep
+	}
+	ready := o.ready()
+	if ready < nextPiece || !o.answer.begun && ready < firstPiece {
+		return nil
+	}
+	if !o.answer.begun {
+		o.answer.Header().Set("Content-Type", typeLines)
+		o.answer.Header().Set("Trailer", afterHeader)
+	}
+	return o.send()
+}
+
+// ready is how many bytes can be sent.
+func (o *writer) ready() int {
+	if o.held < 0 {
+		return len(o.body)
+	}
+	return o.held
+}
+
+// send sends what is ready.
+func (o *writer) send() error {
+	sent := o.body[:o.ready()]
+	rest := o.body[len(sent):]
+	o.held = min(o.held, 0)
+	if o.answer.head {
+		o.body = append(o.body[:0], rest...)
+		return nil // all that a HEAD can be told was
+	}
+	if _, err := o.answer.Write(sent); err != nil {
+		return err
+	}
+	o.body = append(o.body[:0], rest...)
+	defer o.answer.press()()
+	if err := http.NewResponseController(o.answer).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errors.Join(errGone, err)
+	}
+	return nil
+}
+
+// end ends the list; after is where the next page begins, empty if there is none.
+func (o *writer) end(after string) error {
+	h := o.answer.Header()
+	if !o.lines {
+		h.Set("Content-Type", typeJSON)
+		o.body = append(o.body, ']')
+		if after != "" {
+			o.body = append(append(o.body, `,"after":`...), quoted(after)...)
+		}
+		_, err := o.answer.Write(append(o.body, "}\n"...))
+		return err
+	}
+	if !o.answer.begun {
+		h.Set("Content-Type", typeLines)
+	}
+	if after != "" {
+		if !o.answer.begun {
+			h.Set("Trailer", afterHeader)
+			h.Set(afterHeader, headerText(after))
+			o.answer.WriteHeader(http.StatusOK)
+		}
+		h.Set(afterHeader, headerText(after)) // the trailer
+	}
+	_, err := o.answer.Write(o.body)
+	return err
+}
+
+// breakOff ends an answer that has begun with a line that tells why it is not
+// whole.
+func (r *Reader) breakOff(w *answer, err error) {
+	line := struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}{}
+	line.Error.Code, line.Error.Message = "internal", "an internal error occurred; see the daemon's log"
+	var known *telemetry.Error
+	if errors.As(err, &known) {
+		line.Error.Code, line.Error.Message = known.Code, known.Message
+	}
+	r.cfg.Logger.Warn("broke an answer off", "code", line.Error.Code, "err", err)
+	text, _ := json.Marshal(line) // strings always can be
+	if _, err := w.Write(append(text, '\n')); err == nil {
+		_ = http.NewResponseController(w).Flush() // the connection ends here in any case
+	}
+}
+
+// headerText is a cursor as a header can carry it: sensor ids may hold anything
+// printable, so they are percent-encoded beyond ASCII.
+func headerText(s string) string {
+	var out []byte
+	for i := range len(s) {
+		if c := s[i]; c > ' ' && c < 0x7f && c != '%' {
+			out = append(out, c)
+			continue
+		}
+		out = append(out, '%', "0123456789ABCDEF"[s[i]>>4], "0123456789ABCDEF"[s[i]&15])
+	}
+	return string(out)
+}
+
+func quoted(s string) []byte {
+	b, _ := json.Marshal(s) // a string always can be
+	return b
+}
+
+func appendTime(dst []byte, ms int64) []byte {
+	return append(append(append(dst, '"'), telemetry.FormatMillis(ms)...), '"')
+}
+
+func appendSensor(dst []byte, s telemetry.SensorSeen) []byte {
+	dst = append(append(dst, `{"sensorId":`...), quoted(s.Sensor)...)
+	return append(appendTime(append(dst, `,"newest":`...), s.Newest), '}')
+}
+
+// appendSummary appends a step with its fields in the order of their names.
+func appendSummary(dst []byte, s telemetry.Summary) []byte {
+	dst = appendTime(append(dst, `{"start":`...), s.Start)
+	dst = strconv.AppendInt(append(dst, `,"count":`...), s.Count, 10)
+	dst = append(dst, `,"fields":{`...)
+	slices.SortFunc(s.Fields, func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) })
+	for i, f := range s.Fields {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(dst, quoted(f.Name)...), `:{"n":`...)
+		dst = strconv.AppendInt(dst, f.N, 10)
+		dst = f.Min.AppendJSON(append(dst, `,"min":`...))
+		dst = f.Max.AppendJSON(append(dst, `,"max":`...))
+		dst = append(dst, `,"mean":`...)
+		if mean := f.Mean(); math.IsNaN(mean) || math.IsInf(mean, 0) {
+			dst = append(dst, "null"...) // the sum does not fit a double
+		} else {
+			dst = telemetry.FloatValue(mean).AppendJSON(dst)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, "}}"...)
+}
