@@ -1,6 +1,9 @@
 // Package admin is the operator's way into a running daemon: its metrics, its
-// health and state, a flush, and profiles, on a listener of its own. Nothing
-// here asks who is calling, so it belongs on loopback.
+// health and state, a flush, and profiles, on a listener of its own.
+//
+//	/healthz /readyz                    anybody
+//	/metrics /status / /console         scope read for all sensors, or admin
+//	/flush /hold /release /debug/pprof  scope admin
 package admin
 
 import (
@@ -13,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/brim-telemetry/brim/internal/access"
 )
 
 // A Part is one piece of the daemon, as far as readiness goes.
@@ -29,7 +34,7 @@ func Ready(parts []Part) bool {
 	return !slices.ContainsFunc(parts, func(p Part) bool { return !p.Ready && !p.Optional })
 }
 
-// Config says what the listener shows. All but Logger is required; the
+// Config says what the listener shows. All but Guard and Logger is required; the
 // functions are called by several requests at once.
 type Config struct {
 	Gatherer prometheus.Gatherer
@@ -42,40 +47,53 @@ type Config struct {
 	Status func() any
 	// Flush returns when all readings taken before the call are stored, or ctx
 	// ends. ErrNotReady says that there is nothing yet that could be flushed.
-	Flush  func(ctx context.Context) error
+	Flush func(ctx context.Context) error
+	// Holder holds streams while their collections change.
+	Holder Holder
+	// Guard knows who is calling; nil: nobody is asked, and all may do all.
+	Guard *access.Guard
+	// Hosts are the names by which the listener may be called, except for /healthz
+	// and /readyz; nil: all.
+	Hosts  *access.Hosts
 	Logger *slog.Logger
 }
 
-// ErrNotReady is returned by Config.Flush while the daemon starts.
+// ErrNotReady is returned by Config.Flush, and by a Holder, while the daemon starts.
 var ErrNotReady = errors.New("the daemon is starting")
 
 // New returns the listener's handler.
 func New(cfg Config) (http.Handler, error) {
-	if cfg.Gatherer == nil || cfg.Page == nil || cfg.Parts == nil || cfg.Status == nil || cfg.Flush == nil {
-		return nil, errors.New("set up the admin listener: gatherer, page, parts, status or flush is missing")
+	if cfg.Gatherer == nil || cfg.Page == nil || cfg.Parts == nil || cfg.Status == nil || cfg.Flush == nil || cfg.Holder == nil {
+		return nil, errors.New("set up the admin listener: gatherer, page, parts, status, flush or holder is missing")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &handler{cfg: cfg}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", h.watching(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
 		EnableOpenMetrics: true,
 		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
-	}))
+	})))
 	mux.HandleFunc("GET /healthz", h.health)
 	mux.HandleFunc("GET /readyz", h.ready)
-	mux.HandleFunc("GET /status", h.status)
-	mux.HandleFunc("POST /flush", h.flush)
-	mux.Handle("GET /{$}", cfg.Page)
-	mux.Handle("GET /console", cfg.Page)
-	mux.Handle("GET /console/", cfg.Page)
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux, nil
+	for _, pattern := range []string{"GET /{$}", "GET /console", "GET /console/"} {
+		mux.Handle(pattern, h.watching(cfg.Page))
+	}
+	mux.Handle("GET /status", h.watching(http.HandlerFunc(h.status)))
+	for pattern, handle := range map[string]http.HandlerFunc{
+		"POST /flush":          h.flush,
+		"POST /hold":           h.hold,
+		"POST /release":        h.release,
+		"/debug/pprof/":        pprof.Index,
+		"/debug/pprof/cmdline": commandLine,
+		"/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol":  pprof.Symbol,
+		"/debug/pprof/trace":   pprof.Trace,
+	} {
+		mux.Handle(pattern, h.managing(handle))
+	}
+	return secured(access.SameOrigin(h.refuse, mux)), nil
 }
 
 type handler struct{ cfg Config }

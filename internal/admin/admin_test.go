@@ -27,6 +27,7 @@ func sample(t *testing.T, change func(*Config)) http.Handler {
 		Parts:    func() []Part { return []Part{{Name: "daemon", Ready: true}} },
 		Status:   func() any { return map[string]int{"answer": 42} },
 		Flush:    func(context.Context) error { return nil },
+		Holder:   noHolder{},
 	}
 	if change != nil {
 		change(&cfg)

@@ -24,6 +24,13 @@ import (
 type Builder struct {
 	// MapDots replaces dots in names of fields and tags; 0 refuses such names.
 	MapDots byte
+	// AllowSensor says why readings of a sensor are refused, nil if they are not;
+	// without it none is.
+	AllowSensor func(sensor string) *telemetry.Refusal
+	// Fields are those that the readings which follow may have; nil: any.
+	Fields *FieldList
+	// Dropped counts the fields that were left out.
+	Dropped int
 
 	interner *Interner
 	pooled   bool // it goes back to the interner
@@ -39,6 +46,11 @@ type Builder struct {
 	request uint32 // that the slots are of
 	shapeAt map[*Shape]uint32
 	last    *Shape // of the last reading, maybe of another request
+	partial bool   // last is not all that was given of that reading
+
+	allowed   *Series  // the last one that AllowSensor let pass
+	choice    choice   // the last one
+	keptTexts [][]byte // scratch
 
 	// The reading under construction.
 	stream    string
@@ -95,6 +107,7 @@ func newBuilder(n *Interner) *Builder {
 func (b *Builder) reset(received time.Time) {
 	b.batch = &Batch{Received: received}
 	b.MapDots, b.own = 0, 0
+	b.AllowSensor, b.Fields, b.Dropped, b.allowed = nil, nil, 0, nil
 	b.rows, b.values = b.rows[:0], b.values[:0]
 	clear(b.shapeAt)
 	if b.request++; b.request == 0 {
@@ -118,7 +131,7 @@ func (b *Builder) Batch() *Batch {
 func (b *Builder) Release() { b.giveBack() }
 
 func (b *Builder) giveBack() {
-	b.batch, b.same, b.guess, b.refusal = nil, nil, nil, nil
+	b.batch, b.same, b.guess, b.refusal, b.allowed, b.AllowSensor = nil, nil, nil, nil, nil, nil
 	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
 		b.rows, b.values = nil, nil
 	}
@@ -318,8 +331,15 @@ func (b *Builder) finish() {
 	if b.refusal != nil {
 		return
 	}
+	given := shape
+	if b.AllowSensor != nil || b.Fields != nil {
+		if shape = b.limit(given, series); b.refusal != nil {
+			return
+		}
+	}
 	b.row.Size += shape.size
 	b.row.shape, b.row.series = b.listShape(shape), b.listSeries(series)
+	b.partial = shape != given
 }
 
 // elementSize is the length of a BSON element with a name of n bytes, without

@@ -6,9 +6,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// LastShape returns the shape of the last reading that was taken, for Columns.
-// There must be one.
-func (b *Builder) LastShape() *Shape { return b.last }
+// LastShape returns the shape of the last reading that was taken, for Columns;
+// nil if fields were left out of that. There must be one.
+func (b *Builder) LastShape() *Shape {
+	if b.partial {
+		return nil
+	}
+	return b.last
+}
 
 // Columns gives all fields of a reading at once, none of them a Text. Their
 // words, which are those that Values returns, lie in the columns of a table: that

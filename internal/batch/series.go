@@ -119,14 +119,19 @@ func appendSeriesKey(dst []byte, measurement string, tags []telemetry.Tag) []byt
 // hash fills in the hashes.
 func (s *Series) hash() {
 	var scratch [512]byte
-	buf := append(append(append(scratch[:0], s.Stream...), 0), s.Sensor...)
-	s.Hash = xxhash.Sum64(buf)
-	buf = buf[:0]
+	s.Hash = SeriesHash(s.Stream, s.Sensor)
+	buf := scratch[:0]
 	for _, t := range s.Tags {
 		buf = append(append(buf, t.Name...), 0)
 		buf = append(append(buf, t.Value...), 0)
 	}
 	s.TagsHash = xxhash.Sum64(buf)
+}
+
+// SeriesHash returns the Hash of a sensor's series.
+func SeriesHash(stream, sensor string) uint64 {
+	var scratch [512]byte
+	return xxhash.Sum64(append(append(append(scratch[:0], stream...), 0), sensor...))
 }
 
 // memory estimates the bytes of heap that the series takes.

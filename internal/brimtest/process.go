@@ -32,7 +32,9 @@ type Process struct {
 func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, t: t, name: filepath.Base(cmd.Path), exited: make(chan struct{})}
-	cmd.SysProcAttr = endsWithTest(signal)
+	if cmd.SysProcAttr == nil { // else the test has a session of its own for it
+		cmd.SysProcAttr = endsWithTest(signal)
+	}
 	started := make(chan error)
 	go func() {
 		// The signal at the parent's death comes when the thread ends that

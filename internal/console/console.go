@@ -9,6 +9,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,24 @@ type Signal struct {
 	Why       string  // why it cannot be seen, or what it means
 }
 
+// A Diagnosis says what holds writes up, causes before what follows from them.
+type Diagnosis struct {
+	Causes []Cause
+	Note   string // what is over its threshold though nothing is wrong; may be empty
+}
+
+// A Cause is one thing that does, with what to do about it, the cheapest first.
+type Cause struct {
+	Name     string // stable
+	Words    string // in a few words
+	Class    string // Degrading or Bottleneck
+	Evidence string
+	Actions  []Action
+}
+
+// An Action is what to do, and what that costs.
+type Action struct{ Do, Cost string }
+
 // Config says where the page has its figures from. The functions are called by
 // several requests at once and do no I/O.
 type Config struct {
@@ -68,8 +87,12 @@ type Config struct {
 	Streams  func() []Stream
 	// Signals returns those of the storage engine and the disk. nil: there are none.
 	Signals func() []Signal
+	// Diagnosis returns what follows from the signals. nil: nothing does.
+	Diagnosis func() Diagnosis
 	// HTTPAddr returns host:port where readings are taken. nil: it is not told.
 	HTTPAddr func() string
+	// Scheme is how readings are sent there; empty: http.
+	Scheme string
 	// FlushInterval is the age at which a reading is stored when all is well.
 	FlushInterval time.Duration
 	// File keeps the history from one run of the daemon to the next. Empty: it
@@ -120,6 +143,10 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Signals == nil {
 		cfg.Signals = func() []Signal { return nil }
 	}
+	if cfg.Diagnosis == nil {
+		cfg.Diagnosis = func() Diagnosis { return Diagnosis{} }
+	}
+	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
 	if cfg.HTTPAddr == nil {
 		cfg.HTTPAddr = func() string { return "" }
 	}

@@ -103,6 +103,28 @@ func TestOneStreamCanBeChosen(t *testing.T) {
 	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
 }
 
+// TestTheDiagnosisStandsAboveTheSignals it was made of.
+func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	found := Diagnosis{}
+	c := d.console(t, func(cfg *Config) {
+		cfg.Signals = func() []Signal { return []Signal{{Title: "Disk busy", Class: Bottleneck}} }
+		cfg.Diagnosis = func() Diagnosis { return found }
+	})
+	c.look()
+	_, body := get(t, c, "/console")
+	assert.Contains(t, body, "Nothing holds writes up")
+	found = Diagnosis{Note: "dirty is normal", Causes: []Cause{{
+		Name: "disk_iops", Words: "IOPS-bound: much", Class: Bottleneck, Evidence: "busy 92 %", Actions: []Action{{"merge more", "a restart"}, {"buy", "money"}},
+	}}}
+	d.sleep(time.Second)
+	_, body = get(t, c, "/console")
+	assert.NotContains(t, body, "Nothing holds writes up")
+	words := regexp.MustCompile(`(?s)IOPS-bound: much.*busy 92 %.*id="do-disk_iops".*merge more.*a restart.*buy.*money.*dirty is normal.*Disk busy`)
+	assert.Regexp(t, words, body)
+}
+
 func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
 	t.Parallel()
 	const evil = `"><script>alert(1)</script>`
@@ -115,6 +137,9 @@ func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
 		cfg.Streams = func() []Stream { return []Stream{{Name: evil, Storage: evil, Granularity: evil}} }
 		cfg.Signals = func() []Signal {
 			return []Signal{{Title: evil, Unit: evil, Class: evil, Threshold: evil, Why: evil}}
+		}
+		cfg.Diagnosis = func() Diagnosis {
+			return Diagnosis{Note: evil, Causes: []Cause{{Name: evil, Words: evil, Class: evil, Evidence: evil, Actions: []Action{{evil, evil}}}}}
 		}
 	})
 	c.look()

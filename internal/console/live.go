@@ -18,7 +18,8 @@ import (
 type live struct {
 	At       string // time of the last look; empty before the first
 	State    state
-	Empty    bool   // no reading was ever taken, as far as is known
+	Empty    bool // no reading was ever taken, as far as is known
+	Scheme   string
 	HTTPAddr string // where to send one
 	Stream   string // that is shown; empty: all
 	Figures  []figure
@@ -26,6 +27,7 @@ type live struct {
 	Tenths   []tenthRow
 	Marks    bool // the drawings show starts
 	Signals  []signalRow
+	Found    Diagnosis
 	Streams  []streamRow
 	Refused  []refusal
 	Events   []figureRow
@@ -92,9 +94,10 @@ func (c *Console) live(v view) (*live, error) {
 	}
 	in := total(g.stretches, g.last, metricIngested, "")
 	out := &live{
-		State: g.state(c.cfg.Parts(), c.cfg.late()), Stream: v.stream, HTTPAddr: c.cfg.HTTPAddr(),
+		State: g.state(c.cfg.Parts(), c.cfg.late()), Stream: v.stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
 		Empty: in.Recent == 0 && in.Total == 0, Drawings: drawn, Marks: len(t.marks) > 0,
 		Figures: g.figures(), Streams: g.table(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
+		Found: c.cfg.Diagnosis(),
 	}
 	if g.last != nil {
 		out.At = g.at.Format("15:04:05")

@@ -32,7 +32,43 @@ const (
 	AfterTrim       Point = "trim.after"
 )
 
-// Points lists them.
+// The points of a move of a collection, in the order in which it comes by.
+const (
+	MoveCreated  Point = "move.created"  // the new collection is there, and empty
+	MoveCopied   Point = "move.copied"   // some groups were written, the state does not say so
+	MoveFollowed Point = "move.followed" // what had changed was made anew, the state does not say so
+	MoveVerified Point = "move.verified" // some groups were compared, the state does not say so
+	MoveFenced   Point = "move.fenced"   // daemons wait
+	MoveDrained  Point = "move.drained"  // both collections are the same
+	MoveSwapping Point = "move.swapping" // the state says that the names are being swapped, and they are not
+	MoveHalf     Point = "move.half"     // of two renames, one is done
+	MoveSwapped  Point = "move.swapped"  // they are swapped, and the state does not say so
+)
+
+// The points of a change of storage, in the order in which either way comes by.
+const (
+	SeriesFenced    Point = "series.fenced"    // the buckets refuse writes, the state does not say so
+	SeriesRenamed   Point = "series.renamed"   // the name is free
+	SeriesMade      Point = "series.made"      // it is a time-series collection's, the state does not say so
+	SeriesSent      Point = "series.sent"      // old readings are there, the state does not say so
+	SeriesWritten   Point = "series.written"   // bucket documents were written beside a time series
+	SeriesSwitching Point = "series.switching" // the time series is about to be dropped
+	SeriesDropped   Point = "series.dropped"   // the name is free
+)
+
+// SeriesPoints lists those of a change of storage; no reading comes by them.
+func SeriesPoints() []Point {
+	return []Point{SeriesFenced, SeriesRenamed, SeriesMade, SeriesSent, SeriesWritten, SeriesSwitching, SeriesDropped}
+}
+
+// MovePoints lists those of a move; no reading comes by them.
+func MovePoints() []Point {
+	return []Point{
+		MoveCreated, MoveCopied, MoveFollowed, MoveVerified, MoveFenced, MoveDrained, MoveSwapping, MoveHalf, MoveSwapped,
+	}
+}
+
+// Points lists those on a reading's way.
 func Points() []Point {
 	return []Point{
 		BeforeAppend, AfterAppend, BeforeFsync, AfterFsync, BeforeAck, AfterAck,
@@ -67,7 +103,15 @@ const (
 	StopOnFsync  Protection = "stop-on-fsync" // nothing is acknowledged after a failed fsync
 	RepairTail   Protection = "repair-tail"   // a torn tail is cut off before more is appended
 	DocumentRule Protection = "document-rule" // caps in the filter of an update
+	Hold         Protection = "hold"          // no readings are taken while a collection is dropped
+	Drain        Protection = "drain"         // all is stored before a stream's storage changes
+	CopyLook     Protection = "copy-look"     // look which readings a migration sent before it sends them again
+	Tombstones   Protection = "tombstones"    // a moved document leaves its _id and its guard behind
 	DueTime      Protection = "due-time"      // the load generator measures from when a request was due
+	Follow       Protection = "follow"        // a move makes anew what was written while it copied
+	MoveFence    Protection = "move-fence"    // daemons wait while a move swaps the collections
+	Quota        Protection = "quota"         // a sender may bring so many new sensors; the test leaves it out of the access file
+	InflateLimit Protection = "inflate-limit" // of what a request may be when it is decompressed; the test sets it as high as it goes
 )
 
 // Protections lists them.
@@ -75,7 +119,7 @@ func Protections() []Protection {
 	return []Protection{
 		Fsync, Replay, Order, GuardFirst, Guard, Fence, Look, OneInFlight, Retry, NewSession, Lock, Checksum, Keys,
 		SeriesLook, Limit, Isolate, SetAside, Granularity, Majority, StopOnFsync, RepairTail, DocumentRule,
-		DueTime,
+		Hold, Drain, CopyLook, Tombstones, Follow, MoveFence, DueTime, Quota, InflateLimit,
 	}
 }
 
@@ -112,8 +156,8 @@ func Parse(text string) (*Injector, error) {
 					return nil, fmt.Errorf("fault %q: %q is not a number of arrivals from 1", part, count)
 				}
 			}
-			if !slices.Contains(Points(), Point(name)) {
-				return nil, fmt.Errorf("fault %q: there is no point %q; there are %v", part, name, Points())
+			if all := slices.Concat(Points(), MovePoints(), SeriesPoints()); !slices.Contains(all, Point(name)) {
+				return nil, fmt.Errorf("fault %q: there is no point %q; there are %v", part, name, all)
 			}
 			i.left[Point(name)] = n
 		case "off":

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -23,15 +24,24 @@ type aboutStream struct {
 	MaxReadings        int     `json:"bucket_max_readings,omitempty"`
 	MaxBytes           int64   `json:"bucket_max_bytes,omitempty"`
 	RetentionSeconds   float64 `json:"retention_seconds"` // 0: for ever
+
+	Fields      []string `json:"fields,omitempty"`       // that readings may have; none: any
+	OtherFields string   `json:"other_fields,omitempty"` // refuse or drop
 }
 
 func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
 	about := aboutStreams{Default: d.config.DefaultStream, Acks: d.config.Acks, Streams: []aboutStream{}}
-	for _, s := range d.config.Streams {
+	for i := range d.order {
+		s := d.order[i].live.Load()
+		others := ""
+		if len(s.Fields) > 0 {
+			others = cmp.Or(s.OtherFields, refuseOthers)
+		}
 		about.Streams = append(about.Streams, aboutStream{
 			Name: s.Name, Storage: s.Storage,
 			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: brief.Duration(s.Granularity),
 			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
+			Fields: s.Fields, OtherFields: others,
 		})
 	}
 	writeJSON(w, http.StatusOK, about)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -15,9 +16,17 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// freeInflation is how much anything may inflate to, whatever its ratio.
+const freeInflation = 1 << 20
+
 // maxWindow bounds the memory of a zstd decoder. 8 MiB is what RFC 8878 asks
 // every decoder to support, and what level 19 uses.
 const maxWindow = 8 << 20
+
+// turnBytes is after how much of a body others get their turn at the processor.
+// Without it they wait for 10 ms behind each large body, until the scheduler ends
+// its turn; small requests never come so far.
+const turnBytes = 64 << 10
 
 // A body is a request's body, inflated and limited. Its errors are
 // *telemetry.Error and final.
@@ -33,6 +42,7 @@ type body struct {
 	hash     *xxhash.Digest // of what was read; nil where nobody wants to know
 	ctx      context.Context
 	limit    int64
+	ratio    int64 // bound by MaxInflateRatio, if that is lower; otherwise 0
 	inflated int64
 	err      error
 }
@@ -54,6 +64,9 @@ func (d *Door) openInto(ctx context.Context, b *body, wire *wireBody) error {
 		pools: &d.pools,
 		ctx:   ctx,
 		limit: d.config.MaxInflatedBytes,
+	}
+	if bound := max(freeInflation, d.config.MaxInflateRatio*wire.length); wire.encoding != "" && bound < b.limit {
+		b.limit, b.ratio = bound, d.config.MaxInflateRatio
 	}
 	if err := b.inflate(wire.encoding); err != nil {
 		b.close()
@@ -115,11 +128,14 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.plain.Read(p)
+	turn := b.inflated / turnBytes
 	b.inflated += int64(n)
+	if b.inflated/turnBytes > turn {
+		runtime.Gosched()
+	}
 	switch {
 	case b.inflated > b.limit:
-		n, b.err = 0, telemetry.Errorf(telemetry.TooLarge, codeInflated,
-			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
+		n, b.err = 0, b.tooLarge()
 	case errors.Is(err, io.EOF):
 		b.err = io.EOF
 	case err != nil:
@@ -134,6 +150,15 @@ func (b *body) Read(p []byte) (int, error) {
 		_, _ = b.hash.Write(p[:n]) // a hash takes everything
 	}
 	return n, b.err
+}
+
+func (b *body) tooLarge() error {
+	if b.ratio > 0 {
+		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
+			"the body of %d bytes inflates to more than %d times as many (--max-inflate-ratio); nothing was taken", b.wire.length, b.ratio)
+	}
+	return telemetry.Errorf(telemetry.TooLarge, codeInflated,
+		"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
 }
 
 // explain turns an error of reading or inflating into one for the client.

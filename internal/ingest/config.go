@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -22,6 +24,8 @@ type Stream struct {
 	MaxReadings int           // cap of a bucket's part; 0 where there is none
 	MaxBytes    int64         // cap of a bucket's part; 0 where there is none
 	Retention   time.Duration // readings older than this are refused; 0 keeps all
+	Fields      []string      // that readings may have; none: any
+	OtherFields string        // what becomes of others: refuse, also if empty, or drop
 }
 
 // Config is what New needs. Zero values of limits stand for the defaults.
@@ -29,16 +33,29 @@ type Config struct {
 	Streams       []Stream // at least one
 	DefaultStream string   // name of one of them
 
-	MaxBodyBytes     int64         // on the wire; 8 MiB hold 10,000 readings of 800 bytes uncompressed
-	MaxInflatedBytes int64         // 64 MiB: eight times the wire, what gzip does to JSON
-	MaxReadings      int           // in one request; 10,000
-	MaxFuture        time.Duration // how far ahead of the clock a timestamp may be; 10 minutes
+	MaxBodyBytes     int64 // on the wire; 8 MiB hold 10,000 readings of 800 bytes uncompressed
+	MaxInflatedBytes int64 // 64 MiB: eight times the wire, what gzip does to JSON
+	// MaxInflateRatio is how many times its length on the wire a body may inflate
+	// to, once that is more than 1 MiB; 200. Real readings inflate 6 to 30 times
+	// (gzip and zstd at any level), 10,000 readings of which none ever changes 120
+	// times, and gzip of zeros 1,000 times.
+	MaxInflateRatio int64
+	MaxReadings     int // in one request; 10,000
+	// BodyGrace is how long a body may take without a look at its pace; 10 s. From
+	// then on MinBodyRate bytes must have come for every second, 1 KiB: a modem of
+	// 20 kbit/s sends twice as many. See pace.go for long bodies.
+	BodyGrace   time.Duration
+	MinBodyRate int64
+	MaxFuture   time.Duration // how far ahead of the clock a timestamp may be; 10 minutes
 
 	MapDots   byte   // replaces dots in names of fields and tags; 0 refuses such names
 	SensorTag string // line protocol: the tag that holds the sensor id; empty: the series key
 
 	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
 	Acks []telemetry.Ack // that can be had, at least one
+
+	// Guard knows who may send; nil asks nobody.
+	Guard *access.Guard
 
 	// Interner remembers series and shapes between requests; nil: one of its own.
 	Interner *batch.Interner
@@ -58,6 +75,9 @@ const (
 	DefaultMaxBodyBytes     = 8 << 20
 	DefaultMaxInflatedBytes = 64 << 20
 	DefaultMaxReadings      = 10_000
+	DefaultMaxInflateRatio  = 200
+	DefaultBodyGrace        = 10 * time.Second
+	DefaultMinBodyRate      = 1 << 10
 	DefaultMaxFuture        = 10 * time.Minute
 )
 
@@ -65,6 +85,7 @@ const (
 const (
 	greatestBytes    = 1 << 30
 	greatestReadings = 1_000_000
+	greatestRatio    = 1_000_000
 )
 
 func (c Config) withDefaults() Config {
@@ -74,6 +95,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxInflatedBytes == 0 {
 		c.MaxInflatedBytes = max(DefaultMaxInflatedBytes, c.MaxBodyBytes)
 	}
+	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, DefaultMaxInflateRatio)
+	c.BodyGrace = cmp.Or(c.BodyGrace, DefaultBodyGrace)
+	c.MinBodyRate = cmp.Or(c.MinBodyRate, DefaultMinBodyRate)
 	if c.MaxReadings == 0 {
 		c.MaxReadings = DefaultMaxReadings
 	}
@@ -111,6 +135,10 @@ func (c Config) check() error {
 		return fmt.Errorf("--max-body-bytes %d is out of range; allowed are 1 KiB to 1 GiB", c.MaxBodyBytes)
 	case c.MaxInflatedBytes < c.MaxBodyBytes || c.MaxInflatedBytes > greatestBytes:
 		return fmt.Errorf("--max-inflated-bytes %d is out of range; allowed are --max-body-bytes (%d) to 1 GiB", c.MaxInflatedBytes, c.MaxBodyBytes)
+	case c.MaxInflateRatio < 2 || c.MaxInflateRatio > greatestRatio:
+		return fmt.Errorf("--max-inflate-ratio %d is out of range; allowed are 2 to %d", c.MaxInflateRatio, greatestRatio)
+	case c.BodyGrace < 0 || c.MinBodyRate < 0:
+		return fmt.Errorf("a grace of %s and a rate of %d bytes a second are no pace of a body", c.BodyGrace, c.MinBodyRate)
 	case c.MaxReadings < 1 || c.MaxReadings > greatestReadings:
 		return fmt.Errorf("--max-readings-per-request %d is out of range; allowed are 1 to %d", c.MaxReadings, greatestReadings)
 	case c.MaxFuture < 0:
@@ -136,6 +164,9 @@ func (c Config) checkStreams() error {
 			return fmt.Errorf("stream %s is configured twice", s.Name)
 		case s.Granularity < 0 || s.MaxReadings < 0 || s.MaxBytes < 0 || s.Retention < 0:
 			return fmt.Errorf("stream %s has a negative granularity, cap or retention", s.Name)
+		}
+		if err := s.checkFields(); err != nil {
+			return err
 		}
 		seen[s.Name] = true
 	}
@@ -182,13 +213,4 @@ func listStreams(streams []Stream) string {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// times returns the timestamps that stream s accepts at the instant now.
-func (d *Door) times(s *Stream, now time.Time) telemetry.TimeRange {
-	r := telemetry.TimeRange{Newest: now.Add(d.config.MaxFuture).UnixMilli()}
-	if s.Retention > 0 {
-		r.Oldest = max(0, now.Add(-s.Retention).UnixMilli())
-	}
-	return r
 }

@@ -21,8 +21,9 @@ import (
 //
 // What is simple is told by simpleRequest, and nothing is guessed: with the
 // first request that is not, the connection goes to net/http, with what was
-// read of it, and stays there. So a sender that is slow, an encoding, a token, a
-// pipeline, and all that is wrong in a request, are as if there were no front.
+// read of it, and stays there. So a sender that is slow, an encoding, a missing
+// token, a pipeline, and nearly all that is wrong in a request, are as if there
+// were no front.
 //
 // A front is the listener of the server that it was made for. Closing it ends
 // its connections: at once those that wait for a request, the others when they
@@ -35,6 +36,7 @@ type Front struct {
 	ctx      context.Context // of the requests
 
 	first, idle time.Duration // waits for a request: the first, and those behind it; 0: any time
+	write       time.Duration // from a request to its answer's end; 0: any time
 
 	mu      sync.Mutex
 	conns   map[net.Conn]struct{} // nil once closed
@@ -56,7 +58,7 @@ const closeTime = time.Second
 func (d *Door) Front(l net.Listener, server *http.Server) *Front {
 	f := &Front{
 		door: d, listener: l, others: make(chan accepted), closed: make(chan struct{}), ctx: context.Background(),
-		first: cmp.Or(server.ReadHeaderTimeout, server.ReadTimeout), idle: cmp.Or(server.IdleTimeout, server.ReadTimeout),
+		first: cmp.Or(server.ReadHeaderTimeout, server.ReadTimeout), idle: cmp.Or(server.IdleTimeout, server.ReadTimeout), write: server.WriteTimeout,
 		conns: make(map[net.Conn]struct{}),
 	}
 	if server.BaseContext != nil {
@@ -190,6 +192,7 @@ type frontConn struct {
 	front  *Front
 	answer frontAnswer
 	until  time.Time // when waiting for a request ends
+	unread time.Time // when waiting for an answer to be read ends
 }
 
 // simpleBytes is how long a simple request may be, head and body together.
@@ -229,6 +232,13 @@ func (c *frontConn) serve() (begun []byte) {
 func (c *frontConn) wait(most time.Duration) bool {
 	if most > 0 {
 		now := time.Now()
+		if c.front.write > 0 && c.unread.Sub(now) < c.front.write {
+			// What is waited for lies between these two, for the deadline is seldom moved.
+			c.unread = now.Add(2 * c.front.write)
+			if c.SetWriteDeadline(c.unread) != nil {
+				return false
+			}
+		}
 		if left := c.until.Sub(now); left < most-most/8 || left > most {
 			c.until = now.Add(most)
 			if c.SetReadDeadline(c.until) != nil {
@@ -246,9 +256,10 @@ func (c *frontConn) wait(most time.Duration) bool {
 
 // answers reports whether the front can answer such a request: who waits for
 // MongoDB may go away meanwhile, which net/http notices, and a body that is too
-// large is the Handler's to refuse.
+// large, or from somebody who does not say who he is, is the Handler's to refuse.
+// A token that nobody asked for is not looked at here.
 func (d *Door) answers(r *simpleRequest) bool {
-	if int64(len(r.body)) > d.config.MaxBodyBytes {
+	if int64(len(r.body)) > d.config.MaxBodyBytes || (r.authorization != nil) != d.config.Guard.Asks() {
 		return false
 	}
 	want := d.config.Ack
@@ -266,7 +277,7 @@ func (d *Door) answers(r *simpleRequest) bool {
 // connection is of no more use.
 func (c *frontConn) take(r *simpleRequest) bool {
 	c.answer.reset()
-	c.front.door.takeSimple(c.front.ctx, &c.answer, r.body)
+	c.front.door.takeSimple(c.front.ctx, &c.answer, r)
 	closing := c.front.isClosed()
 	if closing && c.SetWriteDeadline(time.Now().Add(closeTime)) != nil {
 		return false
@@ -276,17 +287,21 @@ func (c *frontConn) take(r *simpleRequest) bool {
 }
 
 // takeSimple is what the Handler does with the body of a simple request.
-func (d *Door) takeSimple(ctx context.Context, w http.ResponseWriter, content []byte) {
+func (d *Door) takeSimple(ctx context.Context, w http.ResponseWriter, r *simpleRequest) {
 	x := d.newExchange(protoHTTP, w, nil)
 	defer x.over()
-	if err := x.takeSimple(ctx, content); err != nil {
-		x.refuse(err)
+	if err := x.takeSimple(ctx, r); err != nil {
+		x.refuse(ctx, err)
 	}
 }
 
-func (x *exchange) takeSimple(ctx context.Context, content []byte) error {
+func (x *exchange) takeSimple(ctx context.Context, r *simpleRequest) error {
 	if x.door.stopping.Load() {
 		return errStopping()
+	}
+	who, err := x.door.identifyHeader(r.authorization)
+	if err != nil {
+		return err
 	}
 	stream, err := x.door.stream("")
 	if err != nil {
@@ -294,7 +309,8 @@ func (x *exchange) takeSimple(ctx context.Context, content []byte) error {
 	}
 	in, b := &x.in, &x.body
 	in.open(x.door, stream, telemetry.Journaled)
-	x.content.Reset(content)
+	in.sentBy(who)
+	x.content.Reset(r.body)
 	*b = body{plain: &x.content, pass: *x.door.gate.enter(), pools: &x.door.pools, ctx: ctx, limit: x.door.config.MaxInflatedBytes}
 	err = in.decodeJSON(b, formJSON)
 	b.close()

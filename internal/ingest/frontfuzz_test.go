@@ -17,7 +17,7 @@ import (
 func FuzzParseSimple(f *testing.F) {
 	for _, headers := range []string{
 		"", "User-Agent: a b\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n", "BRIM-ACK: journaled\r\n", "brim-ack:  journaled \r\n", "Brim-Ack: stored\r\n",
-		"Accept: */*\r\nAccept-Encoding: gzip, zstd\r\n", "Expect: 100-continue\r\n", "Transfer-Encoding: chunked\r\n", "X: y\r\n", "Host: b\r\n", ": \r\n", "Content-Length: 33\r\n",
+		"Accept: */*\r\nAccept-Encoding: gzip, zstd\r\n", "Expect: 100-continue\r\n", "Transfer-Encoding: chunked\r\n", "X: y\r\n", "Host: b\r\n", ": \r\n", "Authorization: Bearer x\r\n", "authorization:  Token \r\n", "Content-Length: 33\r\n",
 	} {
 		f.Add([]byte(simple(goodReading, headers)))
 	}
@@ -44,6 +44,8 @@ func FuzzParseSimple(f *testing.F) {
 			assert.Len(t, values, 1, name)
 			switch name {
 			case "Content-Type", "Content-Length", "Connection", headerAck, "User-Agent", "Accept", "Accept-Encoding":
+			case "Authorization":
+				assert.Equal(t, values[0], string(simple.authorization))
 			default:
 				assert.Fail(t, "a header that a front knows nothing of", name)
 			}

@@ -6,8 +6,9 @@ import (
 
 // A simpleRequest is what parseSimple understands.
 type simpleRequest struct {
-	body      []byte
-	journaled bool // is asked for
+	body          []byte
+	authorization []byte // nil: none
+	journaled     bool   // is asked for
 }
 
 // simpleStart is how a simple request begins.
@@ -50,6 +51,8 @@ func parseSimple(request []byte) (r simpleRequest, ok bool) {
 			r.journaled, ok = true, string(value) == "journaled"
 		case headHost:
 			ok = isHost(value)
+		case headAuthorization:
+			r.authorization = value
 		}
 		if !ok {
 			return r, false
@@ -71,6 +74,7 @@ const (
 	headAgent
 	headAccept
 	headAcceptEncoding
+	headAuthorization
 
 	headNeeded = headHost | headLength | headType
 )
@@ -102,6 +106,8 @@ func parseHeader(line []byte) (h headerSet, value []byte, ok bool) {
 		}
 	case len("Content-Type"):
 		h, ok = headType, isName(name, "content-type")
+	case len("Authorization"):
+		h, ok = headAuthorization, isName(name, "authorization")
 	case len("Content-Length"):
 		h, ok = headLength, isName(name, "content-length")
 	case len("Accept-Encoding"):

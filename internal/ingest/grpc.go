@@ -9,6 +9,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // so that clients may compress
 	"google.golang.org/grpc/encoding/proto"
@@ -30,6 +31,7 @@ const serviceName = "brim.v1.IngestService"
 
 const (
 	maxStreams    = 256              // calls at once on one connection
+	maxCallHead   = 32 << 10         // bytes of a call's metadata, as over HTTP
 	pingIdle      = 2 * time.Minute  // finds out connections whose other end is gone
 	pingTimeout   = 20 * time.Second // for the answer to a ping
 	pingMin       = 10 * time.Second // between pings of a client
@@ -38,7 +40,10 @@ const (
 )
 
 // NewGRPCServer returns a server with the ingest, health and reflection
-// services; options are added to its own. It does not listen yet.
+// services; options are added to its own. It does not listen yet. Credentials
+// among them are to be those that Door.Credentials returns. Connections on
+// which calls are made may be of any age: streams last as long as their senders
+// want, and whether these still may send is asked with every message.
 //
 // A message may have as many bytes as an HTTP body, also when inflated. gRPC
 // itself is given twice that limit, for what it refuses it refuses with a text
@@ -48,8 +53,12 @@ func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(int(d.config.MaxBodyBytes) * roomForTooBig),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxCallHead),
+		grpc.Creds(d.Credentials(insecure.NewCredentials())),
+		grpc.RPCDecompressor(callGzip{d}), //nolint:staticcheck // the other way is one for all servers of the process
 		grpc.ConnectionTimeout(helloTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
+		grpc.ChainStreamInterceptor(d.guardCall, d.boundCall),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}, options...)...)
 	// Write is registered as a stream of one message, because a generated
@@ -58,7 +67,7 @@ func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{
-			{StreamName: "Write", Handler: d.serveWrite},
+			{StreamName: "Write", Handler: d.guardedWrite},
 			{StreamName: "WriteStream", Handler: d.serveWriteStream, ServerStreams: true, ClientStreams: true},
 		},
 		Metadata: "brim/v1/ingest.proto",
@@ -109,8 +118,8 @@ func (d *Door) serveWrite(_ any, stream grpc.ServerStream) error {
 			return err
 		}
 	}
-	if a.result == nothingTaken {
-		return nothingTakenError(a.response)
+	if a.result == nothingTaken || a.result == noneAllowed {
+		return nothingTakenError(a.result, a.response)
 	}
 	return stream.SendMsg(a.response)
 }
@@ -157,6 +166,9 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	waited := pass.hold(ctx, int64(message.data.Len()))
 	data, room := d.messages.join(message.data)
 	defer d.messages.put(room)
+	if d.isBomb(data) {
+		return wireHead{}, nil, errBomb()
+	}
 	head, err := decodeHead(data)
 	switch {
 	case err != nil:
@@ -208,6 +220,7 @@ func (d *Door) messageIntake(ctx context.Context, head wireHead, oneOfMany bool)
 		part = head.id
 	}
 	in := d.newIntake(stream, want)
+	in.sentBy(d.caller(ctx))
 	in.key, in.part = key, part
 	return in, nil
 }
@@ -260,8 +273,8 @@ func requestError(r result, err *telemetry.Error) *telemetrypb.RequestError {
 }
 
 // nothingTakenError is the status of a Write whose readings were all refused.
-func nothingTakenError(response *telemetrypb.WriteResponse) error {
-	return withDetails(status.New(statuses[nothingTaken].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
+func nothingTakenError(r result, response *telemetrypb.WriteResponse) error {
+	return withDetails(status.New(statuses[r].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
 }
 
 func allRefused(response *telemetrypb.WriteResponse) string {

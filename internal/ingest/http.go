@@ -2,13 +2,17 @@ package ingest
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -21,10 +25,10 @@ func (d *Door) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
-	mux.Handle("/v1/streams", d.reads(d.serveStreams))
+	mux.Handle("/v1/streams", d.guarded(d.reads(d.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", d.reads(d.servePing))
 	mux.Handle("/health", d.reads(d.serveHealth))
-	mux.HandleFunc("/", d.serveUnknown)
+	mux.Handle("/", d.guarded(http.HandlerFunc(d.serveUnknown)))
 	return mux
 }
 
@@ -35,7 +39,10 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	start    time.Time
-	began    bool // the body was begun to be read
+	who      *access.Identity // that sent it; nil where nobody is asked
+	began    bool             // the body was begun to be read
+	stuck    bool             // the body does not come, and is waited for no more
+	unheard  bool             // the sender may not send, so that little of the body is read
 
 	// What a request needs for itself, here because requests come often.
 	in   intake
@@ -52,7 +59,7 @@ func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *
 	if !ok {
 		x = new(exchange)
 	}
-	x.door, x.protocol, x.w, x.r, x.start, x.began = d, p, w, r, time.Now(), false
+	x.door, x.protocol, x.w, x.r, x.start = d, p, w, r, time.Now()
 	return x
 }
 
@@ -70,12 +77,20 @@ func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
 		x := d.newExchange(p, w, r)
 		defer x.over()
 		if d.stopping.Load() {
-			x.refuse(errStopping())
-		} else if r.Method != http.MethodPost {
+			x.refuse(r.Context(), errStopping())
+			return
+		}
+		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
-			x.problem(methodWrong, &telemetry.Error{Code: codeMethodWrong, Message: r.Method + " is not allowed here; readings are sent with POST"})
+			x.problem(r.Context(), methodWrong, &telemetry.Error{Code: codeMethodWrong, Message: r.Method + " is not allowed here; readings are sent with POST"})
+			return
+		}
+		var err error
+		if x.who, err = d.identifyRequest(r, access.Ingest); err != nil {
+			x.unheard = true
+			x.refuse(r.Context(), err)
 		} else if err := serve(x); err != nil {
-			x.refuse(err)
+			x.refuse(r.Context(), err)
 		}
 	})
 }
@@ -125,7 +140,7 @@ func first(values []string) string {
 }
 
 // intake returns an intake for the readings of the request.
-func (x *exchange) intake(stream *Stream) (*intake, error) {
+func (x *exchange) intake(stream *doorStream) (*intake, error) {
 	want, err := x.door.wantedAck(x.r)
 	if err != nil {
 		return nil, err
@@ -135,6 +150,7 @@ func (x *exchange) intake(stream *Stream) (*intake, error) {
 		return nil, err
 	}
 	x.in.open(x.door, stream, want)
+	x.in.sentBy(x.who)
 	x.in.key = key
 	return &x.in, nil
 }
@@ -155,9 +171,9 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 // decode decodes the body. What holds up others is given back on return.
 func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 	wire, b := &x.wire, &x.body
-	err := x.door.wire.receiveInto(wire, x.r)
+	err := x.door.wire.receiveInto(wire, x.r, x.w)
 	defer wire.free()
-	x.began = wire.length > 0
+	x.began = wire.length > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
 		return err
 	}
@@ -199,26 +215,35 @@ func (x *exchange) answer(r result, in *intake) {
 }
 
 // refuse answers a request of which nothing was taken, or nothing is known.
-func (x *exchange) refuse(err error) {
+func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.door.knownError(x.protocol, err)
+	x.in.close() // which holds what was decoded
+	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
-	x.problem(resultOf(known.Kind), known)
+	challenge(x.w.Header(), known)
+	x.problem(ctx, resultOf(known.Kind), known)
 }
 
-// problem writes the answer to a refused request.
-func (x *exchange) problem(r result, e *telemetry.Error) {
+// problem writes the answer to a refused request, when it is time.
+func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.drain()
 	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
 	status := statuses[r].http
 	if x.protocol == protoLine {
-		p.Error, status = e.Message, statuses[r].line
+		p.Code, p.Message = influxWords(e)
+		p.Error, status = p.Message, statuses[r].line
 	}
+	x.door.config.Guard.Hold(ctx, e)
 	writeJSON(x.w, status, p)
 }
 
-// drainTime is how long the rest of a refused body is read.
-const drainTime = time.Second
+const (
+	// drainTime is how long the rest of a refused body is read.
+	drainTime = time.Second
+	// drainBytes is how much of it is read from somebody who may not send.
+	drainBytes = 64 << 10
+)
 
 // drain reads what is left of the body, for a client that is still sending
 // would have its connection reset before it reads the answer. A body that the
@@ -230,11 +255,19 @@ func (x *exchange) drain() {
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
 	}
+	if x.stuck {
+		x.w.Header().Set("Connection", "close")
+		return // the deadline of the connection is over
+	}
 	control := http.NewResponseController(x.w)
 	if err := control.SetReadDeadline(time.Now().Add(drainTime)); err != nil {
 		return // not a connection that could be reset
 	}
-	if _, err := io.Copy(io.Discard, x.r.Body); err != nil {
+	most := int64(math.MaxInt64)
+	if x.unheard {
+		most = drainBytes
+	}
+	if n, err := io.CopyN(io.Discard, x.r.Body, most); n == most || !errors.Is(err, io.EOF) {
 		x.w.Header().Set("Connection", "close")
 		return
 	}
@@ -244,7 +277,7 @@ func (x *exchange) drain() {
 }
 
 // stream returns the stream of that name; an empty one is the default stream.
-func (d *Door) stream(name string) (*Stream, error) {
+func (d *Door) stream(name string) (*doorStream, error) {
 	if name == "" {
 		name = d.config.DefaultStream
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +35,13 @@ func BenchmarkSingleReading(b *testing.B) {
 		benchServer(b, server.Listener.Addr().String())
 	})
 	b.Run("front", func(b *testing.B) { benchServer(b, serveFront(b, d).front.Addr().String()) })
+	g := theGuard(b)
+	config.Guard, config.Registerer = g.Guard, nil
+	guarded, err := New(config, droppingJournal{})
+	require.NoError(b, err)
+	b.Run("front, token", func(b *testing.B) {
+		benchServer(b, serveFront(b, guarded).front.Addr().String(), "Authorization: "+g.bearer("all")+"\r\n")
+	})
 }
 
 func benchHandler(b *testing.B, handler http.Handler) {
@@ -65,12 +73,12 @@ func (w *discardWriter) Header() http.Header         { return w.header }
 func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(status int)      { w.status = status }
 
-func benchServer(b *testing.B, address string) {
+func benchServer(b *testing.B, address string, headers ...string) {
 	b.Helper()
 	conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", address)
 	require.NoError(b, err)
 	defer conn.Close()
-	request := fmt.Appendf(nil, "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(singleReading), singleReading)
+	request := fmt.Appendf(nil, "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nUser-Agent: bench\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", strings.Join(headers, ""), len(singleReading), singleReading)
 	in := bufio.NewReader(conn)
 	benchRequests(b, func() error {
 		if _, err := conn.Write(request); err != nil {

@@ -50,21 +50,29 @@ type Journal interface {
 // A Door serves the protocols. It starts no goroutines but those of WriteStream
 // and of its fronts.
 type Door struct {
-	journal  Journal
-	config   Config
-	streams  map[string]*Stream
-	acks     string // as messages name them
-	names    string // of the streams, likewise
-	logger   *slog.Logger
-	metrics  *metrics
-	gate     *gate
-	wire     *receiver
-	pools    inflaters
-	lines    linePool
-	json     jsonPool
-	wires    wirePool
-	messages messagePool
-	known    *batch.Interner // series and shapes of earlier requests
+	journal Journal
+	config  Config
+	streams map[string]*doorStream
+	order   []*doorStream // the same, as they are configured
+	setting sync.Mutex    // of one call of SetStreams at a time
+	ahead   atomic.Int64  // Config.MaxFuture, which may change
+	acks    string        // as messages name them
+	names   string        // of the streams, likewise
+	logger  *slog.Logger
+	metrics *metrics
+	gate    *gate
+	wire    *receiver
+	pools   inflaters
+	lines   linePool
+	json    jsonPool
+	wires   wirePool
+	room    *callRoom // of messages of gRPC
+	open    openStreams
+	bomb    [1]byte // see isBomb
+
+	answerTime time.Duration // of clients of WriteStream
+	messages   messagePool
+	known      *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool
 	health    *health.Server
@@ -84,7 +92,7 @@ func New(config Config, journal Journal) (*Door, error) {
 	d := &Door{
 		journal: journal,
 		config:  config,
-		streams: make(map[string]*Stream, len(config.Streams)),
+		streams: make(map[string]*doorStream, len(config.Streams)),
 		logger:  config.Logger,
 		metrics: newMetrics(config.Registerer),
 		gate:    newGate(longestWait),
@@ -93,8 +101,12 @@ func New(config Config, journal Journal) (*Door, error) {
 		known:   config.Interner,
 		stopped: make(chan struct{}),
 	}
+	d.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
+	d.ahead.Store(int64(config.MaxFuture))
+	d.answerTime, d.room = answerTime, d.newRoom()
 	for i := range config.Streams {
-		d.streams[config.Streams[i].Name] = &config.Streams[i]
+		s := newDoorStream(config.Streams[i])
+		d.streams[s.Name], d.order = s, append(d.order, s)
 	}
 	d.acks, d.names = listAcks(config.Acks), listStreams(config.Streams)
 	d.SetReady(true)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -52,26 +53,38 @@ type intake struct {
 	hash    uint64         // of the body, only where there is a key
 	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
-	home    *Stream                         // that the request was sent to
-	stream  *Stream                         // of the current reading
-	ranges  map[*Stream]telemetry.TimeRange // of the streams that occurred
-	times   telemetry.TimeRange             // of stream
-	count   int                             // readings begun
-	lines   []uint32                        // of line protocol: the number of each reading's line, from 1
+	who     *access.Identity       // that sent it; nil where nobody is asked
+	home    *doorStream            // that the request was sent to
+	stream  *doorStream            // of the current reading
+	bounds  map[*doorStream]bounds // of the streams that occurred, where several did
+	times   telemetry.TimeRange    // of stream
+	count   int                    // readings begun
+	dropped int                    // fields that were left out
+	lines   []uint32               // of line protocol: the number of each reading's line, from 1
 	answer  answer
 }
 
-func (d *Door) newIntake(stream *Stream, want telemetry.Ack) *intake {
+// bounds are what a stream asked of readings when the request came.
+type bounds struct {
+	times  telemetry.TimeRange
+	fields *batch.FieldList
+}
+
+func (d *Door) newIntake(stream *doorStream, want telemetry.Ack) *intake {
 	in := new(intake)
 	in.open(d, stream, want)
 	return in
 }
 
 // open is newIntake with memory of the caller's.
-func (in *intake) open(d *Door, stream *Stream, want telemetry.Ack) {
+func (in *intake) open(d *Door, stream *doorStream, want telemetry.Ack) {
 	now := d.config.Now()
-	*in = intake{door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream, times: d.times(stream, now)}
-	in.builder.MapDots = d.config.MapDots
+	live := stream.live.Load()
+	*in = intake{
+		door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream,
+		times: d.times(now, live),
+	}
+	in.builder.MapDots, in.builder.Fields = d.config.MapDots, live.fields
 	in.answer.Errors = []refusedReading{}
 }
 
@@ -85,19 +98,20 @@ func (in *intake) close() {
 }
 
 // toStream makes the next readings belong to stream.
-func (in *intake) toStream(stream *Stream) {
+func (in *intake) toStream(stream *doorStream) {
 	if stream == in.stream {
 		return
 	}
-	if in.ranges == nil {
-		in.ranges = map[*Stream]telemetry.TimeRange{in.stream: in.times}
+	if in.bounds == nil {
+		in.bounds = map[*doorStream]bounds{in.stream: {in.times, in.builder.Fields}}
 	}
-	times, ok := in.ranges[stream]
+	b, ok := in.bounds[stream]
 	if !ok {
-		times = in.door.times(stream, in.now)
-		in.ranges[stream] = times
+		live := stream.live.Load()
+		b = bounds{in.door.times(in.now, live), live.fields}
+		in.bounds[stream] = b
 	}
-	in.stream, in.times = stream, times
+	in.stream, in.times, in.builder.Fields = stream, b.times, b.fields
 }
 
 // begin starts the next reading, unless there are too many.
@@ -152,19 +166,33 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case in.count == 0:
 		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request holds no readings")
 	case in.builder.Len() == 0:
-		return nothingTaken, nil
+		return in.nothing(), nil
 	}
 	request := in.request()
+	in.dropped = in.builder.Dropped
 	made := in.builder.Batch()
 	in.builder = nil
+	taken := made.Len() // now, for behind Append the batch is the journal's
+	if err := in.admit(made); err != nil {
+		in.answer = answer{}
+		return resultOf(telemetry.KindOf(err)), err
+	}
 	receipt, err := in.door.journal.Append(ctx, made, request)
 	if err == nil && receipt.Repeated {
+		in.refund(taken)
 		err = in.repeat(receipt.Answer)
 	}
 	if err != nil {
 		in.answer = answer{}
 		err = in.appendError(ctx, err)
-		return resultOf(telemetry.KindOf(err)), err
+		kind := telemetry.KindOf(err)
+		if kind == telemetry.Unavailable {
+			in.refund(taken)
+		}
+		return resultOf(kind), err
+	}
+	if in.dropped > 0 && !in.answer.repeated {
+		in.door.metrics.dropped.Add(float64(in.dropped))
 	}
 	in.refusedByStore(receipt.Refused)
 	in.answer.Accepted = in.count - in.answer.Rejected
@@ -181,11 +209,19 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	return allTaken, nil
 }
 
+// nothing returns the result of a request whose readings were all refused.
+func (in *intake) nothing() result {
+	if in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected {
+		return noneAllowed
+	}
+	return nothingTaken
+}
+
 // request returns what the journal is asked for.
 func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
 	if in.key != "" {
-		r.Key, r.BodyHash = scopedKey(in.home.Name, in.key, in.part), in.hash
+		r.Key, r.BodyHash = in.scopedKey(), in.hash
 		r.Answer = in.answer.keep(in.builder.Len())
 	}
 	return r

@@ -97,7 +97,7 @@ func (in *intake) decodeLines(l *lines, d *jsonDecoder) error {
 		} else if err != nil {
 			return err
 		}
-		if !long && len(bytes.TrimSpace(line)) == 0 {
+		if !long && len(bytes.TrimSpace(skipManySpaces(line))) == 0 {
 			continue
 		}
 		if err := in.begin(); err != nil {

@@ -51,9 +51,11 @@ func isKey(key string) bool {
 
 // scopedKey is a key as the journal knows it: the same key sent to another
 // stream is another one. part is the id of one message of many under a key,
-// otherwise empty. No key and no name of a stream holds a NUL, so that different
-// requests never meet.
-func scopedKey(stream, key, part string) string {
+// otherwise empty. Where senders are known, each has keys of its own, behind a
+// NUL and the sender's name; keys that were kept when nobody was asked stay what
+// they are. No key and no name of a stream or a sender holds a NUL, and none of
+// these names is empty, so that different requests never meet.
+func scopedKey(sender, stream, key, part string) string {
 	if key == "" {
 		return ""
 	}
@@ -61,7 +63,19 @@ func scopedKey(stream, key, part string) string {
 	if part != "" {
 		scoped += "\x00" + part
 	}
+	if sender != "" {
+		scoped = "\x00" + sender + "\x00" + scoped
+	}
 	return scoped
+}
+
+// scopedKey returns the key of the request.
+func (in *intake) scopedKey() string {
+	sender := ""
+	if in.who != nil {
+		sender = in.who.Name
+	}
+	return scopedKey(sender, in.home.Name, in.key, in.part)
 }
 
 // A meaning is what makes the same bytes another body.

@@ -89,7 +89,7 @@ func isBlank(line []byte) bool {
 	if len(line) > 0 && line[0] > '#' {
 		return false
 	}
-	line = bytes.TrimLeft(line, " \r")
+	line = bytes.TrimLeft(skipManySpaces(line), " \r")
 	return len(line) == 0 || line[0] == '#'
 }
 
@@ -324,7 +324,11 @@ func (d *lineDecoder) wrong(err error) *telemetry.Refusal {
 	where := ""
 	var syntax *lineprotocol.DecodeError
 	if errors.As(err, &syntax) {
-		where, err = fmt.Sprintf(" at column %d", syntax.Column+d.shift), syntax.Err
+		column := syntax.Column
+		if syntax.Line == 1 { // else it is behind the end of a line in a string
+			column += d.shift
+		}
+		where, err = fmt.Sprintf(" at column %d", column), syntax.Err
 	}
 	what := err.Error()
 	if len(what) > most {

@@ -74,6 +74,17 @@ func (l *lines) line() []byte {
 	return line
 }
 
+// skipManySpaces returns the line without most of the spaces that it begins with. A
+// small compressed body can have millions of them, so they are compared many at a
+// time.
+func skipManySpaces(line []byte) []byte {
+	const many = "                                                                "
+	for len(line) >= len(many) && line[0] == ' ' && string(line[:len(many)]) == many {
+		line = line[len(many):]
+	}
+	return line
+}
+
 // extend makes the current line contain the one behind it, and reports whether
 // there was one and both are not too long. If not, cut must be called.
 func (l *lines) extend() (bool, error) {

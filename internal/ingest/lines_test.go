@@ -95,3 +95,16 @@ func TestLargeBuffersAreNotKept(t *testing.T) {
 	pool.put(l)
 	assert.NotSame(t, l, pool.get(strings.NewReader("")))
 }
+
+func TestSpacesAreSkippedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for n := range 300 {
+		spaces := strings.Repeat(" ", n)
+		for _, end := range []string{"", "\r", "a", "\t ", "a" + spaces} {
+			got := string(skipManySpaces([]byte(spaces + end)))
+			assert.True(t, strings.HasSuffix(spaces+end, got))
+			assert.Equal(t, strings.TrimLeft(spaces+end, " "), strings.TrimLeft(got, " "))
+		}
+		assert.Less(t, len(skipManySpaces([]byte(spaces))), 64)
+	}
+}

@@ -38,7 +38,7 @@ func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request
 // line of standard output; GET /peak tells the most memory that it ever held.
 func runServer() error {
 	config := testConfig()
-	config.Now = nil
+	config.Now, config.MaxInflateRatio = nil, greatestRatio // so that the other limits are seen
 	d, err := New(config, droppingJournal{})
 	if err != nil {
 		return err

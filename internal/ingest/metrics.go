@@ -37,6 +37,8 @@ type metrics struct {
 	readings *prometheus.CounterVec
 	rejected *prometheus.CounterVec
 	repeated *prometheus.CounterVec
+	dropped  prometheus.Counter
+	ended    *prometheus.CounterVec
 
 	meters map[protocol]*meter
 }
@@ -72,6 +74,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "brim_ingest_rejected_total",
 			Help: "Readings refused, by the rule that they broke.",
 		}, []string{"reason"}),
+		dropped: factory.NewCounter(prometheus.CounterOpts{
+			Name: "brim_ingest_fields_dropped_total",
+			Help: "Fields left out of readings, because their stream does not take them.",
+		}),
+		ended: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_grpc_ended_total",
+			Help: "Connections of gRPC that were ended, by what was wrong with their other end.",
+		}, []string{"reason"}),
 		repeated: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_repeated_total",
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
@@ -81,8 +91,8 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
-		for i, s := range statuses {
-			of.requests[i] = m.requests.WithLabelValues(string(p), p.code(s.result))
+		for i := range statuses {
+			of.requests[i] = m.requests.WithLabelValues(string(p), p.code(result(i)))
 		}
 		m.meters[p] = of
 	}

@@ -24,6 +24,7 @@ type problem struct {
 func (d *Door) WriteProblem(w http.ResponseWriter, err error) {
 	known := d.knownError(protoHTTP, err)
 	setRetryAfter(w, known)
+	challenge(w.Header(), known)
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
 }
 

@@ -93,7 +93,18 @@ func refusalsOfReadings(long string) []refusalCase {
 			line: `cpu t=1 1000000000000000000000`},
 		{name: "older than the retention", code: telemetry.TimeExpired, stream: "mem", json: `{"sensorId":"s","ts":"2026-11-20T10:00:00.122Z","fields":{"t":1}}`,
 			line: `mem t=1 1795168800122000000`, proto: pbTime(goodTime - 86_400_001)},
+		{name: "a field that the stream does not take", code: telemetry.FieldNotAllowed, change: takesOnlyT,
+			json: `{"sensorId":"s","fields":{"t":1,"u":2}}`, line: `cpu u=1,t=1`, proto: pbField("u")},
+		{name: "no field that the stream takes", code: telemetry.FieldsMissing, change: dropsAllButT,
+			json: `{"sensorId":"s","fields":{"u":1,"v":"w"}}`, line: `cpu u=1`, proto: pbField("u")},
 	}
+}
+
+func takesOnlyT(c *Config) { c.Streams[0].Fields = []string{"t"} }
+
+func dropsAllButT(c *Config) {
+	takesOnlyT(c)
+	c.Streams[0].OtherFields = dropOthers
 }
 
 func refusalsOfMembers(long, longName string) []refusalCase {
@@ -157,7 +168,10 @@ func refusalsOfMembers(long, longName string) []refusalCase {
 
 func TestEveryRuleRefusesTheSameOverEveryProtocol(t *testing.T) {
 	t.Parallel()
-	covered := map[telemetry.Code]bool{telemetry.StoreRefused: true} // see TestReadingsThatTheStoreRefused
+	covered := map[telemetry.Code]bool{
+		telemetry.StoreRefused:    true, // see TestReadingsThatTheStoreRefused
+		telemetry.SensorForbidden: true, // see TestSensorsOfOthersAreRefused
+	}
 	for _, c := range refusalCases() {
 		covered[c.code] = true
 		t.Run(string(c.code)+"/"+c.name, func(t *testing.T) {

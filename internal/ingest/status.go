@@ -19,12 +19,16 @@ const (
 	takenNotYet                // every reading has less: journaled, where stored was asked for
 	partlyTaken                // some readings were refused
 	nothingTaken               // every reading was refused
+	noneAllowed                // every reading was refused, because the sender may not send for its sensor
 	methodWrong                // HTTP only
 	invalid                    // from here on: the kinds of telemetry.Error
+	tooSlow
 	tooLarge
 	unsupported
 	notFound
 	conflict
+	unauthenticated
+	forbidden
 	quota
 	unavailable
 	unknownOutcome
@@ -46,12 +50,16 @@ var statuses = [...]statusRow{
 	{takenNotYet, http.StatusAccepted, http.StatusAccepted, codes.OK},
 	{partlyTaken, http.StatusMultiStatus, http.StatusBadRequest, codes.OK},
 	{nothingTaken, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{noneAllowed, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
 	{methodWrong, http.StatusMethodNotAllowed, http.StatusMethodNotAllowed, codes.Unimplemented},
 	{invalid, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{tooSlow, http.StatusRequestTimeout, http.StatusRequestTimeout, codes.Aborted},
 	{tooLarge, http.StatusRequestEntityTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
 	{unsupported, http.StatusUnsupportedMediaType, http.StatusUnsupportedMediaType, codes.Unimplemented},
 	{notFound, http.StatusNotFound, http.StatusNotFound, codes.NotFound},
 	{conflict, http.StatusConflict, http.StatusConflict, codes.AlreadyExists},
+	{unauthenticated, http.StatusUnauthorized, http.StatusUnauthorized, codes.Unauthenticated},
+	{forbidden, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
 	{quota, http.StatusTooManyRequests, http.StatusTooManyRequests, codes.ResourceExhausted},
 	{unavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable, codes.Unavailable},
 	{unknownOutcome, http.StatusGatewayTimeout, http.StatusGatewayTimeout, codes.DeadlineExceeded},
@@ -63,6 +71,8 @@ func resultOf(kind telemetry.ErrorKind) result {
 	switch kind {
 	case telemetry.Invalid:
 		return invalid
+	case telemetry.TooSlow:
+		return tooSlow
 	case telemetry.TooLarge:
 		return tooLarge
 	case telemetry.Unsupported:
@@ -71,6 +81,10 @@ func resultOf(kind telemetry.ErrorKind) result {
 		return notFound
 	case telemetry.Conflict:
 		return conflict
+	case telemetry.Unauthenticated:
+		return unauthenticated
+	case telemetry.Forbidden:
+		return forbidden
 	case telemetry.Quota:
 		return quota
 	case telemetry.Unavailable:
@@ -94,8 +108,10 @@ const (
 	codeEncodingUnknown = "encoding_unknown"
 	codeEncodingBroken  = "encoding_broken"
 	codeCutOff          = "body_cut_off"
+	codeTooSlow         = "body_too_slow"
 	codeBodyTooLarge    = "body_too_large"
 	codeInflated        = "inflated_too_large"
+	codeRatio           = "inflate_ratio"
 	codeTooMany         = "readings_too_many"
 	codeKey             = "idempotency_key"
 	codeBusy            = "busy"

@@ -26,6 +26,7 @@ type writeStream struct {
 	stream   grpc.ServerStream
 	arrivals chan arrival
 	workers  sync.WaitGroup
+	patience *time.Timer                       // of who waits for an answer to be sent; nil before the first
 	answers  []chan *telemetrypb.WriteResponse // of the requests in flight, oldest first
 }
 
@@ -84,14 +85,16 @@ func (w *writeStream) serve(ctx context.Context) error {
 		}
 		select {
 		case a := <-arrivals:
-			if open = a.err == nil; open {
-				w.start(ctx, a)
-			} else if !errors.Is(a.err, io.EOF) {
-				last = a.err
+			if last = w.begin(ctx, a); last == nil {
+				continue
+			}
+			open = false
+			if errors.Is(last, io.EOF) {
+				last = nil
 			}
 		case response := <-answers:
 			w.answers = w.answers[1:]
-			if err := w.stream.SendMsg(response); err != nil {
+			if err := w.send(response); err != nil {
 				return err
 			}
 		case <-ctx.Done(): // nobody reads answers any more; the receiver may have seen it first
@@ -104,6 +107,43 @@ func (w *writeStream) serve(ctx context.Context) error {
 	return last
 }
 
+// answerTime is how long a client may leave its answers unread. gRPC takes some
+// of them for it, 64 KiB, before a stream waits.
+const answerTime = time.Minute
+
+// send sends an answer, or ends the connection of a client that does not read
+// them.
+func (w *writeStream) send(response *telemetrypb.WriteResponse) error {
+	conn := connOf(w.stream.Context())
+	if conn == nil {
+		return w.stream.SendMsg(response)
+	}
+	if w.patience == nil {
+		w.patience = time.AfterFunc(w.door.answerTime, func() { conn.end(endUnread) })
+	} else {
+		w.patience.Reset(w.door.answerTime)
+	}
+	defer w.patience.Stop()
+	return w.stream.SendMsg(response)
+}
+
+// begin starts the work on an arrival; an error says why it is the last one.
+func (w *writeStream) begin(ctx context.Context, a arrival) error {
+	if a.err != nil {
+		return a.err
+	}
+	if err := w.door.stillMay(ctx); err != nil {
+		a.message.free()
+		known := w.door.knownError(protoGRPC, err)
+		r := resultOf(known.Kind)
+		w.door.metrics.answered(protoGRPC, r, time.Since(a.at), &answer{})
+		w.door.config.Guard.Hold(ctx, known)
+		return statusError(r, known)
+	}
+	w.start(ctx, a)
+	return nil
+}
+
 // start makes a worker answer one request.
 func (w *writeStream) start(ctx context.Context, a arrival) {
 	answer := make(chan *telemetrypb.WriteResponse, 1) // so that a worker never waits
@@ -112,9 +152,9 @@ func (w *writeStream) start(ctx context.Context, a arrival) {
 		taken := w.door.takeMessage(ctx, &a.message, a.at)
 		if taken.err != nil {
 			taken.response.Error = requestError(taken.result, taken.err)
-		} else if taken.result == nothingTaken {
+		} else if taken.result == nothingTaken || taken.result == noneAllowed {
 			taken.response.Error = &telemetrypb.RequestError{
-				Status: int32(statuses[nothingTaken].grpc), Code: codeNothingTaken, Message: allRefused(taken.response),
+				Status: int32(statuses[taken.result].grpc), Code: codeNothingTaken, Message: allRefused(taken.response),
 			}
 		}
 		answer <- taken.response

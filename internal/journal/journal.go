@@ -80,6 +80,8 @@ type Journal struct {
 	wake  chan struct{} // there is something to commit
 	tidy  chan struct{} // there may be something to delete, or a mark to write
 	quiet chan struct{} // closed to end the keeper
+	// secure has the keeper make the mark durable, and takes its error.
+	secure chan chan error
 
 	segMu    sync.RWMutex
 	segments []*segment // in order; the last may be the one being written
@@ -111,6 +113,7 @@ func Open(cfg Config) (*Journal, error) {
 		closed:  make(chan struct{}),
 		nextSeq: 1,
 		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
+		secure:   make(chan chan error),
 		settings: settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams},
 	}
 	j.windows = granularityOf(cfg.Streams)

@@ -32,6 +32,9 @@ func (j *Journal) keep() {
 		select {
 		case <-j.tidy:
 		case <-again:
+		case done := <-j.secure:
+			done <- j.secureMark()
+			continue
 		case <-j.quiet:
 			return
 		}

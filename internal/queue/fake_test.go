@@ -25,6 +25,8 @@ var base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // fakeStore stores everything at once, unless told otherwise, and holds the
 // queue to what it promises a store.
 type fakeStore struct {
+	heard arrivals
+
 	t *testing.T
 	// before is called for each write, outside any lock; it may block.
 	before func(ctx context.Context, shares []*batch.Share)
@@ -133,6 +135,9 @@ func start(t *testing.T, store Store, cfg Config) *line {
 	j := newFakeJournal()
 	cfg.Journal = j
 	cfg.Streams = map[string]Stream{stream: {Store: store, Granularity: 5 * time.Minute}}
+	if fake, ok := store.(*fakeStore); ok {
+		cfg.Streams[stream] = Stream{Store: store, Granularity: 5 * time.Minute, Arrivals: &fake.heard}
+	}
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.NewRegistry()

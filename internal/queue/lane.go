@@ -25,6 +25,8 @@ type lane struct {
 	stuck   atomic.Int64  // of those, set aside
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
+	// toldUntil is until when all arrivals were told of, in ns, see toldAll.
+	toldUntil atomic.Int64
 
 	// The rest belongs to run.
 	cursor     batch.Cursor
@@ -145,6 +147,8 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 		grown = l.queue.cfg.Journal.Grown(l.cursor.Position())
 	}
 	timer.Reset(d)
+	l.toldAll()
+	defer l.wakes()
 	select {
 	case <-ctx.Done():
 	case <-grown:
@@ -218,6 +222,7 @@ func (l *lane) flush(ctx context.Context) {
 	shares := make([]*batch.Share, n)
 	for i, b := range flushed {
 		shares[i] = &b.share
+		l.hears(b)
 	}
 	write := func() {
 		begin := time.Now()

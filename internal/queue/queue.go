@@ -75,6 +75,7 @@ type Stream struct {
 	Granularity time.Duration
 	// Prepared is closed when the store can be written to; nil: it can already.
 	Prepared <-chan struct{}
+	Arrivals Arrivals // nil: nobody listens
 }
 
 // Config says how to queue.
@@ -172,6 +173,7 @@ func New(cfg Config) (*Queue, error) {
 	for _, l := range q.lanes {
 		l.remembered = maxRemembered / len(q.lanes)
 		l.gathers.Store(int64(l.pace.interval))
+		l.toldUntil.Store(time.Now().UnixNano())
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)
 		l.cursor = cfg.Journal.Follow(from, l.part)
@@ -231,17 +233,21 @@ func (q *Queue) advance() {
 		return
 	}
 	q.rest = rest
+	var passed []waiter
 	waiting := q.waiters[:0]
 	for _, w := range q.waiters {
 		if rest < w.before {
 			waiting = append(waiting, w)
 			continue
 		}
-		close(w.passed)
+		passed = append(passed, w)
 	}
 	q.waiters = waiting
 	q.mu.Unlock()
 	q.cfg.Journal.Trim(rest)
+	for _, w := range passed { // the journal knows before those who ask it next
+		close(w.passed)
+	}
 }
 
 // Close writes what the journal holds until ctx ends, and then ends the lanes.

@@ -46,6 +46,7 @@ func (l *lane) unread(now time.Time, err error) {
 func (l *lane) takeNew(b *bucket, r batch.Ref) bool {
 	switch {
 	case b.aside:
+		l.hearsAside(b, r)
 		return false
 	case r.Seq() <= b.lastSeq:
 		l.outOfOrder(b, r)

@@ -73,7 +73,7 @@ func (y *yardstick) newRig(ctx context.Context, args ...string) (r *rig, err err
 	}
 	r = &rig{dir: dir, note: y.note, each: "$count"}
 	r.Daemon, err = launch.Start(ctx, launch.Config{
-		Brim: y.brim, Args: append([]string{"--data-dir", filepath.Join(dir, "data")}, args...), Out: y.progress,
+		Brim: y.brim, Args: append([]string{"--data-dir", filepath.Join(dir, "data"), "--mongod-auth", "off"}, args...), Out: y.progress,
 	})
 	if err != nil {
 		return nil, errors.Join(err, r.remove())

@@ -12,15 +12,18 @@ type ErrorKind uint8
 
 // The kinds of error. Everything else is Internal.
 const (
-	Internal       ErrorKind = iota // a defect of ours
-	Invalid                         // the request makes no sense; repeating it will not help
-	TooLarge                        // a limit on size or number was crossed
-	Unsupported                     // a media type or encoding that is not known
-	NotFound                        // no such stream or sensor
-	Conflict                        // the same idempotency key with another body
-	Quota                           // this client sends too much; come back later
-	Unavailable                     // full, stopping, or MongoDB away: nothing was taken; come back later
-	UnknownOutcome                  // taken, and not known to be stored; repeat only with an idempotency key
+	Internal        ErrorKind = iota // a defect of ours
+	Invalid                          // the request makes no sense; repeating it will not help
+	TooSlow                          // the request did not come as fast as it must; nothing was taken
+	TooLarge                         // a limit on size or number was crossed
+	Unsupported                      // a media type or encoding that is not known
+	NotFound                         // no such stream or sensor
+	Conflict                         // the same idempotency key with another body
+	Unauthenticated                  // nobody knows who sends this; repeat it with a token or a certificate
+	Forbidden                        // the sender is known, and may not do this
+	Quota                            // this client sends too much; come back later
+	Unavailable                      // full, stopping, or MongoDB away: nothing was taken; come back later
+	UnknownOutcome                   // taken, and not known to be stored; repeat only with an idempotency key
 )
 
 // An Error ends a whole request. Message is meant for the client; Err, which

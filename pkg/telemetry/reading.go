@@ -113,11 +113,3 @@ func (v Value) Any() any {
 
 // TimeFormat is how Brim writes every timestamp: UTC, always three decimals.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
-
-// A Query asks for the stored readings of one sensor with From <= Time < To,
-// both in milliseconds since the epoch.
-type Query struct {
-	Sensor   string
-	From, To int64
-	Limit    int // readings that will be taken at most, a hint; 0: all
-}

@@ -12,27 +12,29 @@ type Code string
 
 // The codes of refusal.
 const (
-	Malformed      Code = "malformed"        // not JSON, not line protocol, not the message that was expected
-	UnknownKey     Code = "unknown_key"      // a key of a reading that means nothing
-	DuplicateKey   Code = "duplicate_key"    // sensorId, ts, fields or tags given twice
-	SensorMissing  Code = "sensor_missing"   // no sensor id, or an empty one
-	SensorInvalid  Code = "sensor_invalid"   // too long or not printable UTF-8
-	TimeInvalid    Code = "ts_invalid"       // neither RFC 3339 nor epoch milliseconds
-	TimeOutOfRange Code = "ts_out_of_range"  // before 1970 or too far in the future
-	TimeExpired    Code = "ts_expired"       // older than the stream's retention
-	FieldsMissing  Code = "fields_missing"   // a reading without a field
-	FieldsTooMany  Code = "fields_too_many"  // more than 256
-	FieldName      Code = "field_name"       // not usable as a BSON key
-	FieldDuplicate Code = "field_duplicate"  // a field name given twice
-	ValueType      Code = "value_type"       // null, an object, an array
-	ValueNotFinite Code = "value_not_finite" // NaN or infinite, or beyond a double
-	ValueRange     Code = "value_range"      // an integer that does not fit 64 bits
-	ValueText      Code = "value_text"       // a string too long or not UTF-8
-	TagsTooMany    Code = "tags_too_many"    // more than 256
-	TagName        Code = "tag_name"         // not usable as a BSON key
-	TagDuplicate   Code = "tag_duplicate"    // a tag name given twice
-	TagValue       Code = "tag_value"        // not a string, too long, or not UTF-8
-	StoreRefused   Code = "store_refused"    // MongoDB refused this reading's content
+	Malformed       Code = "malformed"         // not JSON, not line protocol, not the message that was expected
+	UnknownKey      Code = "unknown_key"       // a key of a reading that means nothing
+	DuplicateKey    Code = "duplicate_key"     // sensorId, ts, fields or tags given twice
+	SensorMissing   Code = "sensor_missing"    // no sensor id, or an empty one
+	SensorInvalid   Code = "sensor_invalid"    // too long or not printable UTF-8
+	TimeInvalid     Code = "ts_invalid"        // neither RFC 3339 nor epoch milliseconds
+	TimeOutOfRange  Code = "ts_out_of_range"   // before 1970 or too far in the future
+	TimeExpired     Code = "ts_expired"        // older than the stream's retention
+	FieldsMissing   Code = "fields_missing"    // a reading without a field
+	FieldsTooMany   Code = "fields_too_many"   // more than 256
+	FieldName       Code = "field_name"        // not usable as a BSON key
+	FieldDuplicate  Code = "field_duplicate"   // a field name given twice
+	ValueType       Code = "value_type"        // null, an object, an array
+	ValueNotFinite  Code = "value_not_finite"  // NaN or infinite, or beyond a double
+	ValueRange      Code = "value_range"       // an integer that does not fit 64 bits
+	ValueText       Code = "value_text"        // a string too long or not UTF-8
+	TagsTooMany     Code = "tags_too_many"     // more than 256
+	TagName         Code = "tag_name"          // not usable as a BSON key
+	TagDuplicate    Code = "tag_duplicate"     // a tag name given twice
+	TagValue        Code = "tag_value"         // not a string, too long, or not UTF-8
+	SensorForbidden Code = "sensor_forbidden"  // the sender may not send for this sensor
+	FieldNotAllowed Code = "field_not_allowed" // not among the fields of the stream
+	StoreRefused    Code = "store_refused"     // MongoDB refused this reading's content
 )
 
 // Codes returns every code of refusal, in the order of their declaration.
@@ -40,7 +42,7 @@ func Codes() []Code {
 	return []Code{
 		Malformed, UnknownKey, DuplicateKey, SensorMissing, SensorInvalid, TimeInvalid, TimeOutOfRange, TimeExpired,
 		FieldsMissing, FieldsTooMany, FieldName, FieldDuplicate, ValueType, ValueNotFinite, ValueRange, ValueText,
-		TagsTooMany, TagName, TagDuplicate, TagValue, StoreRefused,
+		TagsTooMany, TagName, TagDuplicate, TagValue, SensorForbidden, FieldNotAllowed, StoreRefused,
 	}
 }
 

@@ -16,13 +16,13 @@
     if (link.textContent !== words) say(words); // which is read out; the seconds are not
     since.textContent = "since " + Math.round((Date.now() - lostSince) / 1000) + " s";
   };
-  const open = () => Array.from(live.querySelectorAll("details"), (d) => d.open);
+  const open = () => new Set(Array.from(live.querySelectorAll("details[open]"), (d) => d.id));
 
   // What is opened stays open, and what was scrolled aside stays so.
   const show = (html) => {
     const opened = open(), aside = Array.from(live.querySelectorAll(".scroll"), (s) => s.scrollLeft);
     live.innerHTML = html;
-    live.querySelectorAll("details").forEach((d, i) => { d.open = Boolean(opened[i]); });
+    live.querySelectorAll("details").forEach((d) => { d.open = opened.has(d.id); });
     live.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = aside[i] || 0; });
   };
 
@@ -34,7 +34,9 @@
       const query = new URLSearchParams();
       if (select.value) query.set("stream", select.value);
       if (small.matches) query.set("narrow", "");
-      const answer = await fetch("/console?" + query, { signal: AbortSignal.timeout(patience), cache: "no-store" });
+      // Of the origin: what is relative has the password of the page's address, if
+      // there is one, and is refused for that.
+      const answer = await fetch(location.origin + "/console?" + query, { signal: AbortSignal.timeout(patience), cache: "no-store" });
       if (!answer.ok) throw new Error(answer.status);
       const html = await answer.text();
       if (mine !== turn) return;
@@ -69,7 +71,7 @@
     button.disabled = true;
     say("Storing what was taken …", true);
     try {
-      const answer = await fetch("/flush", { method: "POST" });
+      const answer = await fetch(location.origin + "/flush", { method: "POST" });
       const told = await answer.json();
       say(answer.ok ? "Stored within " + told.seconds.toFixed(2) + " s" : told.message, answer.ok);
     } catch {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/pkg/client/encode"
 )
 
 // An operation of these benchmarks is one request and its answer, by one Sender.
@@ -61,7 +61,7 @@ func BenchmarkOnlyTheSender(b *testing.B) {
 		var body []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			body = appendBody(body[:0], r.Readings)
+			body = encode.AppendBody(body[:0], r.Readings)
 			if err := sendNetHTTP(ctx, transport, url, body); err != nil {
 				b.Fatal(err)
 			}
@@ -86,30 +86,4 @@ func sendNetHTTP(ctx context.Context, transport *http.Transport, url string, bod
 	}
 	_, err = httpAnswer(resp.StatusCode, read, 1)
 	return err
-}
-
-func BenchmarkEncode(b *testing.B) {
-	r := weather(100)
-	b.Run("json", func(b *testing.B) {
-		var body []byte
-		b.ReportAllocs()
-		for b.Loop() {
-			body = appendBody(body[:0], r.Readings)
-		}
-		perReading(b, r)
-	})
-	for _, form := range []Form{Plain, Compact} {
-		b.Run(string(form), func(b *testing.B) {
-			m := newMessage(Config{Form: form})
-			b.ReportAllocs()
-			for b.Loop() {
-				m.of(r.Readings)
-			}
-			perReading(b, r)
-		})
-	}
-}
-
-func perReading(b *testing.B, r *load.Request) {
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(r.Readings)), "ns/reading")
 }

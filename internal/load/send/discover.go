@@ -23,9 +23,13 @@ var (
 	ErrNotGRPC   = errors.New("it does not speak gRPC")
 )
 
+// ErrUnauthorized is that of a daemon which does not know who asks.
+var ErrUnauthorized = errors.New("it asks who is calling")
+
 // Discover asks the daemon whose HTTP side is at base (http://host:port) about
-// a stream; an empty name is the default stream.
-func Discover(ctx context.Context, base, stream string) (load.Stream, error) {
+// a stream; an empty name is the default stream. The client's connections are
+// closed.
+func Discover(ctx context.Context, client *http.Client, base, stream string) (load.Stream, error) {
 	t, err := parseTarget(base)
 	if err != nil {
 		return load.Stream{}, err
@@ -35,7 +39,7 @@ func Discover(ctx context.Context, base, stream string) (load.Stream, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	about, err := getStreams(ctx, strings.TrimSuffix(base, "/")+"/v1/streams")
+	about, err := getStreams(ctx, client, strings.TrimSuffix(base, "/")+"/v1/streams")
 	if errors.Is(err, context.DeadlineExceeded) {
 		return load.Stream{}, fmt.Errorf("ask %s about its streams: no answer came within %s", t, discoverTimeout)
 	}
@@ -72,13 +76,13 @@ func SpeaksNoHTTP(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail"))
 }
 
-func getStreams(ctx context.Context, url string) (*streams, error) {
+func getStreams(ctx context.Context, client *http.Client, url string) (*streams, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true} // one question
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	req.Close = true // one question
+	resp, err := client.Do(req)
 	if SpeaksNoHTTP(err) {
 		return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
 	}
@@ -92,6 +96,9 @@ func getStreams(ctx context.Context, url string) (*streams, error) {
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, fmt.Errorf("%w: the answer is 404: %s", ErrNoStreams, problemOf(resp.StatusCode, body))
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return nil, fmt.Errorf("%w: the answer is 401: %s", ErrUnauthorized, problemOf(resp.StatusCode, body))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the answer is %d: %s", resp.StatusCode, problemOf(resp.StatusCode, body))

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/pkg/client/encode"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
@@ -32,7 +33,7 @@ const codeNothingTaken = "nothing_taken"
 type grpcSender struct {
 	pool    *Pool
 	client  telemetrypb.IngestServiceClient
-	message *message
+	message *encode.Message
 	answer  telemetrypb.WriteResponse
 
 	call     telemetrypb.IngestService_WriteStreamClient // nil: none
@@ -49,7 +50,7 @@ func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
 	}
 	return &grpcSender{
 		pool: p, client: telemetrypb.NewIngestServiceClient(conn),
-		message: newMessage(p.config),
+		message: encode.NewMessage(p.config.Form, p.config.Stream, p.config.Ack),
 	}, nil
 }
 
@@ -79,17 +80,33 @@ func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 		}
 		security = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient("dns:///"+p.target.address,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(security), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0), grpc.WithUserAgent("brim-load"),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: p.config.Timeout,
-		}))
+		}),
+	}
+	if p.config.Token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(p.config.Token)))
+	}
+	conn, err := grpc.NewClient("dns:///"+p.target.address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", p.target, err)
 	}
 	return conn, nil
 }
+
+// bearer is a token that is shown with every call.
+type bearer string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (bearer) RequireTransportSecurity() bool { return false } // see Config.Token
 
 // checkGRPC asks for the daemon's health. One that has no health service can be
 // reached all the same.
@@ -150,7 +167,7 @@ func (s *grpcSender) exchange(ctx context.Context, r *load.Request) error {
 	if err := s.open(ctx); err != nil {
 		return fmt.Errorf("open a call: %w", err)
 	}
-	err := s.call.SendMsg(s.message.of(r.Readings))
+	err := s.call.SendMsg(s.message.Of(r.Readings))
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("send: %w", err)
 	}

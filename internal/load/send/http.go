@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/pkg/client/encode"
 )
 
 const (
@@ -50,6 +51,9 @@ func (p *Pool) newHTTPSender(ctx context.Context) (*httpSender, error) {
 	h.SetRequestURI(path)
 	h.SetHost(p.target.address)
 	h.SetUserAgent("brim-load")
+	if p.config.Token != "" {
+		h.Set("Authorization", "Bearer "+p.config.Token)
+	}
 	if p.config.Ack != "" {
 		h.Set(headerAck, string(p.config.Ack))
 	}
@@ -70,6 +74,7 @@ func (p *Pool) dialHTTP(ctx context.Context) (net.Conn, error) {
 	if p.config.TLS != nil {
 		config = p.config.TLS.Clone()
 	}
+	config.NextProtos = []string{"http/1.1"}
 	if config.ServerName == "" {
 		config.ServerName = p.target.host
 	}
@@ -98,7 +103,7 @@ func (s *httpSender) exchange(ctx context.Context, r *load.Request, deadline tim
 	if err := s.connect(ctx, deadline); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	s.body = appendBody(s.body[:0], r.Readings)
+	s.body = encode.AppendBody(s.body[:0], r.Readings)
 	if len(r.Readings) == 1 {
 		s.request.Header.SetContentType("application/json")
 	} else {

@@ -15,26 +15,21 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/pkg/client/encode"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Form is how readings are laid out in a gRPC message. HTTP has one form.
-type Form string
+type Form = encode.Form
 
 // The forms of gRPC messages.
 const (
-	Plain   Form = "plain"   // each reading for itself
-	Compact Form = "compact" // readings of one sensor that stand together in columns
+	Plain   = encode.Plain
+	Compact = encode.Compact
 )
 
 // ParseForm returns the form that s names.
-func ParseForm(s string) (Form, error) {
-	switch f := Form(s); f {
-	case Plain, Compact:
-		return f, nil
-	}
-	return "", fmt.Errorf("form %q is unknown; allowed are plain and compact", s)
-}
+func ParseForm(s string) (Form, error) { return encode.ParseForm(s) }
 
 // Config is what New needs.
 type Config struct {
@@ -49,6 +44,9 @@ type Config struct {
 	Timeout     time.Duration // of one request, and of a dial; 0: 30 s
 	Form        Form          // gRPC only; empty: plain
 	TLS         *tls.Config   // https and grpcs; nil: the system's certificates
+	// Token is shown with every request; empty: none. Whether it may travel in
+	// clear to the target is the caller's to say.
+	Token string
 }
 
 const (

@@ -2,10 +2,7 @@ package send
 
 import (
 	"context"
-	"encoding/json"
-	"math"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -95,62 +92,32 @@ func TestADaemonThatIsNotThere(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.NoError(t, pool.Close())
 	}
-	_, err := Discover(t.Context(), "http://"+address, "")
+	_, err := Discover(t.Context(), http.DefaultClient, "http://"+address, "")
 	require.ErrorContains(t, err, "ask http://"+address+" about its streams")
 }
 
 func TestDiscover(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, &journal{})
-	s, err := Discover(t.Context(), d.http, "")
+	s, err := Discover(t.Context(), http.DefaultClient, d.http, "")
 	require.NoError(t, err)
 	assert.Equal(t, load.Stream{Name: "readings", Storage: "bucket", GranularitySeconds: 300}, s)
-	s, err = Discover(t.Context(), d.http+"/", "other one")
+	s, err = Discover(t.Context(), http.DefaultClient, d.http+"/", "other one")
 	require.NoError(t, err)
 	assert.Equal(t, load.Stream{Name: "other one", Storage: "timeseries", GranularitySeconds: 3600}, s)
 
-	_, err = Discover(t.Context(), d.http, "third")
+	_, err = Discover(t.Context(), http.DefaultClient, d.http, "third")
 	require.ErrorContains(t, err, `has no stream "third"; it has: readings, other one`)
-	_, err = Discover(t.Context(), d.grpc, "")
+	_, err = Discover(t.Context(), http.DefaultClient, d.grpc, "")
 	require.ErrorContains(t, err, "over http and https only")
 	silent := webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = Discover(ctx, silent.URL, "")
+	_, err = Discover(ctx, http.DefaultClient, silent.URL, "")
 	require.ErrorContains(t, err, "about its streams: no answer came")
 	for _, body := range []string{"<html>", "{}"} {
 		foreign := webServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
-		_, err = Discover(t.Context(), foreign.URL, "")
+		_, err = Discover(t.Context(), http.DefaultClient, foreign.URL, "")
 		require.ErrorContains(t, err, "a Brim daemon")
 	}
-}
-
-func TestBodiesAreJSONThatKeepsKinds(t *testing.T) {
-	t.Parallel()
-	r := weather(2).Readings
-	body := string(appendBody(nil, r[:1]))
-	assert.JSONEq(t, `{"sensorId":"s-1","ts":1767355200000,"fields":{"t":21.5,"h":65.25,"p":1013.2,"v":0},"tags":{"site":"north"}}`, body)
-	assert.Contains(t, body, `"v":0}`)
-	assert.Equal(t, 1, strings.Count(string(appendBody(nil, r)), "\n"))
-	for _, v := range []struct {
-		given float64
-		want  string
-	}{{1, "1.0"}, {-1, "-1.0"}, {0, "0.0"}, {0.1, "0.1"}, {-0.001, "-0.001"}, {20.05, "20.05"}, {1e300, "1e+300"}, {0.0001, "0.0001"}, {1013.205, "1013.205"}, {1e8 + .5, "100000000.5"}} {
-		assert.Equal(t, v.want, string(appendFloat(nil, v.given)))
-	}
-}
-
-func FuzzFloatsComeBack(f *testing.F) {
-	for _, v := range []float64{0, 1, -1, 0.1, 0.125, 999999999.999, 1e12, 1e-7, 4.35, 2.675} {
-		f.Add(v)
-	}
-	f.Fuzz(func(t *testing.T, v float64) {
-		var back float64
-		if text := appendFloat(nil, v); json.Unmarshal(text, &back) == nil {
-			assert.Equal(t, v, back)
-			assert.Regexp(t, "[.e]", string(text))
-		} else {
-			assert.True(t, math.IsNaN(v) || math.IsInf(v, 0), "%g became %s", v, text) // only what is not finite has no JSON
-		}
-	})
 }

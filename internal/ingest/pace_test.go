@@ -1,0 +1,120 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheTimeThatABodyHas(t *testing.T) {
+	t.Parallel()
+	p, start := pace{grace: 10 * time.Second, rate: 1 << 10}, arrivalTime
+	for length, want := range map[int64]time.Duration{
+		0: 10 * time.Second, 1 << 10: 11 * time.Second, chunkBytes: 74 * time.Second,
+		chunkBytes + 32<<10: 75 * time.Second, 8 << 20: 74*time.Second + 254*time.Second,
+	} {
+		assert.Equal(t, want, p.until(start, length).Sub(start), "%d bytes", length)
+	}
+}
+
+func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]string{
+		"nothing of it":     "Content-Length: 100\r\n\r\n",
+		"a part of it":      "Content-Length: 100\r\n\r\n{",
+		"a part of a chunk": "Transfer-Encoding: chunked\r\n\r\n1",
+		"more than a page":  "Content-Length: 100000\r\n\r\n" + strings.Repeat(" ", 70_000),
+		"for InfluxDB":      "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, j := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 20*time.Millisecond, 10<<20 })
+			f := serveFront(t, d)
+			conn := f.dial(t)
+			request, protocol := simpleStart+"Host: b\r\nContent-Type: application/json\r\n"+begin, "http"
+			if begin == "" {
+				request, protocol = "POST /write HTTP/1.1\r\nHost: b\r\nContent-Length: 100\r\n\r\nm", "line"
+			}
+			_, err := io.WriteString(conn, request)
+			require.NoError(t, err)
+			in := bufio.NewReader(conn)
+			response, body := readAnswer(t, in)
+			assert.Equal(t, http.StatusRequestTimeout, response.StatusCode)
+			assert.True(t, response.Close)
+			assert.Contains(t, body, `"code":"body_too_slow"`)
+			_, err = in.ReadByte()
+			assert.ErrorIs(t, err, io.EOF, "the connection ends")
+			assert.Empty(t, j.readings())
+			assert.EqualValues(t, 1, testutil.ToFloat64(d.metrics.requests.WithLabelValues(protocol, "408")))
+			assert.True(t, d.wire.slots.TryAcquire(chunkSlots), "everything was given back")
+			assert.True(t, d.wire.budget.TryAcquire(wireBudget))
+		})
+	}
+}
+
+// The deadline of a body is not that of what comes behind it.
+func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 300*time.Millisecond, 1<<30 })
+	f := serveFront(t, d)
+	conn := f.dial(t)
+	in := bufio.NewReader(conn)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		_, err := io.WriteString(conn, simple(goodReading, "X-Other: 1\r\n"))
+		require.NoError(t, err)
+		response, body := readAnswer(t, in)
+		require.Equal(t, 200, response.StatusCode, body)
+	}
+}
+
+// Who sends next to nothing holds next to nothing.
+func TestBodiesThatHaveNotComeHoldNoChunk(t *testing.T) {
+	t.Parallel()
+	v := newReceiver(1<<20, 10*time.Millisecond)
+	require.True(t, v.slots.TryAcquire(chunkSlots))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", firstBytes-1)))
+	require.NoError(t, err)
+	w, err := v.receive(r)
+	require.NoError(t, err)
+	assert.Empty(t, w.chunks)
+	w.free()
+	r, err = http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", firstBytes+1)))
+	require.NoError(t, err)
+	w, err = v.receive(r)
+	require.ErrorContains(t, err, "busy")
+	w.free()
+	v.slots.Release(chunkSlots)
+	w, err = v.receive(r)
+	require.NoError(t, err)
+	w.free()
+	assert.True(t, v.slots.TryAcquire(chunkSlots))
+}
+
+func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
+	t.Parallel()
+	d, j := newTestDoor(t)
+	encoder, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	zeros := bytes.Repeat([]byte(" "), 20<<20)
+	for encoding, body := range map[string]string{"gzip": gzipped(t, string(zeros)), "zstd": string(encoder.EncodeAll(zeros, nil))} {
+		for path, kind := range map[string]string{"/v1/readings": typeLines, "/write": ""} {
+			w := post(t, d, path, kind, body, "Content-Encoding", encoding)
+			assert.Equal(t, 413, w.Code)
+			assert.Contains(t, w.Body.String(), fmt.Sprintf(`"code":"inflate_ratio","message":"the body of %d bytes inflates to more than 200 times as many (--max-inflate-ratio); nothing was taken"`, len(body)), encoding)
+		}
+	}
+	small := goodReading + strings.Repeat(" ", 1<<20-len(goodReading))
+	w := post(t, d, "/v1/readings", typeLines, gzipped(t, small), "Content-Encoding", "gzip")
+	assert.Equal(t, 200, w.Code, "up to 1 MiB any ratio will do: %s", w.Body)
+	assert.Len(t, j.readings(), 1)
+}

@@ -1,0 +1,65 @@
+package telemetry
+
+import "time"
+
+// A Query asks for the readings of one sensor with From <= Time < To, both in
+// milliseconds since the epoch.
+type Query struct {
+	Sensor   string
+	From, To int64
+	Limit    int // readings that will be taken at most, a hint; 0: all
+	// Unstored are readings of the sensor that were acknowledged and may not be
+	// stored yet, in the order of their sequences. Who answers the query gives
+	// those that are not stored among the others, each once. They were gathered
+	// before the query is answered, so that none is missed on its way.
+	Unstored []Unstored
+}
+
+// An Unstored is a reading that was acknowledged, with what tells whether it is
+// stored by now.
+type Unstored struct {
+	Session     string
+	Sequence    uint64
+	Granularity time.Duration // of the bucket that it goes to
+	Reading     Reading
+}
+
+// A SummaryQuery asks for summaries of one sensor's readings. Limit is without
+// meaning in it.
+type SummaryQuery struct {
+	Query
+	Every int64 // length of a step in milliseconds; steps are aligned to the epoch
+}
+
+// A Summary says of one step what its readings are like. Steps without readings
+// have none.
+type Summary struct {
+	Start  int64 // of the step, in milliseconds since the epoch
+	Count  int64 // readings
+	Fields []FieldSummary
+}
+
+// A FieldSummary is of one field's numbers; booleans and strings have none.
+type FieldSummary struct {
+	Name     string
+	N        int64 // readings in which the field is a number
+	Min, Max Value // as they came
+	Sum      float64
+}
+
+// Mean returns the mean of the numbers.
+func (f FieldSummary) Mean() float64 { return f.Sum / float64(f.N) }
+
+// A SensorQuery asks for the sensors of a stream in the order of their ids' bytes.
+type SensorQuery struct {
+	Prefix string // that ids begin with
+	After  string // ids behind this one only
+	Limit  int    // sensors that will be taken at most, a hint; 0: all
+}
+
+// A SensorSeen is a sensor, and the time of its newest reading in milliseconds
+// since the epoch.
+type SensorSeen struct {
+	Sensor string
+	Newest int64
+}
