@@ -1,0 +1,128 @@
+package client
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func TestPagesAreJoined(t *testing.T) {
+	t.Parallel()
+	all := weather("a/b", 3)
+	all = append(all, telemetry.Reading{Sensor: "a/b", Time: noon.Add(time.Hour), Fields: []telemetry.Field{
+		{Name: "z", Value: telemetry.BoolValue(true)}, {Name: "a", Value: telemetry.TextValue("\n")}, {Name: "i", Value: telemetry.IntValue(math.MinInt64)}, {Name: "f", Value: telemetry.FloatValue(2)}}})
+	var asked []string
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RequestURI())
+		assert.Contains(t, r.Header.Get("Accept"), "application/x-ndjson")
+		w.Header().Set("Trailer", "Brim-After")
+		for i := range all {
+			switch first := i < 2; {
+			case first && r.URL.Query().Get("after") == "", !first && r.URL.Query().Get("after") == "7.0":
+				_, _ = w.Write(append(all[i].AppendJSON(nil), '\n'))
+			}
+		}
+		if r.URL.Query().Get("after") == "" {
+			w.Header().Set("Brim-After", "7.0")
+		}
+	})
+	c := newClient(t, server.URL)
+	var got []telemetry.Reading
+	for r, err := range c.Readings(t.Context(), "a/b", Span{Stream: "x", From: noon, To: noon.AddDate(0, 0, 1)}) {
+		require.NoError(t, err)
+		got = append(got, r)
+	}
+	assert.Equal(t, all, got)
+	assert.Equal(t, []string{
+		"/v1/sensors/a%2Fb/readings?from=1767355200000&limit=10000&stream=x&to=1767441600000",
+		"/v1/sensors/a%2Fb/readings?after=7.0&from=1767355200000&limit=10000&stream=x&to=1767441600000",
+	}, asked)
+	for range c.Readings(t.Context(), "a/b", Span{}) {
+		break // the rest is not asked for
+	}
+	assert.Len(t, asked, 3)
+}
+
+func TestReadingsThatBreakOff(t *testing.T) {
+	t.Parallel()
+	line := string(one("s", 1).AppendJSON(nil)) + "\n"
+	for want, handle := range map[string]http.HandlerFunc{
+		"query_too_costly: m": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, line+`{"error":{"code":"query_too_costly","message":"m"}}`+"\n")
+		},
+		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, line)
+		},
+		"decode reading": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, line+"{}\n") },
+	} {
+		n := 0
+		var last error
+		for r, err := range newClient(t, webServer(t, handle).URL).Readings(t.Context(), "s", Span{}) {
+			if last = err; err == nil {
+				n++
+				assert.Equal(t, one("s", 1), r)
+			}
+		}
+		require.ErrorContains(t, last, want)
+		assert.Equal(t, 1, n)
+	}
+}
+
+func TestQuestionsAreRepeated(t *testing.T) {
+	t.Parallel()
+	n := 0
+	server := webServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		if n++; n < 3 {
+			say(503, `{"code":"busy","message":"m"}`)(w)
+			return
+		}
+		_, _ = w.Write(one("s", 4).AppendJSON(nil))
+	})
+	r, err := newClient(t, server.URL).Latest(t.Context(), "s", "")
+	require.NoError(t, err)
+	assert.Equal(t, one("s", 4), r)
+	assert.Equal(t, 3, n)
+}
+
+func TestNoReading(t *testing.T) {
+	t.Parallel()
+	server := newAnswers(t, say(404, `{"code":"sensor_unknown","message":"m"}`), say(404, `{"code":"stream_unknown","message":"m"}`))
+	c := newClient(t, server.URL)
+	_, err := c.Latest(t.Context(), "s", "")
+	require.ErrorIs(t, err, ErrNoReading)
+	_, err = c.Latest(t.Context(), "s", "")
+	require.ErrorContains(t, err, "read latest reading: ask "+server.URL+": stream_unknown: m")
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/v1/sensors/s/summary?every=10m0s", r.URL.RequestURI())
+		_, _ = io.WriteString(w, `{"start":"2026-01-02T12:00:00.000Z","count":3,"fields":{"t":{"n":2,"min":1,"max":9223372036854775807,"mean":4.5}}}
+{"start":"2026-01-02T12:10:00.000Z","count":1,"fields":{"t":{"n":1,"min":1e308,"max":1e308,"mean":null}}}
+`)
+	})
+	steps, err := newClient(t, server.URL).Summary(t.Context(), "s", Span{}, 10*time.Minute)
+	require.NoError(t, err)
+	require.Len(t, steps, 2)
+	assert.Equal(t, Step{Start: noon, Count: 3, Fields: map[string]StepField{"t": {N: 2, Min: telemetry.IntValue(1), Max: telemetry.IntValue(math.MaxInt64), Mean: 4.5}}}, steps[0])
+	assert.True(t, math.IsNaN(steps[1].Fields["t"].Mean))
+	broken := newAnswers(t, say(200, `{"error":{"code":"internal","message":"m"}}`))
+	_, err = newClient(t, broken.URL).Summary(t.Context(), "s", Span{}, 0)
+	require.ErrorContains(t, err, "read summary: internal: m")
+}
+
+func TestReadingBackGoesOverHTTP(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, "grpc://127.0.0.1:1")
+	_, err := c.Latest(t.Context(), "s", "")
+	require.ErrorContains(t, err, "reading back goes over HTTP")
+}
