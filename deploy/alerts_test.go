@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,6 +65,12 @@ func (a alert) left() string {
 	return a.Expr[:at[0]]
 }
 
+// ofSecured reports whether the rule asks for what only a daemon with TLS and an
+// access file shows.
+func (a alert) ofSecured() bool {
+	return strings.Contains(a.Expr, "brim_tls_") || strings.Contains(a.Expr, "brim_access_file_")
+}
+
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -78,28 +85,81 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
-	t.Parallel()
+// sections returns those of some of the runbook's chapters, by their titles.
+func sections(t testing.TB, chapters ...string) map[string]string {
+	t.Helper()
 	text, err := os.ReadFile("RUNBOOK.md")
 	require.NoError(t, err)
-	sections := make(map[string]string) // by anchor
-	for _, s := range strings.Split(string(text), "\n### ")[1:] {
-		title, body, _ := strings.Cut(s, "\n")
-		body, _, _ = strings.Cut(body, "\n## ")
-		anchor := strings.ToLower(title) // as GitHub makes it of a single word
-		require.Empty(t, sections[anchor], "two sections %s", title)
-		sections[anchor] = body
+	out := make(map[string]string)
+	for _, chapter := range strings.Split(string(text), "\n## ")[1:] {
+		name, _, _ := strings.Cut(chapter, "\n")
+		if !slices.Contains(chapters, name) {
+			continue
+		}
+		for _, s := range strings.Split(chapter, "\n### ")[1:] {
+			title, body, _ := strings.Cut(s, "\n")
+			require.Empty(t, out[title], "two sections %s", title)
+			out[title] = body
+			for _, part := range []string{"**Symptom:**", "**Look:**", "**Do:**"} {
+				assert.Contains(t, body, part, title)
+			}
+		}
 	}
+	require.NotEmpty(t, out, "sections of %v", chapters)
+	return out
+}
+
+func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
+	t.Parallel()
+	there := sections(t, "The daemon and its readings", "MongoDB's storage engine and its disk")
 	for _, a := range readAlerts(t) {
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
 		assert.True(t, strings.HasSuffix(page, "/deploy/RUNBOOK.md"), a.Alert)
-		assert.Equal(t, strings.ToLower(a.Alert), anchor)
-		for _, part := range []string{"**Symptom:**", "**Look:**", "**Do:**"} {
-			assert.Contains(t, sections[anchor], part, a.Alert)
-		}
-		delete(sections, anchor)
+		assert.Equal(t, strings.ToLower(a.Alert), anchor, "as GitHub makes it of a single word")
+		assert.Contains(t, there, a.Alert)
+		delete(there, a.Alert)
 	}
-	assert.Empty(t, sections, "sections of no alert")
+	assert.Empty(t, there, "sections of no alert")
+}
+
+// Whoever reads a finding of brim doctor can look it up by its name.
+func TestEachDiagnosisHasItsSectionInTheRunbook(t *testing.T) {
+	t.Parallel()
+	there := sections(t, "What brim doctor finds")
+	for _, name := range doctor.Diagnoses() {
+		assert.Contains(t, there, name)
+		delete(there, name)
+	}
+	assert.Empty(t, there, "sections of no diagnosis")
+	sections(t, "Maintenance that was interrupted")
+}
+
+// anchor is what GitHub makes of a heading.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+func TestLinksInsideTheRunbookLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("RUNBOOK.md")
+	require.NoError(t, err)
+	headings := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		headings[anchor(m[1])] = true
+	}
+	links := regexp.MustCompile(`\]\(#([^)]*)\)`).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, links)
+	for _, m := range links {
+		assert.True(t, headings[m[1]], "no section %s", m[0])
+	}
 }
 
 // A name in quotes that begins with a capital is that of a panel.
@@ -193,9 +253,11 @@ func TestAlertsUseTheDoctorsBounds(t *testing.T) {
 			want["BrimCheckpointSlow"] = signal.Threshold.Bottleneck
 		case "application_evictions":
 			want["BrimApplicationEvictions"] = signal.Threshold.Degrading
+		case "processor":
+			want["BrimProcessorBusy"] = signal.Threshold.Bottleneck / 100
 		}
 	}
-	require.Len(t, want, 3)
+	require.Len(t, want, 4)
 	for _, a := range readAlerts(t) {
 		if bound, ok := want[a.Alert]; ok {
 			got, err := strconv.ParseFloat(a.Expr[strings.LastIndexByte(a.Expr, ' ')+1:], 64)

@@ -17,10 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/doctor/trend"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A question is a query that a panel or an alert asks.
+// A question is a query that a panel, an alert or a command asks.
 type question struct {
 	who    string // asks it
 	expr   string
@@ -57,12 +58,18 @@ func questions(t testing.TB) []question {
 		}
 	}
 	for _, a := range readRules(t) {
+		if a.ofSecured() {
+			continue // this daemon is not
+		}
 		if a.Record != "" {
 			out = append(out, question{who: "record " + a.Record, expr: fill(a.Expr)})
 			continue
 		}
 		// The left side is there whatever the disk of this machine.
 		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(fill(a.left()), `kind=~".*"`)})
+	}
+	for name, expr := range trend.Queries(`job="brim"`, 30*time.Second, time.Second) {
+		out = append(out, question{who: "brim doctor --trend, " + name, expr: expr})
 	}
 	return out
 }
@@ -196,7 +203,8 @@ func (s *server) quantilesAreComparedWithBounds(t testing.TB) {
 	for _, a := range readAlerts(t) {
 		for _, m := range comparedQuantile.FindAllStringSubmatch(a.Expr, -1) {
 			checked++
-			bounds, err := s.query("count by (le) (" + m[1] + ")")
+			// The newest scrape may be one that did not come in time.
+			bounds, err := s.query("count by (le) (last_over_time(" + m[1] + "[10m]))")
 			require.NoError(t, err)
 			want, err := strconv.ParseFloat(m[2], 64)
 			require.NoError(t, err)

@@ -7,14 +7,19 @@ import (
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/containertest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-var binary brimtest.Binary
+var (
+	binary brimtest.Binary
+	images containertest.Images
+)
 
 func TestMain(m *testing.M) {
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	binary.Remove()
+	images.Remove()
 	os.Exit(code)
 }
 

@@ -88,6 +88,8 @@ func operations() []panel {
 		{title: "Tickets", unit: share, queries: each("{{kind}} free", "min by (kind) (brim_mongodb_tickets_available / (brim_mongodb_tickets_available + brim_mongodb_tickets_in_use))"),
 			about: "Share of the read and write tickets that is free. Since MongoDB 7 their number follows the load, so that near 0 means something only when operations queue (the next panel): then each takes long, and more clients make it worse. The alert asks the signals write_tickets and read_tickets on Health, which look at both."},
 		{title: "Queued operations", unit: count, queries: each("{{kind}}", "sum by (kind) (brim_mongodb_queued_operations)"), about: "Operations that wait for a ticket or a lock. 0 on a healthy server."},
+		{title: "Processors busy", unit: share, warn: 0.7, alarm: 0.9, queries: each("busy", "max(brim_processor_utilization_ratio)"),
+			about: "Share of the processors that mongod keeps busy; where it runs on Brim's machine that of everything there if that is more. Above 90 % nothing is left, and all else gets slow with it; look at mongod beside this for who takes it."},
 		{title: "mongod", unit: count, queries: with(each("processors, {{mode}}", total("brim_mongodb_cpu_seconds_total", "mode")), inBytes, "resident", "sum(brim_mongodb_resident_bytes)"),
 			about: "Processors in use, and memory (dashed, right)."},
 		{title: "Connections and looking", unit: count, queries: with(each("connections", "sum(brim_mongodb_connections)"), seconds,

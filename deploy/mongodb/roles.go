@@ -1,0 +1,132 @@
+// Package mongodb has the roles with the least rights that Brim works with.
+// They stand in roles.js, which people run in mongosh; Roles gives the same to
+// programs.
+package mongodb
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// The roles, as roles.js names them.
+const (
+	Serve   = "brimServe"       // brim serve
+	Doctor  = "brimDoctor"      // brim doctor
+	Compact = "brimCompact"     // brim compact
+	Move    = "brimMove"        // brim recompress, brim migrate
+	Shard   = "brimShard"       // brim shard
+	Shards  = "brimServeShards" // brim serve on a sharded cluster, beside Serve
+	Reader  = "brimReader"      // who reads the views of bucket streams, and time-series streams
+)
+
+//go:embed roles.js
+var script string
+
+// A Role is what its user may do. It is made in the database admin.
+type Role struct {
+	Name       string      `json:"role"`
+	For        string      `json:"for"` // who works with it
+	Privileges []Privilege `json:"privileges"`
+	Inherits   []string    `json:"roles"` // roles of MongoDB's own, in the database admin
+}
+
+// A Privilege allows actions on a resource, both as MongoDB names them.
+type Privilege struct {
+	Resource map[string]any `json:"resource"`
+	Actions  []string       `json:"actions"`
+}
+
+// A Stream is one that a role is for.
+type Stream struct {
+	Name       string
+	TimeSeries bool // its collection is read, and not a view
+}
+
+// The lines around the list in the script, and what stands in it for the
+// database, for a bucket stream and for a time-series stream.
+const (
+	listBegins    = "const ROLES = "
+	listEnds      = "\n];"
+	anyDatabase   = "brim"
+	anyStream     = "STREAM"
+	anyTimeSeries = "TIMESERIES"
+)
+
+// Roles returns those of the script, for a database and, where they know
+// streams, for these.
+func Roles(database string, streams ...Stream) ([]Role, error) {
+	_, list, begun := strings.Cut(script, listBegins)
+	list, _, ended := strings.Cut(list, listEnds)
+	if !begun || !ended {
+		return nil, errors.New("read roles.js: there is no list of roles in it")
+	}
+	var roles []Role
+	if err := json.Unmarshal([]byte(list+"]"), &roles); err != nil {
+		return nil, fmt.Errorf("read roles.js: %w", err)
+	}
+	for i, role := range roles {
+		roles[i].Privileges = nil
+		for _, p := range role.Privileges {
+			roles[i].Privileges = append(roles[i].Privileges, p.of(database, streams)...)
+		}
+	}
+	return roles, nil
+}
+
+// of returns the privilege for a database, once for each stream of its kind if it
+// is one of a stream.
+func (p Privilege) of(database string, streams []Stream) (out []Privilege) {
+	if p.Resource["db"] == anyDatabase {
+		p.Resource["db"] = database
+	}
+	collection, _ := p.Resource["collection"].(string)
+	word := anyStream
+	if strings.Contains(collection, anyTimeSeries) {
+		word = anyTimeSeries
+	} else if !strings.Contains(collection, anyStream) {
+		return []Privilege{p}
+	}
+	for _, stream := range streams {
+		if stream.TimeSeries != (word == anyTimeSeries) {
+			continue
+		}
+		resource := maps.Clone(p.Resource)
+		resource["collection"] = strings.ReplaceAll(collection, word, stream.Name)
+		out = append(out, Privilege{Resource: resource, Actions: p.Actions})
+	}
+	return out
+}
+
+// Named is one of Roles.
+func Named(name, database string, streams ...Stream) (Role, error) {
+	roles, err := Roles(database, streams...)
+	if err != nil {
+		return Role{}, err
+	}
+	for _, role := range roles {
+		if role.Name == name {
+			return role, nil
+		}
+	}
+	return Role{}, fmt.Errorf("read roles.js: there is no role %s in it", name)
+}
+
+// Command is the role as an argument of createRole or updateRole, which verb
+// says, to be run on the database admin.
+func (r Role) Command(verb string) bson.D {
+	privileges := bson.A{}
+	for _, p := range r.Privileges {
+		privileges = append(privileges, bson.D{{Key: "resource", Value: p.Resource}, {Key: "actions", Value: p.Actions}})
+	}
+	inherits := bson.A{}
+	for _, role := range r.Inherits {
+		inherits = append(inherits, role)
+	}
+	return bson.D{{Key: verb, Value: r.Name}, {Key: "privileges", Value: privileges}, {Key: "roles", Value: inherits}}
+}

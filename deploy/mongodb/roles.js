@@ -1,0 +1,101 @@
+// The roles with the least rights that Brim works with, for mongosh as a user
+// who may make roles (userAdminAnyDatabase):
+//
+//   BRIM_DATABASE=brim BRIM_STREAMS=readings,machines BRIM_TIMESERIES=events mongosh "mongodb://…" --file deploy/mongodb/roles.js
+//
+// BRIM_STREAMS are the bucket streams whose views brimReader may read, BRIM_TIMESERIES the time-series streams, which are read
+// themselves. Repeat it whenever this file, the streams or the name of the database change: roles that are there get these rights and no others. Then make a user of each that is
+// needed, in the database admin; passwordPrompt() keeps the password off the screen:
+//
+//   db.getSiblingDB("admin").createUser({user: "brim-serve", pwd: passwordPrompt(), roles: ["brimServe"]})
+//
+// A resource with an empty collection is every collection of the database,
+// those of streams that are yet to be configured among them. The list is JSON,
+// and the tests of this folder run Brim with exactly these rights.
+const ROLES = [
+  {
+    "role": "brimServe",
+    "for": "brim serve: it makes the collections of its streams, writes, reads back, looks at the storage engine",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""},
+       "actions": ["listCollections", "createCollection", "dropCollection", "createIndex", "dropIndex", "listIndexes", "collMod", "find", "insert", "update", "remove", "collStats"]},
+      {"resource": {"cluster": true}, "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetConfig"]}
+    ]
+  },
+  {
+    "role": "brimDoctor",
+    "for": "brim doctor: it only looks",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "find", "collStats", "indexStats"]},
+      {"resource": {"cluster": true},
+       "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "replSetGetConfig", "getDefaultRWConcern"]}
+    ]
+  },
+  {
+    "role": "brimCompact",
+    "for": "brim compact",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "collStats", "dbStats", "compact"]},
+      {"resource": {"cluster": true},
+       "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "inprog", "killop"]}
+    ]
+  },
+  {
+    "role": "brimMove",
+    "for": "brim recompress and brim migrate, with --swap replace",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""},
+       "actions": ["listCollections", "dropCollection", "renameCollectionSameDB", "createIndex", "dropIndex", "listIndexes", "collMod", "find", "insert", "update", "remove", "collStats", "dbStats", "changeStream", "bypassDocumentValidation"]},
+      {"resource": {"cluster": true}, "actions": ["fsync", "inprog"]}
+    ]
+  },
+  {
+    "role": "brimServeShards",
+    "for": "brim serve on a sharded cluster, beside brimServe: it looks by what its collections are sharded; not tried on one",
+    "privileges": [
+      {"resource": {"db": "config", "collection": "collections"}, "actions": ["find"]}
+    ]
+  },
+  {
+    "role": "brimShard",
+    "for": "brim shard init and status, on a sharded cluster; not tried on one",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""},
+       "actions": ["listCollections", "createCollection", "createIndex", "find", "collStats", "enableSharding", "splitChunk", "moveChunk"]},
+      {"resource": {"db": "brim", "system_buckets": ""}, "actions": ["enableSharding", "splitChunk", "moveChunk"]},
+      {"resource": {"db": "config", "collection": ""}, "actions": ["find"]},
+      {"resource": {"cluster": true}, "actions": ["listShards", "enableSharding"]}
+    ]
+  },
+  {
+    "role": "brimReader",
+    "for": "people and tools that read the views of bucket streams, and time-series streams",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": "STREAM.flat"}, "actions": ["find"]},
+      {"resource": {"db": "brim", "collection": "TIMESERIES"}, "actions": ["find"]}
+    ]
+  }
+];
+
+(function () {
+  const admin = db.getSiblingDB("admin");
+  const database = process.env.BRIM_DATABASE || "brim";
+  const listed = (names) => names.split(",").map((name) => name.trim()).filter((name) => name !== "");
+  const timeSeries = listed(process.env.BRIM_TIMESERIES || "");
+  const streams = listed(process.env.BRIM_STREAMS || (timeSeries.length ? "" : "readings"));
+  const inDatabase = (resource) => resource.db === "brim" ? {...resource, db: database} : resource;
+  const perStream = (resource) => {
+    const of = (word, names) => names.map((name) => ({...resource, collection: resource.collection.replace(word, name)}));
+    const collection = resource.collection || "";
+    if (collection.includes("STREAM")) return of("STREAM", streams);
+    return collection.includes("TIMESERIES") ? of("TIMESERIES", timeSeries) : [resource];
+  };
+  for (const role of ROLES) {
+    const privileges = role.privileges.flatMap(({resource, actions}) =>
+      perStream(inDatabase(resource)).map((resource) => ({resource, actions})));
+    const rights = {privileges, roles: role.roles || []};
+    if (admin.getRole(role.role)) admin.updateRole(role.role, rights);
+    else admin.createRole({role: role.role, ...rights});
+    print(`${role.role}: ${role.for}`);
+  }
+})();
