@@ -22,19 +22,28 @@ func (d *daemon) announce(uri string) {
 	if uri != "" {
 		where = fmt.Sprintf("%s  database %s, collection %s", maskURI(uri), d.cfg.Database, d.cfg.Default.Name)
 	}
-	http := "http://" + reachable(d.listeners.http)
+	if server := d.mongod.Load(); server != nil {
+		where += fmt.Sprintf("\n  look into it  mongosh \"$(cat %s)\"", shellWord(server.URIFile()))
+	}
+	scheme := d.scheme() + "://"
+	http := scheme + reachable(d.listeners.http)
+	show := "" // what a request shows of its sender
+	if d.guard.Asks() {
+		show = ` -H "Authorization: Bearer $BRIM_TOKEN"`
+	}
 	_, _ = fmt.Fprintf(d.stderr, `
   Brim %s is ready.
 
   readings in   %s   gRPC %s
-  admin         http://%s
+  admin         %s
+  asks for      %s
   stored        %s
 
   Try:
-    curl %s/v1/readings -d '{"sensorId":"s-1","fields":{"t":23.5}}'
+    curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'
     %s query --url %s s-1
 
-`, d.version.Version, http, reachable(d.listeners.grpc), reachable(d.listeners.admin), where, http, os.Args[0], http)
+`, d.version.Version, http, reachable(d.listeners.grpc), scheme+reachable(d.listeners.admin), d.asked(), where, http, show, os.Args[0], http)
 }
 
 // progress is where a long preparation tells how it goes: on a terminal to the

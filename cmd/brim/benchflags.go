@@ -44,6 +44,11 @@ func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	c.MongodBin = lookupEnv(p.env, "BRIM_MONGOD_BIN")
 	add := flagAdder(cmd.Flags())
 	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped in the end. Only this flag says so, not BRIM_MONGO_URI: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
+	add(uriFileSetting, "", "FILE", "the same by a file that holds the URI, which has no place in a list of processes if it has a password", func(path string) error {
+		uri, err := readURIFile(path)
+		c.URI = uri
+		return err
+	})
 	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
 	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,11 +30,17 @@ func newConfigCheck(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a configuration file, and where",
-		Args:  exactly("a FILE"),
+		Long: "Say what is wrong with a configuration file, and where.\n\n" +
+			"A listener that serve would refuse to open is wrong, too, unless its address is a name: names are not\n" +
+			"looked up. Flags and the environment are not looked at.",
+		Args: exactly("a FILE"),
 	}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		c, err := sources{path: args[0]}.load()
+		if err == nil {
+			err = errors.Join(c.checkOpen()...)
+		}
 		problems := splitErrors(err)
 		if *output == "json" {
 			if err := printJSON(p.stdout, checked{File: args[0], OK: err == nil, Problems: problems}); err != nil {

@@ -94,3 +94,26 @@ func TestCheckTellsAllProblemsAndIgnoresTheEnvironment(t *testing.T) {
 	assert.False(t, c.OK)
 	assert.Len(t, c.Problems, 2)
 }
+
+func TestCheckTellsOfListenersThatWouldNotOpen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, place, says string }{
+		{"http-addr: 0.0.0.0:8430\n", ":1: http-addr: ", "0.0.0.0:8430 would open HTTP beyond this machine"},
+		{"lanes: 4\nadmin-addr: :8432\n", ":2: admin-addr: ", "an address like 127.0.0.1:8432"},
+		{"grpc-addr: '[2001:db8::1]:8431'\n", ":1: grpc-addr: ", "--allow-unauthenticated on"},
+		{"http-addr: '[::ffff:127.0.0.1]:8430'\ngrpc-addr: '[::1]:8431'\nadmin-addr: 127.0.0.9:8432\n", "", ""},
+		{"http-addr: brim.example.org:8430\n", "", ""},
+		{"http-addr: :8430\nallow-unauthenticated: on\n", "", ""},
+		{"http-addr: :8430\naccess-file: /etc/brim/access.yaml\n", "", ""},
+	} {
+		path := writeConfig(t, c.file)
+		got := runBrim(t, nil, "config", "check", path)
+		if c.says == "" {
+			assert.NoError(t, got.err, "%s: %s", c.file, got.stdout)
+			continue
+		}
+		assert.Equal(t, exitFailed, got.code, c.file)
+		assert.Contains(t, got.stdout, path+c.place)
+		assert.Contains(t, got.stdout, c.says)
+	}
+}

@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/framing"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/read"
@@ -31,17 +33,24 @@ import (
 type daemon struct {
 	cfg      *configuration
 	log      *slog.Logger
-	stderr   io.Writer // for people: progress, and what to try
+	level    *slog.LevelVar // of log
+	reloads  *reloader      // nil where nobody can ask for a reload
+	stderr   io.Writer      // for people: progress, and what to try
 	version  version
 	session  string
 	faults   *fault.Injector // nil in every program that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
+	guard    *access.Guard   // nil: nobody is asked, and nothing limited
+	tls      *access.TLS     // nil: the listeners speak none
 	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
+
+	supervisor *supervisor // nil where nobody wants to be told
 
 	listeners listeners
 	door      *ingest.Door
 	inlet     inlet
+	reader    *read.Reader
 	http      *http.Server
 	grpc      *grpc.Server
 	admin     *http.Server
@@ -74,27 +83,38 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 		d.session = "sthesame"
 	}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.collector())
+	if d.tls, err = d.openTLS(); err != nil {
+		return nil, usageError{err}
+	}
+	if d.guard, err = d.openGuard(); err != nil {
+		return nil, usageError{err}
+	}
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up the door: %w", err)
 	}
+	d.inlet.holds = newHolds()
 	d.door.SetReady(false) // until there is storage
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
 	pages, err := admin.New(admin.Config{
-		Gatherer: d.registry, Page: d.console, Parts: d.parts, Status: d.status, Flush: d.flush, Logger: log,
+		Gatherer: d.registry, Page: d.console, Parts: d.parts, Status: d.status, Flush: d.flush, Holder: holder{d}, Guard: d.guard, Hosts: c.hosts(c.AdminAddr), Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	data := http.NewServeMux()
-	data.Handle("GET /v1/sensors/{sensorId}/readings", d.inlet.read(d.door.WriteProblem))
-	data.Handle("/", d.door.Handler())
+	if d.reader, err = d.newReader(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.hangUp = cancel
-	d.http = newHTTPServer(ctx, data, log)
+	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
+	d.http.WriteTimeout = answerTimeout
 	d.admin = newHTTPServer(ctx, pages, log)
-	d.grpc = d.door.NewGRPCServer()
+	framing.Protect(d.http, d.door.WriteProblem)
+	framing.Protect(d.admin, d.door.WriteProblem)
+	d.secureHTTP(d.http, d.admin)
+	d.grpc = d.door.NewGRPCServer(d.grpcOptions()...)
 	return d, nil
 }
 
@@ -102,11 +122,11 @@ func (d *daemon) doorConfig() ingest.Config {
 	c := d.cfg.settings
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
-		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxReadings: c.MaxReadingsPerRequest,
+		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
 		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
-		Interner: d.known,
+		Interner: d.known, Guard: d.guard,
 	}
 	if c.MapDots != "" {
 		config.MapDots = c.MapDots[0]
@@ -119,11 +139,31 @@ func (d *daemon) doorConfig() ingest.Config {
 
 // atDoor is the stream as clients see it; only buckets have caps.
 func (s stream) atDoor() ingest.Stream {
-	out := ingest.Stream{Name: s.Name, Storage: string(s.Storage), Granularity: s.Granularity, Retention: s.Retention}
+	out := ingest.Stream{
+		Name: s.Name, Storage: string(s.Storage), Granularity: s.Granularity, Retention: s.Retention,
+		Fields: s.Fields, OtherFields: string(s.OtherFields),
+	}
 	if s.hasBuckets() {
 		out.MaxReadings, out.MaxBytes = s.BucketMaxReadings, int64(s.BucketMaxBytes)
 	}
 	return out
+}
+
+// setStreams gives the door the streams as they are now.
+func (d *daemon) setStreams(streams []stream) error {
+	at := make([]ingest.Stream, len(streams))
+	for i, s := range streams {
+		at[i] = s.atDoor()
+	}
+	return d.door.SetStreams(at)
+}
+
+// current returns the configuration in force; cfg is the one of the start.
+func (d *daemon) current() *configuration {
+	if d.reloads == nil {
+		return d.cfg
+	}
+	return d.reloads.current()
 }
 
 // listen binds all addresses and serves them; what comes is refused until
@@ -134,12 +174,14 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 		return ctx, err
 	}
 	l := &d.listeners
-	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String())
-	front := d.door.Front(l.http, d.http) // here, so that the door knows of it before it is waited for
+	if err := l.checkOpen(&d.cfg.settings, d.guard.Asks(), d.log); err != nil {
+		return ctx, err
+	}
+	d.warnOfUnnamed()
+	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String(),
+		"tls", d.tls != nil, "asks_for", d.asked())
 	d.serving, ctx = errgroup.WithContext(ctx)
-	d.serving.Go(func() error { return served("HTTP", d.http.Serve(front)) })
-	d.serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
-	d.serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
+	d.serve(d.serving)
 	return ctx, nil
 }
 
@@ -166,6 +208,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.inlet.letIn(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
 		d.door.SetReady(true)
+		d.supervisor.takesReadings()
 		d.log.Info("journal is open", "dir", d.cfg.journalDir(), "session", d.session)
 	}
 	d.look(ctx)
@@ -182,11 +225,9 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.storage.Store(s)
-	close(d.following)
-	d.inlet.letOut(read.Handler(read.Config{
-		Sources: s.sources(), DefaultStream: d.cfg.Default.Name, Available: s.available, Problem: d.door.WriteProblem,
-	}))
+	d.openReader(j, s)
 	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
+	watching.Go(func() { s.watchSilence(watched) })
 	monitor, err := d.openDoctor(s)
 	if err != nil {
 		return err
@@ -195,11 +236,14 @@ func (d *daemon) run(ctx context.Context) error {
 		d.monitor.Store(monitor)
 		watching.Go(func() { monitor.Run(watched) })
 	}
+	close(d.following)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	s.tellStrangers(ctx)
 	if ctx.Err() == nil {
 		d.door.SetReady(true)
+		d.supervisor.takesReadings()
 		d.announce(uri)
 	}
 	<-ctx.Done()
@@ -216,6 +260,7 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	server, err := mongod.Start(ctx, mongod.Config{
 		Bin: c.MongodBin, CacheDir: c.MongodCache, DataDir: c.DataDir, Port: c.MongodPort,
 		Compressor: string(c.Default.Compressor), CacheSizeGB: float64(c.MongodCacheSize) / (1 << 30), StopTimeout: c.StopTimeout, Logger: d.log, Progress: d.progress(), Registerer: d.registry,
+		Auth: c.MongodAuth == on, Database: c.Database,
 	})
 	if err != nil {
 		return "", fmt.Errorf("start the embedded MongoDB: %w", err)

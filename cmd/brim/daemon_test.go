@@ -151,11 +151,13 @@ func TestTakenPortIsAnErrorThatNamesItsFlag(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	for _, flag := range []string{"http-addr", "grpc-addr", "admin-addr"} {
-		args := []string{"serve", "--storage", "memory", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+		args := []string{"serve", "--storage", "memory", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-level", "debug"}
 		got := runBrim(t, nil, append(args, "--"+flag, taken.Addr().String())...)
 		assert.ErrorContains(t, got.err, "(--"+flag+")")
 		assert.ErrorContains(t, got.err, "address already in use")
 		assert.Equal(t, exitFailed, got.code)
+		assert.Regexp(t, "level=DEBUG msg=stopped ", got.stderr, "it never ran, so that it stopped is no news")
+		assert.NotContains(t, got.stderr, "level=INFO msg=stopped")
 	}
 }
 
@@ -223,6 +225,8 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Nil(t, s.Queue)
 
 	startRunning(t, d)
+	require.Eventually(t, func() bool { return d.storage.Load() != nil }, 10*time.Second, time.Millisecond,
+		"the daemon is ready as soon as its journal is; its storage may come later")
 	_, body = d.get(t, "/status")
 	require.NoError(t, json.Unmarshal([]byte(body), &s))
 	assert.True(t, s.Ready)

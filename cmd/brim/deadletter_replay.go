@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,12 +28,13 @@ type letterReplay struct {
 	ids    []string
 	dryRun bool
 	output *string
+	caller *caller
 	client *http.Client
 	file   *queue.DeadLetterFile
 }
 
 func newDeadLetterReplay(p *process) *cobra.Command {
-	r := letterReplay{client: &http.Client{Timeout: time.Minute}}
+	var r letterReplay
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Send dead letters to a daemon again, and take out those that it accepts",
@@ -52,12 +52,17 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	flags.StringVar(&r.stream, "stream", "", "`NAME` of a stream; empty: all")
 	flags.StringArrayVar(&r.ids, "id", nil, "`ID` of a letter; may be repeated; none: all")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "only say what would be sent")
+	access := clientFlags(flags)
 	r.output = outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		base, err := url.Parse(r.base)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return usageError{fmt.Errorf("--url: %q is not the URL of a daemon, like %s", r.base, localDaemon)}
+			return usageError{fmt.Errorf("--url: %q is not the URL of a daemon, like %s", maskUser(r.base), localDaemon)}
 		}
+		if r.caller, err = access(p); err != nil {
+			return err
+		}
+		r.client = r.caller.client(time.Minute)
 		if r.file, err = file(p); err != nil {
 			return err
 		}
@@ -148,17 +153,18 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "deadletter-"+l.ID)
 	resp, err := r.client.Do(req)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return "", "", fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with --url", r.base)
-	} else if err != nil {
-		return "", "", fmt.Errorf("send letter %s: %w", l.ID, err)
+	if err != nil {
+		return "", "", explainCall(r.base, "--url", fmt.Errorf("send letter %s: %w", l.ID, err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
 		return "", "", fmt.Errorf("read the daemon's answer to letter %s: %w", l.ID, err)
 	}
-	return judge(l, resp.StatusCode, body)
+	if told, reason, err = judge(l, resp.StatusCode, body); err != nil {
+		err = fmt.Errorf("%w%s", err, r.caller.hint(resp.StatusCode))
+	}
+	return told, reason, err
 }
 
 // judge says what an answer means for the letter.

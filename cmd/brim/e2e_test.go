@@ -88,7 +88,7 @@ func TestFirstMinutesOfANewcomer(t *testing.T) {
 		Tags         bson.M   `bson:"tags"`
 		Measurements []bson.M `bson:"measurements"`
 	}
-	inDatabase(t, s.MongoURI, func(db *mongo.Database) {
+	inDatabase(t, b.mongoURI(), func(db *mongo.Database) {
 		require.NoError(t, db.Collection("readings").FindOne(t.Context(), bson.D{{Key: "sensorId", Value: "s-1"}}).Decode(&document))
 	})
 	assert.Equal(t, "s-1", document.ID.S)

@@ -117,11 +117,16 @@ func (f *file) check(known []string) error {
 			if allowed = slices.Clone(allowed); len(allowed) == len(known) {
 				allowed = append(allowed, streamsKey)
 			}
-			problems = append(problems, fmt.Errorf("%s: unknown key %s%s; allowed are %s", f.place(key), key, didYouMean("", name, allowed), strings.Join(allowed, ", ")))
+			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", f.place(key), key, choiceOf{names: allowed, where: "`brim config print` without a file lists all"}.insteadOf(name)))
 			continue
 		}
-		switch f.values.Get(key).(type) {
+		switch v := f.values.Get(key).(type) {
 		case string, int, int64, uint64, float64, bool:
+		case []any:
+			if err := f.join(key, name, v); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %s %w", f.place(key), key, err))
+				f.values.Delete(key)
+			}
 		default:
 			problems = append(problems, fmt.Errorf("%s: %s must have a single value", f.place(key), key))
 			f.values.Delete(key) // so that nothing more is said of it

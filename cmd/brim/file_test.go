@@ -10,10 +10,10 @@ import (
 func TestProblemsOfAFileNameTheirLine(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string][]string{
-		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); allowed are mongo-uri, "},
+		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); `brim config print` without a file lists all"},
 		"mongo_uri: x":                                {":1: unknown key mongo_uri (did you mean mongo-uri?)"},
 		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor (did you mean line_protocol.sensor_tag?)"},
-		"config: x":                                   {":1: unknown key config"},
+		"config: x":                                   {":1: unknown key config; `brim config print`"},
 		"lanes: [1, 2]":                               {":1: lanes must have a single value"},
 		"lanes:":                                      {":1: lanes must have a single value"},
 		"storage: {kind: bucket}":                     {":1: unknown key storage.kind"},

@@ -136,6 +136,14 @@ func (b *brimProcess) status() status {
 	return s
 }
 
+// mongoURI is that of the embedded MongoDB for people, with the password.
+func (b *brimProcess) mongoURI() string {
+	b.t.Helper()
+	uri, err := os.ReadFile(b.status().Mongod.URIFile)
+	require.NoError(b.t, err)
+	return strings.TrimSpace(string(uri))
+}
+
 // signal sends a signal.
 func (b *brimProcess) signal(s os.Signal) { b.t.Helper(); b.Signal(s) }
 

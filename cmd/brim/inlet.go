@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -11,18 +10,15 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An inlet stands where the journal and the reader will be, so that the door
+// An inlet stands where the journal will be, so that the door
 // can be open, and refuse, before there is a place to put readings.
 type inlet struct {
+	holds   *holds
 	journal atomic.Pointer[ingest.Journal]
-	reader  atomic.Pointer[http.Handler]
 }
 
 // letIn opens the way to the journal.
 func (i *inlet) letIn(j ingest.Journal) { i.journal.Store(&j) }
-
-// letOut opens the way to what is stored.
-func (i *inlet) letOut(reader http.Handler) { i.reader.Store(&reader) }
 
 // Append is the door's way to the journal, see ingest.Journal.
 func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
@@ -30,19 +26,12 @@ func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (ba
 	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}
-	return (*j).Append(ctx, b, r)
-}
-
-// read answers a request for readings; problem writes what went wrong.
-func (i *inlet) read(problem func(http.ResponseWriter, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		reader := i.reader.Load()
-		if reader == nil {
-			problem(w, errStarting())
-			return
-		}
-		(*reader).ServeHTTP(w, r)
+	inside, err := i.holds.enter(b)
+	if err != nil {
+		return batch.Receipt{}, err
 	}
+	defer inside.leave()
+	return (*j).Append(ctx, b, r)
 }
 
 func errStarting() error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,10 @@ type journalLog interface {
 	// Err tells why nothing can be taken, nil if it can.
 	Err() error
 	Status() journal.Status
+	// Reach returns when all that has a place in it can be followed.
+	Reach(ctx context.Context) error
+	// Secure makes durable how far everything is at rest.
+	Secure(ctx context.Context) error
 	// Stop refuses what comes from now on.
 	Stop()
 	Close() error
@@ -70,7 +75,7 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if err := c.checkUnapplied(j.Unapplied(), s.retarget); err != nil {
+	if err := c.checkUnapplied(j.Unapplied(), s.retarget || s.faults.Off(fault.Drain)); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil

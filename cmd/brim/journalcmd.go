@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -59,11 +60,7 @@ func newJournalInspect(p *process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		dir := c.journalDir()
-		if _, err := os.Stat(dir); err != nil {
-			return fmt.Errorf("look for a journal: %w", err)
-		}
-		report, err := journal.Inspect(dir, nil)
+		report, err := inspectJournal(c.journalDir())
 		if err != nil {
 			return err
 		}
@@ -78,6 +75,25 @@ func newJournalInspect(p *process) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// inspectJournal looks into a journal that has to be there: a folder without one
+// is a name that was mistyped, and would look as if everything were stored.
+func inspectJournal(dir string) (report journal.Report, err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return report, fmt.Errorf("look for a journal: %w", err)
+	}
+	if report, err = journal.Inspect(dir, nil); err != nil {
+		return report, err
+	}
+	if report.Marked || len(report.Segments) > 0 {
+		return report, nil
+	}
+	inside := filepath.Join(dir, "journal")
+	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
+		return report, fmt.Errorf("look for a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
+	}
+	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
 }
 
 // printJournal writes a report for people.

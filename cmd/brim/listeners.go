@@ -13,16 +13,23 @@ import (
 // listeners are the three places where the daemon is reached.
 type listeners struct{ http, grpc, admin net.Listener }
 
-// bind takes all three, or none.
-func (l *listeners) bind(ctx context.Context, c *settings) error {
-	for _, b := range []struct {
-		what, flag, address string
-		place               *net.Listener
-	}{
+// A place is where a listener is to be.
+type place struct {
+	what, flag, address string
+	place               *net.Listener
+}
+
+func (l *listeners) places(c *settings) []place {
+	return []place{
 		{"HTTP", "--http-addr", c.HTTPAddr, &l.http},
 		{"gRPC", "--grpc-addr", c.GRPCAddr, &l.grpc},
 		{"the admin pages", "--admin-addr", c.AdminAddr, &l.admin},
-	} {
+	}
+}
+
+// bind takes all three, or none.
+func (l *listeners) bind(ctx context.Context, c *settings) error {
+	for _, b := range l.places(c) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.address)
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen for %s (%s): %w", b.what, b.flag, err), l.close())
@@ -58,12 +65,17 @@ func reachable(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
+// answerTimeout is how long a client may take from the head of its request to the
+// end of the answer: the slowest body that is still taken comes in 5.5 minutes.
+const answerTimeout = 6 * time.Minute
+
 // newHTTPServer returns a server whose requests end with ctx.
 func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: handshakeTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
 		// 8 MiB at 64 KiB/s take two minutes.
 		ReadTimeout: 5 * time.Minute,
 		// Longer than the pause between two requests of any usual agent.

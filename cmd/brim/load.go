@@ -78,6 +78,12 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	o.target = withScheme(o.target)
+	if o.caller, err = o.access(p); err != nil {
+		return err
+	}
+	if err := o.caller.mayShow(o.target); err != nil {
+		return usageError{fmt.Errorf("--target: %w", err)}
+	}
 	files, err := o.openFiles()
 	if err != nil {
 		return err
@@ -85,6 +91,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	defer files.close()
 	pool, err := send.New(send.Config{
 		Target: o.target, Stream: o.stream, Ack: o.ack, Connections: o.config.Connections, Timeout: o.timeout, Form: o.form,
+		Token: o.caller.token, TLS: o.caller.tls,
 	})
 	if err != nil {
 		return usageError{fmt.Errorf("--target: %w", err)}
@@ -144,7 +151,7 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 	if o.admin == "" {
 		return generator, nil, nil
 	}
-	look, err := newStoreLook(ctx, o.admin, stream.Name)
+	look, err := o.caller.newStoreLook(ctx, o.admin, stream.Name)
 	return generator, look, err
 }
 
@@ -220,12 +227,4 @@ func (o *loadOptions) judge(r *load.Result) error {
 		errs = append(errs, errNothingTaken)
 	}
 	return errors.Join(errs...)
-}
-
-// explainUnreachable tells what to do when there is no daemon.
-func explainUnreachable(where, flag string, err error) error {
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
-	}
-	return err
 }

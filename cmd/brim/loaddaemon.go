@@ -36,7 +36,10 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, er
 	if err != nil {
 		return load.Stream{}, err
 	}
-	s, err := send.Discover(ctx, base, o.stream)
+	s, err := send.Discover(ctx, o.caller.client(0), base, o.stream)
+	if errors.Is(err, send.ErrUnauthorized) {
+		return s, fmt.Errorf("%s: %w%s", flag, err, o.caller.hint(http.StatusUnauthorized))
+	}
 	if err != nil {
 		return s, explainTarget(base, flag, err)
 	}
@@ -59,11 +62,20 @@ func withScheme(target string) string {
 	return target
 }
 
-// adminAddress takes host:port, or the URL that it is the address of.
+// adminAddress takes host:port, or the URL that it is the address of. That it
+// is of https stays.
 func adminAddress(place *string) func(string) error {
-	set := address(place)
 	return func(s string) error {
-		return set(strings.TrimSuffix(strings.TrimPrefix(s, "http://"), "/"))
+		s = strings.TrimSuffix(s, "/")
+		rest, secure := strings.CutPrefix(s, schemeTLS)
+		var at string
+		if err := address(&at)(strings.TrimPrefix(rest, "http://")); err != nil {
+			return err
+		}
+		if *place = at; secure {
+			*place = schemeTLS + at
+		}
+		return nil
 	}
 }
 
@@ -106,22 +118,14 @@ func (o *loadOptions) adminStatus(ctx context.Context) (*status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.adminTimeout)
 	defer cancel()
-	body, err := askAdmin(ctx, http.MethodGet, o.admin, "/status")
-	if err != nil {
-		return nil, err
-	}
-	var s status
-	if err := json.Unmarshal(body, &s); err != nil || s.Addresses.HTTP == "" {
-		return nil, fmt.Errorf("--admin: what %s answers is not the status of a daemon; %s", o.admin, adminHint)
-	}
-	return &s, nil
+	return o.caller.askStatus(ctx, o.admin)
 }
 
 // otherDaemon tells that the admin listener is plainly that of another daemon
 // than the target: both are on this machine, on ports that do not belong
 // together. Of a name, another machine or a forwarded port nobody can tell.
 func (o *loadOptions) otherDaemon(at *addresses) error {
-	adminHost, adminPort, err := net.SplitHostPort(o.admin)
+	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) {
 		return nil //nolint:nilerr // it is not seen here
 	}
@@ -147,18 +151,23 @@ func (o *loadOptions) otherDaemon(at *addresses) error {
 	return nil
 }
 
-// reachable makes the URL of what the daemon calls its HTTP address.
+// reachable makes the URL of what the daemon calls its HTTP address. Its
+// listeners speak TLS all or none.
 func (o *loadOptions) reachable(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", fmt.Errorf("read the status of the daemon at %s: its HTTP address is %q", o.admin, address)
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		if host, _, err = net.SplitHostPort(o.admin); err != nil || host == "" {
+		if host, _, err = net.SplitHostPort(hostPort(o.admin)); err != nil || host == "" {
 			host = "127.0.0.1"
 		}
 	}
-	return "http://" + net.JoinHostPort(host, port), nil
+	scheme := "http://"
+	if strings.HasPrefix(o.admin, schemeTLS) {
+		scheme = schemeTLS
+	}
+	return scheme + net.JoinHostPort(host, port), nil
 }
 
 // explainTarget tells what may be wrong where there is no daemon's side of the
@@ -172,24 +181,24 @@ func explainTarget(where, flag string, err error) error {
 	case errors.Is(err, send.ErrNotGRPC):
 		return fmt.Errorf("%s: %s does not speak gRPC: is it a daemon's HTTP side or its admin listener? The HTTP side is named by --target http://HOST:PORT", flag, where)
 	}
-	return explainUnreachable(where, flag, err)
+	return explainCall(where, flag, err)
 }
 
 // adminHint says what may be wrong where --admin is something else.
 const adminHint = "is it a daemon's HTTP or gRPC side? The admin listener is another, by default 127.0.0.1:8432"
 
 // askAdmin asks the admin listener and returns its answer.
-func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
+func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, adminURL(admin)+path, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("ask the admin listener: %w", err)
 	}
 	req.Close = true // there are only a few questions
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.client(0).Do(req)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("ask %s%s (--admin): no answer came in time", admin, path)
 	} else if err != nil {
-		err = explainUnreachable(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
+		err = explainCall(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
 		if send.SpeaksNoHTTP(err) {
 			err = fmt.Errorf("--admin: %s does not speak HTTP; %s", admin, adminHint)
 		}
@@ -203,27 +212,42 @@ func askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the admin listener's answer: %w", err)
 	}
+	if wantsTLS(resp.StatusCode, body) {
+		return nil, fmt.Errorf("--admin: %s speaks TLS; name it https://%s", admin, hostPort(admin))
+	}
 	if resp.StatusCode != http.StatusOK {
 		var problem struct{ Message string }
 		if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
 			problem.Message = "it does not say why; is this the daemon's --admin-addr?"
 		}
-		return nil, fmt.Errorf("%s %s%s answered %s: %s", method, admin, path, resp.Status, problem.Message)
+		return nil, fmt.Errorf("%s %s%s answered %s: %s%s", method, admin, path, resp.Status, problem.Message, c.hint(resp.StatusCode))
 	}
 	return body, nil
 }
 
-// adminURL is where a listener at host:port is asked; an empty host is this one.
+// adminURL is where a listener at host:port, or at https://host:port, is asked;
+// an empty host is this one.
 func adminURL(admin string) string {
+	scheme := "http://"
+	if strings.HasPrefix(admin, schemeTLS) {
+		scheme, admin = schemeTLS, hostPort(admin)
+	}
 	if strings.HasPrefix(admin, ":") {
 		admin = "127.0.0.1" + admin
 	}
-	return "http://" + admin
+	return scheme + admin
 }
+
+// schemeTLS begins the address of an admin listener that speaks TLS.
+const schemeTLS = "https://"
+
+// hostPort is the address of an admin listener without its scheme.
+func hostPort(admin string) string { return strings.TrimPrefix(admin, schemeTLS) }
 
 // A storeLook measures what the daemon takes to write a stream's buckets, from
 // one look at its metrics to another.
 type storeLook struct {
+	caller        *caller
 	admin, stream string
 	before        scrape.Look
 }
@@ -233,8 +257,8 @@ const (
 	flushTimeout = time.Minute
 )
 
-func newStoreLook(ctx context.Context, admin, stream string) (*storeLook, error) {
-	l := &storeLook{admin: admin, stream: stream}
+func (c *caller) newStoreLook(ctx context.Context, admin, stream string) (*storeLook, error) {
+	l := &storeLook{caller: c, admin: admin, stream: stream}
 	var err error
 	l.before, err = l.look(ctx)
 	return l, err
@@ -243,10 +267,11 @@ func newStoreLook(ctx context.Context, admin, stream string) (*storeLook, error)
 func (l *storeLook) look(ctx context.Context) (scrape.Look, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true}
-	look, err := scrape.Get(ctx, &http.Client{Transport: transport}, adminURL(l.admin)+"/metrics")
+	client := l.caller.client(0)
+	defer client.CloseIdleConnections()
+	look, err := scrape.Get(ctx, client, adminURL(l.admin)+"/metrics")
 	if err != nil {
-		return nil, explainUnreachable(l.admin, "--admin", err)
+		return nil, explainCall(l.admin, "--admin", err)
 	}
 	return look, nil
 }
@@ -256,7 +281,7 @@ func (l *storeLook) look(ctx context.Context) (scrape.Look, error) {
 func (l *storeLook) finish(ctx context.Context) ([]load.FillRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout+lookTimeout)
 	defer cancel()
-	_, missed := askAdmin(ctx, http.MethodPost, l.admin, "/flush?timeout="+flushTimeout.String())
+	_, missed := l.caller.askAdmin(ctx, http.MethodPost, l.admin, "/flush?timeout="+flushTimeout.String())
 	after, err := l.look(ctx)
 	if err != nil {
 		return nil, err

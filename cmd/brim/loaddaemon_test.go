@@ -41,7 +41,7 @@ func TestTheStoresTimesAreOfOneStream(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	look, err := newStoreLook(t.Context(), strings.TrimPrefix(server.URL, "http://"), "readings")
+	look, err := (*caller)(nil).newStoreLook(t.Context(), strings.TrimPrefix(server.URL, "http://"), "readings")
 	require.NoError(t, err)
 	rows, err := look.finish(t.Context())
 	require.NoError(t, err)

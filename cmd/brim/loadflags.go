@@ -32,6 +32,9 @@ type loadOptions struct {
 
 	adminTimeout time.Duration // of its answer about itself
 
+	access func(*process) (*caller, error)
+	caller *caller
+
 	metricsAddr         string
 	report, hgrm, floor string // files
 	failIf              []report.Condition
@@ -57,6 +60,7 @@ func newLoadFlags(cmd *cobra.Command, p *process) *loadOptions {
 	o.addLoad(add)
 	o.addReadings(add)
 	o.addReport(cmd, add)
+	o.access = clientFlags(flags)
 	return o
 }
 
@@ -79,13 +83,13 @@ func flagAdder(flags *pflag.FlagSet) adder {
 func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 	c := &o.config
 	flags := cmd.Flags()
-	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…; HOST:PORT is http ("+envURL+")")
+	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+envURL+")")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	add("ack", "", "LEVEL", "journaled or stored; empty: the daemon's default", func(s string) (err error) {
 		o.ack, err = telemetry.ParseAck(s)
 		return err
 	})
-	add("admin", "", "HOST:PORT", "the daemon's admin listener, for the store's own latency by tenth of the window", adminAddress(&o.admin))
+	add("admin", "", "HOST:PORT", "the daemon's admin listener, https://HOST:PORT with TLS, for the store's own latency by tenth of the window", adminAddress(&o.admin))
 	add("http", "", "URL", "of the daemon's HTTP side, where --target is its gRPC side (default: as --admin says; without it "+localDaemon+" for a target of grpc://127.0.0.1:"+localGRPC+", and required for any other)", func(s string) error {
 		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return fmt.Errorf("%q is not the URL of a daemon's HTTP side, like %s", s, localDaemon)

@@ -5,13 +5,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
 
 func main() {
 	err := run(context.Background(), os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
-	if err != nil {
+	var found verdict
+	if err != nil && !errors.As(err, &found) {
 		fmt.Fprintln(os.Stderr, "brim:", err)
 	}
 	os.Exit(exitCode(err))

@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 func TestMain(m *testing.M) {
+	// What is ignored here (nohup) would be ignored by the daemons as well.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	binary.Remove()
 	os.Exit(code)

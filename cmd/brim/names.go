@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -44,6 +46,15 @@ func checkDatabase(name string) error {
 	return nil
 }
 
+// checkMongodCache takes a folder, and no size: that of the cache has a name much
+// like it.
+func checkMongodCache(s string) error {
+	if _, err := humanize.ParseBytes(s); err == nil {
+		return fmt.Errorf("%q is a size, and this is the folder where an installed mongod is kept; the size of mongod's cache is mongod-cache-size (a folder of this name is ./%s)", s, s)
+	}
+	return nil
+}
+
 func checkMapDots(s string) error {
 	if s == "" {
 		return nil
@@ -59,43 +70,4 @@ func checkTag(s string) error {
 		return fmt.Errorf("a tag's name has at most %d bytes, this one has %d", telemetry.MaxNameBytes, len(s))
 	}
 	return nil
-}
-
-// checkURI looks at no more than the scheme: what follows may name servers in
-// the DNS, which is for the daemon to ask.
-func checkURI(uri string) error {
-	if uri == "" || strings.HasPrefix(uri, "mongodb://") || strings.HasPrefix(uri, "mongodb+srv://") {
-		return nil
-	}
-	return errors.New("it is not a MongoDB URI, which begins with mongodb:// or mongodb+srv://")
-}
-
-// masked stands for a secret.
-const masked = "***"
-
-// maskURI hides the password of a MongoDB URI, and options that hold secrets.
-// It masks too much rather than too little where a URI is malformed.
-func maskURI(uri string) string {
-	scheme, rest, ok := strings.Cut(uri, "://")
-	if !ok {
-		return uri
-	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		if user, _, ok := strings.Cut(rest[:at], ":"); ok {
-			rest = user + ":" + masked + rest[at:]
-		}
-	}
-	hosts, query, ok := strings.Cut(rest, "?")
-	if !ok {
-		return scheme + "://" + hosts
-	}
-	options := strings.Split(query, "&")
-	for i, option := range options {
-		name, _, _ := strings.Cut(option, "=")
-		lower := strings.ToLower(name)
-		if strings.Contains(lower, "password") || lower == "authmechanismproperties" {
-			options[i] = name + "=" + masked
-		}
-	}
-	return scheme + "://" + hosts + "?" + strings.Join(options, "&")
 }

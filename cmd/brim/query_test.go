@@ -40,7 +40,11 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	from, _ := strconv.Atoi(r.URL.Query().Get("after"))
-	var page readingsPage
+	var page struct {
+		Readings []json.RawMessage `json:"readings"`
+		After    string            `json:"after,omitempty"`
+	}
+	page.Readings = []json.RawMessage{}
 	for i := from; i < min(from+limit, s.total); i++ {
 		page.Readings = append(page.Readings, json.RawMessage(fmt.Sprintf(`{"sensorId":"s","ts":"2026-11-21T10:00:00.%03dZ","fields":{"t":%d.5}}`, i%1000, i)))
 	}
@@ -60,14 +64,16 @@ func TestQueryPrintsATable(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"readings":[
 			{"sensorId":"s","ts":"2026-11-21T10:00:00.000Z","fields":{"t":23.5,"note":"cold\u001b[2J"}},
+			{"sensorId":"s","ts":"2026-11-21T10:00:00.500Z","fields":{"note":"` + "a\u009b31m\u202etxt ☂" + `"}},
 			{"sensorId":"s","ts":"2026-11-21T10:00:01.000Z","fields":{"a\u001bb":9223372036854775807}}]}`))
 	}))
 	t.Cleanup(server.Close)
 	got := runBrim(t, nil, "query", "s", "--url", server.URL)
 	require.NoError(t, got.err)
-	assert.Equal(t, `ts                        "a\x1bb"             note             t
-2026-11-21T10:00:00.000Z  -                    "cold\u001b[2J"  23.5
-2026-11-21T10:00:01.000Z  9223372036854775807  -                -
+	assert.Equal(t, `ts                        "a\x1bb"             note                     t
+2026-11-21T10:00:00.000Z  -                    "cold\u001b[2J"          23.5
+2026-11-21T10:00:00.500Z  -                    "a\u009b31m\u202etxt ☂"  -
+2026-11-21T10:00:01.000Z  9223372036854775807  -                        -
 `, got.stdout)
 	assert.Empty(t, got.stderr)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,10 +18,13 @@ func newJournalReplay(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Store what a journal holds, without taking new readings",
-		Long: "Store what a journal holds, without taking new readings. No daemon may run on the journal meanwhile.\n\n" +
+		Long: "Store what a journal holds, without taking new readings. No daemon may run on the journal meanwhile;\n" +
+			"others may go on writing the same sensors.\n\n" +
 			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
-			"its settings are changed.",
+			"its settings are changed. It may be ended at any moment, and run again: nothing is stored twice. Readings\n" +
+			"that MongoDB refuses go to the dead-letter file in --data-dir.",
 		Example: "  brim journal replay --data-dir ./brim-data\n" +
+			"  brim journal replay --data-dir /mnt/dead/brim-data --mongo-uri mongodb://a,b,c/?replicaSet=rs\n" +
 			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
 		Args: cobra.NoArgs,
 	}
@@ -44,32 +46,26 @@ func newJournalReplay(p *process) *cobra.Command {
 		if *output == "json" {
 			return printJSON(p.stdout, done)
 		}
-		_, err = fmt.Fprintf(p.stdout, "%d readings stored in %v, %d left in the journal\n", done.Stored, time.Duration(done.Seconds*float64(time.Second)).Round(time.Millisecond), done.Left)
-		return err
+		return printReplayed(p.stdout, &done)
 	}
 	return cmd
-}
-
-// replayed is what `brim journal replay` did.
-type replayed struct {
-	Stored  uint64  `json:"stored"` // or found to be stored already
-	Left    int     `json:"left"`
-	Seconds float64 `json:"seconds"`
 }
 
 // replayJournal brings the journal to the stores.
 func replayJournal(ctx context.Context, c *configuration, p *process, retarget bool) (done replayed, err error) {
 	logger := newLogger(p.stderr, c.LogLevel, c.LogFormat)
-	running, stopping, release := watchSignals(ctx, logger)
+	running, stopping, release := watchSignals(ctx, logger, nil)
 	defer release()
 	injector, err := faults(p.env)
 	if err != nil {
 		return done, usageError{err}
 	}
 	d := &daemon{cfg: c, log: logger, stderr: p.stderr, faults: injector, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
-	if _, err := os.Stat(c.journalDir()); err != nil {
-		return done, fmt.Errorf("look for a journal: %w", err)
+	found, err := inspectJournal(c.journalDir())
+	if err != nil {
+		return done, err
 	}
+	done = replayedOf(&found)
 	j, err := openJournal(&c.settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
 	if err != nil {
 		return done, err
@@ -104,7 +100,10 @@ func replayJournal(ctx context.Context, c *configuration, p *process, retarget b
 	}
 	end()
 	<-watching
-	done = replayed{Left: s.queue.Close(cancelledContext()), Stored: s.queue.Status().Released, Seconds: time.Since(d.began).Seconds()}
+	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
+	if countErr := done.count(s.queue.Status().Released, d.registry); err == nil {
+		err = countErr
+	}
 	if err == nil && done.Left > 0 {
 		err = fmt.Errorf("%d readings could not be stored and stay in the journal", done.Left)
 	}

@@ -32,6 +32,18 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 // carryOut carries out a command, of which `brim bench` has these experiments.
 func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Experiment) error {
 	began := false // a command was found, and its flags and arguments make sense
+	root := p.commands(all)
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !began {
+		return usageError{err}
+	}
+	return err
+}
+
+// commands returns the program's command and all below it.
+func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "brim",
 		Short:         "Takes telemetry in over HTTP and gRPC and stores it in MongoDB",
@@ -39,21 +51,13 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 		SilenceUsage:  true,
 		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRun: func(*cobra.Command, []string) {
-			began = true
-		},
 	}
-	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newJournal(p), newDeadLetter(p), newConfig(p), newVersion(p))
+	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p), newShard(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
 	root.SetFlagErrorFunc(explainFlag)
-	root.SetArgs(args)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
-	err := root.ExecuteContext(ctx)
-	if err != nil && !began {
-		return usageError{err}
-	}
-	return err
+	return root
 }
 
 // A usageError says that the command was not carried out because of how it was
@@ -63,18 +67,29 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// Exit codes of every command.
+// A verdict is the exit code of a command that did what it was asked, and by
+// the code says what it found. It is no error to be told.
+type verdict int
+
+func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
+
+// Exit codes of every command, and those of `brim doctor` beside them.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone       = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitDegrading  = 10
+	exitBottleneck = 20
 )
 
 func exitCode(err error) int {
 	var usage usageError
+	var found verdict
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.As(err, &found):
+		return int(found)
 	case errors.As(err, &usage):
 		return exitUsage
 	default:
@@ -100,7 +115,7 @@ func subcommand(cmd *cobra.Command, args []string) error {
 func explainFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+		return fmt.Errorf("%w; see %s --help", withoutSecret(err), cmd.CommandPath())
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -108,7 +123,8 @@ func explainFlag(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	return fmt.Errorf("%w%s; allowed are --%s", err, didYouMean("--", unknown.GetSpecifiedName(), names), strings.Join(names, ", --"))
+	allowed := choiceOf{names: names, prefix: "--", where: "`" + cmd.CommandPath() + " --help` lists all"}
+	return fmt.Errorf("%w%s", err, allowed.insteadOf(unknown.GetSpecifiedName()))
 }
 
 // outputFlag adds --output to a command that prints a result.

@@ -14,11 +14,13 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		args []string
 		want []string // in the message
 	}{
-		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "query, serve, version"}},
+		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "recompress, serve, ", "token, version"}},
 		{[]string{"config", "chek"}, []string{`"chek"`, "did you mean check?", "check, print"}},
 		{[]string{"config", "check"}, []string{"brim config check takes a FILE, and was given 0 arguments"}},
 		{[]string{"serve", "now"}, []string{`"now"`}},
-		{[]string{"serve", "--mongo-url=x"}, []string{"--mongo-url", "did you mean --mongo-uri?", "--granularity"}},
+		{[]string{"serve", "--mongo-url=x"}, []string{"--mongo-url", "did you mean --mongo-uri?", "`brim serve --help` lists all"}},
+		{[]string{"version", "--outpt", "json"}, []string{"--outpt", "did you mean --output?", "allowed are --help, --output"}},
+		{[]string{"serve", "--mongod-cache", "256MiB"}, []string{"--mongod-cache", `"256MiB" is a size`, "mongod-cache-size"}},
 		{[]string{"serve", "--storage"}, []string{"--storage", "needs an argument"}},
 		{[]string{"version", "--output", "xml"}, []string{"--output", `"xml"`, "text, json"}},
 		{[]string{"query"}, []string{"brim query takes a sensor id, and was given 0 arguments"}},

@@ -15,16 +15,20 @@ import (
 
 // settings is everything that can be set of `brim serve`, checked.
 type settings struct {
-	MongoURI string
-	Database string
-	DataDir  string
+	MongoURI     string // whichever way it was given
+	MongoURIFile string // empty: it was not given by a file
+	Database     string
+	DataDir      string
 
 	MongodBin       string
 	MongodCache     string
 	MongodPort      int
 	MongodCacheSize int64 // bytes; 0: mongod's choice
+	MongodAuth      switchPosition
 
 	HTTPAddr, GRPCAddr, AdminAddr string
+	listenerSettings
+	accessSettings
 
 	Default stream   // its Name is --stream
 	Streams []stream // all of them, the default one among them, by name
@@ -43,12 +47,18 @@ type settings struct {
 	QueueMaxBytes int64
 
 	MaxBodyBytes, MaxInflatedBytes int64
+	MaxInflateRatio                int
 	MaxReadingsPerRequest          int
 	MaxFuture                      time.Duration
 	MapDots                        string
 	SensorTag                      string
 
+	QueryTimeout                   time.Duration
+	MaxQueries                     int
+	QueryMaxBytes, QueryMaxBacklog int64
+
 	ServerStatusInterval time.Duration
+	Thresholds           string // file; empty: the built-in ones
 
 	LogLevel, LogFormat string
 	StopTimeout         time.Duration
@@ -80,6 +90,11 @@ type stream struct {
 	MaxReadingsPerUpdate int
 	Compressor           store.Compressor
 	Retention            time.Duration
+	WriteConcern         store.WriteConcern
+	Fields               []string // that readings may have; none: any
+	OtherFields          fieldAnswer
+	View                 switchPosition
+	SilentAfter          time.Duration
 }
 
 // A setting is one line of the configuration: a flag, a variable and a key of
@@ -91,6 +106,7 @@ type setting struct {
 	initial string // the default
 	usage   string
 	secret  bool // never shown in full
+	list    bool // a list in the file, with commas elsewhere
 	set     func(text string) error
 }
 
@@ -109,14 +125,18 @@ func (s setting) variable() string {
 
 // all lists the settings in the order in which help and print show them.
 func (c *settings) all() []setting {
-	return slices.Concat(c.places(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.process())
+	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.queries(), c.process())
 }
 
 func (c *settings) places() []setting {
 	return []setting{
 		{
 			name: "mongo-uri", kind: "URI", secret: true, set: text(&c.MongoURI, checkURI),
-			usage: "MongoDB to store in; without it Brim runs a mongod of its own",
+			usage: "MongoDB to store in; without it Brim runs a mongod of its own. Others see flags in the list of processes: give a password in BRIM_MONGO_URI or by --mongo-uri-file",
+		},
+		{
+			name: uriFileSetting, kind: "FILE", set: text(&c.MongoURIFile, nil),
+			usage: "file that holds the URI, in place of --mongo-uri",
 		},
 		{name: "database", kind: "NAME", initial: "brim", set: text(&c.Database, checkDatabase), usage: "MongoDB database"},
 		{
@@ -127,7 +147,7 @@ func (c *settings) places() []setting {
 		{name: "grpc-addr", kind: "ADDR", initial: "127.0.0.1:8431", set: address(&c.GRPCAddr), usage: "where readings come in over gRPC"},
 		{
 			name: "admin-addr", kind: "ADDR", initial: "127.0.0.1:8432", set: address(&c.AdminAddr),
-			usage: "metrics, health, status and profiles; asks nobody who they are",
+			usage: "metrics, health, status and profiles",
 		},
 		{
 			name: "stream", kind: "NAME", initial: "readings", set: text(&c.Default.Name, checkStreamName),
@@ -140,11 +160,15 @@ func (c *settings) mongod() []setting {
 	return []setting{
 		{name: "mongod-bin", kind: "FILE", set: text(&c.MongodBin, nil), usage: "mongod to run; empty: the one on PATH, or an installed one"},
 		{name: "mongod-port", kind: "PORT", initial: "0", set: count(&c.MongodPort, 0, math.MaxUint16), usage: "port of the embedded mongod on 127.0.0.1; 0: the one of the last run, or any"},
-		{name: "mongod-cache", kind: "DIR", set: text(&c.MongodCache, nil), usage: "where an installed mongod is kept; empty: brim in $XDG_CACHE_HOME, or what stands for it"},
+		{name: "mongod-cache", kind: "DIR", set: text(&c.MongodCache, checkMongodCache), usage: "where an installed mongod is kept; empty: brim in $XDG_CACHE_HOME, or what stands for it"},
 		{
 			// mongod's own bounds.
 			name: "mongod-cache-size", kind: "SIZE", initial: "0", set: size(&c.MongodCacheSize, 256<<20, 10_000<<30, true),
 			usage: "WiredTiger cache of the embedded mongod; 0: half of the memory",
+		},
+		{
+			name: "mongod-auth", kind: "on|off", initial: "on", set: choice(&c.MongodAuth, on, off),
+			usage: "have the embedded mongod ask for a password; the URI with it is in mongod/uri in --data-dir",
 		},
 	}
 }
@@ -179,6 +203,24 @@ func (s *stream) all() []setting {
 			// Up to what fits a TTL index, 68 years.
 			name: "retention", kind: "DURATION", initial: "0", set: duration(&s.Retention, time.Minute, 24_000*day, true),
 			usage: "age at which MongoDB removes readings; 0: never",
+		},
+		{
+			name: "write-concern", kind: "majority|N", initial: "majority", set: writeConcern(&s.WriteConcern),
+			usage: "members of the replica set that a write waits for; readings that a minority has can be lost when the primary is",
+		},
+		{
+			name: "write-journal", kind: "on|off", initial: "on", set: writeJournal(&s.WriteConcern),
+			usage: "wait until those members have journaled the write; off: readings can be lost when all of them crash",
+		},
+		{name: "fields", kind: "A,B,…", list: true, set: fieldNames(&s.Fields), usage: "fields that readings may have; empty: any"},
+		{
+			name: "other-fields", kind: "ANSWER", initial: string(refuseReading), set: choice(&s.OtherFields, refuseReading, dropField),
+			usage: "what to do with a reading that has other fields than those: refuse it, or drop the fields",
+		},
+		{name: "view", kind: "on|off", initial: "on", set: choice(&s.View, on, off), usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading a document"},
+		{
+			name: "silent-after", kind: "DURATION", initial: "0", set: duration(&s.SilentAfter, time.Second, 3650*day, true),
+			usage: "how long after its last reading a sensor counts as silent; 0: none does",
 		},
 	}
 }
@@ -225,6 +267,7 @@ func (c *settings) limits() []setting {
 	return []setting{
 		{name: "max-body-bytes", kind: "SIZE", initial: "8MiB", set: size(&c.MaxBodyBytes, 1<<10, 1<<30, false), usage: "size of a request as it is sent"},
 		{name: "max-inflated-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), usage: "size of a request when decompressed"},
+		{name: "max-inflate-ratio", kind: "N", initial: "200", set: count(&c.MaxInflateRatio, 2, 1_000_000), usage: "times its size that a request may have when decompressed, once that is more than 1 MiB"},
 		{name: "max-readings-per-request", kind: "N", initial: "10000", set: count(&c.MaxReadingsPerRequest, 1, 1_000_000), usage: "readings in one request"},
 		{name: "max-future", kind: "DURATION", initial: "10m", set: duration(&c.MaxFuture, time.Millisecond, 36_500*day, false), usage: "how far ahead of the clock a timestamp may be"},
 		{
@@ -244,6 +287,10 @@ func (c *settings) process() []setting {
 			name: "server-status-interval", kind: "DURATION", initial: "5s", set: duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
 			usage: "how often MongoDB's storage engine and its disk are looked at, for the metrics and the live page",
 		},
+		{
+			name: "thresholds", kind: "FILE", set: text(&c.Thresholds, checkThresholds),
+			usage: "YAML with thresholds of what is looked at, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
+		},
 		{name: "log-level", kind: "LEVEL", initial: "info", set: choice(&c.LogLevel, "debug", "info", "warn", "error"), usage: "debug, info, warn or error"},
 		{name: "log-format", kind: "FORM", initial: "text", set: choice(&c.LogFormat, "text", "json"), usage: "text or json"},
 		{
@@ -262,7 +309,7 @@ func (c *settings) checkTogether() error {
 	if c.Ack == telemetry.Journaled && !c.journaling() {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
 	}
-	return nil
+	return c.checkListeners()
 }
 
 // journaling reports whether readings are journaled on disk.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,12 +31,19 @@ const envConfig = envPrefix + "CONFIG"
 // envURL names the daemon that `brim query` asks, like --url.
 const envURL = envPrefix + "URL"
 
+// envPrometheus names the Prometheus that `brim doctor --trend` asks, like
+// --prometheus, whose password then stands on no command line.
+const envPrometheus = envPrefix + "PROMETHEUS"
+
 // sources is what a configuration is made from.
 type sources struct {
 	flags map[string]string // those that were given, by name
 	env   []string          // NAME=value
 	path  string            // of the file; empty: the one that the environment names, or none
 }
+
+// file returns the path of the configuration file, empty if there is none.
+func (s sources) file() string { return cmp.Or(s.path, lookupEnv(s.env, envConfig)) }
 
 // An origin says where the value in force came from.
 type origin struct {
@@ -98,6 +106,9 @@ func (s sources) load() (*configuration, error) {
 	problems = append(problems, c.addStreams(f)...)
 	if len(problems) == 0 {
 		c.fitAck()
+		if err := c.fitURI(); err != nil {
+			problems = append(problems, err)
+		}
 		if err := c.checkTogether(); err != nil {
 			problems = append(problems, err)
 		}
@@ -154,9 +165,7 @@ func (s sources) layers(list []setting) ([]layer, *file, []error) {
 	if err != nil {
 		problems = append(problems, err)
 	}
-	if s.path != "" {
-		path = s.path
-	}
+	path = cmp.Or(s.path, path)
 	f := &file{values: koanf.New(".")}
 	if path != "" {
 		read, err := readFile(path, keys)
@@ -201,10 +210,11 @@ func readEnv(env []string, list []setting) (values map[string]any, path string, 
 			values[key] = value
 		case name == envConfig:
 			path = value
-		case name == envURL, name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
+		case name == envURL, name == envPrometheus, slices.Contains(clientVariables(), name), name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
 		default:
-			names := append(slices.Sorted(maps.Keys(known)), envConfig, envURL)
-			problems = append(problems, fmt.Errorf("unknown variable %s%s; allowed are %s", name, didYouMean("", name, names), strings.Join(names, ", ")))
+			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, envURL, envPrometheus}, clientVariables())
+			allowed := choiceOf{names: names, where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
+			problems = append(problems, fmt.Errorf("unknown variable %s%s", name, allowed.insteadOf(name)))
 		}
 	}
 	return values, path, errors.Join(problems...)
@@ -219,8 +229,9 @@ func (c *configuration) addStreams(f *file) []error {
 		names = append(names, c.Default.Name)
 	}
 	slices.Sort(names)
+	top := c.Default // before the default stream's own settings are put into it
 	for _, name := range names {
-		s := c.Default // by value: a stream inherits what it does not set
+		s := top // by value: a stream inherits what it does not set
 		s.Name = name
 		for _, setting := range s.all() {
 			at := slices.IndexFunc(c.effective, func(e effective) bool { return e.name == setting.name })

@@ -56,7 +56,7 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	c := loadSettings(t, sources{})
 	want := stream{
 		Name: "readings", Storage: store.Bucket, Granularity: 5 * time.Minute,
-		BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, Compressor: store.Snappy,
+		BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, Compressor: store.Snappy, OtherFields: refuseReading, View: on,
 	}
 	assert.Equal(t, want, c.Default)
 	assert.Equal(t, []stream{want}, c.Streams)
@@ -100,7 +100,7 @@ func TestTheFileCanBeNamedInTheEnvironment(t *testing.T) {
 func TestUnknownVariablesAreErrorsButServiceLinksAreNot(t *testing.T) {
 	t.Parallel()
 	_, err := sources{env: []string{"BRIM_MONGO_URL=mongodb://h/"}}.load()
-	require.ErrorContains(t, err, "BRIM_MONGO_URL (did you mean BRIM_MONGO_URI?); allowed are")
+	require.ErrorContains(t, err, "BRIM_MONGO_URL (did you mean BRIM_MONGO_URI?); each flag that `brim serve --help` lists has a variable")
 	assert.Equal(t, exitUsage, exitCode(err))
 
 	loadSettings(t, sources{env: []string{
@@ -151,7 +151,7 @@ streams:
 	for _, s := range c.Streams {
 		byName[s.Name] = s
 	}
-	base := stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, Compressor: store.Zstd}
+	base := stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, Compressor: store.Zstd, OtherFields: refuseReading, View: on}
 	want := make(map[string]stream)
 	for name, change := range map[string]func(*stream){
 		"readings": func(*stream) {},

@@ -39,7 +39,7 @@ func (d *daemon) parts() []admin.Part {
 	for i := behind; i < len(parts); i++ {
 		parts[i].Optional = d.cfg.journaling()
 	}
-	return parts
+	return append(parts, d.heldParts()...)
 }
 
 func part(name string, err error) admin.Part {
@@ -78,12 +78,14 @@ type status struct {
 	Streams       []streamStatus  `json:"streams"`
 	Journal       *journal.Status `json:"journal,omitempty"` // absent while the daemon starts
 	Queue         *queueStatus    `json:"queue,omitempty"`   // absent until there is a MongoDB to try
+	Config        *configStatus   `json:"config,omitempty"`
 }
 
 type addresses struct {
 	HTTP  string `json:"http"`
 	GRPC  string `json:"grpc"`
 	Admin string `json:"admin"`
+	TLS   bool   `json:"tls,omitempty"` // which all of them speak
 }
 
 type availability struct {
@@ -94,23 +96,33 @@ type availability struct {
 type embeddedStatus struct {
 	Running  bool   `json:"running"`
 	Version  string `json:"version"`
-	URI      string `json:"uri"`
-	Pid      int    `json:"pid"` // 0 while it is down
+	URI      string `json:"uri"`            // secrets masked
+	URIFile  string `json:"uri_file"`       // path of the file with the whole one, of this user alone
+	Auth     bool   `json:"authentication"` // it asks for passwords
+	Pid      int    `json:"pid"`            // 0 while it is down
 	Restarts int    `json:"restarts"`
+
+	OtherUsers []string `json:"other_users,omitempty"` // that are not the daemon's, at most 20
 }
 
 type streamStatus struct {
-	Name                 string `json:"name"`
-	Default              bool   `json:"default"`
-	Storage              string `json:"storage"`
-	Granularity          string `json:"granularity"`
-	GranularitySeconds   int    `json:"granularity_seconds"`
-	BucketMaxReadings    int    `json:"bucket_max_readings,omitempty"`
-	BucketMaxBytes       int    `json:"bucket_max_bytes,omitempty"`
-	MaxReadingsPerUpdate int    `json:"max_readings_per_update,omitempty"`
-	Compressor           string `json:"compressor,omitempty"`
-	RetentionSeconds     int64  `json:"retention_seconds"` // 0: for ever
-	Ready                bool   `json:"ready"`
+	Name                 string   `json:"name"`
+	Default              bool     `json:"default"`
+	Storage              string   `json:"storage"`
+	Granularity          string   `json:"granularity"`
+	GranularitySeconds   int      `json:"granularity_seconds"`
+	BucketMaxReadings    int      `json:"bucket_max_readings,omitempty"`
+	BucketMaxBytes       int      `json:"bucket_max_bytes,omitempty"`
+	MaxReadingsPerUpdate int      `json:"max_readings_per_update,omitempty"`
+	Compressor           string   `json:"compressor,omitempty"`
+	RetentionSeconds     int64    `json:"retention_seconds"` // 0: for ever
+	WriteConcern         string   `json:"write_concern,omitempty"`
+	Fields               []string `json:"fields,omitempty"` // that readings may have; none: any
+	OtherFields          string   `json:"other_fields,omitempty"`
+	View                 string   `json:"view,omitempty"` // its name
+	SilentAfterSeconds   int64    `json:"silent_after_seconds,omitempty"`
+	Ready                bool     `json:"ready"`
+	HeldUntil            string   `json:"held_until,omitempty"` // it takes no readings until then
 }
 
 type queueStatus struct {
@@ -128,16 +140,19 @@ func (d *daemon) status() any {
 		UptimeSeconds: time.Since(d.began).Seconds(), Session: d.session,
 		Ready: admin.Ready(d.parts()),
 		Addresses: addresses{
-			HTTP: d.listeners.http.Addr().String(), GRPC: d.listeners.grpc.Addr().String(), Admin: d.listeners.admin.Addr().String(),
+			HTTP: d.listeners.http.Addr().String(), GRPC: d.listeners.grpc.Addr().String(), Admin: d.listeners.admin.Addr().String(), TLS: d.tls != nil,
 		},
 	}
 	if d.cfg.needsMongoDB() {
 		out.MongoURI, out.Database = maskURI(d.cfg.MongoURI), d.cfg.Database
 	}
 	if server := d.mongod.Load(); server != nil {
-		out.MongoURI = server.URI()
+		out.MongoURI = maskURI(server.URI())
 		out.Mongod = &embeddedStatus{
-			Running: server.Running(), Version: server.Version(), URI: server.URI(), Pid: server.Pid(), Restarts: server.Restarts(),
+			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.Asks(), Pid: server.Pid(), Restarts: server.Restarts(),
+		}
+		for _, user := range server.OtherUsers() {
+			out.Mongod.OtherUsers = append(out.Mongod.OtherUsers, user.String())
 		}
 	}
 	if j := d.journal.Load(); j != nil {
@@ -155,10 +170,17 @@ func (d *daemon) status() any {
 			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: d.cfg.laneBytes(), Buckets: q.Buckets, SetAside: q.SetAside,
 		}
 	}
-	for _, stream := range d.cfg.Streams {
+	if d.reloads != nil {
+		config := d.reloads.status()
+		out.Config = &config
+	}
+	for _, stream := range d.current().Streams {
 		one := stream.status()
 		one.Default = stream.Name == d.cfg.Default.Name
 		one.Ready = s != nil && s.reason(stream.Name) == nil
+		if h := d.inlet.holds.of(stream.Name); h != nil {
+			one.HeldUntil = h.String()
+		}
 		out.Streams = append(out.Streams, one)
 	}
 	return out
@@ -170,10 +192,16 @@ func (s stream) status() streamStatus {
 	out := streamStatus{
 		Name: s.Name, Storage: string(s.Storage),
 		Granularity: formatDuration(s.Granularity), GranularitySeconds: int(s.Granularity / time.Second),
-		RetentionSeconds: int64(s.Retention / time.Second),
+		RetentionSeconds: int64(s.Retention / time.Second), SilentAfterSeconds: int64(s.SilentAfter / time.Second),
 	}
 	if s.Storage != store.Memory {
-		out.Compressor = string(s.Compressor)
+		out.Compressor, out.WriteConcern = string(s.Compressor), s.WriteConcern.String()
+	}
+	if len(s.Fields) > 0 {
+		out.Fields, out.OtherFields = s.Fields, string(s.OtherFields)
+	}
+	if s.hasBuckets() && s.View == on {
+		out.View = store.ViewName(s.Name)
 	}
 	if s.hasBuckets() {
 		out.BucketMaxReadings, out.BucketMaxBytes, out.MaxReadingsPerUpdate = s.BucketMaxReadings, s.BucketMaxBytes, s.MaxReadingsPerUpdate

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -21,9 +22,10 @@ const (
 // undoes what of the daemon was started when the start went wrong.
 func (d *daemon) stop(ctx context.Context) error {
 	begin := time.Now()
-	left, cancel := context.WithTimeout(ctx, d.cfg.StopTimeout)
+	left, cancel := context.WithTimeout(ctx, d.current().StopTimeout)
 	defer cancel()
 	d.draining.Store(true)
+	d.supervisor.stops(d.current().StopTimeout)
 	d.door.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
@@ -44,7 +46,11 @@ func (d *daemon) stop(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		errs = append([]error{err}, errs...)
 	}
-	d.log.Info("stopped", "took", time.Since(begin).Round(time.Millisecond))
+	level := slog.LevelInfo
+	if d.serving == nil {
+		level = slog.LevelDebug // it never ran, and why is said by who ends
+	}
+	d.log.Log(context.Background(), level, "stopped", "took", time.Since(begin).Round(time.Millisecond))
 	return errors.Join(errs...)
 }
 
@@ -58,7 +64,7 @@ func (d *daemon) drain(ctx context.Context) error {
 	(*j).Stop()
 	left := 0
 	if s != nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.cfg.StopTimeout)))
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.current().StopTimeout)))
 		defer cancel()
 		left = s.queue.Close(ctx)
 	}
@@ -92,7 +98,7 @@ func (d *daemon) disconnect(ctx context.Context) {
 // endRequests lets the requests that are under way get their answers, then
 // ends the servers of readings.
 func (d *daemon) endRequests(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.cfg.StopTimeout)))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.current().StopTimeout)))
 	defer cancel()
 	graceful := make(chan struct{})
 	go func() {

@@ -13,8 +13,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/silence"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/memory"
@@ -26,7 +28,8 @@ type home interface {
 	queue.Store
 	read.Source
 	// Prepare creates the collection, or checks that the one that is there can
-	// take the stream. A *store.MismatchError is final; other errors may pass.
+	// take the stream. A *store.MismatchError or *store.ConcernError is final;
+	// other errors may pass.
 	Prepare(ctx context.Context) error
 }
 
@@ -36,6 +39,8 @@ type storage struct {
 	homes map[string]home
 	queue *queue.Queue
 	log   *slog.Logger
+
+	silence *silence.Watch
 
 	mu       sync.Mutex
 	prepared map[string]error         // by stream: nil once it can take readings
@@ -65,6 +70,10 @@ func openStorage(c *settings, setup storageSetup) (*storage, error) {
 		}
 		s.conn, database = conn, conn.Database()
 	}
+	var err error
+	if s.silence, err = newSilence(c, setup); err != nil {
+		return nil, errors.Join(err, s.disconnect(context.Background()))
+	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
 		h, err := stream.home(database, setup)
@@ -73,9 +82,8 @@ func openStorage(c *settings, setup storageSetup) (*storage, error) {
 		}
 		ready := make(chan struct{})
 		s.homes[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
-		streams[stream.Name] = queue.Stream{Store: h, Granularity: stream.Granularity, Prepared: ready}
+		streams[stream.Name] = queue.Stream{Store: h, Granularity: stream.Granularity, Prepared: ready, Arrivals: s.silence.Stream(stream.Name)}
 	}
-	var err error
 	s.queue, err = queue.New(queue.Config{
 		Journal: setup.journal, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
@@ -84,6 +92,7 @@ func openStorage(c *settings, setup storageSetup) (*storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
 	}
+	s.silence.SetKnownUntil(s.queue.ToldUntil)
 	return s, nil
 }
 
@@ -94,12 +103,14 @@ func (s stream) home(database *mongo.Database, setup storageSetup) (home, error)
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Compressor: s.Compressor, Retention: s.Retention, Faults: setup.faults, Registerer: setup.registry,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == on,
+			Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			Compressor: s.Compressor, Retention: s.Retention, Faults: setup.faults, Registerer: setup.registry,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
+			Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
 		})
 	case store.Memory:
 		setup.logger.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
@@ -109,10 +120,11 @@ func (s stream) home(database *mongo.Database, setup storageSetup) (home, error)
 	}
 }
 
-// Between two attempts to prepare a stream.
+// Between two attempts to prepare a stream, and for one.
 const (
-	firstPause = 200 * time.Millisecond
-	lastPause  = 5 * time.Second
+	firstPause     = 200 * time.Millisecond
+	lastPause      = 5 * time.Second
+	prepareTimeout = 10 * time.Second
 )
 
 // prepare makes all streams ready to be written, trying again for as long as
@@ -121,13 +133,8 @@ const (
 func (s *storage) prepare(ctx context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		waits, err := s.prepareOnce(ctx)
-		if err != nil || !waits || ctx.Err() != nil {
+		if err != nil || !waits || machine.Pause(ctx, pause) != nil {
 			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil
 		}
 	}
 }
@@ -138,11 +145,10 @@ func (s *storage) prepareOnce(parent context.Context) (waits bool, err error) {
 		if s.reason(name) == nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(parent, 10*time.Second)
+		ctx, cancel := context.WithTimeout(parent, prepareTimeout)
 		err := home.Prepare(ctx)
 		cancel()
-		var mismatch *store.MismatchError
-		if errors.As(err, &mismatch) {
+		if final(err) {
 			return false, fmt.Errorf("prepare stream %s: %w", name, err)
 		}
 		if parent.Err() == nil { // else the error says nothing about the stream
@@ -199,10 +205,18 @@ func (s *storage) available() error {
 	return s.conn.Available()
 }
 
+// readable returns why a stream cannot be read now.
+func (s *storage) readable(stream string) error {
+	if _, inMemory := s.homes[stream].(*memory.Store); inMemory {
+		return nil
+	}
+	return s.available()
+}
+
 func (s *storage) sources() map[string]read.Source {
 	sources := make(map[string]read.Source, len(s.homes))
 	for name, h := range s.homes {
-		sources[name] = h
+		sources[name] = watchedSource{h, s.silence.Stream(name)}
 	}
 	return sources
 }

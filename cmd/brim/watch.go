@@ -16,8 +16,12 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	if s.conn == nil {
 		return nil, nil //nolint:nilnil // there is nothing to look at, and that is no error
 	}
+	thresholds, err := loadThresholds(d.cfg.Thresholds)
+	if err != nil {
+		return nil, err
+	}
 	config := doctor.Config{
-		Database: s.conn.Database(), Interval: d.cfg.ServerStatusInterval, Logger: d.log, Registerer: d.registry,
+		Database: s.conn.Database(), Interval: d.cfg.ServerStatusInterval, Thresholds: thresholds, Logger: d.log, Registerer: d.registry,
 	}
 	if server := d.mongod.Load(); server != nil {
 		config.DBPath = server.DBPath()
@@ -37,9 +41,10 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
-		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals,
+		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,
 		FlushInterval: d.cfg.FlushInterval,
 		HTTPAddr:      func() string { return reachable(d.listeners.http) },
+		Scheme:        d.scheme(),
 		File:          filepath.Join(d.cfg.DataDir, "console-history"),
 	})
 }
@@ -95,6 +100,30 @@ func (d *daemon) pageSignals() []console.Signal {
 		out = append(out, console.Signal{
 			Name: s.Name, Title: s.Title, Value: s.Value, Unit: s.Unit, Class: s.Class.String(), Threshold: s.Describe(), Why: s.Why,
 		})
+	}
+	return out
+}
+
+// pageDiagnosis puts findings of one cause together, as the page shows them.
+func (d *daemon) pageDiagnosis() console.Diagnosis {
+	monitor := d.monitor.Load()
+	if monitor == nil {
+		return console.Diagnosis{}
+	}
+	seen := monitor.Seen()
+	out := console.Diagnosis{Note: seen.Excused()}
+	if seen.Server.Why != "" {
+		out.Note = "The storage engine cannot be seen: " + seen.Server.Why + "."
+	}
+	for _, f := range doctor.Diagnose(seen) {
+		if f.Kind != doctor.Slow {
+			continue
+		}
+		if n := len(out.Causes); n == 0 || out.Causes[n-1].Name != f.Name {
+			out.Causes = append(out.Causes, console.Cause{Name: f.Name, Words: f.Cause, Class: f.Class.String(), Evidence: f.Evidence})
+		}
+		last := &out.Causes[len(out.Causes)-1]
+		last.Actions = append(last.Actions, console.Action{Do: f.Action, Cost: f.Cost})
 	}
 	return out
 }

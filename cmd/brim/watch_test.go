@@ -68,6 +68,10 @@ func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
 		s := state()
 		return strings.Contains(s, `class="state degrading"`) && strings.Contains(s, "Readings are taken into the journal")
 	})
+	b.eventually("word that nothing can be seen", func() bool {
+		_, page := b.admin(http.MethodGet, "/console")
+		return strings.Contains(page, "The storage engine cannot be seen: MongoDB does not answer.")
+	})
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are taken and stored") })
 }

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+)
+
+// batchOf is one reading on its way to the default stream.
+func batchOf(t *testing.T) *batch.Batch {
+	t.Helper()
+	return storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1))
+}
+
+func TestHoldWaitsForWhoCameBefore(t *testing.T) {
+	t.Parallel()
+	h, b := newHolds(), batchOf(t)
+	early, err := h.enter(b)
+	require.NoError(t, err)
+	one, before := h.begin(storetest.Stream)
+	require.Same(t, early, before)
+	_, err = h.enter(b)
+	require.ErrorContains(t, err, "takes no readings for a moment", "also while it drains")
+	select {
+	case <-before.empty:
+		assert.Fail(t, "a request is under way")
+	default:
+	}
+	early.leave()
+	<-before.empty
+	h.lift(storetest.Stream, one)
+	late, err := h.enter(b)
+	require.NoError(t, err, "a hold that could not be had is lifted")
+	late.leave()
+}
+
+// TestHoldWaitsForWhoAnotherHoldWaitsFor holds two streams while a request is on
+// its way, and one twice.
+func TestHoldWaitsForWhoAnotherHoldWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newHolds()
+	early, err := h.enter(batchOf(t))
+	require.NoError(t, err)
+	_, first := h.begin("other")
+	one, second := h.begin(storetest.Stream)
+	h.lift(storetest.Stream, one) // it could not be had in time
+	_, third := h.begin(storetest.Stream)
+	for _, before := range []*crowd{first, second, third} {
+		select {
+		case <-before.empty:
+			assert.Fail(t, "a request is under way")
+		default:
+		}
+	}
+	early.leave()
+	for _, before := range []*crowd{first, second, third} {
+		<-before.empty
+	}
+}
+
+func TestHoldThatRanOutIsNotKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolds()
+		one, _ := h.begin(storetest.Stream)
+		_, ok := h.keep(storetest.Stream, one, time.Minute)
+		require.True(t, ok)
+		again, _ := h.begin(storetest.Stream)
+		<-time.After(61 * time.Second) // and somebody comes
+		_, ok = h.keep(storetest.Stream, again, time.Minute)
+		assert.False(t, ok, "it would look unbroken")
+	})
+}
+
+func TestHoldOfAnotherStreamRefusesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHolds()
+	one, _ := h.begin("other")
+	_, ok := h.keep("other", one, 0)
+	require.True(t, ok)
+	inside, err := h.enter(batchOf(t))
+	require.NoError(t, err)
+	inside.leave()
+}
+
+func TestHoldEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, b := newHolds(), batchOf(t)
+		one, _ := h.begin(storetest.Stream)
+		_, ok := h.keep(storetest.Stream, one, time.Minute)
+		require.True(t, ok)
+		<-time.After(50 * time.Second)
+		again, before := h.begin(storetest.Stream)
+		assert.Nil(t, before, "all is stored already")
+		kept, ok := h.keep(storetest.Stream, again, time.Minute)
+		require.True(t, ok)
+		assert.Equal(t, one.since, kept.since, "it goes on")
+		<-time.After(50 * time.Second)
+		_, err := h.enter(b)
+		require.Error(t, err)
+		<-time.After(11 * time.Second)
+		inside, err := h.enter(b)
+		require.NoError(t, err)
+		inside.leave()
+		fresh, before := h.begin(storetest.Stream)
+		assert.NotNil(t, before, "what was taken between has to be stored")
+		assert.NotEqual(t, one.since, fresh.since, "it began anew")
+		_, ok = h.keep(storetest.Stream, fresh, 0)
+		require.True(t, ok)
+		_, ok = h.keep(storetest.Stream, fresh, time.Second)
+		require.True(t, ok)
+		<-time.After(24 * time.Hour)
+		_, err = h.enter(b)
+		require.Error(t, err, "a lease does not shorten a hold until the restart")
+		assert.True(t, h.release(storetest.Stream))
+		assert.Nil(t, h.of(storetest.Stream))
+	})
+}
+
+// heldUntil is what the daemon says of the default stream.
+func heldUntil(b *brimProcess) string {
+	b.t.Helper()
+	for _, s := range b.status().Streams {
+		if s.Default {
+			return s.HeldUntil
+		}
+	}
+	return "there is no default stream"
+}
+
+// TestHeldDaemonStartsWithAnotherStorage drains a daemon, kills it, and starts
+// it with another storage, which it refuses where a reading may be unapplied.
+func TestHeldDaemonStartsWithAnotherStorage(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "brim.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("streams:\n  other: {granularity: 1m}\n"), 0o600))
+	flags := []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", dir}
+	b := startBrim(t, append(flags, "--config", config, "--flush-interval", "1h")...).awaitStorage()
+	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+
+	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&for=restart")
+	require.Equal(t, http.StatusOK, code, answer)
+	assert.Equal(t, map[string]int{"s": 1}, sensors(t, db.Collection("readings")))
+	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, answer, `"held"`)
+	code, answer = b.post("/v1/streams/other/readings", `{"sensorId":"s","fields":{"t":2}}`)
+	assert.Equal(t, http.StatusOK, code, answer)
+	assert.Equal(t, "the daemon is restarted", heldUntil(b))
+	b.awaitReadiness(http.StatusOK, "hold of stream readings")
+	code, _ = b.admin(http.MethodPost, "/hold?stream=none")
+	assert.Equal(t, http.StatusNotFound, code)
+
+	b.signal(syscall.SIGKILL)
+	b.wait()
+	require.NoError(t, db.Collection("readings").Drop(t.Context()))
+	require.NoError(t, os.WriteFile(config, []byte("storage: timeseries\nstreams:\n  other: {storage: bucket, granularity: 1m}\n"), 0o600))
+	b = startBrim(t, append(flags, "--config", config)...).awaitStorage()
+	assert.Empty(t, heldUntil(b), "a hold ends with its process")
+	code, answer = b.post("/v1/readings?ack=stored", `{"sensorId":"s","fields":{"t":3}}`)
+	assert.Equal(t, http.StatusOK, code, answer)
+}
+
+func TestHoldThatCannotBeHadIsLifted(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir()).awaitStorage()
+	inDatabase(t, server.URI(), func(db *mongo.Database) { // as a fence
+		require.NoError(t, db.RunCommand(t.Context(), bson.D{
+			{Key: "collMod", Value: "readings"}, {Key: "validator", Value: bson.D{{Key: "never", Value: true}}},
+		}).Err())
+	})
+	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&timeout=100ms")
+	assert.Equal(t, http.StatusGatewayTimeout, code)
+	assert.Contains(t, answer, "takes readings again")
+	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
+	assert.Equal(t, http.StatusOK, code, answer)
+	inDatabase(t, server.URI(), func(db *mongo.Database) {
+		require.NoError(t, db.RunCommand(t.Context(), bson.D{
+			{Key: "collMod", Value: "readings"}, {Key: "validator", Value: bson.D{}},
+		}).Err())
+	})
+	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&for=1s")
+	require.Equal(t, http.StatusOK, code, answer)
+	b.eventually("the end of the lease", func() bool {
+		code, _ := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":3}}`)
+		return code == http.StatusOK
+	})
+}

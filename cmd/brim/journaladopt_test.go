@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// TestAJournalIsAdopted kills a daemon for ever, with readings that only its
+// journal has, and stores them by the command.
+func TestAJournalIsAdopted(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	b := a.brim()
+	b.take("kept")
+	b.take("kept")
+	_, answer, err := b.send("/v1/readings", []byte(`{"sensorId":"keyed","fields":{"t":1}}`), "Idempotency-Key", "k")
+	require.NoError(t, err, answer)
+	session := b.status().Session
+	replay := append([]string{"journal", "replay"}, a.args...)
+	got := runBrim(t, nil, replay...)
+	require.ErrorContains(t, got.err, "another process has it open", "its owner is alive")
+	b.signal(syscall.SIGKILL)
+	b.wait()
+
+	a.start()
+	got = runBrim(t, nil, append(replay, "--output", "json")...)
+	require.NoError(t, got.err)
+	var done replayed
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &done))
+	assert.Equal(t, []replayedShare{{Session: session, Stream: "readings", Readings: 3}}, done.Taken)
+	assert.Equal(t, replayed{
+		Journal: filepath.Join(a.args[3], "journal"), Taken: done.Taken, Keys: 1, Stored: 3, Seconds: done.Seconds,
+	}, done)
+	inDatabase(t, a.uri, func(db *mongo.Database) {
+		assert.Equal(t, map[string]int{"kept": 2, "keyed": 1}, sensors(t, db.Collection("readings")))
+	})
+
+	got = runBrim(t, nil, replay...) // twice
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "0 readings stored in")
+	assert.Contains(t, got.stdout, "Nothing in "+done.Journal+" is needed any more, but for 1 idempotency keys")
+	inDatabase(t, a.uri, func(db *mongo.Database) {
+		assert.Equal(t, map[string]int{"kept": 2, "keyed": 1}, sensors(t, db.Collection("readings")))
+	})
+}
+
+func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	for _, command := range []string{"replay", "inspect"} {
+		got := runBrim(t, nil, "journal", command, "--journal-dir", data)
+		require.ErrorContains(t, got.err, "there is none in "+data+"; name the folder that holds its segments")
+	}
+	files, err := os.ReadDir(data)
+	require.NoError(t, err)
+	assert.Empty(t, files, "looking leaves nothing behind")
+
+	// With the folder above a journal that is there, the error says where it is.
+	a := newAway(t)
+	b := a.brim()
+	b.signal(syscall.SIGKILL)
+	b.wait()
+	got := runBrim(t, nil, "journal", "replay", "--journal-dir", a.args[3])
+	require.ErrorContains(t, got.err, "did you mean --journal-dir "+filepath.Join(a.args[3], "journal")+", or --data-dir "+a.args[3])
+}
+
+func TestWhatWasReplayedIsTold(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		done replayed
+		want string
+	}{
+		"all": {
+			replayed{Journal: "/j", Taken: []replayedShare{{"s1", "readings", 7}, {"s2", "readings", 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
+			"9 readings stored in 1.5s, 0 left in the journal\n" +
+				"  session s1, stream readings: 7 readings were not known to be stored\n" +
+				"  session s2, stream readings: 2 readings were not known to be stored\n" +
+				"  4 of them were stored already\n" +
+				"  1 were refused by MongoDB, see `brim deadletter list`\n" +
+				"Nothing in /j is needed any more.\n",
+		},
+		"keys": {replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is taken again.\n"},
+		"left": {replayed{Journal: "/j", Left: 3, Keys: 1}, "0 readings stored in 0s, 3 left in the journal\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			require.NoError(t, printReplayed(&out, &one.done))
+			assert.Equal(t, one.want, out.String())
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// stepsOf are steps as a daemon gives them, a line each.
+func stepsOf(n int) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"start":"2026-11-21T10:00:00.%03dZ","count":1,"fields":{"t":{"n":1,"min":%d,"max":%[2]d,"mean":%[2]d}}}`+"\n", i%1000, i)
+	}
+	return lines.String()
+}
+
+// TestASummaryIsAskedForAsLines: as one of JSON it may have 8 MiB.
+func TestASummaryIsAskedForAsLines(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body, kind string
+		cut        bool // the connection breaks off behind it
+		want       string
+	}{
+		"whole":       {body: stepsOf(3), kind: asLines},
+		"none":        {kind: asLines},
+		"broken off":  {body: stepsOf(2) + `{"error":{"code":"query_timed_out","message":"it took too long"}}` + "\n", kind: asLines, want: "the daemon broke its answer off: it took too long (query_timed_out)"},
+		"cut":         {body: stepsOf(2) + `{"start":`, kind: asLines, want: "read the daemon's answer: unexpected EOF"},
+		"cut between": {body: stepsOf(2), kind: asLines, cut: true, want: "read the daemon's answer: unexpected EOF"},
+		"as a page":   {body: `{"summary":[` + strings.TrimSpace(stepsOf(1)) + `]}`, kind: asJSON},
+		"no daemon":   {body: `{}`, kind: asJSON, want: "is " + "http"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, asLines, r.Header.Get("Accept"))
+				w.Header().Set("Content-Type", c.kind)
+				_, _ = w.Write([]byte(c.body))
+				if c.cut {
+					assert.NoError(t, http.NewResponseController(w).Flush())
+					panic(http.ErrAbortHandler) // how net/http is told to break a connection off
+				}
+			}))
+			t.Cleanup(server.Close)
+			got := runBrim(t, nil, "query", "s", "--every", "1m", "--url", server.URL, "--output", "ndjson")
+			if c.want != "" {
+				assert.ErrorContains(t, got.err, c.want)
+				assert.Empty(t, got.stdout)
+				return
+			}
+			require.NoError(t, got.err)
+			assert.Equal(t, strings.Count(c.body, "count"), strings.Count(got.stdout, "\n"))
+		})
+	}
+}

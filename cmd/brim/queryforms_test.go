@@ -1,0 +1,300 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// An answering daemon is a fake that gives the same answer to everything.
+type answering struct {
+	body string
+
+	mu   sync.Mutex
+	asks []*url.URL
+}
+
+func (a *answering) serve(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		a.asks = append(a.asks, r.URL)
+		a.mu.Unlock()
+		_, _ = w.Write([]byte(a.body))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+const twoSteps = `{"summary":[
+	{"start":"2026-11-21T10:00:00.000Z","count":3,"fields":{"t":{"n":3,"min":1,"max":2.5,"mean":1.4999999999999998},"h":{"n":1,"min":9007199254740993,"max":9007199254740993,"mean":9007199254740992}}},
+	{"start":"2026-11-21T11:00:00.000Z","count":2,"fields":{"t":{"n":2,"min":2,"max":4,"mean":3}}}]}`
+
+func TestQueryPrintsSummaries(t *testing.T) {
+	t.Parallel()
+	a := &answering{body: twoSteps}
+	base := a.serve(t)
+	got := runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--from", "2026-11-21T10:00:00Z", "--to", "2026-11-21T12:00:00Z")
+	require.NoError(t, got.err)
+	assert.Equal(t, `start                     count  h.min             h.mean            h.max             t.min  t.mean  t.max
+2026-11-21T10:00:00.000Z  3      9007199254740993  9007199254740992  9007199254740993  1      1.5     2.5
+2026-11-21T11:00:00.000Z  2      -                 -                 -                 2      3       4
+`, got.stdout)
+	assert.Equal(t, "/v1/sensors/s/summary", a.asks[0].Path)
+	assert.Equal(t, url.Values{"every": {"1h"}, "from": {"1795255200000"}, "to": {"1795262400000"}}, a.asks[0].Query())
+
+	got = runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--fields", "t", "--output", "csv")
+	require.NoError(t, got.err)
+	assert.Equal(t, "start,count,t.n,t.min,t.mean,t.max\r\n2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\r\n2026-11-21T11:00:00.000Z,2,2,2,3,4\r\n", got.stdout)
+}
+
+// TestMeansAreAsExactAsWhatTheyAreOf rounds for people.
+func TestMeansAreAsExactAsWhatTheyAreOf(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ least, mean, most, want string }{
+		{"53", "57.558333333333", "60", "57.56"},
+		{"20.44", "22.446333333333", "24", "22.4463"},
+		{"1", "2.9999999", "5", "3"},
+		{"-1", "-0.0001", "1", "0"},
+		{"1e-9", "1.23456789012345e-9", "2e-9", "1.23456789e-09"},
+		{"0.1234567891234", "0.2234567891234567", "1", "0.2234567891"},
+	} {
+		raw := func(s string) json.RawMessage { return json.RawMessage(s) }
+		places := max(decimals(raw(tt.least)), decimals(raw(tt.most)))
+		assert.Equal(t, tt.want, string(rounded(raw(tt.mean), places)), tt.mean)
+	}
+}
+
+func TestASummaryIsOfTheLastDayFromAStepOn(t *testing.T) {
+	t.Parallel()
+	a := &answering{body: `{"summary":[]}`}
+	got := runBrim(t, nil, "query", "s", "--url", a.serve(t), "--every", "2h")
+	require.NoError(t, got.err)
+	q := a.asks[0].Query()
+	from, err := strconv.ParseInt(q.Get("from"), 10, 64)
+	require.NoError(t, err)
+	to, err := strconv.ParseInt(q.Get("to"), 10, 64)
+	require.NoError(t, err)
+	step := (2 * time.Hour).Milliseconds()
+	assert.Zero(t, from%step)
+	assert.GreaterOrEqual(t, to-from, 12*step)
+	assert.Less(t, to-from, 13*step)
+	assert.Contains(t, got.stderr, "no readings in this range")
+}
+
+func TestQueryPrintsTheNewestReading(t *testing.T) {
+	t.Parallel()
+	a := &answering{body: `{"sensorId":"a/b","ts":"2026-11-21T10:00:00.000Z","fields":{"t":1.50}}`}
+	base := a.serve(t)
+	got := runBrim(t, nil, "query", "a/b", "--url", base, "--latest")
+	require.NoError(t, got.err)
+	assert.Equal(t, "ts                        t\n2026-11-21T10:00:00.000Z  1.50\n", got.stdout)
+	assert.Equal(t, "/v1/sensors/a%2Fb/latest", a.asks[0].EscapedPath())
+	for _, output := range []string{"json", "ndjson"} {
+		got = runBrim(t, nil, "query", "a/b", "--url", base, "--latest", "--output", output)
+		require.NoError(t, got.err)
+		assert.Equal(t, a.body+"\n", got.stdout)
+	}
+}
+
+// A register of sensors gives them page by page.
+type register struct {
+	newest []time.Time
+}
+
+func (s register) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	from, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	var items []string
+	for i := from; i < min(from+limit, len(s.newest)); i++ {
+		items = append(items, fmt.Sprintf(`{"sensorId":"s-%d","newest":%q}`, i, s.newest[i].UTC().Format(time.RFC3339Nano)))
+	}
+	after := ""
+	if from+limit < len(s.newest) {
+		after = fmt.Sprintf(`,"after":"%d"`, from+limit)
+	}
+	_, _ = fmt.Fprintf(w, `{"sensors":[%s]%s}`, strings.Join(items, ","), after)
+}
+
+func TestQueryListsSensorsAndThoseThatAreSilent(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var all register
+	for i := range 25_000 {
+		age := time.Minute
+		if i%1000 == 7 {
+			age = time.Hour
+		}
+		all.newest = append(all.newest, now.Add(-age))
+	}
+	server := httptest.NewServer(all)
+	t.Cleanup(server.Close)
+
+	got := runBrim(t, nil, "query", "--sensors", "--url", server.URL, "--limit", "2")
+	require.NoError(t, got.err)
+	assert.Regexp(t, `^sensorId +newest +age\ns-0 +\S+Z +1m\d*s?\ns-1 +\S+Z +1m\d*s?\n$`, got.stdout)
+	assert.Contains(t, got.stderr, "more than these 2 sensors")
+
+	got = runBrim(t, nil, "query", "--silent-for", "10m", "--url", server.URL, "--output", "ndjson")
+	require.NoError(t, got.err)
+	assert.Equal(t, 25, strings.Count(got.stdout, "\n"), "all pages are looked at")
+	assert.Contains(t, got.stdout, `"s-24007"`)
+	assert.Equal(t, "25 of 25000 sensors are silent\n", got.stderr)
+	assert.Equal(t, exitDone, got.code)
+
+	got = runBrim(t, nil, "query", "--silent-for", "10m", "--url", server.URL, "--output", "csv", "--limit", "3")
+	require.NoError(t, got.err)
+	rows, err := csv.NewReader(strings.NewReader(got.stdout)).ReadAll()
+	require.NoError(t, err)
+	assert.Len(t, rows, 4)
+	assert.Contains(t, got.stderr, "more than these 3 silent sensors")
+
+	got = runBrim(t, nil, "query", "--silent-for", "2h", "--url", server.URL, "--output", "ndjson")
+	require.NoError(t, got.err)
+	assert.Empty(t, got.stdout, "what a script tests for")
+	assert.Equal(t, "0 of 25000 sensors are silent\n", got.stderr)
+}
+
+// A late field comes first in the last reading of several pages.
+type lateField struct{ pages int }
+
+func (l lateField) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	page, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	after := fmt.Sprintf(`,"after":"%d"`, page+1)
+	reading := fmt.Sprintf(`{"sensorId":"s","ts":"2026-11-21T10:00:0%d.000Z","fields":{"t":%d,"say":"a \"b\",\n=c"}}`, page, page)
+	if page == l.pages-1 {
+		after, reading = "", `{"sensorId":"s","ts":"2026-11-21T10:01:00.000Z","fields":{"late":true},"tags":{"site":"north"}}`
+	}
+	_, _ = fmt.Fprintf(w, `{"readings":[%s]%s}`, reading, after)
+}
+
+func TestCSVHasAColumnForEveryFieldHoweverLateItOccurs(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(lateField{pages: 4})
+	t.Cleanup(server.Close)
+	got := runBrim(t, nil, "query", "s", "--url", server.URL, "--limit", "0", "--output", "csv")
+	require.NoError(t, got.err)
+	rows, err := csv.NewReader(strings.NewReader(got.stdout)).ReadAll()
+	require.NoError(t, err)
+	assert.Equal(t, [][]string{
+		{"ts", "late", "say", "t", "tags.site"},
+		{"2026-11-21T10:00:00.000Z", "", "a \"b\",\n=c", "0", ""},
+		{"2026-11-21T10:00:01.000Z", "", "a \"b\",\n=c", "1", ""},
+		{"2026-11-21T10:00:02.000Z", "", "a \"b\",\n=c", "2", ""},
+		{"2026-11-21T10:01:00.000Z", "true", "", "", "north"},
+	}, rows)
+	got = runBrim(t, nil, "query", "s", "--url", server.URL, "--limit", "0", "--output", "csv", "--fields", "late,t")
+	require.NoError(t, got.err)
+	assert.True(t, strings.HasPrefix(got.stdout, "ts,late,t\r\n2026-11-21T10:00:00.000Z,,0\r\n"), got.stdout)
+}
+
+func TestCSVKeepsTheLineEndsInsideValues(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	c := &csvPrinter{w: &out, kind: readingsKind()}
+	require.NoError(t, c.page([]json.RawMessage{json.RawMessage(`{"ts":"x","fields":{"a":"1\n2","b":"1\r2","c":"1\r\n2"}}`)}))
+	require.NoError(t, c.end())
+	assert.Equal(t, "ts,a,b,c\r\nx,\"1\n2\",\"1\r2\",\"1\r\n2\"\r\n", out.String())
+}
+
+func TestCSVLeavesNoFileBehind(t *testing.T) {
+	t.Parallel()
+	c := &csvPrinter{w: new(strings.Builder), kind: readingsKind()}
+	for range 2 {
+		require.NoError(t, c.page([]json.RawMessage{json.RawMessage(`{"ts":"x","fields":{"t":1}}`)}))
+	}
+	require.FileExists(t, c.aside.Name())
+	c.close()
+	assert.NoFileExists(t, c.aside.Name())
+}
+
+func TestQueryRefusesFlagsThatSayNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"s", "--latest", "--from", "-1h"}, "--from has no meaning where the newest reading is asked for"},
+		{[]string{"s", "--latest", "--every", "1h"}, "--every has no meaning"},
+		{[]string{"s", "--prefix", "x"}, "--prefix has no meaning where readings is asked for"},
+		{[]string{"--sensors", "--every", "1h"}, "--every has no meaning where sensors"},
+		{[]string{"--sensors", "s-1"}, "takes no sensor id with --sensors"},
+		{[]string{"--silent-for", "soon"}, `--silent-for: "soon" is not a duration`},
+		{[]string{"--silent-for", "0s"}, "not above 0"},
+		{[]string{"s", "--every", "10us"}, "--every: "},
+	} {
+		got := runBrim(t, nil, append([]string{"query", "--url", "http://127.0.0.1:1"}, c.args...)...)
+		assert.ErrorContains(t, got.err, c.want, "%v", c.args)
+		assert.Equal(t, exitUsage, got.code, "%v", c.args)
+	}
+}
+
+func TestDrawingsFitWhatTheyAreDrawnOf(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	draw := func(columns int, unicode bool, n int, every time.Duration, value func(i int) map[string]float64) string {
+		d := newDrawing(columns, unicode)
+		for i := range n {
+			d.add(begin.Add(time.Duration(i)*every), value(i))
+		}
+		var b strings.Builder
+		require.NoError(t, d.write(&b, nil))
+		return b.String()
+	}
+	rising := func(i int) map[string]float64 { return map[string]float64{"t": float64(i)} }
+	assert.Equal(t, "\nt  ▁▂▃▄▅▆▇█  min 0  max 7  last 7\n", draw(80, true, 8, time.Hour, rising))
+	assert.Equal(t, "\nt  _.-=+*#@  min 0  max 7  last 7\n", draw(80, false, 8, time.Millisecond, rising))
+	assert.Equal(t, "\nt  ▅▅▅  min 5  max 5  last 5\n", draw(80, true, 3, time.Second, func(int) map[string]float64 { return map[string]float64{"t": 5} }))
+	assert.Empty(t, draw(80, true, 1, time.Second, rising))
+	gap := draw(80, true, 40, time.Second, func(i int) map[string]float64 {
+		if i > 9 && i < 30 {
+			return map[string]float64{"u": 1}
+		}
+		return map[string]float64{"t": float64(i), "u": 1}
+	})
+	assert.Contains(t, gap, "          ", "where nothing came there is nothing")
+	for _, columns := range []int{20, 60, 100, 300} {
+		for line := range strings.Lines(draw(columns, true, 100_000, 77*time.Millisecond, rising)) {
+			assert.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), max(columns, 40))
+		}
+	}
+}
+
+func TestWhatATerminalSpeaks(t *testing.T) {
+	t.Parallel()
+	assert.True(t, speaksUnicode([]string{"LANG=de_DE.UTF-8"}))
+	assert.True(t, speaksUnicode([]string{"LANG=C", "LC_ALL=en_US.utf8"}))
+	assert.False(t, speaksUnicode([]string{"LANG=de_DE.UTF-8", "LC_ALL=C"}))
+	assert.False(t, speaksUnicode(nil))
+}
+
+func FuzzPrinters(f *testing.F) {
+	f.Add(`{"ts":"2026-11-21T10:00:00Z","fields":{"t":1}}`)
+	f.Add(`{"ts":"x","fields":{"t":"a"},"tags":{"a":1}}`)
+	f.Add(`{"start":"","count":1,"fields":{"t":{"n":null}}}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, item string) {
+		if !json.Valid([]byte(item)) {
+			return
+		}
+		for _, k := range []kind{readingsKind(), summaryKind(), sensorsKind(time.Now())} {
+			for _, p := range []printer{&csvPrinter{w: new(strings.Builder), kind: k}, &tablePrinter{w: new(strings.Builder), kind: k}, &jsonPrinter{w: new(strings.Builder), name: k.name}} {
+				if p.page([]json.RawMessage{json.RawMessage(item)}) == nil {
+					_ = p.end()
+				}
+				p.close()
+			}
+		}
+	})
+}

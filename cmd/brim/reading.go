@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/openapi"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// queries are the settings of reading back.
+func (c *settings) queries() []setting {
+	return []setting{
+		{name: "query-timeout", kind: "DURATION", initial: "30s", set: duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), usage: "how long one answer to a query may take"},
+		{name: "max-queries", kind: "N", initial: strconv.Itoa(read.DefaultQueries()), set: count(&c.MaxQueries, 1, 10_000), usage: "queries that are answered at once, by default two for each processor, at least 4; others wait a second, and then get 503"},
+		{name: "query-max-bytes", kind: "SIZE", initial: "256MiB", set: size(&c.QueryMaxBytes, 1<<20, 1<<40, false), usage: "bytes of documents that one answer may read"},
+		{
+			name: "query-max-backlog", kind: "SIZE", initial: "64MiB", set: size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
+			usage: "how much of the journal is searched for readings that are not stored yet; while more waits, queries get 503",
+		},
+	}
+}
+
+// newReader returns what answers queries, shut until there is storage.
+func (d *daemon) newReader() (*read.Reader, error) {
+	c := &d.cfg.settings
+	r, err := read.New(read.Config{
+		DefaultStream: c.Default.Name, Guard: d.guard, Problem: d.door.WriteProblem,
+		Timeout: c.QueryTimeout, MaxQueries: c.MaxQueries, MaxBytes: c.QueryMaxBytes, MaxBacklog: c.QueryMaxBacklog,
+		Logger: d.log, Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up reading back: %w", err)
+	}
+	return r, nil
+}
+
+// openReader lets queries in to the storage, and to what of the journal is
+// not there yet.
+func (d *daemon) openReader(j journalLog, s *storage) {
+	granularities := make(map[string]time.Duration)
+	for _, stream := range d.cfg.Streams {
+		granularities[stream.Name] = stream.Granularity
+	}
+	d.reader.Open(read.Stored{
+		Sources: s.sources(), Available: s.readable,
+		Backlog: read.Backlog{
+			Journal: j, Rest: s.queue.RestOf,
+			Granularity: func(stream string) time.Duration { return granularities[stream] },
+		},
+		Flush: func(ctx context.Context) error {
+			if err := s.queue.Flush(ctx); err != nil {
+				return err
+			}
+			return j.Secure(ctx)
+		},
+	})
+}
+
+// dataHandler serves the data listener: readings out, and what it does not know
+// itself, readings in. A path that is not plain is unknown; http.ServeMux would
+// redirect it.
+func (d *daemon) dataHandler() http.Handler {
+	in, out, description := d.door.Handler(), d.reader.Handler(), openapi.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		escaped := r.URL.EscapedPath()
+		switch {
+		case read.Serves(r.URL):
+			out.ServeHTTP(w, r)
+		case escaped == openapi.Path:
+			description.ServeHTTP(w, r)
+		case path.Clean("/"+escaped) != escaped && path.Clean("/"+escaped)+"/" != escaped:
+			d.door.WriteProblem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+				"there is nothing at %s; readings go to POST /v1/readings", telemetry.Quote([]byte(r.URL.Path))))
+		default:
+			in.ServeHTTP(w, r)
+		}
+	})
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/internal/brimtest"
+)
+
+// A grove plants secrets and looks for them in what brim says.
+type grove struct {
+	t        *testing.T
+	canaries map[string]string // what each is, by its text
+}
+
+func newGrove(t *testing.T) *grove { return &grove{t: t, canaries: make(map[string]string)} }
+
+// plant returns a secret that occurs nowhere else.
+func (g *grove) plant(what string) string {
+	secret := "canary" + rand.Text()
+	g.canaries[secret] = what
+	return secret
+}
+
+// clean asserts that none of the secrets is in an output.
+func (g *grove) clean(where, output string) {
+	g.t.Helper()
+	for secret, what := range g.canaries {
+		assert.NotContains(g.t, output, secret, "%s is in %s", what, where)
+	}
+}
+
+// A strict daemon is a real process with TLS, an access file, and a MongoDB that
+// asks for passwords, whose secrets are all canaries.
+type strict struct {
+	*grove
+	b      *brimProcess
+	client *http.Client
+	token  string
+}
+
+// startStrict starts one that finds its URI by these flags and variables. Its
+// flags, too, are to be seen nowhere but in the system's list of processes.
+func startStrict(g *grove, args, env []string) *strict {
+	t := g.t
+	t.Helper()
+	s := &strict{grove: g}
+	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
+	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
+	pem, err := os.ReadFile(key)
+	require.NoError(t, err)
+	for line := range strings.SplitSeq(strings.TrimSpace(string(pem)), "\n") {
+		if !strings.HasPrefix(line, "-----") && len(line) > 16 {
+			g.canaries[line] = "the TLS key"
+		}
+	}
+	s.token, err = access.NewToken()
+	require.NoError(t, err)
+	g.canaries[strings.TrimPrefix(s.token, "brim_")] = "a token"
+	hash := access.HashOf(s.token)
+	g.canaries[strings.TrimPrefix(hash, "sha256:")] = "the hash of a token"
+	file := accesstest.File(t, dir, "access.yaml", fmt.Appendf(nil, "identities:\n  - {name: operator, hash: %q, scopes: [admin, ingest, read]}\n", hash))
+
+	cmd := exec.Command(brimBinary(t), append([]string{
+		"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug",
+		"--tls-cert", cert, "--tls-key", key, "--access-file", file, "--data-dir", t.TempDir(), "--server-status-interval", "1s",
+	}, args...)...)
+	cmd.Env = append(foreignEnv(), env...)
+	s.b = &brimProcess{t: t, Process: brimtest.Start(t, cmd, syscall.SIGTERM)}
+	listening := s.b.AwaitLog("listening")
+	s.b.HTTP, s.b.GRPC, s.b.Admin = listening["http"].(string), listening["grpc"].(string), listening["admin"].(string)
+	s.client = &http.Client{
+		Timeout:   patience,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority.Pool()}},
+	}
+	t.Cleanup(s.client.CloseIdleConnections)
+	return s
+}
+
+// ask returns the whole answer, headers included.
+func (s *strict) ask(method, url, authorization, body string) (code int, answer string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, url, strings.NewReader(body))
+	require.NoError(s.t, err)
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	resp, err := s.client.Do(req)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	return resp.StatusCode, fmt.Sprint(resp.Header) + string(text)
+}
+
+// search asks everything that the daemon answers.
+func (s *strict) search() {
+	s.t.Helper()
+	admin, data, bearer := "https://"+s.b.Admin, "https://"+s.b.HTTP, "Bearer "+s.token
+	for _, path := range []string{
+		"/", "/metrics", "/status", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/allocs?debug=1",
+		"/debug/pprof/goroutine?debug=2", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap?debug=1", "/debug/pprof/threadcreate?debug=1",
+	} {
+		code, answer := s.ask(http.MethodGet, admin+path, bearer, "")
+		if path != "/readyz" {
+			assert.Equal(s.t, http.StatusOK, code, path)
+		}
+		s.clean(path, answer)
+	}
+	const reading = `{"sensorId":"s","fields":{"t":1}}`
+	for _, shown := range []string{
+		"", bearer + "x", "Token " + s.token + "x", "Basic " + s.token, "Bearer", s.token, "Digest " + s.token, "Bearer " + s.token + " " + s.token,
+	} {
+		code, answer := s.ask(http.MethodPost, data+"/v1/readings", shown, reading)
+		assert.Equal(s.t, http.StatusUnauthorized, code, answer)
+		s.clean("a refusal", answer)
+		_, answer = s.ask(http.MethodGet, admin+"/status", shown, "")
+		s.clean("a refusal of the admin listener", answer)
+	}
+	for _, path := range []string{"/v1/readings", "/v1/streams/none/readings", "/write", "/nothing", "/v1/sensors/s/readings", "/write?u=me&p=" + s.token + "x"} {
+		for _, body := range []string{reading, "{", "\x00", `{"sensorId":"` + strings.Repeat("x", 2000) + `","fields":{"t":1}}`} {
+			_, answer := s.ask(http.MethodPost, data+path, bearer, body)
+			s.clean("the answer to "+path, answer)
+		}
+	}
+}
+
+// end looks at all that the daemon has written, the last of which is what the Go
+// runtime writes of a process that it ends.
+func (s *strict) end() {
+	s.t.Helper()
+	s.b.signal(syscall.SIGQUIT)
+	assert.Equal(s.t, 2, s.b.wait())
+	assert.Contains(s.t, s.b.Logged(), "goroutine ")
+	s.clean("the log", s.b.Logged())
+}
+
+// withSecret is the URI of a user of a MongoDB, whose password is a canary.
+func withSecret(g *grove, m *guarded) (uri string) {
+	password := g.plant("the password of MongoDB")
+	m.admin(bson.D{{Key: "updateUser", Value: "sensors"}, {Key: "pwd", Value: password}})
+	return m.uri(password)
+}
+
+func TestNoSecretIsInAnyOutputOfADaemon(t *testing.T) {
+	t.Parallel()
+	m := newGuarded(t)
+	for way, given := range map[string]func(g *grove, uri string) (args, env []string){
+		"flag":        func(_ *grove, uri string) (args, env []string) { return []string{"--mongo-uri", uri}, nil },
+		"environment": func(_ *grove, uri string) (args, env []string) { return nil, []string{"BRIM_MONGO_URI=" + uri} },
+		"file": func(g *grove, uri string) (args, env []string) {
+			return []string{"--mongo-uri-file", writeURI(g.t, uri)}, nil
+		},
+	} {
+		g := newGrove(t)
+		args, env := given(g, withSecret(g, m))
+		s := startStrict(g, args, env)
+		s.b.awaitLog("ready")
+		code, answer := s.ask(http.MethodPost, "https://"+s.b.HTTP+"/v1/readings?ack=stored", "Bearer "+s.token, `{"sensorId":"s","fields":{"t":1}}`)
+		require.Equal(t, http.StatusOK, code, "%s: %s", way, answer)
+		s.search()
+		s.end()
+	}
+}
+
+func TestNoSecretIsInAnyOutputWhileMongoDBRefuses(t *testing.T) {
+	t.Parallel()
+	m := newGuarded(t)
+	g := newGrove(t)
+	s := startStrict(g, nil, []string{"BRIM_MONGO_URI=" + m.uri(g.plant("a wrong password"))})
+	s.b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; what is taken waits meanwhile")
+	s.search()
+	s.end()
+
+	// And of one that is not there.
+	g = newGrove(t)
+	s = startStrict(g, nil, []string{"BRIM_MONGO_URI=mongodb://u:" + g.plant("the password of nobody") + "@127.0.0.1:1/?tlsCertificateKeyFilePassword=" + g.plant("a key's password")})
+	s.b.awaitLog("stream waits for MongoDB")
+	s.search()
+	s.end()
+}
+
+func TestNoSecretIsInAnyOutputOfAnEmbeddedMongoDB(t *testing.T) {
+	t.Parallel()
+	g := newGrove(t)
+	dir := t.TempDir()
+	s := startStrict(g, []string{"--data-dir", dir}, nil)
+	s.b.awaitLog("ready")
+	for name, what := range map[string]string{"uri": "the owner's password", "keyfile": "the key"} {
+		text, err := os.ReadFile(filepath.Join(dir, "mongod", name))
+		require.NoError(t, err)
+		secret := strings.TrimSpace(string(text))
+		if _, rest, ok := strings.Cut(secret, "owner:"); ok {
+			secret, _, _ = strings.Cut(rest, "@")
+		}
+		g.canaries[secret] = what
+	}
+	s.search()
+	require.Zero(t, s.b.stop())
+	s.clean("the log", s.b.Logged())
+	own, err := os.ReadFile(filepath.Join(dir, "mongod", "mongod.log"))
+	require.NoError(t, err)
+	s.clean("mongod's log", string(own))
+}
+
+// output runs brim until it ends, and returns all that it writes.
+func output(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, brimBinary(t), args...)
+	cmd.Env = append(foreignEnv(), env...)
+	var all bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &all, &all
+	_ = cmd.Run() // many of these fail, which is their purpose
+	require.NoError(t, ctx.Err())
+	return all.String()
+}
+
+func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
+	t.Parallel()
+	m, g := newGuarded(t), newGrove(t)
+	uri := withSecret(g, m)
+	wrong := m.uri(g.plant("a wrong password"))
+	prometheus := "http://u:" + g.plant("the password of Prometheus") + "@127.0.0.1:1"
+	token := g.plant("a token")
+	tokenFile := writeURI(t, token)
+	const alone = "--admin=127.0.0.1:1"
+	for _, command := range [][]string{
+		{"config", "print"}, {"config", "print", "--output", "json"}, {"doctor", alone}, {"doctor", alone, "--output", "json"}, {"compact", alone, "--dry-run"},
+		{"recompress", alone, "--to", "zstd"}, {"recompress", alone, "--to", "zstd", "--output", "json"}, {"migrate", alone, "--granularity", "1h"},
+		{"journal", "replay", "--data-dir", t.TempDir()}, {"deadletter", "replay", "--data-dir", t.TempDir()},
+	} {
+		for _, u := range []string{uri, wrong} {
+			named := strings.Join(command, " ")
+			g.clean(named, output(t, []string{"BRIM_MONGO_URI=" + u}, command...))
+			g.clean(named+" by a file", output(t, nil, append(command, "--mongo-uri-file", writeURI(t, u))...))
+			g.clean(named+" by a flag", output(t, nil, append(command, "--mongo-uri", u)...))
+		}
+	}
+	trend := []string{"doctor", "--trend", "1d"}
+	g.clean("doctor --trend", output(t, []string{"BRIM_PROMETHEUS=" + prometheus}, trend...))
+	g.clean("doctor --trend by a flag", output(t, nil, append(trend, "--prometheus", prometheus)...))
+	g.clean("doctor --trend with a token", output(t, nil, append(trend, "--prometheus", "http://127.0.0.1:1", "--prometheus-token-file", tokenFile)...))
+	g.clean("query", output(t, []string{"BRIM_TOKEN=" + token}, "query", "s-1", "--url", "http://127.0.0.1:1"))
+	g.clean("query in the clear", output(t, []string{"BRIM_TOKEN=" + token}, "query", "s-1", "--url", "http://db.invalid:1"))
+	g.clean("load", output(t, nil, "load", "--token-file", tokenFile, "--target", "http://127.0.0.1:1", "--duration", "1s"))
+}
+
+func TestNoSecretIsInTheComplaintAboutAURI(t *testing.T) {
+	t.Parallel()
+	g := newGrove(t)
+	c := g.plant("a password")
+	for _, uri := range []string{
+		"mongodb://u:" + c, "mongodb://u:" + c + "/", "mongodb://u:" + c + "/x@127.0.0.1:1", "mongodb://u:" + c + "@127.0.0.1:1@i", "mongodb://u:%zz" + c + "@127.0.0.1:1", "u:" + c + "@127.0.0.1:1", c,
+		"mongo://u:" + c + "@127.0.0.1:1", "mongodb://u:" + c + "@127.0.0.1:1:port", "mongodb://u:" + c + "@/", "mongodb://u:" + c + "@[::1/", "mongodb+srv://u:" + c + "@127.0.0.1:1:1/",
+		"mongodb://u:" + c + "@127.0.0.1:1/?w=x&journal=perhaps", "mongodb://u:" + c + "@127.0.0.1:1/?authMechanism=none", "mongodb://u:" + c + "@127.0.0.1:1\x7f/", "mongodb://127.0.0.1:1/?tlsCertificateKeyFilePassword=" + c + "&x",
+	} {
+		looks, serves := []string{"doctor", "--admin=127.0.0.1:1"}, []string{"serve", "--http-addr", "nonsense"}
+		g.clean("doctor", output(t, []string{"BRIM_MONGO_URI=" + uri}, looks...))
+		g.clean("serve", output(t, []string{"BRIM_MONGO_URI=" + uri}, serves...))
+		g.clean("serve by a flag", output(t, nil, append(serves, "--mongo-uri", uri)...))
+		if checkOwnURI(uri) != nil { // others would be measured
+			g.clean("bench", output(t, nil, "bench", "fill", "--mongo-uri", uri))
+		}
+		config := writeConfig(t, fmt.Sprintf("mongo-uri: %q\n", uri))
+		g.clean("config check", output(t, nil, "config", "check", config))
+	}
+}

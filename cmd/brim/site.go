@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A site is where a command works that looks at, or repairs, what daemons
+// write: a MongoDB, and the streams in it.
+type site struct {
+	uri      string // may have a secret
+	database string
+	streams  []stream // as the daemon has them, or else the configuration
+	admin    string   // of a daemon, host:port or https://host:port
+	caller   *caller
+	// thresholds is the file of what the doctor holds signals against; empty:
+	// the built-in ones.
+	thresholds string
+	daemon     *status // of the daemon there if it writes to this MongoDB; nil: none answers
+	chosen     string  // name of the stream that was asked for; empty: the default one
+}
+
+// siteSettings are the daemon's settings that say where it writes.
+var siteSettings = []string{uriSetting, uriFileSetting, "database", "admin-addr", "stream"}
+
+// siteFlags adds the flags that name a site, which are the daemon's own, so
+// that its environment and its file can be used. The result is to be called
+// when the flags are parsed.
+func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, error) {
+	path := flags.String("config", "", "YAML `FILE` with the daemon's settings and streams")
+	texts := make(map[string]*string)
+	for _, s := range (&settings{}).all() {
+		if !slices.Contains(siteSettings, s.name) {
+			continue
+		}
+		name, usage := s.name, s.usage
+		switch name {
+		case uriSetting:
+			usage = "MongoDB; empty: that of the daemon at --admin"
+		case uriFileSetting:
+			usage = "file that holds the URI, which has no place in a list of processes if it has a password"
+		case "admin-addr":
+			name, usage = "admin", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS"
+		case "stream":
+			usage = "the stream"
+		}
+		text := s.initial
+		set := func(given string) error { text = given; return nil }
+		if name == "admin" {
+			set = adminListener(&text)
+		}
+		flags.Var(&flagText{text: &text, kind: s.kind, set: set}, name, usage)
+		texts[name] = &text
+	}
+	access := clientFlags(flags)
+	return func(ctx context.Context, p *process) (*site, error) {
+		given := make(map[string]string)
+		for name, text := range texts {
+			if flags.Changed(name) {
+				given[strings.Replace(name, "admin", "admin-addr", 1)] = hostPort(*text)
+			}
+		}
+		c, err := sources{flags: given, env: p.env, path: *path}.load()
+		if err != nil {
+			return nil, err
+		}
+		caller, err := access(p)
+		if err != nil {
+			return nil, err
+		}
+		admin := c.AdminAddr
+		if flags.Changed("admin") {
+			admin = *texts["admin"]
+		} else if c.TLSCert != "" { // the configuration is the daemon's own
+			admin = schemeTLS + admin
+		}
+		out, err := caller.findSite(ctx, c, admin)
+		if err == nil && flags.Changed("stream") {
+			out.chosen = *texts["stream"]
+		}
+		return out, err
+	}
+}
+
+// adminListener takes a daemon's admin listener: the setting of that name would
+// be complained about under another.
+func adminListener(place *string) func(string) error {
+	return func(s string) error {
+		if adminAddress(place)(s) != nil {
+			return fmt.Errorf("%q is not HOST:PORT of a daemon's admin listener, like 127.0.0.1:8432", s)
+		}
+		return nil
+	}
+}
+
+// findSite asks the daemon for what the configuration does not say.
+func (who *caller) findSite(ctx context.Context, c *configuration, admin string) (*site, error) {
+	s := &site{uri: c.MongoURI, database: c.Database, streams: c.Streams, admin: admin, caller: who, chosen: c.Default.Name, thresholds: c.Thresholds}
+	asked, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	about, err := who.askStatus(asked, admin)
+	switch {
+	case s.uri != "" && (err != nil || !about.isAt(s.uri) || about.Database != s.database):
+		return s, nil // whoever answers there, it is no daemon of this MongoDB
+	case err != nil:
+		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
+	case about.MongoURI == "":
+		return nil, fmt.Errorf("the daemon at %s stores nothing in MongoDB yet, or not at all; name a MongoDB by --mongo-uri", s.admin)
+	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, masked):
+		return nil, fmt.Errorf("the daemon at %s does not tell the password of its MongoDB; give its --mongo-uri (%s), or its --config", s.admin, mongoURIVariable())
+	case s.uri == "":
+		if s.uri, err = about.reachableURI(); err != nil {
+			return nil, fmt.Errorf("the embedded MongoDB of the daemon at %s asks for a password: %w", s.admin, err)
+		}
+		s.database = about.Database
+	}
+	s.daemon, s.chosen = about, about.defaultStream()
+	s.streams, err = about.streams()
+	return s, err
+}
+
+// isAt reports whether the daemon stores in the MongoDB at a URI. An embedded
+// one has other users than the daemon's.
+func (s *status) isAt(uri string) bool {
+	if s.Mongod != nil {
+		return deployment(s.MongoURI) == deployment(uri)
+	}
+	return s.MongoURI == maskURI(uri)
+}
+
+// reachableURI is the daemon's, with the password that an embedded MongoDB
+// keeps in a file beside its data.
+func (s *status) reachableURI() (string, error) {
+	if s.Mongod == nil || !s.Mongod.Auth {
+		return s.MongoURI, nil
+	}
+	path := s.Mongod.URIFile
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("it is in %s, which only the user that runs the daemon may read; run this command as that user, or give --mongo-uri (%s)", path, mongoURIVariable())
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("it is in %s of the daemon's machine, which is not here; run this command there, or give --mongo-uri (%s)", path, mongoURIVariable())
+	case err != nil:
+		return "", fmt.Errorf("read it from the file that the daemon names: %w", err)
+	}
+	uri := strings.TrimSpace(string(text))
+	if deployment(uri) != deployment(s.MongoURI) {
+		return "", fmt.Errorf("what is in %s is not the URI of %s; is it of another machine? Run this command on the daemon's, or give --mongo-uri (%s)", path, s.MongoURI, mongoURIVariable())
+	}
+	return uri, nil
+}
+
+func mongoURIVariable() string { return setting{name: "mongo-uri"}.variable() }
+
+// askStatus asks a daemon about itself.
+func (who *caller) askStatus(ctx context.Context, admin string) (*status, error) {
+	body, err := who.askAdmin(ctx, http.MethodGet, admin, "/status")
+	if err != nil {
+		return nil, err
+	}
+	var s status
+	if err := json.Unmarshal(body, &s); err != nil || s.Addresses.HTTP == "" {
+		return nil, fmt.Errorf("--admin: what %s answers is not the status of a daemon; %s", admin, adminHint)
+	}
+	return &s, nil
+}
+
+// streams are the daemon's, as it is configured.
+func (s *status) streams() ([]stream, error) {
+	out := make([]stream, 0, len(s.Streams))
+	for _, one := range s.Streams {
+		granularity := time.Duration(one.GranularitySeconds) * time.Second
+		if one.Name == "" || granularity <= 0 {
+			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
+		}
+		out = append(out, stream{
+			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity,
+			BucketMaxReadings: one.BucketMaxReadings, BucketMaxBytes: one.BucketMaxBytes, MaxReadingsPerUpdate: one.MaxReadingsPerUpdate,
+			Compressor: store.Compressor(one.Compressor), Retention: time.Duration(one.RetentionSeconds) * time.Second,
+		})
+	}
+	return out, nil
+}
+
+func (s *status) defaultStream() string {
+	for _, one := range s.Streams {
+		if one.Default {
+			return one.Name
+		}
+	}
+	return ""
+}
+
+// stream returns the one that is to be worked on.
+func (s *site) stream() (stream, error) {
+	names := make([]string, 0, len(s.streams))
+	for _, one := range s.streams {
+		if one.Name == s.chosen {
+			return one, nil
+		}
+		names = append(names, one.Name)
+	}
+	return stream{}, usageError{fmt.Errorf("--stream: there is no stream %q%s; allowed are %s", s.chosen, didYouMean("", s.chosen, names), strings.Join(names, ", "))}
+}
+
+// connect prepares a connection with the concerns of the daemon's. The server
+// shows it under the command's name.
+func (s *site) connect(command string, log *slog.Logger) (*store.Connection, error) {
+	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Logger: log})
+}
