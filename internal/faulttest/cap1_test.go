@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
@@ -16,8 +18,39 @@ func TestCAP1Readings(t *testing.T) {
 			s.check.MaxReadings = 20
 			return overfill(s, "--bucket-max-readings", "20", "7")
 		},
-		sabotages: []sabotage{without(fault.Fence), without(fault.DocumentRule), without(fault.Look)},
+		sabotages: []sabotage{without(fault.DocumentRule), without(fault.Look)},
 	}.test(t)
+}
+
+// TestCAP1Late lets a request arrive in a part that its readings have left.
+func TestCAP1Late(t *testing.T) {
+	faultTest{name: "CAP-1", run: leavePart, sabotages: []sabotage{without(fault.Fence)}}.test(t)
+}
+
+// leavePart holds back an update of 6 readings for a part of 12, whose cap is
+// 20. The next process has a cap of 7, so it goes on to the next part. Then the
+// 6 arrive, for which the old part has room.
+func leavePart(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, "--flush-interval", "20ms", "--bucket-max-readings", "20")
+	send := func(n int) {
+		s.produce(d, 1, faulttest.ProducerConfig{
+			Batch: n, Most: int64(n), Sensors: 1, Start: windowStart, Step: time.Millisecond,
+		}).Wait()
+	}
+	send(12)
+	s.flush(d)
+	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Hold)})
+	send(6)
+	require.Eventually(s.t, func() bool { return proxy.Holding() > 0 }, patience, time.Millisecond)
+	d.kill()
+	proxy.Set(faulttest.Faults{})
+	d.start("--bucket-max-readings", "7").ready()
+	s.flush(d)
+	proxy.Release(rand.New(rand.NewPCG(2, 2)))
+	return s.finish(1 + proxy.Counts().Faults())
 }
 
 // TestCAP1Bytes does so by bytes: some 25 readings in a part, then 12.
@@ -46,6 +79,10 @@ func overfill(s *scene, flag, most, less string) outcome {
 		start := windowStart.Add(time.Duration(round) * time.Minute)
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Step: time.Millisecond, Start: start, Rate: 3000, Most: 1000})
 		wait(form(s, 500*time.Millisecond, 2*time.Second))
+		// A busy machine takes longer to meet as many faults.
+		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < 30*(round+1) && time.Now().Before(enough); {
+			wait(20 * time.Millisecond)
+		}
 		d.kill()
 		if round%2 == 0 {
 			d.start(flag, less)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -77,20 +78,30 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 		return nil, fmt.Errorf("read collection %s: %w", cfg.Stream, err)
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
-	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
-	for cursor.Next(ctx) {
-		if cfg.TimeSeries {
-			c.count(cursor.Current, cursor.Current.Lookup("_id").String())
-		} else {
-			c.document(cursor.Current)
+	result := CheckDocuments(cfg, func(yield func(bson.Raw) bool) {
+		for more := true; more && cursor.Next(ctx); {
+			more = yield(cursor.Current)
 		}
-	}
+	})
 	if err := cursor.Err(); err != nil {
 		return nil, fmt.Errorf("read collection %s: %w", cfg.Stream, err)
 	}
+	return result, nil
+}
+
+// CheckDocuments is Check for documents that are at hand.
+func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
+	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
+	for d := range documents {
+		if cfg.TimeSeries {
+			c.count(d, d.Lookup("_id").String())
+		} else {
+			c.document(d)
+		}
+	}
 	c.checkParts()
 	c.compare()
-	return &c.result, nil
+	return &c.result
 }
 
 // checker gathers a Result.

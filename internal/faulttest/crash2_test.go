@@ -31,9 +31,14 @@ func crashPoints(s *scene) outcome {
 	}
 	for range form(s, 1, 6) {
 		for _, point := range points {
+			closes := point == fault.BeforeClosePart || point == fault.AfterClosePart
+			if closes && !d.ended() {
+				// The daemon before must have left parts that are too full under the cap.
+				require.NoError(s.t, d.flush())
+			}
 			d.kill()
 			arrivals := 1 + rand.IntN(form(s, 4, 30))
-			if point == fault.BeforeClosePart || point == fault.AfterClosePart {
+			if closes {
 				arrivals = 1 // it happens seldom
 			}
 			d.Faults = fmt.Sprintf("crash=%s:%d", point, arrivals)

@@ -66,7 +66,9 @@ func brimBinary(t testing.TB) string {
 // same however often it is started.
 type daemon struct {
 	HTTP, Admin string // http://host:port
+	GRPC        string // host:port
 	Dir         string // data directory, with the journal in it
+	Token       string // to show to the admin listener; empty: none
 
 	// Faults is the BRIM_FAULT of the next start, beside what the scene has switched off.
 	Faults string
@@ -84,7 +86,7 @@ func newDaemon(t testing.TB, off string, flags ...string) *daemon {
 	t.Helper()
 	address := func() string { return "127.0.0.1:" + strconv.Itoa(mongodtest.FreePort(t)) }
 	data, grpc, admin := address(), address(), address()
-	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, Dir: t.TempDir(), off: off}
+	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, GRPC: grpc, Dir: t.TempDir(), off: off}
 	d.log = filepath.Join(d.Dir, "brim.log")
 	d.flags = append([]string{
 		"serve", "--http-addr", data, "--grpc-addr", grpc, "--admin-addr", admin,
@@ -247,6 +249,9 @@ func (d *daemon) askFor(timeout time.Duration, method, path string) (code int, b
 		return 0, "", err
 	}
 	req.Close = true
+	if d.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+d.Token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -284,6 +289,40 @@ func (d *daemon) rss() int64 {
 	_, err = fmt.Sscan(string(text), &size, &resident)
 	require.NoError(d.t, err)
 	return resident * int64(os.Getpagesize())
+}
+
+// highestRSS returns the most resident memory that the daemon ever had, in bytes.
+func (d *daemon) highestRSS() int64 {
+	d.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	require.NoError(d.t, err)
+	_, line, found := strings.Cut(string(text), "VmHWM:")
+	require.True(d.t, found)
+	var kib int64
+	_, err = fmt.Sscan(line, &kib)
+	require.NoError(d.t, err)
+	return kib << 10
+}
+
+// processorTime returns the seconds of processor time of a process, by its
+// number or "self"; that of the daemon, if it is empty.
+func (d *daemon) processorTime(process string) float64 {
+	d.t.Helper()
+	if process == "" {
+		process = strconv.Itoa(d.cmd.Process.Pid)
+	}
+	text, err := os.ReadFile("/proc/" + process + "/stat")
+	require.NoError(d.t, err)
+	_, rest, _ := strings.Cut(string(text), ") ") // a name may hold anything before
+	fields := strings.Fields(rest)
+	require.Greater(d.t, len(fields), 12)
+	ticks := 0
+	for _, field := range fields[11:13] { // in user mode, and in the kernel
+		n, err := strconv.Atoi(field)
+		require.NoError(d.t, err)
+		ticks += n
+	}
+	return float64(ticks) / 100
 }
 
 // lastWords are the end of the log.

@@ -20,6 +20,11 @@ type window struct {
 // their readings have to go to the next. They are checked for their number alone.
 const Spoiled = "spoiled"
 
+// Migrated is a field, true in what is left of a part whose readings were moved
+// to a bucket of another granularity: no readings, no room for any, and the guards of
+// those that it had.
+const Migrated = "migrated"
+
 type partState struct {
 	number int32
 	full   bool
@@ -63,6 +68,13 @@ func (c *checker) document(raw bson.Raw) {
 	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {
 		c.bad(id, "says that it is of sensor %s and of %s", d.SensorID, d.BucketStart.Time())
 	}
+	c.guards(&d, id)
+	if tombstone, _ := raw.Lookup(Migrated).BooleanOK(); tombstone {
+		if len(d.Measurements) > 0 || d.Count != 0 || d.Bytes != 0 || !full {
+			c.bad(id, "was moved, and has %d readings, counts %d of %d bytes, full %t", len(d.Measurements), d.Count, d.Bytes, full)
+		}
+		return
+	}
 	if d.Count != len(d.Measurements) || d.Count == 0 {
 		c.bad(id, "counts %d of its %d readings", d.Count, len(d.Measurements))
 	}
@@ -76,6 +88,10 @@ func (c *checker) document(raw bson.Raw) {
 	if most := c.cfg.MaxBytes; most > 0 && d.Bytes > most && d.Count > 1 {
 		c.bad(id, "has %d bytes, more than %d", d.Bytes, most)
 	}
+	c.measurements(&d, id)
+}
+
+func (c *checker) guards(d *bucketDocument, id string) {
 	if len(d.W) == 0 {
 		c.bad(id, "has no guard")
 	}
@@ -84,7 +100,6 @@ func (c *checker) document(raw bson.Raw) {
 			c.bad(id, "guards session %s with %d", session, last)
 		}
 	}
-	c.measurements(&d, id)
 }
 
 // measurements counts a part's readings and checks what is derived from them.

@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -11,6 +12,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(attackerMode) != "" {
+		if err := attackMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "attackers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	// The tests wait most of the time: more than one for each processor can run.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {

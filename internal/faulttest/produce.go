@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // ProducerConfig describes pretend sensors that send readings over HTTP. What
@@ -23,6 +25,7 @@ type ProducerConfig struct {
 	Log    *Log
 	Number int64  // the producer in every Mark; several producers count up from it
 	URL    string // of the daemon's data listener
+	Token  string // to show; empty: none
 	Stream string // empty: the default one
 
 	LineProtocol bool    // in place of NDJSON
@@ -62,14 +65,22 @@ type ProducerCounts struct {
 	took []time.Duration // from a request's first attempt to its acknowledgement, if Timed
 }
 
-// Slowest returns how long the slowest of the requests took that were
-// acknowledged since it was last called, without the given share of still
-// slower ones: 0.01 gives the 99th percentile.
-func (c *ProducerCounts) Slowest(without float64) time.Duration {
+// Took returns how long the requests took that were acknowledged since it was
+// last called, or Slowest.
+func (c *ProducerCounts) Took() []time.Duration {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	took := c.took
 	c.took = nil
-	c.mu.Unlock()
+	return took
+}
+
+// Slowest is the function of the same name for what Took would return.
+func (c *ProducerCounts) Slowest(without float64) time.Duration { return Slowest(c.Took(), without) }
+
+// Slowest sorts the times, and returns the longest of them without the given share
+// of still longer ones: 0.01 gives the 99th percentile. Of none it is 0.
+func Slowest(took []time.Duration, without float64) time.Duration {
 	if len(took) == 0 {
 		return 0
 	}
@@ -146,10 +157,9 @@ func (p *producer) run(ctx context.Context) {
 	for ctx.Err() == nil && (p.cfg.Most == 0 || p.next < p.cfg.Most) {
 		if p.cfg.Rate > 0 {
 			due := began.Add(time.Duration(float64(p.next) / p.cfg.Rate * float64(time.Second)))
-			pause(ctx, time.Until(due))
-		}
-		if ctx.Err() != nil {
-			return
+			if machine.Pause(ctx, time.Until(due)) != nil {
+				return
+			}
 		}
 		r := p.make()
 		p.cfg.Log.Note(r.entry)
@@ -253,10 +263,9 @@ func (p *producer) deliver(ctx context.Context, r request) {
 				p.counts.Repeated.Add(1)
 			}
 		}
-		if !again || ctx.Err() != nil {
+		if !again || machine.Pause(ctx, retryPause) != nil {
 			return
 		}
-		pause(ctx, retryPause)
 	}
 }
 
@@ -282,6 +291,9 @@ func (p *producer) send(r request) (code int, refused []int64, err error) {
 		return 0, nil, fmt.Errorf("make a request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
+	if p.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+p.cfg.Token)
+	}
 	if p.cfg.Ack != "" {
 		req.Header.Set("Brim-Ack", p.cfg.Ack)
 	}
@@ -336,17 +348,4 @@ func (c *ProducerCounts) String() string {
 		text += ", " + one.name + " " + strconv.FormatInt(one.count.Load(), 10)
 	}
 	return text
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -27,14 +27,15 @@ import (
 // TestPROTOCOL plays random histories of one bucket against the real store and
 // a real MongoDB: one or two daemons, answers lost, requests delayed until any
 // later time, crashes after which what was not released is sent again in another
-// cut and under other caps. Without a journal, lanes or processes it gets
-// through very many of them.
+// cut and under other caps. In some of them the granularity changes, and what is
+// stored is moved from one to another again and again. Without a journal, lanes or
+// processes it gets through very many of them.
 func TestPROTOCOL(t *testing.T) {
 	faultTest{
 		name: "PROTOCOL", run: playHistories,
 		sabotages: []sabotage{
 			{off: []fault.Protection{fault.GuardFirst}, runs: 10}, without(fault.Guard), without(fault.Fence), without(fault.Look),
-			without(fault.OneInFlight), without(fault.DocumentRule),
+			without(fault.OneInFlight), without(fault.DocumentRule), without(fault.Tombstones),
 		},
 	}.test(t)
 }
@@ -49,7 +50,8 @@ func playHistories(s *scene) outcome {
 		next  atomic.Int64
 		all   sync.WaitGroup
 	)
-	histories := form[int64](s, 30, 1500)
+	still := form[int64](s, 30, 1500) // the others move their documents
+	histories := still + still/3
 	for range 4 {
 		all.Go(func() {
 			for {
@@ -57,7 +59,7 @@ func playHistories(s *scene) outcome {
 				if seed > histories {
 					return
 				}
-				n, err := playHistory(s, uint64(seed))
+				n, err := playHistory(s, uint64(seed), seed > still)
 				mu.Lock()
 				faults += n
 				if err != nil {
@@ -88,6 +90,7 @@ type history struct {
 	marks   int64 // sessions so far: the producers of marks
 	taken   []faulttest.Entry
 	faults  *fault.Injector
+	moves   bool // documents are moved to other granularities
 }
 
 // pretender is what a daemon is to one bucket: the writer of its own session,
@@ -104,12 +107,14 @@ type writer struct {
 	rows     []batch.Ref // all of the session, in the order of their sequences
 	released int         // of them
 	share    *batch.Share
+
+	granularity time.Duration // that its readings are taken in under
 }
 
-func playHistory(s *scene, seed uint64) (faults int, stuck error) {
+func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 	h := &history{
 		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000,
-		faults: fault.Without(s.off...),
+		faults: fault.Without(s.off...), moves: moves,
 	}
 	target, err := faulttest.NewProxy(s.host())
 	require.NoError(s.t, err)
@@ -160,13 +165,16 @@ func (h *history) daemon(old []*writer) *pretender {
 // writer begins a session.
 func (h *history) writer() *writer {
 	h.marks++
-	w := &writer{producer: h.marks, session: batch.NewSession()}
+	w := &writer{producer: h.marks, session: batch.NewSession(), granularity: time.Hour}
+	if h.moves {
+		w.granularity = h.granularity()
+	}
 	w.share = w.newShare(h.sensor)
 	return w
 }
 
 func (w *writer) newShare(sensor string) *batch.Share {
-	return &batch.Share{Stream: "readings", Sensor: sensor, Start: windowStart.UnixMilli(), Granularity: time.Hour, Session: w.session}
+	return &batch.Share{Stream: "readings", Sensor: sensor, Start: windowStart.UnixMilli(), Granularity: w.granularity, Session: w.session}
 }
 
 var windowStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -183,6 +191,9 @@ func (h *history) step() {
 			h.write(d, d.writers[h.rnd.IntN(len(d.writers))])
 		}
 	}
+	if h.moves && h.rnd.Float64() < 0.1 {
+		h.move()
+	}
 	if h.rnd.Float64() < 0.2 {
 		h.proxy.Release(h.rnd)
 	}
@@ -196,7 +207,7 @@ func (h *history) take(w *writer) {
 	for i := range n {
 		builder.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
 		builder.Sensor([]byte(h.sensor))
-		builder.Time(windowStart.UnixMilli() + h.rnd.Int64N(3_600_000))
+		builder.Time(windowStart.UnixMilli() + h.rnd.Int64N(w.granularity.Milliseconds()))
 		builder.Int([]byte("producer"), w.producer)
 		builder.Int([]byte("number"), int64(len(w.rows)+i))
 		builder.Text([]byte("text"), make([]byte, h.rnd.IntN(2)*h.rnd.IntN(400)))

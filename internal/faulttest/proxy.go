@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A Proxy stands between MongoDB's clients and one mongod, and makes the
@@ -233,7 +235,9 @@ func (l *link) up() {
 			continue
 		case Pass:
 		}
-		pause(l.proxy.ctx, f.transfer(m))
+		if machine.Pause(l.proxy.ctx, f.transfer(m)) != nil {
+			return
+		}
 		if _, err := l.server.Write(m); err != nil {
 			return
 		}
@@ -273,7 +277,9 @@ func (l *link) down() {
 			m = lost.instead
 		}
 		f := l.proxy.faults.Load()
-		pause(l.proxy.ctx, f.Delay+f.transfer(m))
+		if machine.Pause(l.proxy.ctx, f.Delay+f.transfer(m)) != nil {
+			return
+		}
 		if _, err := l.client.Write(m); err != nil {
 			return
 		}

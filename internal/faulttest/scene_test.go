@@ -1,6 +1,7 @@
 package faulttest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -44,6 +45,7 @@ type faultTest struct {
 // chance, so there are several runs, until something has.
 type sabotage struct {
 	off  []fault.Protection
+	name string                 // of what a run of its own leaves out; empty: the names of off
 	runs int                    // at most; 0: 5
 	run  func(s *scene) outcome // nil: that of the test
 }
@@ -108,7 +110,7 @@ func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
 	for i, p := range s.off {
 		names[i] = string(p)
 	}
-	out := faulttest.Sabotage{Off: strings.Join(names, "+")}
+	out := faulttest.Sabotage{Off: cmp.Or(s.name, strings.Join(names, "+"))}
 	if s.run == nil {
 		s.run = f.run
 	}
