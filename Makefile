@@ -11,8 +11,12 @@ PKG     ?= ./...
 BENCH   ?= .
 FUZZTIME ?= 10s
 COUNT   ?= 1
+IMAGE       ?= brim:latest
+IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
+# The authorities that TLS trusts in the image are those of this machine.
+AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 FAULT_DIR   ?= bin
-FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL
+FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help
@@ -72,9 +76,25 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	  done; \
 	done
 
+.PHONY: api-test
+api-test: build ## a running daemon's answers against openapi.yaml, for a minute; brings schemathesis
+	@tools/schemathesis/run.sh bin/brim 60
+
 .PHONY: generate
 generate: ## Go code from the .proto files; needs protoc 3.21 (Debian: protobuf-compiler)
 	$(GO) generate ./...
+
+.PHONY: release
+release: ## archives for Linux, macOS and Windows with their checksums, in dist/; VERSION=v1.2.0, ARGS='--platforms linux/arm64'
+	$(GO) run ./internal/release --version '$(VERSION)' $(ARGS)
+
+.PHONY: docker
+docker: ## the container image, without the network; IMAGE=brim:latest, IMAGE_ARCH=arm64, STAMP='VERSION REVISION DATE'
+	@test -n "$(AUTHORITIES)" || { echo "no certificates of authorities are found; name their file: make docker AUTHORITIES=FILE" >&2; exit 1; }
+	@mkdir -p bin/docker/data
+	@cp "$(AUTHORITIES)" bin/docker/ca-certificates.crt
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO) build -trimpath -ldflags "-s -w -X 'main.stamp=$(STAMP)'" -o bin/docker/brim ./cmd/brim
+	docker build --platform linux/$(IMAGE_ARCH) --target local --tag $(IMAGE) --file deploy/docker/Dockerfile .
 
 .PHONY: clean
 clean: ## remove what was built
