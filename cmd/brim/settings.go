@@ -267,7 +267,7 @@ func (c *settings) limits() []setting {
 	return []setting{
 		{name: "max-body-bytes", kind: "SIZE", initial: "8MiB", set: size(&c.MaxBodyBytes, 1<<10, 1<<30, false), usage: "size of a request as it is sent"},
 		{name: "max-inflated-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), usage: "size of a request when decompressed"},
-		{name: "max-inflate-ratio", kind: "N", initial: "200", set: count(&c.MaxInflateRatio, 2, 1_000_000), usage: "times its size that a request may have when decompressed, once that is more than 1 MiB"},
+		{name: "max-inflate-ratio", kind: "N", initial: "200", set: count(&c.MaxInflateRatio, 2, 1_000_000), usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
 		{name: "max-readings-per-request", kind: "N", initial: "10000", set: count(&c.MaxReadingsPerRequest, 1, 1_000_000), usage: "readings in one request"},
 		{name: "max-future", kind: "DURATION", initial: "10m", set: duration(&c.MaxFuture, time.Millisecond, 36_500*day, false), usage: "how far ahead of the clock a timestamp may be"},
 		{

@@ -113,7 +113,7 @@ func (g *siege) start() {
 	uri = strings.Replace(uri, "/?", "/?authSource="+g.db.Name()+"&", 1)
 	flags := []string{"--config", config, "--access-file", accessFile}
 	if slices.Contains(g.off, fault.InflateLimit) {
-		flags = append(flags, "--max-inflated-bytes", "1GiB", "--max-inflate-ratio", "10000")
+		flags = append(flags, "--max-inflated-bytes", "1GiB", "--max-inflate-ratio", "1000000")
 	}
 	off := make([]string, len(g.off))
 	for i, p := range g.off {

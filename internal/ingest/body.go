@@ -41,9 +41,7 @@ type body struct {
 
 	hash     *xxhash.Digest // of what was read; nil where nobody wants to know
 	ctx      context.Context
-	limit    int64
-	ratio    int64 // bound by MaxInflateRatio, if that is lower; otherwise 0
-	inflated int64
+	inflated inflation
 	err      error
 }
 
@@ -59,20 +57,25 @@ func (d *Door) openBody(ctx context.Context, wire *wireBody) (*body, error) {
 // openInto is openBody with memory of the caller's.
 func (d *Door) openInto(ctx context.Context, b *body, wire *wireBody) error {
 	*b = body{
-		wire:  wire,
-		pass:  *d.gate.enter(),
-		pools: &d.pools,
-		ctx:   ctx,
-		limit: d.config.MaxInflatedBytes,
-	}
-	if bound := max(freeInflation, d.config.MaxInflateRatio*wire.length); wire.encoding != "" && bound < b.limit {
-		b.limit, b.ratio = bound, d.config.MaxInflateRatio
+		wire:     wire,
+		pass:     *d.gate.enter(),
+		pools:    &d.pools,
+		ctx:      ctx,
+		inflated: d.config.bodyInflation(wire.encoding),
 	}
 	if err := b.inflate(wire.encoding); err != nil {
 		b.close()
 		return err
 	}
 	return nil
+}
+
+// bodyInflation bounds a body of this encoding; one that has none is read as it is.
+func (c *Config) bodyInflation(encoding string) inflation {
+	if encoding == "" {
+		return inflation{free: c.MaxInflatedBytes, most: c.MaxInflatedBytes}
+	}
+	return inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
 }
 
 // encodingOf returns the encoding of a body: gzip, zstd, or none.
@@ -128,20 +131,20 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.plain.Read(p)
-	turn := b.inflated / turnBytes
-	b.inflated += int64(n)
-	if b.inflated/turnBytes > turn {
+	turn := b.inflated.out / turnBytes
+	within := b.inflated.add(n, b.consumed())
+	if b.inflated.out/turnBytes > turn {
 		runtime.Gosched()
 	}
 	switch {
-	case b.inflated > b.limit:
+	case !within:
 		n, b.err = 0, b.tooLarge()
 	case errors.Is(err, io.EOF):
 		b.err = io.EOF
 	case err != nil:
 		b.err = b.explain(err)
 	default:
-		b.err = b.pass.hold(b.ctx, b.inflated)
+		b.err = b.pass.hold(b.ctx, b.inflated.out)
 	}
 	if b.err != nil && !errors.Is(b.err, io.EOF) {
 		n = 0
@@ -152,13 +155,22 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.err
 }
 
+// consumed is how much of the wire was read.
+func (b *body) consumed() int64 {
+	if b.wire == nil {
+		return 0
+	}
+	return b.wire.read
+}
+
 func (b *body) tooLarge() error {
-	if b.ratio > 0 {
+	if b.inflated.out <= b.inflated.most {
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-			"the body of %d bytes inflates to more than %d times as many (--max-inflate-ratio); nothing was taken", b.wire.length, b.ratio)
+			"the first %d bytes of the body, of %d, inflate to more than %d times as many (--max-inflate-ratio); nothing was taken",
+			b.consumed(), b.wire.length, b.inflated.ratio)
 	}
 	return telemetry.Errorf(telemetry.TooLarge, codeInflated,
-		"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.limit)
+		"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.inflated.most)
 }
 
 // explain turns an error of reading or inflating into one for the client.

@@ -35,9 +35,10 @@ type callRoom struct {
 }
 
 func (d *Door) newRoom() *callRoom {
+	messages := d.config.messageInflation()
 	r := &callRoom{
 		budget: semaphore.NewWeighted(callBudget), most: callBudget, wait: longestWait, pace: d.wire.pace,
-		inflate: d.config.inflatesTo, ended: make(map[ending]func()), asks: d.config.Guard.Asks(),
+		inflate: messages.limit, ended: make(map[ending]func()), asks: d.config.Guard.Asks(),
 	}
 	for _, why := range endings() {
 		r.ended[why] = d.metrics.ended.WithLabelValues(string(why)).Inc

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -175,6 +176,19 @@ func TestAClientMustReadItsAnswers(t *testing.T) {
 	}
 	require.Error(t, err, "the connection ends")
 	assert.EqualValues(t, 1, d.endedFor(endUnread))
+}
+
+func TestABombIsKnownByItsBeginning(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestDoor(t)
+	wire := []byte(gzipped(t, strings.Repeat("x", 64<<20)))
+	message := mem.BufferSlice{mem.SliceBuffer(wire)}.Reader()
+	data, err := callGzip{door: d}.Do(message)
+	require.NoError(t, err)
+	assert.True(t, d.isBomb(data))
+	assert.Greater(t, message.Remaining(), len(wire)*9/10, "the rest is not looked at")
+	_, err = callGzip{door: d}.Do(bytes.NewReader(wire))
+	require.ErrorContains(t, err, "a message in a *bytes.Reader, which does not tell its length")
 }
 
 func TestAMessageInflatesSoManyTimesOnly(t *testing.T) {

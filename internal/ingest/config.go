@@ -35,8 +35,8 @@ type Config struct {
 
 	MaxBodyBytes     int64 // on the wire; 8 MiB hold 10,000 readings of 800 bytes uncompressed
 	MaxInflatedBytes int64 // 64 MiB: eight times the wire, what gzip does to JSON
-	// MaxInflateRatio is how many times its length on the wire a body may inflate
-	// to, once that is more than 1 MiB; 200. Real readings inflate 6 to 30 times
+	// MaxInflateRatio is how many times what was read of it on the wire a body may
+	// have inflated to, once that is more than 1 MiB; 200. Real readings inflate 6 to 30 times
 	// (gzip and zstd at any level), 10,000 readings of which none ever changes 120
 	// times, and gzip of zeros 1,000 times.
 	MaxInflateRatio int64

@@ -311,7 +311,7 @@ func (x *exchange) takeSimple(ctx context.Context, r *simpleRequest) error {
 	in.open(x.door, stream, telemetry.Journaled)
 	in.sentBy(who)
 	x.content.Reset(r.body)
-	*b = body{plain: &x.content, pass: *x.door.gate.enter(), pools: &x.door.pools, ctx: ctx, limit: x.door.config.MaxInflatedBytes}
+	*b = body{plain: &x.content, pass: *x.door.gate.enter(), pools: &x.door.pools, ctx: ctx, inflated: x.door.config.bodyInflation("")}
 	err = in.decodeJSON(b, formJSON)
 	b.close()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -110,11 +111,32 @@ func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
 		for path, kind := range map[string]string{"/v1/readings": typeLines, "/write": ""} {
 			w := post(t, d, path, kind, body, "Content-Encoding", encoding)
 			assert.Equal(t, 413, w.Code)
-			assert.Contains(t, w.Body.String(), fmt.Sprintf(`"code":"inflate_ratio","message":"the body of %d bytes inflates to more than 200 times as many (--max-inflate-ratio); nothing was taken"`, len(body)), encoding)
+			assert.Regexp(t, fmt.Sprintf(`"code":"inflate_ratio","message":"the first \d{1,4} bytes of the body, of %d, inflate to more than 200 times as many \(--max-inflate-ratio\); nothing was taken"`, len(body)), w.Body.String(), encoding)
 		}
 	}
 	small := goodReading + strings.Repeat(" ", 1<<20-len(goodReading))
 	w := post(t, d, "/v1/readings", typeLines, gzipped(t, small), "Content-Encoding", "gzip")
 	assert.Equal(t, 200, w.Code, "up to 1 MiB any ratio will do: %s", w.Body)
 	assert.Len(t, j.readings(), 1)
+}
+
+// TestTheRatioHoldsAllTheWay: what may be sent is known while it is inflated, and
+// so what comes first counts first.
+func TestTheRatioHoldsAllTheWay(t *testing.T) {
+	t.Parallel()
+	d, j := newTestDoor(t)
+	var varied strings.Builder
+	noise := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		fmt.Fprintf(&varied, "{\"sensorId\":\"%016x\",\"fields\":{\"v\":1}}\n", noise.Uint64())
+	}
+	dull := strings.Repeat(" ", 3<<20)
+	w := post(t, d, "/v1/readings", typeLines, gzipped(t, varied.String()+dull), "Content-Encoding", "gzip")
+	assert.Equal(t, 200, w.Code, "%.300s", w.Body)
+	assert.Len(t, j.readings(), 2000)
+	whole := gzipped(t, dull+varied.String())
+	require.Less(t, len(dull), 200*len(whole), "as a whole it is within the ratio")
+	w = post(t, d, "/v1/readings", typeLines, whole, "Content-Encoding", "gzip")
+	assert.Equal(t, 413, w.Code, "%.300s", w.Body)
+	assert.Len(t, j.readings(), 2000)
 }
