@@ -70,10 +70,12 @@ const (
 const dueTogether = 8
 
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
-	return &lane{
+	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(), pace: newPace(q.cfg.FlushInterval),
 	}
+	l.gathers.Store(int64(l.pace.interval))
+	return l
 }
 
 // hurry makes the lane write what came before the position.

@@ -159,20 +159,20 @@ func New(cfg Config) (*Queue, error) {
 		from = cfg.Journal.End()
 	}
 	q := &Queue{cfg: cfg, rest: from, turn: make(chan struct{}, 1)}
-	var err error
-	if q.metrics, err = newMetrics(cfg.Registerer, q); err != nil {
-		return nil, fmt.Errorf("register metrics of the queue: %w", err)
-	}
 	for name, stream := range cfg.Streams {
 		for number := range cfg.Lanes {
 			q.lanes = append(q.lanes, newLane(q, name, number, stream))
 		}
 	}
+	var err error
+	// From here on a scrape asks the queue.
+	if q.metrics, err = newMetrics(cfg.Registerer, q); err != nil {
+		return nil, fmt.Errorf("register metrics of the queue: %w", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
 	for _, l := range q.lanes {
 		l.remembered = maxRemembered / len(q.lanes)
-		l.gathers.Store(int64(l.pace.interval))
 		l.toldUntil.Store(time.Now().UnixNano())
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)

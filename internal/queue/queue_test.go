@@ -239,6 +239,30 @@ func TestLaneDoesNotRememberEndlesslyMany(t *testing.T) {
 	require.Eventually(t, func() bool { return q.Status().Buckets <= maxRemembered }, 10*time.Second, time.Millisecond)
 }
 
+// scraped is scraped at each metric that it is given.
+type scraped struct {
+	*prometheus.Registry
+
+	t *testing.T
+}
+
+func (s scraped) Register(c prometheus.Collector) error {
+	require.NoError(s.t, s.Registry.Register(c))
+	families, err := s.Gather()
+	require.NoError(s.t, err)
+	for _, f := range families {
+		if f.GetName() == "brim_queue_flush_interval_seconds" {
+			assert.InDelta(s.t, 0.25, f.GetMetric()[0].GetGauge().GetValue(), 0)
+		}
+	}
+	return nil
+}
+
+func TestAScrapeFindsTheLanes(t *testing.T) {
+	t.Parallel()
+	start(t, newFakeStore(t), Config{Registerer: scraped{prometheus.NewRegistry(), t}, FlushInterval: 250 * time.Millisecond})
+}
+
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
