@@ -72,7 +72,7 @@ func (a *attacker) close() {
 }
 
 func dialElsewhere(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}, Control: portLater}
 	return d.DialContext(ctx, network, address)
 }
 

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package faulttest_test
+
+import "syscall"
+
+// portLater is for Linux.
+func portLater(string, string, syscall.RawConn) error { return nil }
