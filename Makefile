@@ -77,8 +77,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	done
 
 .PHONY: api-test
-api-test: build ## a running daemon's answers against openapi.yaml, for a minute; brings schemathesis
-	@tools/schemathesis/run.sh bin/brim 60
+api-test: build ## a running daemon's answers against openapi.yaml, for a minute; brings schemathesis; SEED=1 repeats
+	@tools/schemathesis/run.sh bin/brim 60 $(SEED)
 
 .PHONY: generate
 generate: ## Go code from the .proto files; needs protoc 3.21 (Debian: protobuf-compiler)

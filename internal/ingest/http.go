@@ -291,13 +291,9 @@ func (d *Door) stream(name string) (*doorStream, error) {
 // wantedAck returns what the client wants to wait for.
 func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
 	given := ""
-	if r.URL.RawQuery != "" {
+	if r.URL.RawQuery != "" && r.URL.Query().Has("ack") {
 		given = r.URL.Query().Get("ack")
-	}
-	if given == "" {
-		given = strings.TrimSpace(first(r.Header[headerAck]))
-	}
-	if given == "" {
+	} else if given = strings.TrimSpace(first(r.Header[headerAck])); given == "" {
 		return d.config.Ack, nil
 	}
 	want, err := telemetry.ParseAck(given)

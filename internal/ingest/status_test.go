@@ -103,6 +103,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"POST", "/v1/streams/cpu/readings", nil, 404, `{"code":"stream_unknown","message":"there is no stream \"cpu\"; there are: readings, mem"}`},
 		{"POST", "/v1/readings?ack=maybe", nil, 400, `{"code":"ack_unknown","message":"ack \"maybe\" is unknown; allowed are journaled and stored; this daemon can give: stored"}`},
+		{"POST", "/v1/readings?ack=", nil, 400, `{"code":"ack_unknown","message":"ack \"\" is unknown; allowed are journaled and stored; this daemon can give: stored"}`},
 		{"POST", "/v1/readings?ack=journaled", nil, 400, `{"code":"ack_unavailable","message":"ack journaled cannot be had from this daemon; it can give: stored"}`},
 		{"POST", "/v1/readings", []string{"Brim-Ack", "journaled"}, 400, `{"code":"ack_unavailable","message":"ack journaled cannot be had from this daemon; it can give: stored"}`},
 		{"GET", "/v1/readings", nil, 405, `{"code":"method_not_allowed","message":"GET is not allowed here; readings are sent with POST"}`},

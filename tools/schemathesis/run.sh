@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Asks a daemon of its own all kinds of right and wrong requests, as its own
 # description of its API says, and fails where an answer is a defect (5xx) or is
-# not described. usage: run.sh BRIM [SECONDS]
+# not described. usage: run.sh BRIM [SECONDS [SEED]]; without a SEED the requests
+# are other ones each time, and the report names theirs.
 #
 # schemathesis is installed from requirements.txt, whose hashes are checked, into
 # VENV (default: a folder beside this script that git ignores).
 set -euo pipefail
 
-brim=$(realpath "${1:?usage: run.sh BRIM [SECONDS]}")
+brim=$(realpath "${1:?usage: run.sh BRIM [SECONDS [SEED]]}")
 seconds=${2:-60}
+seed=(${3:+--seed "$3"})
 cd "$(dirname "$0")"
 venv=${VENV:-$PWD/venv}
 if ! cmp -s requirements.txt "$venv/installed.txt"; then # not there, half there, or of other versions
@@ -46,7 +48,7 @@ done
 
 # A sensor that was deleted has no readings, and that is an answer: use_after_free does not apply.
 SCHEMATHESIS_HOOKS=hooks PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" run "http://$address/openapi.yaml" --phases examples,coverage,fuzzing,stateful \
-    --exclude-checks use_after_free --max-time "$seconds" --continue-on-failure --no-color
+    --exclude-checks use_after_free --max-time "$seconds" "${seed[@]}" --continue-on-failure --no-color
 kill -0 "$daemon"
 if grep -q '"level":"ERROR"' "$work/log"; then
     grep '"level":"ERROR"' "$work/log"
