@@ -84,7 +84,8 @@ func TestCompactGivesSpaceBackOnceAndThenHasNothingToDo(t *testing.T) {
 	assert.Positive(t, report.Compacted[0].GivenBack)
 	assert.Greater(t, report.Members[0].Sizes.AllFree(), int64(5<<20), "the dry run has done nothing")
 	assert.NotContains(t, done.stdout, "no stream has a collection")
-	assert.Contains(t, done.stderr, "pass 1")
+	// Short passes may come and go between two lines; the last one is told.
+	assert.Contains(t, done.stderr, fmt.Sprintf("pass %d", len(report.Compacted[0].Passes)))
 
 	again := runBrim(t, nil, append(flags, "--force", "--free-bytes-at-least", "1GiB")...)
 	require.Equal(t, exitDone, again.code, again.err)
