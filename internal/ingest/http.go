@@ -290,7 +290,7 @@ func (d *Door) stream(name string) (*doorStream, error) {
 
 // wantedAck returns what the client wants to wait for.
 func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
-	given := ""
+	var given string
 	if r.URL.RawQuery != "" && r.URL.Query().Has("ack") {
 		given = r.URL.Query().Get("ack")
 	} else if given = strings.TrimSpace(first(r.Header[headerAck])); given == "" {
