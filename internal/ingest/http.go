@@ -290,10 +290,14 @@ func (d *Door) stream(name string) (*doorStream, error) {
 
 // wantedAck returns what the client wants to wait for.
 func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
-	var given string
-	if r.URL.RawQuery != "" && r.URL.Query().Has("ack") {
-		given = r.URL.Query().Get("ack")
-	} else if given = strings.TrimSpace(first(r.Header[headerAck])); given == "" {
+	given := strings.TrimSpace(first(r.Header[headerAck]))
+	asked := given != ""
+	if r.URL.RawQuery != "" {
+		if query, ok := r.URL.Query()["ack"]; ok {
+			given, asked = query[0], true
+		}
+	}
+	if !asked {
 		return d.config.Ack, nil
 	}
 	want, err := telemetry.ParseAck(given)
