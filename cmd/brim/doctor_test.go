@@ -158,20 +158,28 @@ func TestDoctorThatCannotLookFails(t *testing.T) {
 	require.ErrorContains(t, got.err, "--mongo-uri")
 }
 
-// TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy, but says what would help.
-func TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy(t *testing.T) {
-	t.Parallel()
+// withheldFromDoctor starts a mongod that refuses these commands to the doctor,
+// and returns its URI.
+func withheldFromDoctor(t *testing.T, commands ...string) string {
+	t.Helper()
 	server := mongodtest.Start(t, mongod.Config{})
 	admin := mongodtest.DatabaseAt(t, server.URI()).Client().Database("admin")
 	fail := func(mode any) {
 		require.NoError(t, admin.RunCommand(context.Background(), bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"serverStatus", "hostInfo"}}, {Key: "appName", Value: "brim doctor"}}},
+			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: commands}, {Key: "appName", Value: "brim doctor"}}},
 		}).Err())
 	}
 	fail("alwaysOn")
 	t.Cleanup(func() { fail("off") })
-	got := runBrim(t, nil, "doctor", "--mongo-uri", server.URI(), "--admin", "127.0.0.1:1")
+	return server.URI()
+}
+
+// TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy, but says what would help.
+func TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy(t *testing.T) {
+	t.Parallel()
+	uri := withheldFromDoctor(t, "serverStatus", "hostInfo")
+	got := runBrim(t, nil, "doctor", "--mongo-uri", uri, "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
 	require.ErrorIs(t, got.err, errBlind)
 	assert.True(t, strings.HasPrefix(got.stdout, "UNKNOWN  "), got.stdout)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -90,17 +88,7 @@ func TestDoctorSaysThatItIsNotLetIn(t *testing.T) {
 	assert.NotContains(t, got.err.Error(), "is away")
 	assert.NotContains(t, got.err.Error(), "sesame")
 
-	server := mongodtest.Start(t, mongod.Config{})
-	admin := mongodtest.DatabaseAt(t, server.URI()).Client().Database("admin")
-	fail := func(mode any) {
-		require.NoError(t, admin.RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"serverStatus", "dbStats"}}, {Key: "appName", Value: "brim doctor"}}},
-		}).Err())
-	}
-	fail("alwaysOn")
-	t.Cleanup(func() { fail("off") })
-	got = runBrim(t, nil, "doctor", "--mongo-uri", server.URI(), "--admin", "127.0.0.1:1")
+	got = runBrim(t, nil, "doctor", "--mongo-uri", withheldFromDoctor(t, "serverStatus", "dbStats"), "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
 	assert.ErrorContains(t, got.err, "it wants a user and a password, and --mongo-uri has none")
 }
