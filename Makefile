@@ -16,7 +16,7 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 FAULT_DIR   ?= bin
-FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader
+FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help
@@ -41,7 +41,7 @@ demo: build ## a minute of load on hourly buckets: the live page, then write lat
 .PHONY: test
 test: ## all tests, with the race detector, in random order; PKG=./internal/queue narrows it
 	@$(if $(RACE),true,echo "NOT RUN: the race detector, because it needs a C compiler")
-	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 15m $(PKG)
+	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 25m $(PKG)
 
 .PHONY: test-fault
 test-fault: ## all fault tests in full, under 45 minutes, and their table; FAULT_DIR=DIR gets fault-table.md

@@ -45,6 +45,12 @@ func fragmentedStream(t *testing.T, uri string) (db *mongo.Database, flags []str
 	require.NoError(t, admin.RunCommand(t.Context(), fsync).Err())
 	_, err := coll.DeleteMany(t.Context(), bson.D{{Key: "n", Value: bson.D{{Key: "$mod", Value: bson.A{4, 0}}}}})
 	require.NoError(t, err)
+	flags = []string{
+		"compact", "--mongo-uri", uri, "--database", db.Name(), "--admin", "127.0.0.1:1", "--free-bytes-at-least", "1MiB", "--free-at-least", "5%",
+	}
+	early := runBrim(t, nil, append(flags, "--free-bytes-at-least", "1GiB")...)
+	require.Equal(t, exitDone, early.code, early.err)
+	assert.Contains(t, early.stdout, "becomes reusable after the next checkpoint", "the deletion was just now")
 	last := 0.0
 	require.Eventually(t, func() bool { // it is free when the server keeps no history of it
 		_, err := db.Collection("other").InsertOne(t.Context(), bson.D{})
@@ -58,9 +64,7 @@ func fragmentedStream(t *testing.T, uri string) (db *mongo.Database, flags []str
 		last = stats.Free
 		return err == nil && settled && last > 5<<20
 	}, patience, 100*time.Millisecond)
-	return db, []string{
-		"compact", "--mongo-uri", uri, "--database", db.Name(), "--admin", "127.0.0.1:1", "--free-bytes-at-least", "1MiB", "--free-at-least", "5%",
-	}
+	return db, flags
 }
 
 func TestCompactGivesSpaceBackOnceAndThenHasNothingToDo(t *testing.T) {

@@ -122,6 +122,9 @@ func resultText(r *compact.Result) string {
 	if r.Ended != "" {
 		line("interrupted", r.Ended)
 	}
+	if waits := r.After.Waits(); waits != "" && r.GivenBack <= 0 {
+		line("what to do", waits)
+	}
 	line("file", fmt.Sprintf("%s → %s, free in it %s → %s", bytesText(r.Before.File), bytesText(r.After.File), bytesText(r.Before.Free), bytesText(r.After.Free)))
 	line("indexes", fmt.Sprintf("%s → %s, free in them %s → %s", bytesText(r.Before.IndexFile), bytesText(r.After.IndexFile), bytesText(r.Before.IndexFree), bytesText(r.After.IndexFree)))
 	more := bytesText(r.FilesMore) + " in these files"

@@ -43,6 +43,7 @@ type daemon struct {
 	registry *prometheus.Registry
 	guard    *access.Guard   // nil: nobody is asked, and nothing limited
 	tls      *access.TLS     // nil: the listeners speak none
+	limits   *access.Limits  // of connections
 	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
 
 	supervisor *supervisor // nil where nobody wants to be told
@@ -89,6 +90,7 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 	if d.guard, err = d.openGuard(); err != nil {
 		return nil, usageError{err}
 	}
+	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up the door: %w", err)
 	}
@@ -123,7 +125,8 @@ func (d *daemon) doorConfig() ingest.Config {
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
-		MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
+		MaxBytes: c.ingestBytes(memoryLimit("/")), Connections: d.limits.Open,
+		MinTime: c.MinTime, MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 		Interner: d.known, Guard: d.guard,
@@ -170,6 +173,10 @@ func (d *daemon) current() *configuration {
 // there is storage. The context that it returns ends with ctx, or when a server
 // fails.
 func (d *daemon) listen(ctx context.Context) (context.Context, error) {
+	most, perAddress, err := d.cfg.connectionLimits(openFiles(), d.log)
+	if err != nil {
+		return ctx, err
+	}
 	if err := d.listeners.bind(ctx, &d.cfg.settings); err != nil {
 		return ctx, err
 	}
@@ -181,7 +188,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String(),
 		"tls", d.tls != nil, "asks_for", d.asked())
 	d.serving, ctx = errgroup.WithContext(ctx)
-	d.serve(d.serving)
+	d.serve(d.serving, most, perAddress)
 	return ctx, nil
 }
 
@@ -197,6 +204,9 @@ func served(what string, err error) error {
 // ends or something goes wrong that will not right itself. With a journal on
 // disk readings are taken from the moment when it is open, wherever MongoDB is.
 func (d *daemon) run(ctx context.Context) error {
+	if err := d.cfg.checkForgotten(); err != nil {
+		return err
+	}
 	j, err := openJournal(&d.cfg.settings, journalSetup{
 		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
 		known: d.known,
@@ -228,6 +238,9 @@ func (d *daemon) run(ctx context.Context) error {
 	d.openReader(j, s)
 	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
 	watching.Go(func() { s.watchSilence(watched) })
+	watching.Go(func() { s.watch(watched) })
+	watching.Go(func() { s.watchReplies(watched) })
+	watching.Go(func() { s.keepClaims(watched) })
 	monitor, err := d.openDoctor(s)
 	if err != nil {
 		return err

@@ -228,6 +228,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	require.Eventually(t, func() bool { return d.storage.Load() != nil }, 10*time.Second, time.Millisecond,
 		"the daemon is ready as soon as its journal is; its storage may come later")
 	_, body = d.get(t, "/status")
+	s = status{}
 	require.NoError(t, json.Unmarshal([]byte(body), &s))
 	assert.True(t, s.Ready)
 	assert.Equal(t, d.session, s.Session)

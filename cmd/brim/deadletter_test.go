@@ -40,7 +40,7 @@ func putLetter(t *testing.T, dir string, l queue.DeadLetter) {
 }
 
 func letterReading(v telemetry.Value) telemetry.Reading {
-	return telemetry.Reading{Sensor: "s", Time: time.UnixMilli(1).UTC(), Fields: []telemetry.Field{{Name: "v", Value: v}}}
+	return telemetry.Reading{Sensor: "s", Time: time.Date(2026, time.November, 21, 10, 0, 0, 0, time.UTC), Fields: []telemetry.Field{{Name: "v", Value: v}}}
 }
 
 // lettersIn lists what is left, by id with the reason.
@@ -68,7 +68,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 
 	got := runBrim(t, nil, "deadletter", "list", "--data-dir", dir)
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^id +at +stream +sensor +ts +reason\nl-0 +\S+Z +readings +s +1970-01-01T00:00:00.001Z +poison\nl-1 `, got.stdout)
+	assert.Regexp(t, `^id +at +stream +sensor +ts +reason\nl-0 +\S+Z +readings +s +2026-11-21T10:00:00.000Z +poison\nl-1 `, got.stdout)
 	assert.Contains(t, got.stdout, `"bad\x1b[2Jthing"`, "a reason cannot play with the terminal")
 	assert.Contains(t, got.stderr, "dead-letters.ndjson, line 4: ")
 
@@ -104,6 +104,7 @@ func TestAListOfNoLetters(t *testing.T) {
 
 // keepingJournal keeps what the door takes, by key.
 type keepingJournal struct {
+	ingest.Journal
 	mu    sync.Mutex
 	taken map[string]telemetry.Value
 }
@@ -116,6 +117,10 @@ func (j *keepingJournal) Append(_ context.Context, b *batch.Batch, r batch.Reque
 	}
 	j.taken[r.Key] = b.Reading(0).Fields[0].Value
 	return batch.Receipt{Ack: r.Want}, nil
+}
+
+func (j *keepingJournal) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
+	return batch.Receipt{}, nil
 }
 
 func TestReplayedLettersArriveExactly(t *testing.T) {

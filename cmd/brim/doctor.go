@@ -37,11 +37,13 @@ func newDoctor(p *process) *cobra.Command {
 			"threshold and says in words what is the matter: causes before what follows from them, and what to do about each,\n" +
 			"the cheapest first, with what it costs. Settings that cost without need are named also when nothing is slow. It\n" +
 			"only reads; the user of MongoDB needs the role clusterMonitor, and read on the database.\n\n" +
-			"What is a rate is known from the second look on: use --over or --watch. A signal that is not known does not\n" +
-			"count towards the exit code: 0 healthy, 10 degrading, 20 bottleneck (by the worst signal, of a watch at its last\n" +
-			"look), 1 when MongoDB does not answer or its storage engine cannot be seen, 2 for wrong usage.\n\n" +
+			"Something is found to hold writes up where writes are slower than they usually are and a resource is at its limit.\n" +
+			"What is usual a running daemon knows; without one MongoDB's own counters must do, from the second look on.\n\n" +
+			"What is a rate is known from the second look on: use --over or --watch. Exit codes: 0 healthy, 10 degrading,\n" +
+			"20 bottleneck (by the worst that was found to hold writes up, of a watch at its last look), 1 when MongoDB does not\n" +
+			"answer or its storage engine cannot be seen, 2 for wrong usage.\n\n" +
 			"The JSON has class, signals (name, title, value or null, unit, class, threshold, source, why), diagnosis (name,\n" +
-			"kind slow, setting or unseen, class, cause, evidence, action, cost), rates, server, mongo_uri, disk, at,\n" +
+			"kind slow, setting or unseen, class, cause, evidence, action, cost), rates, write_path, server, mongo_uri, disk, at,\n" +
 			"over_seconds and, where something is over its threshold though nothing is wrong, note; with --watch it is one\n" +
 			"object a line.",
 		Example: "  brim doctor --over 10s\n" +
@@ -160,6 +162,9 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 		return nil, err
 	}
 	config := doctor.Config{Database: x.conn.Database(), DBPath: o.disk, Thresholds: thresholds}
+	if s.daemon != nil {
+		config.WritePath = s.writePath
+	}
 	for _, one := range s.streams {
 		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage})
 	}
@@ -190,22 +195,40 @@ func (x *examination) look(ctx context.Context) error {
 		return nil
 	}
 	err := x.conn.Available()
-	if err == nil && !server.Answered {
-		err = errAway
+	if !server.Answered && (err == nil || errors.Is(err, store.ErrNoneFound)) {
+		err = fmt.Errorf("%w: %s", errAway, server.Away)
 	}
 	// A server that refuses a password is marked as away by that, and one that
-	// answered that it may not tell may let us in all the same.
-	if refusal := x.letIn(ctx); refusal != nil && (err == nil || errors.Is(refusal, errNotLetIn)) {
-		err = refusal
+	// answered that it may not tell may let us in all the same. One that gave no
+	// reply is not asked again.
+	if server.Answered || strings.Contains(server.Away, authError) {
+		if refusal := x.letIn(ctx); refusal != nil && (err == nil || errors.Is(refusal, errNotLetIn)) {
+			err = refusal
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", maskURI(x.site.uri), err)
+		return fmt.Errorf("look at %s: %w%s", maskURI(x.site.uri), err, x.fullDisk(ctx))
 	}
 	return nil
 }
 
+// fullDisk asks the daemon whether a full disk may have ended MongoDB.
+func (x *examination) fullDisk(ctx context.Context) string {
+	if x.site.daemon == nil {
+		return ""
+	}
+	seen, err := x.site.metrics(ctx)
+	if full := doctor.FullDisk(seen); err == nil && full != "" {
+		return "; disk full: " + full
+	}
+	return ""
+}
+
 // errNotLetIn is that MongoDB does not know us.
 var errNotLetIn = errors.New("MongoDB does not let brim in")
+
+// authError is in what the driver says of every refusal of a user.
+const authError = "auth error"
 
 // letIn asks whether MongoDB lets us in. Other errors than errNotLetIn say no
 // more than that it did not answer.
@@ -215,7 +238,7 @@ func (x *examination) letIn(parent context.Context) error {
 	defer cancel()
 	err := x.conn.Client().Ping(ctx, nil)
 	switch {
-	case err != nil && strings.Contains(err.Error(), "auth error"):
+	case err != nil && strings.Contains(err.Error(), authError):
 		return fmt.Errorf("%w: it refuses the user, the password or the authSource of --mongo-uri: %w", errNotLetIn, err)
 	case err != nil:
 		return err
@@ -253,6 +276,7 @@ type doctorReport struct {
 	Disk        doctor.Disk      `json:"disk"`
 	Signals     []doctor.Signal  `json:"signals"`
 	Rates       []doctor.Rate    `json:"rates"`
+	WritePath   doctor.WritePath `json:"write_path"`     // of the daemon there, or else of the server
 	Diagnosis   []doctor.Finding `json:"diagnosis"`      // what is slow, then settings, then what could not be seen
 	Note        string           `json:"note,omitempty"` // what is over its threshold though nothing is wrong
 }
@@ -260,21 +284,16 @@ type doctorReport struct {
 // report puts together what is known by now.
 func (x *examination) report() *doctorReport {
 	seen := x.monitor.Seen()
-	class := doctor.Worst(seen.Signals)
-	for _, f := range x.moves {
-		if f.Kind == doctor.Slow {
-			class = max(class, f.Class)
-		}
-	}
+	all := doctor.Diagnose(seen)
+	class := doctor.WorstOf(slices.Concat(x.moves, all))
 	if seen.Server.Why != "" && class == doctor.Healthy {
 		class = doctor.Unknown // what is left says nothing about writes
 	}
 	r := &doctorReport{
 		At: seen.At, OverSeconds: seen.Over.Seconds(), Class: class,
-		Server: seen.Server, URI: maskURI(x.site.uri), Disk: seen.Disk, Signals: seen.Signals, Rates: seen.Rates, Note: seen.Excused(),
+		Server: seen.Server, URI: maskURI(x.site.uri), Disk: seen.Disk, Signals: seen.Signals, Rates: seen.Rates, Note: seen.Excused(), WritePath: seen.WritePath,
 		Diagnosis: []doctor.Finding{},
 	}
-	all := doctor.Diagnose(seen)
 	for _, kind := range []doctor.Kind{doctor.Slow, doctor.Setting, doctor.Unseen} {
 		for _, f := range slices.Concat(x.moves, all, x.advice) {
 			if f.Kind == kind && !said(r.Diagnosis, &f) {

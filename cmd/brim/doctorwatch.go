@@ -145,7 +145,7 @@ var goings = []struct {
 	{"cache", [][2]string{{"read into it %s", "cache_read_bytes"}, {"evicted %s", "evictions"}, {"by clients' threads %s of a thread's time", "application_eviction_share"}}},
 	{"history", [][2]string{{"%s", "history_inserts"}}},
 	{"disk", [][2]string{{"reads %s", "disk_reads"}, {"%s", "disk_read_bytes"}, {"writes %s", "disk_writes"}, {"%s", "disk_written_bytes"}}},
-	{"processors", [][2]string{{"mongod keeps %s busy", "mongod_processors"}, {"all of this machine's %s", "machine_busy"}}},
+	{"CPU", [][2]string{{"mongod uses %s of them", "mongod_processors"}, {"all processes of this host %s", "machine_busy"}}},
 }
 
 // rates writes what goes on, a line a subject; what is not known is left out.

@@ -125,6 +125,40 @@ func TestStopKeepsWhatCannotBeStored(t *testing.T) {
 	assert.Equal(t, map[string]int{"left": 1}, a.stored(a.brim()))
 }
 
+// A journal whose folder is gone promises nothing more, and what is in memory is
+// stored if there is a MongoDB.
+func TestAJournalWithoutItsFolderTakesNothing(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	folder := filepath.Join(a.args[3], "journal")
+	b := a.brim("--stop-timeout", "2s")
+	b.take("lost")
+	require.NoError(t, os.RemoveAll(folder))
+	b.awaitReadiness(http.StatusServiceUnavailable, "journal")
+	_, reason := b.admin(http.MethodGet, "/readyz")
+	assert.Contains(t, reason, "journal_gone: the journal's folder was removed or replaced while the daemon was running")
+	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, answer, `"journal_gone"`)
+	_, metrics := b.admin(http.MethodGet, "/metrics")
+	assert.Contains(t, metrics, `brim_journal_refused_total{reason="journal_gone"} 1`)
+	assert.Equal(t, exitFailed, b.stop())
+	assert.Contains(t, b.Logged(), "journal_gone: ")
+	assert.Contains(t, b.Logged(), "stop with 1 readings not known to be stored")
+	assert.NotContains(t, b.Logged(), "stay in the journal")
+
+	b = a.brim()
+	b.take("kept")
+	require.NoError(t, os.Rename(folder, folder+".old"))
+	b.awaitReadiness(http.StatusServiceUnavailable, "journal")
+	a.start()
+	assert.Equal(t, map[string]int{"kept": 1}, a.stored(b))
+	assert.Equal(t, exitDone, b.stop())
+	got := runBrim(t, nil, append([]string{"journal", "replay", "--journal-dir", folder + ".old"}, a.args...)...)
+	require.NoError(t, got.err, "what was moved can be replayed: %s", got.stderr)
+	assert.Equal(t, map[string]int{"kept": 1}, a.stored(a.brim()), "and is stored once")
+}
+
 func TestFullJournalRefusesUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
@@ -165,6 +199,16 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	require.ErrorContains(t, got.err, "was stored as bucket at mongodb://127.0.0.1")
 	got = runBrim(t, nil, append(flags, "--journal", "off", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
 	require.ErrorContains(t, got.err, "journal is off, and the journal in")
+	former, other := filepath.Join(a.args[3], "journal"), filepath.Join(t.TempDir(), "other")
+	for _, journal := range []string{"on", "off"} {
+		got = runBrim(t, nil, append(flags, "--journal", journal, "--journal-dir", other, "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+		require.ErrorContains(t, got.err, "the journal is now in "+other+", and the journal in "+former+" holds 1 readings that are not known to be stored")
+		require.ErrorContains(t, got.err, "run `brim journal replay` with the current settings and --journal-dir "+former)
+	}
+	assert.NoDirExists(t, other)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(former, link))
+	a.brim("--journal-dir", link, "--stop-timeout", "1s").stop() // which is the same folder
 	got = runBrim(t, nil, append([]string{"journal", "replay", "--stream", "other", "--retarget"}, a.args...)...)
 	require.ErrorContains(t, got.err, "of stream readings, which was stored as bucket")
 	require.ErrorContains(t, got.err, "is not configured any more")
@@ -181,7 +225,7 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	inDatabase(t, a.uri, func(db *mongo.Database) {
 		assert.Equal(t, map[string]int{"homeless": 1}, sensors(t, db.Client().Database("other").Collection("readings")))
 	})
-	a.brim("--database", "other")
+	a.brim("--database", "other", "--journal-dir", other)
 }
 
 func TestRepeatedRequestIsTakenOnceAlsoAcrossARestart(t *testing.T) {

@@ -179,7 +179,7 @@ func (r *badRequest) post(b *brimProcess, crowd bool) error {
 func TestBadRequestsAreRefusedWholeAndInLittleMemory(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, append(onShared(t, db), "--max-inflate-ratio", "1000000")...).awaitStorage()
+	b := startBrim(t, append(onShared(t, db), "--max-inflate-ratio", "1000000", "--ingest-max-bytes", "240MiB")...).awaitStorage()
 	requests := badRequests(t)
 	for i := range requests {
 		assert.NoError(t, requests[i].post(b, false))

@@ -153,7 +153,12 @@ func TestHeldDaemonStartsWithAnotherStorage(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte("streams:\n  other: {granularity: 1m}\n"), 0o600))
 	flags := []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", dir}
 	b := startBrim(t, append(flags, "--config", config, "--flush-interval", "1h")...).awaitStorage()
-	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	keyed := func() (int, string) {
+		code, answer, err := b.send("/v1/readings", []byte(`{"sensorId":"s","fields":{"t":1}}`), "Idempotency-Key", "k")
+		require.NoError(t, err)
+		return code, answer
+	}
+	code, answer := keyed()
 	require.Equal(t, http.StatusOK, code, answer)
 
 	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&for=restart")
@@ -162,6 +167,8 @@ func TestHeldDaemonStartsWithAnotherStorage(t *testing.T) {
 	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, answer, `"held"`)
+	code, answer = keyed()
+	assert.Equal(t, http.StatusOK, code, "it was taken before: %s", answer)
 	code, answer = b.post("/v1/streams/other/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusOK, code, answer)
 	assert.Equal(t, "the daemon is restarted", heldUntil(b))

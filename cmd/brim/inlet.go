@@ -28,10 +28,24 @@ func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (ba
 	}
 	inside, err := i.holds.enter(b)
 	if err != nil {
+		if r.Key != "" { // a request that was accepted before the stream was held is answered as it was then
+			if receipt, repeated := (*j).Repeat(ctx, r); repeated != nil || receipt.Repeated {
+				return receipt, repeated
+			}
+		}
 		return batch.Receipt{}, err
 	}
 	defer inside.leave()
 	return (*j).Append(ctx, b, r)
+}
+
+// Repeat implements ingest.Journal.
+func (i *inlet) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	j := i.journal.Load()
+	if j == nil {
+		return batch.Receipt{}, errStarting()
+	}
+	return (*j).Repeat(ctx, r)
 }
 
 func errStarting() error {

@@ -33,6 +33,12 @@ type journalLog interface {
 	Reach(ctx context.Context) error
 	// Secure makes durable how far everything is at rest.
 	Secure(ctx context.Context) error
+	// Sessions are those whose readings may yet be stored, the one that new ones are
+	// taken in under first, and Lose ends the use of one.
+	Sessions() []string
+	Lose(session string) error
+	// LostSessions are those that an earlier process lost, too.
+	LostSessions() []string
 	// Stop refuses what comes from now on.
 	Stop()
 	Close() error
@@ -56,9 +62,6 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 		streams[one.Name] = c.journaled(one)
 	}
 	if !c.journaling() {
-		if err := c.checkForgotten(); err != nil {
-			return nil, err
-		}
 		return journal.OpenVolatile(journal.VolatileConfig{
 			Session: s.session, Streams: streams, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout, Admit: s.admit,
 			KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys,
@@ -81,16 +84,31 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 	return j, nil
 }
 
-// checkForgotten refuses to run without the journal while it holds readings
-// that were acknowledged.
+// checkForgotten refuses to run while a journal that is no longer used holds
+// readings that were acknowledged: the one of --journal-dir if the journal is off,
+// and the one in --data-dir if --journal-dir names another.
 func (c *settings) checkForgotten() error {
-	dir := c.journalDir()
+	if !c.journaling() {
+		if err := checkStored(c.journalDir(), "journal is off", "with the journal on", "--journal on"); err != nil {
+			return err
+		}
+	}
+	inData := (&settings{DataDir: c.DataDir}).journalDir()
+	if sameFolder(inData, c.journalDir()) {
+		return nil
+	}
+	return checkStored(inData, "the journal is now in "+c.journalDir(), "with --journal-dir "+inData, "--journal-dir "+inData)
+}
+
+// checkStored returns an error unless all that the journal in a folder holds is
+// stored. It says why the journal is not used, and how it could be.
+func checkStored(dir, why, how, flag string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	report, err := journal.Inspect(dir, nil)
 	if err != nil {
-		return fmt.Errorf("look into the journal that is off: %w", err)
+		return fmt.Errorf("%s: read the earlier one: %w", why, err)
 	}
 	readings := uint64(0)
 	for _, u := range report.Unapplied {
@@ -99,8 +117,15 @@ func (c *settings) checkForgotten() error {
 	if readings == 0 && !report.Damaged() {
 		return nil
 	}
-	return fmt.Errorf("journal is off, and the journal in %s holds %d readings that are not known to be stored, or is damaged (see `brim journal inspect`); "+
-		"start once more with the journal on, or run `brim journal replay` with the present settings and --journal on", dir, readings)
+	return fmt.Errorf("%s, and the journal in %s holds %d readings that are not known to be stored, or is damaged (see `brim journal inspect --journal-dir %s`); "+
+		"start once more %s, or run `brim journal replay` with the current settings and %s", why, dir, readings, dir, how, flag)
+}
+
+// sameFolder reports whether two paths name one folder.
+func sameFolder(a, b string) bool {
+	atA, errA := os.Stat(a)
+	atB, errB := os.Stat(b)
+	return filepath.Clean(a) == filepath.Clean(b) || errA == nil && errB == nil && os.SameFile(atA, atB)
 }
 
 // journaled is what the journal keeps of a stream's settings, for a process

@@ -72,9 +72,8 @@ func (d *daemon) grpcOptions() []grpc.ServerOption {
 //	                      └─ TLS ─ net/http, which speaks HTTP/2, too
 //
 // A front reads what comes as it is, so that TLS goes without.
-func (d *daemon) serve(serving *errgroup.Group) {
-	l, limits := &d.listeners, access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	most, perAddress := d.cfg.connectionLimits(openFiles(), d.log)
+func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
+	l, limits := &d.listeners, d.limits
 	l.http = limits.Listener(l.http, listenerHTTP, most, perAddress)
 	l.grpc = limits.Listener(l.grpc, listenerGRPC, most, perAddress)
 	l.admin = limits.Listener(l.admin, listenerAdmin, adminConnections, 0)
@@ -93,18 +92,23 @@ func (d *daemon) serve(serving *errgroup.Group) {
 // journal, of its pools to MongoDB, of logs and the admin listener.
 const otherFiles = adminConnections + 512
 
-// connectionLimits are those of each listener for readings. Where the system
-// allows fewer open files there are fewer, for the journal needs some, too.
-func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int) {
+// connectionLimits returns the limits of each listener for readings. They are
+// lower if the system allows fewer open files, since the journal needs some, too;
+// it is an error if that leaves none.
+func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
 	const listeners, fewest = 2, 8
 	most, perAddress = c.MaxConnections, c.MaxConnectionsPerAddress
-	if files == 0 || files >= uint64(listeners*most+otherFiles) {
-		return most, perAddress
+	switch {
+	case files == 0 || files >= uint64(listeners*most+otherFiles):
+		return most, perAddress, nil
+	case files < listeners*fewest+otherFiles:
+		return 0, 0, fmt.Errorf("this process may open %d files; it needs at least %d, and %d for --max-connections %d: raise the limit (ulimit -n, LimitNOFILE)",
+			files, listeners*fewest+otherFiles, listeners*most+otherFiles, most)
 	}
-	most = max(fewest, (int(files)-otherFiles)/listeners)
+	most = (int(files) - otherFiles) / listeners
 	log.Warn("fewer connections are taken than --max-connections says, for this process may not open as many files: raise its limit (ulimit -n, LimitNOFILE)",
 		"max_connections", most, "asked", c.MaxConnections, "open_files", files, "needed", listeners*c.MaxConnections+otherFiles)
-	return most, min(perAddress, most)
+	return most, min(perAddress, most), nil
 }
 
 // checkOpen refuses listeners that others can reach although nobody is asked who

@@ -327,15 +327,20 @@ func TestTheJournalKeepsItsOpenFiles(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for _, plenty := range []uint64{0, 8960, 1 << 20, 1<<64 - 1} {
-		most, per := c.connectionLimits(plenty, logger)
+		most, per, err := c.connectionLimits(plenty, logger)
+		require.NoError(t, err)
 		assert.Equal(t, []int{4096, 4000}, []int{most, per}, plenty)
 	}
 	assert.Empty(t, log.String())
-	most, per := c.connectionLimits(4096, logger)
+	most, per, err := c.connectionLimits(4096, logger)
+	require.NoError(t, err)
 	assert.Equal(t, []int{1664, 1664}, []int{most, per}, "two listeners and 768 others are 4096")
 	assert.Contains(t, log.String(), "LimitNOFILE")
-	most, _ = c.connectionLimits(256, logger)
-	assert.Equal(t, 8, most, "it starts all the same")
+	most, _, err = c.connectionLimits(784, logger)
+	require.NoError(t, err)
+	assert.Equal(t, 8, most)
+	_, _, err = c.connectionLimits(783, logger)
+	assert.EqualError(t, err, "this process may open 783 files; it needs at least 784, and 8960 for --max-connections 4096: raise the limit (ulimit -n, LimitNOFILE)")
 }
 
 func TestListenerSettingsThatDoNotFitAreRefused(t *testing.T) {

@@ -33,7 +33,9 @@ func newLoad(p *process) *cobra.Command {
 			"--interval is event time, which --speedup makes run faster than the clock: at 60 an hour's bucket fills\n" +
 			"in a minute. Readings a second = sensors x speedup / interval. A request of a --batch is due when the\n" +
 			"last of its readings is. Response time counts from when a request was due, service time from when it\n" +
-			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.\n\n" +
+			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.\n" +
+			"A run that was asked for more than could be taken reports SATURATED in its first line (\"saturated\" in JSON):\n" +
+			"its times include time in a queue. The exit status stays 0 unless --fail-if says otherwise.\n\n" +
 			"A request that fails counts with the time until that was known, and one that still waits for a connection\n" +
 			"at the end with its wait: what they would have taken is longer. --fail-if therefore takes requests that\n" +
 			"failed or were dropped for slower than any bound: where they are 1 % of those due, the p99 is not known,\n" +
@@ -203,6 +205,9 @@ func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result) error {
 	var errs []error
 	if *o.output == "json" {
 		errs = append(errs, report.JSON(p.stdout, r))
+		if why := report.Saturation(r); why != "" { // stdout mostly goes to a file
+			_, _ = fmt.Fprintf(p.stderr, "saturated: %s\n", why)
+		}
 	} else {
 		errs = append(errs, report.Text(p.stdout, r, x))
 	}

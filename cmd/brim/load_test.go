@@ -114,6 +114,10 @@ func TestLoadFailsWhereItIsToldTo(t *testing.T) {
 	assert.Equal(t, exitFailed, got.code)
 	assert.ErrorIs(t, got.err, errNothingTaken)
 	assert.Contains(t, got.stdout, "503")
+	assert.Regexp(t, `^SATURATED: 100 of 100 requests \(100 %\) were turned away`, got.stdout)
+	got = runBrim(t, nil, aSecond(base, "--output", "json")...)
+	assert.Contains(t, got.stdout, `"saturated": true`)
+	assert.Contains(t, got.stderr, "saturated: 100 of 100 requests")
 }
 
 func TestLoadIsCheckedBeforeItBegins(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -68,9 +69,9 @@ func newMigrate(p *process) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	add := flagAdder(cmd.Flags())
 	add("granularity", "", "DURATION", "length of a bucket's window: 1m to 1h, a divisor of an hour", func(s string) error {
-		d, err := time.ParseDuration(s)
+		d, err := brief.ParseDuration(s)
 		if err != nil {
-			return fmt.Errorf("%q is no duration like 5m or 1h", s)
+			return err
 		}
 		o.granularity = d
 		return store.CheckGranularity(d)

@@ -113,7 +113,7 @@ func TestMigrateRefusesWhatMakesNoSense(t *testing.T) {
 		"a rate of nothing": {[]string{"--granularity", "5m", "--drop-old", "--rate", "1MiB"}, "--rate: it says how documents are moved"},
 		"a way back":        {[]string{"--storage", "bucket", "--abort", "--bucket-max-bytes", "64KiB"}, "--bucket-max-bytes: it says"},
 		"no granularity":    {[]string{"--granularity", "7m"}, "must divide an hour"},
-		"no duration":       {[]string{"--granularity", "long"}, "is no duration like 5m or 1h"},
+		"no duration":       {[]string{"--granularity", "long"}, "is not a duration; write a number with a unit"},
 		"both ends":         {[]string{"--granularity", "5m", "--abort", "--drop-old"}, "take one of them"},
 		"a storage unknown": {[]string{"--storage", "disk"}, "bucket"},
 		"parts of nothing":  {[]string{"--granularity", "5m", "--bucket-max-readings", "0"}, "is not a whole number from 1 to 1000000"},

@@ -203,9 +203,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	d.ask(200, "GET "+sensor+"/readings?after=253402300800000.1073741824", "")
 	for _, path := range []string{"/v1/sensors", sensor + "/readings?limit=1", sensor + "/summary"} {
 		d.ask(200, "GET "+path, "", asNDJSON)
-		d.ask(415, "GET "+path, "", "Accept: text/html")
+		d.ask(406, "GET "+path, "", "Accept: text/html")
 	}
-	d.ask(415, "GET "+sensor+"/latest", "", asNDJSON)
+	d.ask(406, "GET "+sensor+"/latest", "", asNDJSON)
 	d.ask(200, "DELETE "+sensor, "")
 	d.ask(404, "GET "+sensor+"/latest", "")
 }

@@ -31,7 +31,7 @@ func (o *queryOptions) newPrinter(p *process, k kind) printer {
 	}
 	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
 	if isTerminal(p.stdout) && k.drawn != nil && !k.single {
-		t.drawing = newDrawing(columnsOf(p.stdout), speaksUnicode(p.env))
+		t.drawing = newDrawing(k, columnsOf(p.stdout), speaksUnicode(p.env))
 	}
 	return t
 }
@@ -145,11 +145,11 @@ func (t *tablePrinter) row(table io.Writer, item json.RawMessage) error {
 		cells = append(cells, value)
 	}
 	if t.drawing != nil {
-		at, values, err := t.kind.drawn(item)
+		at, points, err := t.kind.drawn(item)
 		if err != nil {
 			return err
 		}
-		t.drawing.add(at, values)
+		t.drawing.add(at, points)
 	}
 	_, err = fmt.Fprintln(table, strings.Join(cells, "\t"))
 	return err

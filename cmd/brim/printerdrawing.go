@@ -12,11 +12,12 @@ import (
 )
 
 // A drawing is a line for each numeric field: how its values went over time, in
-// one row of characters, and their bounds.
+// one row of characters, and the bounds of the readings.
 //
 // However many values come, it keeps a fixed number of cells of equal time, each
 // with the mean of its values. When time runs past the last cell, two become one.
 type drawing struct {
+	kind    kind
 	columns int // of the terminal
 	levels  []rune
 	begin   time.Time
@@ -28,9 +29,11 @@ type drawing struct {
 
 // A curve is what is kept of one field.
 type curve struct {
-	sum            [drawingCells]float64
-	n              [drawingCells]float64
-	min, max, last float64
+	sum       [drawingCells]float64
+	n         [drawingCells]float64
+	low, high float64 // of what is drawn
+	min, max  float64 // of the readings
+	last      float64
 }
 
 const (
@@ -42,12 +45,12 @@ const (
 	maxDrawn  = 120
 )
 
-func newDrawing(columns int, unicode bool) *drawing {
+func newDrawing(k kind, columns int, unicode bool) *drawing {
 	levels := []rune("▁▂▃▄▅▆▇█")
 	if !unicode {
 		levels = []rune("_.-=+*#@")
 	}
-	return &drawing{columns: columns, levels: levels, fields: make(map[string]*curve)}
+	return &drawing{kind: k, columns: columns, levels: levels, fields: make(map[string]*curve)}
 }
 
 // speaksUnicode reports whether the terminal's locale is one of UTF-8.
@@ -61,7 +64,7 @@ func speaksUnicode(env []string) bool {
 }
 
 // add takes an item; items come in the order of time.
-func (d *drawing) add(at time.Time, values map[string]float64) {
+func (d *drawing) add(at time.Time, points map[string]point) {
 	if d.width == 0 {
 		d.begin, d.width = at, time.Millisecond
 	}
@@ -71,18 +74,19 @@ func (d *drawing) add(at time.Time, values map[string]float64) {
 	}
 	cell := max(0, int(at.Sub(d.begin)/d.width))
 	d.cells = max(d.cells, cell+1)
-	for name, v := range values {
+	for name, p := range points {
 		c := d.fields[name]
 		if c == nil {
 			if len(d.fields) == maxCurves {
 				continue
 			}
-			c = &curve{min: v, max: v}
+			c = &curve{low: p.drawn, high: p.drawn, min: p.min, max: p.max}
 			d.fields[name] = c
 		}
-		c.sum[cell] += v
+		c.sum[cell] += p.drawn
 		c.n[cell]++
-		c.min, c.max, c.last = min(c.min, v), max(c.max, v), v
+		c.low, c.high, c.last = min(c.low, p.drawn), max(c.high, p.drawn), p.drawn
+		c.min, c.max = min(c.min, p.min), max(c.max, p.max)
 	}
 }
 
@@ -113,11 +117,15 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	longest, room, bounds := 0, 0, make([]string, len(names))
 	for i, name := range names {
 		c := d.fields[name]
-		bounds[i] = fmt.Sprintf("min %s  max %s  last %s", number(c.min), number(c.max), number(c.last))
+		bounds[i] = fmt.Sprintf("min %s  max %s  %s %s", short(c.min), short(c.max), d.kind.last, short(c.last))
 		longest, room = max(longest, len([]rune(printable(name)))), max(room, len(bounds[i]))
 	}
 	width := min(d.columns-longest-room-4, maxDrawn, d.cells, d.items)
-	if _, err := fmt.Fprintln(w); err != nil {
+	legend := "\n"
+	if d.kind.legend != "" {
+		legend += d.kind.legend + "\n"
+	}
+	if _, err := io.WriteString(w, legend); err != nil {
 		return err
 	}
 	for i, name := range names {
@@ -143,7 +151,7 @@ func (d *drawing) course(c *curve, width int) string {
 	row := make([]rune, width)
 	for i := range row {
 		if row[i] = ' '; ns[i] > 0 {
-			row[i] = d.level((sums[i]/ns[i] - c.min) / (c.max - c.min))
+			row[i] = d.level((sums[i]/ns[i] - c.low) / (c.high - c.low))
 		}
 	}
 	return string(row)
@@ -158,11 +166,11 @@ func (d *drawing) level(share float64) rune {
 	return d.levels[min(int(share*float64(len(d.levels))), len(d.levels)-1)]
 }
 
-// number is short enough to stand beside others.
-func number(v float64) string {
-	short := strconv.FormatFloat(v, 'g', 6, 64)
+// short formats a number so that it fits beside others.
+func short(v float64) string {
+	rounded := strconv.FormatFloat(v, 'g', 6, 64)
 	if exact := strconv.FormatFloat(v, 'f', -1, 64); len(exact) <= 12 {
 		return exact
 	}
-	return short
+	return rounded
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 // queryOptions are the flags of `brim query`.
@@ -27,6 +31,7 @@ type queryOptions struct {
 	prefix   string
 	silent   string // how long nothing came from sensors that are printed; empty: all
 	fields   []string
+	unstored switchPosition
 	limit    int // 0: no limit
 	limited  bool
 	output   *string
@@ -61,7 +66,7 @@ Nothing is removed by this command; DELETE /v1/sensors/SENSOR does that.`
 //	                          ▲                 │
 //	                          └───── after ◀────┘
 func newQuery(p *process) *cobra.Command {
-	o := queryOptions{limit: 1000}
+	o := queryOptions{limit: 1000, unstored: on}
 	cmd := &cobra.Command{
 		Use:   "query SENSOR",
 		Short: "Print readings, summaries, and which sensors there are",
@@ -101,12 +106,14 @@ func (o *queryOptions) addFlags(cmd *cobra.Command, p *process) func(*process) (
 	flags.StringVar(&o.to, "to", "", "end `TIME`, itself not included")
 	flags.StringVar(&o.every, "every", "", "summary by steps of this `DURATION`; of the last day, unless --from says more")
 	flags.BoolVar(&o.latest, "latest", false, "the newest reading")
-	flags.BoolVar(&o.sensors, "sensors", false, "the sensors there are, with the time of their newest readings")
+	flags.BoolVar(&o.sensors, "sensors", false, "the sensors there are, with the times of their newest readings")
 	flags.StringVar(&o.silent, "silent-for", "", "sensors whose newest reading is older than this `DURATION`")
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	flags.StringSliceVar(&o.fields, "fields", nil, "`NAMES` of the fields to print, as columns in this order; empty: all")
 	limit := "1000"
 	flags.Var(&flagText{text: &limit, kind: "N", set: func(s string) error { limit = s; return count(&o.limit, 0, math.MaxInt32)(s) }}, "limit", "readings, steps or sensors to print; 0: all, and so it is of those that are silent")
+	unstored := string(o.unstored)
+	flags.Var(&flagText{text: &unstored, kind: "on|off", set: keep(&unstored, choice(&o.unstored, on, off))}, "unstored", "also search the journal, for readings that are acknowledged and not stored yet")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "csv", "ndjson", "json")
 	flags.StringVar(&o.base, "url", daemonURL(p), "`URL` of the daemon ("+envURL+")")
@@ -154,6 +161,9 @@ func (o *queryOptions) question(flags *pflag.FlagSet, now time.Time) (*question,
 	if o.stream != "" {
 		q.query.Set("stream", o.stream)
 	}
+	if o.unstored == off {
+		q.query.Set("unstored", string(off))
+	}
 	if base, err := url.Parse(o.base); err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		return nil, fmt.Errorf("--url: %q is not the URL of a daemon, like %s", maskUser(o.base), localDaemon)
 	}
@@ -194,7 +204,7 @@ func (o *queryOptions) askSensors(q *question, now time.Time) error {
 	if o.silent == "" {
 		return nil
 	}
-	age, err := parseDuration(o.silent)
+	age, err := brief.ParseDuration(o.silent)
 	if err == nil && age <= 0 {
 		err = fmt.Errorf("%q is not above 0", o.silent)
 	}
@@ -210,7 +220,7 @@ func (o *queryOptions) askSensors(q *question, now time.Time) error {
 }
 
 func (o *queryOptions) askSummary(q *question, now time.Time) error {
-	step, err := parseDuration(o.every)
+	step, err := brief.ParseDuration(o.every)
 	if err == nil && step < time.Millisecond {
 		err = fmt.Errorf("%q is shorter than a millisecond", o.every)
 	}
@@ -269,6 +279,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, q *question) error {
 	out := o.newPrinter(p, q.kind)
 	defer out.close()
 	seen, printed := 0, 0
+	fields := askedFields{asked: o.fields, whole: *o.output != "text", seen: make(map[string]bool)}
 	for {
 		size := pageSize
 		if q.limit > 0 && q.keep == nil {
@@ -292,33 +303,48 @@ func (o *queryOptions) run(ctx context.Context, p *process, q *question) error {
 		if err := out.page(items); err != nil {
 			return fmt.Errorf("print %s: %w", q.kind.name, err)
 		}
+		if err := fields.look(q.kind, items); err != nil {
+			return err
+		}
 		printed += len(items)
 		if !more || q.limit > 0 && printed >= q.limit {
 			if err := out.end(); err != nil {
 				return fmt.Errorf("print %s: %w", q.kind.name, err)
 			}
-			return q.tell(p, seen, printed, more)
+			return errors.Join(q.tell(p.stderr, seen, printed, more), fields.warn(p.stderr, q.kind))
 		}
 		q.query.Set("after", after)
 	}
 }
 
 // tell says what the output does not show.
-func (q *question) tell(p *process, seen, printed int, more bool) error {
+func (q *question) tell(w io.Writer, seen, printed int, more bool) error {
 	var note string
 	switch {
 	case more && q.keep == nil:
-		note = fmt.Sprintf("there are more than these %d %s; --limit 0 prints all", printed, q.kind.name)
+		note = "there are " + moreThan(printed, q.kind.item) + "; --limit 0 prints all"
 	case more:
-		note = fmt.Sprintf("there may be more than these %d silent sensors; --limit 0 prints all", printed)
+		note = "there may be " + moreThan(printed, "silent sensor") + "; --limit 0 prints all"
 	case seen == 0:
 		note = q.none
 	case q.keep != nil:
-		note = fmt.Sprintf("%d of %d sensors are silent", printed, seen)
+		are := "are"
+		if printed == 1 {
+			are = "is"
+		}
+		note = fmt.Sprintf("%d of %d sensors %s silent", printed, seen, are)
 	}
 	if note == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(p.stderr, note)
+	_, err := fmt.Fprintln(w, note)
 	return err
+}
+
+// moreThan says that there is more of an item than n that were printed.
+func moreThan(n int, item string) string {
+	if n == 1 {
+		return "more " + item + "s than this one"
+	}
+	return fmt.Sprintf("more than these %d %ss", n, item)
 }

@@ -59,6 +59,18 @@ func TestQueryPrintsSummaries(t *testing.T) {
 	assert.Equal(t, "start,count,t.n,t.min,t.mean,t.max\r\n2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\r\n2026-11-21T11:00:00.000Z,2,2,2,3,4\r\n", got.stdout)
 }
 
+func TestASummaryIsDrawnWithTheBoundsOfItsReadings(t *testing.T) {
+	t.Parallel()
+	d := newDrawing(summaryKind(), 80, true)
+	var page struct{ Summary []json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(twoSteps), &page))
+	table := &tablePrinter{w: new(strings.Builder), kind: summaryKind(), drawing: d}
+	require.NoError(t, table.page(page.Summary))
+	var b strings.Builder
+	require.NoError(t, d.write(&b, []string{"t"}))
+	assert.Equal(t, "\ndrawn: the mean of each step; min and max: of the readings\nt  ▁█  min 1  max 4  last mean 3\n", b.String())
+}
+
 // TestMeansAreAsExactAsWhatTheyAreOf rounds for people.
 func TestMeansAreAsExactAsWhatTheyAreOf(t *testing.T) {
 	t.Parallel()
@@ -144,7 +156,11 @@ func TestQueryListsSensorsAndThoseThatAreSilent(t *testing.T) {
 	got := runBrim(t, nil, "query", "--sensors", "--url", server.URL, "--limit", "2")
 	require.NoError(t, got.err)
 	assert.Regexp(t, `^sensorId +newest +age\ns-0 +\S+Z +1m\d*s?\ns-1 +\S+Z +1m\d*s?\n$`, got.stdout)
-	assert.Contains(t, got.stderr, "more than these 2 sensors")
+	assert.Contains(t, got.stderr, "there are more than these 2 sensors; ")
+
+	got = runBrim(t, nil, "query", "--sensors", "--url", server.URL, "--limit", "1")
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stderr, "there are more sensors than this one; ")
 
 	got = runBrim(t, nil, "query", "--silent-for", "10m", "--url", server.URL, "--output", "ndjson")
 	require.NoError(t, got.err)
@@ -240,13 +256,59 @@ func TestQueryRefusesFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
+func TestWhatASummaryLeavesOutIsToldInSteps(t *testing.T) {
+	t.Parallel()
+	steps := strings.Repeat(`{"start":"2026-11-21T10:00:00.000Z","count":1,"fields":{}},`, 2)
+	a := &answering{body: `{"summary":[` + steps + steps[:len(steps)-1] + `]}`}
+	base := a.serve(t)
+	for limit, want := range map[string]string{
+		"2": "there are more than these 2 steps; --limit 0 prints all\n",
+		"1": "there are more steps than this one; --limit 0 prints all\n",
+		"4": "",
+	} {
+		got := runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--limit", limit)
+		require.NoError(t, got.err)
+		assert.Equal(t, want, got.stderr)
+	}
+}
+
+func TestFieldsThatNothingShownHasAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	readings := &answering{body: `{"readings":[{"sensorId":"s","ts":"2026-11-21T10:00:00.000Z","fields":{"t":1,"h":2},"tags":{"site":"north"}}]}`}
+	steps := &answering{body: twoSteps}
+	latest := &answering{body: `{"sensorId":"s","ts":"2026-11-21T10:00:00.000Z","fields":{"t":1}}`}
+	none := &answering{body: `{"readings":[]}`}
+	for _, c := range []struct {
+		base, fields string
+		args         []string
+		want         string
+	}{
+		{readings.serve(t), "nope", nil, "no reading shown has a field \"nope\"; they have h, t\n"},
+		{readings.serve(t), "nope,t,no", []string{"--output", "csv"}, "no reading shown has a field \"nope\" or \"no\"; they have h, t, tags.site\n"},
+		{readings.serve(t), "h,tags.site", []string{"--output", "csv"}, ""},
+		{steps.serve(t), "nope", []string{"--every", "1h"}, "no step shown has a field \"nope\"; they have h, t\n"},
+		{steps.serve(t), "t.mean,h", []string{"--every", "1h"}, ""},
+		{latest.serve(t), "nope", []string{"--latest"}, "no reading shown has a field \"nope\"; they have t\n"},
+		{none.serve(t), "nope", nil, "sensor \"s\" has no stored readings in this range\n"},
+	} {
+		got := runBrim(t, nil, append([]string{"query", "s", "--url", c.base, "--fields", c.fields}, c.args...)...)
+		require.NoError(t, got.err)
+		assert.Equal(t, exitDone, got.code)
+		assert.Equal(t, c.want, got.stderr, "%v", c.args)
+	}
+}
+
 func TestDrawingsFitWhatTheyAreDrawnOf(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	draw := func(columns int, unicode bool, n int, every time.Duration, value func(i int) map[string]float64) string {
-		d := newDrawing(columns, unicode)
+		d := newDrawing(readingsKind(), columns, unicode)
 		for i := range n {
-			d.add(begin.Add(time.Duration(i)*every), value(i))
+			points := make(map[string]point)
+			for name, v := range value(i) {
+				points[name] = point{drawn: v, min: v, max: v}
+			}
+			d.add(begin.Add(time.Duration(i)*every), points)
 		}
 		var b strings.Builder
 		require.NoError(t, d.write(&b, nil))

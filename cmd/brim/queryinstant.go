@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 // parseInstant reads a time on the command line, in milliseconds since 1970:
 // RFC 3339, the number itself, or a distance from now.
 func parseInstant(text string, now time.Time) (int64, error) {
 	if len(text) > 1 && (text[0] == '+' || text[0] == '-') && text[1] >= '0' && text[1] <= '9' {
-		if d, err := parseDuration(text[1:]); err == nil {
+		if d, err := brief.ParseDuration(text[1:]); err == nil {
 			if text[0] == '-' {
 				d = -d
 			}

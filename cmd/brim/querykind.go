@@ -13,7 +13,8 @@ import (
 
 // A kind is what the items of an answer are, and how one becomes a row.
 type kind struct {
-	name   string   // of the items, and of their array in the answer
+	name   string   // of the array in the answer
+	item   string   // what one item is called, with an s for more
 	single bool     // the answer is one item itself
 	paged  bool     // the daemon gives it page by page
 	lines  bool     // it is asked for as NDJSON
@@ -22,7 +23,15 @@ type kind struct {
 	// that nothing may be left out, as in CSV.
 	row func(item json.RawMessage, whole bool) (cells []string, fields map[string]json.RawMessage, err error)
 	// drawn returns what of a row is drawn: its time, and numbers by field.
-	drawn func(item json.RawMessage) (time.Time, map[string]float64, error)
+	drawn func(item json.RawMessage) (time.Time, map[string]point, error)
+	// legend says what is drawn, and last what its last value is called.
+	legend, last string
+}
+
+// A point is what one row adds to the drawing of a field.
+type point struct {
+	drawn    float64
+	min, max float64 // of the readings that the row stands for
 }
 
 // A sensor is one of an answer that lists them.
@@ -55,7 +64,7 @@ func decodeItem[T any](item json.RawMessage) (T, error) {
 // readingsKind has a column for each field; tags are in CSV alone. Names of
 // fields have no dot, so that those of tags cannot be taken for one.
 func readingsKind() kind {
-	return kind{name: "readings", paged: true, head: []string{"ts"}, row: readingRow, drawn: drawnReading}
+	return kind{name: "readings", item: "reading", paged: true, head: []string{"ts"}, row: readingRow, drawn: drawnReading, last: "last"}
 }
 
 func latestKind() kind {
@@ -80,30 +89,32 @@ func readingRow(item json.RawMessage, whole bool) ([]string, map[string]json.Raw
 	return []string{r.Time}, r.Fields, nil
 }
 
-func drawnReading(item json.RawMessage) (time.Time, map[string]float64, error) {
+func drawnReading(item json.RawMessage) (time.Time, map[string]point, error) {
 	r, err := decodeItem[reading](item)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	at, err := time.Parse(time.RFC3339Nano, r.Time)
-	return at, numbers(r.Fields), err
-}
-
-// numbers are those of the values that are numbers.
-func numbers(fields map[string]json.RawMessage) map[string]float64 {
-	out := make(map[string]float64, len(fields))
-	for name, raw := range fields {
-		var v float64
-		if len(raw) > 0 && raw[0] != '"' && json.Unmarshal(raw, &v) == nil {
-			out[name] = v
+	points := make(map[string]point, len(r.Fields))
+	for name, raw := range r.Fields {
+		if v, ok := number(raw); ok {
+			points[name] = point{drawn: v, min: v, max: v}
 		}
 	}
-	return out
+	at, err := time.Parse(time.RFC3339Nano, r.Time)
+	return at, points, err
+}
+
+// number returns a value that is a number.
+func number(raw json.RawMessage) (v float64, ok bool) {
+	return v, len(raw) > 0 && raw[0] != '"' && json.Unmarshal(raw, &v) == nil
 }
 
 // summaryKind has columns such as t.min for what is said of field t.
 func summaryKind() kind {
-	return kind{name: "summary", lines: true, head: []string{"start", "count"}, row: stepRow, drawn: drawnStep}
+	return kind{
+		name: "summary", item: "step", lines: true, head: []string{"start", "count"}, row: stepRow, drawn: drawnStep,
+		legend: "drawn: the mean of each step; min and max: of the readings", last: "last mean",
+	}
 }
 
 func stepRow(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
@@ -172,22 +183,36 @@ func inColumns(a, b string) int {
 	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(placeA, placeB), cmp.Compare(a, b))
 }
 
-func drawnStep(item json.RawMessage) (time.Time, map[string]float64, error) {
+func drawnStep(item json.RawMessage) (time.Time, map[string]point, error) {
 	s, err := decodeItem[step](item)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	means := make(map[string]json.RawMessage, len(s.Fields))
+	points := make(map[string]point, len(s.Fields))
 	for field, said := range s.Fields {
-		means[field] = said["mean"]
+		if mean, ok := number(said["mean"]); ok {
+			points[field] = boundsOf(said, mean)
+		}
 	}
 	at, err := time.Parse(time.RFC3339Nano, s.Start)
-	return at, numbers(means), err
+	return at, points, err
+}
+
+// boundsOf returns a step's point; the mean stands in for a bound that is missing.
+func boundsOf(said map[string]json.RawMessage, mean float64) point {
+	p := point{drawn: mean, min: mean, max: mean}
+	if v, ok := number(said["min"]); ok {
+		p.min = v
+	}
+	if v, ok := number(said["max"]); ok {
+		p.max = v
+	}
+	return p
 }
 
 // sensorsKind tells for people how long ago the newest reading was.
 func sensorsKind(now time.Time) kind {
-	return kind{name: "sensors", paged: true, head: []string{"sensorId", "newest"}, row: func(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
+	return kind{name: "sensors", item: "sensor", paged: true, head: []string{"sensorId", "newest"}, row: func(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
 		s, err := decodeItem[sensor](item)
 		if err != nil {
 			return nil, nil, err

@@ -48,9 +48,9 @@ func (d *daemon) openReader(j journalLog, s *storage) {
 		granularities[stream.Name] = stream.Granularity
 	}
 	d.reader.Open(read.Stored{
-		Sources: s.sources(), Available: s.readable,
+		Sources: s.sources(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
-			Journal: j, Rest: s.queue.RestOf,
+			Journal: j, StoredBefore: s.queue.StoredBefore, StreamStored: s.queue.StreamStored,
 			Granularity: func(stream string) time.Duration { return granularities[stream] },
 		},
 		Flush: func(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
 // A SIGHUP makes the daemon read its file again:
@@ -331,7 +332,8 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 func final(err error) bool {
 	var mismatch *store.MismatchError
 	var concern *store.ConcernError
-	return errors.As(err, &mismatch) || errors.As(err, &concern)
+	var held *claim.HeldError
+	return errors.As(err, &mismatch) || errors.As(err, &concern) || errors.As(err, &held)
 }
 
 // same reports whether two configurations set the same, however it is written.

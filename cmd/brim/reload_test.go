@@ -219,18 +219,17 @@ streams:
 	assert.Empty(t, got.Pending)
 }
 
-// TestHangupTellsOfACollectionThatCannotFollow, as after a recompress.
+// TestHangupTellsOfACollectionThatCannotFollow, one that cannot hold buckets.
 func TestHangupTellsOfACollectionThatCannotFollow(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n")
 	require.NoError(t, f.db.Collection("readings").Drop(t.Context()))
-	zstd := bson.D{{Key: "wiredTiger", Value: bson.D{{Key: "configString", Value: "block_compressor=zstd"}}}}
-	require.NoError(t, f.db.CreateCollection(t.Context(), "readings", options.CreateCollection().SetStorageEngine(zstd)))
+	require.NoError(t, f.db.CreateCollection(t.Context(), "readings", options.CreateCollection().SetCapped(true).SetSizeInBytes(1<<20)))
 	got := f.reload("retention: 72h\nstreams:\n  readings:\n")
 	assert.Equal(t, reloadPartly, got.Outcome)
-	assert.Contains(t, got.reasons()["streams.readings"], "zstd")
+	assert.Contains(t, got.reasons()["streams.readings"], "capped")
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`), "what MongoDB would not keep is not taken")
-	got = f.reload("retention: 72h\nstreams:\n  readings: {compressor: zstd}\n")
+	got = f.reload("retention: 72h\nstreams:\n  readings: {write-journal: off}\n")
 	assert.Contains(t, got.reasons(), "streams.readings", "it stays until it is mended")
 	assert.Equal(t, 0, f.stop())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,17 +90,15 @@ func replayJournal(ctx context.Context, c *configuration, p *process, retarget b
 	}
 	defer func() { err = errors.Join(err, s.disconnect(stopping)) }()
 	watched, end := context.WithCancel(running)
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		watchReplay(watched, j, s.queue, logger)
-	}()
+	var watching sync.WaitGroup
+	watching.Go(func() { watchReplay(watched, j, s.queue, logger) })
+	watching.Go(func() { s.keepClaims(watched) })
 	err = s.prepare(running)
 	if err == nil {
 		err = s.queue.Flush(running)
 	}
 	end()
-	<-watching
+	watching.Wait()
 	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
 	if countErr := done.count(s.queue.Status().Released, d.registry); err == nil {
 		err = countErr

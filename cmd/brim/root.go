@@ -53,6 +53,9 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p), newShard(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+	root.Version = readVersion().line()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version, like brim version") // or cobra would add -v too
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)

@@ -51,6 +51,15 @@ func TestVersionIsPrintedInBothForms(t *testing.T) {
 	assert.Equal(t, readVersion(), v)
 }
 
+func TestVersionIsAFlagToo(t *testing.T) {
+	t.Parallel()
+	command, flag := runBrim(t, nil, "version"), runBrim(t, nil, "--version")
+	require.NoError(t, flag.err)
+	assert.Equal(t, command.stdout, flag.stdout)
+	assert.Empty(t, flag.stderr)
+	assert.Contains(t, runBrim(t, nil).stdout, "--version")
+}
+
 func TestHelpAndCompletionGoToStdout(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil)

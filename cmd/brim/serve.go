@@ -83,6 +83,7 @@ func serve(ctx context.Context, from sources, c *configuration, p *process) erro
 	if err != nil {
 		return err
 	}
+	defer limitCollector(d.door.Memory)()
 	d.level, d.reloads = level, newReloader(d, from, hups.asked)
 	d.supervisor = newSupervisor(d, p.env)
 	defer d.supervisor.start()()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -48,7 +50,9 @@ type settings struct {
 
 	MaxBodyBytes, MaxInflatedBytes int64
 	MaxInflateRatio                int
+	IngestMaxBytes                 int64 // 0: by the memory limit
 	MaxReadingsPerRequest          int
+	MinTime                        time.Time
 	MaxFuture                      time.Duration
 	MapDots                        string
 	SensorTag                      string
@@ -184,7 +188,7 @@ func (s *stream) all() []setting {
 		{
 			name: "granularity", kind: "DURATION", initial: "5m", usage: "length of a bucket's window, 1m to 1h, a divisor of an hour",
 			set: func(text string) error {
-				d, err := parseDuration(text)
+				d, err := brief.ParseDuration(text)
 				if err != nil {
 					return err
 				}
@@ -268,7 +272,12 @@ func (c *settings) limits() []setting {
 		{name: "max-body-bytes", kind: "SIZE", initial: "8MiB", set: size(&c.MaxBodyBytes, 1<<10, 1<<30, false), usage: "size of a request as it is sent"},
 		{name: "max-inflated-bytes", kind: "SIZE", initial: "64MiB", set: size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), usage: "size of a request when decompressed"},
 		{name: "max-inflate-ratio", kind: "N", initial: "200", set: count(&c.MaxInflateRatio, 2, 1_000_000), usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
+		{
+			name: "ingest-max-bytes", kind: "SIZE", initial: "0", set: size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
+			usage: "memory of all requests that are not in the journal yet, taken before a body is read: two bytes for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB",
+		},
 		{name: "max-readings-per-request", kind: "N", initial: "10000", set: count(&c.MaxReadingsPerRequest, 1, 1_000_000), usage: "readings in one request"},
+		{name: "min-time", kind: "TIME", initial: "2000-01-01", set: instant(&c.MinTime), usage: "refuse readings before this date or RFC 3339 time: such timestamps are mostly seconds sent as milliseconds"},
 		{name: "max-future", kind: "DURATION", initial: "10m", set: duration(&c.MaxFuture, time.Millisecond, 36_500*day, false), usage: "how far ahead of the clock a timestamp may be"},
 		{
 			name: "map-dots", kind: "CHAR", set: text(&c.MapDots, checkMapDots),
@@ -305,6 +314,10 @@ func (c *settings) checkTogether() error {
 	if c.MaxInflatedBytes < c.MaxBodyBytes {
 		return fmt.Errorf("max-inflated-bytes %s is less than max-body-bytes %s; a request does not shrink when it is decompressed",
 			formatSize(c.MaxInflatedBytes), formatSize(c.MaxBodyBytes))
+	}
+	if least := ingest.LeastBudget(c.MaxBodyBytes); c.IngestMaxBytes > 0 && c.IngestMaxBytes < least {
+		return fmt.Errorf("ingest-max-bytes %s is too small for one request of max-body-bytes %s; it needs %s",
+			formatSize(c.IngestMaxBytes), formatSize(c.MaxBodyBytes), formatSize(least))
 	}
 	if c.Ack == telemetry.Journaled && !c.journaling() {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -130,6 +132,22 @@ func (who *caller) findSite(ctx context.Context, c *configuration, admin string)
 	s.daemon, s.chosen = about, about.defaultStream()
 	s.streams, err = about.streams()
 	return s, err
+}
+
+// metrics returns the daemon's metrics.
+func (s *site) metrics(parent context.Context) (scrape.Look, error) {
+	ctx, cancel := context.WithTimeout(parent, lookTimeout)
+	defer cancel()
+	return scrape.Get(ctx, s.caller.client(0), adminURL(s.admin)+"/metrics")
+}
+
+// writePath asks the daemon how long its writes take.
+func (s *site) writePath(ctx context.Context) doctor.WritePath {
+	seen, err := s.metrics(ctx)
+	if err != nil {
+		return doctor.WritePath{Why: "the daemon's metrics cannot be read: " + err.Error()}
+	}
+	return doctor.WritePathOf(seen)
 }
 
 // isAt reports whether the daemon stores in the MongoDB at a URI. An embedded

@@ -30,7 +30,7 @@ func (d *daemon) parts() []admin.Part {
 		parts = append(parts, part("storage", admin.ErrNotReady))
 	} else {
 		if s.conn != nil {
-			parts = append(parts, part("mongodb", s.available()))
+			parts = append(parts, part("mongodb", s.available()), part("sessions", s.claims.Err()))
 		}
 		for _, stream := range d.cfg.Streams {
 			parts = append(parts, part("stream "+stream.Name, s.reason(stream.Name)))
@@ -122,6 +122,7 @@ type streamStatus struct {
 	View                 string   `json:"view,omitempty"` // its name
 	SilentAfterSeconds   int64    `json:"silent_after_seconds,omitempty"`
 	Ready                bool     `json:"ready"`
+	Reason               string   `json:"reason,omitempty"`     // why it is not
 	HeldUntil            string   `json:"held_until,omitempty"` // it takes no readings until then
 }
 
@@ -177,7 +178,11 @@ func (d *daemon) status() any {
 	for _, stream := range d.current().Streams {
 		one := stream.status()
 		one.Default = stream.Name == d.cfg.Default.Name
-		one.Ready = s != nil && s.reason(stream.Name) == nil
+		state := part("", admin.ErrNotReady)
+		if s != nil {
+			state = part("", s.reason(stream.Name))
+		}
+		one.Ready, one.Reason = state.Ready, state.Reason
 		if h := d.inlet.holds.of(stream.Name); h != nil {
 			one.HeldUntil = h.String()
 		}

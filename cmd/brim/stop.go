@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/journal"
 )
 
 // A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it,
@@ -73,6 +75,9 @@ func (d *daemon) drain(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("close the journal: %w", err))
 	}
 	switch {
+	case left > 0 && errors.Is((*j).Err(), journal.ErrGone):
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored, and %w; they are lost, unless %s was moved: then run `brim journal replay --journal-dir` with its new path",
+			left, journal.ErrGone, d.cfg.journalDir()))
 	case left > 0 && d.cfg.journaling():
 		d.log.Info("readings stay in the journal and are stored after the next start", "readings", left)
 	case left > 0:

@@ -187,6 +187,12 @@ func (d *bucketDocument) check(t testing.TB, rules bucketRules) []plainReading {
 	stats := make(map[string]*recomputed)
 	for _, m := range d.Measurements {
 		r := plainReading{sensor: d.SensorID, tags: d.Tags}
+		if own, ok := m.Lookup("sensor").DocumentOK(); ok {
+			r.tags = nil
+			if tags, ok := own.Lookup("tags").DocumentOK(); ok {
+				require.NoError(t, bson.Unmarshal(tags, &r.tags))
+			}
+		}
 		r.ts, r.fields = splitMeasurement(t, m)
 		first, last = min(first, r.ts), max(last, r.ts)
 		for name, v := range r.fields {
@@ -215,6 +221,9 @@ func splitMeasurement(t testing.TB, m bson.Raw) (ts int64, fields map[string]any
 	for _, e := range elements {
 		if e.Key() == "ts" {
 			ts, timed = e.Value().DateTime(), true
+			continue
+		}
+		if e.Key() == "sensor" {
 			continue
 		}
 		fields[e.Key()] = plainValue(t, e.Value())

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 // created is what `brim token create` prints as JSON.
@@ -106,7 +107,7 @@ func (n *newIdentity) entry(name string, now time.Time) (*access.Entry, error) {
 func parseExpiry(s string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		d, err := parseDuration(s)
+		d, err := brief.ParseDuration(s)
 		if err != nil || d <= 0 {
 			return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
 		}

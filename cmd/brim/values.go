@@ -94,7 +94,7 @@ func formatSize(n int64) string {
 // both allowed; zero allows 0 besides.
 func duration(place *time.Duration, least, most time.Duration, zero bool) func(string) error {
 	return func(s string) error {
-		d, err := parseDuration(s)
+		d, err := brief.ParseDuration(s)
 		if err == nil && d == 0 && zero {
 			*place = 0
 			return nil
@@ -104,29 +104,27 @@ func duration(place *time.Duration, least, most time.Duration, zero bool) func(s
 			if zero {
 				orZero = "0, or "
 			}
-			return fmt.Errorf("%q is not a duration of %s%s to %s, written like 90s, 5m or 30d", s, orZero, formatDuration(least), formatDuration(most))
+			return fmt.Errorf("%q is not a duration of %s%s to %s, written as %s", s, orZero, formatDuration(least), formatDuration(most), brief.DurationForms)
 		}
 		*place = d
 		return nil
 	}
 }
 
-const day = 24 * time.Hour
-
-func parseDuration(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a number of days up to 65535", s)
+// instant reads a date, which begins in UTC, or a time of RFC 3339.
+func instant(place *time.Time) func(string) error {
+	return func(s string) error {
+		for _, layout := range []string{time.DateOnly, time.RFC3339} {
+			if t, err := time.Parse(layout, s); err == nil && t.UnixMilli() >= 0 {
+				*place = t.UTC()
+				return nil
+			}
 		}
-		return time.Duration(n) * day, nil
+		return fmt.Errorf("%q is not a time from 1970 on, written like 2000-01-01 or 2000-01-01T00:00:00Z", s)
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration", s)
-	}
-	return d, nil
 }
+
+const day = 24 * time.Hour
 
 // formatDuration writes d without the zero units that time.Duration adds.
 func formatDuration(d time.Duration) string {

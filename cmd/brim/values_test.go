@@ -1,12 +1,16 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 func TestSizesAreReadInBinaryAndDecimalUnits(t *testing.T) {
@@ -36,6 +40,28 @@ func TestDurationsAreReadWithDays(t *testing.T) {
 	}
 }
 
+// TestAnInvalidDurationNamesTheForms asks where durations are given: in flags,
+// in a configuration, and for steps of a query.
+func TestAnInvalidDurationNamesTheForms(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "brim.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("granularity: 5min\n"), 0o600))
+	for _, args := range [][]string{
+		{"config", "print", "--granularity", "5min"},
+		{"config", "print", "--flush-interval", "5min"},
+		{"config", "print", "--config", file},
+		{"query", "s", "--every", "5min"},
+		{"query", "--silent-for", "5min"},
+		{"migrate", "--granularity", "5min"},
+		{"load", "--interval", "5min"},
+	} {
+		got := runBrim(t, nil, args...)
+		assert.Equal(t, exitUsage, got.code, "%v", args)
+		assert.ErrorContains(t, got.err, `"5min" is not a duration`, "%v", args)
+		assert.ErrorContains(t, got.err, "a number with a unit: 300ms, 90s, 5m, 1h or 30d", "%v", args)
+	}
+}
+
 func TestWhatIsFormattedReadsBack(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 1: "1", 1000: "1000", 1 << 10: "1KiB", 256 << 10: "256KiB", 1<<20 + 1: "1048577", 4 << 30: "4GiB", 1 << 40: "1TiB"} {
@@ -43,7 +69,7 @@ func TestWhatIsFormattedReadsBack(t *testing.T) {
 	}
 	for d, want := range map[time.Duration]string{0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m", 90 * time.Second: "1m30s", 25 * time.Hour: "25h", 48 * time.Hour: "2d"} {
 		assert.Equal(t, want, formatDuration(d))
-		back, err := parseDuration(want)
+		back, err := brief.ParseDuration(want)
 		require.NoError(t, err)
 		assert.Equal(t, d, back)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 // openDoctor makes the monitor that looks at MongoDB's storage engine and its
@@ -22,6 +23,11 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	}
 	config := doctor.Config{
 		Database: s.conn.Database(), Interval: d.cfg.ServerStatusInterval, Thresholds: thresholds, Logger: d.log, Registerer: d.registry,
+		Available: s.available,
+		WritePath: doctor.NewPace(func() (doctor.Writes, error) {
+			seen, err := scrape.Gather(d.registry)
+			return doctor.WritesOf(seen), err
+		}).Look,
 	}
 	if server := d.mongod.Load(); server != nil {
 		config.DBPath = server.DBPath()

@@ -84,8 +84,8 @@ func TestLivePageLooksWhileTheDaemonStops(t *testing.T) {
 	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir()).awaitStorage()
 	inDatabase(t, server.URI(), func(db *mongo.Database) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
-			{Key: "data", Value: bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 3}}},
+			{Key: "data", Value: bson.D{ // the write, the one that tells whether it alone hangs, and a claim's renewal
 				{Key: "failCommands", Value: bson.A{"update"}}, {Key: "appName", Value: "brim"},
 				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 5000},
 			}},

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,11 @@ type Limits struct {
 	logger *slog.Logger
 	open   *prometheus.GaugeVec
 	closed *prometheus.CounterVec
+	all    atomic.Int64 // connections of all listeners
 }
+
+// Open is how many connections there are now.
+func (l *Limits) Open() int64 { return l.all.Load() }
 
 // Why a connection was closed at once.
 const (
@@ -58,7 +63,7 @@ func (l *Limits) Listener(inner net.Listener, name string, most, perAddress int)
 		perAddress = max(1, most-most/4)
 	}
 	return &limited{
-		Listener: inner, name: name, most: most, perAddress: perAddress, logger: l.logger, of: make(map[netip.Prefix]int),
+		Listener: inner, name: name, most: most, perAddress: perAddress, logger: l.logger, all: &l.all, of: make(map[netip.Prefix]int),
 		open: l.open.WithLabelValues(name), total: l.closed.WithLabelValues(name, refusedTotal), address: l.closed.WithLabelValues(name, refusedAddress),
 	}
 }
@@ -71,6 +76,7 @@ type limited struct {
 	logger           *slog.Logger
 	open             prometheus.Gauge
 	total, address   prometheus.Counter
+	all              *atomic.Int64
 
 	mu     sync.Mutex
 	count  int
@@ -118,6 +124,7 @@ func (l *limited) enter(from netip.Prefix) prometheus.Counter {
 	l.count++
 	l.of[from]++
 	l.open.Inc()
+	l.all.Add(1)
 	return nil
 }
 
@@ -139,6 +146,7 @@ func (l *limited) leave(from netip.Prefix) {
 		delete(l.of, from)
 	}
 	l.open.Dec()
+	l.all.Add(-1)
 }
 
 // prefixOf returns the place that an address is counted by; the zero prefix

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 // Bounds of how long POST /flush waits.
@@ -66,9 +68,14 @@ func flushTimeout(r *http.Request) (time.Duration, error) {
 	if text == "" {
 		return defaultFlushTimeout, nil
 	}
-	timeout, err := time.ParseDuration(strings.TrimSpace(text))
+	return parseTimeout(strings.TrimSpace(text))
+}
+
+// parseTimeout reads how long a flush may take.
+func parseTimeout(text string) (time.Duration, error) {
+	timeout, err := brief.ParseDuration(text)
 	if err != nil || timeout <= 0 || timeout > maxFlushTimeout {
-		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, like 60s", text)
+		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, brief.DurationForms)
 	}
 	return timeout, nil
 }

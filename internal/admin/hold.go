@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/brief"
 )
 
 // A Held says that a stream takes no readings, and that all it took is stored.
@@ -127,13 +129,13 @@ func holdTimes(lease, timeout string) (l, t time.Duration, err error) {
 	case untilRestart:
 		l = 0
 	default:
-		if l, err = time.ParseDuration(lease); err != nil || l <= 0 || l > maxLease {
+		if l, err = brief.ParseDuration(lease); err != nil || l <= 0 || l > maxLease {
 			return 0, 0, fmt.Errorf("for %q is not %s", lease, leaseCondition)
 		}
 	}
 	if timeout != "" {
-		if t, err = time.ParseDuration(timeout); err != nil || t <= 0 || t > maxFlushTimeout {
-			return 0, 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, like 30s", timeout)
+		if t, err = parseTimeout(timeout); err != nil {
+			return 0, 0, err
 		}
 	}
 	return l, t, nil

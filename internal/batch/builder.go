@@ -146,6 +146,11 @@ func (b *Builder) giveBack() {
 // Len returns the number of readings taken so far.
 func (b *Builder) Len() int { return len(b.rows) }
 
+// Size is roughly how many bytes the readings so far take.
+func (b *Builder) Size() int64 {
+	return int64(len(b.rows)*rowBytes + len(b.values)*valueSize + b.batch.text.size())
+}
+
 // Begin starts a reading of the stream: the index-th of its request, whose
 // timestamp must lie in times.
 func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {

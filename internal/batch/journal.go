@@ -5,6 +5,9 @@ import "github.com/brim-telemetry/brim/pkg/telemetry"
 // A Request is what a client asks of the journal along with its readings.
 type Request struct {
 	Want telemetry.Ack
+	// Journaled is called by Append, before it returns, when the readings are in
+	// the journal and it keeps waiting until they are stored. May be nil.
+	Journaled func()
 
 	// Key is the client's Idempotency-Key, with whatever bounds its scope in
 	// front; empty: none. BodyHash tells requests of one key apart, and Answer is

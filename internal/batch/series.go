@@ -14,11 +14,10 @@ import (
 // A Series is a sensor of a stream, with the tags that it was sent with. It
 // never changes, and batches share it.
 type Series struct {
-	Stream   string
-	Sensor   string
-	Tags     []telemetry.Tag // sorted by name
-	Hash     uint64          // of stream and sensor
-	TagsHash uint64          // equal tags have equal hashes
+	Stream string
+	Sensor string
+	Tags   []telemetry.Tag // sorted by name
+	Hash   uint64          // of stream and sensor
 
 	encoded string // what the interner knows it by; the strings above are parts of it
 	packed  string // as in an encoded batch
@@ -59,7 +58,7 @@ func newSeries(encoded string) (*Series, error) {
 	if c.short || c.rest != "" {
 		return nil, errSeries
 	}
-	s.hash()
+	s.Hash = SeriesHash(s.Stream, s.Sensor)
 	s.packed = s.pack()
 	return s, nil
 }
@@ -114,18 +113,6 @@ func appendSeriesKey(dst []byte, measurement string, tags []telemetry.Tag) []byt
 		dst = telemetry.AppendSeriesWord(append(dst, '='), t.Value, true)
 	}
 	return dst
-}
-
-// hash fills in the hashes.
-func (s *Series) hash() {
-	var scratch [512]byte
-	s.Hash = SeriesHash(s.Stream, s.Sensor)
-	buf := scratch[:0]
-	for _, t := range s.Tags {
-		buf = append(append(buf, t.Name...), 0)
-		buf = append(append(buf, t.Value...), 0)
-	}
-	s.TagsHash = xxhash.Sum64(buf)
 }
 
 // SeriesHash returns the Hash of a sensor's series.

@@ -5,16 +5,19 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
 
-// NewSession draws the name of a session: a letter and ten more characters
-// that make 48 random bits, short because every bucket document keeps it.
+// NewSession draws the name of a session: a letter and ten more characters that
+// make 48 random bits, short because every bucket document keeps it. The time is
+// mixed in, since two machines resumed from one snapshot may draw the same bits.
 func NewSession() string {
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return "s" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random[:]))
+	var random [8]byte
+	_, _ = rand.Read(random[:])                                                                             // never fails
+	binary.BigEndian.PutUint64(random[:], binary.BigEndian.Uint64(random[:])^uint64(time.Now().UnixNano())) //nolint:gosec // bits
+	return "s" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random[2:]))
 }
 
 // ReadingID makes the 12 bytes that name a reading for ever: six of its

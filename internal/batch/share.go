@@ -42,6 +42,10 @@ type Share struct {
 	// State is the store's memory of this bucket between writes. Losing it
 	// costs a look at the database, never correctness.
 	State any
+
+	// Hung is how many writes in a row ended with the verdict Hangs. A store gives
+	// the next of these writes more time.
+	Hung int
 }
 
 // Verdict is what a store says of a share after a write.
@@ -58,6 +62,10 @@ const (
 	// Unsent: nothing was tried, because what went before it came to nothing. Write
 	// it again after a while; Err says what was the matter with the others.
 	Unsent
+	// Hangs: the write was given up because it alone was not answered, while the
+	// database answered others. It may still be applied; write it again where
+	// nothing has to wait for it.
+	Hangs
 	// Poison: the database refuses the first row for its content, as Err says,
 	// however it is written. The rest can be written at once.
 	Poison

@@ -1,7 +1,9 @@
-// Package brief writes values as people give them to Brim. It is a leaf.
+// Package brief reads and writes values as people give them to Brim. It is a leaf.
 package brief
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,4 +19,35 @@ func Duration(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
+}
+
+// DurationForms says how durations are written, for messages that refuse one.
+const DurationForms = "a number with a unit: 300ms, 90s, 5m, 1h or 30d"
+
+const (
+	day     = 24 * time.Hour
+	maxDays = 65_535
+)
+
+// ParseDuration reads what Duration writes, and whole days like 30d.
+func ParseDuration(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 32)
+		switch {
+		case err == nil && n <= maxDays:
+			return time.Duration(n) * day, nil
+		case err == nil || strings.Trim(days, "0123456789") == "" && days != "":
+			return 0, fmt.Errorf("%q is too long a duration; at most %dd are allowed", s, maxDays)
+		}
+		return 0, noDuration(s)
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, noDuration(s)
+	}
+	return d, nil
+}
+
+func noDuration(s string) error {
+	return fmt.Errorf("%q is not a duration; write %s", s, DurationForms)
 }

@@ -217,7 +217,7 @@ func (g *glance) events() []figureRow {
 		{"Writes put off", metricRetries, "buckets that had to be written again"},
 		{"Dead letters", metricDeadLetters, "readings that MongoDB refused for their content; see brim deadletter list"},
 		{"MongoDB restarts", metricRestarts, "the embedded mongod died and was started again"},
-		{"Tag conflicts", metricConflicts, "readings stored whose tags differ from those of their bucket"},
+		{"Tag conflicts", metricConflicts, "readings whose tags differ from those of their bucket; each keeps its own"},
 	} {
 		c := total(g.stretches, g.last, e.family, e.name)
 		if e.family == metricRestarts && g.last[e.family] == nil {

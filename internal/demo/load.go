@@ -36,7 +36,8 @@ const readingsPerRequest = 20
 // An outcome is what came of the load of one variant.
 type outcome struct {
 	*load.Result
-	behind time.Duration // until all was stored, after the last reading was due
+	Saturated string        `json:"saturated_why"` // empty: it was not
+	behind    time.Duration // until all was stored, after the last reading was due
 }
 
 // sendAll sends the load of each variant and returns what came of it.
@@ -49,13 +50,14 @@ func sendAll(ctx context.Context, o *options, d *launch.Daemon, stderr io.Writer
 		if err != nil {
 			return nil, err
 		}
-		results[i] = outcome{Result: r, behind: max(0, time.Since(began)-o.each())}
+		r.behind = max(0, time.Since(began)-o.each())
+		results[i] = *r
 	}
 	return results, nil
 }
 
 // send runs `brim load` against one stream.
-func send(ctx context.Context, o *options, d *launch.Daemon, v variant) (*load.Result, error) {
+func send(ctx context.Context, o *options, d *launch.Daemon, v variant) (*outcome, error) {
 	cmd := exec.CommandContext(ctx, o.brim, "load",
 		"--target", "http://"+d.HTTP, "--admin", d.Admin, "--stream", v.stream,
 		"--sensors", strconv.Itoa(o.sensors), "--interval", o.interval.String(),
@@ -69,11 +71,11 @@ func send(ctx context.Context, o *options, d *launch.Daemon, v variant) (*load.R
 		}
 		return nil, fmt.Errorf("send load to %s: %w\n%s", v.stream, err, stderr.Bytes())
 	}
-	var r load.Result
+	var r outcome
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 		return nil, fmt.Errorf("read what came of the load of %s: %w", v.stream, err)
 	}
-	if len(r.StoreByFill) == 0 {
+	if r.Result == nil || len(r.StoreByFill) == 0 {
 		return nil, errors.New("the daemon told nothing of its writes")
 	}
 	return &r, nil

@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/launch"
 )
 
@@ -51,13 +52,17 @@ type options struct {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard) // main prints the error, once
 	flags.StringVar(&o.brim, "brim", filepath.Join("bin", "brim"), "the program to show")
-	flags.DurationVar(&o.duration, "duration", time.Minute, "how long the load takes; a third for each stream, in which event time goes an hour")
+	o.duration, o.interval = time.Minute, 5*time.Second
+	flags.Var((*duration)(&o.duration), "duration", "send load for this `duration`, 10s to 1h: a third for each stream, in which event time advances an hour")
 	flags.IntVar(&o.sensors, "sensors", 56, "sensors of each stream")
-	flags.DurationVar(&o.interval, "interval", 5*time.Second, "event time between two readings of a sensor")
-	if err := flags.Parse(args); err != nil {
-		return err
+	flags.Var((*duration)(&o.interval), "interval", "event time, a `duration`, between two readings of a sensor")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return printHelp(flags, stdout)
+	case err != nil:
+		return fmt.Errorf("%w; see --help", err)
 	}
 	if o.duration < 10*time.Second || o.duration > time.Hour {
 		return fmt.Errorf("--duration %v does not fit: allowed are 10s to 1h", o.duration)
@@ -77,6 +82,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		<-ctx.Done()
 	}
 	return errors.Join(shown, d.Stop())
+}
+
+func printHelp(flags *flag.FlagSet, w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "Usage: demo [flags]\n\nShows in a minute what a bucket's fill does to its writes.\n\n"); err != nil {
+		return fmt.Errorf("print the help: %w", err)
+	}
+	flags.SetOutput(w)
+	flags.PrintDefaults()
+	return nil
+}
+
+// duration is a flag that is parsed like those of `brim`.
+type duration time.Duration
+
+func (d *duration) String() string { return brief.Duration(time.Duration(*d)) }
+
+func (d *duration) Set(s string) error {
+	v, err := brief.ParseDuration(s)
+	*d = duration(v)
+	return err
 }
 
 // show sends the load and prints what it did.

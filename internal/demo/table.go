@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"text/tabwriter"
+	"time"
 )
 
 // printTable prints the time that MongoDB took for a write, by tenth of the
@@ -45,5 +46,24 @@ func printTable(w io.Writer, o *options, results []outcome) error {
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
+	for i := range results {
+		if why := results[i].saturation(o.each()); why != "" {
+			_, _ = fmt.Fprintf(w, "\nSATURATED: %s: %s\n", variants()[i].title, why)
+		}
+	}
 	return nil
+}
+
+// saturation says why a stream's load was more than this machine can take: what
+// brim load saw of it, or that MongoDB fell behind the journal, which brim load
+// does not see.
+func (r *outcome) saturation(each time.Duration) string {
+	const part = 10 // of the time in which the load was due
+	switch {
+	case r.Saturated != "":
+		return r.Saturated
+	case r.behind > max(time.Second, each/part):
+		return fmt.Sprintf("all was stored only %.1f s after the last reading was due. These times include time in a queue. Lower the load (--sensors, --interval or --duration).", r.behind.Seconds())
+	}
+	return ""
 }

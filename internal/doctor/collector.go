@@ -36,8 +36,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	v := c.monitor.seen.Load()
 	e := emitter(ch)
 	c.monitor.took.Collect(ch)
-	e.server(v)
+	e.server(v, v.last.answered && c.monitor.away() == nil)
 	e.processors(v)
+	e.path(v.last.path)
 	for _, s := range c.monitor.config.Streams {
 		col, ok := v.last.collections[s.Name]
 		if !ok {
@@ -79,15 +80,29 @@ func (e emitter) send(kind prometheus.ValueType, name, help string, value float6
 	e <- metric
 }
 
-func (e emitter) server(v *view) {
+// path tells how fast updates are stored; the names are read by WritePathOf.
+func (e emitter) path(p WritePath) {
+	took, usual := p.Seconds, p.Baseline
+	if took == 0 && !p.Idle {
+		took = math.NaN()
+	}
+	if usual == 0 {
+		usual = math.NaN()
+	}
+	e.gauge(metricWriteMean, "Mean round trip of the updates of the last looks, 0 if next to none were written and nothing waits; while writes hang, for how long.", took)
+	e.gauge(metricWriteBaseline, "What the mean round trip of updates usually is: its median while writes were not slow, of an hour at most.", usual)
+	e.gauge("brim_store_write_slowdown_ratio", "How many times as long as usual updates take; 1 if next to none are written and nothing waits.", p.slowdown())
+}
+
+func (e emitter) server(v *view, answers bool) {
 	up, info := 0.0, math.NaN()
-	if v.last.answered {
+	if answers {
 		up = 1
 	}
 	if v.last.server != nil {
 		info = 1
 	}
-	e.gauge("brim_mongodb_up", "1 when MongoDB answered the last request for its status.", up)
+	e.gauge("brim_mongodb_up", "1 while MongoDB answers pings, and answered the last request for its status.", up)
 	e.gauge("brim_mongodb_info", "1, with what MongoDB said of itself last.", info,
 		"version", orUnknown(v.info.version), "topology", orUnknown(v.info.topology), "engine", orUnknown(v.info.engine))
 	for i := range figures {

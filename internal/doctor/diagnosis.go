@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"slices"
+	"strings"
 )
 
 // A diagnosis is one thing that may hold writes up, and what to do about it.
@@ -17,6 +18,12 @@ type diagnosis struct {
 	// aside is that it costs disk and hardly any time of writes: it stands behind
 	// what does, however bad it is.
 	aside bool
+	// alone is that it explains most of a write's time, which is then not spent on
+	// what else is at its limit.
+	alone bool
+	// always is that it holds whether writes are slow or not, and also where
+	// MongoDB does not answer.
+	always bool
 }
 
 // A remedy is an action with what it costs.
@@ -24,20 +31,43 @@ type remedy struct{ action, cost string }
 
 // Diagnose says in words what holds writes up: findings of kind slow, causes
 // before what follows from them and else the worst first, an action each; what
-// costs no more than disk comes last. There is none of them when nothing is wrong. Behind them, of kind unseen, is what could
-// not be looked at.
+// costs no more than disk comes last. There is none of them when nothing is
+// wrong. Behind them, of kind unseen, is what could not be looked at.
 func Diagnose(s Seen) []Finding {
 	return append(diagnoseWith(&s, diagnoses), unseen(&s)...)
 }
 
-// diagnoseWith finds what is in a table.
+// diagnoseWith finds what is in a table. What holds writes up is a resource at its
+// limit *and* writes that are slower than usual, and it is no worse than either:
+//
+//	writes        resource at its limit    finding
+//	as usual      whichever                none
+//	slow          no                       none; the note says so
+//	slow          yes                      the better class of the two
+//	not known     yes                      that of the resource; the evidence says so
 func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 	var found []held
+	slow := s.Signal(writeSlowdown)
 	for i := range table {
 		d := &table[i]
-		if class, evidence := d.find(s); class >= Degrading {
-			found = append(found, held{diagnosis: d, class: class, evidence: evidence})
+		if !d.always && (!s.Server.Answered || slow.Class == Healthy) {
+			continue
 		}
+		class, evidence := d.find(s)
+		switch {
+		case class < Degrading:
+			continue
+		case d.always:
+		case slow.Class == Unknown:
+			evidence += "; whether writes are slower than usual is not known"
+		default:
+			class = min(class, slow.Class)
+			evidence += "; " + s.WritePath.String()
+		}
+		found = append(found, held{diagnosis: d, class: class, evidence: evidence})
+	}
+	if slices.ContainsFunc(found, func(h held) bool { return h.alone }) {
+		found = slices.DeleteFunc(found, func(h held) bool { return !h.alone && !h.always })
 	}
 	slices.SortStableFunc(found, func(a, b held) int {
 		switch {
@@ -141,12 +171,24 @@ func (s *Seen) count(rates ...string) string {
 	return join(", ", out...)
 }
 
-// lower writes a title within a sentence.
+// lower writes a title within a sentence; abbreviations stay.
 func lower(title string) string {
-	if title == "" {
+	if title == "" || strings.HasPrefix(title, "CPU") {
 		return title
 	}
 	return string(title[0]|0x20) + title[1:]
+}
+
+// WorstOf returns the worst class of the findings that say what is slow; Healthy
+// if there are none.
+func WorstOf(findings []Finding) Class {
+	worst := Healthy
+	for i := range findings {
+		if findings[i].Kind == Slow {
+			worst = max(worst, findings[i].Class)
+		}
+	}
+	return worst
 }
 
 // worst returns the worst class of some signals.

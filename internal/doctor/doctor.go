@@ -49,6 +49,12 @@ type Config struct {
 	// DBPath is where mongod has its files when it is known to run on this
 	// machine. Empty: MongoDB is asked, and believed if it runs here.
 	DBPath string
+	// WritePath tells how long the daemon's updates take. nil: MongoDB's own
+	// counters must do.
+	WritePath func(context.Context) WritePath
+	// Available says what the connection knows at any moment; an ErrAway of it
+	// counts at once, before the next look. nil: only looks tell.
+	Available func() error
 	// Thresholds that signals are held against. nil: the built-in ones.
 	Thresholds *Thresholds
 	// Logger gets what can no longer, or again, be seen. nil: nobody.
@@ -102,6 +108,9 @@ type look struct {
 	server      *status // nil: not seen
 	serverWhy   string  // why server is nil
 	answered    bool    // MongoDB answered, if only that it must not tell
+	roundTrip   float64 // of a ping, in seconds; NaN: it was not answered
+	away        string  // what the ping came to where it was not answered
+	path        WritePath
 	collections map[string]collection
 	disk        diskLook
 	cores       float64 // that the server may use; 0: not known
@@ -143,7 +152,7 @@ func New(config Config) (*Monitor, error) {
 		sizes: make(map[string]sizes), said: make(map[string]string),
 	}
 	m.SetThresholds(config.Thresholds)
-	m.seen.Store(m.view(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook), historyWindow: math.NaN()}, view{}))
+	m.seen.Store(m.view(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook), historyWindow: math.NaN(), path: unknownPath(whyNoLook)}, view{}))
 	if config.Registerer != nil {
 		if err := config.Registerer.Register(&collector{monitor: m}); err != nil {
 			return nil, fmt.Errorf("register metrics of the doctor: %w", err)
@@ -166,8 +175,9 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Look looks now. It takes at most 5 s for MongoDB's status and as long for
-// the collections' sizes.
+// Look looks now. It takes at most 2 s where MongoDB does not answer a ping;
+// otherwise at most 5 s for MongoDB's status and as long for the collections'
+// sizes.
 func (m *Monitor) Look(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,10 +190,23 @@ func (m *Monitor) Look(ctx context.Context) {
 	m.lookAtDisk(ctx, &now)
 	m.lookAtProcessors(ctx, &now)
 	m.lookAtWindow(ctx, &now)
+	m.lookAtWrites(ctx, &now)
 	if ctx.Err() != nil {
 		return // what could not be seen says nothing about MongoDB
 	}
 	m.seen.Store(m.view(now, *m.seen.Load()))
+}
+
+// lookAtWrites asks the daemon, or else compares the server's counters.
+func (m *Monitor) lookAtWrites(ctx context.Context, now *look) {
+	before := m.seen.Load().last
+	now.path = pathOfServer(before, *now, ratesBetween(before, *now))
+	if m.config.WritePath == nil {
+		return
+	}
+	if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
+		now.path = told
+	}
 }
 
 func (m *Monitor) view(now look, before view) *view { return newView(now, before, m.against.Load()) }

@@ -48,7 +48,7 @@ func TestProcessorIsTheServersOrTheMachines(t *testing.T) {
 			if got.Class == Healthy {
 				assert.Equal(t, c.about, got.Why)
 			} else {
-				assert.Contains(t, got.Why, "hardly any processor time left")
+				assert.Contains(t, got.Why, "little CPU time is left")
 			}
 		})
 	}

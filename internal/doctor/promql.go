@@ -42,6 +42,7 @@ var promQLs = map[string]promQL{
 	readTickets:          {ticketsPromQL("read"), overLow},
 	// A small file counts as not fragmented, as it does in the class of freeShare.
 	fragmentation: {"max((100 * brim_mongodb_collection_free_bytes{$s} / (brim_mongodb_collection_storage_bytes{$s} >= 67108864)) or 0 * (brim_mongodb_collection_storage_bytes{$s} >= 0))", overMean},
+	writeSlowdown: {"max(brim_store_write_slowdown_ratio{$s} >= 0)", overMean},
 }
 
 func cachePromQL(part string) string {

@@ -48,6 +48,7 @@ func (r recordedLook) look(t testing.TB) look {
 	require.NoError(t, err)
 	machine := linux(uint32(major), uint32(minor))
 	machine.proc = proc
+	machine.space = func(string) (size, free float64, err error) { return 270e9, 30e9, nil }
 	out.disk = machine.look("/data/db")
 	require.Empty(t, out.disk.why)
 	out.disk.at = time.UnixMilli(r.DiskAt)
@@ -74,7 +75,13 @@ func recordedSeen(t testing.TB, name string) Seen {
 	require.NoError(t, json.Unmarshal(raw, &file))
 	require.NotEmpty(t, file.Recorded, "it says how it was recorded")
 	require.Len(t, file.Looks, 2)
-	return newSeen(file.Looks[0].look(t), file.Looks[1].look(t), nil)
+	before, now := file.Looks[0].look(t), file.Looks[1].look(t)
+	// What was made slow was so from the server's start, so that the counters have
+	// nothing to be held against: updates are said to take six times as long as usual.
+	if now.path = pathOfServer(before, now, ratesBetween(before, now)); !now.path.Idle {
+		now.path = WritePath{Seconds: 0.06, Baseline: 0.01}
+	}
+	return newSeen(before, now, nil)
 }
 
 // TestRecordedLooksAreDiagnosed holds the doctor to what was made slow on
@@ -92,18 +99,19 @@ func TestRecordedLooksAreDiagnosed(t *testing.T) {
 		"idle": {nil, Healthy, ""},
 		"history-window-300": {[]string{foundHistory, foundProcessor}, Degrading,
 			`history store 3,698 inserts/s.*minSnapshotHistoryWindowInSeconds is 300.*setParameter: 1, minSnapshotHistoryWindowInSeconds: 0`},
-		"history-window-0":     {[]string{foundProcessor}, Bottleneck, `mongod keeps 1 of them busy`},
-		"long-reader":          {[]string{foundProcessor, foundReaders}, Bottleneck, `processors busy`},
+		"history-window-0":     {[]string{foundProcessor}, Bottleneck, `mongod uses 1 of them`},
+		"long-reader":          {[]string{foundHostCPU, foundReaders}, Bottleneck, `CPU busy`},
 		"tiny-cache":           {[]string{foundCache, foundEviction, foundProcessor}, Bottleneck, `cache dirty 17.6 %.*the cache has 16.8 MB`},
-		"small-cache":          {[]string{foundCache, foundProcessor}, Degrading, `cache dirty 5.73 %.*history store 1,109 inserts/s`},
-		"disk-iops":            {[]string{foundIOPS, foundProcessor}, Bottleneck, `disk busy 92.3 %, disk latency 5.97 ms.*46.6 KiB an operation \(loop0`},
-		"disk-throughput":      {[]string{foundThroughput, foundProcessor}, Bottleneck, `disk busy 83.6 %.*disk written 10.8 MB/s, 234 KiB an operation`},
-		"disk-latency":         {[]string{foundLatency, foundProcessor}, Bottleneck, `disk busy 13.9 %, disk latency 13.5 ms`},
-		"checkpoint":           {[]string{foundProcessor, foundCheckpoint, foundFragmented}, Bottleneck, `mongod keeps 0.13 of them busy`},
-		"checkpoint-slow-disk": {[]string{foundThroughput, foundProcessor, foundCheckpoint, foundFragmented}, Bottleneck, `disk latency 65.4 ms`},
-		"tickets":              {[]string{foundProcessor, foundTickets}, Bottleneck, `everything on this machine 100 %`},
+		"small-cache":          {[]string{foundHostCPU, foundCache}, Bottleneck, `CPU busy 99.5 % of 2 CPUs; mongod uses 0.95 of them`},
+		"disk-iops":            {[]string{foundIOPS, foundHostCPU}, Bottleneck, `disk busy 92.3 %, disk latency 5.97 ms.*46.6 KiB an operation \(loop0`},
+		"disk-throughput":      {[]string{foundThroughput, foundHostCPU}, Bottleneck, `disk busy 83.6 %.*disk written 10.8 MB/s, 234 KiB an operation`},
+		"disk-latency":         {[]string{foundLatency}, Bottleneck, `disk busy 13.9 %, disk latency 13.5 ms`},
+		"checkpoint":           {[]string{foundHostCPU, foundCheckpoint, foundFragmented}, Bottleneck, `mongod uses 0.13 of them`},
+		"checkpoint-slow-disk": {[]string{foundThroughput, foundHostCPU, foundCheckpoint, foundFragmented}, Bottleneck, `disk latency 65.4 ms`},
+		"tickets":              {[]string{foundHostCPU, foundTickets}, Bottleneck, `all processes of this host 100 %`},
 		"fragmented":           {[]string{foundFragmented}, Bottleneck, `of the 121 MB of stream readings, 80.6 MB hold nothing.*brim compact --stream readings`},
-		"processor":            {[]string{foundProcessor}, Bottleneck, `processors busy`},
+		"dirty":                {[]string{foundHostCPU}, Bottleneck, `mongod uses 0.09 of them`},
+		"processor":            {[]string{foundHostCPU}, Bottleneck, `CPU busy`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,6 +149,10 @@ func TestEveryRuleHasARecordedLook(t *testing.T) {
 		}
 	}
 	for i := range diagnoses {
-		assert.True(t, found[diagnoses[i].name], diagnoses[i].name)
+		switch diagnoses[i].name {
+		case foundAway, foundDiskFull, foundNetwork: // made on purpose in internal/faulttest
+		default:
+			assert.True(t, found[diagnoses[i].name], diagnoses[i].name)
+		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 const proofPatience = 2 * time.Minute
 
 // A patient is a server of the test's own, with appends to hourly buckets, and
-// a monitor of it.
+// a monitor of it, which is told that updates are slow.
 type patient struct {
 	*bench
 	t     testing.TB
@@ -34,7 +34,8 @@ func newPatient(t testing.TB, window string) *patient {
 	t.Helper()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": window}})
 	db := mongodtest.DatabaseAt(t, server.URI())
-	return &patient{t: t, db: db, bench: newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})}
+	slow := func(context.Context) WritePath { return WritePath{Seconds: 1, Baseline: 0.01} }
+	return &patient{t: t, db: db, bench: newBench(t, Config{Database: db, WritePath: slow, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})}
 }
 
 // command changes the server.

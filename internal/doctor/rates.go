@@ -112,8 +112,8 @@ var rateRules = []rateRule{
 	{rateDiskWrites, "Disk writes", "ops/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.writes }) }},
 	{rateDiskReadBytes, "Disk read", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.readBytes }) / mega }},
 	{rateDiskWritten, "Disk written", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.writtenBytes }) / mega }},
-	{rateProcessors, "Processors that mongod keeps busy", "", func(d *delta) float64 { return d.perSecond(cpuUser, cpuSystem) }},
-	{rateMachineBusy, "Processors busy, all of the machine's", "%", func(d *delta) float64 { return percent * d.now.machine.busySince(d.before.machine) }},
+	{rateProcessors, "CPUs that mongod uses", "", func(d *delta) float64 { return d.perSecond(cpuUser, cpuSystem) }},
+	{rateMachineBusy, "CPU busy, all processes of the host", "%", func(d *delta) float64 { return percent * d.now.machine.busySince(d.before.machine) }},
 }
 
 // A delta is two looks, and what of them can be held against each other.

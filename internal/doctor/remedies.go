@@ -24,7 +24,7 @@ func smallerDocuments() remedy {
 func compressMore() remedy {
 	return remedy{
 		"write fewer bytes: brim recompress --to zstd",
-		"more processor time at checkpoints and reads; a copy of the collection while it runs, so free disk for it",
+		"more CPU time at checkpoints and reads; a copy of the collection while it runs, so free disk for it",
 	}
 }
 
@@ -123,7 +123,7 @@ func largerCache(s *Seen) remedy {
 func remedyCache(s *Seen) []remedy {
 	evict := remedy{
 		"let more of the engine's own threads evict: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: \"eviction=(threads_min=4,threads_max=8)\"})",
-		"no restart; processor time, and operations of the disk",
+		"no restart; CPU time, and operations of the disk",
 	}
 	if s.Signal(cacheUsedShare).Class >= Degrading {
 		return []remedy{mergeMore(), largerCache(s), smallerDocuments(), evict}
@@ -144,20 +144,45 @@ func remedyProcessor(s *Seen) []remedy {
 	var out []remedy
 	if all := s.Rate(rateMachineBusy); math.IsNaN(own) && all >= foreign {
 		out = append(out, remedy{
-			fmt.Sprintf("look at what runs on this machine (top), and move away what is not needed here: all together takes %s %% of the processors, and what of it is mongod's is not known yet", round(all)),
+			fmt.Sprintf("look at what runs on this machine (top), and move away what is not needed here: all together takes %s %% of the CPU, and what of it is mongod's is not known yet", round(all)),
 			"another machine for it",
 		})
 	}
 	if others := s.Rate(rateMachineBusy) - own; others >= foreign {
 		out = append(out, remedy{
-			fmt.Sprintf("look at what else runs on this machine (top), and move away what is not needed here: everything beside mongod together, brim serve too if it runs here, takes %s %% of the processors, and mongod %s %%", round(others), round(own)),
+			fmt.Sprintf("look at what else runs on this machine (top), and move away what is not needed here: everything beside mongod together, brim serve too if it runs here, takes %s %% of the CPU, and mongod %s %%", round(others), round(own)),
 			"another machine for it",
 		})
 	}
 	if !(own < foreign) { // else there is little to save
 		out = append(out, mergeMore(), smallerDocuments())
 	}
-	return append(out, remedy{"give MongoDB more processors", "money, and a restart of MongoDB; on a replica set one member after the other"})
+	return append(out, remedy{"give MongoDB more CPUs", "money, and a restart of MongoDB; on a replica set one member after the other"})
+}
+
+func remedyAway(*Seen) []remedy {
+	return []remedy{
+		{
+			"look at the process on MongoDB's host, ps -o pid,stat,wchan:20,args -C mongod: state T is a stopped one (kill -CONT PID), D one that waits for its disk; none: start it, and read the end of its log",
+			"none; what is taken waits in the daemon's journal",
+		},
+		{"where the process is well, look at what is between: firewall, proxy, DNS", "none"},
+	}
+}
+
+func remedyDiskFull(s *Seen) []remedy {
+	return []remedy{
+		{"make room on the file system of " + s.Disk.Path + ", then start MongoDB if it has ended: a larger volume, or files of others (du -x)", "what is taken waits in the daemon's journal"},
+		{"keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself", "older readings"},
+	}
+}
+
+func remedyNetwork(*Seen) []remedy {
+	return []remedy{
+		{"look at the way to MongoDB (mtr, ss -ti): loss, a proxy, a VPN, another region", "none"},
+		mergeMore(),
+		{"run brim serve nearer to MongoDB's primary", "another host for the daemon"},
+	}
 }
 
 func remedyCheckpoint(s *Seen) []remedy {

@@ -82,7 +82,7 @@ func TestWhoElseUsesTheDiskIsAskedFirst(t *testing.T) {
 		"another's index": {10e6, 8 << 10, foundIOPS, true},
 		"appends":         {20e6, 8 << 10, foundIOPS, false},
 	} {
-		before, now := twoLooks()
+		before, now := slowed()
 		for _, k := range []key{"block_written_bytes_total", "journal_written_bytes_total", "cache_read_bytes_total"} {
 			before.server.figures[k], now.server.figures[k] = 7, 7
 		}
@@ -115,7 +115,7 @@ func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
 func TestAServerThatIsAloneHasNoMembers(t *testing.T) {
 	t.Parallel()
 	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
-		before, now := twoLooks()
+		before, now := slowed()
 		now.server.info.topology = topology
 		now.server.figures[historyInserts] += 40_000
 		now.historyWindow = 0
@@ -147,5 +147,5 @@ func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
 func TestWhatIsBesideMongodIsNobodysInParticular(t *testing.T) {
 	t.Parallel()
 	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
-	assert.Contains(t, actions(remedyProcessor(&s)), "everything beside mongod together, brim serve too if it runs here, takes 96.8 % of the processors, and mongod 1 %")
+	assert.Contains(t, actions(remedyProcessor(&s)), "everything beside mongod together, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
 }

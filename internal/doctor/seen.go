@@ -20,6 +20,7 @@ type Seen struct {
 	Rates       []Rate        // likewise
 	Server      Server
 	Disk        Disk
+	WritePath   WritePath
 	Collections []Collection // by stream
 }
 
@@ -40,6 +41,10 @@ type Server struct {
 	// nil: not known.
 	HistoryWindowSeconds *float64 `json:"history_window_seconds"`
 	Why                  string   `json:"why,omitempty"` // why the storage engine cannot be seen
+	// RoundTripSeconds is that of a ping; nil: not known.
+	RoundTripSeconds *float64 `json:"round_trip_seconds"`
+	// Away is what was seen of a server that does not answer.
+	Away string `json:"away,omitempty"`
 }
 
 // Disk is the one beneath MongoDB's files.
@@ -59,8 +64,15 @@ type Collection struct {
 	Free    float64 // bytes of it that hold nothing; NaN: not known
 }
 
-// Seen returns what the last look and the one before it say.
-func (m *Monitor) Seen() Seen { return m.seen.Load().shown() }
+// Seen returns what the last look and the one before it say. That MongoDB has
+// stopped answering since is told, too.
+func (m *Monitor) Seen() Seen {
+	s := m.seen.Load().shown()
+	if err := m.away(); err != nil && s.Server.Answered {
+		s.Server.Answered, s.Server.Why, s.Server.Away = false, whyAway, err.Error()
+	}
+	return s
+}
 
 // Signal returns one by its name; its class is unknown if there is none of
 // that name.
@@ -109,6 +121,7 @@ func (v *view) shown() Seen {
 		},
 	}
 	s.Server.HistoryWindowSeconds = finite(last.historyWindow)
+	s.Server.RoundTripSeconds, s.Server.Away, s.WritePath = finite(last.roundTrip), last.away, last.path
 	if last.server != nil {
 		s.Server.Host, s.Server.Secondary = last.server.host, last.server.secondary
 	}

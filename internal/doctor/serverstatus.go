@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
+
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // A status is what serverStatus said.
@@ -101,9 +103,13 @@ func statusCommand() bson.D {
 
 // lookAtServer asks MongoDB once.
 func (m *Monitor) lookAtServer(parent context.Context, now *look) {
-	ctx, cancel := context.WithTimeout(parent, m.patience())
-	defer cancel()
-	raw, err := m.database.Client().Database("admin").RunCommand(ctx, statusCommand()).Raw()
+	var raw bson.Raw
+	err := m.ping(parent, now)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(parent, m.patience())
+		defer cancel()
+		raw, err = m.database.Client().Database("admin").RunCommand(ctx, statusCommand()).Raw()
+	}
 	switch {
 	case err == nil:
 		now.answered = true
@@ -113,11 +119,39 @@ func (m *Monitor) lookAtServer(parent context.Context, now *look) {
 	case notPermitted(err):
 		now.answered, now.serverWhy = true, whyNotPermitted
 	default:
-		now.serverWhy = whyAway
+		now.serverWhy, now.away = whyAway, err.Error()
 	}
 	if parent.Err() == nil {
 		m.say("storage engine", now.serverWhy, err)
 	}
+}
+
+// pings are as many round trips as it takes for one not to be held up by chance.
+const pings = 3
+
+// ping measures the round trip to the server.
+func (m *Monitor) ping(ctx context.Context, now *look) error {
+	now.roundTrip = math.NaN()
+	for range pings {
+		took, err := store.Ping(ctx, m.database.Client())
+		if err != nil {
+			return err
+		}
+		if !(now.roundTrip <= took.Seconds()) {
+			now.roundTrip = took.Seconds()
+		}
+	}
+	return nil
+}
+
+// away is what the connection knows of a server that does not answer.
+func (m *Monitor) away() error {
+	if m.config.Available != nil {
+		if err := m.config.Available(); errors.Is(err, store.ErrAway) {
+			return err
+		}
+	}
+	return nil
 }
 
 // parseStatus reads serverStatus in the shapes of MongoDB 6, 7 and 8. A why

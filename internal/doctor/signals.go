@@ -143,6 +143,8 @@ func measure(s *Signal, now look, r rates) measured {
 		return ticketShare(now, readsAvailable, readsInUse, readsQueued)
 	case fragmentation:
 		return freeShare(now)
+	case writeSlowdown:
+		return now.path.measure()
 	}
 	return known(math.NaN(), "") // a test holds the rules to this list
 }

@@ -27,6 +27,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		readTickets:          {20, 19.9, 5.1, 5},
 		fragmentation:        {19.9, 20, 50, 50.1},
 		processor:            {69.9, 70, 90, 90.1},
+		writeSlowdown:        {1.9, 2, 5, 5.1},
 	}
 	disks := map[diskKind]bounds{
 		diskNVMe:    {0.49, 0.5, 2, 2.1},
@@ -66,12 +67,19 @@ func twoLooks() (before, now look) {
 	}
 	at := func(seconds float64) look {
 		return look{
-			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, cores: 2, historyWindow: math.NaN(), server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
+			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, roundTrip: 0.0005, cores: 2, path: WritePath{Seconds: 0.005, Baseline: 0.005}, historyWindow: math.NaN(), server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
 			collections: map[string]collection{"readings": {storage: 1 << 30, free: 1 << 20}},
 			disk:        diskLook{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
 		}
 	}
 	return at(100), at(110)
+}
+
+// slowed are looks of a daemon whose updates take six times as long as usual.
+func slowed() (before, now look) {
+	before, now = twoLooks()
+	now.path = WritePath{Seconds: 0.015, Baseline: 0.0025}
+	return before, now
 }
 
 func classes(before, now look) map[string]Signal {
@@ -115,6 +123,9 @@ func TestEachSignalIsSeen(t *testing.T) {
 		"no read tickets":                {readTickets, func(l *look) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 0, 128 }, 0, Bottleneck},
 		"a file with holes":              {fragmentation, func(l *look) { l.collections["other"] = collection{storage: 100 << 20, free: 60 << 20} }, 60, Bottleneck},
 		"a small file with holes":        {"", func(l *look) { l.collections["other"] = collection{storage: 1 << 20, free: 1 << 19} }, 0, Healthy},
+		"slow writes":                    {writeSlowdown, func(l *look) { l.path.Seconds = 0.02 }, 4, Degrading},
+		"writes that hang":               {writeSlowdown, func(l *look) { l.path.Seconds = 10 }, 2000, Bottleneck},
+		"nothing is written":             {"", func(l *look) { l.path = WritePath{Idle: true} }, 0, Healthy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,11 @@ const (
 	writeTickets         = "write_tickets"
 	readTickets          = "read_tickets"
 	fragmentation        = "fragmentation"
+	writeSlowdown        = "write_slowdown"
 )
+
+// leastSlowdown is from where on writes count as slow.
+const leastSlowdown = 2
 
 // rules are all signals, in the order in which they are shown.
 var rules = []rule{
@@ -45,10 +49,10 @@ var rules = []rule{
 		"the disk has work most of the time, so writes wait for each other"},
 	{diskAwait, "Disk latency", "ms", Threshold{}, "", // by the kind of the disk, see awaits
 		"each read and write takes long for a disk of this kind"},
-	// Of a machine with two processors 70 % leaves half of one for what comes in
-	// bursts; over 90 % whatever is to be done waits for a processor first.
-	{processor, "Processors busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
-		"there is hardly any processor time left, so all that writes need is done later"},
+	// Of a machine with two CPUs 70 % leaves half of one for what comes in
+	// bursts; over 90 % whatever is to be done waits for a CPU first.
+	{processor, "CPU busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
+		"little CPU time is left for what comes in bursts; over the bottleneck all work waits for a CPU first"},
 	// WiredTiger has two bounds for each of the next three: at its target its own
 	// threads begin to evict, at its trigger clients' threads must help. Dirty: 5
 	// and 20 %; updates: 2.5 and 10 %; used: 80 and 95 %.
@@ -77,6 +81,9 @@ var rules = []rule{
 		"the engine lets hardly any more reads in"},
 	{fragmentation, "Free space inside files", "%", Threshold{Degrading: 20, Bottleneck: 50}, ours,
 		"much of a collection's file holds nothing, as after deletes; compact gives it back"},
+	// A diagnosis of what is slow needs this signal and a resource at its limit.
+	{writeSlowdown, "Write slowdown", "x usual", Threshold{Degrading: leastSlowdown, Bottleneck: 5}, ours,
+		"updates take that many times as long as they usually do"},
 }
 
 // awaits are the thresholds of a disk's latency in ms by its kind. A disk of

@@ -38,6 +38,8 @@ func unseen(s *Seen) []Finding {
 func helps(why string) (string, remedy) {
 	const grant = `db.getSiblingDB("admin").grantRolesToUser(USER, ["clusterMonitor"])`
 	switch why {
+	case whyNoWrites, whyFewAtFirst:
+		return "unseen_rate", remedy{"look again after a minute of writes", "none"}
 	case whyFirst, whyNoLook:
 		return "unseen_rate", remedy{"look twice: brim doctor --over 10s, or --watch", "the time between the looks"}
 	case whyRestarted:

@@ -92,17 +92,25 @@ const (
 	Retry        Protection = "retry"         // keep what is not known to be stored
 	NewSession   Protection = "new-session"   // sessions are never used twice
 	Lock         Protection = "lock"          // one daemon for a journal
+	Home         Protection = "home"          // a journal whose folder was removed or replaced accepts nothing
+	Claim        Protection = "claim"         // one daemon for a session, wherever its journal was copied to
 	Checksum     Protection = "checksum"      // of journal records
 	Keys         Protection = "keys"          // a repeated Idempotency-Key is answered as before
 	SeriesLook   Protection = "series-look"   // look into a time-series collection before sending again
+	SeriesOrder  Protection = "series-order"  // the lookup follows a write on the session of the insert in doubt
 	Limit        Protection = "limit"         // take no more than memory and journal may hold
 	Isolate      Protection = "isolate"       // a poison reading is put aside alone
 	SetAside     Protection = "set-aside"     // a stuck bucket waits in the journal, not in its lane's memory
+	LookAhead    Protection = "look-ahead"    // a full lane that writes nothing tries buckets that it has no room for
+	Divide       Protection = "divide"        // a command that hangs is divided, until the write that hangs is alone
 	Granularity  Protection = "granularity"   // a record is replayed under the settings it was journaled with
 	Majority     Protection = "majority"      // w: majority, j: true
 	StopOnFsync  Protection = "stop-on-fsync" // nothing is acknowledged after a failed fsync
 	RepairTail   Protection = "repair-tail"   // a torn tail is cut off before more is appended
+	Renew        Protection = "renew"         // a start rewrites the last journal segment to a new file before it trusts it
 	DocumentRule Protection = "document-rule" // caps in the filter of an update
+	OwnTags      Protection = "own-tags"      // a reading whose tags are not its part's keeps its own
+	PartTags     Protection = "part-tags"     // the filter of an update demands the tags of the part that it was made for
 	Hold         Protection = "hold"          // no readings are taken while a collection is dropped
 	Drain        Protection = "drain"         // all is stored before a stream's storage changes
 	CopyLook     Protection = "copy-look"     // look which readings a migration sent before it sends them again
@@ -110,6 +118,8 @@ const (
 	DueTime      Protection = "due-time"      // the load generator measures from when a request was due
 	Follow       Protection = "follow"        // a move makes anew what was written while it copied
 	MoveFence    Protection = "move-fence"    // daemons wait while a move swaps the collections
+	Target       Protection = "target"        // a write names the collection that was prepared for it
+	Forget       Protection = "forget"        // nothing is remembered of the parts of another collection
 	Quota        Protection = "quota"         // a sender may bring so many new sensors; the test leaves it out of the access file
 	InflateLimit Protection = "inflate-limit" // of what a request may be when it is decompressed; the test sets it as high as it goes
 )
@@ -117,9 +127,9 @@ const (
 // Protections lists them.
 func Protections() []Protection {
 	return []Protection{
-		Fsync, Replay, Order, GuardFirst, Guard, Fence, Look, OneInFlight, Retry, NewSession, Lock, Checksum, Keys,
-		SeriesLook, Limit, Isolate, SetAside, Granularity, Majority, StopOnFsync, RepairTail, DocumentRule,
-		Hold, Drain, CopyLook, Tombstones, Follow, MoveFence, DueTime, Quota, InflateLimit,
+		Fsync, Replay, Order, GuardFirst, Guard, Fence, Look, OneInFlight, Retry, NewSession, Lock, Home, Claim, Checksum, Keys,
+		SeriesLook, SeriesOrder, Limit, Isolate, SetAside, LookAhead, Divide, Granularity, Majority, StopOnFsync, RepairTail, Renew, DocumentRule,
+		OwnTags, PartTags, Hold, Drain, CopyLook, Tombstones, Follow, MoveFence, Target, Forget, DueTime, Quota, InflateLimit,
 	}
 }
 

@@ -60,6 +60,7 @@ func TestCAP1Bytes(t *testing.T) {
 			s.check.MaxBytes = 2 << 10
 			return overfill(s, "--bucket-max-bytes", "2KiB", "1KiB")
 		},
+		sabotages: []sabotage{without(fault.OwnTags)},
 	}.test(t)
 }
 

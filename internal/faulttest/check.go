@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // CheckConfig says what to compare.
@@ -94,7 +96,8 @@ func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
 	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
 	for d := range documents {
 		if cfg.TimeSeries {
-			c.count(d, d.Lookup("_id").String())
+			sensor, _ := d.Lookup("sensor", "id").StringValueOK()
+			c.count(d, d.Lookup("_id").String(), sensor, bson.RawValue{})
 		} else {
 			c.document(d)
 		}
@@ -112,8 +115,9 @@ type checker struct {
 	result Result
 }
 
-// count notes a stored reading, an element of a document or a whole one.
-func (c *checker) count(reading bson.Raw, id string) {
+// count notes a stored reading of a sensor, an element of a document with the
+// tags or a document by itself.
+func (c *checker) count(reading bson.Raw, id, sensor string, tags bson.RawValue) {
 	producer, ok := reading.Lookup("producer").AsInt64OK()
 	number, ok2 := reading.Lookup("number").AsInt64OK()
 	const most = 1 << 32 // numbers are dense: what is beyond was made by nobody
@@ -126,6 +130,12 @@ func (c *checker) count(reading bson.Raw, id string) {
 		c.result.Invented = append(c.result.Invented, m)
 		return
 	}
+	if of, ok := reading.Lookup("sensor").DocumentOK(); ok {
+		tags = of.Lookup("tags")
+	}
+	if want := m.Tags(sensor); !sameTags(want, tags) {
+		c.bad(id, "holds reading %v with the tags %s, which was sent with %v", m, tags, want)
+	}
 	n := c.stored.at(m)
 	switch *n++; *n {
 	case 1:
@@ -135,6 +145,19 @@ func (c *checker) count(reading bson.Raw, id string) {
 	case 0: // came around
 		*n = 2
 	}
+}
+
+// sameTags reports whether a document's tags are those of a reading.
+func sameTags(want []telemetry.Tag, have bson.RawValue) bool {
+	doc, ok := have.DocumentOK()
+	if !ok {
+		return len(want) == 0 && have.IsZero()
+	}
+	elements, err := doc.Elements()
+	return err == nil && len(want) > 0 && slices.EqualFunc(want, elements, func(tag telemetry.Tag, e bson.RawElement) bool {
+		value, ok := e.Value().StringValueOK()
+		return ok && tag.Name == e.Key() && tag.Value == value
+	})
 }
 
 func (c *checker) bad(id, format string, args ...any) {
@@ -153,7 +176,7 @@ func (c *checker) compare() {
 			// attempted; that it was taken is its own fault.
 			if state&acked != 0 {
 				c.result.Acked++
-				if c.stored.get(m) == 0 {
+				if c.stored.get(m) == 0 && state&forgiven == 0 {
 					c.result.Lost = append(c.result.Lost, m)
 				}
 			}

@@ -14,13 +14,22 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
+// reading is a correct one of producer 1 in a part with the tags of site north.
+func reading(number int64) bson.D {
+	doc := bson.D{{Key: "ts", Value: bson.DateTime(number)}, {Key: "producer", Value: int64(1)}, {Key: "number", Value: number}}
+	if (faulttest.Mark{Producer: 1, Number: number}).Tags("s") == nil {
+		doc = append(doc, bson.E{Key: "sensor", Value: bson.D{}})
+	}
+	return doc
+}
+
 // part is a correct document of one sensor's first minute with the readings of
 // producer 1 that have these numbers.
 func part(number int32, full bool, readings ...int64) bson.M {
 	var measurements bson.A
 	low, high, sum := readings[0], readings[0], int64(0)
 	for _, n := range readings {
-		measurements = append(measurements, bson.D{{Key: "ts", Value: bson.DateTime(n)}, {Key: "producer", Value: int64(1)}, {Key: "number", Value: n}})
+		measurements = append(measurements, reading(n))
 		low, high, sum = min(low, n), max(high, n), sum+n
 	}
 	count := int64(len(readings))
@@ -32,7 +41,7 @@ func part(number int32, full bool, readings ...int64) bson.M {
 			"producer": bson.M{"n": count, "min": int64(1), "max": int64(1), "sum": float64(count)},
 			"number":   bson.M{"n": count, "min": low, "max": high, "sum": float64(sum)},
 		},
-		"measurements": measurements, "w": bson.M{"session": int64(9)},
+		"tags": bson.M{"site": "north"}, "measurements": measurements, "w": bson.M{"session": int64(9)},
 	}
 	if full {
 		doc["full"] = true
@@ -78,6 +87,9 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 		{"no guard", []bson.M{with(part(0, false, 0, 1, 2, 3), "w", bson.M{})}, "has no guard"},
 		{"wrong stats", []bson.M{with(part(0, false, 0, 1, 2, 3), "stats", part(0, false, 0, 1, 2)["stats"])}, "stats of number: n 3"},
 		{"no stats", []bson.M{with(part(0, false, 0, 1, 2, 3), "stats", bson.M{})}, "has stats of 0 fields"},
+		{"other tags than were sent", []bson.M{with(part(0, false, 0, 1, 2, 3), "tags", bson.M{"site": "south"})}, `holds reading 1/1 with the tags {"site": "south"}`},
+		{"tags that were not sent", []bson.M{with(part(0, false, 0, 1, 2, 3), "measurements", bson.A{reading(1), reading(2), reading(3), reading(0)[:3]})}, "holds reading 1/0 with the tags"},
+		{"no tags", []bson.M{with(part(0, false, 0, 1, 2, 3), "tags", bson.M{})}, "holds reading 1/3 with the tags {}"},
 		{"another sensor", []bson.M{with(part(0, false, 0, 1, 2, 3), "sensorId", "t")}, "says that it is of sensor t"},
 		{"an open part before the last", []bson.M{part(0, false, 0, 1), part(1, false, 2, 3)}, "is open, and not the last"},
 		{"a part is missing", []bson.M{part(1, false, 0, 1, 2, 3)}, "part 1 of 1 should have number 0"},

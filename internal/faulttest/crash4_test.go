@@ -11,9 +11,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH4 copies the journal of a killed daemon, as someone does who
-// restores a machine: two daemons go on from it side by side. A third one is
-// started on the very directory of a running one, and has to give up.
+// TestCRASH4 copies the journal of a killed daemon, as a restored machine does:
+// two daemons continue from it side by side, without the claims that would make
+// the second wait. A third is started on the directory of a running one, and has
+// to give up.
 func TestCRASH4(t *testing.T) {
 	faultTest{
 		name: "CRASH-4", run: copiedJournal,
@@ -21,8 +22,53 @@ func TestCRASH4(t *testing.T) {
 	}.test(t)
 }
 
+// TestCRASH4Series copies the journal of a daemon that was killed while MongoDB
+// was away, and starts both on it. No guard prevents duplicates if both replay it:
+// one of them has to wait, or to give up.
+func TestCRASH4Series(t *testing.T) {
+	faultTest{name: "CRASH-4", run: copiedSeries, sabotages: []sabotage{without(fault.Claim)}}.test(t)
+}
+
+func copiedSeries(s *scene) outcome {
+	s.shared()
+	s.check.TimeSeries = true
+	proxy, uri := s.proxy()
+	flags := []string{"--storage", "timeseries", "--flush-interval", "20ms"}
+	first := s.daemon(uri, flags...)
+	copied := s.daemon(uri, flags...)
+	copied.stop()
+	rounds := form(s, 1, 5)
+	for range rounds {
+		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 8000})
+		wait(300 * time.Millisecond)
+		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Drop)})
+		wait(time.Second)
+		first.kill()
+		p.Stop()
+		proxy.Set(faulttest.Faults{})
+		copyJournal(s.t, first, copied)
+		first.start()
+		copied.start()
+		first.ready()
+		s.flush(first)
+		if err := copied.flush(); err != nil && !copied.await(copied.ended) {
+			s.stuck = err // neither stored nor refused
+		}
+		copied.stop()
+	}
+	return s.finish(rounds)
+}
+
+// copyJournal copies the journal of one daemon to another that is not running.
+func copyJournal(t testing.TB, from, to *daemon) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(to.journal()))
+	require.NoError(t, os.CopyFS(to.journal(), os.DirFS(from.journal())))
+}
+
 func copiedJournal(s *scene) outcome {
 	s.shared()
+	s.off = append(s.off, fault.Claim)
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	first := s.daemon(uri, smallParts...)
@@ -40,8 +86,7 @@ func copiedJournal(s *scene) outcome {
 			p.Stop()
 		}
 		proxy.Set(faulttest.Faults{})
-		require.NoError(s.t, os.RemoveAll(copied.journal()))
-		require.NoError(s.t, os.CopyFS(copied.journal(), os.DirFS(first.journal())))
+		copyJournal(s.t, first, copied)
 		faults++
 		first.start()
 		copied.start()

@@ -46,6 +46,7 @@ type bucketDocument struct {
 	First        bson.DateTime       `bson:"first"`
 	Last         bson.DateTime       `bson:"last"`
 	Stats        map[string]bson.Raw `bson:"stats"`
+	Tags         bson.RawValue       `bson:"tags"`
 	Measurements []bson.Raw          `bson:"measurements"`
 	W            map[string]int64    `bson:"w"`
 }
@@ -107,7 +108,7 @@ func (c *checker) measurements(d *bucketDocument, id string) {
 	first, last := bson.DateTime(math.MaxInt64), bson.DateTime(math.MinInt64)
 	stats := make(map[string]*fieldStats)
 	for _, m := range d.Measurements {
-		c.count(m, id)
+		c.count(m, id, d.ID.S, d.Tags)
 		elements, err := m.Elements()
 		if err != nil {
 			c.bad(id, "holds a broken reading: %v", err)

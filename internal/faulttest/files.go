@@ -3,7 +3,6 @@ package faulttest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -29,7 +28,7 @@ type Files struct {
 	names   map[string]*inode // as seen
 	durable map[string]*inode // as of the last SyncDir
 	changes []nameChange      // since then
-	locks   map[string]bool
+	locks   map[string]*lock
 
 	capacity  int64
 	failSync  failure
@@ -63,7 +62,7 @@ type nameChange struct {
 func NewFiles(seed uint64) *Files {
 	return &Files{
 		random: rand.New(rand.NewPCG(seed, 1)), left: -1,
-		names: make(map[string]*inode), durable: make(map[string]*inode), locks: make(map[string]bool),
+		names: make(map[string]*inode), durable: make(map[string]*inode), locks: make(map[string]*lock),
 	}
 }
 
@@ -179,6 +178,16 @@ func (f *Files) Flip(name string, offset int64, bit uint) {
 	content := slices.Clone(node.seen)
 	content[offset] ^= 1 << (bit % 8)
 	node.reset(content)
+}
+
+// RemoveAll removes all files, durably, locks included. Those that are open stay,
+// without names.
+func (f *Files) RemoveAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.names)
+	clear(f.locks)
+	f.durable, f.changes = make(map[string]*inode), nil
 }
 
 // begin counts an operation.
@@ -323,27 +332,41 @@ func (f *Files) used() int64 {
 }
 
 // Lock implements journal.Files.
-func (f *Files) Lock(name string) (io.Closer, error) {
+func (f *Files) Lock(name string) (journal.Lock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(); err != nil {
 		return nil, err
 	}
-	if f.locks[name] {
+	if f.locks[name] != nil {
 		return nil, fmt.Errorf("lock %s: %w", name, journal.ErrLocked)
 	}
-	f.locks[name] = true
-	return unlocker{f, name}, nil
+	l := &lock{f, name}
+	f.locks[name] = l
+	return l, nil
 }
 
-type unlocker struct {
+type lock struct {
 	disk *Files
 	name string
 }
 
-func (u unlocker) Close() error {
-	u.disk.mu.Lock()
-	defer u.disk.mu.Unlock()
-	delete(u.disk.locks, u.name)
+// Held implements journal.Lock.
+func (l *lock) Held() error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	if l.disk.locks[l.name] != l {
+		return &os.PathError{Op: "stat", Path: l.name, Err: os.ErrNotExist}
+	}
+	return nil
+}
+
+// Close implements io.Closer.
+func (l *lock) Close() error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	if l.disk.locks[l.name] == l {
+		delete(l.disk.locks, l.name)
+	}
 	return nil
 }

@@ -18,8 +18,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Mark names a reading for ever: who made it, and which one of his it is,
@@ -32,6 +35,26 @@ type Mark struct {
 // String returns producer/number.
 func (m Mark) String() string {
 	return strconv.FormatInt(m.Producer, 10) + "/" + strconv.FormatInt(m.Number, 10)
+}
+
+// Tags returns those that the reading of a sensor is sent with. Of five sensors
+// in turn one has none, two always have the same, and those of two change. By line
+// protocol the tags are parts of the sensor's id.
+func (m Mark) Tags(sensor string) []telemetry.Tag {
+	if station, ok := strings.CutPrefix(sensor, "weather,station="); ok {
+		return []telemetry.Tag{{Name: "station", Value: station}}
+	}
+	site := "north"
+	switch m.Number % 5 {
+	case 0:
+		site = ""
+	case 1, 2:
+		site = []string{"", "north", "south"}[(m.Producer+m.Number/50)%3]
+	}
+	if site == "" {
+		return nil
+	}
+	return []telemetry.Tag{{Name: "site", Value: site}}
 }
 
 // An Entry is a line of a log: a request before it is sent, or its answer.
@@ -127,6 +150,18 @@ func acknowledges(code int) bool {
 	return code == 200 || code == 202 || code == 204 || code == 207
 }
 
+// Forgive allows all that was attempted so far to be lost, as readings are when
+// their collection is dropped.
+func (l *Log) Forgive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.state {
+		for n := range of {
+			of[n] |= forgiven
+		}
+	}
+}
+
 // Err returns why the log could not be written, if it could not.
 func (l *Log) Err() error {
 	l.mu.Lock()
@@ -165,6 +200,7 @@ type marks map[int64][]byte
 const (
 	attempted byte = 1 << iota
 	acked
+	forgiven
 )
 
 // at returns the reading's byte, making room for it.

@@ -60,7 +60,9 @@ func intoSeriesOnce(s *scene) outcome {
 func TestMIGRATE3(t *testing.T) {
 	faultTest{
 		name: "MIGRATE-3", run: intoBuckets,
-		sabotages: []sabotage{{off: []fault.Protection{fault.Hold}, run: intoBucketsOnce}},
+		// Readings of a stream that is not held wait, since their writes name the
+		// collection that is gone.
+		sabotages: []sabotage{{off: []fault.Protection{fault.Hold, fault.Target}, run: intoBucketsOnce}},
 	}.test(t)
 }
 

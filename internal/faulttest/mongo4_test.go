@@ -49,23 +49,32 @@ func pausedPrimaries(s *scene) outcome {
 // can be elected in its place: the write that was given up and the one that was
 // sent instead both sit in its sockets, and both are carried out.
 func TestMONGO4Alone(t *testing.T) {
-	faultTest{name: "MONGO-4", run: longPauses, sabotages: []sabotage{without(fault.Guard)}}.test(t)
+	faultTest{
+		name: "MONGO-4", sabotages: []sabotage{without(fault.Guard)},
+		run: func(s *scene) outcome {
+			server := mongodtest.Start(s.t, mongod.Config{})
+			s.mongo(server.URI())
+			d := s.daemon(server.URI()+"&retryWrites=false", largeParts...)
+			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: 1000})
+			rounds := form(s, 1, 6)
+			for range rounds {
+				wait(time.Second)
+				s.longPause(server, func() {})
+			}
+			return s.finish(rounds)
+		},
+	}.test(t)
 }
 
-func longPauses(s *scene) outcome {
-	server := mongodtest.Start(s.t, mongod.Config{})
-	s.mongo(server.URI())
-	d := s.daemon(server.URI()+"&retryWrites=false", largeParts...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: 1000})
-	rounds := form(s, 1, 6)
-	for range rounds {
-		wait(time.Second)
-		require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
-		const writeTimeout = 10 * time.Second
-		wait(writeTimeout + 1500*time.Millisecond)
-		require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGCONT))
-	}
-	return s.finish(rounds)
+// writeTimeout is how long the stores wait for a command.
+const writeTimeout = 10 * time.Second
+
+// longPause stops the server for longer than that after something has been done.
+func (s *scene) longPause(server *mongod.Server, do func()) {
+	require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+	do()
+	wait(writeTimeout + 1500*time.Millisecond)
+	require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGCONT))
 }
 
 func randomPauses(n int) []time.Duration {

@@ -210,7 +210,11 @@ func (p *producer) appendReading(dst []byte) []byte {
 	if p.cfg.LineProtocol {
 		return fmt.Appendf(dst, "weather,station=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
 	}
-	return fmt.Appendf(dst, `{"sensorId":"s-%d","ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}}`, sensor, at.UnixMilli(), p.cfg.Number, p.next, value)
+	dst = fmt.Appendf(dst, `{"sensorId":"s-%d","ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}`, sensor, at.UnixMilli(), p.cfg.Number, p.next, value)
+	for _, tag := range (Mark{p.cfg.Number, p.next}).Tags("") { // one, or none
+		dst = fmt.Appendf(dst, `,"tags":{%q:%q}`, tag.Name, tag.Value)
+	}
+	return append(dst, '}')
 }
 
 // badReadings break one rule each, whatever their mark. None ends its line's

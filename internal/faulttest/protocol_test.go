@@ -91,6 +91,8 @@ type history struct {
 	taken   []faulttest.Entry
 	faults  *fault.Injector
 	moves   bool // documents are moved to other granularities
+
+	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
 }
 
 // pretender is what a daemon is to one bucket: the writer of its own session,
@@ -132,7 +134,7 @@ func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 	// keeps its connection: so a history takes milliseconds.
 	const maxTimeExpired = 50
 	fates := []faulttest.Fate{faulttest.CutAnswer, faulttest.Drop, faulttest.Hold}
-	h.proxy.Set(faulttest.Faults{
+	h.under = faulttest.Faults{
 		Decide: func(faulttest.Command) faulttest.Fate {
 			if h.rnd.Float64() < 0.4 { // one command at a time is under way
 				return fates[h.rnd.IntN(len(fates))]
@@ -140,7 +142,8 @@ func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 			return faulttest.Pass
 		},
 		Answer: func(faulttest.Command) bson.D { return faulttest.CommandError(maxTimeExpired) },
-	})
+	}
+	h.proxy.Set(h.under)
 	for range 30 + h.rnd.IntN(60) {
 		h.step()
 	}
@@ -159,6 +162,9 @@ func (h *history) daemon(old []*writer) *pretender {
 		Registerer: prometheus.NewRegistry(), Faults: h.faults,
 	})
 	require.NoError(h.s.t, err)
+	h.proxy.Set(faulttest.Faults{})
+	require.NoError(h.s.t, s.Prepare(context.Background()))
+	h.proxy.Set(h.under)
 	return &pretender{store: s, writers: append(old, h.writer())}
 }
 
@@ -211,6 +217,9 @@ func (h *history) take(w *writer) {
 		builder.Int([]byte("producer"), w.producer)
 		builder.Int([]byte("number"), int64(len(w.rows)+i))
 		builder.Text([]byte("text"), make([]byte, h.rnd.IntN(2)*h.rnd.IntN(400)))
+		for _, tag := range (faulttest.Mark{Producer: w.producer, Number: int64(len(w.rows) + i)}).Tags(h.sensor) {
+			builder.Tag([]byte(tag.Name), []byte(tag.Value))
+		}
 		refusal := builder.End()
 		require.Nil(h.s.t, refusal)
 	}

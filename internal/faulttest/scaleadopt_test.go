@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // An adoptionRun is `brim journal replay` on the journal of a daemon that is lost.
@@ -84,11 +86,11 @@ func (s *scene) adoptBeside(alive *daemon) (broken []string) {
 	return broken
 }
 
-// adoptCopy stores what a copy of a living daemon's journal holds, as one does
-// who takes a machine for dead that is only out of reach.
+// adoptCopy stores what a copy of a running daemon's journal holds, without the
+// claim, which would prevent it: only the guard prevents duplicates.
 func (s *scene) adoptCopy(alive *daemon) adopted {
 	s.t.Helper()
-	double := &daemon{Dir: s.t.TempDir(), off: alive.off}
+	double := &daemon{Dir: s.t.TempDir(), off: joinFaults(alive.off, "off="+string(fault.Claim))}
 	// What says how far the journal is durable must not be newer than the rest, or
 	// the copy counts as damaged. No segment of these few readings is done with.
 	mark, err := os.ReadFile(filepath.Join(alive.journal(), "mark"))

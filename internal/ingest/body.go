@@ -33,7 +33,7 @@ const turnBytes = 64 << 10
 type body struct {
 	wire  *wireBody
 	plain io.Reader // inflates wire
-	pass  pass      // to hold what was inflated
+	lease *lease    // of the request; nil where it is too small to need one
 	name  string    // of the encoding
 	pools *inflaters
 	gzip  *gzip.Reader  // to give back; may be nil
@@ -58,7 +58,7 @@ func (d *Door) openBody(ctx context.Context, wire *wireBody) (*body, error) {
 func (d *Door) openInto(ctx context.Context, b *body, wire *wireBody) error {
 	*b = body{
 		wire:     wire,
-		pass:     *d.gate.enter(),
+		lease:    wire.lease,
 		pools:    &d.pools,
 		ctx:      ctx,
 		inflated: d.config.bodyInflation(wire.encoding),
@@ -111,7 +111,7 @@ func (b *body) inflate(encoding string) error {
 }
 
 func (b *body) inflateZstd() error {
-	if err := b.pass.inflateZstd(b.ctx); err != nil {
+	if err := b.afford(); err != nil {
 		return err
 	}
 	unzstd, err := b.pools.getZstd()
@@ -144,7 +144,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil:
 		b.err = b.explain(err)
 	default:
-		b.err = b.pass.hold(b.ctx, b.inflated.out)
+		b.err = b.afford()
 	}
 	if b.err != nil && !errors.Is(b.err, io.EOF) {
 		n = 0
@@ -204,11 +204,25 @@ func (b *body) close() {
 	if b.gzip != nil {
 		b.pools.putGzip(b.gzip)
 	}
-	if b.zstd != nil {
+	if b.zstd != nil && b.inflated.out <= freeInflation { // else it keeps a large window
 		b.pools.putZstd(b.zstd)
 	}
 	b.gzip, b.zstd = nil, nil
-	b.pass.leave()
+}
+
+// afford extends the lease if the body needs more by now than was foreseen.
+func (b *body) afford() error {
+	if b.lease == nil {
+		return nil
+	}
+	needs := bodyCost(b.wire.length, b.inflated.out)
+	if b.name == "zstd" {
+		needs += zstdCost
+	}
+	if needs <= b.lease.size {
+		return nil
+	}
+	return b.lease.reach(b.ctx, needs)
 }
 
 // lazyGzip reads the header of a gzip body with its first bytes, so that faults

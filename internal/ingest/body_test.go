@@ -2,14 +2,12 @@ package ingest
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -150,45 +148,4 @@ func TestLimitsAreNamed(t *testing.T) {
 	assert.Equal(t, 413, w.Code)
 	assert.Contains(t, w.Body.String(), "(--max-readings-per-request)")
 	assert.Empty(t, j.readings())
-}
-
-func TestLargeBodiesWaitForEachOther(t *testing.T) {
-	t.Parallel()
-	g := newGate(10 * time.Millisecond)
-	ctx := context.Background()
-	var passes []*pass
-	for range mediumSlots {
-		p := g.enter()
-		require.NoError(t, p.hold(ctx, smallBody), "small ones do not wait")
-		require.NoError(t, p.hold(ctx, mediumBody))
-		passes = append(passes, p)
-	}
-	late := g.enter()
-	require.NoError(t, late.hold(ctx, smallBody))
-	assert.ErrorContains(t, late.hold(ctx, smallBody+1), "busy: too many large requests at once")
-
-	require.NoError(t, passes[0].hold(ctx, mediumBody+1))
-	require.NoError(t, passes[0].hold(ctx, 1<<40), "a large one may go on")
-	assert.ErrorContains(t, passes[1].hold(ctx, mediumBody+1), "busy")
-	passes[0].leave()
-	require.NoError(t, passes[1].hold(ctx, mediumBody+1))
-	require.NoError(t, late.hold(ctx, smallBody+1))
-	for _, p := range append(passes, late) {
-		p.leave()
-	}
-
-	free := g.enter()
-	require.NoError(t, free.hold(ctx, 1<<40), "all slots were given back")
-	free.leave()
-}
-
-func TestWaitingForTheGateEndsWithTheRequest(t *testing.T) {
-	t.Parallel()
-	g := newGate(time.Hour)
-	for range zstdSlots {
-		require.NoError(t, g.enter().inflateZstd(context.Background()))
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	assert.Error(t, g.enter().inflateZstd(ctx))
 }

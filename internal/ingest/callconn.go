@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -25,10 +24,10 @@ import (
 // none for long, when a part of a message comes and the rest does not, or when
 // answers are not read: whoever is at its other end is broken, or means no good.
 type callRoom struct {
-	budget  *semaphore.Weighted
-	most    int64
-	wait    time.Duration
+	budget  *budget
+	wait    time.Duration // for a token; see nameless.go
 	pace    pace
+	limit   int64                    // of a message that is decoded
 	inflate func(length int64) int64 // the most that a compressed message may become
 	ended   map[ending]func()        // counts
 	asks    bool                     // who makes a call; see nameless.go
@@ -37,7 +36,7 @@ type callRoom struct {
 func (d *Door) newRoom() *callRoom {
 	messages := d.config.messageInflation()
 	r := &callRoom{
-		budget: semaphore.NewWeighted(callBudget), most: callBudget, wait: longestWait, pace: d.wire.pace,
+		budget: d.budget, wait: longestWait, pace: d.wire.pace, limit: d.config.MaxBodyBytes,
 		inflate: messages.limit, ended: make(map[ending]func()), asks: d.config.Guard.Asks(),
 	}
 	for _, why := range endings() {
@@ -45,11 +44,6 @@ func (d *Door) newRoom() *callRoom {
 	}
 	return r
 }
-
-// callBudget is the memory of messages that are under way or not yet answered,
-// compressed ones counted as what they may become. It holds 16 of the greatest
-// length, or 100,000 of a few readings.
-const callBudget = 128 << 20
 
 // callBytes is what a message takes besides its own bytes.
 const callBytes = 512
@@ -61,11 +55,14 @@ const (
 	endHalfOpen ending = "half_open"  // the rest of a message did not come
 	endUnread   ending = "unread"     // answers were not read
 	endNoRoom   ending = "no_room"    // others' messages hold all the memory there is for them
+	endSlow     ending = "slow"       // a message came slowly while others waited for its memory
 	endTooMany  ending = "many_calls" // calls were begun faster than they could be refused
 	endNameless ending = "nameless"   // nobody showed a token, and wanted more than to ask for the health
 )
 
-func endings() []ending { return []ending{endHalfOpen, endUnread, endNoRoom, endTooMany, endNameless} }
+func endings() []ending {
+	return []ending{endHalfOpen, endUnread, endNoRoom, endSlow, endTooMany, endNameless}
+}
 
 var errEnded = errors.New("the daemon ended the connection")
 
@@ -105,6 +102,7 @@ type callConn struct {
 	in     frameWalker   // of who reads
 	out    frameWalker   // of who writes
 	err    error         // of who reads: why there is no more
+	slow   atomic.Bool   // others wait for the memory of a message that is coming in
 	known  atomic.Bool   // somebody may make calls here
 	named  bool          // of who reads: it was known, and nothing is owed
 	told   chan struct{} // that a call has ended, or that somebody is known
@@ -114,7 +112,6 @@ type callConn struct {
 	newest   uint32    // call that was begun
 	inside   int       // calls of which a part of a message has come
 	deadline time.Time // that was set here
-	reserved int64     // for all calls
 	over     bool
 }
 
@@ -123,8 +120,9 @@ type callState struct {
 	in, out    messageWalker
 	began      time.Time // of the message that comes
 	came       int64     // of that
-	reserved   int64     // for that
-	unanswered []int64   // what is reserved for messages that came
+	coming     *incoming // that message; nil while nothing is reserved for it
+	reserved   lease     // for that
+	unanswered []lease   // for messages that have come whole
 	owed       int64     // what is to be reserved once it is known who sends
 }
 
@@ -174,11 +172,12 @@ func (c *callConn) end(why ending) {
 func (c *callConn) Close() error {
 	c.mu.Lock()
 	c.over = true
-	reserved := c.reserved
-	c.reserved, c.calls = 0, nil
+	for stream := range c.calls {
+		c.forget(stream)
+	}
+	c.calls = nil
 	c.mu.Unlock()
 	c.cancel()
-	c.room.budget.Release(reserved)
 	return c.Conn.Close()
 }
 
@@ -189,6 +188,10 @@ func (c *callConn) Read(p []byte) (int, error) {
 			return 0, errEnded
 		}
 		c.renew()
+		if c.slow.Load() {
+			c.end(endSlow)
+			return 0, errEnded
+		}
 		n, err := c.Conn.Read(p)
 		if n > 0 {
 			c.in.walk(p[:n], (*callsIn)(c))
@@ -202,6 +205,9 @@ func (c *callConn) Read(p []byte) (int, error) {
 		if n > 0 || err == nil || !errors.As(err, &late) || !late.Timeout() {
 			return n, err
 		}
+		if c.slow.Load() {
+			continue
+		}
 		now := time.Now()
 		if !c.isOurs(now) {
 			return 0, err
@@ -211,6 +217,13 @@ func (c *callConn) Read(p []byte) (int, error) {
 			return 0, errEnded
 		}
 	}
+}
+
+// giveUp ends the connection, because others wait for the memory of one of its
+// messages that comes in slowly. Any goroutine may call it.
+func (c *callConn) giveUp() {
+	c.slow.Store(true)
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // as in watch
 }
 
 // isOurs reports whether the deadline that is over now was set here, and not by
@@ -272,31 +285,44 @@ func (c *callConn) watch(now time.Time) bool {
 	return true
 }
 
-// reserve takes room for a message. Others' messages on this connection are not
-// late for having waited with it.
-func (c *callConn) reserve(bytes int64) bool {
-	if c.room.budget.TryAcquire(bytes) {
-		return true
+// reserve takes a lease for a message. The time that it waits does not count
+// against the other messages on this connection. Since these hold leases and wait
+// as well, it counts as a holder that waits for more.
+func (c *callConn) reserve(bytes int64) (lease, bool) {
+	l := lease{of: c.room.budget}
+	if l.tryReach(bytes) {
+		return l, true
 	}
 	waited := time.Now()
-	ctx, cancel := context.WithTimeout(c.ctx, c.room.wait)
-	defer cancel()
-	if c.room.budget.Acquire(ctx, bytes) != nil {
-		return false
-	}
+	l.other = c.parts()
+	err := l.reach(c.ctx, bytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, call := range c.calls {
 		call.began = call.began.Add(time.Since(waited))
 	}
-	return true
+	return l, err == nil
 }
 
-// needs returns what the message that has just begun may take.
+// parts returns how much the leases of incomplete messages hold.
+func (c *callConn) parts() (held int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, call := range c.calls {
+		held += call.reserved.size
+	}
+	return held
+}
+
+// needs returns how much memory the message that has just begun may take; decoded,
+// it counts like a body over HTTP. A message above the limit is refused before it
+// is decoded.
 func (r *callRoom) needs(m *messageWalker) int64 {
 	n := m.length()
+	inflated := n
 	if m.compressed() {
-		n += r.inflate(n)
+		inflated = r.inflate(n)
+		n += inflated
 	}
-	return min(n+callBytes, r.most)
+	return min(wireCost*n+decodedCost*min(inflated, r.limit)+callBytes, r.budget.most())
 }

@@ -66,7 +66,7 @@ func dialRaw(t *testing.T, d *Door) *rawClient {
 		server.Stop()
 		assert.NoError(t, <-served)
 		d.Wait()
-		assert.True(t, d.room.budget.TryAcquire(callBudget), "all room was given back")
+		assert.Zero(t, d.budget.held(), "all room was given back")
 	})
 	return c
 }
@@ -142,22 +142,23 @@ func TestAnIdleStreamStays(t *testing.T) {
 func TestMessagesWaitForRoom(t *testing.T) {
 	t.Parallel()
 	d, j := newTestDoor(t)
-	d.room.wait = 20 * time.Millisecond
-	require.True(t, d.room.budget.TryAcquire(callBudget))
+	d.budget.wait = 20 * time.Millisecond
+	all := d.budget.small.size
+	require.True(t, d.budget.small.try(all, false))
 	c := dialRaw(t, d)
 	c.call(t, 1, "Write")
 	require.NoError(t, c.WriteData(1, false, []byte("\x00\x00\x00\x10\x00abc")))
 	c.waitEnded(t)
 	assert.EqualValues(t, 1, d.endedFor(endNoRoom))
 
-	d.room.wait = time.Minute
+	d.budget.wait = time.Minute
 	client := dialGRPC(t, d)
 	done := make(chan error, 1)
 	go func() {
 		_, err := client.Write(t.Context(), oneReading("1", "s"))
 		done <- err
 	}()
-	d.room.budget.Release(callBudget)
+	d.budget.small.give(all)
 	require.NoError(t, <-done)
 	assert.Len(t, j.readings(), 1)
 }
@@ -258,7 +259,7 @@ func FuzzCallConn(f *testing.F) {
 		var came []int64
 		for _, size := range []int{max(piece, 1), len(in) + 1} {
 			d, _ := newTestDoor(t, func(c *Config) { c.BodyGrace = time.Hour })
-			d.room.wait = time.Nanosecond
+			d.room.wait, d.budget.wait = time.Nanosecond, time.Nanosecond
 			raw := &pieceConn{rest: append(make([]byte, prefaceBytes), in...), piece: size}
 			wrapped, _, err := d.Credentials(insecure.NewCredentials()).ServerHandshake(raw)
 			require.NoError(t, err)
@@ -268,12 +269,12 @@ func FuzzCallConn(f *testing.F) {
 			for err == nil {
 				_, err = c.Read(room)
 			}
-			came = append(came, c.reserved)
-			assert.GreaterOrEqual(t, c.reserved, int64(0))
+			came = append(came, d.budget.held())
+			assert.GreaterOrEqual(t, d.budget.held(), int64(0))
 			_, _ = c.Write(out)
 			assert.GreaterOrEqual(t, c.inside, 0)
 			require.NoError(t, c.Close())
-			assert.True(t, d.room.budget.TryAcquire(callBudget), "all room was given back")
+			assert.Zero(t, d.budget.held(), "all room was given back")
 		}
 		if came[0] != 0 && came[1] != 0 {
 			assert.Equal(t, came[1], came[0])

@@ -31,12 +31,13 @@ func (i *callsIn) data(stream uint32, part []byte) {
 		if part, needs = c.message(stream, part); needs == 0 || c.owes(stream, needs) {
 			continue
 		}
-		if !c.reserve(needs) {
+		l, ok := c.reserve(needs)
+		if !ok {
 			c.err = errEnded
 			c.end(endNoRoom)
 			return
 		}
-		c.hold(stream, needs)
+		c.hold(stream, l, len(part))
 	}
 }
 
@@ -55,6 +56,9 @@ func (c *callConn) message(stream uint32, data []byte) (rest []byte, needs int64
 	}
 	rest, began, ended := call.in.walk(data)
 	call.came += int64(len(data) - len(rest))
+	if call.coming != nil {
+		call.coming.came.Store(call.came)
+	}
 	if began && call.in.left == 0 { // an empty one needs nothing
 		call.in.have, ended = 0, true
 	} else if began {
@@ -62,8 +66,9 @@ func (c *callConn) message(stream uint32, data []byte) (rest []byte, needs int64
 	}
 	if ended {
 		c.inside--
+		c.whole(call)
 		call.unanswered = append(call.unanswered, call.reserved)
-		call.reserved, call.owed = 0, 0
+		call.reserved, call.owed = lease{}, 0
 	}
 	return rest, needs
 }
@@ -79,16 +84,19 @@ func (c *callConn) forget(stream uint32) {
 	if call.in.inside() {
 		c.inside--
 	}
-	held := call.reserved
-	for _, n := range call.unanswered {
-		held += n
+	c.whole(call)
+	call.reserved.release()
+	for i := range call.unanswered {
+		call.unanswered[i].release()
 	}
-	c.release(held)
 }
 
-func (c *callConn) release(n int64) {
-	c.reserved -= n
-	c.room.budget.Release(n)
+// whole notes that a call's message is complete, or no longer expected.
+func (c *callConn) whole(call *callState) {
+	if call.coming != nil {
+		c.room.budget.gone(call.coming)
+		call.coming = nil
+	}
 }
 
 // callsOut is a callConn as it sees what the server sends, under its mutex.
@@ -116,7 +124,7 @@ func (o *callsOut) data(stream uint32, part []byte) {
 		if len(call.unanswered) == 0 {
 			continue // of a service that answers without being asked
 		}
-		c.release(call.unanswered[0])
+		call.unanswered[0].release()
 		if call.unanswered = call.unanswered[1:]; len(call.unanswered) == 0 && call.in.inside() {
 			call.began, call.came = time.Now(), 0 // nothing of ours holds it up any more
 			if until := c.room.pace.until(call.began, 0); c.deadline.IsZero() || until.Before(c.deadline) {

@@ -41,11 +41,17 @@ type Config struct {
 	// times, and gzip of zeros 1,000 times.
 	MaxInflateRatio int64
 	MaxReadings     int // in one request; 10,000
+	// MaxBytes bounds the memory of all requests that are not in the journal yet;
+	// at least LeastBudget, which is also the default.
+	MaxBytes int64
+	// Connections is how many there are, which take a part of MaxBytes; nil: none.
+	Connections func() int64
 	// BodyGrace is how long a body may take without a look at its pace; 10 s. From
 	// then on MinBodyRate bytes must have come for every second, 1 KiB: a modem of
 	// 20 kbit/s sends twice as many. See pace.go for long bodies.
 	BodyGrace   time.Duration
 	MinBodyRate int64
+	MinTime     time.Time     // readings before that are refused; 2000-01-01 UTC
 	MaxFuture   time.Duration // how far ahead of the clock a timestamp may be; 10 minutes
 
 	MapDots   byte   // replaces dots in names of fields and tags; 0 refuses such names
@@ -95,11 +101,18 @@ func (c Config) withDefaults() Config {
 	if c.MaxInflatedBytes == 0 {
 		c.MaxInflatedBytes = max(DefaultMaxInflatedBytes, c.MaxBodyBytes)
 	}
+	if c.Connections == nil {
+		c.Connections = func() int64 { return 0 }
+	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, LeastBudget(c.MaxBodyBytes))
 	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, DefaultMaxInflateRatio)
 	c.BodyGrace = cmp.Or(c.BodyGrace, DefaultBodyGrace)
 	c.MinBodyRate = cmp.Or(c.MinBodyRate, DefaultMinBodyRate)
 	if c.MaxReadings == 0 {
 		c.MaxReadings = DefaultMaxReadings
+	}
+	if c.MinTime.IsZero() {
+		c.MinTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	if c.MaxFuture == 0 {
 		c.MaxFuture = DefaultMaxFuture
@@ -135,12 +148,16 @@ func (c Config) check() error {
 		return fmt.Errorf("--max-body-bytes %d is out of range; allowed are 1 KiB to 1 GiB", c.MaxBodyBytes)
 	case c.MaxInflatedBytes < c.MaxBodyBytes || c.MaxInflatedBytes > greatestBytes:
 		return fmt.Errorf("--max-inflated-bytes %d is out of range; allowed are --max-body-bytes (%d) to 1 GiB", c.MaxInflatedBytes, c.MaxBodyBytes)
+	case c.MaxBytes < LeastBudget(c.MaxBodyBytes):
+		return fmt.Errorf("--ingest-max-bytes %d is too small; bodies of --max-body-bytes (%d) need at least %d", c.MaxBytes, c.MaxBodyBytes, LeastBudget(c.MaxBodyBytes))
 	case c.MaxInflateRatio < 2 || c.MaxInflateRatio > greatestRatio:
 		return fmt.Errorf("--max-inflate-ratio %d is out of range; allowed are 2 to %d", c.MaxInflateRatio, greatestRatio)
 	case c.BodyGrace < 0 || c.MinBodyRate < 0:
 		return fmt.Errorf("a grace of %s and a rate of %d bytes a second are no pace of a body", c.BodyGrace, c.MinBodyRate)
 	case c.MaxReadings < 1 || c.MaxReadings > greatestReadings:
 		return fmt.Errorf("--max-readings-per-request %d is out of range; allowed are 1 to %d", c.MaxReadings, greatestReadings)
+	case c.MinTime.UnixMilli() < 0:
+		return fmt.Errorf("--min-time %s is before 1970", c.MinTime.Format(time.RFC3339))
 	case c.MaxFuture < 0:
 		return fmt.Errorf("--max-future %s is negative", c.MaxFuture)
 	case len(c.Acks) == 0:

@@ -73,8 +73,9 @@ func cutField(src []byte) (contents, rest []byte, ok bool) {
 }
 
 // parse decodes all but the sensor and the tags of a series with at most these
-// many rows; false if it is not dense.
-func (s *denseSeries) parse(message []byte, most int) bool {
+// many rows; false if it is not dense, or if afford, which says whether there is
+// memory for this many bytes, returns an error.
+func (s *denseSeries) parse(message []byte, most int, afford func(int64) error) bool {
 	rest := message
 	for len(rest) > 0 && (rest[0] == tagSensor || rest[0] == tagTag) {
 		var ok bool
@@ -99,7 +100,7 @@ func (s *denseSeries) parse(message []byte, most int) bool {
 			return false
 		}
 		var column []byte
-		if column, rest, ok = cutField(rest); !ok || !s.column(column) {
+		if column, rest, ok = cutField(rest); !ok || !s.column(column) || afford(8*int64(len(s.words))+24*int64(len(s.texts))) != nil {
 			return false
 		}
 	}

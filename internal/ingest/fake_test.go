@@ -63,6 +63,16 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch, r batch.Reques
 	return batch.Receipt{Ack: reached, Refused: j.refused}, nil
 }
 
+func (j *fakeJournal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	j.mu.Lock()
+	_, known := j.keys[r.Key]
+	j.mu.Unlock()
+	if !known {
+		return batch.Receipt{}, nil
+	}
+	return j.Append(ctx, nil, r)
+}
+
 // waits makes Append wait until the returned channel is closed.
 func (j *fakeJournal) waits() chan struct{} {
 	j.block, j.entered, j.left = make(chan struct{}), make(chan struct{}, 10), make(chan struct{}, 10)
@@ -123,4 +133,16 @@ func newTestDoor(t testing.TB, change ...func(*Config)) (*Door, *fakeJournal) {
 	d, err := New(c, j)
 	require.NoError(t, err)
 	return d, j
+}
+
+// anyTime makes a Door accept all timestamps from 1970 on, for tests that use
+// small ones.
+func anyTime(c *Config) { c.MinTime = time.UnixMilli(0) }
+
+// newIntake returns an intake for the readings of one request.
+func (d *Door) newIntake(stream *doorStream, want telemetry.Ack) *intake {
+	in := new(intake)
+	in.open(d, stream, want)
+	in.build()
+	return in
 }

@@ -309,9 +309,10 @@ func (x *exchange) takeSimple(ctx context.Context, r *simpleRequest) error {
 	}
 	in, b := &x.in, &x.body
 	in.open(x.door, stream, telemetry.Journaled)
-	in.sentBy(who)
+	in.who = who
+	in.build()
 	x.content.Reset(r.body)
-	*b = body{plain: &x.content, pass: *x.door.gate.enter(), pools: &x.door.pools, ctx: ctx, inflated: x.door.config.bodyInflation("")}
+	*b = body{plain: &x.content, pools: &x.door.pools, ctx: ctx, inflated: x.door.config.bodyInflation("")}
 	err = in.decodeJSON(b, formJSON)
 	b.close()
 	if err != nil {

@@ -359,7 +359,7 @@ func TestTheServersContextEndsARequest(t *testing.T) {
 }
 
 // panickingJournal has a defect.
-type panickingJournal struct{}
+type panickingJournal struct{ Journal }
 
 func (panickingJournal) Append(context.Context, *batch.Batch, batch.Request) (batch.Receipt, error) {
 	panic("defect")

@@ -94,6 +94,7 @@ func decodeAny(d *Door, content []byte, decode func(*intake, *body) error) (*int
 func withBody(d *Door, content []byte, do func(*body) error) error {
 	r := httptest.NewRequest("POST", "/", bytes.NewReader(content))
 	wire, err := d.wire.receive(r)
+	defer wire.lease.release()
 	defer wire.free()
 	if err != nil {
 		return err

@@ -140,6 +140,7 @@ func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.
 	if err == nil {
 		a.result, err = in.append(ctx)
 		in.close()
+		in.lease.release()
 	}
 	if err != nil {
 		a.err = d.knownError(protoGRPC, err)
@@ -160,10 +161,6 @@ func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.
 // decodeMessage decodes a message and lets go of it.
 func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead, *intake, error) {
 	defer message.free()
-	pass := d.gate.enter()
-	defer pass.leave()
-	// Those that wait are not copied, which would hold them twice.
-	waited := pass.hold(ctx, int64(message.data.Len()))
 	data, room := d.messages.join(message.data)
 	defer d.messages.put(room)
 	if d.isBomb(data) {
@@ -173,8 +170,6 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	switch {
 	case err != nil:
 		return head, nil, err
-	case waited != nil:
-		return head, nil, waited
 	case d.stopping.Load():
 		return head, nil, errStopping()
 	case int64(len(data)) > d.config.MaxBodyBytes:
@@ -185,7 +180,14 @@ func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead
 	if err != nil {
 		return head, nil, err
 	}
+	if len(data) > firstBytes {
+		// The connection holds a lease for the message itself until the answer.
+		wire := int64(len(data))
+		in.lease, in.ctx = &lease{of: d.budget, other: (wireCost + decodedCost) * wire}, ctx
+		in.paid = (wireCost + decodedCost - 1) * wire
+	}
 	if err := in.decodeProtobuf(data); err != nil {
+		in.lease.release()
 		in.close()
 		return head, nil, err
 	}
@@ -219,8 +221,10 @@ func (d *Door) messageIntake(ctx context.Context, head wireHead, oneOfMany bool)
 		}
 		part = head.id
 	}
-	in := d.newIntake(stream, want)
-	in.sentBy(d.caller(ctx))
+	in := new(intake)
+	in.open(d, stream, want)
+	in.who = d.caller(ctx)
+	in.build()
 	in.key, in.part = key, part
 	return in, nil
 }

@@ -83,19 +83,13 @@ func (d *Door) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	})
 }
 
-// sentBy makes the readings those of an identity; nil: nobody was asked.
-func (in *intake) sentBy(who *access.Identity) {
-	in.who = who
-	if who == nil || !who.Limited() {
-		return
+// allowSensor refuses a sensor that the sender may not send for.
+func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
+	if in.who.Allows(sensor) {
+		return nil
 	}
-	in.builder.AllowSensor = func(sensor string) *telemetry.Refusal {
-		if who.Allows(sensor) {
-			return nil
-		}
-		return telemetry.Refuse(telemetry.SensorForbidden, "%s may not send for sensor %s; the ids of its sensors begin with %s",
-			who.Name, telemetry.Quote([]byte(sensor)), telemetry.Quote([]byte(who.Prefix())))
-	}
+	return telemetry.Refuse(telemetry.SensorForbidden, "%s may not send for sensor %s; the ids of its sensors begin with %s",
+		in.who.Name, telemetry.Quote([]byte(sensor)), telemetry.Quote([]byte(in.who.Prefix())))
 }
 
 // admit takes the readings out of their sender's quota. A repetition is told

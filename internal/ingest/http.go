@@ -45,10 +45,11 @@ type exchange struct {
 	unheard  bool             // the sender may not send, so that little of the body is read
 
 	// What a request needs for itself, here because requests come often.
-	in   intake
-	wire wireBody
-	body body
-	text []byte // of an answer
+	in    intake
+	lease lease
+	wire  wireBody
+	body  body
+	text  []byte // of an answer
 
 	content bytes.Reader // of a simple request; its exchange has no r
 }
@@ -66,6 +67,7 @@ func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *
 // over says that the request was answered: x lets go of all that was its.
 func (x *exchange) over() {
 	x.in.close()
+	x.lease.release()
 	exchanges := &x.door.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)
@@ -150,8 +152,10 @@ func (x *exchange) intake(stream *doorStream) (*intake, error) {
 		return nil, err
 	}
 	x.in.open(x.door, stream, want)
-	x.in.sentBy(x.who)
+	x.in.who = x.who
 	x.in.key = key
+	x.lease.of = x.door.budget
+	x.in.lease, x.in.ctx = &x.lease, x.r.Context()
 	return &x.in, nil
 }
 
@@ -168,10 +172,10 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 	return nil
 }
 
-// decode decodes the body. What holds up others is given back on return.
+// decode decodes the body, and releases it.
 func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 	wire, b := &x.wire, &x.body
-	err := x.door.wire.receiveInto(wire, x.r, x.w)
+	err := x.door.wire.receiveInto(wire, &x.lease, x.r, x.w)
 	defer wire.free()
 	x.began = wire.length > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
@@ -181,6 +185,7 @@ func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 		return err
 	}
 	defer b.close()
+	in.build()
 	if in.key != "" {
 		b.hash = xxhash.New()
 	}
@@ -218,6 +223,7 @@ func (x *exchange) answer(r result, in *intake) {
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.door.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
+	x.lease.release()
 	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
 	challenge(x.w.Header(), known)

@@ -49,8 +49,9 @@ func precisionOf(r *http.Request) (precision, error) {
 		"precision %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), allowed)
 }
 
-// answerLines tells what became of the lines. The words "partial write" make
-// Telegraf drop the refused lines, where it would send all of them again.
+// answerLines tells what became of the lines, in the words of InfluxDB, which tell
+// Telegraf not to send the refused lines again: "partial write" where the others
+// were taken, "unable to parse" where none was.
 func (x *exchange) answerLines(r result, in *intake) {
 	status := statuses[r].line
 	a := &in.answer
@@ -60,12 +61,13 @@ func (x *exchange) answerLines(r result, in *intake) {
 	}
 	first := a.Errors[0]
 	p := problem{Code: codePartialWrite, Line: in.lines[first.Index]}
-	taken := "the others were taken"
-	if a.Accepted == 0 {
-		p.Code, taken = codeNothingTaken, "nothing was taken"
+	reason := fmt.Sprintf("line %d: %s: %s dropped=%d", p.Line, first.Code, first.Message, a.Rejected)
+	if a.Accepted > 0 {
+		p.Message = fmt.Sprintf("partial write: %d of %d lines were refused, the others were taken; %s", a.Rejected, in.count, reason)
+	} else {
+		p.Code = codeNothingTaken
+		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was taken; %s", a.Rejected, in.count, reason)
 	}
-	p.Message = fmt.Sprintf("partial write: %d of %d lines were refused, %s; line %d: %s: %s dropped=%d",
-		a.Rejected, in.count, taken, p.Line, first.Code, first.Message, a.Rejected)
 	p.Error = p.Message
 	writeJSON(x.w, status, p)
 }

@@ -43,8 +43,12 @@ import (
 // Append is called by any number of goroutines at once. The batch is never
 // empty; it belongs to the journal from the call on, which sets Session and
 // FirstSeq and bounds the memory that waiting batches hold.
+//
+// Repeat is for a request none of whose readings can be accepted now: if its key
+// is known, it answers as Append would; if not, the receipt is not Repeated.
 type Journal interface {
 	Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error)
+	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
 // A Door serves the protocols. It starts no goroutines but those of WriteStream
@@ -60,7 +64,7 @@ type Door struct {
 	names   string        // of the streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
-	gate    *gate
+	budget  *budget
 	wire    *receiver
 	pools   inflaters
 	lines   linePool
@@ -95,12 +99,14 @@ func New(config Config, journal Journal) (*Door, error) {
 		streams: make(map[string]*doorStream, len(config.Streams)),
 		logger:  config.Logger,
 		metrics: newMetrics(config.Registerer),
-		gate:    newGate(longestWait),
-		wire:    newReceiver(config.MaxBodyBytes, longestWait),
 		health:  health.NewServer(),
 		known:   config.Interner,
 		stopped: make(chan struct{}),
 	}
+	d.budget = newBudget(config.MaxBytes, longestWait, d.metrics.isBusy)
+	d.budget.large.beside = func() int64 { return connectionBytes * config.Connections() }
+	d.metrics.watchBudget(config.Registerer, d.budget)
+	d.wire = newReceiver(config.MaxBodyBytes, config.MaxInflatedBytes, d.budget)
 	d.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
 	d.ahead.Store(int64(config.MaxFuture))
 	d.answerTime, d.room = answerTime, d.newRoom()
@@ -134,6 +140,9 @@ func (d *Door) Stop() {
 		d.health.Shutdown()
 	})
 }
+
+// Memory is how much requests and connections hold now, and may hold together.
+func (d *Door) Memory() (held, most int64) { return d.budget.held(), d.config.MaxBytes }
 
 // Wait returns when the goroutines of streams and fronts have ended, which they
 // do soon after the gRPC server has stopped and the fronts are closed.

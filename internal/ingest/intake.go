@@ -58,6 +58,10 @@ type intake struct {
 	stream  *doorStream            // of the current reading
 	bounds  map[*doorStream]bounds // of the streams that occurred, where several did
 	times   telemetry.TimeRange    // of stream
+	fields  *batch.FieldList       // of home
+	lease   *lease                 // of the request; nil where it is too small to need one
+	ctx     context.Context        // of the request, for the lease
+	paid    int64                  // part of what the decoded readings need that another lease covers
 	count   int                    // readings begun
 	dropped int                    // fields that were left out
 	lines   []uint32               // of line protocol: the number of each reading's line, from 1
@@ -70,22 +74,25 @@ type bounds struct {
 	fields *batch.FieldList
 }
 
-func (d *Door) newIntake(stream *doorStream, want telemetry.Ack) *intake {
-	in := new(intake)
-	in.open(d, stream, want)
-	return in
-}
-
-// open is newIntake with memory of the caller's.
+// open makes the intake that of a request to a stream.
 func (in *intake) open(d *Door, stream *doorStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
 	*in = intake{
-		door: d, want: want, builder: d.known.Builder(now), now: now, home: stream, stream: stream,
-		times: d.times(now, live),
+		door: d, want: want, now: now, home: stream, stream: stream,
+		times: d.times(now, live), fields: live.fields,
 	}
-	in.builder.MapDots, in.builder.Fields = d.config.MapDots, live.fields
 	in.answer.Errors = []refusedReading{}
+}
+
+// build readies the intake for readings, when the body has come: a builder may
+// keep more memory than a connection may hold.
+func (in *intake) build() {
+	in.builder = in.door.known.Builder(in.now)
+	in.builder.MapDots, in.builder.Fields = in.door.config.MapDots, in.fields
+	if in.who != nil && in.who.Limited() {
+		in.builder.AllowSensor = in.allowSensor
+	}
 }
 
 // close gives back the builder, unless its batch was handed on: then it may be
@@ -111,6 +118,7 @@ func (in *intake) toStream(stream *doorStream) {
 		b = bounds{in.door.times(in.now, live), live.fields}
 		in.bounds[stream] = b
 	}
+	b.times.Unit = in.times.Unit
 	in.stream, in.times, in.builder.Fields = stream, b.times, b.fields
 }
 
@@ -119,9 +127,28 @@ func (in *intake) begin() error {
 	if in.count >= in.door.config.MaxReadings {
 		return in.tooMany()
 	}
+	if in.count%affordEvery == affordEvery-1 {
+		if err := in.afford(0); err != nil {
+			return err
+		}
+	}
 	in.builder.Begin(in.stream.Name, in.count, in.times)
 	in.count++
 	return nil
+}
+
+// affordEvery is after how many readings their memory is checked. Each has
+// 256 values at most.
+const affordEvery = 64
+
+// afford extends the lease if the decoded readings, and this many bytes of scratch
+// memory, need more than was foreseen: columns of small numbers take many times
+// their length.
+func (in *intake) afford(scratch int64) error {
+	if in.lease == nil {
+		return nil
+	}
+	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch-in.paid)
 }
 
 // takeBack undoes the begin of the reading at hand, and what was given of it.
@@ -159,28 +186,21 @@ func (in *intake) tally(code telemetry.Code) {
 	in.answer.Rejected++
 }
 
-// append hands the accepted readings to the journal and waits. On an error the
-// answer is that of a request of which nothing was taken.
+// append hands the accepted readings to the journal and waits. A request whose key
+// is known is answered as it was the first time, even if its readings would be
+// refused now. On an error the answer is that of a request of which nothing was
+// taken.
 func (in *intake) append(ctx context.Context) (result, error) {
-	switch {
-	case in.count == 0:
+	if in.count == 0 {
 		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request holds no readings")
-	case in.builder.Len() == 0:
-		return in.nothing(), nil
 	}
-	request := in.request()
-	in.dropped = in.builder.Dropped
-	made := in.builder.Batch()
-	in.builder = nil
-	taken := made.Len() // now, for behind Append the batch is the journal's
-	if err := in.admit(made); err != nil {
-		in.answer = answer{}
-		return resultOf(telemetry.KindOf(err)), err
-	}
-	receipt, err := in.door.journal.Append(ctx, made, request)
-	if err == nil && receipt.Repeated {
+	taken, receipt, err := in.hand(ctx)
+	switch {
+	case err == nil && receipt.Repeated:
 		in.refund(taken)
 		err = in.repeat(receipt.Answer)
+	case err == nil && taken == 0:
+		return in.nothing(), nil
 	}
 	if err != nil {
 		in.answer = answer{}
@@ -207,6 +227,39 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		return takenNotYet, nil
 	}
 	return allTaken, nil
+}
+
+// hand passes the accepted readings to the journal, or looks the key up there if
+// there are none. taken is how many were charged to the sender's quota.
+func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, err error) {
+	request := in.request()
+	if in.builder.Len() == 0 {
+		if in.key != "" {
+			receipt, err = in.door.journal.Repeat(ctx, request)
+		}
+		return 0, receipt, err
+	}
+	in.dropped = in.builder.Dropped
+	made := in.builder.Batch()
+	in.builder = nil
+	taken = made.Len() // now, since after Append the batch is the journal's
+	in.hold(made, &request)
+	if err := in.admit(made); err != nil {
+		return 0, receipt, err
+	}
+	receipt, err = in.door.journal.Append(ctx, made, request)
+	return taken, receipt, err
+}
+
+// hold reduces the lease to what the batch takes, until the journal has it.
+func (in *intake) hold(made *batch.Batch, r *batch.Request) {
+	if in.lease == nil || in.lease.size == 0 {
+		return
+	}
+	in.lease.keep(max(0, batchCost*made.MemorySize()-in.paid))
+	if r.Want == telemetry.Stored {
+		r.Journaled = in.lease.release
+	}
 }
 
 // nothing returns the result of a request whose readings were all refused.

@@ -139,7 +139,7 @@ func TestAnswerListsAHundredRefusalsAndCountsAll(t *testing.T) {
 	d, j := newTestDoor(t)
 	var body strings.Builder
 	for i := range 300 {
-		fmt.Fprintf(&body, `{"sensorId":"s","fields":{"t":1},"ts":%d}`+"\n", -(i % 2))
+		fmt.Fprintf(&body, `{"sensorId":"s","fields":{"t":1},"ts":%d}`+"\n", 1795255200000*((i+1)%2))
 	}
 	w := post(t, d, "/v1/readings", typeLines, body.String())
 	assert.Equal(t, 207, w.Code)

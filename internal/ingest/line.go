@@ -51,6 +51,7 @@ func newLineDecoder(in *intake, p precision) *lineDecoder {
 // another rule.
 func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
+	in.times.Unit = p.name
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
 	return newLineDecoder(in, p).all(l)

@@ -37,15 +37,15 @@ func TestLineIsTakenAsItIs(t *testing.T) {
 func TestSeriesKeys(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		`cpu t=1`:               `cpu`,
-		`cpu,b=2,a=1 t=1`:       `cpu,a=1,b=2`,
-		`cpu,B=2,a=1,A=0 t=1`:   `cpu,A=0,B=2,a=1`, // by bytes
-		`a\,b\ c=d t=1`:         `a\,b\ c=d`,
-		`cpu,k\ 1=v\,2\=3 t=1`:  `cpu,k\ 1=v\,2\=3`,
-		`cpu,ä=ö t=1`:           `cpu,ä=ö`,
-		`cpu,path=C:\temp t=1`:  `cpu,path=C:\\temp`,
-		`cpu,q="quoted" t=1`:    `cpu,q="quoted"`,
-		`  cpu,a=1   t=1   123`: `cpu,a=1`,
+		`cpu t=1`:                               `cpu`,
+		`cpu,b=2,a=1 t=1`:                       `cpu,a=1,b=2`,
+		`cpu,B=2,a=1,A=0 t=1`:                   `cpu,A=0,B=2,a=1`, // by bytes
+		`a\,b\ c=d t=1`:                         `a\,b\ c=d`,
+		`cpu,k\ 1=v\,2\=3 t=1`:                  `cpu,k\ 1=v\,2\=3`,
+		`cpu,ä=ö t=1`:                           `cpu,ä=ö`,
+		`cpu,path=C:\temp t=1`:                  `cpu,path=C:\\temp`,
+		`cpu,q="quoted" t=1`:                    `cpu,q="quoted"`,
+		`  cpu,a=1   t=1   1795255200123456789`: `cpu,a=1`,
 	} {
 		d, j := newTestDoor(t)
 		require.Equal(t, 204, post(t, d, "/write", "", line).Code, line)
@@ -92,12 +92,12 @@ func TestPrecisions(t *testing.T) {
 		{"", "0", "1970-01-01T00:00:00.000Z"},
 		{"", "-0", "1970-01-01T00:00:00.000Z"},
 	} {
-		d, j := newTestDoor(t)
+		d, j := newTestDoor(t, anyTime)
 		w := post(t, d, "/write"+c.query, "", "cpu t=1 "+c.timestamp)
 		require.Equal(t, 204, w.Code, "%s: %s", c.query, w.Body)
 		assert.Equal(t, c.want, j.readings()[0].Time.Format(telemetry.TimeFormat), c.query)
 	}
-	d, _ := newTestDoor(t)
+	d, _ := newTestDoor(t, anyTime)
 	w := post(t, d, "/write?precision=d", "", "cpu t=1 1")
 	assert.Equal(t, 400, w.Code)
 	assert.Contains(t, w.Body.String(), `"code":"precision_unknown","message":"precision \"d\" is unknown; allowed are n, u, ns, us, ms, s, m, h"`)
@@ -204,7 +204,7 @@ func TestLineProtocolAnswers(t *testing.T) {
 	d, j := newTestDoor(t)
 	w := post(t, d, "/write", "", "cpu\ncpu t\n")
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), `"code":"nothing_taken","message":"partial write: 2 of 2 lines were refused, nothing was taken; line 1: malformed: `)
+	assert.Contains(t, w.Body.String(), `"code":"nothing_taken","message":"unable to parse: 2 of 2 lines were refused, nothing was taken; line 1: malformed: `)
 	assert.Contains(t, w.Body.String(), " dropped=2")
 	assert.Empty(t, j.readings())
 

@@ -123,7 +123,7 @@ func TestOddNamesAndCutOffFieldsBehindAReading(t *testing.T) {
 // TestLinesAreLikeTheLastOne holds the short cut to its purpose.
 func TestLinesAreLikeTheLastOne(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestDoor(t, anyTime)
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	decoder := newLineDecoder(in, precision{name: "ms", ratio: 1})
 	require.NoError(t, decoder.all(decoderLines("m a=1i,b=0.5 1\n")))

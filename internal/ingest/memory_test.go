@@ -28,7 +28,7 @@ import (
 const serverVariable = "BRIM_INGEST_TEST_SERVER"
 
 // droppingJournal takes everything and keeps nothing.
-type droppingJournal struct{}
+type droppingJournal struct{ Journal }
 
 func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	return batch.Receipt{Ack: r.Want}, nil
@@ -39,6 +39,7 @@ func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request
 func runServer() error {
 	config := testConfig()
 	config.Now, config.MaxInflateRatio = nil, greatestRatio // so that the other limits are seen
+	config.MaxBytes = 224 << 20                             // one body of 60 MiB
 	d, err := New(config, droppingJournal{})
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ type metrics struct {
 	repeated *prometheus.CounterVec
 	dropped  prometheus.Counter
 	ended    *prometheus.CounterVec
+	busy     *prometheus.CounterVec
 
 	meters map[protocol]*meter
 }
@@ -82,6 +83,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "brim_ingest_grpc_ended_total",
 			Help: "Connections of gRPC that were ended, by what was wrong with their other end.",
 		}, []string{"reason"}),
+		busy: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_ingest_busy_total",
+			Help: "Requests refused, and gRPC connections ended, for lack of memory (--ingest-max-bytes), by reason.",
+		}, []string{"reason"}),
 		repeated: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_repeated_total",
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
@@ -99,7 +104,20 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
 	}
+	for _, why := range busyReasons() {
+		m.busy.WithLabelValues(string(why))
+	}
 	return m
+}
+
+func (m *metrics) isBusy(why busyReason) { m.busy.WithLabelValues(string(why)).Inc() }
+
+// watchBudget registers a gauge of how much of the budget is held.
+func (m *metrics) watchBudget(registerer prometheus.Registerer, b *budget) {
+	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_ingest_memory_bytes",
+		Help: "Memory reserved for requests that are not in the journal yet, out of --ingest-max-bytes.",
+	}, func() float64 { return float64(b.held()) })
 }
 
 // answered notes one request, whose answer may be empty. The readings of a

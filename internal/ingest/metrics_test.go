@@ -24,11 +24,11 @@ func TestMetricsStartAtZero(t *testing.T) {
 	problems, err := testutil.GatherAndLint(registry)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
-	// Statuses of one kind of request: HTTP 200 202 207 400 401 403 404 405 408 409 413 415 429 500 503 504,
+	// Statuses of one kind of request: HTTP 200 202 207 400 401 403 404 405 406 408 409 413 415 429 500 503 504,
 	// line protocol 204 instead of 200 and no 207, gRPC the twelve codes of the table.
 	count, err := testutil.GatherAndCount(registry, "brim_ingest_requests_total")
 	require.NoError(t, err)
-	assert.Equal(t, 16+15+12, count)
+	assert.Equal(t, 17+16+12, count)
 	count, err = testutil.GatherAndCount(registry, "brim_ingest_rejected_total")
 	require.NoError(t, err)
 	assert.Equal(t, len(telemetry.Codes()), count)

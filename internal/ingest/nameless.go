@@ -96,12 +96,13 @@ func (c *callConn) owing(known bool) (owed map[uint32]int64, much bool) {
 // for having waited with it.
 func (c *callConn) settle(owed map[uint32]int64, since time.Time) bool {
 	for stream, needs := range owed {
-		if !c.reserve(needs) {
+		l, ok := c.reserve(needs)
+		if !ok {
 			c.err = errEnded
 			c.end(endNoRoom)
 			return false
 		}
-		c.hold(stream, needs)
+		c.hold(stream, l, 0)
 	}
 	c.named = true
 	c.mu.Lock()
@@ -114,15 +115,19 @@ func (c *callConn) settle(owed map[uint32]int64, since time.Time) bool {
 	return true
 }
 
-// hold gives a call what was reserved for its message, or the room back if the
-// call has ended meanwhile.
-func (c *callConn) hold(stream uint32, reserved int64) {
+// hold gives a call the lease of its message, of which this many bytes have
+// arrived, unless the call has ended meanwhile.
+func (c *callConn) hold(stream uint32, l lease, here int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call := c.calls[stream]; call != nil {
-		call.reserved = reserved
-		c.reserved += reserved
+	call := c.calls[stream]
+	if call == nil {
+		l.release()
 		return
 	}
-	c.room.budget.Release(reserved)
+	call.reserved = l
+	if call.in.left > int64(here) {
+		call.coming = &incoming{size: l.size, since: time.Now(), end: c.giveUp}
+		c.room.budget.comes(call.coming)
+	}
 }

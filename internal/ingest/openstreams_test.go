@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -73,7 +72,7 @@ func TestAConnectionOnWhichNobodyIsKnownEnds(t *testing.T) {
 				near, far := net.Pipe()
 				defer far.Close()
 				count := 0
-				room := &callRoom{budget: semaphore.NewWeighted(1), ended: map[ending]func(){endNameless: func() { count++ }}, asks: c.asks}
+				room := &callRoom{ended: map[ending]func(){endNameless: func() { count++ }}, asks: c.asks}
 				conn := newCallConn(near, room)
 				defer conn.Close()
 				c.then(conn)

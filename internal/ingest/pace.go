@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -38,7 +39,8 @@ type pacer struct {
 	pace    pace
 	control *http.ResponseController // nil: the connection has no deadline
 	start   time.Time
-	set     time.Time // deadline; zero: none
+	set     time.Time   // deadline; zero: none
+	awaited atomic.Bool // others wait for the memory
 }
 
 // begin sets the first deadline.
@@ -74,13 +76,30 @@ func (p *pacer) end() {
 	}
 }
 
+// giveUp aborts the body, because others wait for its memory. Any goroutine may
+// call it while the body is being received.
+func (p *pacer) giveUp() {
+	p.awaited.Store(true)
+	if p.control != nil {
+		_ = p.control.SetReadDeadline(time.Unix(1, 0)) // it could be set before
+	}
+}
+
 // explain turns an error of reading a body into one for its sender.
 func (p *pacer) explain(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if p.awaited.Load() {
+			return errAwaited()
+		}
 		return &telemetry.Error{
 			Kind: telemetry.TooSlow, Code: codeTooSlow, Err: err,
 			Message: "the body came too slowly; nothing was taken, send smaller requests",
 		}
 	}
 	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was taken", Err: err}
+}
+
+func errAwaited() error {
+	return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
+		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was taken, send smaller requests")
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +58,7 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 			assert.ErrorIs(t, err, io.EOF, "the connection ends")
 			assert.Empty(t, j.readings())
 			assert.EqualValues(t, 1, testutil.ToFloat64(d.metrics.requests.WithLabelValues(protocol, "408")))
-			assert.True(t, d.wire.slots.TryAcquire(chunkSlots), "everything was given back")
-			assert.True(t, d.wire.budget.TryAcquire(wireBudget))
+			assert.Zero(t, d.budget.held(), "everything was given back")
 		})
 	}
 }
@@ -78,27 +78,22 @@ func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
 	}
 }
 
-// Who sends next to nothing holds next to nothing.
-func TestBodiesThatHaveNotComeHoldNoChunk(t *testing.T) {
+// A body of which hardly anything has arrived holds nothing of the budget.
+func TestBodiesThatHaveNotComeHoldNothing(t *testing.T) {
 	t.Parallel()
-	v := newReceiver(1<<20, 10*time.Millisecond)
-	require.True(t, v.slots.TryAcquire(chunkSlots))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", firstBytes-1)))
-	require.NoError(t, err)
-	w, err := v.receive(r)
-	require.NoError(t, err)
-	assert.Empty(t, w.chunks)
-	w.free()
-	r, err = http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", firstBytes+1)))
-	require.NoError(t, err)
-	w, err = v.receive(r)
-	require.ErrorContains(t, err, "busy")
-	w.free()
-	v.slots.Release(chunkSlots)
-	w, err = v.receive(r)
-	require.NoError(t, err)
-	w.free()
-	assert.True(t, v.slots.TryAcquire(chunkSlots))
+	v := testReceiver(10 * time.Millisecond)
+	require.True(t, v.budget.small.try(v.budget.small.size, false))
+	send := func(length int) error {
+		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", length))))
+		w.free()
+		w.lease.release()
+		return err
+	}
+	require.NoError(t, send(firstBytes-1))
+	require.ErrorContains(t, send(firstBytes+1), "busy")
+	v.budget.small.give(v.budget.small.size)
+	require.NoError(t, send(firstBytes+1))
+	assert.Zero(t, v.budget.held())
 }
 
 func TestABodyInflatesSoManyTimesOnly(t *testing.T) {

@@ -131,7 +131,7 @@ func TestKnownAndPlainMessagesAreTheSame(t *testing.T) {
 // holds stay apart, also where only the first tags differ.
 func TestSeriesTooLongToBeLookedUp(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestDoor(t, anyTime)
 	var rest []*telemetrypb.Tag
 	for i := range 8 {
 		rest = append(rest, &telemetrypb.Tag{Name: "t" + strconv.Itoa(i), Value: strings.Repeat("x", 1000)})
@@ -221,7 +221,7 @@ func FuzzWire(f *testing.F) {
 // what the sender is told.
 func TestAColumnIsRefusedByTheNameThatWasSent(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, func(c *Config) { c.MapDots = '_' })
+	d, _ := newTestDoor(t, anyTime, func(c *Config) { c.MapDots = '_' })
 	message, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{
 		SensorId: "s", TsMs: []int64{1, 2, 3}, Columns: []*telemetrypb.Column{{Name: "a.b", Doubles: []float64{1, math.NaN(), 2}}},
 	}}})

@@ -15,7 +15,7 @@ import (
 
 func TestPlainFormIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestDoor(t, anyTime)
 	_, r := writeMessage(t, d, &telemetrypb.WriteRequest{Readings: []*telemetrypb.Reading{{
 		SensorId: "s-1", TsMs: proto.Int64(0),
 		Tags: []*telemetrypb.Tag{{Name: "b", Value: "2"}, {Name: "a"}},
@@ -44,7 +44,7 @@ func TestPlainFormIsTakenAsItIs(t *testing.T) {
 
 func TestCompactFormIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestDoor(t, anyTime)
 	response, r := writeMessage(t, d, &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{
 		SensorId: "s", Tags: []*telemetrypb.Tag{{Name: "a", Value: "1"}}, TsMs: []int64{3, 1, 2},
 		Columns: []*telemetrypb.Column{
@@ -114,7 +114,7 @@ func TestRareEncodings(t *testing.T) {
 	message = protowire.AppendTag(message, 77, protowire.StartGroupType)
 	message = protowire.AppendTag(message, 77, protowire.EndGroupType)
 
-	d, _ := newTestDoor(t)
+	d, _ := newTestDoor(t, anyTime)
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	require.NoError(t, in.decodeProtobuf(message))
 	require.Empty(t, in.answer.Errors)
@@ -129,7 +129,7 @@ func TestRareEncodings(t *testing.T) {
 
 func TestDecoderKeepsNothingOfTheLastSeries(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestDoor(t, anyTime)
 	wide := &telemetrypb.Series{SensorId: "wide", TsMs: []int64{1}, Tags: []*telemetrypb.Tag{{Name: "a"}}, Columns: []*telemetrypb.Column{
 		{Name: "a", Ints: []int64{1}}, {Name: "b", Strings: []string{"x"}}, {Name: "c", Absent: []uint32{0}}}}
 	narrow := &telemetrypb.Series{SensorId: "narrow", TsMs: []int64{2}, Columns: []*telemetrypb.Column{{Name: "a", Doubles: []float64{2}}}}

@@ -7,45 +7,40 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A body is received whole before it is inflated and decoded, so that a slow
-// sender has none of the slots of the gate. What is received is bounded, too: a
-// body that is longer than a chunk reserves the rest of its length at once (or
-// all that is allowed, where its length is not known), so that none waits for
-// another while it holds a part. Until the first bytes have come a body holds
-// nothing but firstBytes, for there may be as many of them as connections.
+// A body is received whole before it is inflated and decoded. Until its first
+// bytes have come it holds nothing but firstBytes, for there may be as many of
+// them as connections; then it takes its lease of the budget.
 const (
 	firstBytes = 4 << 10
-	chunkBytes = 64 << 10 // what anybody may send without waiting
-	// chunkSlots is how many bodies may hold a chunk at once: 64 MiB. They wait for
-	// each other only where a thousand come at the same instant, or come slowly.
-	chunkSlots = 1 << 10
-	// wireBudget holds four bodies of the greatest length, or hundreds of a
-	// thousand lines. Who sends slowly keeps his share of it, for as long as the
-	// server waits for him.
-	wireBudget = 32 << 20
+	chunkBytes = 64 << 10
 )
 
 // A receiver takes bodies from the wire.
 type receiver struct {
-	limit  int64 // of one body
-	budget *semaphore.Weighted
-	slots  *semaphore.Weighted // of chunkSlots
-	wait   time.Duration
-	pace   pace
-	firsts sync.Pool // of *[firstBytes]byte
-	chunks sync.Pool // of *[chunkBytes]byte
+	limit    int64 // of one body
+	inflated int64 // the most that it may inflate to
+	budget   *budget
+	pace     pace
+	firsts   sync.Pool // of *[firstBytes]byte
+	chunks   sync.Pool // of *[chunkBytes]byte
 }
 
-func newReceiver(limit int64, wait time.Duration) *receiver {
-	return &receiver{
-		limit: limit, wait: wait,
-		budget: semaphore.NewWeighted(max(wireBudget, limit)), slots: semaphore.NewWeighted(chunkSlots),
+func newReceiver(limit, inflated int64, b *budget) *receiver {
+	return &receiver{limit: limit, inflated: inflated, budget: b}
+}
+
+// foreseen estimates how much memory a body of this length will take.
+func (v *receiver) foreseen(encoding string, length int64) int64 {
+	switch encoding {
+	case "":
+		return bodyCost(length, length)
+	case "zstd":
+		return min(v.budget.most(), zstdCost+bodyCost(length, min(v.inflated, usualRatio*length)))
 	}
+	return min(v.budget.most(), bodyCost(length, min(v.inflated, usualRatio*length)))
 }
 
 // A wireBody is a body as it was sent, to be read once. free must be called.
@@ -55,23 +50,25 @@ type wireBody struct {
 	start    *[firstBytes]byte // holds all while there is no chunk
 	chunks   []*[chunkBytes]byte
 	first    [1]*[chunkBytes]byte // holds chunks while there is one
-	slot     bool
 	length   int64
 	read     int64
-	reserved int64
+	lease    *lease    // of the request
+	coming   *incoming // nil while it holds nothing
+	pacer    pacer
 }
 
 // receive reads the whole body of r. What it returns is never nil: on an error
 // it tells how much came.
 func (v *receiver) receive(r *http.Request) (*wireBody, error) {
 	w := new(wireBody)
-	return w, v.receiveInto(w, r, nil)
+	return w, v.receiveInto(w, &lease{of: v.budget}, r, nil)
 }
 
-// receiveInto is receive with memory of the caller's. The connection that to
-// answers on gets the deadlines of the pace; nil: any pace will do.
-func (v *receiver) receiveInto(w *wireBody, r *http.Request, to http.ResponseWriter) (err error) {
-	*w = wireBody{from: v}
+// receiveInto is receive with memory and a lease of the caller, which the caller
+// releases. The connection that to answers on gets the deadlines of the pace; nil:
+// any pace will do.
+func (v *receiver) receiveInto(w *wireBody, l *lease, r *http.Request, to http.ResponseWriter) (err error) {
+	*w = wireBody{from: v, lease: l}
 	w.chunks = w.first[:0]
 	if w.encoding, err = encodingOf(r); err != nil {
 		return err
@@ -79,11 +76,13 @@ func (v *receiver) receiveInto(w *wireBody, r *http.Request, to http.ResponseWri
 	if r.ContentLength > v.limit {
 		return errBodyTooLarge(v.limit)
 	}
-	p := pacer{pace: v.pace}
+	p := &w.pacer
+	p.pace = v.pace
 	if to != nil && r.ContentLength != 0 {
 		p.control = http.NewResponseController(to)
 	}
 	p.begin()
+	defer w.whole()
 	for {
 		if err := w.makeRoom(r); err != nil {
 			p.end()
@@ -96,52 +95,67 @@ func (v *receiver) receiveInto(w *wireBody, r *http.Request, to http.ResponseWri
 			p.end()
 			return errBodyTooLarge(v.limit)
 		case errors.Is(err, io.EOF):
+			w.whole()
 			p.end()
-			w.giveBack(w.reserved - max(0, w.length-chunkBytes))
+			l.keep(v.foreseen(w.encoding, w.length))
 			return nil
 		case err != nil:
 			return p.explain(err)
 		}
 		p.came(w.length)
+		if w.coming != nil {
+			w.coming.came.Store(w.length)
+			if p.awaited.Load() { // behind came, which may have moved the deadline of giveUp
+				return errAwaited()
+			}
+		}
 	}
 }
 
 // makeRoom makes sure that there is room for what comes next.
 func (w *wireBody) makeRoom(r *http.Request) error {
+	v := w.from
 	switch {
 	case w.start == nil && len(w.chunks) == 0:
 		var ok bool
-		if w.start, ok = w.from.firsts.Get().(*[firstBytes]byte); !ok {
+		if w.start, ok = v.firsts.Get().(*[firstBytes]byte); !ok {
 			w.start = new([firstBytes]byte)
 		}
 	case w.start != nil && w.length == firstBytes:
-		if err := acquire(r.Context(), w.from.slots, 1, w.from.wait); err != nil {
+		length := r.ContentLength
+		if length < 0 {
+			length = min(chunkBytes, v.limit)
+		}
+		if err := w.reserve(r, length); err != nil {
 			return err
 		}
-		w.slot = true
 		copy(w.addChunk()[:], w.start[:])
-		w.from.firsts.Put(w.start)
+		v.firsts.Put(w.start)
 		w.start = nil
-	case w.length >= chunkBytes && w.reserved == 0:
-		return w.reserve(r)
+	case w.length == chunkBytes && r.ContentLength < 0:
+		return w.reserve(r, v.limit)
 	}
 	return nil
 }
 
-// reserve waits for room for what may still come.
-func (w *wireBody) reserve(r *http.Request) error {
-	rest := w.from.limit - chunkBytes
-	if r.ContentLength >= 0 {
-		rest = r.ContentLength - chunkBytes
-	}
-	if rest <= 0 {
-		return nil
-	}
-	if err := acquire(r.Context(), w.from.budget, rest, w.from.wait); err != nil {
+// reserve takes the lease of a body of this length.
+func (w *wireBody) reserve(r *http.Request, length int64) error {
+	w.whole() // waiting here does not count against its pace
+	err := w.lease.reach(r.Context(), w.from.foreseen(w.encoding, length))
+	if err != nil || w.lease.size == 0 {
 		return err
 	}
-	w.reserved = rest
+	w.coming = &incoming{size: w.lease.size, since: time.Now(), end: w.pacer.giveUp}
+	w.from.budget.comes(w.coming)
 	return nil
+}
+
+// whole notes that the body is complete, or no longer expected.
+func (w *wireBody) whole() {
+	if w.coming != nil {
+		w.from.budget.gone(w.coming)
+		w.coming = nil
+	}
 }
 
 // room returns where the next bytes go. One chunk more than allowed tells a full
@@ -183,15 +197,7 @@ func (w *wireBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// giveBack gives back a part of what is reserved.
-func (w *wireBody) giveBack(n int64) {
-	if n > 0 {
-		w.from.budget.Release(n)
-		w.reserved -= n
-	}
-}
-
-// free gives back what the body holds. It may be called again.
+// free gives back the body's buffers. It may be called again.
 func (w *wireBody) free() {
 	for _, c := range w.chunks {
 		w.from.chunks.Put(c)
@@ -199,11 +205,7 @@ func (w *wireBody) free() {
 	if w.start != nil {
 		w.from.firsts.Put(w.start)
 	}
-	if w.slot {
-		w.from.slots.Release(1)
-	}
-	w.start, w.chunks, w.slot, w.read, w.length = nil, nil, false, 0, 0
-	w.giveBack(w.reserved)
+	w.start, w.chunks, w.read, w.length = nil, nil, 0, 0
 }
 
 func errBodyTooLarge(limit int64) error {

@@ -17,10 +17,16 @@ import (
 // unknownLength hides how long a body is.
 func unknownLength(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) }
 
+// testReceiver takes bodies of 1 MiB, in a budget of 64.
+func testReceiver(wait time.Duration) *receiver {
+	b := newBudget(MinBudget, wait, func(busyReason) {})
+	return newReceiver(1<<20, 1<<20, b)
+}
+
 func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 	t.Parallel()
-	v := newReceiver(1<<20, time.Hour)
-	for _, n := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 7, 1 << 20} {
+	v := testReceiver(time.Hour)
+	for _, n := range []int{0, 1, firstBytes, firstBytes + 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 7, 1 << 20} {
 		content := strings.Repeat("0123456789abcde", n/15+1)[:n]
 		for name, sent := range map[string]io.Reader{
 			"at once":              strings.NewReader(content),
@@ -30,50 +36,30 @@ func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 		} {
 			w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
 			require.NoError(t, err, name)
-			assert.Equal(t, max(0, int64(n-chunkBytes)), w.reserved, "%d bytes %s", n, name)
+			assert.Equal(t, bodyCost(int64(n), int64(n)), w.lease.size, "%d bytes %s", n, name)
 			back, err := io.ReadAll(w)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal([]byte(content), back), "%d bytes %s", n, name)
 			w.free()
 			w.free()
+			w.lease.release()
 		}
 	}
-	assert.True(t, v.budget.TryAcquire(wireBudget), "everything was given back")
+	assert.Zero(t, v.budget.held(), "everything was given back")
+	assert.Empty(t, v.budget.coming)
 }
 
-func TestAnOverlongBodyGivesItsRoomBack(t *testing.T) {
+func TestABodyThatIsNotTakenGivesItsRoomBack(t *testing.T) {
 	t.Parallel()
-	v := newReceiver(1<<20, time.Hour)
+	v := testReceiver(time.Hour)
 	for _, sent := range []io.Reader{unknownLength(strings.Repeat("x", 1<<20+1)), strings.NewReader(strings.Repeat("x", 1<<20+1)), iotest.TimeoutReader(strings.NewReader(strings.Repeat("x", 1<<20)))} {
 		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
 		require.Error(t, err)
 		w.free()
+		w.lease.release()
 	}
-	assert.True(t, v.budget.TryAcquire(wireBudget))
-}
-
-func TestReceivedBodiesShareABudget(t *testing.T) {
-	t.Parallel()
-	v := newReceiver(wireBudget, 10*time.Millisecond)
-	half := strings.Repeat("x", wireBudget/2)
-	request := func(body io.Reader) *http.Request { return httptest.NewRequest(http.MethodPost, "/", body) }
-	first, err := v.receive(request(strings.NewReader(half)))
-	require.NoError(t, err)
-	second, err := v.receive(request(strings.NewReader(half)))
-	require.NoError(t, err)
-	third, err := v.receive(request(strings.NewReader(half)))
-	require.ErrorContains(t, err, "busy: too many large requests at once")
-	third.free()
-	small, err := v.receive(request(strings.NewReader(half[:chunkBytes])))
-	require.NoError(t, err, "small ones never wait")
-	small.free()
-	first.free()
-	_, err = v.receive(request(unknownLength(half)))
-	require.ErrorContains(t, err, "busy", "it might be as long as is allowed")
-	third, err = v.receive(request(strings.NewReader(half)))
-	require.NoError(t, err)
-	third.free()
-	second.free()
+	assert.Zero(t, v.budget.held())
+	assert.Empty(t, v.budget.coming)
 }
 
 func TestASlowSenderHoldsUpNobody(t *testing.T) {

@@ -87,6 +87,8 @@ func refusalsOfReadings(long string) []refusalCase {
 		{name: "a time with an exponent", code: telemetry.TimeInvalid, json: `{"sensorId":"s","ts":1e12,"fields":{"t":1}}`},
 		{name: "before 1970", code: telemetry.TimeOutOfRange, json: `{"sensorId":"s","ts":"1969-12-31T23:59:59.999Z","fields":{"t":1}}`,
 			line: `cpu t=1 -1`, proto: pbTime(-1)},
+		{name: "seconds taken for milliseconds", code: telemetry.TimeOutOfRange, json: `{"sensorId":"s","ts":1795255200,"fields":{"t":1}}`,
+			line: `cpu t=1 1795255200`, proto: pbTime(1795255200)},
 		{name: "in the future", code: telemetry.TimeOutOfRange, json: `{"sensorId":"s","ts":1795255800124,"fields":{"t":1}}`,
 			line: `cpu t=1 1795255800124000000`, proto: pbTime(goodTime + 600_001)},
 		{name: "a time of 70 bits", code: telemetry.TimeOutOfRange, json: `{"sensorId":"s","ts":1000000000000000000000,"fields":{"t":1}}`,

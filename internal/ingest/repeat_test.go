@@ -3,8 +3,10 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,9 +86,54 @@ func TestARepetitionKeepsTheFirstVerdicts(t *testing.T) {
 	assert.Len(t, j.readings(), 1)
 }
 
+// A repeat of an accepted request is answered as before, even if its readings
+// would be refused now.
+func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
+	t.Parallel()
+	const at = "2026-11-21T10:00:00Z"
+	for name, breakRule := range map[string]func(now *time.Time, d *Door) error{
+		"retention": func(now *time.Time, _ *Door) error { *now = now.Add(25 * time.Hour); return nil },
+		"clock":     func(now *time.Time, _ *Door) error { *now = now.Add(-time.Hour); return nil },
+		"field list": func(_ *time.Time, d *Door) error {
+			streams := testConfig().Streams
+			streams[1].Fields = []string{"u"}
+			return d.SetStreams(streams)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := arrivalTime
+			d, j := newTestDoor(t, func(c *Config) { c.Now = func() time.Time { return now }; c.DefaultStream = "mem" })
+			client := dialGRPC(t, d)
+			var answers [2][]string
+			send := func(round int, key string) {
+				for path, body := range map[string]string{"/v1/readings": `{"sensorId":"s","ts":"` + at + `","fields":{"t":1}}`, "/write?precision=s": "m t=1 1795255200\n"} {
+					w := post(t, d, path, typeJSON, body, "Idempotency-Key", key+path)
+					answers[round] = append(answers[round], strconv.Itoa(w.Code)+w.Body.String())
+				}
+				response, err := client.Write(withKey(t.Context(), key), oneReading("r", "s"))
+				answers[round] = append(answers[round], fmt.Sprint(response.GetAccepted(), status.Code(err)))
+				slices.Sort(answers[round])
+			}
+			send(0, "k")
+			require.NoError(t, breakRule(&now, d))
+			send(1, "k")
+			assert.Equal(t, []string{"1 OK", "200" + `{"accepted":1,"rejected":0,"ack":"stored","errors":[]}` + "\n", "204"}, answers[0])
+			assert.Equal(t, answers[0], answers[1])
+			assert.Len(t, j.readings(), 3)
+			assert.EqualValues(t, 1, testutil.ToFloat64(d.metrics.repeated.WithLabelValues("grpc")))
+
+			w := post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","ts":"`+at+`","fields":{"t":1}}`, "Idempotency-Key", "another")
+			assert.Equal(t, 400, w.Code, "it was never taken")
+			w = post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","ts":"`+at+`","fields":{"t":2}}`, "Idempotency-Key", "k/v1/readings")
+			assert.Equal(t, 409, w.Code, "another body")
+		})
+	}
+}
+
 func TestAnotherBodyUnderAKeyIsAConflict(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestDoor(t, anyTime)
 	// One body for all: what differs is what it means.
 	const body = "m t=1 1\n"
 	assert.Equal(t, 204, post(t, d, "/write?precision=s", "", body, "Idempotency-Key", "k").Code)

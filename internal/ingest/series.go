@@ -32,7 +32,7 @@ func (c *column) values() int { return len(c.doubles) + len(c.ints) + len(c.bool
 // series decodes one Series. Rows are readings like any others, but columns
 // that do not fit the rows leave none of them certain and refuse all.
 func (d *wireDecoder) series(message []byte) error {
-	if !d.plain && d.dense.parse(message, d.in.door.config.MaxReadings-d.in.count) {
+	if !d.plain && d.dense.parse(message, d.in.door.config.MaxReadings-d.in.count, d.in.afford) {
 		return d.denseRows(message)
 	}
 	return d.anySeries(message)
@@ -119,6 +119,7 @@ func (d *wireDecoder) seriesHead(message []byte) (sensor []byte, err error) {
 // seriesColumns decodes the columns.
 func (d *wireDecoder) seriesColumns(message []byte) error {
 	d.columns = d.columns[:0]
+	scratch := int64(0)
 	m := wireMessage{rest: message}
 	for m.next() {
 		if !m.is(4, protowire.BytesType) {
@@ -131,6 +132,14 @@ func (d *wireDecoder) seriesColumns(message []byte) error {
 		c := &d.columns[len(d.columns)-1]
 		c.reset()
 		if err := c.decode(m.bytes, len(d.times)); err != nil {
+			return err
+		}
+		cell := int64(8)
+		if len(c.strings) > 0 {
+			cell = 24
+		}
+		scratch += cell * int64(len(d.times))
+		if err := d.in.afford(scratch); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ const (
 	tooSlow
 	tooLarge
 	unsupported
+	notAcceptable
 	notFound
 	conflict
 	unauthenticated
@@ -56,6 +57,7 @@ var statuses = [...]statusRow{
 	{tooSlow, http.StatusRequestTimeout, http.StatusRequestTimeout, codes.Aborted},
 	{tooLarge, http.StatusRequestEntityTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
 	{unsupported, http.StatusUnsupportedMediaType, http.StatusUnsupportedMediaType, codes.Unimplemented},
+	{notAcceptable, http.StatusNotAcceptable, http.StatusNotAcceptable, codes.Unimplemented},
 	{notFound, http.StatusNotFound, http.StatusNotFound, codes.NotFound},
 	{conflict, http.StatusConflict, http.StatusConflict, codes.AlreadyExists},
 	{unauthenticated, http.StatusUnauthorized, http.StatusUnauthorized, codes.Unauthenticated},
@@ -77,6 +79,8 @@ func resultOf(kind telemetry.ErrorKind) result {
 		return tooLarge
 	case telemetry.Unsupported:
 		return unsupported
+	case telemetry.NotAcceptable:
+		return notAcceptable
 	case telemetry.NotFound:
 		return notFound
 	case telemetry.Conflict:
@@ -115,6 +119,7 @@ const (
 	codeTooMany         = "readings_too_many"
 	codeKey             = "idempotency_key"
 	codeBusy            = "busy"
+	codeBudget          = "memory_too_large"
 	codePathUnknown     = "path_unknown"
 	codeMethodWrong     = "method_not_allowed"
 	codeOutcomeUnknown  = "outcome_unknown"

@@ -45,7 +45,7 @@ func (s *doorStream) set(to Stream) {
 
 // times returns the timestamps that the stream accepts at the instant now.
 func (d *Door) times(now time.Time, s *liveStream) telemetry.TimeRange {
-	r := telemetry.TimeRange{Newest: now.Add(time.Duration(d.ahead.Load())).UnixMilli()}
+	r := telemetry.TimeRange{Earliest: d.config.MinTime.UnixMilli(), Newest: now.Add(time.Duration(d.ahead.Load())).UnixMilli()}
 	if s.Retention > 0 {
 		r.Oldest = max(0, now.Add(-s.Retention).UnixMilli())
 	}

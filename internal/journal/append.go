@@ -40,13 +40,25 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 		func(known *keyEntry) (batch.Receipt, error) { return j.repeated(ctx, known, r) })
 }
 
+// Repeat implements ingest.Journal: it answers a request whose key is known, as
+// Append does, and never appends anything.
+func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	if j.cfg.Faults.Off(fault.Keys) {
+		return batch.Receipt{}, nil
+	}
+	return j.keys.once(ctx, &r, nil, func(known *keyEntry) (batch.Receipt, error) { return j.repeated(ctx, known, &r) })
+}
+
 // repeated answers a request that was taken before.
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
-	if r.Want == telemetry.Stored {
+	gone := j.gone.Load()
+	if r.Want == telemetry.Stored || gone { // without the folder, only stored readings count
 		refused, stored := repetition{j.keys, &j.progress, j.patience()}.wait(ctx, known)
 		if receipt.Refused = refused; stored {
 			receipt.Ack = telemetry.Stored
+		} else if gone {
+			return batch.Receipt{}, errUnknownOutcome("the request was accepted before, but the journal's folder was removed or replaced, and its readings may not be stored", ErrGone)
 		}
 	}
 	j.cfg.Faults.At(fault.BeforeAck)
@@ -66,6 +78,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		}
 		return batch.Receipt{}, err
 	}
+	e.batch = nil // is the commit's: requests wait for seconds until their readings are stored
 	select {
 	case <-result.done:
 	case <-ctx.Done():
@@ -81,6 +94,9 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	}
 	receipt := batch.Receipt{Ack: telemetry.Journaled}
 	if e.waiter != nil {
+		if r.Journaled != nil {
+			r.Journaled()
+		}
 		if result.err == nil && j.patience().wait(ctx, e.waiter.done) {
 			receipt.Ack = telemetry.Stored
 		}
@@ -119,6 +135,11 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 		h.flags, key = flagKey, &f.keyed
 	}
 	var space [headerSize]byte
+	// A large record gets its buffer at once: growing it would leave garbage of
+	// its own size.
+	if most := headerSize + int(b.MemorySize()); most > maxRecycled && cap(*buf) < most {
+		*buf = make([]byte, 0, most)
+	}
 	record := appendPayload(append((*buf)[:0], space[:]...), b, key)
 	*buf = record
 	payload := record[headerSize:]
@@ -194,13 +215,14 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	defer j.mu.Unlock()
 	switch {
 	case j.failed != nil:
-		return nil, errFailed(j.failed)
+		return nil, j.failed
 	case j.stopping:
 		return nil, errStopping()
 	case j.full(int64(len(record))):
 		j.wanted.Store(int64(len(record)))
 		return nil, errFull(j.cfg.MaxBytes)
 	}
+	j.watchClock()
 	h.firstSeq = drawn
 	if drawn == 0 {
 		h.firstSeq = j.nextSeq
@@ -208,8 +230,8 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	}
 	h.position = j.nextPos
 	h.durable = j.End()
-	h.put(record, j.seed)
-	e.batch.Session, e.batch.FirstSeq = j.cfg.Session, h.firstSeq
+	h.put(record, j.writing.seed)
+	e.batch.Session, e.batch.FirstSeq = j.writing.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next
 	j.wanted.Store(0) // requests of this size are taken, whatever was refused before
@@ -221,6 +243,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 		j.fill() // a commit is in one segment
 	}
 	first := len(j.pending.entries) == 0
+	j.pending.writing = j.writing
 	result := j.pending.add(e, record)
 	if first {
 		signal(j.wake)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A commit is what one fsync makes durable: the records that gathered while the
@@ -16,6 +17,7 @@ type commit struct {
 	buf     []byte
 	entries []entry
 	outcome *outcome
+	writing *writing // what all its records are written under
 }
 
 // An outcome is what those who wait for a commit are told.
@@ -47,7 +49,7 @@ func (c *commit) add(e *entry, record []byte) *outcome {
 func (c *commit) reset() {
 	clear(c.entries)
 	c.buf, c.entries, c.outcome = c.buf[:0], c.entries[:0], newOutcome()
-	if cap(c.buf) > 8<<20 {
+	if cap(c.buf) > 2*maxRecycled {
 		c.buf = nil
 	}
 }
@@ -116,7 +118,7 @@ func (j *Journal) commit(c *commit) {
 	if faults.Off(fault.Fsync) {
 		j.settle(c)
 		if err := j.write(c); err != nil {
-			j.fail(fmt.Errorf("write the journal: %w", err))
+			j.fail(errFailed(fmt.Errorf("write the journal: %w", err)))
 		}
 		j.endFilled()
 		return
@@ -131,8 +133,13 @@ func (j *Journal) commit(c *commit) {
 	if err := j.activeFile.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
 		// What the file holds now nobody knows, and asking again would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
-		j.fail(err)
+		j.fail(errFailed(err))
 		j.refuse(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
+		return
+	}
+	if j.gone.Load() {
+		j.published.add(c.entries) // they are still in memory, so they can be stored
+		j.refuse(c, errUnknownOutcome("the journal's folder was removed or replaced; the readings may be stored", ErrGone))
 		return
 	}
 	j.metrics.fsync.Observe(time.Since(begin).Seconds())
@@ -146,11 +153,18 @@ func (j *Journal) commit(c *commit) {
 // write writes c behind what is there, in a new segment if that is due.
 func (j *Journal) write(c *commit) error {
 	from, to := c.entries[0].position, c.entries[len(c.entries)-1].next
-	if a := j.active; a != nil && a.end > a.base && a.size+int64(len(c.buf)) > j.cfg.SegmentBytes {
-		j.endSegment()
-	}
-	if j.active == nil {
-		if err := j.beginSegment(from); err != nil {
+	if a := j.active; a == nil || !j.fits(c) {
+		if !j.hasFolder() { // else a file is closed that cannot be opened again
+			return ErrGone
+		}
+		switch {
+		case a == nil:
+		case a.end > a.base:
+			j.endSegment()
+		default:
+			j.discardSegment()
+		}
+		if err := j.beginSegment(from, c.writing); err != nil {
 			return err
 		}
 	}
@@ -164,17 +178,23 @@ func (j *Journal) write(c *commit) error {
 	return nil
 }
 
+// fits reports whether c goes into the active segment.
+func (j *Journal) fits(c *commit) bool {
+	a := j.active
+	return a.settings.Session == c.writing.Session && (a.end == a.base || a.size+int64(len(c.buf)) <= j.cfg.SegmentBytes)
+}
+
 // beginSegment begins a segment. Everything in those before is durable by now,
 // which is what the mere name of the file tells at the next start.
-func (j *Journal) beginSegment(base uint64) error {
-	seg, f, err := createSegment(j.cfg.Files, j.cfg.Dir, base, j.settings)
+func (j *Journal) beginSegment(base uint64, w *writing) error {
+	seg, f, err := createSegment(j.cfg.Files, j.cfg.Dir, base, w.settings)
 	if err != nil {
 		return fmt.Errorf("create a journal segment: %w", err)
 	}
 	seg.open = true
-	j.active, j.activeFile = seg, f
 	j.bytes.Add(seg.size)
 	j.segMu.Lock()
+	j.active, j.activeFile = seg, f
 	j.segments = append(j.segments, seg)
 	j.segMu.Unlock()
 	return nil
@@ -188,15 +208,15 @@ func (j *Journal) endSegment() {
 	}
 	j.segMu.Lock()
 	j.active.open = false
-	j.segMu.Unlock()
 	j.active, j.activeFile = nil, nil
+	j.segMu.Unlock()
 }
 
 // endFilled ends the active segment once it has its size, so that it does not
 // wait for the next request to be deleted. Hence what is left when everything is
 // at rest is less than half of MaxBytes, and any request has room beside it.
 func (j *Journal) endFilled() {
-	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes {
+	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes && j.hasFolder() {
 		j.endSegment()
 	}
 }
@@ -236,8 +256,12 @@ func (j *Journal) finish(c *commit, err error) {
 // writeFailed takes back what was written of c. If that works, nothing of c nor
 // of what gathered behind it was taken, and the next request may try again.
 func (j *Journal) writeFailed(c *commit, cause error) {
+	if errors.Is(cause, ErrGone) {
+		j.refuse(c, errGone(cause))
+		return
+	}
 	if err := j.takeBack(c); err != nil {
-		j.fail(err)
+		j.fail(errFailed(err))
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
@@ -269,15 +293,15 @@ func (j *Journal) takeBack(c *commit) error {
 	return nil
 }
 
-// fail ends the journal's work for good.
-func (j *Journal) fail(cause error) {
+// fail stops the journal for good. Waiting and later requests get the refusal.
+func (j *Journal) fail(refusal *telemetry.Error) {
 	j.mu.Lock()
-	j.failed = cause
+	j.failed = refusal
 	behind := j.takeAll()
 	j.mu.Unlock()
-	j.cfg.Logger.Error("the journal failed, nothing is taken until the daemon is started again", "dir", j.cfg.Dir, "err", cause)
+	j.cfg.Logger.Error("the journal failed; no readings are accepted until the daemon is restarted", "dir", j.cfg.Dir, "err", refusal)
 	for _, one := range behind {
-		j.refuse(one, errFailed(cause))
+		j.refuse(one, refusal)
 	}
 }
 

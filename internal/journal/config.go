@@ -38,6 +38,7 @@ type Config struct {
 	Logger     *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Now        func() time.Time      // nil: time.Now
+	Elapsed    func() time.Duration  // monotonic time since some moment; nil: by Now
 }
 
 // Stream is how and where the readings of a stream were stored when they were
@@ -65,9 +66,7 @@ func (c *Config) setDefaults() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.Now, c.Elapsed = clocks(c.Now, c.Elapsed)
 	switch {
 	case c.Dir == "":
 		return errors.New("a journal needs a directory")
@@ -83,6 +82,18 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("bytes kept for those who follow: %d is negative", c.TailBytes)
 	}
 	return nil
+}
+
+// clocks returns the wall clock and a monotonic one.
+func clocks(now func() time.Time, elapsed func() time.Duration) (func() time.Time, func() time.Duration) {
+	if now == nil {
+		now = time.Now
+	}
+	if elapsed == nil {
+		begin := now()
+		elapsed = func() time.Duration { return now().Sub(begin) }
+	}
+	return now, elapsed
 }
 
 func setDefault(v *int64, value int64) {

@@ -97,7 +97,7 @@ func (c *cursor) enterSegment() error {
 	}
 	if s != c.segment || c.file == nil {
 		c.leaveDisk()
-		f, err := j.cfg.Files.Open(j.path(s.name), false)
+		f, err := j.openSegment(s)
 		if err != nil {
 			return fmt.Errorf("open journal segment: %w", err)
 		}
@@ -124,13 +124,14 @@ func (c *cursor) decode() (batch.Record, error) {
 		return batch.Record{}, fmt.Errorf("%s", wrong)
 	}
 	origin := batch.Origin{
-		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: s.settings.Session != j.cfg.Session, Granularity: granularityOf(s.settings.Streams),
+		Session: s.settings.Session, FirstSeq: h.firstSeq, Recovered: !j.isOwn(s.settings.Session), Granularity: granularityOf(s.settings.Streams),
 		Interner: j.cfg.Interner, Part: c.part,
 	}
 	if j.cfg.Faults.Off(fault.Granularity) {
 		origin.Granularity = nil
 	}
 	b, err := batch.Decode(encoded, origin)
+	c.window.drop()
 	if err != nil {
 		return batch.Record{}, err
 	}

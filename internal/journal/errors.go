@@ -14,6 +14,7 @@ const (
 	codeFull     = "journal_full"
 	codeDiskFull = "journal_disk_full"
 	codeFailed   = "journal_failed"
+	codeGone     = "journal_gone"
 	codeBusy     = "busy"
 	codeStopping = "stopping"
 	codeQueue    = "queue_full"
@@ -22,7 +23,7 @@ const (
 )
 
 func refusals() []string {
-	return []string{codeFull, codeDiskFull, codeFailed, codeBusy, codeStopping, codeQueue, codeAway}
+	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeBusy, codeStopping, codeQueue, codeAway}
 }
 
 func unavailable(code, message string, cause error) *telemetry.Error {
@@ -35,6 +36,12 @@ func errStopping() *telemetry.Error {
 
 func errFailed(cause error) *telemetry.Error {
 	e := unavailable(codeFailed, "the journal cannot be written any more; nothing was taken", cause)
+	e.RetryAfter = 10 * time.Second
+	return e
+}
+
+func errGone(cause error) *telemetry.Error {
+	e := unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", goneError{cause})
 	e.RetryAfter = 10 * time.Second
 	return e
 }

@@ -25,3 +25,10 @@ func Arrivals(j *Journal) int {
 	defer j.published.mu.Unlock()
 	return j.published.times.len()
 }
+
+// Redraw has the records that come from now on written under a new session.
+func Redraw(j *Journal) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.redraw()
+}

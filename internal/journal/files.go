@@ -33,7 +33,15 @@ type Files interface {
 	// disk; both are 0 where that cannot be known.
 	Space(dir string) (free, total uint64, err error)
 	// Lock takes a lock that only one process can have; ErrLocked if it is taken.
-	Lock(name string) (io.Closer, error)
+	Lock(name string) (Lock, error)
+}
+
+// A Lock keeps other processes away until it is closed.
+type Lock interface {
+	io.Closer
+	// Held returns an error if the lock no longer protects anything, because its
+	// file or that file's directory was removed or replaced.
+	Held() error
 }
 
 // A File may be read by several goroutines while one writes it.
@@ -149,7 +157,27 @@ func (osFiles) SyncDir(dir string) error {
 
 func (osFiles) Space(dir string) (free, total uint64, err error) { return diskSpace(dir) }
 
-func (osFiles) Lock(name string) (io.Closer, error) {
+// osLock is a lock with the files that were at its paths when it was acquired.
+type osLock struct {
+	*flock.Flock
+	was map[string]os.FileInfo
+}
+
+// Held implements Lock.
+func (l *osLock) Held() error {
+	for path, was := range l.was {
+		now, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(was, now) {
+			return fmt.Errorf("%s was replaced after the start", path)
+		}
+	}
+	return nil
+}
+
+func (osFiles) Lock(name string) (Lock, error) {
 	l := flock.New(name, flock.SetPermissions(filePerm))
 	got, err := l.TryLock()
 	switch {
@@ -163,7 +191,13 @@ func (osFiles) Lock(name string) (io.Closer, error) {
 	}
 	// For people; a lock without it holds as well.
 	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(os.Getpid()), 10), filePerm)
-	return l, nil
+	held := &osLock{Flock: l, was: make(map[string]os.FileInfo, 2)}
+	for _, path := range []string{name, filepath.Dir(name)} {
+		if held.was[path], err = os.Stat(path); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return held, nil
 }
 
 // writeWhole writes a small file so that there is either all of it or what was

@@ -234,3 +234,22 @@ func TestClocksThatDisagreeTakeNoMemory(t *testing.T) {
 	assert.LessOrEqual(t, journal.Arrivals(j), 9, "2 s of them")
 	assert.InDelta(t, 3600, j.Status().OldestUnappliedS, 5)
 }
+
+// TestAgesGrowThoughTheClockWasSetBack has a record that an earlier process took
+// while its clock was two hours ahead.
+func TestAgesGrowThoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	passed := time.Duration(0)
+	cfg.Now = func() time.Time { return time.Now().Add(passed) }
+	j := open(t, cfg)
+	ahead := makeBatch("readings", 0, 1)
+	ahead.Received = ahead.Received.Add(2 * time.Hour)
+	mustAppend(t, j, ahead)
+	require.NoError(t, j.Close())
+	cfg.Session = "second"
+	j = open(t, cfg)
+	assert.InDelta(t, 0, j.Status().OldestUnappliedS, 5)
+	passed = 90 * time.Second
+	assert.InDelta(t, 90, j.Status().OldestUnappliedS, 5, "the alert of the journal sees it")
+}

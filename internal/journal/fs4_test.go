@@ -69,3 +69,48 @@ func fsyncFails(seed uint64, off ...fault.Protection) counts {
 	out.add(l.check(j))
 	return out
 }
+
+// FS-4, once more: after the failed fsync the daemon is started again, as its log
+// asks for, clients repeat the requests that were not answered, and then the power
+// fails.
+func TestFS4FsyncFailsBeforeARestart(t *testing.T) {
+	t.Parallel()
+	report(t, "FS-4", longer(40, 2000), fsyncFailsBeforeARestart, fault.Renew)
+}
+
+func fsyncFailsBeforeARestart(seed uint64, off ...fault.Protection) counts {
+	random := rand.New(rand.NewPCG(seed, 10))
+	files, l := faulttest.NewFiles(seed), newLedger()
+	var out counts
+	for life := range 3 {
+		for _, restarted := range []bool{false, true} {
+			j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d-%t", life, restarted), off))
+			if err != nil {
+				out.bad++
+				out.wrong("open: %v", err)
+				return out
+			}
+			l.sendAgain(j)
+			l.produce(j, seed, 1+random.IntN(20))
+			if !restarted {
+				files.FailSync(syscall.EIO, 1+random.IntN(2))
+				for range 3 { // the mark's may be one of them
+					l.produce(j, seed, 5)
+				}
+				out.faults += files.Failed()
+			}
+			files.FailSync(nil, 0)
+			_ = j.Close()
+		}
+		files = files.PowerCut()
+	}
+	j, err := journal.Open(fakeConfig(files, "last", off))
+	if err != nil {
+		out.bad++
+		out.wrong("open: %v", err)
+		return out
+	}
+	defer j.Close()
+	out.add(l.check(j))
+	return out
+}

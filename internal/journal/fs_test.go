@@ -92,8 +92,9 @@ type ledger struct {
 	seen  map[int]bool // by a follower
 	rest  map[int]bool // at rest, told to the journal
 
-	unknown int      // requests with an unknown outcome
-	keys    []string // of requests that were acknowledged
+	unknown  int      // requests with an unknown outcome
+	doubtful []int    // the first readings of those that have a key
+	keys     []string // of requests that were acknowledged
 }
 
 func newLedger() *ledger {
@@ -120,27 +121,47 @@ func (l *ledger) produce(j *journal.Journal, seed uint64, n int) {
 	random := rand.New(rand.NewPCG(seed, 2))
 	for range n {
 		size := 1 + random.IntN(4)
-		b := makeBatch("readings", l.draw(size), size)
-		numbers := readings(b)
-		r := batch.Request{Want: telemetry.Journaled}
-		if size == 2 {
-			r.Key = fmt.Sprint("request ", numbers[0])
-		}
-		_, err := j.Append(context.Background(), b, r)
-		if telemetry.KindOf(err) == telemetry.UnknownOutcome {
-			l.mu.Lock()
-			l.unknown++
-			l.mu.Unlock()
-		}
-		if err != nil {
+		if l.send(j, l.draw(size), size) != nil {
 			return
 		}
-		l.note(l.acked, numbers)
+	}
+}
+
+// send appends readings and notes the outcomes. Two of them have a key.
+func (l *ledger) send(j *journal.Journal, first, size int) error {
+	b := makeBatch("readings", first, size)
+	numbers := readings(b)
+	r := batch.Request{Want: telemetry.Journaled}
+	if size == 2 {
+		r.Key = fmt.Sprint("request ", first)
+	}
+	_, err := j.Append(context.Background(), b, r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if telemetry.KindOf(err) == telemetry.UnknownOutcome {
+		l.unknown++
 		if r.Key != "" {
-			l.mu.Lock()
-			l.keys = append(l.keys, r.Key)
-			l.mu.Unlock()
+			l.doubtful = append(l.doubtful, first)
 		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		l.acked[n] = true
+	}
+	if r.Key != "" {
+		l.keys = append(l.keys, r.Key)
+	}
+	return nil
+}
+
+// sendAgain repeats the requests with a key whose outcome is unknown.
+func (l *ledger) sendAgain(j *journal.Journal) {
+	doubtful := l.doubtful
+	l.doubtful = nil
+	for _, first := range doubtful {
+		_ = l.send(j, first, 2) // which notes what it means
 	}
 }
 

@@ -130,10 +130,9 @@ func (r *Report) describe(segments []*found, last mark, marked bool, s *scan) {
 			Base: f.base, End: f.end, Records: f.records, Readings: f.readings, FirstSeq: f.firstSeq, LastSeq: f.lastSeq,
 		})
 	}
-	missingBefore(segments, last, marked, s)
-	for _, b := range append(badPlaces(segments), missingEnd(segments, s)...) {
+	for _, b := range s.badPlaces(segments, marked) {
 		r.Problems = append(r.Problems, Problem{
-			File: filepath.Join(r.Dir, b.segment), Offset: b.offset, Position: b.position, Wrong: b.wrong, Torn: b.torn, AtRest: b.atRest,
+			File: filepath.Join(r.Dir, b.segment), Offset: b.offset, Position: b.from, Wrong: b.wrong, Torn: b.verdict == torn, AtRest: b.verdict == stored,
 		})
 	}
 }

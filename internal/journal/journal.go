@@ -15,7 +15,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Journal is a log of batches in a directory. Its methods may be called by
@@ -32,7 +32,7 @@ import (
 type Journal struct {
 	cfg       Config
 	metrics   *metrics
-	lock      io.Closer
+	lock      Lock       // nil in tests without one
 	marker    *marker    // of the keeper
 	keyFiles  []keyFile  // likewise
 	lateKeys  []*segment // likewise: deleted, and their keys are not saved yet
@@ -52,8 +52,6 @@ type Journal struct {
 
 	oldest    uint64 // at Open
 	unapplied []Unapplied
-	settings  settings
-	seed      uint32 // of the session
 	lost      []span
 
 	bytes    atomic.Int64 // of all segments, and of what is about to be written
@@ -62,20 +60,30 @@ type Journal struct {
 
 	markFailures atomic.Int64
 
+	gone atomic.Bool // the folder was removed or replaced, see ErrGone
+
+	losing sync.Mutex // held while lostSessions changes
+
 	limitHit state // requests are refused because of MaxBytes
 	diskHit  state // or because the disk is full
 
 	// mu guards where the next record goes, so that sequences, positions and the
 	// order in the pending commit are one.
-	mu       sync.Mutex
-	nextSeq  uint64
-	nextPos  uint64
-	filled   []*commit // full ones before the pending one
-	pending  *commit
-	spare    *commit
-	stopping bool
-	ending   bool // Close was called
-	failed   error
+	mu      sync.Mutex
+	nextSeq uint64
+	nextPos uint64
+	writing *writing // what the next record is written under
+	own     []string // sessions that this process drew
+	former  []former // of them
+	clock   clock
+	// lostSessions are those that another process uses, too.
+	lostSessions []string
+	filled       []*commit // full ones before the pending one
+	pending      *commit
+	spare        *commit
+	stopping     bool
+	ending       bool             // Close was called
+	failed       *telemetry.Error // what every request is told from now on
 
 	wake  chan struct{} // there is something to commit
 	tidy  chan struct{} // there may be something to delete, or a mark to write
@@ -86,7 +94,8 @@ type Journal struct {
 	segMu    sync.RWMutex
 	segments []*segment // in order; the last may be the one being written
 
-	active     *segment // of the committer, like its file
+	// Owned by the committer, which changes them under segMu.
+	active     *segment
 	activeFile File
 }
 
@@ -97,6 +106,10 @@ type Unapplied struct {
 	Settings Stream `json:"settings"` // that the readings were taken under
 	Readings uint64 `json:"readings"`
 }
+
+// LockFile returns the path of the lock file of the journal in dir, which is held
+// by the process that has the journal open.
+func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
 // Open opens the journal in cfg.Dir and makes it if there is none. A torn
 // write at its end is cut off. A journal that is damaged is refused with a
@@ -113,20 +126,21 @@ func Open(cfg Config) (*Journal, error) {
 		closed:  make(chan struct{}),
 		nextSeq: 1,
 		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
-		secure:   make(chan chan error),
-		settings: settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams},
+		secure:  make(chan chan error),
+		writing: newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
+		own:     []string{cfg.Session},
+		clock:   newClock(cfg.Now(), cfg.Elapsed()),
 	}
 	j.windows = granularityOf(cfg.Streams)
-	j.seed = sessionSeed(cfg.Session)
 	j.buffers.New = func() any { return new([]byte) }
-	j.published.most = cfg.TailBytes
+	j.published.most, j.published.now = cfg.TailBytes, cfg.Now
 	j.pending, j.spare = newCommit(), newCommit()
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make the journal's directory: %w", err)
 	}
 	if !cfg.Faults.Off(fault.Lock) {
 		var err error
-		if j.lock, err = cfg.Files.Lock(filepath.Join(cfg.Dir, "lock")); err != nil {
+		if j.lock, err = cfg.Files.Lock(LockFile(cfg.Dir)); err != nil {
 			return nil, fmt.Errorf("lock the journal in %s: %w", cfg.Dir, err)
 		}
 	}
@@ -151,6 +165,7 @@ func (j *Journal) start() error {
 	j.space = space{files: j.cfg.Files, dir: j.cfg.Dir, reserve: diskReserve + 2*uint64(j.cfg.MaxWaiting)}
 	j.running.Go(j.commitLoop)
 	j.running.Go(j.keep)
+	j.running.Go(j.watchFolder)
 	signal(j.tidy) // on a full disk nothing is taken before what is at rest is gone
 	return nil
 }
@@ -198,7 +213,7 @@ func (j *Journal) Err() error {
 	j.mu.Unlock()
 	switch {
 	case failed != nil:
-		return errFailed(failed)
+		return failed
 	case stopping:
 		return errStopping()
 	case j.full(j.wanted.Load()):
@@ -234,7 +249,7 @@ func (j *Journal) Status() Status {
 	segments := len(j.segments)
 	j.segMu.RUnlock()
 	s := Status{
-		Session: j.cfg.Session, Bytes: j.size(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
+		Session: j.session(), Bytes: j.size(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
 		Applied: j.progress.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied().Seconds(), Keys: j.keys.count(),
 		GivenUpBytes: givenUp(j.lost),
 	}

@@ -110,6 +110,9 @@ func (j *Journal) saveLateKeys() error {
 
 // lastKeys is the last attempt to save what is known to this process alone.
 func (j *Journal) lastKeys() {
+	if !j.hasFolder() {
+		return
+	}
 	if err := j.saveLateKeys(); err != nil {
 		j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "dir", j.cfg.Dir,
 			"segments", len(j.lateKeys), "err", err)

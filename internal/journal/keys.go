@@ -70,13 +70,13 @@ func newKeys(window time.Duration, most int, now func() time.Time) *keys {
 
 // once has a request taken, or answered as it was before. One that overlaps the
 // first with its key waits for that one's outcome, and is taken itself where that
-// one was not.
+// one was not. If take is nil, an unknown request gets an empty receipt.
 func (k *keys) once(
 	ctx context.Context, r *batch.Request,
 	take func(*flight) (batch.Receipt, error), repeated func(*keyEntry) (batch.Receipt, error),
 ) (batch.Receipt, error) {
 	for {
-		known, f, mine, err := k.begin(r)
+		known, f, mine, err := k.begin(r, take != nil)
 		switch {
 		case err != nil:
 			return batch.Receipt{}, err
@@ -84,20 +84,23 @@ func (k *keys) once(
 			return repeated(known)
 		case mine:
 			return take(f)
+		case f == nil:
+			return batch.Receipt{}, nil
 		}
 		if known, err = f.wait(ctx); err == nil {
 			return repeated(known)
 		}
-		if ctx.Err() != nil {
+		if telemetry.KindOf(err) == telemetry.UnknownOutcome {
 			return batch.Receipt{}, err
 		}
 	}
 }
 
-// begin says what to do with a request: it is known (e), or on its way (f, not
-// mine), or to be taken by the caller (f, mine), who must see to it that done or
-// failed is called.
-func (k *keys) begin(r *batch.Request) (e *keyEntry, f *flight, mine bool, err error) {
+// begin says what to do with a request: it is known (e), in flight (f, not mine),
+// or, with take, to be taken by the caller (f, mine), who must make sure that
+// taken or failed is called. Without take, nothing is returned for an unknown
+// request.
+func (k *keys) begin(r *batch.Request, take bool) (e *keyEntry, f *flight, mine bool, err error) {
 	id := newKeyID(r.Key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,6 +117,9 @@ func (k *keys) begin(r *batch.Request) (e *keyEntry, f *flight, mine bool, err e
 			return nil, nil, false, errOtherBody()
 		}
 		return nil, f, false, nil
+	}
+	if !take {
+		return nil, nil, false, nil
 	}
 	f = &flight{keyed: keyed{id: id, bodyHash: r.BodyHash, answer: r.Answer}, done: make(chan struct{})}
 	k.flights[id] = f
@@ -142,12 +148,17 @@ func (k *keys) taken(f *flight, end uint64) {
 	close(f.done)
 }
 
-// failed says that a flight's record was not taken, or may not have been.
+// failed says that a flight's record was not accepted. A flight with an unknown
+// outcome is kept, since its record may be in the journal: repeats of the request
+// get the same error until a restart. There are few, because the journal accepts
+// nothing afterwards.
 func (k *keys) failed(f *flight, err error) {
 	f.err = err
-	k.mu.Lock()
-	delete(k.flights, f.id)
-	k.mu.Unlock()
+	if telemetry.KindOf(err) != telemetry.UnknownOutcome {
+		k.mu.Lock()
+		delete(k.flights, f.id)
+		k.mu.Unlock()
+	}
 	close(f.done)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,39 @@ func assertTaken(t *testing.T, j appender, r batch.Request) {
 	receipt, err := j.Append(context.Background(), makeBatch("readings", 0, 1), r)
 	require.NoError(t, err)
 	assert.False(t, receipt.Repeated)
+}
+
+// What a failed fsync leaves in the journal may be stored after a restart.
+func TestARepetitionOfWhatIsInDoubtIsInDoubt(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	j := open(t, fakeConfig(files, "first", nil))
+	assertTaken(t, j, keyed("before", 1))
+	files.FailSync(syscall.EIO, 1)
+	for range 3 {
+		_, err := j.Append(t.Context(), makeBatch("readings", 1, 1), keyed("a", 2))
+		assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(err))
+		_, err = j.Repeat(t.Context(), keyed("a", 2))
+		assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(err))
+	}
+	_, err := j.Append(t.Context(), makeBatch("readings", 1, 1), keyed("a", 3))
+	assert.Equal(t, telemetry.Conflict, telemetry.KindOf(err), "another body")
+	for range 2 {
+		_, err = j.Append(t.Context(), makeBatch("readings", 2, 1), keyed("b", 4))
+		assertRefused(t, err, "journal_failed")
+	}
+	assertRepeated(t, j, keyed("before", 1))
+	require.NoError(t, j.Close())
+
+	j = open(t, fakeConfig(files, "second", nil))
+	assertRepeated(t, j, keyed("a", 2))
+	receipt, err := j.Repeat(t.Context(), keyed("b", 4))
+	require.NoError(t, err)
+	assert.False(t, receipt.Repeated)
+	assertTaken(t, j, keyed("b", 4))
+	receipt, err = j.Repeat(t.Context(), keyed("b", 4))
+	require.NoError(t, err)
+	assert.Equal(t, batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte("answer to b")}, receipt)
 }
 
 func TestARepeatedRequestIsTakenOnce(t *testing.T) {

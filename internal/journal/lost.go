@@ -42,27 +42,36 @@ func givenUp(lost []span) uint64 {
 	return n
 }
 
-func readLost(files Files, dir string) ([]span, error) {
-	content, err := readWhole(files, filepath.Join(dir, lostName), 64<<20)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var lost []span
-	if err := json.Unmarshal(content, &lost); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, lostName), err)
-	}
-	return lost, nil
+func readLost(files Files, dir string) (lost []span, err error) {
+	err = readJSON(files, filepath.Join(dir, lostName), &lost)
+	return lost, err
 }
 
 func writeLost(files Files, dir string, lost []span) error {
-	content, err := json.MarshalIndent(lost, "", "  ")
+	return writeJSON(files, filepath.Join(dir, lostName), lost)
+}
+
+// readJSON reads a file, and nothing where there is none.
+func readJSON(files Files, path string, into any) error {
+	content, err := readWhole(files, path, 64<<20)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+func writeJSON(files Files, path string, value any) error {
+	content, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeWhole(files, filepath.Join(dir, lostName), append(content, '\n'))
+	return writeWhole(files, path, append(content, '\n'))
 }
 
 // addLost returns the spans with another one, sorted and without overlaps.
@@ -81,8 +90,29 @@ func addLost(lost []span, s span) []span {
 	return out
 }
 
-// copyFile keeps a file as it is under another name.
+// copyFile copies a file to a new one, which gets the name to once it is durable.
+// Both names may be the same.
 func copyFile(files Files, from, to string) error {
+	temp := to + tempSuffix
+	if err := files.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	dst, err := files.Create(temp)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(copyContent(files, from, dst), dst.Close()); err == nil {
+		err = files.Rename(temp, to)
+	}
+	if err != nil {
+		return errors.Join(err, files.Remove(temp)) // a full disk needs its room
+	}
+	return files.SyncDir(filepath.Dir(to))
+}
+
+// copyContent copies the content of a file to the same offsets of dst, and syncs
+// that.
+func copyContent(files Files, from string, dst File) error {
 	src, err := files.Open(from, false)
 	if err != nil {
 		return err
@@ -92,30 +122,16 @@ func copyFile(files Files, from, to string) error {
 	if err != nil {
 		return err
 	}
-	temp := to + tempSuffix
-	if err := files.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	dst, err := files.Create(temp)
-	if err != nil {
-		return err
-	}
 	w := &window{file: src, limit: size, ahead: scanAhead}
-	for at := int64(0); at < size && err == nil; {
-		var piece []byte
-		if piece, err = w.peek(at, scanAhead); err == nil {
-			_, err = dst.WriteAt(piece, at)
-			at += int64(max(len(piece), 1))
+	for offset := int64(0); offset < size; {
+		piece, err := w.peek(offset, scanAhead)
+		if err != nil {
+			return err
 		}
+		if _, err := dst.WriteAt(piece, offset); err != nil {
+			return err
+		}
+		offset += int64(max(len(piece), 1))
 	}
-	if err == nil {
-		err = dst.Sync()
-	}
-	if err = errors.Join(err, dst.Close()); err == nil {
-		err = files.Rename(temp, to)
-	}
-	if err != nil {
-		return errors.Join(err, files.Remove(temp)) // a full disk needs its room
-	}
-	return files.SyncDir(filepath.Dir(to))
+	return dst.Sync()
 }

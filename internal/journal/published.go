@@ -18,6 +18,7 @@ type published struct {
 	tail      deque[tailed]
 	tailBytes int64
 	most      int64 // of tailBytes
+	now       func() time.Time
 	times     deque[arrival]
 }
 
@@ -32,10 +33,10 @@ type tailed struct {
 // cost no memory worth mentioning.
 type arrival struct {
 	position uint64
-	at       int64 // ns
+	at       time.Time // by the monotonic clock
 }
 
-const arrivalStep = int64(250 * time.Millisecond)
+const arrivalStep = 250 * time.Millisecond
 
 // add publishes the records of one commit and wakes those who wait.
 func (p *published) add(entries []entry) {
@@ -47,7 +48,7 @@ func (p *published) add(entries []entry) {
 		p.tail.push(tailed{batch.Record{Batch: e.batch, Position: e.position, Next: e.next}, size})
 		p.tailBytes += size
 		p.taken += uint64(e.batch.Len())
-		p.arrived(e.position, e.batch.Received.UnixNano())
+		p.arrivedAt(e.position, e.batch.Received)
 		p.end = e.next
 	}
 	// The newest one stays, whatever its size: all lanes are about to read it.
@@ -61,10 +62,18 @@ func (p *published) add(entries []entry) {
 	}
 }
 
-// arrived notes when the record at a position arrived. Times rise as positions
-// do, or clocks that disagree would add one for every record.
-func (p *published) arrived(position uint64, at int64) {
-	if n := p.times.len(); n > 0 && at < p.times.at(n-1).at+arrivalStep {
+// arrived notes when a record of an earlier process arrived, by the wall clock of
+// that process, in ns.
+func (p *published) arrived(position uint64, at int64) { p.arrivedAt(position, time.Unix(0, at)) }
+
+// arrivedAt notes when the record at a position arrived. The wall clock only tells how
+// long ago that was, at least 0 because clocks may be set back; from then on the
+// age grows by the monotonic clock. Times rise with positions, or clocks that
+// disagree would add an entry for every record.
+func (p *published) arrivedAt(position uint64, received time.Time) {
+	now := p.now()
+	at := now.Add(-max(0, now.Sub(received)))
+	if n := p.times.len(); n > 0 && at.Before(p.times.at(n-1).at.Add(arrivalStep)) {
 		return
 	}
 	p.times.push(arrival{position, at})
@@ -126,7 +135,7 @@ func (p *published) age(position uint64, now time.Time) time.Duration {
 	if position >= p.end || p.times.len() == 0 {
 		return 0
 	}
-	return max(0, now.Sub(time.Unix(0, p.times.at(0).at)))
+	return max(0, now.Sub(p.times.at(0).at))
 }
 
 func (p *published) reach() (end, taken uint64) {

@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/brim-telemetry/brim/internal/fault"
 )
@@ -20,8 +22,14 @@ func (j *Journal) recover() error {
 	if j.lost, err = readLost(cfg.Files, cfg.Dir); err != nil {
 		return fmt.Errorf("read what was given up of the journal: %w", err)
 	}
+	if j.lostSessions, err = readLostSessions(cfg.Files, cfg.Dir); err != nil {
+		return fmt.Errorf("read which sessions the journal has lost: %w", err)
+	}
 	if err := j.loadKeys(); err != nil {
 		return fmt.Errorf("read idempotency keys: %w", err)
+	}
+	if err := j.renewLast(last.applied); err != nil {
+		return fmt.Errorf("rewrite the last journal segment: %w", err)
 	}
 	r := &recovery{journal: j, tally: newTally(last.applied)}
 	s := &scan{
@@ -32,14 +40,48 @@ func (j *Journal) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the journal in %s: %w", cfg.Dir, err)
 	}
-	missingBefore(segments, last, marked, s)
-	if err := r.acceptDamage(segments, s); err != nil {
+	if err := r.acceptDamage(s.badPlaces(segments, marked), s); err != nil {
 		return err
 	}
 	if segments, err = r.mend(segments); err != nil {
 		return fmt.Errorf("mend the journal in %s: %w", cfg.Dir, err)
 	}
 	return r.settle(segments, s, last)
+}
+
+// renewLast rewrites the last segment to a new file of the same name before any
+// record in it is trusted. An earlier process may have written data there that it
+// did not sync, or could not: after a failed fsync the page cache shows data that
+// the disk does not have, and a later sync of the same file succeeds without
+// writing it. Whatever is read from the new file is durable. Earlier segments were
+// synced before the last one was created, and stored records are no longer needed.
+// The scan reports what is wrong with the segment.
+func (j *Journal) renewLast(applied uint64) error {
+	files := j.cfg.Files
+	bases, err := segmentBases(files, j.cfg.Dir)
+	if err != nil || len(bases) == 0 || j.cfg.Faults.Off(fault.Renew) {
+		return err
+	}
+	base := bases[len(bases)-1]
+	name := j.path(segmentName(base))
+	f, err := files.Open(name, false)
+	if err != nil {
+		return err
+	}
+	s, _, err := readSegmentHead(f, segmentName(base), base)
+	if err = errors.Join(err, f.Close()); err == nil && s != nil && s.position(s.size) <= applied {
+		return nil
+	}
+	if err = copyFile(files, name, name); !noSpace(err) {
+		return err
+	}
+	// It must be possible to drain a journal on a full disk: there the same bytes
+	// are rewritten in place, so that the next sync has something to write.
+	j.cfg.Logger.Warn("the journal's disk is full; its last segment is rewritten in place", "segment", segmentName(base))
+	if f, err = files.Open(name, true); err != nil {
+		return err
+	}
+	return errors.Join(copyContent(files, name, f), f.Close())
 }
 
 // A recovery gathers what is left in the journal.
@@ -68,15 +110,15 @@ func (r *recovery) record(s *segment, one *scanned) error {
 
 // acceptDamage refuses a damaged journal, or gives up what cannot be read and
 // remembers it.
-func (r *recovery) acceptDamage(segments []*found, s *scan) error {
+func (r *recovery) acceptDamage(bad []badPlace, s *scan) error {
 	j := r.journal
-	damage := damage(segments, s)
+	damage := slices.DeleteFunc(bad, func(b badPlace) bool { return b.verdict != damaged })
 	if len(damage) == 0 {
 		return nil
 	}
 	first := damage[0]
 	e := &CorruptionError{
-		File: j.path(first.segment), Missing: first.segment == "", Offset: first.offset, Position: first.position, Wrong: first.wrong, Durable: s.durable,
+		File: j.path(first.segment), Missing: first.segment == "", Offset: first.offset, Position: first.from, Wrong: first.wrong, Durable: s.durable,
 	}
 	if !j.cfg.AcceptLoss {
 		return e
@@ -87,9 +129,9 @@ func (r *recovery) acceptDamage(segments []*found, s *scan) error {
 		if err != nil {
 			return err
 		}
-		lost = addLost(lost, span{From: b.position, To: b.resume, File: copied, When: j.cfg.Now().UTC()})
+		lost = addLost(lost, span{From: b.from, To: b.to, File: copied, When: j.cfg.Now().UTC()})
 		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "segment", b.segment, "offset", b.offset,
-			"from", b.position, "to", b.resume, "bytes", b.resume-b.position, "wrong", b.wrong, "copy", copied)
+			"from", b.from, "to", b.to, "bytes", b.to-b.from, "wrong", b.wrong, "copy", copied)
 	}
 	if err := writeLost(j.cfg.Files, j.cfg.Dir, lost); err != nil {
 		return fmt.Errorf("remember what was given up of the journal: %w", err)
@@ -140,22 +182,22 @@ func (r *recovery) mend(segments []*found) ([]*found, error) {
 // mendEnd cuts off what was torn at the end of the last segment.
 func (r *recovery) mendEnd(f *found) error {
 	j := r.journal
+	n := len(f.bad)
+	if n == 0 || f.bad[n-1].verdict != torn || j.cfg.Faults.Off(fault.RepairTail) {
+		return nil
+	}
 	file, err := j.cfg.Files.Open(j.path(f.name), true)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	good := f.offset(f.end)
-	torn := len(f.bad) > 0 && f.bad[len(f.bad)-1].torn && good < f.size
-	if torn && !j.cfg.Faults.Off(fault.RepairTail) {
-		j.cfg.Logger.Warn("cut off a torn write at the end of the journal; none of it was acknowledged", "segment", f.name,
-			"offset", good, "bytes", f.size-good, "wrong", f.bad[len(f.bad)-1].wrong)
-		if err := file.Truncate(good); err != nil {
-			return fmt.Errorf("cut off a torn write: %w", err)
-		}
-		f.size = good
+	j.cfg.Logger.Warn("cut off a torn write at the end of the journal; none of it was acknowledged", "segment", f.name,
+		"offset", good, "bytes", f.size-good, "wrong", f.bad[n-1].wrong)
+	if err := file.Truncate(good); err != nil {
+		return fmt.Errorf("cut off a torn write: %w", err)
 	}
-	// A process that was killed may have written what it did not sync.
+	f.size = good
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("sync journal segment %s: %w", f.name, err)
 	}
@@ -188,6 +230,9 @@ func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 	if len(segments) == 0 {
 		oldest = end
 	}
+	j.lostSessions = slices.DeleteFunc(j.lostSessions, func(session string) bool {
+		return !slices.ContainsFunc(j.unapplied, func(u Unapplied) bool { return u.Session == session })
+	})
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
 	j.progress.applied.Store(oldest)
 	if err := j.beginMarks(last, mark{number: last.number, durable: end, applied: oldest}); err != nil {

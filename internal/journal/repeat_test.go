@@ -35,6 +35,31 @@ func TestARepetitionIsStoredAfterTheFirstGaveUpWaiting(t *testing.T) {
 	})
 }
 
+func TestARepetitionIsAnsweredWithoutItsReadings(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+		r := batch.Request{Want: telemetry.Stored, Key: "a", BodyHash: 1}
+		receipt, err := j.Repeat(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, batch.Receipt{}, receipt, "it was never taken")
+		first := appendStored(t.Context(), j, makeBatch("readings", 0, 1), r)
+		again := make(chan batch.Receipt, 1)
+		go func() {
+			receipt, err := j.Repeat(t.Context(), r)
+			assert.NoError(t, err)
+			again <- receipt
+		}()
+		synctest.Wait()
+		follow(t, j, j.Oldest())[0].Batch.Tracker.Released(1)
+		require.NoError(t, (<-first).err)
+		assert.Equal(t, batch.Receipt{Ack: telemetry.Stored, Repeated: true, Answer: []byte{}}, <-again)
+		r.BodyHash++
+		_, err = j.Repeat(t.Context(), r)
+		assert.Equal(t, telemetry.Conflict, telemetry.KindOf(err))
+		assert.EqualValues(t, 1, j.Taken())
+	})
+}
+
 func TestARepetitionOfWhatNobodyFollowsWaitsForTrim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 )
@@ -15,13 +14,12 @@ import (
 // scanAhead is what a scan reads at once.
 const scanAhead = 1 << 20
 
-// A scan goes through the records of all segments and tells torn writes from
-// damage: a bad place is damage if anything says that it was durable once.
+// A scan reads the records of all segments and collects the bad places.
 type scan struct {
 	files   Files
 	dir     string
 	check   bool   // checksums
-	applied uint64 // everything before is at rest, and may be unreadable
+	applied uint64 // everything before is stored, and may be unreadable
 	durable uint64 // evidence so far: everything before was durable
 	lost    []span // given up at an earlier start
 	record  func(s *segment, r *scanned) error
@@ -32,17 +30,6 @@ type scanned struct {
 	header
 	key     *keyed
 	encoded []byte // the batch
-}
-
-// A badPlace is where there should be a record and is none.
-type badPlace struct {
-	segment  string // empty where a file is missing
-	offset   int64
-	position uint64
-	resume   uint64 // position at which records go on
-	wrong    string
-	torn     bool // never acknowledged: the end of what was being written
-	atRest   bool // before applied
 }
 
 // A found segment is a file and what is in it.
@@ -59,17 +46,14 @@ type found struct {
 // all reads every segment in dir. Without repairing anything it returns what
 // it found; an error is one of reading.
 func (c *scan) all() ([]*found, error) {
-	names, err := c.files.List(c.dir)
+	bases, err := segmentBases(c.files, c.dir)
 	if err != nil {
 		return nil, err
 	}
 	var out []*found
-	for _, name := range names {
-		if base, ok := segmentBase(name); ok {
-			out = append(out, &found{segment: &segment{name: name, base: base, end: base}})
-		}
+	for _, base := range bases {
+		out = append(out, &found{segment: &segment{name: segmentName(base), base: base, end: base}})
 	}
-	sort.Slice(out, func(i, k int) bool { return out[i].base < out[k].base })
 	if n := len(out); n > 0 {
 		// A segment is made when all before it is durable, so its name says so.
 		c.durable = max(c.durable, out[n-1].base)
@@ -108,66 +92,41 @@ func (c *scan) segment(f, next *found) error {
 	w := &window{file: file, limit: s.size, ahead: scanAhead}
 	if next != nil {
 		if limit := s.offset(next.base); limit < s.size {
-			f.bad = append(f.bad, badPlace{
-				segment: s.name, offset: limit, position: next.base, resume: next.base, atRest: next.base < c.applied,
-				wrong: "the segment reaches into the next one",
-			})
+			c.note(f, badPlace{offset: limit, from: next.base, to: s.position(s.size), wrong: "the segment reaches into the next one"})
 			w.limit = limit
 		}
 	}
 	if err := c.records(f, w, next); err != nil {
 		return err
 	}
-	if next != nil && s.end < next.base && !c.excused(s.end, next.base) {
-		f.bad = append(f.bad, badPlace{
-			segment: s.name, offset: s.offset(s.end), position: s.end, resume: next.base, wrong: "the segment ends here, and the next one begins later",
-		})
+	if next != nil && s.end < next.base {
+		c.note(f, badPlace{offset: s.offset(s.end), from: s.end, to: next.base, wrong: "the segment ends here, and the next one begins later"})
 	}
 	return nil
 }
 
-// broken judges a segment whose header cannot be read. The header is durable
-// before anything is written behind it.
+// broken notes a segment whose header cannot be read.
 func (c *scan) broken(f, next *found, file File, wrong string) error {
 	size, err := file.Size()
 	if err != nil {
 		return err
 	}
 	f.size, f.headWrong = size, wrong
-	b := badPlace{segment: f.name, position: f.base, wrong: wrong}
+	b := badPlace{from: f.base, end: next == nil, wrong: wrong}
 	if next != nil {
-		b.resume = next.base
-		b.atRest = next.base <= c.applied
+		b.to = next.base
 	} else {
 		some, err := hasRecord(&window{file: file, limit: size, ahead: scanAhead})
 		if err != nil {
 			return err
 		}
-		b.torn = !some && c.durable <= f.base
-		b.resume = max(c.durable, f.base+1)
+		if some { // the header is durable before anything is written behind it
+			c.durable = max(c.durable, f.base+1)
+		}
+		b.to = max(c.durable, f.base+uint64(size)+1) // only the header would tell where it ends
 	}
-	if next != nil && c.excused(f.base, next.base) {
-		return nil
-	}
-	f.bad = append(f.bad, b)
+	c.note(f, b)
 	return nil
-}
-
-// excused reports whether it is known that nothing is between the positions:
-// it is at rest, or was given up.
-func (c *scan) excused(from, to uint64) bool {
-	for from < to {
-		if from < c.applied {
-			from = c.applied
-			continue
-		}
-		s := lostAt(c.lost, from)
-		if s == nil {
-			return false
-		}
-		from = s.To
-	}
-	return true
 }
 
 // records goes through the records of a segment.
@@ -190,11 +149,12 @@ func (c *scan) records(f *found, w *window, next *found) error {
 			}
 		}
 		if wrong != "" {
-			resume, torn, err := c.judge(f, w, offset, next == nil, wrong)
-			if err != nil || torn {
+			resume, verdict, err := c.passOver(f, w, offset, next == nil, wrong)
+			if err != nil || verdict == torn {
 				return err
 			}
 			offset = resume
+			s.end = s.position(resume)
 			continue
 		}
 		f.note(r)
@@ -243,37 +203,26 @@ func (c *scan) one(f *found, w *window, offset int64) (r *scanned, wrong string,
 	return r, "", nil
 }
 
-// judge decides what a bad place is. Where it is not the torn end of the
-// journal, resume is the offset at which records go on.
-func (c *scan) judge(f *found, w *window, offset int64, last bool, wrong string) (resume int64, torn bool, err error) {
+// passOver notes a bad place. It returns the offset at which records continue.
+func (c *scan) passOver(f *found, w *window, offset int64, last bool, wrong string) (resume int64, v verdict, err error) {
 	s := f.segment
-	b := badPlace{segment: s.name, offset: offset, position: s.position(offset), wrong: wrong}
-	after, durable, err := findRecord(w, s, offset)
+	resume, durable, err := findRecord(w, s, offset)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
 	c.durable = max(c.durable, durable)
-	switch {
-	case b.position < c.applied:
-		b.atRest = true
+	b := badPlace{offset: offset, from: s.position(offset), end: last, wrong: wrong}
+	if b.from < c.applied { // nothing before applied is needed
 		resume = w.limit
 		if to := s.offset(c.applied); to <= w.limit {
 			resume = to
 		}
-	case last && c.durable <= b.position:
-		b.torn, b.resume = true, b.position
-		f.bad = append(f.bad, b)
-		return 0, true, nil
-	default:
-		resume = after
 	}
-	b.resume = s.position(resume)
+	b.to = s.position(resume)
 	if last && resume == w.limit {
-		b.resume = max(b.resume, c.durable)
+		b.to = max(b.to, c.durable)
 	}
-	s.end = s.position(resume)
-	f.bad = append(f.bad, b)
-	return resume, false, nil
+	return resume, c.note(f, b), nil
 }
 
 // findRecord searches behind a bad place for headers that are good. It returns

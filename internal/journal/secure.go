@@ -43,6 +43,9 @@ func (j *Journal) Secure(ctx context.Context) error {
 
 // secureMark is Secure, of the keeper.
 func (j *Journal) secureMark() error {
+	if !j.hasFolder() {
+		return ErrGone
+	}
 	if err := j.writeMark(j.progress.applied.Load()); err != nil {
 		return err
 	}

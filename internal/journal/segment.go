@@ -58,6 +58,21 @@ func segmentBase(name string) (base uint64, ok bool) {
 	return base, err == nil
 }
 
+// segmentBases returns the bases of the segments in a directory, in order.
+func segmentBases(files Files, dir string) ([]uint64, error) {
+	names, err := files.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	var bases []uint64
+	for _, name := range names { // sorted, which is by base: names have a fixed number of digits
+		if base, ok := segmentBase(name); ok {
+			bases = append(bases, base)
+		}
+	}
+	return bases, nil
+}
+
 func (s *segment) offset(position uint64) int64 { return s.start + int64(position-s.base) }
 
 func (s *segment) position(offset int64) uint64 { return s.base + uint64(offset-s.start) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // fillUp leaves no byte of a disk free.
@@ -55,8 +56,8 @@ func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 1)), "journal_disk_full")
 	// Half is stored when the process is killed again.
 	half := follow(t, j, 0)[30]
-	j.Trim(half.Position)
 	before := len(segmentsOf(files))
+	j.Trim(half.Position)
 	require.Eventually(t, func() bool { return len(segmentsOf(files)) < before }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
 
@@ -71,6 +72,23 @@ func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 	require.NoError(t, j.Close())
 	j = open(t, fakeConfig(files, "fourth", nil))
 	assert.Equal(t, []int{300}, numbers(follow(t, j, j.Oldest())))
+}
+
+// What a failed sync left behind is made durable without room for a new file.
+func TestAFullDiskKeepsWhatIsAcknowledgedAfterAFailedSync(t *testing.T) {
+	t.Parallel()
+	files := faulttest.NewFiles(1)
+	j := open(t, fakeConfig(files, "first", nil))
+	mustAppend(t, j, makeBatch("readings", 0, 5))
+	files.FailSync(syscall.EIO, 1)
+	require.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(tryAppend(j, makeBatch("readings", 5, 5))))
+	require.NoError(t, j.Close())
+	fillUp(files)
+	j = open(t, fakeConfig(files, "second", nil))
+	assert.Equal(t, upTo(10), numbers(follow(t, j, j.Oldest())))
+	require.NoError(t, j.Close())
+	j = open(t, fakeConfig(files.PowerCut(), "third", nil))
+	assert.Equal(t, upTo(10), numbers(follow(t, j, j.Oldest())))
 }
 
 func TestAJournalOnAFullDiskCloses(t *testing.T) {
@@ -166,7 +184,7 @@ func TestWhatWasHalfWrittenIsRemoved(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	segment := fmt.Sprintf("%020d.journal", 0)
-	for _, name := range []string{"mark.tmp", "lost.tmp", segment + ".keys.tmp", segment + ".corrupt.tmp", "other.tmp"} {
+	for _, name := range []string{"mark.tmp", "lost.tmp", segment + ".keys.tmp", segment + ".corrupt.tmp", segment + ".tmp", "other.tmp"} {
 		files.SetBytes(filepath.Join(fakeDir, name), []byte("half"))
 	}
 	open(t, fakeConfig(files, "first", nil))

@@ -35,6 +35,7 @@ type anyJournal interface {
 	Status() journal.Status
 	Stop()
 	Close() error
+	Repeat(context.Context, batch.Request) (batch.Receipt, error)
 }
 
 // kinds are the journal on disk, once such that it must be read again from

@@ -57,6 +57,9 @@ func (j *Journal) keep() {
 func (j *Journal) tidyUp() error {
 	applied := j.progress.applied.Load()
 	j.published.forget(applied)
+	if !j.hasFolder() {
+		return nil // nothing in the folder is known to be this journal's
+	}
 	if err := j.writeMark(applied); err != nil {
 		return err
 	}
@@ -148,6 +151,9 @@ func (j *Journal) syncMark() error {
 // lastMark writes down where the journal ends, durably. On a full disk the one
 // before is good enough.
 func (j *Journal) lastMark() error {
+	if !j.hasFolder() {
+		return nil
+	}
 	err := j.writeMark(j.progress.applied.Load())
 	if err == nil {
 		err = j.syncMark()

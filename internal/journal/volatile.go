@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,8 @@ type VolatileConfig struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Faults     *fault.Injector
-	Now        func() time.Time // nil: time.Now
+	Now        func() time.Time     // nil: time.Now
+	Elapsed    func() time.Duration // see Config
 }
 
 // A Volatile stands where there is no disk for a journal. It gives readings
@@ -49,6 +51,8 @@ type Volatile struct {
 	bytes     atomic.Int64 // of batches with readings that are not at rest
 
 	mu       sync.Mutex
+	own      []string // sessions that this process created, the current one last
+	clock    clock
 	nextSeq  uint64
 	stopping bool
 	records  deque[volatileRecord] // a record's position is its number
@@ -70,9 +74,7 @@ func OpenVolatile(cfg VolatileConfig) (*Volatile, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
+	cfg.Now, cfg.Elapsed = clocks(cfg.Now, cfg.Elapsed)
 	if cfg.Admit == nil {
 		cfg.Admit = func(string) error { return nil }
 	}
@@ -82,7 +84,7 @@ func OpenVolatile(cfg VolatileConfig) (*Volatile, error) {
 	case cfg.MaxBytes < 1<<20:
 		return nil, fmt.Errorf("queue-max-bytes %d is too small; it needs 1MiB", cfg.MaxBytes)
 	}
-	v := &Volatile{cfg: cfg, windows: granularityOf(cfg.Streams), keys: newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now), closed: make(chan struct{}), nextSeq: 1}
+	v := &Volatile{cfg: cfg, windows: granularityOf(cfg.Streams), keys: newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now), closed: make(chan struct{}), nextSeq: 1, own: []string{cfg.Session}, clock: newClock(cfg.Now(), cfg.Elapsed())}
 	var err error
 	if v.metrics, err = newMetrics(cfg.Registerer, gauges{
 		max: v.cfg.MaxBytes, bytes: func() float64 { return float64(v.bytes.Load()) }, oldest: v.oldestUnapplied, keys: v.keys.count,
@@ -113,11 +115,20 @@ func (v *Volatile) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Requ
 		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed is stored", r.Want)
 	}
 	if r.Key == "" || v.cfg.Faults.Off(fault.Keys) {
-		return v.take(ctx, b, nil)
+		return v.take(ctx, b, r, nil)
 	}
 	return v.keys.once(ctx, r,
-		func(f *flight) (batch.Receipt, error) { return v.take(ctx, b, f) },
+		func(f *flight) (batch.Receipt, error) { return v.take(ctx, b, r, f) },
 		func(known *keyEntry) (batch.Receipt, error) { return v.repeated(ctx, known) })
+}
+
+// Repeat implements ingest.Journal: it answers a request whose key is known, as
+// Append does, and never appends anything.
+func (v *Volatile) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	if v.cfg.Faults.Off(fault.Keys) {
+		return batch.Receipt{}, nil
+	}
+	return v.keys.once(ctx, &r, nil, func(known *keyEntry) (batch.Receipt, error) { return v.repeated(ctx, known) })
 }
 
 // repeated answers a request that was taken before, when it is stored.
@@ -147,13 +158,16 @@ func (v *Volatile) unknown(ctx context.Context, keyed bool) error {
 	return errUnknownOutcome(fmt.Sprintf("MongoDB did not confirm the request's readings within %v, they may be stored; %s", v.cfg.StoredTimeout, advice), nil)
 }
 
-func (v *Volatile) take(ctx context.Context, b *batch.Batch, f *flight) (batch.Receipt, error) {
+func (v *Volatile) take(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (batch.Receipt, error) {
 	w, err := v.enter(b, f)
 	if err != nil {
 		if f != nil {
 			v.keys.failed(f, err)
 		}
 		return batch.Receipt{}, err
+	}
+	if r.Journaled != nil {
+		r.Journaled()
 	}
 	if !v.patience().wait(ctx, w.done) {
 		return batch.Receipt{}, v.unknown(ctx, f != nil)
@@ -173,7 +187,7 @@ func (v *Volatile) enter(b *batch.Batch, f *flight) (*waiter, error) {
 		return nil, unavailable(codeQueue, "the queue is full, MongoDB is slower than what arrives (--queue-max-bytes)", nil)
 	}
 	w := newWaiter(b.Len())
-	b.Session, b.Tracker = v.cfg.Session, w
+	b.Tracker = w
 	b.SetGranularity(v.windows)
 	drawn := uint64(0)
 	if v.cfg.Faults.Off(fault.Order) {
@@ -185,7 +199,10 @@ func (v *Volatile) enter(b *batch.Batch, f *flight) (*waiter, error) {
 		v.bytes.Add(-size)
 		return nil, errStopping()
 	}
-	b.FirstSeq = drawn
+	if v.clock.jumped(v.cfg.Now(), v.cfg.Elapsed()) {
+		v.own = append(v.own, batch.NewSession())
+	}
+	b.Session, b.FirstSeq = v.own[len(v.own)-1], drawn
 	if drawn == 0 {
 		b.FirstSeq = v.nextSeq
 		v.nextSeq += uint64(b.Len())
@@ -267,6 +284,29 @@ func (v *Volatile) Taken() uint64 {
 	return v.taken
 }
 
+// Lose ends the use of a session: what comes from now on is taken in under another
+// one. No later process replays what is in memory.
+func (v *Volatile) Lose(session string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.own[len(v.own)-1] == session {
+		v.own = append(v.own, batch.NewSession())
+	}
+	return nil
+}
+
+// LostSessions is empty: nothing was left by an earlier process.
+func (v *Volatile) LostSessions() []string { return nil }
+
+// Sessions are those that readings were taken in under, the present one first.
+func (v *Volatile) Sessions() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	sessions := slices.Clone(v.own)
+	slices.Reverse(sessions)
+	return sessions
+}
+
 // Unapplied is empty: nothing was left by an earlier process.
 func (v *Volatile) Unapplied() []Unapplied { return nil }
 
@@ -339,7 +379,7 @@ func (v *Volatile) Err() error {
 // Status returns what is held now.
 func (v *Volatile) Status() Status {
 	s := Status{
-		Volatile: true, Session: v.cfg.Session, Bytes: v.bytes.Load(), MaxBytes: v.cfg.MaxBytes,
+		Volatile: true, Session: v.Sessions()[0], Bytes: v.bytes.Load(), MaxBytes: v.cfg.MaxBytes,
 		Applied: v.progress.applied.Load(), End: v.End(), OldestUnappliedS: v.oldestUnapplied().Seconds(), Keys: v.keys.count(),
 	}
 	if err := v.Err(); err != nil {

@@ -14,6 +14,13 @@ type window struct {
 	at    int64 // offset of buf in the file
 }
 
+// drop gives back what a large record needed: a cursor may wait behind it for long.
+func (w *window) drop() {
+	if cap(w.buf) > w.ahead {
+		w.buf = nil
+	}
+}
+
 // peek returns n bytes at an offset, fewer at the end. They are valid until the
 // next call.
 func (w *window) peek(offset int64, n int) ([]byte, error) {

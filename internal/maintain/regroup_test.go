@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // groupStart is the beginning of every group here, 2026-01-01.
@@ -23,6 +25,7 @@ type testPart struct {
 	number int32
 	full   bool
 	tags   bson.D
+	marked bool // in place of tags: those that a reading's mark asks for
 	guard  bson.D
 	times  []int64 // of the readings, milliseconds after groupStart
 }
@@ -38,8 +41,14 @@ func testDocument(t require.TestingT, p testPart, number int64) bson.Raw {
 		})
 		require.NoError(t, err)
 		readings[i] = Measurement{Time: groupStart + at, Document: doc}
-		if p.tags != nil {
-			readings[i].Tags, err = bson.Marshal(p.tags)
+		tags := p.tags
+		if p.marked {
+			for _, tag := range (faulttest.Mark{Producer: 1, Number: number + int64(i)}).Tags("s") {
+				tags = append(tags, bson.E{Key: tag.Name, Value: tag.Value})
+			}
+		}
+		if tags != nil {
+			readings[i].Tags, err = bson.Marshal(tags)
 			require.NoError(t, err)
 		}
 	}
@@ -166,9 +175,9 @@ func TestPartHasTheReadingsByTheirTimeAndAsTheyWere(t *testing.T) {
 	assert.Equal(t, group[0].Lookup("bytes").Int32()+group[1].Lookup("bytes").Int32(), merged.Lookup("bytes").Int32())
 }
 
-// TestOtherTagsStandInOtherParts: the tags of a part are those of all its
-// readings, of which none may be forgotten.
-func TestOtherTagsStandInOtherParts(t *testing.T) {
+// TestReadingsKeepTheirTags merges parts with several tags, and then what was
+// merged.
+func TestReadingsKeepTheirTags(t *testing.T) {
 	t.Parallel()
 	north, south := bson.D{{Key: "site", Value: "north"}}, bson.D{{Key: "site", Value: "south"}}
 	group, _ := testGroup(t,
@@ -177,19 +186,24 @@ func TestOtherTagsStandInOtherParts(t *testing.T) {
 		testPart{start: 120, grain: 60, tags: north, times: []int64{121_000}},
 		testPart{start: 180, grain: 60, times: []int64{181_000}},
 	)
-	r := newRegroup(t, RegroupConfig{Granularity: time.Hour, Found: []time.Duration{time.Minute}})
-	var got []summary
-	for _, s := range summaries(t, reshape(t, r, group)) {
-		if !s.tombstone {
-			s.guard = ""
-			got = append(got, s)
+	first, second := group[0].Lookup("tags"), group[1].Lookup("tags")
+	for _, granularity := range []time.Duration{15 * time.Minute, time.Hour} {
+		r := newRegroup(t, RegroupConfig{Granularity: granularity, Found: []time.Duration{time.Minute, 15 * time.Minute}})
+		group = reshape(t, r, group)
+		merged := group[slices.IndexFunc(group, func(d bson.Raw) bool { return d.Lookup("count").Int32() > 0 })]
+		assert.EqualValues(t, 4, merged.Lookup("count").Int32())
+		assert.Equal(t, first, merged.Lookup("tags"))
+		measurements := merged.Lookup("measurements").Array()
+		for i, want := range []bson.RawValue{{}, second, {}, {}} {
+			assert.Equal(t, want, measurements.Index(uint(i)).Document().Lookup("sensor", "tags"), "reading %d", i)
 		}
+		assert.Equal(t, bson.TypeEmbeddedDocument, measurements.Index(3).Document().Lookup("sensor").Type, "it has none")
+		weight := int32(0)
+		for i := range uint(4) {
+			weight += int32(bucket.Weight(measurements.Index(i).Document()))
+		}
+		assert.Equal(t, weight, merged.Lookup("bytes").Int32())
 	}
-	assert.Equal(t, []summary{
-		{id: idAt(0, 3600, 0), count: 2, full: true},
-		{id: idAt(0, 3600, 1), count: 1, full: true},
-		{id: idAt(0, 3600, 2), count: 1},
-	}, got)
 }
 
 // TestPartsOfTheNewGranularityStay: a daemon writes them already.

@@ -45,7 +45,7 @@ func TestAnyDocumentsThereAndBackAgain(t *testing.T) {
 // new one comes behind it.
 func writeOn(t *rapid.T, group []bson.Raw, readings int64, grain time.Duration, maxReadings int) ([]bson.Raw, int64) {
 	seconds := int64(grain / time.Second)
-	p := testPart{start: rapid.Int64Range(0, 3600/seconds-1).Draw(t, "window") * seconds, grain: int32(seconds)}
+	p := testPart{start: rapid.Int64Range(0, 3600/seconds-1).Draw(t, "window") * seconds, grain: int32(seconds), marked: true}
 	for i, raw := range group {
 		old, err := readPart(raw)
 		require.NoError(t, err)
@@ -54,7 +54,6 @@ func writeOn(t *rapid.T, group []bson.Raw, readings int64, grain time.Duration, 
 			p.number = max(p.number, old.id.number+1)
 		}
 	}
-	p.tags = rapid.SampledFrom([]bson.D{nil, nil, {{Key: "site", Value: "north"}}}).Draw(t, "tags")
 	p.times = rapid.SliceOfN(rapid.Int64Range(p.start*1000, (p.start+seconds)*1000-1), 1, min(maxReadings, 8)).Draw(t, "times")
 	group = append(group, testDocument(t, p, readings))
 	slices.SortFunc(group, func(a, b bson.Raw) int { return idOf(t, a).compare(idOf(t, b)) })

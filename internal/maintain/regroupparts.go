@@ -26,6 +26,19 @@ type Measurement struct {
 	Tags     bson.Raw // nil: none
 }
 
+// in returns the reading as it is stored in a part with these tags.
+func (m *Measurement) in(tags bson.Raw) bson.Raw {
+	if bytes.Equal(m.Tags, tags) {
+		return m.Document
+	}
+	own := bsoncore.NewDocumentBuilder()
+	if m.Tags != nil {
+		own.AppendDocument(tagsKey, bsoncore.Document(m.Tags))
+	}
+	doc := append(make([]byte, 0, len(m.Document)+len(m.Tags)+32), m.Document[:len(m.Document)-1]...)
+	return closed(bsoncore.AppendDocumentElement(doc, sensorKey, own.Build()))
+}
+
 // Parts says how readings become the parts of a bucket.
 type Parts struct {
 	Granularity time.Duration
@@ -35,8 +48,8 @@ type Parts struct {
 
 // Make returns the parts of one window, numbered from first on, in the order of
 // their _id. Readings are in the order of their time, those of one time as they
-// came. A part has the tags of all its readings: what has other tags stands in
-// parts behind. All parts but the last are full.
+// came. A part has the tags of its first reading; readings with other tags keep
+// their own. All parts but the last are full.
 func (p Parts) Make(sensor string, start int64, first int32, readings []Measurement) ([]bson.Raw, error) {
 	for _, m := range readings {
 		if store.WindowStart(m.Time, p.Granularity) != start {
@@ -59,37 +72,20 @@ func (p Parts) Make(sensor string, start int64, first int32, readings []Measurem
 
 // chunks cuts readings into those of one part each.
 func (p Parts) chunks(readings []Measurement) [][]Measurement {
+	readings = slices.SortedStableFunc(slices.Values(readings), func(a, b Measurement) int { return cmp.Compare(a.Time, b.Time) })
 	var out [][]Measurement
-	for _, same := range byTags(readings) {
-		slices.SortStableFunc(same, func(a, b Measurement) int { return cmp.Compare(a.Time, b.Time) })
-		from, weight := 0, int64(0)
-		for i, m := range same {
-			w := bucket.Weight(m.Document)
-			// A reading that is larger than an empty part goes alone.
-			if i > from && (i-from >= p.MaxReadings || weight+w > int64(p.MaxBytes)) {
-				out = append(out, same[from:i])
-				from, weight = i, 0
-			}
-			weight += w
+	from, weight := 0, int64(0)
+	for i, m := range readings {
+		w := bucket.Weight(m.in(readings[from].Tags))
+		// A reading that is larger than an empty part goes alone.
+		if i > from && (i-from >= p.MaxReadings || weight+w > int64(p.MaxBytes)) {
+			out = append(out, readings[from:i])
+			from, weight, w = i, 0, bucket.Weight(m.Document)
 		}
-		out = append(out, same[from:])
+		weight += w
 	}
-	return out
-}
-
-// byTags splits readings by their tags, in the order in which these came up.
-func byTags(readings []Measurement) [][]Measurement {
-	var out [][]Measurement
-	var last int
-	for _, m := range readings {
-		if len(out) == 0 || !bytes.Equal(out[last][0].Tags, m.Tags) {
-			last = slices.IndexFunc(out, func(same []Measurement) bool { return bytes.Equal(same[0].Tags, m.Tags) })
-			if last < 0 {
-				last = len(out)
-				out = append(out, make([]Measurement, 0, len(readings)))
-			}
-		}
-		out[last] = append(out[last], m)
+	if len(readings) > 0 {
+		out = append(out, readings[from:])
 	}
 	return out
 }
@@ -98,25 +94,24 @@ func byTags(readings []Measurement) [][]Measurement {
 func newPart(id partID, readings []Measurement, full bool) (bson.Raw, error) {
 	var stats bucket.Statistics
 	var weight int64
+	tags, array := readings[0].Tags, bsoncore.NewArrayBuilder()
 	for _, m := range readings {
 		if err := stats.Add(m.Document); err != nil {
 			return nil, err
 		}
-		weight += bucket.Weight(m.Document)
+		document := m.in(tags)
+		weight += bucket.Weight(document)
+		array.AppendDocument(bsoncore.Document(document))
 	}
 	b := bsoncore.NewDocumentBuilder().
 		AppendDocument("_id", id.document()).
 		AppendDateTime("bucketStart", id.start).
 		AppendInt32("bytes", int32(weight)).
 		AppendInt32("count", int32(len(readings)))
-	array := bsoncore.NewArrayBuilder()
-	for _, m := range readings {
-		array.AppendDocument(bsoncore.Document(m.Document))
-	}
 	doc := b.AppendArray("measurements", array.Build()).AppendString("sensorId", id.sensor).Build()
 	doc = doc[:len(doc)-1] // go on behind the last element
 	doc = stats.Append(doc)
-	if tags := readings[0].Tags; tags != nil {
+	if tags != nil {
 		doc = bsoncore.AppendDocumentElement(doc, "tags", bsoncore.Document(tags))
 	}
 	guard := bsoncore.NewDocumentBuilder().AppendInt64(migratedKey, int64(len(readings))).Build()

@@ -53,7 +53,7 @@ func (p *oldPart) readings() ([]Measurement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read measurements of document %v: %w", p.id, err)
 	}
-	tags, _ := p.raw.Lookup("tags").DocumentOK()
+	tags := tagsIn(p.raw)
 	out := make([]Measurement, len(values))
 	for i, v := range values {
 		document, ok := v.DocumentOK()
@@ -68,8 +68,34 @@ func (p *oldPart) readings() ([]Measurement, error) {
 			return nil, fmt.Errorf("document %v: measurement %d is outside its window: %s", p.id, i, document)
 		}
 		out[i] = Measurement{Time: at, Document: document, Tags: tags}
+		if own, ok := document.Lookup(sensorKey).DocumentOK(); ok {
+			out[i].Tags, out[i].Document = tagsIn(own), withoutKey(document, sensorKey)
+		}
 	}
 	return out, nil
+}
+
+// tagsIn returns the tags of a part, or of a reading's own sensor document; nil:
+// none.
+func tagsIn(document bson.Raw) bson.Raw {
+	const empty = 5
+	if tags, ok := document.Lookup(tagsKey).DocumentOK(); ok && len(tags) > empty {
+		return tags
+	}
+	return nil
+}
+
+// withoutKey returns a document without one of its elements. The document was read
+// before, so it is well-formed.
+func withoutKey(document bson.Raw, key string) bson.Raw {
+	doc := make(bsoncore.Document, 4, len(document))
+	elements, _ := document.Elements()
+	for _, e := range elements {
+		if e.Key() != key {
+			doc = append(doc, e...)
+		}
+	}
+	return closed(doc)
 }
 
 // closed returns the document with its part full.
@@ -77,12 +103,6 @@ func (p *oldPart) closed() bson.Raw {
 	if p.full {
 		return p.raw
 	}
-	doc := make(bsoncore.Document, 4, len(p.raw)+16)
-	elements, _ := p.raw.Elements() // it was read before
-	for _, e := range elements {
-		if e.Key() != "full" {
-			doc = append(doc, e...)
-		}
-	}
-	return closed(bsoncore.AppendBooleanElement(doc, "full", true))
+	doc := withoutKey(p.raw, "full")
+	return closed(bsoncore.AppendBooleanElement(doc[:len(doc)-1], "full", true))
 }

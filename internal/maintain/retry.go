@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 const (
@@ -25,46 +26,10 @@ func transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errHistoryLost) {
 		return false
 	}
-	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) {
-		return true
-	}
-	var server mongo.ServerError
-	if errors.As(err, &server) {
-		for _, label := range []string{"RetryableWriteError", "TransientTransactionError", "ResumableChangeStreamError"} {
-			if server.HasErrorLabel(label) {
-				return true
-			}
-		}
-		for _, code := range transientCodes() {
-			if server.HasErrorCode(code) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// transientCodes are those of a server that starts, stops, or is no primary.
-func transientCodes() []int {
-	return []int{
-		6,     // HostUnreachable
-		7,     // HostNotFound
-		43,    // CursorNotFound
-		64,    // WriteConcernFailed
-		89,    // NetworkTimeout
-		91,    // ShutdownInProgress
-		112,   // WriteConflict
-		133,   // FailedToSatisfyReadPreference
-		134,   // ReadConcernMajorityNotAvailableYet
-		189,   // PrimarySteppedDown
-		262,   // ExceededTimeLimit
-		9001,  // SocketException
-		10107, // NotWritablePrimary
-		11600, // InterruptedAtShutdown
-		11602, // InterruptedDueToReplStateChange
-		13435, // NotPrimaryNoSecondaryOk
-		13436, // NotPrimaryOrSecondary
-	}
+	const cursorNotFound, writeConcernFailed, writeConflict, exceededTimeLimit = 43, 64, 112, 262
+	var labeled mongo.LabeledError
+	return store.Away(err) || store.HasCode(err, cursorNotFound, writeConcernFailed, writeConflict, exceededTimeLimit) ||
+		errors.As(err, &labeled) && (labeled.HasErrorLabel("RetryableWriteError") || labeled.HasErrorLabel("TransientTransactionError") || labeled.HasErrorLabel("ResumableChangeStreamError"))
 }
 
 // again carries something out that may be carried out twice, until it has an

@@ -35,7 +35,7 @@ func (s *series) fill() error {
 	s.cfg.Tell(fmt.Sprintf("The switch is made: %q is a time-series collection. Restart every daemon now with --storage timeseries, unless that is done; "+
 		"it takes readings again from then on. The old readings follow by themselves from %q, queries show them as they come.",
 		s.cfg.Stream, oldName(s.cfg.Stream)))
-	walk, err := s.walkOld(s.own.Series.Done)
+	walk, err := s.walk(oldName(s.cfg.Stream), s.own.Series.Done)
 	if err != nil {
 		return err
 	}
@@ -226,23 +226,24 @@ func (s *series) found(f filled) (map[bson.ObjectID][]bson.Raw, error) {
 	return out, nil
 }
 
-// An oldWalk goes over the old collection.
+// An oldWalk iterates over a collection of bucket documents.
 type oldWalk struct {
 	s      *series
+	name   string
 	cursor *mongo.Cursor
 }
 
-// walkOld begins behind an _id, nil at the first.
-func (s *series) walkOld(behind bson.Raw) (*oldWalk, error) {
+// walk begins after an _id; nil: at the first.
+func (s *series) walk(name string, behind bson.Raw) (*oldWalk, error) {
 	filter := bson.D{}
 	if behind != nil {
 		filter = bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: behind}}}}
 	}
-	cursor, err := s.collection(oldName(s.cfg.Stream)).Find(s.ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetNoCursorTimeout(true))
+	cursor, err := s.collection(name).Find(s.ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetNoCursorTimeout(true))
 	if err != nil {
-		return nil, fmt.Errorf("read collection %q: %w", oldName(s.cfg.Stream), err)
+		return nil, fmt.Errorf("read collection %q: %w", name, err)
 	}
-	return &oldWalk{s: s, cursor: cursor}, nil
+	return &oldWalk{s: s, name: name, cursor: cursor}, nil
 }
 
 func (w *oldWalk) close() { _ = w.cursor.Close(context.WithoutCancel(w.s.ctx)) }
@@ -264,7 +265,7 @@ func (w *oldWalk) piece(most int64) (*piece, error) {
 		p.last = bson.Raw(f.part.document())
 	}
 	if err := w.cursor.Err(); err != nil {
-		return nil, fmt.Errorf("read collection %q: %w", oldName(w.s.cfg.Stream), err)
+		return nil, fmt.Errorf("read collection %q: %w", w.name, err)
 	}
 	return p, nil
 }

@@ -60,9 +60,37 @@ func (s *series) beginInto() error {
 	case kept != nil:
 		return s.giveUp(fmt.Errorf("collection %q is there, and its name is needed: it is what an earlier command kept, drop or rename it", kept.Name))
 	}
+	if err := s.checkDocuments(); err != nil {
+		return s.giveUp(err)
+	}
 	original := originalOf(source)
 	s.job.state.Source, s.job.state.Original = source.Info.UUID, original
 	return s.phase(phaseFence, bson.E{Key: "source", Value: source.Info.UUID}, bson.E{Key: "original", Value: original})
+}
+
+// checkDocuments reads the whole source as fill will read it. Otherwise a document
+// that cannot be filled in would be found after the switch, when the collection of
+// the stream's name does not hold the old readings yet.
+func (s *series) checkDocuments() error {
+	walk, err := s.walk(s.cfg.Stream, nil)
+	if err != nil {
+		return err
+	}
+	defer walk.close()
+	s.progress = Progress{Phase: "check", Total: s.size(s.cfg.Stream)}
+	for {
+		p, err := walk.piece(s.cfg.chunk)
+		switch {
+		case away(err):
+			return err
+		case err != nil:
+			return fmt.Errorf("collection %q cannot become a time-series collection as it is, and nothing was changed: %w", s.cfg.Stream, err)
+		case len(p.parts) == 0:
+			return nil
+		}
+		s.progress.Documents += int64(len(p.parts))
+		s.advance(p.bytes)
+	}
 }
 
 // giveUp removes the state of work of which nothing was done.

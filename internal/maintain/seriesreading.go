@@ -15,7 +15,7 @@ import (
 
 // Keys of a reading in a time-series collection, beside its fields.
 const (
-	sensorKey = "sensor"
+	sensorKey = store.SensorKey
 	tagsKey   = "tags"
 )
 
@@ -89,8 +89,8 @@ func measurementOf(document bson.Raw) (Measurement, error) {
 		return Measurement{}, fmt.Errorf("a reading has no %s: %s", store.TimeKey, document)
 	}
 	m := Measurement{Time: at}
-	if tags, ok := document.Lookup(sensorKey, tagsKey).DocumentOK(); ok {
-		m.Tags = bytes.Clone(tags)
+	if sensor, ok := document.Lookup(sensorKey).DocumentOK(); ok {
+		m.Tags = bytes.Clone(tagsIn(sensor))
 	}
 	elements, err := document.Elements()
 	if err != nil {

@@ -82,7 +82,7 @@ func TestBucketDaemonWaitsAtATimeSeries(t *testing.T) {
 		for range 3 {
 			daemon.Write(t.Context(), shares)
 			for _, share := range shares {
-				assert.Equal(t, batch.Wait, share.Verdict, share.Err)
+				assert.Contains(t, []batch.Verdict{batch.Wait, batch.Unsent}, share.Verdict, share.Err)
 				assert.NotEmpty(t, share.Rows)
 			}
 		}

@@ -24,7 +24,7 @@ func (e *SeriesError) Error() string {
 // verifyFilled compares every old document with what the new collection has of
 // it, reading by reading. What is missing is sent again.
 func (s *series) verifyFilled() error {
-	walk, err := s.walkOld(s.own.Series.Verified)
+	walk, err := s.walk(oldName(s.cfg.Stream), s.own.Series.Verified)
 	if err != nil {
 		return err
 	}

@@ -17,23 +17,23 @@ type bucketKey struct {
 }
 
 // bucket is what a lane remembers of a bucket: its share, with whatever the
-// store keeps in it, and when to write next.
+// store keeps in it, its state, and how its writes went.
 type bucket struct {
 	key       bucketKey
 	series    *batch.Series // that it was last found by, see bucketOf
 	share     batch.Share
-	place     place
+	state     state     // changed by lane.move
 	since     time.Time // arrival of the oldest row
 	lastSeq   uint64    // of the newest row ever added
-	attempts  int       // writes in a row that had to be put off
-	alone     int       // of those, how many failed while others were written
+	attempts  int       // writes in a row that have to be retried
+	unsent    int       // the same, of those that did not come to it; it only backs off for them
+	alone     int       // of attempts, how many failed while others were written
 	failed    time.Time // when the last one did
 	notBefore time.Time // of the next write; of an idle bucket: since when it is idle
 
-	// A bucket that is set aside has its rows, from this position on, in the
-	// journal only: those with the sequences that were dropped, rising, and all
-	// behind lastSeq. What lies between is at rest; a store may leave gaps.
-	aside     bool
+	// The rows that a bucket lacks are only in the journal, from this position on:
+	// those whose sequences were dropped, in ascending order, and all after
+	// lastSeq. Those in between are stored; a store may leave gaps.
 	from      uint64
 	dropped   []uint64
 	recovered bool // as the rows came; a bucket that was set aside may have sent some
@@ -44,14 +44,15 @@ func (b *bucket) contains(ms int64) bool {
 	return ms >= b.key.start && ms-b.key.start < b.key.granularity.Milliseconds()
 }
 
-// place is where a lane keeps a bucket.
-type place uint8
-
-const (
-	idle    place = iota // no rows
-	pending              // rows, in the list of that name
-	backoff              // rows, waiting until notBefore
-)
+// mayHaveSent notes that the next row may have been sent before. Beside rows that
+// are there already the store's memory stays: it has looked for those, or will,
+// and may be searching for one that MongoDB refuses.
+func (b *bucket) mayHaveSent() {
+	b.share.Recovered = true
+	if len(b.share.Rows) == 0 {
+		b.share.State = nil
+	}
+}
 
 // waiting is a heap of buckets, the soonest first.
 type waiting []*bucket

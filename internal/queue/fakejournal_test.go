@@ -19,6 +19,7 @@ type fakeJournal struct {
 	grown   chan struct{}
 	readErr error // of every cursor
 	follows int   // cursors that were made
+	reads   int   // of records, by all of them
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }
@@ -122,6 +123,7 @@ func (c *fakeCursor) Next() (r batch.Record, found bool, err error) {
 	}
 	r = batch.Record{Batch: j.records[c.at], Position: c.at, Next: c.at + 1}
 	c.at++
+	j.reads++
 	return r, true, nil
 }
 

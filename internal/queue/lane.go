@@ -19,10 +19,12 @@ type lane struct {
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
 
-	rest    atomic.Uint64 // what this lane takes before this position is at rest
+	rest    atomic.Uint64 // what this lane takes before this position is stored
+	settled atomic.Uint64 // the same, except for what buckets set aside lack
 	hurryTo atomic.Uint64 // someone waits for all before this position
 	active  atomic.Int64  // buckets remembered
-	stuck   atomic.Int64  // of those, set aside
+	stuck   atomic.Int64  // of those, the ones that lack rows
+	lacks   sensorsBehind // their sensors
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
 	// toldUntil is until when all arrivals were told of, in ns, see toldAll.
@@ -30,22 +32,25 @@ type lane struct {
 
 	// The rest belongs to run.
 	cursor     batch.Cursor
-	readAgain  time.Time // after a read of the journal that went wrong
-	owned      []bool    // scratch: which series of a batch are this lane's
-	parcels    parcels
-	load       int // rows held
-	buckets    map[bucketKey]*bucket
+	readAgain  time.Time                 // after a read of the journal that went wrong
+	owned      []bool                    // scratch: which series of a batch are this lane's
+	parcels    parcels                   // of records that the cursor read
+	reread     parcels                   // of records read again for buckets that lack them
+	buckets    map[bucketKey]*bucket     // remembered, by key
 	remembered int                       // buckets at most
 	latest     map[*batch.Series]*bucket // of buckets, by the series that came last
-	pending    []*bucket                 // with rows to write, the oldest first
-	rows       int                       // in pending
+	lacking    map[*bucket]struct{}      // of buckets, those that lack rows
+	pending    []*bucket                 // in that state or catch-up pending, the oldest first
 	waiting    waiting                   // buckets that back off
 	rush       bool                      // write all that is pending now, whatever its age
-	lastOK     time.Time                 // when some bucket was last written
+	wrote      time.Time                 // when some bucket was last written
+	lastWrite  *lastWrite                // the same of all lanes of the stream
+	full       time.Time                 // since when it has no room for more; zero: it has
 	hurried    uint64                    // up to which hurry was seen to
 	pace       pace
 	swept      time.Time
-	aside      aside
+	aside      asides
+	ahead      ahead
 }
 
 // Back-off between attempts of one bucket: short, since most causes (a race, a
@@ -72,7 +77,8 @@ const dueTogether = 8
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
-		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), swept: time.Now(), aside: newAside(), pace: newPace(q.cfg.FlushInterval),
+		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), lacking: make(map[*bucket]struct{}),
+		swept: time.Now(), aside: asides{stale: true}, pace: newPace(q.cfg.FlushInterval),
 	}
 	l.gathers.Store(int64(l.pace.interval))
 	return l
@@ -86,6 +92,11 @@ func (l *lane) hurry(before uint64) {
 			break
 		}
 	}
+	l.awake()
+}
+
+// awake wakes the lane.
+func (l *lane) awake() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -124,9 +135,10 @@ func (l *lane) run(ctx context.Context) {
 			l.pace.rest(now)
 		}
 		l.read(now)
+		l.probeSome(ctx, now)
 		busy := l.catchUp(now)
 		l.resume(now)
-		l.probeSome(now)
+		l.lookAhead(ctx, now)
 		l.sweep(now)
 		l.obey()
 		l.report()
@@ -160,22 +172,21 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 }
 
 func (l *lane) close() {
+	if p := l.aside.probe; p != nil {
+		<-p.done
+		l.endProbe(time.Now())
+		l.report()
+	}
 	l.cursor.Close()
 	l.aside.close()
-}
-
-func (l *lane) toPending(b *bucket) {
-	b.place = pending
-	l.pending = append(l.pending, b)
-	l.rows += len(b.share.Rows)
+	l.ahead.close()
 }
 
 // resume takes buckets back whose back-off is over.
 func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
-		b.place = idle
-		l.toPending(b)
+		l.move(b, due)
 		l.rush = true
 	}
 }
@@ -189,8 +200,11 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	if !l.readAgain.IsZero() {
 		wait = min(wait, l.readAgain.Sub(now))
 	}
-	if len(l.aside.probing) > 0 {
+	if len(l.aside.waiting) > 0 && l.aside.probe == nil {
 		wait = min(wait, max(l.aside.probeAt.Sub(now), time.Millisecond))
+	}
+	if !l.full.IsZero() {
+		wait = min(wait, max(l.looksAheadAt().Sub(now), time.Millisecond))
 	}
 	if len(l.pending) == 0 {
 		return max(wait, time.Millisecond)
@@ -215,16 +229,16 @@ func (l *lane) flush(ctx context.Context) {
 		rows += len(l.pending[n].share.Rows)
 		n++
 	}
-	flushed := l.pending[:n:n]
-	l.pending = l.pending[n:]
-	l.rows -= rows
+	flushed, left := l.pending[:n:n], l.pending[n:]
 	// What comes from here on is in no hurry, or under load the rush would never
 	// end and nothing be merged any more.
-	l.rush = l.rush && len(l.pending) > 0
+	l.rush = l.rush && len(left) > 0
+	full := !l.hasRoom()
 	shares := make([]*batch.Share, n)
 	for i, b := range flushed {
 		shares[i] = &b.share
 		l.hears(b)
+		l.move(b, send)
 	}
 	write := func() {
 		begin := time.Now()
@@ -243,19 +257,14 @@ func (l *lane) flush(ctx context.Context) {
 			stored = i
 		}
 	}
-	var again []*bucket
+	l.pending = nil
 	for i, b := range flushed {
-		if l.settle(b, now, i < stored) {
-			again = append(again, b)
-		}
+		l.settle(b, now, i < stored, full)
 	}
-	if len(again) > 0 {
-		l.rush = true
-		l.pending = append(again, l.pending...)
-		for _, b := range again {
-			b.place = pending
-			l.rows += len(b.share.Rows)
-		}
+	if len(l.pending) == 0 {
+		l.pending = left
+	} else { // what can be sent at once goes first
+		l.pending = append(l.pending, left...)
 	}
 }
 
@@ -266,7 +275,7 @@ func (l *lane) sweep(now time.Time) {
 	}
 	l.swept = now
 	for _, b := range l.buckets {
-		if b.place == idle && !b.aside && len(b.share.Rows) == 0 && now.Sub(b.notBefore) > forgetAfter {
+		if b.state == idle && now.Sub(b.notBefore) > forgetAfter {
 			l.forget(b)
 		}
 	}
@@ -280,15 +289,17 @@ func (l *lane) forget(b *bucket) {
 	l.active.Add(-1)
 }
 
-// report tells the queue how far everything of this lane is at rest.
+// report publishes how far everything in this lane is stored, and, for queries of
+// one sensor, how far everything is except what buckets lack.
 func (l *lane) report() {
-	l.held.Store(l.parcels.bytes)
+	l.held.Store(l.parcels.bytes + l.reread.bytes)
 	l.gathers.Store(int64(l.pace.interval))
-	rest := min(l.cursor.Position(), l.aside.oldest())
+	settled := l.cursor.Position()
 	if p := l.parcels.first; p != nil {
-		rest = min(rest, p.position)
+		settled = min(settled, p.position)
 	}
-	if rest > l.rest.Load() {
+	l.settled.Store(settled)
+	if rest := min(settled, l.oldestLacked()); rest > l.rest.Load() {
 		l.rest.Store(rest)
 		l.queue.advance()
 	}

@@ -12,6 +12,7 @@ type metrics struct {
 	deadLetters prometheus.Counter
 	outOfOrder  prometheus.Counter
 	readErrors  prometheus.Counter
+	impossible  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
@@ -39,6 +40,10 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		Name: "brim_queue_read_errors_total",
 		Help: "Reads of the journal that failed, and are tried again.",
 	})
+	m.impossible = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "brim_queue_impossible_total",
+		Help: "Events that a bucket got in a state in which they cannot occur; anything above 0 is a defect in Brim.",
+	})
 	readings := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_queue_readings",
 		Help: "Readings taken and not yet stored, in memory or in the journal alone.",
@@ -55,7 +60,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		Name: "brim_store_active_buckets",
 		Help: "Buckets that were written lately and whose state is remembered.",
 	}, func() float64 { return float64(q.Status().Buckets) })
-	for _, c := range []prometheus.Collector{m.lag, m.retries, m.deadLetters, m.outOfOrder, m.readErrors, readings, aside, gathers, active} {
+	for _, c := range []prometheus.Collector{m.lag, m.retries, m.deadLetters, m.outOfOrder, m.readErrors, m.impossible, readings, aside, gathers, active} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

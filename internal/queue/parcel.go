@@ -14,12 +14,19 @@ type parcel struct {
 	view        batch.Batch   // what the rows refer to, with the parcel as tracker
 	waits       batch.Tracker // of someone who waits for the rows; nil: nobody
 	position    uint64        // of the record
+	arrived     time.Time     // when the record did, by the monotonic clock
 	granularity time.Duration // of the windows that its rows belong to
 	size        int64         // that the rows cost the lane's budget
 	pins        int64         // bytes of the batch, which stays in memory as long as one row does
-	left        int           // rows that are not at rest
+	left        int           // rows that are not stored
 
-	before, after *parcel // in the order of positions
+	// While a probe has the rows, those it stores are counted here, since the lane
+	// keeps running meanwhile.
+	away bool
+	gone int
+
+	list          *parcels // that it is in
+	before, after *parcel  // in the order of positions
 }
 
 // What a parcel costs besides its rows, and a row besides its batch: a reference
@@ -31,10 +38,13 @@ const (
 
 // Released implements batch.Tracker.
 func (p *parcel) Released(n int) {
+	if p.away {
+		p.gone += n
+		return
+	}
 	p.lane.queue.released.Add(uint64(n))
-	p.lane.load -= n
 	if p.drop(n) {
-		p.lane.queue.metrics.lag.Observe(time.Since(p.view.Received).Seconds())
+		p.lane.queue.metrics.lag.Observe(time.Since(p.arrived).Seconds())
 	}
 	if p.waits != nil {
 		p.waits.Released(n)
@@ -48,10 +58,13 @@ func (p *parcel) Refused(row *batch.Row, why *telemetry.Refusal) {
 	}
 }
 
-// forget drops a row that will be read again.
-func (p *parcel) forget() {
-	p.lane.load--
-	p.drop(1)
+// back says that the probe that had the rows has ended.
+func (p *parcel) back() {
+	gone := p.gone
+	p.away, p.gone = false, 0
+	if gone > 0 {
+		p.Released(gone)
+	}
 }
 
 // drop reports whether those n were the last.
@@ -59,7 +72,7 @@ func (p *parcel) drop(n int) bool {
 	if p.left -= n; p.left > 0 {
 		return false
 	}
-	p.lane.parcels.remove(p)
+	p.list.remove(p)
 	return true
 }
 
@@ -85,6 +98,7 @@ func (l *parcels) charge(p *parcel, size, pins int64) {
 
 // insert puts p where its position belongs, looking from the end.
 func (l *parcels) insert(p *parcel) {
+	p.list = l
 	at := l.last
 	for at != nil && at.position > p.position {
 		at = at.before

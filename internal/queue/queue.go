@@ -159,9 +159,13 @@ func New(cfg Config) (*Queue, error) {
 		from = cfg.Journal.End()
 	}
 	q := &Queue{cfg: cfg, rest: from, turn: make(chan struct{}, 1)}
+	began := time.Now()
 	for name, stream := range cfg.Streams {
+		last := &lastWrite{began: began}
 		for number := range cfg.Lanes {
-			q.lanes = append(q.lanes, newLane(q, name, number, stream))
+			l := newLane(q, name, number, stream)
+			l.lastWrite = last
+			q.lanes = append(q.lanes, l)
 		}
 	}
 	var err error
@@ -176,6 +180,7 @@ func New(cfg Config) (*Queue, error) {
 		l.toldUntil.Store(time.Now().UnixNano())
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
 		l.rest.Store(from)
+		l.settled.Store(from)
 		l.cursor = cfg.Journal.Follow(from, l.part)
 		q.running.Go(func() { l.run(ctx) })
 	}

@@ -283,7 +283,7 @@ func TestMetrics(t *testing.T) {
 	}
 	assert.Equal(t, map[string]float64{
 		"brim_queue_readings": 0, "brim_queue_lag_seconds": 3, "brim_queue_retries_total": 0,
-		"brim_queue_dead_letters_total": 0, "brim_queue_out_of_order_total": 0, "brim_queue_read_errors_total": 0,
+		"brim_queue_dead_letters_total": 0, "brim_queue_out_of_order_total": 0, "brim_queue_impossible_total": 0, "brim_queue_read_errors_total": 0,
 		"brim_queue_set_aside_buckets": 0, "brim_store_active_buckets": 1, "brim_queue_flush_interval_seconds": 1,
 	}, values)
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +12,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// settle acts on the verdict of a written share, and reports whether the
-// bucket is to be written again at once. others says that some share behind it
-// was stored by the same write.
-func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
+// settle acts on the verdict of a written share. others says that a later share
+// was stored by the same write, full that the lane had no room for more when the
+// write began.
+func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	verdict := b.share.Verdict
 	if verdict == batch.Poison && len(b.share.Rows) > 0 {
 		if err := l.bury(b); err != nil {
@@ -29,69 +28,91 @@ func (l *lane) settle(b *bucket, now time.Time, others bool) (again bool) {
 	}
 	switch {
 	case len(b.share.Rows) == 0:
-		b.place, b.notBefore = idle, now
-		l.wentWell(b, now)
-		if cap(b.share.Rows) > keptRows {
-			b.share.Rows = nil
-		}
-		if b.aside {
-			l.aside.join(b)
-			return false
-		}
-		b.share.Recovered = b.recovered
-		if len(l.buckets) > l.remembered {
-			l.forget(b)
-		}
-		return false
+		l.settleStored(b, now)
+	case verdict == batch.Wait || verdict == batch.Hangs:
+		l.settleFailed(b, now, others)
+		l.leave(b, now, full)
 	case verdict == batch.Unsent:
-		l.leave(b, now)
-		return false
-	case verdict == batch.Wait:
-		l.putOff(b, now, others)
-		return false
+		b.unsent++
+		l.leave(b, now, full)
 	default:
 		l.wentWell(b, now)
-		b.since = b.share.Rows[0].Batch.Received
-		return true
+		if b.state == probing { // the walk will deliver the rest
+			l.drop(b)
+		} else {
+			b.since = parcelOf(b.share.Rows[0]).arrived
+			l.rush = true
+		}
+		l.move(b, partly)
+	}
+}
+
+// settleStored notes that all the rows of a bucket are stored.
+func (l *lane) settleStored(b *bucket, now time.Time) {
+	b.notBefore = now
+	l.wentWell(b, now)
+	if cap(b.share.Rows) > keptRows {
+		b.share.Rows = nil
+	}
+	l.move(b, stored)
+	if b.state == catchingUp && l.walkIsDone() {
+		l.caughtUp(b)
+	}
+	if b.state != idle {
+		return
+	}
+	b.share.Recovered = b.recovered
+	if len(l.buckets) > l.remembered {
+		l.forget(b)
 	}
 }
 
 func (l *lane) wentWell(b *bucket, now time.Time) {
-	b.attempts, b.alone, l.lastOK = 0, 0, now
+	if b.state.lacks() {
+		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
+	}
+	b.attempts, b.unsent, b.alone, b.share.Hung = 0, 0, 0, 0
+	l.wrote = now
+	l.lastWrite.set(now)
 }
 
-// putOff lets a bucket back off, with jitter so that those which failed
-// together do not come back together.
-func (l *lane) putOff(b *bucket, now time.Time, others bool) {
+// settleFailed counts a failure.
+func (l *lane) settleFailed(b *bucket, now time.Time, others bool) {
 	l.queue.metrics.retries.Inc()
 	b.attempts++
+	if b.share.Verdict == batch.Hangs {
+		b.share.Hung++
+	}
 	// Where everything fails the buckets fail together, and nothing is written
 	// between two failures of one.
-	if others || l.lastOK.After(b.failed) && !b.failed.IsZero() {
+	if others || !b.failed.IsZero() && l.lastWrite.after(b.failed) {
 		b.alone++
 	}
 	b.failed = now
-	l.leave(b, now)
 	// A cancelled lane's errors are its own doing.
 	if !errors.Is(b.share.Err, context.Canceled) {
 		l.queue.warn(l.stream, b.attempts, b.share.Err)
 	}
 }
 
-// leave lets a bucket wait: in memory, or aside.
-func (l *lane) leave(b *bucket, now time.Time) {
-	if l.isStuck(b) {
-		l.setAside(b)
-	} else {
-		l.backOff(b, now)
+// leave makes a bucket whose write failed wait, in memory or aside. The jitter
+// keeps buckets that failed together from being retried together.
+func (l *lane) leave(b *bucket, now time.Time, full bool) {
+	e := fails
+	if l.isStuck(b, full) {
+		e = stuck
 	}
-}
-
-func (l *lane) backOff(b *bucket, now time.Time) {
-	d := min(minBackoff<<max(0, min(b.attempts-1, 10)), maxBackoff)
-	b.notBefore = now.Add(d/2 + rand.N(d))
-	b.place = backoff
-	heap.Push(&l.waiting, b)
+	switch {
+	case b.state.lacks():
+		l.drop(b)
+	case e == stuck:
+		l.drop(b)
+		l.queue.toldAside(l.stream, b)
+	default:
+		d := min(minBackoff<<max(0, min(b.attempts+b.unsent-1, 10)), maxBackoff)
+		b.notBefore = now.Add(d/2 + rand.N(d))
+	}
+	l.move(b, e)
 }
 
 // bury puts the share's first reading aside.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // batches, which the others have done with, is the one that keeps them in
 // memory. A record is taken as a whole, so the last one may go beyond.
 func (l *lane) hasRoom() bool {
-	return l.parcels.bytes < l.budget && l.parcels.pinned < l.queue.cfg.MaxBytes
+	return l.parcels.bytes+l.reread.bytes < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
 }
 
 // read takes what has come, as much as there is room for.
@@ -31,7 +32,7 @@ func (l *lane) read(now time.Time) {
 		if !found {
 			return
 		}
-		l.take(r, l.takeNew)
+		l.take(r, &l.parcels, l.takeNew)
 	}
 }
 
@@ -43,48 +44,62 @@ func (l *lane) unread(now time.Time, err error) {
 }
 
 // takeNew gives a row that comes for the first time to its bucket.
-func (l *lane) takeNew(b *bucket, r batch.Ref) bool {
+func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
+	b := l.bucketOf(p, r.Row())
 	switch {
-	case b.aside:
+	case b.state.lacks():
 		l.hearsAside(b, r)
 		return false
 	case r.Seq() <= b.lastSeq:
 		l.outOfOrder(b, r)
 		return false
 	}
-	l.add(b, r)
+	if p.position < l.ahead.reached {
+		b.mayHaveSent()
+	}
+	l.add(b, p, r)
 	return true
 }
 
-// take offers the record's rows of this lane's sensors to their buckets.
-func (l *lane) take(r batch.Record, give func(b *bucket, r batch.Ref) (taken bool)) {
+// take offers the record's rows of this lane's sensors to give, and adds a parcel
+// of those taken to the list.
+func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.Ref) (taken bool)) {
 	b := r.Batch
 	if !l.own(b) {
 		return
 	}
 	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
 	p.view = b.View(p)
-	if p.granularity = b.Granularity(l.stream); p.granularity == 0 {
-		p.granularity = l.cfg.Granularity
-	}
-	l.parcels.insert(p)
+	p.arrived = arrival(b, time.Now())
+	p.granularity = l.granularityOf(b)
+	list.insert(p)
 	for i := range uint32(p.view.Len()) {
-		row := p.view.Row(i)
-		if !l.owned[p.view.SeriesNumber(row)] {
+		if !l.owned[p.view.SeriesNumber(p.view.Row(i))] {
 			continue
 		}
-		ref := batch.Ref{Batch: &p.view, Index: i}
-		if give(l.bucketOf(p, row), ref) {
+		if give(p, batch.Ref{Batch: &p.view, Index: i}) {
 			p.left++
-			l.load++
 		}
 	}
 	rows := int64(p.left - 1)
 	whole := b.MemorySize()
 	mine := whole * rows / int64(p.view.Len())
-	l.parcels.charge(p, parcelBytes+rows*refBytes+mine, whole)
+	list.charge(p, parcelBytes+rows*refBytes+mine, whole)
 	p.drop(1)
 	l.rush = l.rush || p.waits != nil
+}
+
+// granularityOf returns the granularity of the windows that a batch's rows belong
+// to.
+func (l *lane) granularityOf(b *batch.Batch) time.Duration {
+	return cmp.Or(b.Granularity(l.stream), l.cfg.Granularity)
+}
+
+// arrival returns when a batch arrived, by the monotonic clock. For a batch of an
+// earlier process, the wall clock tells how long ago that was; if the clock was
+// set back since, that lies in the future and counts as now.
+func arrival(b *batch.Batch, now time.Time) time.Time {
+	return now.Add(-max(0, now.Sub(b.Received)))
 }
 
 // own notes which series of the batch belong to this lane, and reports whether
@@ -107,7 +122,7 @@ func (l *lane) own(b *batch.Batch) bool {
 // would cost more than the rest of the lane's work.
 func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	series := p.view.Series(row)
-	if b := l.latest[series]; b != nil && b.contains(row.Time) && b.key.granularity == p.granularity && b.key.session == p.view.Session {
+	if b := l.recent(p, series, row); b != nil {
 		return b
 	}
 	b := l.findBucket(p, series, row)
@@ -120,30 +135,76 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 
 // findBucket returns the bucket of a row by its key, a new one if there is none.
 func (l *lane) findBucket(p *parcel, series *batch.Series, row *batch.Row) *bucket {
-	key := bucketKey{sensor: series.Sensor, granularity: p.granularity, session: p.view.Session}
-	key.start = row.Time - row.Time%key.granularity.Milliseconds()
+	key := p.keyOf(series, row)
 	b := l.buckets[key]
 	if b == nil {
-		b = &bucket{key: key, share: batch.Share{
-			Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
-			Session: key.session, Recovered: p.view.Recovered,
-		}, recovered: p.view.Recovered}
+		l.makeRoom()
+		b = &bucket{key: key, state: idle, share: p.shareOf(key), recovered: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
 	}
 	return b
 }
 
-func (l *lane) add(b *bucket, r batch.Ref) {
+// makeRoom forgets an idle bucket if the lane remembers too many: one of a few
+// that the map yields at random.
+func (l *lane) makeRoom() {
+	if len(l.buckets) < l.remembered {
+		return
+	}
+	tries := 8
+	for _, b := range l.buckets {
+		if b.state == idle {
+			l.forget(b)
+			return
+		}
+		if tries--; tries == 0 {
+			return
+		}
+	}
+}
+
+// keyOf returns the key of the bucket that a row of the parcel belongs to.
+func (p *parcel) keyOf(series *batch.Series, row *batch.Row) bucketKey {
+	return bucketKey{
+		sensor: series.Sensor, start: row.Time - row.Time%p.granularity.Milliseconds(),
+		granularity: p.granularity, session: p.view.Session,
+	}
+}
+
+// shareOf returns a share without rows for a bucket of the parcel's.
+func (p *parcel) shareOf(key bucketKey) batch.Share {
+	return batch.Share{
+		Stream: p.lane.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
+		Session: key.session, Recovered: p.view.Recovered,
+	}
+}
+
+// known returns the bucket of a row, nil if the lane remembers none.
+func (l *lane) known(p *parcel, row *batch.Row) *bucket {
+	series := p.view.Series(row)
+	if b := l.recent(p, series, row); b != nil {
+		return b
+	}
+	return l.buckets[p.keyOf(series, row)]
+}
+
+// recent returns the bucket that the series was last in, if the row belongs to it.
+func (l *lane) recent(p *parcel, series *batch.Series, row *batch.Row) *bucket {
+	if b := l.latest[series]; b != nil && b.contains(row.Time) && b.key.granularity == p.granularity && b.key.session == p.view.Session {
+		return b
+	}
+	return nil
+}
+
+func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
+	if len(b.share.Rows) == 0 {
+		b.since = p.arrived
+	}
 	b.lastSeq = max(b.lastSeq, r.Seq())
 	b.share.Rows = append(b.share.Rows, r)
-	switch b.place {
-	case idle:
-		b.since = r.Batch.Received
-		l.toPending(b)
-	case pending:
-		l.rows++
-	case backoff:
+	if b.state != pending {
+		l.move(b, row)
 	}
 }
 
@@ -161,6 +222,5 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	p.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
 	// It stays until the parcel is complete, which holds one row more.
 	p.left++
-	l.load++
 	p.Released(1)
 }

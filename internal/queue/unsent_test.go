@@ -41,6 +41,29 @@ func TestWhatIsNeverTriedIsNotSetAside(t *testing.T) {
 	})
 }
 
+// A stream without a collection leaves every write untried, for long perhaps.
+func TestWhatIsNeverTriedBacksOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		store.verdict = func(*batch.Share) (batch.Verdict, error) { return batch.Unsent, errAway }
+		q := start(t, store, Config{Lanes: 1})
+		q.add(mixed(0, "one"), nil)
+		pass(30 * time.Second)
+		store.mu.Lock()
+		before := store.writes
+		store.mu.Unlock()
+		pass(20 * time.Second)
+		store.mu.Lock()
+		assert.LessOrEqual(t, store.writes-before, 20, "writes in twenty seconds, one a second at most")
+		store.verdict = nil
+		store.mu.Unlock()
+		pass(2 * maxBackoff)
+		assert.Equal(t, 1, store.count())
+		q.Close(context.Background())
+	})
+}
+
 // waitingOf returns how many of a sensor's hundred readings are not stored.
 func waitingOf(s *fakeStore, sensor string) int {
 	s.mu.Lock()

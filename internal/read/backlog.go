@@ -23,9 +23,12 @@ type Journal interface {
 // A Backlog is what was acknowledged and may not be stored.
 type Backlog struct {
 	Journal Journal
-	// Rest returns a position of the journal before which all readings of a
-	// stream's sensors with that batch.SeriesHash are at rest.
-	Rest func(stream string, hash uint64) uint64
+	// StoredBefore returns a position of the journal before which all readings of
+	// a stream's sensors with that batch.SeriesHash are stored.
+	StoredBefore func(stream string, hash uint64) uint64
+	// StreamStored returns such a position for all sensors of a stream, and one
+	// for all readings except those of buckets that are set aside.
+	StreamStored func(stream string) (all, most uint64)
 	// Granularity returns that of a stream, for readings that were journaled
 	// without one.
 	Granularity func(stream string) time.Duration
@@ -77,12 +80,12 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	return s.found, nil
 }
 
-// run goes from where the sensor's lane is to the end of what was acknowledged
-// when it begins.
+// run searches from the sensor's oldest reading that may not be stored to the end
+// of what was acknowledged when it begins.
 func (s *search) run(ctx context.Context, most uint64) error {
 	journal := s.backlog.Journal
 	end := journal.End()
-	from := s.backlog.Rest(s.stream, s.hash)
+	from := s.backlog.StoredBefore(s.stream, s.hash)
 	if end > from && end-from > most {
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second,
@@ -100,12 +103,12 @@ func (s *search) run(ctx context.Context, most uint64) error {
 		record, found, err := cursor.Next()
 		if err != nil {
 			// What was trimmed meanwhile is stored, and MongoDB is yet to be asked.
-			rest := s.backlog.Rest(s.stream, s.hash)
-			if rest <= cursor.Position() {
+			stored := s.backlog.StoredBefore(s.stream, s.hash)
+			if stored <= cursor.Position() {
 				return fmt.Errorf("search the journal: %w", err)
 			}
 			cursor.Close()
-			cursor = journal.Follow(rest, part)
+			cursor = journal.Follow(stored, part)
 			continue
 		}
 		if !found {

@@ -60,7 +60,7 @@ func journaled(t *testing.T, j *journal.Journal, b *batch.Batch) {
 // backlogOf is that of a journal of which nothing is stored before rest.
 func backlogOf(j Journal, rest *atomic.Uint64) Backlog {
 	return Backlog{
-		Journal: j, Rest: func(string, uint64) uint64 { return rest.Load() },
+		Journal: j, StoredBefore: func(string, uint64) uint64 { return rest.Load() }, StreamStored: func(string) (uint64, uint64) { return rest.Load(), rest.Load() },
 		Granularity: func(string) time.Duration { return granularity },
 	}
 }

@@ -27,7 +27,7 @@ func FuzzParse(f *testing.F) {
 		p, err := parse(c, sensor, &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{"Accept": {accept}}})
 		if err != nil {
 			kind := telemetry.KindOf(err)
-			assert.True(t, kind == telemetry.Invalid || kind == telemetry.Unsupported, "%v", err)
+			assert.True(t, kind == telemetry.Invalid || kind == telemetry.NotAcceptable, "%v", err)
 			return
 		}
 		q := p.query

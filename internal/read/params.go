@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -33,7 +34,7 @@ type params struct {
 func allowed(c call) []string {
 	switch c {
 	case callSensors:
-		return []string{"after", "limit", "prefix", "stream"}
+		return []string{"after", "limit", "prefix", "stream", "unstored"}
 	case callSummary:
 		return []string{"every", "from", "stream", "to", "unstored"}
 	case callReadings:
@@ -195,7 +196,7 @@ func parseLimit(values url.Values, absent, most int) (int, error) {
 // parseEvery reads the length of a step, like 90s, 5m, 1h or 7d, and returns it
 // in milliseconds.
 func parseEvery(s string) (int64, error) {
-	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written like 90s, 5m, 1h or 7d", telemetry.Quote([]byte(s)))
+	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), brief.DurationForms)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 64)
 		if err != nil || n < 1 || n > 3_000_000 || days[0] == '+' {
@@ -260,6 +261,6 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 	if possible {
 		forms += " and " + typeLines
 	}
-	return false, telemetry.Errorf(telemetry.Unsupported, "unsupported_accept", "nothing of Accept %s can be given; there is %s",
+	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "nothing of Accept %s can be given; there is %s",
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
 }

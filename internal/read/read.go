@@ -78,7 +78,10 @@ type Stored struct {
 	// Available returns nil while a stream's database answers, or where it has none;
 	// otherwise requests end with 503.
 	Available func(stream string) error
-	Backlog   Backlog
+	// Up returns a context that ends when the database of the stream goes away, to
+	// end queries of it. Nil: there is no database that could.
+	Up      func(stream string) context.Context
+	Backlog Backlog
 	// Flush returns when all that was taken before the call is stored, and would not
 	// be stored again after a crash.
 	Flush func(ctx context.Context) error

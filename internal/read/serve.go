@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -23,6 +24,10 @@ type question struct {
 
 // errTimeout is the cause of a context that ended because an answer took too long.
 var errTimeout = errors.New("the answer took too long")
+
+// errAway is the cause of a context that ended because the stream's database went
+// away.
+var errAway = errors.New("the stream's database went away")
 
 // errGone says that the client does not take the answer any more.
 var errGone = errors.New("the client does not take the answer")
@@ -73,12 +78,20 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if err := stored.Available(p.stream); err != nil {
 		return away(err)
 	}
-	leave, err := r.enter(req.Context(), access.From(req.Context()))
+	present, goAway := context.WithCancelCause(req.Context())
+	defer goAway(nil)
+	if stored.Up != nil {
+		defer context.AfterFunc(stored.Up(p.stream), func() { goAway(errAway) })()
+	}
+	leave, err := r.enter(present, access.From(req.Context()))
 	if err != nil {
+		if cause := stored.Available(p.stream); cause != nil {
+			err = away(cause)
+		}
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(req.Context(), r.cfg.Timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(present, r.cfg.Timeout, errTimeout)
 	defer cancel()
 	defer w.hurry(r.cfg.Timeout + slowClient)()
 	q := &question{reader: r, stored: stored, params: p, w: w, r: req}
@@ -149,20 +162,19 @@ func (q *question) explain(ctx context.Context, err error) error {
 				"ask again later, or %s", q.reader.cfg.Timeout, askForLess),
 		}
 	}
-	if timedOut(err) {
+	switch {
+	case store.Away(err), errors.Is(context.Cause(ctx), errAway):
 		return away(err)
+	case store.Transient(err):
+		return &telemetry.Error{
+			Kind: telemetry.Unavailable, Code: "query_interrupted", RetryAfter: time.Second, Err: err,
+			Message: "MongoDB ended the query before it was answered, as it does when it runs short of resources or a collection is replaced; ask again",
+		}
 	}
 	return err
 }
 
 const askForLess = "ask for less at once: a narrower span with from and to, a smaller limit with after from page to page, or a shorter span of a summary"
-
-// timedOut reports whether the database, or a connection to it, was waited for
-// in vain.
-func timedOut(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
-}
 
 // gaveNothing is the error of an answer for which MongoDB sent no document in
 // all the time that there was: another question would not do better. An error that

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,6 +14,15 @@ import (
 
 // TimeKey is the key of a reading's timestamp in every kind of document.
 const TimeKey = "ts"
+
+// SensorKey is the key under which a reading's document describes its sensor; no
+// field can have that name, see telemetry.CheckFieldName. In a time series the
+// value is {id, tags}. In a bucket, where the part has the tags of most readings,
+// only a reading with other tags has it: {tags}, or {} if the reading has none.
+const SensorKey = "sensor"
+
+// The key of tags, in a part and under SensorKey.
+const tagsKey = "tags"
 
 // AppendFields appends the fields of a reading as BSON elements, in the order
 // in which they came: exactly row.Size bytes.
@@ -53,7 +63,7 @@ func AppendTags(dst []byte, tags []telemetry.Tag) []byte {
 	if len(tags) == 0 {
 		return dst
 	}
-	at, dst := bsoncore.AppendDocumentElementStart(dst, "tags")
+	at, dst := bsoncore.AppendDocumentElementStart(dst, tagsKey)
 	for _, t := range tags {
 		dst = bsoncore.AppendStringElement(dst, t.Name, t.Value)
 	}
@@ -61,10 +71,38 @@ func AppendTags(dst []byte, tags []telemetry.Tag) []byte {
 	return dst
 }
 
-// ReadingOf turns a stored document back into a reading of the sensor. Keys in
-// skip are not fields.
-func ReadingOf(doc bson.Raw, sensor string, skip ...string) (telemetry.Reading, error) {
-	r := telemetry.Reading{Sensor: sensor}
+// AppendOwnTags adds tags to a reading in a bucket, the document at the end of
+// dst that begins at from: exactly OwnTagsSize bytes.
+func AppendOwnTags(dst []byte, from int, tags []telemetry.Tag) []byte {
+	at, dst := bsoncore.AppendDocumentElementStart(dst[:len(dst)-1], SensorKey)
+	dst, _ = bsoncore.AppendDocumentEnd(AppendTags(dst, tags), at) // as above
+	dst, _ = bsoncore.AppendDocumentEnd(dst, int32(from))
+	return dst
+}
+
+// OwnTagsSize returns by how many bytes its own tags make a reading larger.
+func OwnTagsSize(tags []telemetry.Tag) int64 {
+	const document = 4 + 1 // length, terminator
+	n := 1 + len(SensorKey) + 1 + document
+	if len(tags) > 0 {
+		n += 1 + len(tagsKey) + 1 + document
+	}
+	for _, t := range tags {
+		n += 1 + len(t.Name) + 1 + 4 + len(t.Value) + 1
+	}
+	return int64(n)
+}
+
+// SameTags reports whether tags, sorted by name, are the same.
+func SameTags(a, b []telemetry.Tag) bool {
+	// Series are shared, so mostly both are the same slice.
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// ReadingOf turns a stored document back into a reading of the sensor, with the
+// given tags unless it has its own. Keys in skip are not fields.
+func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
+	r := telemetry.Reading{Sensor: sensor, Tags: tags}
 	elements, err := doc.Elements()
 	if err != nil {
 		return r, fmt.Errorf("read stored reading: %w", err)
@@ -79,6 +117,10 @@ next:
 		}
 		if key == TimeKey {
 			r.Time = time.UnixMilli(v.DateTime()).UTC()
+			continue
+		}
+		if of, ok := v.DocumentOK(); ok && key == SensorKey {
+			r.Tags = TagsOf(of.Lookup(tagsKey))
 			continue
 		}
 		value, err := valueOf(v)
@@ -117,7 +159,7 @@ func TagsOf(v bson.RawValue) []telemetry.Tag {
 	if err != nil {
 		return nil
 	}
-	tags := make([]telemetry.Tag, 0, len(elements))
+	var tags []telemetry.Tag
 	for _, e := range elements {
 		if s, ok := e.Value().StringValueOK(); ok {
 			tags = append(tags, telemetry.Tag{Name: e.Key(), Value: s})

@@ -44,8 +44,9 @@ func (e *MismatchError) Error() string {
 type Collection struct {
 	Database   *mongo.Database
 	Name       string
-	Compressor Compressor // "" leaves the server's default
-	Exchanging bool       // it is made by who exchanges it for another
+	Compressor Compressor  // "" leaves the server's default
+	Exchanging bool        // it is made by who exchanges it for another
+	Only       bson.Binary // UUID of the one collection that indexes are made for; empty: whichever has the name, or a new one
 }
 
 // What stands behind a collection's name in those of its copy, while it is moved
@@ -64,29 +65,50 @@ func errExchanging(name, other string) error {
 
 // Info is what the server says of an existing collection.
 type Info struct {
-	Type    string   // collection, timeseries or view
-	Options bson.Raw // as for the command create
+	Type    string      // collection, timeseries or view
+	Options bson.Raw    // as for the command create
+	UUID    bson.Binary // of a time series: that of the collection with its buckets; a view has none
+	Created bool        // by the call that returns it
 }
 
 // Look returns what the server knows of the collection, nil if it does not
 // exist.
 func (c Collection) Look(ctx context.Context) (*Info, error) {
-	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: c.Name}})
+	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
 	if err != nil {
 		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
 	}
 	var found []struct {
+		Name    string   `bson:"name"`
 		Type    string   `bson:"type"`
 		Options bson.Raw `bson:"options"`
+		Info    struct {
+			UUID bson.Binary `bson:"uuid"`
+		} `bson:"info"`
 	}
 	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
 	}
-	if len(found) == 0 {
-		return nil, nil
+	var info *Info
+	var buckets bson.Binary
+	for _, f := range found {
+		if f.Name != c.Name {
+			buckets = f.Info.UUID
+			continue
+		}
+		info = &Info{Type: f.Type, Options: f.Options, UUID: f.Info.UUID}
 	}
-	return &Info{Type: found[0].Type, Options: found[0].Options}, nil
+	if info != nil && info.Type == seriesType && len(info.UUID.Data) == 0 {
+		info.UUID = buckets
+	}
+	return info, nil
 }
+
+// A time-series collection is a view of one with the server's buckets.
+const (
+	seriesType    = "timeseries"
+	seriesBuckets = "system.buckets."
+)
 
 // Ensure creates the collection with opts unless it exists, and returns what
 // is there. Another daemon may create it at the same moment. While the
@@ -103,14 +125,33 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 		opts = opts.SetStorageEngine(c.Compressor.StorageEngine())
 	}
 	const namespaceExists = 48
-	if err := c.Database.CreateCollection(ctx, c.Name, opts); err != nil && !HasCode(err, namespaceExists) {
-		return nil, fmt.Errorf("create collection %q: %w", c.Name, err)
+	created := c.Database.CreateCollection(ctx, c.Name, opts)
+	if created != nil && !HasCode(created, namespaceExists) {
+		return nil, fmt.Errorf("create collection %q: %w", c.Name, created)
 	}
 	info, err = c.Look(ctx)
-	if err == nil && info == nil {
-		err = fmt.Errorf("create collection %q: it vanished again", c.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case info == nil:
+		return nil, fmt.Errorf("create collection %q: it vanished again", c.Name)
 	}
-	return info, err
+	info.Created = created == nil
+	return info, nil
+}
+
+// CreateIndex creates an index. If Only is set, it never creates a collection for
+// it.
+func (c Collection) CreateIndex(ctx context.Context, name string, keys bson.D, more ...bson.E) error {
+	command := bson.D{
+		{Key: "createIndexes", Value: c.Name},
+		{Key: "indexes", Value: bson.A{append(bson.D{{Key: "key", Value: keys}, {Key: "name", Value: name}}, more...)}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: MajorityName}}},
+	}
+	if len(c.Only.Data) > 0 {
+		command = append(command, bson.E{Key: uuidField, Value: c.Only})
+	}
+	return c.Database.RunCommand(ctx, command).Err()
 }
 
 // mayCreate refuses while an exchange has taken the collection's name away.
@@ -136,8 +177,8 @@ func (c Collection) CheckType(info *Info, want string) error {
 	hint := "choose another stream name or database"
 	switch info.Type {
 	case "collection":
-		hint = "start with --storage bucket (`brim migrate --storage timeseries` changes the collection), or " + hint
-	case "timeseries":
+		hint = "if it holds bucket documents, start with --storage bucket (`brim migrate --storage timeseries` changes the collection); if it was made by mistake, rename or drop it; or " + hint
+	case seriesType:
 		hint = "start with --storage timeseries (`brim migrate --storage bucket` changes the collection), or " + hint
 	}
 	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}

@@ -27,16 +27,23 @@ type ConnectionConfig struct {
 	App      string // name that the server knows the connection by; empty: brim, the daemon's
 	Logger   *slog.Logger
 	Faults   *fault.Injector // nil outside tests
+	// Found is called whenever a server that accepts writes is found again; it
+	// must not block. May be nil.
+	Found func()
 }
 
 // A Connection is a MongoDB deployment that may be away: it is made without
 // one, and finds it again by itself.
 type Connection struct {
 	client   *mongo.Client
+	aside    *mongo.Client // for what must not wait for connections that queries and writes use
 	database string
 	log      *slog.Logger
+	found    func()
 	faults   *fault.Injector
 	writable atomic.Bool
+	mute     atomic.Bool // the last ping was not answered in time
+	presence *presence
 	saying   sync.Mutex  // held while the log is told of a change
 	told     atomic.Bool // the log says that writes are accepted
 	closing  atomic.Bool
@@ -47,8 +54,30 @@ type Connection struct {
 // Connect prepares a connection; an error means that the URI makes no sense,
 // never that the server is away.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
-	c := &Connection{database: cfg.Database, log: cfg.Logger, faults: cfg.Faults, admitted: admission{log: cfg.Logger}}
-	opts := options.Client().SetAppName(cmp.Or(cfg.App, "brim")).
+	c := &Connection{database: cfg.Database, log: cfg.Logger, found: cfg.Found, faults: cfg.Faults, admitted: admission{log: cfg.Logger}, presence: newPresence()}
+	opts := clientOptions(&cfg, c.connectionUsed).
+		SetServerMonitor(&event.ServerMonitor{
+			TopologyDescriptionChanged: c.topologyChanged,
+			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
+		})
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("read MongoDB URI: %w", err)
+	}
+	var err error
+	if c.client, err = mongo.Connect(opts); err != nil {
+		return nil, fmt.Errorf("set up MongoDB client: %w", err)
+	}
+	if c.aside, err = mongo.Connect(clientOptions(&cfg, c.connectionUsed).SetMinPoolSize(0).SetMaxPoolSize(asidePool)); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up MongoDB client: %w", err), c.client.Disconnect(context.Background()))
+	}
+	return c, nil
+}
+
+// asidePool is enough for a ping and a renewal of the claims.
+const asidePool = 3
+
+func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.ClientOptions {
+	return options.Client().SetAppName(cmp.Or(cfg.App, "brim")).
 		// Longer than a failover takes to be noticed is too long for a lane to
 		// hang in; it backs off and tries again by itself.
 		SetServerSelectionTimeout(3 * time.Second).
@@ -58,21 +87,8 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 		// The default of ten seconds would be how long a daemon goes on refusing
 		// after MongoDB is back.
 		SetHeartbeatInterval(time.Second).
-		SetServerMonitor(&event.ServerMonitor{
-			TopologyDescriptionChanged: c.topologyChanged,
-			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
-		}).
-		SetPoolMonitor(&event.PoolMonitor{Event: c.connectionUsed}).
+		SetPoolMonitor(&event.PoolMonitor{Event: used}).
 		ApplyURI(cfg.URI)
-	if err := opts.Validate(); err != nil {
-		return nil, fmt.Errorf("read MongoDB URI: %w", err)
-	}
-	client, err := mongo.Connect(opts)
-	if err != nil {
-		return nil, fmt.Errorf("set up MongoDB client: %w", err)
-	}
-	c.client = client
-	return c, nil
 }
 
 // topologyChanged is called by the driver's monitors whenever a server comes,
@@ -87,7 +103,10 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 	}
 	c.saying.Lock()
 	defer c.saying.Unlock()
-	c.writable.Store(writable)
+	c.presence.set(writable && !c.mute.Load())
+	if before := c.writable.Swap(writable); writable && !before && c.found != nil {
+		c.found()
+	}
 	if writable || c.closing.Load() {
 		return // whether it lets the user in shows when a connection is used
 	}
@@ -116,18 +135,28 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 // ErrAway says that no MongoDB server accepts writes at present.
 var ErrAway = errors.New("MongoDB is away")
 
-// Available returns nil while a server that accepts writes is known, and lets
-// the user in; otherwise an ErrRefused, or an ErrAway that says what was seen
-// last. It does no I/O.
+// ErrNoneFound says that no server was found yet, for no known reason.
+var ErrNoneFound = fmt.Errorf("%w: no server was found yet", ErrAway)
+
+// Available returns nil while a server that accepts writes is known, answers
+// (while WatchReplies runs), and lets the user in; otherwise an ErrRefused, or an
+// ErrAway that says what was seen last. It does no I/O.
 func (c *Connection) Available() error {
-	if c.writable.Load() {
+	err := c.lastErr.Load()
+	switch {
+	case c.mute.Load() && (c.writable.Load() || err != nil && mongo.IsTimeout(*err)):
+		return errNoReply
+	case c.writable.Load():
 		return c.admitted.err()
-	}
-	if err := c.lastErr.Load(); err != nil {
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrAway, *err)
 	}
-	return fmt.Errorf("%w: no server was found yet", ErrAway)
+	return ErrNoneFound
 }
+
+// Up returns a context that ends when, for a while, no server accepts writes and
+// answers.
+func (c *Connection) Up() context.Context { return c.presence.current() }
 
 // Client gives access to the whole deployment.
 func (c *Connection) Client() *mongo.Client { return c.client }
@@ -136,13 +165,19 @@ func (c *Connection) Client() *mongo.Client { return c.client }
 // rests on: writes are acknowledged by a majority that has journaled them, and
 // what is read is majority-committed and comes from the primary, whatever the
 // URI prefers, since a secondary may lag behind what was just written.
-func (c *Connection) Database() *mongo.Database {
+func (c *Connection) Database() *mongo.Database { return c.databaseOf(c.client) }
+
+// AsideDatabase is Database by connections of its own, a few, for what must be
+// quick while many queries or writes are slow.
+func (c *Connection) AsideDatabase() *mongo.Database { return c.databaseOf(c.aside) }
+
+func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 	journaled := true
 	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
 	if c.faults.Off(fault.Majority) {
 		concern = writeconcern.W1()
 	}
-	return c.client.Database(c.database, options.Database().
+	return client.Database(c.database, options.Database().
 		SetWriteConcern(concern).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()))
@@ -151,7 +186,8 @@ func (c *Connection) Database() *mongo.Database {
 // Close disconnects, within ctx.
 func (c *Connection) Close(ctx context.Context) error {
 	c.closing.Store(true)
-	if err := c.client.Disconnect(ctx); err != nil {
+	defer c.presence.close() // the driver tells that its servers go
+	if err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx)); err != nil {
 		return fmt.Errorf("disconnect from MongoDB: %w", err)
 	}
 	return nil

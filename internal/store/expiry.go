@@ -21,19 +21,15 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 	if err != nil || have == after && there == (after > 0) {
 		return err
 	}
-	coll := c.Database.Collection(c.Name)
 	seconds := int32(after / time.Second)
 	switch {
 	case after == 0:
 		const gone, namespaceNotFound = 27, 26 // another daemon was quicker
-		if err = coll.Indexes().DropOne(ctx, expiryName); HasCode(err, gone, namespaceNotFound) {
+		if err = c.Database.Collection(c.Name).Indexes().DropOne(ctx, expiryName); HasCode(err, gone, namespaceNotFound) {
 			err = nil
 		}
 	case !there:
-		_, err = coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-			Keys:    bson.D{{Key: key, Value: 1}},
-			Options: options.Index().SetName(expiryName).SetExpireAfterSeconds(seconds),
-		})
+		err = c.CreateIndex(ctx, expiryName, bson.D{{Key: key, Value: 1}}, bson.E{Key: "expireAfterSeconds", Value: seconds})
 		const indexOptionsConflict = 85
 		if !HasCode(err, indexOptionsConflict) { // else another daemon was quicker
 			break

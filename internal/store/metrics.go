@@ -15,14 +15,17 @@ var Fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-
 
 // Metrics are a stream's measurements of its writes.
 type Metrics struct {
+	Stream string
+
 	write      [len(Fills)]prometheus.Observer
 	readings   prometheus.Observer
 	Unknown    prometheus.Counter // operations whose outcome was not known
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
 
-	// TagConflicts counts readings whose tags differ from those that their
-	// bucket's part was created with, as far as this process knows them.
-	TagConflicts prometheus.Counter
+	OwnTags prometheus.Counter // readings stored with tags of their own, which are not those of their bucket's part
+
+	// Collections that were prepared in place of another while the daemon ran.
+	Recreated, Replaced prometheus.Counter
 }
 
 // vectors are what several streams of one process share.
@@ -30,7 +33,8 @@ type vectors struct {
 	write               *prometheus.HistogramVec
 	readings            prometheus.Histogram
 	unknown, duplicates prometheus.Counter
-	tagConflicts        prometheus.Counter
+	ownTags             prometheus.Counter
+	preparedAgain       *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics of a stream.
@@ -55,24 +59,32 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 			Name: "brim_store_duplicates_prevented_total",
 			Help: "Readings found to be stored already when they were about to be sent again.",
 		}),
-		tagConflicts: prometheus.NewCounter(prometheus.CounterOpts{
+		ownTags: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_tag_conflicts_total",
-			Help: "Readings whose tags differ from those of their bucket's part; the reading is stored, its tags are not.",
+			Help: "Readings whose tags differ from those of their bucket's part; each is stored with its own tags, which takes more space.",
 		}),
+		preparedAgain: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_store_prepared_again_total",
+			Help: "Times that a stream's collection was dropped or replaced while the daemon ran and another was prepared in its place: created, or found there.",
+		}, []string{"stream", "collection"}),
 	}
 	for _, r := range []func() error{
 		func() (err error) { v.write, err = register(reg, v.write); return err },
 		func() (err error) { v.readings, err = register(reg, v.readings); return err },
 		func() (err error) { v.unknown, err = register(reg, v.unknown); return err },
 		func() (err error) { v.duplicates, err = register(reg, v.duplicates); return err },
-		func() (err error) { v.tagConflicts, err = register(reg, v.tagConflicts); return err },
+		func() (err error) { v.ownTags, err = register(reg, v.ownTags); return err },
+		func() (err error) { v.preparedAgain, err = register(reg, v.preparedAgain); return err },
 		func() error { return reg.Register(windowRatio(stream, granularity)) },
 	} {
 		if err := r(); err != nil {
 			return nil, err
 		}
 	}
-	m := &Metrics{readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates, TagConflicts: v.tagConflicts}
+	m := &Metrics{
+		Stream: stream, readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates, OwnTags: v.ownTags,
+		Recreated: v.preparedAgain.WithLabelValues(stream, "created"), Replaced: v.preparedAgain.WithLabelValues(stream, "found"),
+	}
 	for i, fill := range Fills {
 		m.write[i] = v.write.WithLabelValues(stream, string(storage), fill)
 	}

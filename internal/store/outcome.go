@@ -1,35 +1,128 @@
 package store
 
-// Codes of MongoDB's errors that decide what becomes of a write. Every code
-// that is not named here, authentication, disk and validation among them,
-// means that the write is to be sent again after a while.
+import (
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// An outcome is what one of MongoDB's error codes says about a command, or about
+// one of its operations:
+//
+//	outcome    of a write                              of a read
+//	away       send it again after a while             503 mongodb_away
+//	passing    send it again after a while             503 query_interrupted
+//	tooLarge   close the part                          cannot be
+//	content    halve, until one reading stands alone   500: the query is Brim's own
+//	not named  send it again after a while             500
+//
+// Only for content and tooLarge is a reading ever given up, and only when it was
+// written alone.
+type outcome uint8
+
+const (
+	_        outcome = iota
+	away             // no usable server was reached: it is starting, stopping, hanging, or not the primary
+	passing          // the server ended this command, and may execute the next
+	tooLarge         // a document outgrew MongoDB's limit
+	content          // what the update carries is to blame, or the part that it was sent to
+)
+
+var outcomes = map[int]outcome{
+	6:     away, // HostUnreachable
+	7:     away, // HostNotFound
+	89:    away, // NetworkTimeout
+	91:    away, // ShutdownInProgress
+	133:   away, // FailedToSatisfyReadPreference
+	134:   away, // ReadConcernMajorityNotAvailableYet
+	189:   away, // PrimarySteppedDown
+	202:   away, // NetworkInterfaceExceededTimeLimit
+	317:   away, // ConnectionPoolExpired
+	9001:  away, // SocketException
+	10058: away, // LegacyNotPrimary
+	10107: away, // NotWritablePrimary
+	11600: away, // InterruptedAtShutdown
+	11602: away, // InterruptedDueToReplStateChange
+	13435: away, // NotPrimaryNoSecondaryOk
+	13436: away, // NotPrimaryOrSecondary
+
+	24:    passing, // LockTimeout
+	43:    passing, // CursorNotFound
+	46:    passing, // LockBusy
+	50:    passing, // MaxTimeMSExpired
+	63:    passing, // StaleShardVersion
+	64:    passing, // WriteConcernFailed: waiting for replication timed out
+	112:   passing, // WriteConflict
+	146:   passing, // ExceededMemoryLimit
+	150:   passing, // StaleEpoch
+	175:   passing, // QueryPlanKilled: the collection was dropped, or renamed
+	211:   passing, // KeyNotFound: of a cluster's clock
+	234:   passing, // RetryChangeStream
+	237:   passing, // CursorKilled
+	239:   passing, // SnapshotTooOld
+	246:   passing, // SnapshotUnavailable
+	251:   passing, // NoSuchTransaction
+	262:   passing, // ExceededTimeLimit
+	290:   passing, // TransactionExceededLifetimeLimitSeconds
+	292:   passing, // QueryExceededMemoryLimitNoDiskUseAllowed
+	314:   passing, // ObjectIsBusy
+	11601: passing, // Interrupted
+	13388: passing, // StaleConfig
+
+	10334: tooLarge, // BSONObjectTooLarge
+	17419: tooLarge, // the document after the update
+	17420: tooLarge, // the document after the modifiers
+
+	2:  content, // BadValue
+	9:  content, // FailedToParse
+	14: content, // TypeMismatch
+	22: content, // InvalidBSON
+	28: content, // PathNotViable
+	40: content, // ConflictingUpdateOperators
+	52: content, // DollarPrefixedFieldName
+	56: content, // EmptyFieldName
+	57: content, // DottedFieldName
+}
 
 // TooLarge reports whether the code says that a document outgrew MongoDB's
 // limit.
-func TooLarge(code int) bool { return tooLarge[code] }
+func TooLarge(code int) bool { return outcomes[code] == tooLarge }
 
 // ContentError reports whether the code blames what was written. Only then may
 // a reading ever be given up, and only when it was written alone.
-func ContentError(code int) bool { return contentError[code] }
+func ContentError(code int) bool { return outcomes[code] == content }
 
-// tooLarge are the codes of a document that outgrew MongoDB's limit.
-var tooLarge = map[int]bool{
-	10334: true, // BSONObjectTooLarge
-	17419: true, // the document after the update is too large
-	17420: true, // the document after the modifiers is too large
+// Away reports whether err says that no server could be used: none was reached, or
+// the one reached is starting, stopping, or not the primary.
+func Away(err error) bool {
+	var pool interface{ Retryable() bool } // such as that of a pool that was cleared because its server failed
+	return is(err, away) || mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, mongo.ErrClientDisconnected) ||
+		errors.Is(err, ErrAway) || errors.As(err, &pool) && pool.Retryable()
 }
 
-// contentError are the codes that blame what the update carries, or the part
-// that it was sent to. Only for these a reading is ever given up, and only
-// when it stands alone.
-var contentError = map[int]bool{
-	2:  true, // BadValue
-	9:  true, // FailedToParse
-	14: true, // TypeMismatch
-	22: true, // InvalidBSON
-	28: true, // PathNotViable
-	40: true, // ConflictingUpdateOperators
-	52: true, // DollarPrefixedFieldName
-	56: true, // EmptyFieldName
-	57: true, // DottedFieldName
+// Transient reports whether the same command may succeed after a while.
+func Transient(err error) bool {
+	if Away(err) || is(err, passing) {
+		return true
+	}
+	var labeled mongo.LabeledError
+	if !errors.As(err, &labeled) {
+		return false
+	}
+	for _, label := range []string{"RetryableWriteError", "TransientTransactionError", "ResumableChangeStreamError", "RetryableError", "SystemOverloadedError"} {
+		if labeled.HasErrorLabel(label) {
+			return true
+		}
+	}
+	return false
+}
+
+// is reports whether one of the codes of err has the outcome.
+func is(err error, want outcome) bool {
+	for _, code := range mongo.ErrorCodes(err) {
+		if outcomes[code] == want {
+			return true
+		}
+	}
+	return false
 }

@@ -22,19 +22,25 @@ const viewMark = "made by brim: one reading a document"
 
 // viewPipeline shows one reading a document: {_id, sensorId, ts, fields, tags}.
 //
-// A $project that keeps _id and sensorId as they are lets the server move a
-// $match on them in front of the $unwind, so that a range of _id is an index
-// scan; readings that are merged into the document itself would hide _id from
-// it, and each query would read the whole collection. The fields stay together
-// also because one may be called sensorId.
+// A $project that keeps _id and sensorId as they are lets the server move a $match
+// on them in front of the $unwind, so that a range of _id is an index scan;
+// readings that are merged into the document itself would hide _id from it, and
+// each query would read the whole collection. The fields stay together also
+// because one may be called sensorId. Tags are those of the reading, if it has its
+// own, or else those of its part; if the path is missing, there are no tags.
 func viewPipeline() mongo.Pipeline {
+	const reading = "$measurements"
+	without := func(field string, input any) bson.D {
+		return bson.D{{Key: "$unsetField", Value: bson.D{{Key: "field", Value: field}, {Key: "input", Value: input}}}}
+	}
+	own := bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: reading + "." + SensorKey}}, "object"}}}
 	return mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "$comment", Value: viewMark}}}},
-		{{Key: "$unwind", Value: "$measurements"}},
+		{{Key: "$unwind", Value: reading}},
 		{{Key: "$project", Value: bson.D{
-			{Key: "_id", Value: 1}, {Key: "sensorId", Value: 1}, {Key: "ts", Value: "$measurements." + TimeKey},
-			{Key: "fields", Value: bson.D{{Key: "$unsetField", Value: bson.D{{Key: "field", Value: TimeKey}, {Key: "input", Value: "$measurements"}}}}},
-			{Key: "tags", Value: 1},
+			{Key: "_id", Value: 1}, {Key: "sensorId", Value: 1}, {Key: "ts", Value: reading + "." + TimeKey},
+			{Key: "fields", Value: without(SensorKey, without(TimeKey, reading))},
+			{Key: "tags", Value: bson.D{{Key: "$cond", Value: bson.A{own, reading + "." + SensorKey + "." + tagsKey, "$" + tagsKey}}}},
 		}}},
 	}
 }

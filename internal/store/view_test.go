@@ -15,7 +15,8 @@ import (
 
 var viewStart = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// fillBuckets writes buckets of five minutes with two readings each.
+// fillBuckets writes buckets of five minutes with four readings each, the last two
+// with tags of their own.
 func fillBuckets(t *testing.T, db *mongo.Database, sensors, buckets int) {
 	t.Helper()
 	var docs []any
@@ -24,11 +25,13 @@ func fillBuckets(t *testing.T, db *mongo.Database, sensors, buckets int) {
 			start := viewStart.Add(time.Duration(b) * 5 * time.Minute)
 			docs = append(docs, bson.D{
 				{Key: "_id", Value: bson.D{{Key: "s", Value: fmt.Sprintf("s-%d", s)}, {Key: "b", Value: start}, {Key: "g", Value: int32(300)}, {Key: "p", Value: int32(0)}}},
-				{Key: "sensorId", Value: fmt.Sprintf("s-%d", s)}, {Key: "bucketStart", Value: start}, {Key: "count", Value: 2},
+				{Key: "sensorId", Value: fmt.Sprintf("s-%d", s)}, {Key: "bucketStart", Value: start}, {Key: "count", Value: 4},
 				{Key: "tags", Value: bson.D{{Key: "site", Value: "north"}}},
 				{Key: "measurements", Value: bson.A{
 					bson.D{{Key: "ts", Value: start}, {Key: "t", Value: 1.5}},
 					bson.D{{Key: "ts", Value: start.Add(time.Minute)}, {Key: "sensorId", Value: "a field"}, {Key: "t", Value: 2.5}},
+					bson.D{{Key: "ts", Value: start.Add(2 * time.Minute)}, {Key: "t", Value: 3.5}, {Key: "sensor", Value: bson.D{{Key: "tags", Value: bson.D{{Key: "site", Value: "south"}}}}}},
+					bson.D{{Key: "ts", Value: start.Add(3 * time.Minute)}, {Key: "t", Value: 4.5}, {Key: "sensor", Value: bson.D{}}},
 				}},
 			})
 		}
@@ -53,12 +56,17 @@ func TestViewShowsOneReadingADocument(t *testing.T) {
 	require.NoError(t, err)
 	var got []bson.M
 	require.NoError(t, cursor.All(t.Context(), &got))
-	require.Len(t, got, 6, "and a tombstone shows nothing")
+	require.Len(t, got, 12, "and a tombstone shows nothing")
 	assert.Equal(t, bson.M{
 		"_id":      bson.D{{Key: "s", Value: "s-1"}, {Key: "b", Value: bson.NewDateTimeFromTime(viewStart)}, {Key: "g", Value: int32(300)}, {Key: "p", Value: int32(0)}},
 		"sensorId": "s-1", "ts": bson.NewDateTimeFromTime(viewStart.Add(time.Minute)), "tags": bson.D{{Key: "site", Value: "north"}},
 		"fields": bson.D{{Key: "sensorId", Value: "a field"}, {Key: "t", Value: 2.5}},
 	}, got[1])
+	assert.Equal(t, bson.D{{Key: "site", Value: "south"}}, got[2]["tags"])
+	assert.NotContains(t, got[3], "tags")
+	for i, v := range []float64{3.5, 4.5} {
+		assert.Equal(t, bson.D{{Key: "t", Value: v}}, got[2+i]["fields"])
+	}
 }
 
 // TestARangeOfKeysOfTheViewIsAnIndexScan: what the queries of the documentation

@@ -105,7 +105,12 @@ func (*memoryFiles) SyncDir(string) error { return nil }
 func (*memoryFiles) Space(string) (free, total uint64, err error) { return 0, 0, nil }
 
 // Lock is not needed: nobody else sees the files.
-func (*memoryFiles) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+func (*memoryFiles) Lock(string) (journal.Lock, error) { return memoryLock{}, nil }
+
+type memoryLock struct{}
+
+func (memoryLock) Close() error { return nil }
+func (memoryLock) Held() error  { return nil }
 
 // take returns a chunk of zeros.
 func (m *memoryFiles) take() []byte {

@@ -191,6 +191,8 @@ func kindOf(status int) telemetry.ErrorKind {
 		return telemetry.Conflict
 	case http.StatusRequestEntityTooLarge:
 		return telemetry.TooLarge
+	case http.StatusNotAcceptable:
+		return telemetry.NotAcceptable
 	case http.StatusUnsupportedMediaType:
 		return telemetry.Unsupported
 	case http.StatusTooManyRequests:

@@ -17,6 +17,7 @@ const (
 	TooSlow                          // the request did not come as fast as it must; nothing was taken
 	TooLarge                         // a limit on size or number was crossed
 	Unsupported                      // a media type or encoding that is not known
+	NotAcceptable                    // none of the media types that are accepted is available
 	NotFound                         // no such stream or sensor
 	Conflict                         // the same idempotency key with another body
 	Unauthenticated                  // nobody knows who sends this; repeat it with a token or a certificate

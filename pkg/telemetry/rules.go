@@ -107,21 +107,54 @@ func checkText(what string, code Code, name, v []byte) *Refusal {
 // TimeRange is the span of timestamps that a stream accepts, in milliseconds
 // since the epoch, both ends included.
 type TimeRange struct {
-	Oldest int64 // 0, or younger where the stream has a retention
-	Newest int64
+	Earliest int64 // that any stream accepts
+	Oldest   int64 // later than Earliest where the stream has a retention
+	Newest   int64
+	// Unit is the unit of the timestamps as they were sent, a precision of line
+	// protocol; empty: milliseconds, and a request cannot name another unit.
+	Unit string
 }
 
 // CheckTime returns why ms lies outside the range, or nil.
 func (r TimeRange) CheckTime(ms int64) *Refusal {
 	switch {
-	case ms < 0:
-		return Refuse(TimeOutOfRange, "ts %s is before 1970", FormatMillis(ms))
+	case ms < r.Earliest || ms < 0:
+		return Refuse(TimeOutOfRange, "ts %s is before %s (--min-time)%s", FormatMillis(ms), FormatMillis(max(0, r.Earliest)), r.otherUnit(ms))
 	case ms < r.Oldest:
 		return Refuse(TimeExpired, "ts %s is older than the stream's retention, which begins at %s", FormatMillis(ms), FormatMillis(r.Oldest))
 	case ms > r.Newest:
-		return Refuse(TimeOutOfRange, "ts %s lies in the future; the newest allowed now is %s (--max-future)", FormatMillis(ms), FormatMillis(r.Newest))
+		return Refuse(TimeOutOfRange, "ts %s lies in the future; the newest allowed now is %s (--max-future)%s", FormatMillis(ms), FormatMillis(r.Newest), r.otherUnit(ms))
 	}
 	return nil
+}
+
+// timeUnits are the units that clients confuse, and their nanoseconds.
+var timeUnits = [...]struct {
+	unit, name  string
+	nanoseconds float64
+}{
+	{"s", "seconds", 1e9}, {"ms", "milliseconds", 1e6}, {"us", "microseconds", 1e3}, {"ns", "nanoseconds", 1},
+	{"m", "minutes", 60e9}, {"h", "hours", 3600e9},
+}
+
+// otherUnit says in which unit a refused timestamp would have been accepted; empty
+// if in none. The precision that a coarse unit has lost does not matter here.
+func (r TimeRange) otherUnit(ms int64) string {
+	sent := 1e6
+	for _, u := range timeUnits {
+		if u.unit == r.Unit {
+			sent = u.nanoseconds
+		}
+	}
+	for _, u := range timeUnits[:4] {
+		if as := float64(ms) / sent * u.nanoseconds; u.nanoseconds != sent && as >= float64(max(1, r.Earliest, r.Oldest)) && as <= float64(r.Newest) {
+			if r.Unit == "" {
+				return "; it looks like " + u.name + ", and must be milliseconds"
+			}
+			return "; it looks like " + u.name + ", which need precision=" + u.unit
+		}
+	}
+	return ""
 }
 
 // Quote renders untrusted bytes for a message: escaped, and cut to a length

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -110,8 +111,43 @@ func TestTimes(t *testing.T) {
 	} {
 		assert.Equal(t, want, codeOf(r.CheckTime(ms)), ms)
 	}
-	assert.Equal(t, "ts 1969-12-31T23:59:59.999Z is before 1970", r.CheckTime(-1).Message)
+	assert.Equal(t, "ts 1969-12-31T23:59:59.999Z is before 1970-01-01T00:00:00.000Z (--min-time)", r.CheckTime(-1).Message)
 	assert.Contains(t, r.CheckTime(2001).Message, "the newest allowed now is 1970-01-01T00:00:02.000Z (--max-future)")
+}
+
+func TestTimesInAnotherUnitAreNamed(t *testing.T) {
+	t.Parallel()
+	at := func(text string) int64 {
+		instant, err := time.Parse(time.RFC3339, text)
+		require.NoError(t, err)
+		return instant.UnixMilli()
+	}
+	r := TimeRange{Earliest: at("2000-01-01T00:00:00Z"), Newest: at("2026-11-22T10:10:00Z")}
+	for _, c := range []struct {
+		unit    string
+		ms      int64
+		message string
+	}{
+		{"", r.Earliest - 1, "ts 1999-12-31T23:59:59.999Z is before 2000-01-01T00:00:00.000Z (--min-time)"},
+		{"", 1795255200, "ts 1970-01-21T18:40:55.200Z is before 2000-01-01T00:00:00.000Z (--min-time); it looks like seconds, and must be milliseconds"},
+		{"", 1795255200_000_000, "(--max-future); it looks like microseconds, and must be milliseconds"},
+		{"", 1795255200_000_000_000, "(--max-future); it looks like nanoseconds, and must be milliseconds"},
+		{"ns", 1795, "(--min-time); it looks like seconds, which need precision=s"},
+		{"ns", 1795255, "(--min-time); it looks like milliseconds, which need precision=ms"},
+		{"us", 1795255, "(--min-time); it looks like seconds, which need precision=s"},
+		{"ms", 1795255200_000_000_000, "(--max-future); it looks like nanoseconds, which need precision=ns"},
+		{"s", 1795255200_000_000, "(--max-future); it looks like milliseconds, which need precision=ms"},
+		{"", 12, "is before 2000-01-01T00:00:00.000Z (--min-time)"},
+		{"", 0, "ts 1970-01-01T00:00:00.000Z is before 2000-01-01T00:00:00.000Z (--min-time)"},
+	} {
+		r.Unit = c.unit
+		refusal := r.CheckTime(c.ms)
+		require.NotNil(t, refusal, "%d %s", c.ms, c.unit)
+		assert.Equal(t, TimeOutOfRange, refusal.Code)
+		assert.True(t, strings.HasSuffix(refusal.Message, c.message), "%d %s: %s", c.ms, c.unit, refusal.Message)
+	}
+	r.Unit, r.Oldest = "", at("2026-11-01T00:00:00Z")
+	assert.Equal(t, TimeOutOfRange, r.CheckTime(1795255200).Code, "the unit is told in place of the retention")
 }
 
 func TestFormatMillis(t *testing.T) {

@@ -84,7 +84,7 @@ func TestLinesAreTheDoctorsBounds(t *testing.T) {
 		"Disk busy": "disk_busy", "Disk await": "disk_await", // the latter's bounds are those of an unknown kind, which is an SSD
 		"Cache dirty": "cache_dirty", "Cache updates": "cache_updates", "Cache used": "cache_used",
 		"Application evictions": "application_evictions", "Checkpoints": "checkpoint_duration",
-		"Free space inside the files": "fragmentation", "Processors busy": "processor",
+		"Free space inside the files": "fragmentation", "CPU busy": "processor",
 	}
 	scale := map[string]float64{"%": 0.01, "ms": 0.001, "s": 1, "pages/s": 1}
 	held := make(map[string]doctor.Threshold)

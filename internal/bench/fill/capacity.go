@@ -47,6 +47,9 @@ func (c *crowd) most(ctx context.Context, m *bench.MongoDB, rows int) (most capa
 	if err != nil {
 		return most, err
 	}
+	if err := s.Prepare(ctx); err != nil {
+		return most, err
+	}
 	if err := m.Settle(ctx); err != nil {
 		return most, err
 	}

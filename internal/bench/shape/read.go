@@ -50,7 +50,7 @@ func (c *Collection) Read(ctx context.Context, s Span) (n int, err error) {
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for cursor.Next(ctx) {
-		if _, err := store.ReadingOf(cursor.Current, "", "_id", sensorKey, "tags"); err != nil {
+		if _, err := store.ReadingOf(cursor.Current, "", nil, "_id", sensorKey, "tags"); err != nil {
 			return n, err
 		}
 		n++

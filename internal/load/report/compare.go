@@ -50,10 +50,19 @@ func differences(a, b *load.Setup) []difference {
 // Compare writes each figure of a beside that of b.
 func Compare(w io.Writer, a, b File) error {
 	var out bytes.Buffer
-	for _, each := range []struct {
+	both := []struct {
 		name string
 		of   File
-	}{{"A", a}, {"B", b}} {
+	}{{"A", a}, {"B", b}}
+	for _, each := range both {
+		if why := Saturation(each.of.Result); why != "" {
+			fmt.Fprintf(&out, "%s%s, %s: %s\n", saturatedHead, each.name, each.of.Path, why)
+		}
+	}
+	if out.Len() > 0 {
+		out.WriteByte('\n')
+	}
+	for _, each := range both {
 		s := &each.of.Setup
 		fmt.Fprintf(&out, "%s  %s: of %s, %s, stream %s (%s), brim %s\n", each.name, each.of.Path, ago(each.of.Result), s.Target, s.Stream, s.Storage, each.of.Version)
 	}

@@ -22,12 +22,20 @@ type Extras struct {
 	FloorPath string
 }
 
+// written is a result with the verdict on it.
+type written struct {
+	Saturated    bool   `json:"saturated"`
+	SaturatedWhy string `json:"saturated_why,omitempty"`
+	*load.Result
+}
+
 // JSON writes the result as Read reads it.
 func JSON(w io.Writer, r *load.Result) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil {
+	why := Saturation(r)
+	if err := e.Encode(written{Saturated: why != "", SaturatedWhy: why, Result: r}); err != nil {
 		return fmt.Errorf("write the result as JSON: %w", err)
 	}
 	return nil

@@ -16,10 +16,13 @@ import (
 // those of a ramp's steps.
 func Text(w io.Writer, r *load.Result, x Extras) error {
 	var b bytes.Buffer
+	v := judge(r)
+	if v.Saturated != "" {
+		fmt.Fprintf(&b, "%s%s\n\n", saturatedHead, v.Saturated)
+	}
 	for _, f := range facts(r) {
 		fmt.Fprintf(&b, "%-11s %s\n", f.Name, f.Value)
 	}
-	v := judge(r)
 	fmt.Fprintf(&b, "\n%s\n", v.Head)
 	for _, note := range v.Notes {
 		fmt.Fprintf(&b, "%s\n", note)

@@ -31,15 +31,18 @@ func slowDrain(r *load.Result) bool {
 // A verdict says in words whether the figures are those of the load that was
 // asked for.
 type verdict struct {
-	Good  bool
-	Head  string   // a sentence
-	Notes []string // sentences
+	Good      bool
+	Saturated string   // sentences; empty: it was not
+	Head      string   // a sentence
+	Notes     []string // sentences
 }
 
 func judge(r *load.Result) verdict {
 	rate := rateWords(r)
 	slow, late := r.AchievedRate < enough*r.OfferedRate, slowDrain(r)
-	v := verdict{Good: !slow && !late && !r.Interrupted && r.Dropped == 0 && r.Failed == 0 && r.Sent > 0}
+	v := verdict{Saturated: Saturation(r)}
+	whole := r.Dropped == 0 && r.Failed == 0
+	v.Good = !slow && !late && whole && v.Saturated == "" && !r.Interrupted && r.Sent > 0
 	switch {
 	case r.Sent == 0:
 		v.Head = "Nothing was sent."
@@ -51,6 +54,8 @@ func judge(r *load.Result) verdict {
 		v.Head = fmt.Sprintf("The load was not taken as asked: the last answer came %s after the schedule had ended, with %s", span(r.DrainSeconds), rate)
 	case slow:
 		v.Head = "The load was not taken as asked: " + rate
+	case whole:
+		v.Head = "The load was taken, but late: " + rate
 	default:
 		v.Head = "The load was not taken whole: " + rate
 	}

@@ -63,6 +63,11 @@ func (j *journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	return batch.Receipt{Ack: reached}, nil
 }
 
+// Repeat knows of no key.
+func (j *journal) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
+	return batch.Receipt{}, nil
+}
+
 // taken returns what was taken since the last call, in the order of sensor and time.
 func (j *journal) taken() []telemetry.Reading {
 	j.mu.Lock()

@@ -101,7 +101,7 @@ func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
 		return l
 	}
 	if why := c.worth(m.Sizes); why != "" {
-		l.Kind, l.Why = NoGain, why
+		l.Kind, l.Why, l.Do = NoGain, why, m.Sizes.Waits()
 		return l
 	}
 	if m.Role == RoleSecondary {

@@ -116,6 +116,33 @@ func TestRefusalSaysWhatWasMeasuredAndWhatElseToDo(t *testing.T) {
 	assert.Contains(t, left[0].Do, "--member a:1 --force, since it is busy (2000 documents/s are written)")
 }
 
+func TestWhereDeletedDataIsNotFreeYetItSaysToWait(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		sizes Sizes
+		do    string // a part of it
+	}{
+		"deleted, and no checkpoint since": {Sizes{Data: 60 * mib, File: 100 * mib, Removed: 1}, "at least 40 MiB of the file is deleted data, which becomes reusable after the next checkpoint"},
+		"all of it":                        {Sizes{File: 100 * mib, Removed: 9}, "at least 100 MiB of the file"},
+		"compressed too well to be seen":   {Sizes{Data: 400 * mib, File: 100 * mib, Removed: 9}, "data that was deleted within the last minutes becomes reusable after the next checkpoint"},
+		"nothing was deleted":              {Sizes{Data: 400 * mib, File: 100 * mib}, ""},
+		"what pages take besides":          {Sizes{Data: 90 * mib, File: 100 * mib}, ""},
+		"free by now":                      {Sizes{Data: 60 * mib, File: 100 * mib, Free: 40 * mib}, ""},
+	} {
+		m := &Member{Host: "a:1", Role: RoleStandalone, Sizes: test.sizes, Load: idle()}
+		_, left, err := bounded().Choose(&Deployment{Members: []*Member{m}}, Choice{})
+		require.NoError(t, err)
+		require.Len(t, left, 1, name)
+		assert.Equal(t, NoGain, left[0].Kind, name)
+		if test.do == "" {
+			assert.Empty(t, left[0].Do, name)
+		} else {
+			assert.Contains(t, left[0].Do, test.do, name)
+			assert.Contains(t, left[0].Do, "run this again", name)
+		}
+	}
+}
+
 func TestMemberThatDoesNotExistIsNamedWithThoseThatDo(t *testing.T) {
 	t.Parallel()
 	_, _, err := bounded().Choose(set(idle()), Choice{Member: "a:2"})

@@ -18,6 +18,9 @@ type Sizes struct {
 	Free      int64 `json:"free_bytes"`       // in it, for what comes
 	IndexFile int64 `json:"index_file_bytes"` // of the files of all its indexes
 	IndexFree int64 `json:"index_free_bytes"` // in them
+	// Removed is how many documents were removed since the server opened the file;
+	// 0 if it does not report that.
+	Removed int64 `json:"removed"`
 }
 
 // Files is the size of all files.
@@ -34,6 +37,39 @@ func (s Sizes) FreeShare() float64 {
 	return float64(s.AllFree()) / float64(s.Files())
 }
 
+// pageShare and pageBytes are together more than what a file holds besides its
+// documents: a share of their bytes, and a fixed amount.
+const (
+	pageShare = 0.25
+	pageBytes = 1 << 20
+)
+
+// deleted returns how much of the file, at least, belongs to deleted documents
+// whose space is not free yet. It may be more, since compressed documents take
+// less than their bytes.
+func (s Sizes) deleted() int64 {
+	used := s.File - s.Free
+	if used <= s.Data+int64(pageShare*float64(s.Data))+pageBytes {
+		return 0
+	}
+	return used - s.Data
+}
+
+// whenReusable is when the space of deleted documents becomes free.
+const whenReusable = "becomes reusable after the next checkpoint, within 60 s, and on a replica set once its history has expired, too (300 s, unless minSnapshotHistoryWindowInSeconds was changed); run this again then"
+
+// Waits says what deleted data whose space is not free yet waits for; empty if
+// there is none, as far as can be seen.
+func (s Sizes) Waits() string {
+	switch n := s.deleted(); {
+	case n > 0:
+		return fmt.Sprintf("at least %s of the file is deleted data, which %s", bytes(n), whenReusable)
+	case s.Removed > 0:
+		return "data that was deleted within the last minutes " + whenReusable
+	}
+	return ""
+}
+
 const codeNamespaceNotFound = 26
 
 // sizes asks a member. The command is used and not the stage $collStats, since
@@ -45,7 +81,12 @@ func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 		StorageSize float64 `bson:"storageSize"`
 		Free        float64 `bson:"freeStorageSize"`
 		Indexes     float64 `bson:"totalIndexSize"`
-		Details     map[string]struct {
+		WiredTiger  struct {
+			Cursor struct {
+				Removed float64 `bson:"remove calls"`
+			} `bson:"cursor"`
+		} `bson:"wiredTiger"`
+		Details map[string]struct {
 			Blocks struct {
 				Free float64 `bson:"file bytes available for reuse"`
 			} `bson:"block-manager"`
@@ -64,7 +105,7 @@ func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	}
 	s := Sizes{
 		Documents: int64(stats.Count), Data: int64(stats.Size), File: int64(stats.StorageSize), Free: int64(stats.Free),
-		IndexFile: int64(stats.Indexes),
+		IndexFile: int64(stats.Indexes), Removed: int64(stats.WiredTiger.Cursor.Removed),
 	}
 	for _, one := range stats.Details {
 		s.IndexFree += int64(one.Blocks.Free)

@@ -13,8 +13,10 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +42,7 @@ type Config struct {
 	Compressor           store.Compressor
 	WriteTimeout         time.Duration // of one command; 0: 10 s
 	Logger               *slog.Logger  // nil: what Prepare finds is not told
+	Lost                 func()        // called when the collection is found to be gone, to have it prepared again; may be nil
 	Registerer           prometheus.Registerer
 	Faults               *fault.Injector // nil outside tests
 }
@@ -50,11 +53,14 @@ type Store struct {
 	cfg     Config
 	coll    *mongo.Collection // with the database's concerns
 	live    atomic.Pointer[live]
+	target  *store.Target
 	metrics *store.Metrics
 	bulks   bulks
-	sharded atomic.Bool // the collection is spread over shards; known once it is prepared
+	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
+	slowest atomic.Int64 // of the last commands, in ns; see patience
 
-	identity identity
+	identity  identity
+	preparing sync.Mutex
 }
 
 // New checks cfg; it does no I/O.
@@ -75,7 +81,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics}
+	s := &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics, target: store.NewTarget(cfg.Lost)}
 	return s, s.Change(cfg.settings())
 }
 
@@ -84,12 +90,20 @@ func New(cfg Config) (*Store, error) {
 // share what is not yet stored, with a verdict. It returns when all verdicts
 // are there; ctx cuts it short, which leaves outcomes unknown.
 func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	to := s.target.Now()
+	if to == nil {
+		for _, share := range shares {
+			share.Verdict, share.Err = batch.Unsent, store.ErrNotPrepared
+		}
+		return
+	}
 	bulk := s.bulks.get(s.cfg.Faults)
 	defer s.bulks.put(bulk)
+	s.forget(shares, to)
 	s.prepareAll(ctx, bulk, shares)
 	for ops := bulk.ops; len(ops) > 0; {
 		n := oneCommand(ops)
-		if err := s.command(ctx, bulk, ops[:n]); err != nil {
+		if err := s.command(ctx, bulk, ops[:n], to); err != nil {
 			// What ended one command would end the next, after another wait.
 			for i := range ops[n:] {
 				ops[n+i].share.Verdict, ops[n+i].share.Err = batch.Unsent, err
@@ -112,13 +126,45 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Shar
 	}
 }
 
-// command sends some of the bulk's operations and settles them. An error says
-// that the command as a whole came to nothing that is known.
-func (s *Store) command(ctx context.Context, bulk *bulk, ops []operation) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+// command sends some of the bulk's operations and settles them. An error says that
+// the outcome of the command as a whole is unknown. A command that hangs while
+// MongoDB answers others is divided.
+func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *store.Prepared) error {
+	if err := store.Permitted(outer); err != nil {
+		unsent(ops, err)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(outer, s.cfg.WriteTimeout)
 	defer cancel()
+	r := s.exchange(ctx, bulk, ops, to)
+	switch {
+	case !errors.Is(r.err, errHangs):
+		return s.settle(ctx, ops, r)
+	case len(ops) == 1:
+		s.hangs(&ops[0])
+		return nil
+	}
+	return s.divide(outer, ops, to)
+}
+
+// exchange sends the operations and returns the reply. It leaves the shares as they
+// are, so that it may run on any goroutine.
+func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
 	s.cfg.Faults.At(fault.BeforeBulk)
-	r := bulk.send(ctx, s.live.Load().into, ops)
+	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
+		r = bulk.send(ctx, s.live.Load().into, ops, to)
+		return r.err
+	})
 	s.cfg.Faults.At(fault.AfterBulk)
-	return s.settle(ctx, ops, r)
+	s.target.Wrote(to, r.err)
+	if errors.Is(err, errHangs) {
+		r.err = err
+	}
+	return r
+}
+
+func unsent(ops []operation, err error) {
+	for i := range ops {
+		ops[i].share.Verdict, ops[i].share.Err = batch.Unsent, err
+	}
 }

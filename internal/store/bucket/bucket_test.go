@@ -190,14 +190,18 @@ func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
 	assert.Equal(t, readings[5:10], storetest.Read(t, s, "a", from, from.Add(10*time.Minute)), "a span inside the longest window")
 }
 
-func TestTagsBelongToTheirPart(t *testing.T) {
+// TestTagsOfAPartAreThoseOfItsFirstReading pins the form that they have in
+// documents, which others read, too.
+func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{MaxReadings: 2})
+	s := open(t, db, Config{MaxReadings: 3})
 	var readings []telemetry.Reading
-	for i, site := range []string{"north", "south", "east"} {
+	for i, site := range []string{"north", "south", "", "east"} {
 		r := storetest.Reading("a", time.Duration(i)*time.Second, 1)
-		r.Tags = []telemetry.Tag{{Name: "site", Value: site}}
+		if site != "" {
+			r.Tags = []telemetry.Tag{{Name: "site", Value: site}}
+		}
 		readings = append(readings, r)
 	}
 	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
@@ -205,7 +209,36 @@ func TestTagsBelongToTheirPart(t *testing.T) {
 	require.Len(t, docs, 2)
 	assert.Equal(t, bson.D{{Key: "site", Value: "north"}}, docs[0]["tags"])
 	assert.Equal(t, bson.D{{Key: "site", Value: "east"}}, docs[1]["tags"])
-	assert.InDelta(t, 1, testutil.ToFloat64(s.metrics.TagConflicts), 0)
+	at := func(i int) bson.DateTime { return bson.NewDateTimeFromTime(readings[i].Time) }
+	assert.Equal(t, bson.A{
+		bson.D{{Key: "ts", Value: at(0)}, {Key: "v", Value: 1.0}},
+		bson.D{{Key: "ts", Value: at(1)}, {Key: "v", Value: 1.0}, {Key: "sensor", Value: bson.D{{Key: "tags", Value: bson.D{{Key: "site", Value: "south"}}}}}},
+		bson.D{{Key: "ts", Value: at(2)}, {Key: "v", Value: 1.0}, {Key: "sensor", Value: bson.D{}}},
+	}, docs[0]["measurements"])
+	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.OwnTags), 0)
+}
+
+// TestTagsThatBrimDoesNotWriteEndTheirPart: no filter of an update matches them.
+func TestTagsThatBrimDoesNotWriteEndTheirPart(t *testing.T) {
+	t.Parallel()
+	for name, tags := range map[string]any{"a number": bson.D{{Key: "floor", Value: 3}}, "an empty document": bson.D{}, "no document": "north", "null": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t)
+			s := open(t, db, Config{})
+			var all []telemetry.Reading
+			for i := range 3 {
+				all = append(all, storetest.Reading("a", time.Duration(i)*time.Second, 1))
+				storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, batch.NewSession(), 1, all[i]), window))
+				if i == 0 {
+					_, err := db.Collection(storetest.Stream).UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "tags", Value: tags}}}})
+					require.NoError(t, err)
+				}
+			}
+			storetest.Answers(t, s, "a", all...)
+			assert.Len(t, documents(t, db), 2)
+		})
+	}
 }
 
 func TestFailedWritesKeepTheirRows(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // bulk is what one Write sends: its operations, and the memory that they are
@@ -94,9 +94,9 @@ func oneCommand(ops []operation) int {
 // elements of statistics with longer names.
 func (op *operation) size() int64 { return 512 + op.bytes + 5*int64(op.rows[0].Row().Size) }
 
-// send carries some of the operations to the database, in one command. The
+// send carries some of the operations to the collection, in one command. The
 // reply's time is that of the round trip, without the encoding before it.
-func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation) reply {
+func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation, to *store.Prepared) reply {
 	upsert := true
 	b.models, b.writes = b.models[:0], b.writes[:0]
 	for i := range ops {
@@ -108,6 +108,6 @@ func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation
 		b.writes = append(b.writes, &b.models[i])
 	}
 	b.left, b.sent = len(ops), time.Now()
-	_, err := coll.BulkWrite(ctx, b.writes, options.BulkWrite().SetOrdered(false))
+	_, err := coll.BulkWrite(ctx, b.writes, to.Bulk)
 	return reply{err: err, took: time.Since(b.sent)}
 }

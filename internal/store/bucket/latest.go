@@ -86,11 +86,8 @@ func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, 
 	if err != nil || newest == nil {
 		return r, false, err
 	}
-	if r, err = store.ReadingOf(newest, sensor); err != nil {
-		return r, false, err
-	}
-	r.Tags = store.TagsOf(doc.Lookup("tags"))
-	return r, true, nil
+	r, err = store.ReadingOf(newest, sensor, store.TagsOf(doc.Lookup("tags")))
+	return r, err == nil, err
 }
 
 // firstKey precedes and lastKey follows every key of the sensor, and no other

@@ -32,10 +32,17 @@ func TestUpdatesAreThoseOfThePlainWay(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "operations") {
 			share := drawShare(t, shapes)
 			p := &part{number: rapid.Int32Range(0, 3).Draw(t, "part")}
+			if rapid.Bool().Draw(t, "the part's tags are known") {
+				p.tags = &[]telemetry.Tag{{Name: "tag0", Value: "v"}}
+			}
 			for len(share.Rows) > 0 {
+				tags := share.Rows[0].Batch.Reading(share.Rows[0].Index).Tags
+				if p.tags != nil {
+					tags = *p.tags
+				}
 				op, ok := s.cut(share, p)
 				require.True(t, ok)
-				filter, update := plainFilter(&op), plainUpdate(&op)
+				filter, update := plainFilter(&op, tags), plainUpdate(&op, tags)
 				requireSame(t, filter, enc.filter(nil, &op))
 				requireSame(t, update, enc.update(nil, &op))
 				p.next()
@@ -117,22 +124,37 @@ func plainID(op *operation) bson.D {
 	}
 }
 
-func plainFilter(op *operation) bson.D {
+// plainFilter is the filter of an update of a part with the tags.
+func plainFilter(op *operation, tags []telemetry.Tag) bson.D {
 	first := int64(op.rows[0].Seq())
+	has := bson.D{{Key: "$exists", Value: false}}
+	if len(tags) > 0 {
+		has = plainTags(tags)
+	}
 	return bson.D{
 		{Key: "_id", Value: plainID(op)},
 		{Key: "w." + op.share.Session, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: first}}}}},
 		{Key: "full", Value: bson.D{{Key: "$ne", Value: true}}},
 		{Key: "count", Value: bson.D{{Key: "$lte", Value: op.maxReadings - int64(len(op.rows))}}},
 		{Key: "bytes", Value: bson.D{{Key: "$lte", Value: op.maxBytes - op.bytes}}},
+		{Key: "tags", Value: has},
 	}
+}
+
+func plainTags(tags []telemetry.Tag) bson.D {
+	var doc bson.D
+	for _, tag := range tags {
+		doc = append(doc, bson.E{Key: tag.Name, Value: tag.Value})
+	}
+	return doc
 }
 
 // plainUpdate is the update of write-protocol: the readings, and the
 // statistics of each numeric field in the order in which the fields come.
-func plainUpdate(op *operation) bson.D {
+func plainUpdate(op *operation, tags []telemetry.Tag) bson.D {
 	first, last := int64(math.MaxInt64), int64(math.MinInt64)
 	var measurements bson.A
+	var weight int64
 	var names []string
 	stats := make(map[string][]telemetry.Value)
 	for _, r := range op.rows {
@@ -150,9 +172,17 @@ func plainUpdate(op *operation) bson.D {
 			}
 			stats[f.Name] = append(stats[f.Name], f.Value)
 		}
+		switch {
+		case slices.Equal(reading.Tags, tags):
+		case len(reading.Tags) == 0:
+			doc = append(doc, bson.E{Key: "sensor", Value: bson.D{}})
+		default:
+			doc = append(doc, bson.E{Key: "sensor", Value: bson.D{{Key: "tags", Value: plainTags(reading.Tags)}}})
+		}
 		measurements = append(measurements, doc)
+		weight += plainWeight(doc)
 	}
-	inc := bson.D{{Key: "count", Value: int32(len(op.rows))}, {Key: "bytes", Value: int32(op.bytes)}}
+	inc := bson.D{{Key: "count", Value: int32(len(op.rows))}, {Key: "bytes", Value: int32(weight)}}
 	low, high := bson.D{{Key: "first", Value: bson.DateTime(first)}}, bson.D{{Key: "last", Value: bson.DateTime(last)}}
 	for _, name := range names {
 		values := stats[name]
@@ -171,18 +201,19 @@ func plainUpdate(op *operation) bson.D {
 		set = append(set, bson.E{Key: "full", Value: true})
 	}
 	insert := bson.D{{Key: "sensorId", Value: op.share.Sensor}, {Key: "bucketStart", Value: bson.DateTime(op.share.Start)}}
-	if tags := op.rows[0].Batch.Reading(op.rows[0].Index).Tags; len(tags) > 0 {
-		var doc bson.D
-		for _, tag := range tags {
-			doc = append(doc, bson.E{Key: tag.Name, Value: tag.Value})
-		}
-		insert = append(insert, bson.E{Key: "tags", Value: doc})
-	}
 	return bson.D{
 		{Key: "$push", Value: bson.D{{Key: "measurements", Value: bson.D{{Key: "$each", Value: measurements}}}}},
 		{Key: "$inc", Value: inc}, {Key: "$min", Value: low}, {Key: "$max", Value: high},
 		{Key: "$set", Value: set}, {Key: "$setOnInsert", Value: insert},
 	}
+}
+
+func plainWeight(document bson.D) int64 {
+	raw, err := bson.Marshal(document)
+	if err != nil {
+		panic(err)
+	}
+	return Weight(raw)
 }
 
 func plainNumber(v telemetry.Value) float64 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -72,20 +73,30 @@ func (s *Store) Change(c Settings) error {
 	return nil
 }
 
-// Prepare creates the collection, or checks that the one that is there can
-// take the stream, and brings its retention and its view to what the settings
-// say. A *store.MismatchError or *store.ConcernError is final; other errors may
-// pass.
+// Prepare creates the collection, or checks that the one that is there can take
+// the stream, and brings its retention and its view to what the settings say. From
+// then on, writes go to that collection. A *store.MismatchError or
+// *store.ConcernError is final; other errors may pass.
 func (s *Store) Prepare(ctx context.Context) error {
-	now := s.live.Load()
-	c := store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor}
+	s.preparing.Lock()
+	defer s.preparing.Unlock()
+	now, c := s.live.Load(), s.collection()
 	info, err := c.Ensure(ctx, options.CreateCollection())
 	if err != nil {
 		return err
 	}
+	if err := c.CheckType(info, "collection"); err != nil {
+		return err
+	}
+	named, err := c.TakesUUID(ctx, info, matchesNone(s.cfg.Stream))
+	if err != nil {
+		return err
+	}
+	if named {
+		c.Only = info.UUID
+	}
 	for _, check := range []func() error{
-		func() error { return c.CheckType(info, "collection") },
-		func() error { return c.CheckCompressor(info) },
+		func() error { return s.target.Tolerate(c.CheckCompressor(info), s.cfg.Logger) },
 		func() error { return c.CheckShape(info) },
 		func() error { return s.checkSharding(ctx, c) },
 		func() error { return now.WriteConcern.Check(ctx, s.cfg.Database, s.cfg.Stream, s.cfg.Logger) },
@@ -99,7 +110,25 @@ func (s *Store) Prepare(ctx context.Context) error {
 		s.cfg.Logger.Warn("the stream's collection has a validator: what it refuses waits in the journal; `brim doctor` knows one that a move left behind",
 			"stream", s.cfg.Stream)
 	}
-	return s.show(ctx, now.View)
+	if err := s.show(ctx, now.View); err != nil {
+		return err
+	}
+	return s.target.Use(info, named && !s.cfg.Faults.Off(fault.Target), s.metrics, s.cfg.Logger)
+}
+
+// Stands returns nil while the collection that was prepared still has the stream's
+// name, and store.ErrNotPrepared if it does not, or if none was prepared.
+func (s *Store) Stands(ctx context.Context) error { return s.target.Stands(ctx, s.collection()) }
+
+func (s *Store) collection() store.Collection {
+	return store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor}
+}
+
+// matchesNone returns an update that matches no document, since no _id is empty.
+func matchesNone(collection string) bson.D {
+	return bson.D{{Key: "update", Value: collection}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{}}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}}}, {Key: "multi", Value: true},
+	}}}}
 }
 
 // expire makes MongoDB remove buckets when their youngest reading can be no

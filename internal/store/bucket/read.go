@@ -151,13 +151,9 @@ func unpack(doc bson.Raw, q telemetry.Query) ([]telemetry.Reading, error) {
 		if !ok || at < q.From || at >= q.To {
 			return nil
 		}
-		r, err := store.ReadingOf(m, q.Sensor)
-		if err != nil {
-			return err
-		}
-		r.Tags = tags
+		r, err := store.ReadingOf(m, q.Sensor, tags)
 		out = append(out, r)
-		return nil
+		return err
 	})
 	return inTimeOrder(out), err
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,12 +17,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // reply is what came back for one bulk.
 type reply struct {
 	err  error
 	took time.Duration
+}
+
+// answered reports whether MongoDB said what became of the operations.
+func (r reply) answered() bool {
+	var bulk mongo.BulkWriteException
+	return r.err == nil || errors.As(r.err, &bulk)
 }
 
 // duplicateKey is how an upsert says that the part exists and did not match.
@@ -73,18 +81,25 @@ func (s *Store) prepare(ctx context.Context, share *batch.Share) (operation, boo
 // settle gives every operation its outcome, and returns an error where that of
 // all is unknown.
 func (s *Store) settle(ctx context.Context, ops []operation, r reply) error {
+	conflicts, err := s.outcomes(ctx, ops, r)
+	s.resolve(ctx, conflicts)
+	return err
+}
+
+// outcomes is settle without the shares whose parts refused their updates, which it
+// returns.
+func (s *Store) outcomes(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Share, err error) {
 	var bulk mongo.BulkWriteException
 	if r.err != nil && !errors.As(r.err, &bulk) {
 		for i := range ops {
 			s.unknown(&ops[i], r.err)
 		}
-		return r.err
+		return nil, r.err
 	}
 	refused := make(map[int]mongo.WriteError, len(bulk.WriteErrors))
 	for _, e := range bulk.WriteErrors {
 		refused[e.Index] = e.WriteError
 	}
-	var conflicts []*batch.Share
 	for i := range ops {
 		op := &ops[i]
 		e, bad := refused[i]
@@ -103,8 +118,7 @@ func (s *Store) settle(ctx context.Context, ops []operation, r reply) error {
 			s.unknown(op, e)
 		}
 	}
-	s.resolve(ctx, conflicts)
-	return nil
+	return conflicts, nil
 }
 
 // unknown leaves an operation to be sent again: if it was applied, the guard
@@ -116,19 +130,10 @@ func (s *Store) unknown(op *operation, err error) {
 
 func (s *Store) applied(op *operation, took time.Duration) {
 	n, p := len(op.rows), op.part
-	if p.tags == 0 {
-		p.tags = op.rows[0].Batch.Series(op.rows[0].Row()).TagsHash
+	if op.own > 0 {
+		s.metrics.OwnTags.Add(float64(op.own))
 	}
-	conflicts := 0
-	for _, r := range op.rows {
-		if r.Batch.Series(r.Row()).TagsHash != p.tags {
-			conflicts++
-		}
-	}
-	if conflicts > 0 {
-		s.metrics.TagConflicts.Add(float64(conflicts))
-	}
-	p.count, p.bytes = p.count+int64(n), p.bytes+op.bytes
+	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
 	s.metrics.Wrote(took, n, store.Fill(op.newest, op.share.Start, op.share.Granularity, ratio))
 	if op.fills {
@@ -212,15 +217,20 @@ func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool
 	filter = end(appendID(filter, share, p.number), at)
 	var closed stored
 	s.cfg.Faults.At(fault.BeforeClosePart)
-	err := s.coll.FindOneAndUpdate(ctx, bson.Raw(filter),
-		bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
-		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
-	).Decode(&closed)
+	err := s.unlessItHangs(ctx, []operation{{share: share}}, func(ctx context.Context) error {
+		return s.coll.FindOneAndUpdate(ctx, bson.Raw(filter),
+			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
+			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
+		).Decode(&closed)
+	})
 	s.cfg.Faults.At(fault.AfterClosePart)
 	switch {
+	case errors.Is(err, errHangs):
+		share.Verdict, share.Err = batch.Hangs, err
+		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// Removed by the retention or by hand: the number is free again.
-		p.count, p.bytes = 0, 0
+		p.count, p.bytes, p.tags = 0, 0, nil
 	case err != nil:
 		share.Verdict, share.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
@@ -246,7 +256,7 @@ func (s *Store) dropStored(share *batch.Share, last int64) {
 }
 
 // partFields leaves the measurements, and all else that may be large, out.
-var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "w", Value: 1}}
+var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "tags", Value: 1}, {Key: "w", Value: 1}}
 
 // lookAtOnce is how many buckets one query asks for.
 const lookAtOnce = 100
@@ -282,19 +292,35 @@ func (s *Store) learn(share *batch.Share, parts []stored) {
 		s.dropStored(share, last)
 	}
 	p.mustLook, p.applied = false, max(p.applied, uint64(last))
-	open := stored{}
-	for _, d := range parts {
-		open = d
-		if !d.Full {
-			break
-		}
-		open = stored{}
-		open.ID.Part = d.ID.Part + 1
+	closed := 0
+	for closed < len(parts) && parts[closed].Full {
+		closed++
+	}
+	seen := part{}
+	switch {
+	case closed < len(parts):
+		seen = parts[closed].seen(p.tags)
+	case closed > 0:
+		seen.number = parts[closed-1].ID.Part + 1
 	}
 	// A lagging majority may show a part open that is known to be closed.
-	if open.ID.Part >= p.number {
-		p.number, p.count, p.bytes = open.ID.Part, open.Count, open.Bytes
+	if seen.number >= p.number {
+		p.number, p.count, p.bytes, p.tags = seen.number, seen.count, seen.bytes, seen.tags
 	}
+}
+
+// seen returns the part as a lookup shows it. Its tags are the given ones if these
+// are equal, so that resolve can tell whether anything was learned.
+func (d *stored) seen(tags *[]telemetry.Tag) part {
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags}
+	have := store.TagsOf(d.Tags)
+	if tags == nil || !store.SameTags(*tags, have) {
+		p.tags = &have
+	}
+	if ours := d.Tags.IsZero() || len(have) > 0 && bytes.HasSuffix(store.AppendTags(nil, have), d.Tags.Value); !ours {
+		p.count = math.MaxInt32 // changed by hand, so that no filter would match: as if the part had no room
+	}
+	return p
 }
 
 // bucketKey names a bucket within the stream.

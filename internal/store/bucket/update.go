@@ -8,6 +8,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // encoder turns operations into BSON. It is the hot path: documents are
@@ -55,9 +56,10 @@ func (e *encoder) guardKey(session string) string {
 	return e.guard
 }
 
-// filter matches the part unless it holds the first row already, is closed, or
-// has no room. Guarding on the first row keeps the update repeatable when the
-// rows are cut differently the second time.
+// filter matches the part unless it holds the first row already, is closed, has
+// no room, or has other tags than the operation was made for. Guarding on the
+// first row keeps the update repeatable when the rows are cut differently the
+// second time.
 func (e *encoder) filter(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	dst = appendID(dst, op.share, op.number)
@@ -79,7 +81,19 @@ func (e *encoder) filter(dst []byte, op *operation) []byte {
 			return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
 		})
 	}
+	if !e.faults.Off(fault.PartTags) {
+		dst = appendTagsFilter(dst, *op.tags)
+	}
 	return end(dst, at)
+}
+
+// appendTagsFilter matches parts that have just these tags. A part that the upsert
+// creates gets the tags from the filter's equality match.
+func appendTagsFilter(dst []byte, tags []telemetry.Tag) []byte {
+	if len(tags) > 0 {
+		return store.AppendTags(dst, tags)
+	}
+	return document(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
 }
 
 // guarded returns the sequence that the part must not have reached.
@@ -94,7 +108,7 @@ func (e *encoder) guarded(rows []batch.Ref) int64 {
 func (e *encoder) update(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	dst = document(dst, "$push", func(dst []byte) []byte {
-		return document(dst, "measurements", func(dst []byte) []byte { return e.appendEach(dst, op.rows) })
+		return document(dst, "measurements", func(dst []byte) []byte { return e.appendEach(dst, op) })
 	})
 	dst = document(dst, "$inc", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "count", int32(len(op.rows)))
@@ -117,7 +131,10 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 	dst = document(dst, "$setOnInsert", func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "sensorId", op.share.Sensor)
 		dst = bsoncore.AppendDateTimeElement(dst, "bucketStart", op.share.Start)
-		return store.AppendTags(dst, op.tags())
+		if e.faults.Off(fault.PartTags) {
+			dst = store.AppendTags(dst, *op.tags)
+		}
+		return dst
 	})
 	op.newest = e.stats.last
 	return end(dst, at)
@@ -125,16 +142,22 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 
 // appendEach appends the readings as an array, and gathers their statistics on
 // the way.
-func (e *encoder) appendEach(dst []byte, rows []batch.Ref) []byte {
+func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendArrayElementStart(dst, "$each")
 	e.stats.reset()
 	key := append(make([]byte, 0, 8), '0')
-	for i, r := range rows {
+	for i, r := range op.rows {
 		row := r.Row()
 		f := e.stats.of(r.Batch.Shape(row))
 		dst = append(dst, byte(bsoncore.TypeEmbeddedDocument))
 		dst = append(append(dst, key...), 0)
+		from := len(dst)
 		dst = f.AppendDocument(dst, r.Batch, row)
+		if op.own > 0 {
+			if tags := op.ownTags(r); tags != nil {
+				dst = store.AppendOwnTags(dst, from, *tags)
+			}
+		}
 		e.stats.add(f, row.Time, r.Batch.Values(row))
 		if key[len(key)-1]++; key[len(key)-1] > '9' {
 			key = strconv.AppendInt(key[:0], int64(i+1), 10)

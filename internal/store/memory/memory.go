@@ -56,6 +56,9 @@ func New(cfg Config) (*Store, error) {
 // Prepare has nothing to do.
 func (s *Store) Prepare(context.Context) error { return nil }
 
+// Stands returns nil: there is no collection that could be dropped.
+func (s *Store) Stands(context.Context) error { return nil }
+
 // Write keeps all rows; every verdict is batch.Stored.
 func (s *Store) Write(_ context.Context, shares []*batch.Share) {
 	begin := time.Now()

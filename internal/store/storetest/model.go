@@ -146,14 +146,16 @@ func (d *drawn) readings() []telemetry.Reading {
 		case 3:
 			r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: telemetry.FloatValue(rapid.Float64Range(-1e6, 1e6).Draw(d.rt, "x"))})
 		}
+		for _, name := range rapid.SampledFrom([]string{"", "", "", "t", "u", "tu"}).Draw(d.rt, "tags") {
+			r.Tags = append(r.Tags, telemetry.Tag{Name: string(name), Value: rapid.SampledFrom([]string{"", "x"}).Draw(d.rt, "value")})
+		}
 		out = append(out, r)
 	}
 	return out
 }
 
-// plain is the reading without tags, its fields by name, as all stores agree.
+// plain is the reading with its fields by name, as all stores agree.
 func plain(r telemetry.Reading) telemetry.Reading {
-	r.Tags = nil
 	r.Fields = slices.SortedFunc(slices.Values(r.Fields), func(a, b telemetry.Field) int { return strings.Compare(a.Name, b.Name) })
 	return r
 }

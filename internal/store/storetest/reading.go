@@ -263,3 +263,27 @@ func nothingThere(t *testing.T, s Store) {
 	assert.True(t, found)
 	assert.Equal(t, q.Unstored[0].Reading, r)
 }
+
+// farSpans asks for spans that end, or begin, where a database may count seconds
+// in 32 bits, and beyond.
+func farSpans(t *testing.T, s Store) {
+	r := Reading("a", 0, 1)
+	write(t, s, r)
+	at, second := Base.UnixMilli(), time.Second.Milliseconds()
+	early := []int64{-1 << 53, -(1<<32 + 1) * second, -(1 << 31) * second, -1, 0}
+	late := []int64{1 << 31 * second, 1<<32*second - 1, 1 << 32 * second, (1<<32 + 1) * second, (1<<32 + at/second) * second, 253402300800000, 1 << 53, math.MaxInt64}
+	for _, from := range append(early, at) {
+		for _, to := range append(late, at+1) {
+			q := telemetry.Query{Sensor: "a", From: from, To: to}
+			assert.Equal(t, []telemetry.Reading{r}, collect(t, s.Readings(t.Context(), q)), "readings from %d to %d", from, to)
+			sums := collect(t, s.Summary(t.Context(), telemetry.SummaryQuery{Query: q}))
+			if assert.Len(t, sums, 1, "summary from %d to %d", from, to) {
+				assert.EqualValues(t, 1, sums[0].Count)
+			}
+		}
+		assert.Empty(t, collect(t, s.Readings(t.Context(), telemetry.Query{Sensor: "a", From: from, To: at})))
+	}
+	for _, from := range late[:len(late)-1] {
+		assert.Empty(t, collect(t, s.Readings(t.Context(), telemetry.Query{Sensor: "a", From: from, To: math.MaxInt64})), "from %d", from)
+	}
+}

@@ -49,9 +49,11 @@ func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) St
 		{"readings come in time order, within the span asked for", timeOrder},
 		{"the same sensor and time twice are two readings", sameTimeTwice},
 		{"sensors do not see each other's readings", separateSensors},
+		{"a reading keeps its tags, or that it has none", ownTags},
 		{"what was sent by an earlier process is not stored twice", recovered},
 		{"writers do not disturb each other", concurrentWriters},
 		{"a write that is cut short releases nothing that is not stored", cutShort},
+		{"a span may begin and end at any time", farSpans},
 		{"an ended read ends", endedRead},
 		{"a limited read is the beginning of a longer one", limitedRead},
 		{"what is read back is what a simple model says", likeModel},
@@ -243,6 +245,25 @@ func separateSensors(t *testing.T, s Store) {
 		assert.Equal(t, []telemetry.Reading{readings[i]}, ReadAll(t, s, id))
 	}
 	assert.Empty(t, ReadAll(t, s, "s100"))
+}
+
+// ownTags writes readings of one sensor and window whose tags differ, each time
+// with other tags in front, as a writer that knows nothing of what is stored.
+func ownTags(t *testing.T, s Store) {
+	var all []telemetry.Reading
+	for _, sites := range [][]string{{"north", "south", ""}, {"", "north"}, {"south", "south", "north"}} {
+		var readings []telemetry.Reading
+		for _, site := range sites {
+			r := Reading("a", time.Duration(len(all)+len(readings))*time.Second, 1)
+			if site != "" {
+				r.Tags = []telemetry.Tag{{Name: "fw", Value: "1.2"}, {Name: "site", Value: site}}
+			}
+			readings = append(readings, r)
+		}
+		write(t, s, readings...)
+		all = append(all, readings...)
+		Answers(t, s, "a", all...)
+	}
 }
 
 // recovered sends again, as a restarted daemon does, what had been stored in

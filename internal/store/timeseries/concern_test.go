@@ -18,8 +18,8 @@ import (
 func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	open(t, db, Config{})
-	asks := build(t, db, Config{WriteConcern: store.WriteConcern{Members: 3}}) // and was not allowed to ask how many there are
+	asks := open(t, db, Config{})
+	asks.Change(Settings{WriteConcern: store.WriteConcern{Members: 3}}) // which Prepare, if it may ask how many there are, refuses
 	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
 	for range 4 {
 		asks.Write(t.Context(), shares)
@@ -27,6 +27,6 @@ func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 		require.Len(t, shares[0].Rows, 2)
 		require.ErrorContains(t, shares[0].Err, "Not enough data-bearing nodes")
 	}
-	storetest.WriteAll(t, build(t, db, Config{}), shares)
+	storetest.WriteAll(t, open(t, db, Config{}), shares)
 	assert.Len(t, storetest.ReadAll(t, open(t, db, Config{}), "a"), 2, "each is there once")
 }

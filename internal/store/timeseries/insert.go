@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -111,13 +110,13 @@ func withoutIDs() *bson.Registry {
 
 // send inserts some of the readings with one command, which took the time that
 // is returned, without the encoding before it.
-func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []reading) (time.Duration, error) {
+func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []reading, to *store.Prepared) (time.Duration, error) {
 	in.docs = in.docs[:0]
 	for i := range readings {
 		readings[i].insert = in
 		in.docs = append(in.docs, &readings[i])
 	}
 	in.left, in.sent = len(readings), time.Now()
-	_, err := coll.InsertMany(ctx, in.docs, options.InsertMany().SetOrdered(false))
+	_, err := coll.InsertMany(ctx, in.docs, to.Insert)
 	return time.Since(in.sent), err
 }

@@ -44,12 +44,14 @@ func (s *Store) Change(c Settings) {
 	})
 }
 
-// Prepare creates the collection, or checks that the one that is there can
-// take the stream, and brings its retention to what the settings say. From
-// MongoDB 6.3 on, the server's buckets span what the granularity says; before, they
-// are the server's finest, of one hour. A *store.MismatchError or
-// *store.ConcernError is final; other errors may pass.
+// Prepare creates the collection, or checks that the one that is there can take
+// the stream, and brings its retention to what the settings say. From then on,
+// inserts go to that collection. From MongoDB 6.3 on, the server's buckets span
+// what the granularity says; before, they are the server's finest, of one hour. A
+// *store.MismatchError or *store.ConcernError is final; other errors may pass.
 func (s *Store) Prepare(ctx context.Context) error {
+	s.preparing.Lock()
+	defer s.preparing.Unlock()
 	now := s.live.Load()
 	custom, err := s.customSpans(ctx)
 	if err != nil {
@@ -65,36 +67,59 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if now.Retention > 0 {
 		create.SetExpireAfterSeconds(int64(now.Retention / time.Second))
 	}
-	c := store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor, Exchanging: s.cfg.Exchanging}
+	c := s.collection()
 	info, err := c.Ensure(ctx, create)
 	if err != nil {
 		return err
 	}
+	if err := c.CheckType(info, "timeseries"); err != nil {
+		return err
+	}
+	named, err := c.TakesUUID(ctx, info, withoutTime(s.cfg.Stream))
+	if err != nil {
+		return err
+	}
+	if named {
+		c.Only = info.UUID
+	}
 	for _, step := range []func() error{
-		func() error { return c.CheckType(info, "timeseries") },
 		func() error { return s.checkFields(info.Options) },
-		func() error { return c.CheckCompressor(info) },
+		func() error { return s.target.Tolerate(c.CheckCompressor(info), s.cfg.Logger) },
 		func() error { return s.tellSharding(ctx, c) },
 		func() error { return now.WriteConcern.Check(ctx, s.cfg.Database, s.cfg.Stream, s.cfg.Logger) },
 		func() error { return s.span(ctx, info.Options, custom) },
 		func() error { return s.expire(ctx, info.Options, now.Retention) },
-		func() error { return s.index(ctx) },
+		func() error { return s.index(ctx, c) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	// One of the buckets that it had shows nothing any more.
-	return store.View{Database: s.cfg.Database, Stream: s.cfg.Stream}.Remove(ctx)
+	if err := (store.View{Database: s.cfg.Database, Stream: s.cfg.Stream}).Remove(ctx); err != nil {
+		return err
+	}
+	return s.target.Use(info, named && !s.cfg.Faults.Off(fault.Target), s.metrics, s.cfg.Logger)
+}
+
+// Stands returns nil while the collection that was prepared still has the stream's
+// name, and store.ErrNotPrepared if it does not, or if none was prepared.
+func (s *Store) Stands(ctx context.Context) error { return s.target.Stands(ctx, s.collection()) }
+
+func (s *Store) collection() store.Collection {
+	return store.Collection{Database: s.cfg.Database, Name: s.cfg.Stream, Compressor: s.cfg.Compressor, Exchanging: s.cfg.Exchanging}
+}
+
+// withoutTime returns an insert of a document that every time-series collection
+// refuses.
+func withoutTime(collection string) bson.D {
+	return bson.D{{Key: "insert", Value: collection}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.NewObjectID()}}}}}
 }
 
 // index makes the index by which a sensor is found. The server's own, where it
 // makes one, is on the whole metaField and cannot find a sensor by its id.
-func (s *Store) index(ctx context.Context) error {
-	_, err := s.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    bson.D{{Key: metaField + ".id", Value: 1}, {Key: timeField, Value: 1}},
-		Options: options.Index().SetName("brim_sensor_time"),
-	})
+func (s *Store) index(ctx context.Context, c store.Collection) error {
+	err := c.CreateIndex(ctx, "brim_sensor_time", bson.D{{Key: metaField + ".id", Value: 1}, {Key: timeField, Value: 1}})
 	if err != nil {
 		return fmt.Errorf("create index of collection %q: %w", s.cfg.Stream, err)
 	}

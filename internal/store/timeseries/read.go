@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -50,7 +51,11 @@ func (s *Store) readings(ctx context.Context, q telemetry.Query, to *reader) err
 		if err != nil {
 			return err
 		}
-		if ms := r.Time.UnixMilli(); ms != to.at && !to.emit(ms) {
+		ms := r.Time.UnixMilli()
+		if ms >= q.To {
+			break
+		}
+		if ms != to.at && !to.emit(ms) {
 			return nil
 		}
 		to.hold(r, cursor.Current)
@@ -120,12 +125,19 @@ func (r *reader) one(reading telemetry.Reading) bool {
 	return r.left != 0
 }
 
-// filter matches the stored readings of the query.
+// lastBound is the latest end of a span that is sent to the server. The server
+// finds its buckets by _ids with seconds in 32 bits, so a later end would wrap
+// around, and nothing would be found.
+const lastBound = math.MaxInt32 * 1000
+
+// filter matches the stored readings of the query and, if that ends after
+// lastBound, later ones.
 func filter(q telemetry.Query) bson.D {
-	return bson.D{
-		{Key: metaField + ".id", Value: q.Sensor},
-		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(q.From)}, {Key: "$lt", Value: bson.DateTime(q.To)}}},
+	span := bson.D{{Key: "$gte", Value: bson.DateTime(q.From)}}
+	if q.To <= lastBound {
+		span = append(span, bson.E{Key: "$lt", Value: bson.DateTime(q.To)})
 	}
+	return bson.D{{Key: metaField + ".id", Value: q.Sensor}, {Key: timeField, Value: span}}
 }
 
 // current returns the reading that the cursor is at.
@@ -133,12 +145,8 @@ func current(ctx context.Context, cursor *mongo.Cursor, sensor string) (telemetr
 	if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
 		return telemetry.Reading{}, err
 	}
-	r, err := store.ReadingOf(cursor.Current, sensor, "_id", metaField)
-	if err != nil {
-		return r, err
-	}
-	r.Tags = store.TagsOf(cursor.Current.Lookup(metaField, "tags"))
-	return byName(r), nil
+	r, err := store.ReadingOf(cursor.Current, sensor, nil, "_id")
+	return byName(r), err
 }
 
 // byName returns the reading with its fields sorted by name.

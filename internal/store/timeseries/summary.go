@@ -48,7 +48,11 @@ func (s *Store) summary(ctx context.Context, q telemetry.SummaryQuery, steps *st
 		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
 			return false, err
 		}
-		if at, ok := cursor.Current.Lookup(timeField).DateTimeOK(); ok && at != last {
+		at, ok := cursor.Current.Lookup(timeField).DateTimeOK()
+		if ok && at >= q.To {
+			break
+		}
+		if ok && at != last {
 			last = at
 			addUnstored(steps, overlay, at)
 			if !steps.Close(at, yield) {

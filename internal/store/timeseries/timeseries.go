@@ -1,13 +1,13 @@
 // Package timeseries keeps a stream's readings in a native time-series
 // collection. Such a collection has no unique index, so the database cannot
 // refuse a reading that it has already: after an unknown outcome this store
-// looks which readings arrived, and sends only the others. A request that
-// reaches the server after that look can still store a reading twice.
+// looks which readings arrived, and sends only the others, see unanswered.
 package timeseries
 
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +21,7 @@ import (
 
 const (
 	timeField = store.TimeKey
-	metaField = "sensor"
+	metaField = store.SensorKey
 )
 
 // Config describes a time-series stream.
@@ -35,6 +35,7 @@ type Config struct {
 	Exchanging   bool          // see store.Collection
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Logger       *slog.Logger  // nil: what Prepare finds is not told
+	Lost         func()        // called when the collection is found to be gone, to have it prepared again; may be nil
 	Registerer   prometheus.Registerer
 	Faults       *fault.Injector // nil outside tests
 }
@@ -45,8 +46,12 @@ type Store struct {
 	cfg     Config
 	coll    *mongo.Collection // with the database's concerns
 	live    atomic.Pointer[live]
+	target  *store.Target
 	metrics *store.Metrics
 	inserts inserts
+
+	preparing  sync.Mutex
+	unanswered unanswered
 }
 
 // New checks cfg; it does no I/O.
@@ -64,7 +69,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, metrics: metrics, coll: cfg.Database.Collection(cfg.Stream)}
+	s := &Store{cfg: cfg, metrics: metrics, target: store.NewTarget(cfg.Lost), coll: cfg.Database.Collection(cfg.Stream)}
 	s.Change(Settings{Retention: cfg.Retention, WriteConcern: cfg.WriteConcern})
 	return s, nil
 }

@@ -36,6 +36,13 @@ func stateOf(share *batch.Share) *state {
 // stored. What is left in a share is not stored, or not known to be, and its
 // verdict says what to do.
 func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	to := s.target.Now()
+	if to == nil {
+		for _, share := range shares {
+			share.Verdict, share.Err = batch.Unsent, store.ErrNotPrepared
+		}
+		return
+	}
 	in := s.inserts.get()
 	defer s.inserts.put(in)
 	s.lookWhereInDoubt(ctx, shares)
@@ -47,27 +54,51 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 			in.readings = append(in.readings, reading{share: share, ref: r})
 		}
 	}
+	if len(in.readings) > 0 {
+		s.insert(ctx, in, to)
+	}
+}
+
+// insert sends the readings of in, all on one logical session.
+func (s *Store) insert(ctx context.Context, in *insert, to *store.Prepared) {
+	session, err := s.startSession()
+	if err != nil {
+		unsent(in.readings, err)
+		return
+	}
+	ctx = mongo.NewSessionContext(ctx, session)
 	for readings := in.readings; len(readings) > 0; {
+		if err := store.Permitted(ctx); err != nil {
+			unsent(readings, err)
+			break
+		}
 		n := oneCommand(readings)
-		if err := s.command(ctx, in, readings[:n]); err != nil {
+		if err := s.command(ctx, in, readings[:n], to); err != nil {
+			s.unanswered.add(session, readings[:n])
 			// What ended one command would end the next, after another wait.
-			for _, r := range readings[n:] {
-				r.share.Verdict, r.share.Err = batch.Unsent, err
-			}
+			unsent(readings[n:], err)
 			return
 		}
 		readings = readings[n:]
+	}
+	session.EndSession(ctx)
+}
+
+func unsent(readings []reading, err error) {
+	for _, r := range readings {
+		r.share.Verdict, r.share.Err = batch.Unsent, err
 	}
 }
 
 // command sends some of the readings and settles their shares. An error says
 // that the outcome of all is unknown.
-func (s *Store) command(ctx context.Context, in *insert, readings []reading) error {
+func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	s.cfg.Faults.At(fault.BeforeBulk)
-	took, err := in.send(ctx, s.live.Load().into, readings)
+	took, err := in.send(ctx, s.live.Load().into, readings, to)
 	s.cfg.Faults.At(fault.AfterBulk)
+	s.target.Wrote(to, err)
 	return s.settle(readings, err, took)
 }
 
@@ -76,18 +107,21 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading) err
 func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
-	fenced := false
+	waited := false
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
 		if !stateOf(share).doubt && !share.Recovered || s.cfg.Faults.Off(fault.SeriesLook) {
 			continue
 		}
+		// So that a majority read misses nothing that was applied, or will be.
 		var err error
-		if !fenced {
-			// So that a look by the majority misses nothing that was applied.
+		if session := s.unanswered.session(share); session != nil {
+			err = s.fence(ctx, session)
+			waited = err == nil
+		} else if !waited {
 			err = store.WriteConcern{}.Fence(ctx, s.cfg.Database)
-			fenced = err == nil
+			waited = err == nil
 		}
 		if err == nil {
 			err = s.dropStored(ctx, share)

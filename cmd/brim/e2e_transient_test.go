@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// TestQueriesWhileMongoDBFails: whatever error a failing server returns, clients
+// are asked to retry.
+func TestQueriesWhileMongoDBFails(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--ack", "stored").awaitStorage()
+	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+	failing := func(mode any, code int) {
+		inDatabase(t, server.URI(), func(db *mongo.Database) {
+			assert.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
+				{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+				{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"find", "aggregate"}}, {Key: "appName", Value: "brim"}, {Key: "errorCode", Value: code}}},
+			}).Err())
+		})
+	}
+	readings := "http://" + b.HTTP + "/v1/sensors/s/readings"
+	for _, code := range []int{43, 91, 112, 133, 175, 189, 202, 290, 292, 11600, 11602, 13435, 13436} {
+		failing("alwaysOn", code)
+		for _, url := range []string{readings, "http://" + b.HTTP + "/v1/sensors/s/summary?from=0&to=9000000000000", "http://" + b.HTTP + "/v1/sensors"} {
+			resp, err := http.Get(url)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, "%d of %s", code, url)
+			assert.NotEmpty(t, resp.Header.Get("Retry-After"), "%d of %s", code, url)
+		}
+	}
+	failing("off", 43)
+	b.eventually("answer after the failures", func() bool {
+		code, _, err := brimtest.Ask(http.MethodGet, readings, "")
+		return err == nil && code == http.StatusOK
+	})
+}
+
+// TestQueriesDuringAFailover: more of them than are answered at once, while there
+// is no primary.
+func TestQueriesDuringAFailover(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--ack", "stored", "--max-queries", "2").awaitStorage()
+	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+	stepped := make(chan struct{})
+	over := make(chan struct{})
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	answers := make(map[string]int)
+	for range 16 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				code, body, err := brimtest.Ask(http.MethodGet, "http://"+b.HTTP+"/v1/sensors/s/readings", "")
+				kind := "other: " + body
+				switch {
+				case err != nil:
+					kind = err.Error()
+				case code == http.StatusOK:
+					kind = "answered"
+				case code == http.StatusServiceUnavailable && strings.Contains(body, "mongodb_away"):
+					kind = "mongodb_away"
+				}
+				select {
+				case <-stepped:
+					mu.Lock()
+					answers[kind]++
+					mu.Unlock()
+				default:
+				}
+			}
+		})
+	}
+	inDatabase(t, server.URI(), func(db *mongo.Database) {
+		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "replSetStepDown", Value: 4}, {Key: "force", Value: true}}).Err())
+	})
+	close(stepped)
+	b.eventually("answer while there is no primary, and after it", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return answers["mongodb_away"] > 100 && answers["answered"] > 100
+	})
+	close(over)
+	clients.Wait()
+	assert.Len(t, answers, 2, "%v", answers)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+)
+
+// TestAMongoDBThatDoesNotAnswerIsReported: a stopped process keeps its sockets
+// open, so that only a deadline shows it. Readings are journaled meanwhile, so
+// that the daemon is ready all the same.
+func TestAMongoDBThatDoesNotAnswerIsReported(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, append(embedded(t), "--mongod-auth", "off")...).awaitStorage()
+	pid := b.status().Mongod.Pid
+	uri := b.status().Mongod.URI
+	code, answer := b.post("/v1/readings?ack=stored", `{"sensorId":"s","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	stopped := time.Now()
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // so that it can be stopped
+	var ready string
+	b.eventually("the name of what is wrong", func() bool {
+		code, body, err := brimtest.Ask(http.MethodGet, "http://"+b.Admin+"/readyz", "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, code, "readings are journaled")
+		ready = body
+		return strings.Contains(body, "MongoDB is away: it does not answer")
+	})
+	took := time.Since(stopped)
+	if !raceEnabled {
+		assert.Less(t, took, 3*time.Second, ready)
+	}
+	_, metrics := b.admin(http.MethodGet, "/metrics")
+	assert.Contains(t, metrics, "\nbrim_mongodb_up 0\n")
+	asked := time.Now()
+	got := runBrim(t, nil, "doctor", "--admin", b.Admin)
+	assert.Equal(t, exitFailed, got.code)
+	require.ErrorIs(t, got.err, errAway)
+	if took = time.Since(asked); !raceEnabled {
+		assert.Less(t, took, 3*time.Second, "brim doctor: %v", got.err)
+	}
+	code, answer = b.post("/v1/readings?ack=journaled", `{"sensorId":"s","fields":{"t":2}}`)
+	assert.Equal(t, http.StatusOK, code, answer)
+
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+	b.eventually("MongoDB that is back", func() bool { return b.status().MongoDB.Available })
+	_, flushed := b.admin(http.MethodPost, "/flush")
+	inDatabase(t, uri, func(db *mongo.Database) {
+		assert.Equal(t, map[string]int{"s": 2}, sensors(t, db.Collection("readings")), flushed)
+	})
+}

@@ -1,0 +1,229 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
+)
+
+// A WritePath is how long updates take to be stored, beside how long they
+// usually take. A resource at its limit explains nothing while the two agree.
+type WritePath struct {
+	Seconds  float64 // mean round trip of an update; NaN or 0: not known, or idle
+	Baseline float64 // the median while writes were not slow; NaN or 0: not known yet
+	Idle     bool    // next to nothing is written, and nothing waits
+	Why      string  // neither is known
+}
+
+// MarshalJSON writes what is not known as null.
+func (p WritePath) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(struct {
+		Seconds  *float64 `json:"seconds"`
+		Baseline *float64 `json:"baseline_seconds"`
+		Slowdown *float64 `json:"slowdown"`
+		Idle     bool     `json:"idle"`
+		Why      string   `json:"why,omitempty"`
+	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.Why})
+	if err != nil {
+		return nil, fmt.Errorf("write the write path: %w", err)
+	}
+	return b, nil
+}
+
+func unknownPath(why string) WritePath {
+	return WritePath{Seconds: math.NaN(), Baseline: math.NaN(), Why: why}
+}
+
+const (
+	// slowAnyway caps the baseline: a path that has been slow since the start has
+	// not shown what it can do.
+	slowAnyway = 0.1
+	// leastDelay in seconds is what counts as slower at all: a round trip of 3 ms
+	// instead of 1 is chance on a busy machine.
+	leastDelay = 0.01
+	// fewUpdates between two looks say nothing of how long one takes.
+	fewUpdates = 5
+	// overdue in seconds is from where on readings that wait while nothing is
+	// stored mean that writes hang.
+	overdue = 2
+)
+
+// usual is the baseline as far as it is believed.
+func (p WritePath) usual() float64 {
+	if !(p.Baseline > 0) {
+		return slowAnyway
+	}
+	return min(p.Baseline, slowAnyway)
+}
+
+// slowdown is how many times as long as usual an update takes; 1 if nothing is
+// written; NaN if that is not known.
+func (p WritePath) slowdown() float64 {
+	switch {
+	case p.Idle:
+		return 1
+	case !(p.Seconds > 0):
+		return math.NaN()
+	default:
+		return p.Seconds / p.usual()
+	}
+}
+
+// measure makes a signal's value of it.
+func (p WritePath) measure() measured {
+	m := known(p.slowdown(), p.Why)
+	switch {
+	case !(m.value >= leastSlowdown):
+	case p.Seconds-p.usual() < leastDelay:
+		m.harmless = p.String() + ", which is too short to matter"
+	default:
+		m.about = p.String()
+	}
+	return m
+}
+
+// String tells the times, as in "updates take 31 ms, usually 5 ms".
+func (p WritePath) String() string {
+	switch {
+	case p.Idle:
+		return "next to nothing is written, and nothing waits"
+	case !(p.Seconds > 0):
+		return ""
+	case !(p.Baseline > 0):
+		return fmt.Sprintf("updates take %s ms", round(p.Seconds/millis))
+	default:
+		return fmt.Sprintf("updates take %s ms, usually %s ms", round(p.Seconds/millis), round(p.Baseline/millis))
+	}
+}
+
+// Writes are what a daemon's writes came to since its start.
+type Writes struct {
+	Updates float64 // stored
+	Seconds float64 // their round trips, added up
+	Overdue float64 // for how long the oldest reading has waited beyond the time in which readings gather
+}
+
+// Metrics of a daemon that the write path is read from.
+const (
+	metricWriteSeconds  = "brim_store_write_seconds"
+	metricWriteBaseline = "brim_store_write_baseline_seconds"
+	metricWriteMean     = "brim_store_write_mean_seconds"
+)
+
+// WritesOf reads the metrics of a daemon. Streams in memory have no write path.
+func WritesOf(l scrape.Look) Writes {
+	var w Writes
+	for _, m := range l.Metrics(metricWriteSeconds, nil) {
+		if scrape.Label(m, "storage") != "memory" {
+			w.Updates += float64(m.GetHistogram().GetSampleCount())
+			w.Seconds += m.GetHistogram().GetSampleSum()
+		}
+	}
+	w.Overdue = l.Value("brim_journal_oldest_unapplied_seconds", nil) - l.Value("brim_queue_flush_interval_seconds", nil)
+	return w
+}
+
+// WritePathOf is the write path as a daemon's own doctor sees it.
+func WritePathOf(l scrape.Look) WritePath {
+	p := WritePath{Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil)}
+	p.Idle = p.Seconds == 0
+	if math.IsNaN(p.Seconds) {
+		p.Why = whyNoWrites
+	}
+	return p
+}
+
+const (
+	whyNoWrites   = "the daemon has not told yet how long its writes take"
+	whyFewAtFirst = "MongoDB has done too few writes to know how long one usually takes"
+)
+
+// A Pace learns how long a daemon's updates usually take.
+//
+//	last 3 looks ─▶ mean round trip ─▶ not slow? ─▶ median of the last hour = baseline
+//
+// Only what was not slow is learned, so that a slow hour does not become usual.
+type Pace struct {
+	read    func() (Writes, error)
+	looks   []Writes  // the last, oldest first
+	learned []float64 // means, oldest first
+}
+
+const (
+	// paceLooks smooth a single slow command, as at a checkpoint.
+	paceLooks = 3
+	// leastLearned are learned whatever they are, since there is nothing yet that
+	// they could be slow against.
+	leastLearned = 6
+	// mostLearned are an hour of looks, 5 s apart.
+	mostLearned = 720
+)
+
+// NewPace makes one that has learned nothing yet.
+func NewPace(read func() (Writes, error)) *Pace { return &Pace{read: read} }
+
+// Look reads the daemon's writes once more. It is for one goroutine.
+func (p *Pace) Look(context.Context) WritePath {
+	now, err := p.read()
+	if err != nil {
+		return unknownPath("the daemon's metrics cannot be read: " + err.Error())
+	}
+	p.looks = append(p.looks, now)
+	if len(p.looks) == 1 {
+		return unknownPath(whyFirst)
+	}
+	before := p.looks[0]
+	if len(p.looks) > paceLooks {
+		p.looks = slices.Delete(p.looks, 0, 1)
+	}
+	path := WritePath{Baseline: p.baseline()}
+	updates := now.Updates - before.Updates
+	switch {
+	case updates >= fewUpdates:
+		path.Seconds = (now.Seconds - before.Seconds) / updates
+	case now.Overdue > overdue:
+		path.Seconds = now.Overdue // an update that hangs
+		return path
+	default:
+		path.Idle = true
+		return path
+	}
+	if m := path.measure(); len(p.learned) < leastLearned || m.harmless != "" || m.value < leastSlowdown {
+		p.learned = append(p.learned, path.Seconds)
+		p.learned = slices.Delete(p.learned, 0, max(0, len(p.learned)-mostLearned))
+	}
+	return path
+}
+
+// baseline is NaN until enough is learned.
+func (p *Pace) baseline() float64 {
+	if len(p.learned) < leastLearned {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(p.learned))
+	return sorted[len(sorted)/2]
+}
+
+// pathOfServer makes do with the server's own counters, where no daemon tells
+// more: what a write operation takes now, beside what it took since the server's
+// start.
+func pathOfServer(before, now look, r rates) WritePath {
+	writes := r.value(rateWrites) * r.over.Seconds()
+	inside := now.server.value(writesInUse) + now.server.value(writesQueued)
+	n, seconds := before.server.value(operationsWrite), before.server.value("operation_seconds_total write")
+	switch {
+	case math.IsNaN(writes):
+		return unknownPath(whyNaN(writes, r.serverWhy))
+	case writes < 1 && inside > 0:
+		return WritePath{Seconds: r.over.Seconds(), Baseline: mean(seconds, n)}
+	case writes < 1:
+		return WritePath{Idle: true, Baseline: math.NaN()}
+	case n < fewUpdates:
+		return unknownPath(whyFewAtFirst)
+	}
+	return WritePath{Seconds: r.value(rateWriteTime) * millis, Baseline: seconds / n}
+}

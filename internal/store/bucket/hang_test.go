@@ -1,0 +1,108 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TestAWriteThatHangsIsFound has some documents of a command locked by an open
+// transaction: all others are stored in seconds, those alone are given up, and
+// what was given up is stored once when the lock is gone.
+func TestAWriteThatHangsIsFound(t *testing.T) {
+	t.Parallel()
+	for name, locked := range map[string][]int{"the first": {0}, "one in the middle": {41}, "several": {3, 20, 41, 59}, "neighbours": {20, 21}, "many in a row": inARow(10, 20), "most": inARow(10, 40)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t)
+			s := open(t, db, Config{})
+			const sensors = 60
+			readings := func(value float64) []telemetry.Reading {
+				var out []telemetry.Reading
+				for i := range sensors {
+					out = append(out, storetest.Reading(fmt.Sprintf("s-%02d", i), time.Duration(value)*time.Second, value))
+				}
+				return out
+			}
+			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings(0)...), window))
+			var names bson.A
+			for _, i := range locked {
+				names = append(names, fmt.Sprintf("s-%02d", i))
+			}
+			ctx := context.Background()
+			session, err := db.Client().StartSession()
+			require.NoError(t, err)
+			defer session.EndSession(ctx)
+			require.NoError(t, session.StartTransaction())
+			_, err = db.Collection(storetest.Stream).UpdateMany(mongo.NewSessionContext(ctx, session),
+				bson.D{{Key: "sensorId", Value: bson.D{{Key: "$in", Value: names}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "note", Value: 1}}}})
+			require.NoError(t, err)
+
+			shares := storetest.Shares(storetest.Batch(t, "s1", sensors+1, readings(1)...), window)
+			began := time.Now()
+			s.Write(t.Context(), shares)
+			assert.Less(t, time.Since(began), longestPatience, "the time does not grow with what hangs")
+			var hang []any
+			var wait []*batch.Share
+			for _, share := range shares {
+				switch {
+				case share.Verdict == batch.Hangs:
+					hang = append(hang, share.Sensor)
+					assert.ErrorIs(t, share.Err, errHangs)
+				case len(share.Rows) > 0:
+					wait = append(wait, share)
+					continue
+				}
+			}
+			assert.ElementsMatch(t, names, hang)
+			storetest.WriteAll(t, s, wait) // shares that needed a lookup
+			require.NoError(t, session.AbortTransaction(ctx))
+			for _, share := range shares {
+				if len(share.Rows) > 0 {
+					storetest.WriteAll(t, s, []*batch.Share{share})
+				}
+			}
+			for i := range sensors {
+				sensor := fmt.Sprintf("s-%02d", i)
+				assert.Len(t, storetest.ReadAll(t, s, sensor), 2, sensor)
+			}
+		})
+	}
+}
+
+// inARow returns n numbers.
+func inARow(from, n int) (row []int) {
+	for i := range n {
+		row = append(row, from+i)
+	}
+	return row
+}
+
+// TestASlowMongoDBIsNotAskedMoreOften has commands that all take longer than one
+// is given at first: soon they are given the time.
+func TestASlowMongoDBIsNotAskedMoreOften(t *testing.T) {
+	t.Parallel()
+	s := unconnected(Settings{})
+	one := []operation{{share: &batch.Share{}}}
+	assert.Equal(t, leastPatience, s.patience(one))
+	s.answered(3 * time.Second)
+	assert.Equal(t, 12*time.Second, s.patience(one), "longer than a write may take at all")
+	for range 100 {
+		s.answered(time.Millisecond)
+	}
+	assert.Equal(t, leastPatience, s.patience(one), "that is over")
+	one[0].share.Hung = 2
+	assert.Equal(t, 4*leastPatience, s.patience(one), "a bucket that hung is given more time, for it may only be slow")
+	one[0].share.Hung = 50
+	assert.Equal(t, longestPatience, s.patience(one))
+}

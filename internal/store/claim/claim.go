@@ -1,0 +1,519 @@
+// Package claim keeps two processes from storing readings under one session, as
+// happens when the folder of a journal is copied or a machine is resumed from a
+// snapshot twice. Before a process stores anything, it claims each session that it
+// uses with a small document in MongoDB:
+//
+//	{_id: session, beat, host, pid, dir, …}     renewed every Interval, each time
+//	                                            with another beat, and only if the
+//	                                            document still has the last one
+//
+//	no document ──────────────▶ ours
+//	the beat stands still ────▶ its holder ended: ours after Patience
+//	  … and has our lock ─────▶ likewise, at once
+//	the beat changes ─────────▶ refused, with a *HeldError
+//	ours has an earlier beat
+//	  of this process ────────▶ taken again: the database was restored
+//	ours has another beat ────▶ lost: nothing is stored under the session any more
+//
+// No clocks are compared, and of two that resume from one snapshot the second to
+// renew finds the other's beat.
+package claim
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// Collection is the name of the collection with the claims.
+const Collection = "brim_sessions"
+
+// How long a claim is valid. A write begins only while the last renewal is younger
+// than two Intervals, and takes up to 10 s; another process waits longer than both
+// before it concludes from an unchanged beat that the holder has ended.
+const (
+	defaultInterval = 4 * time.Second
+	trust           = 2               // Intervals
+	patience        = 5               // Intervals
+	renewTimeout    = 5 * time.Second // less than trust: one that took longer would be too old when it is confirmed
+	changes         = 2               // of a beat that show that its holder lives: one may be its last
+	mostDrawn       = 1 << 16
+	forgotten       = 30 * 24 * time.Hour // after which claims of holders that never came back are removed
+)
+
+// Config says who claims, and what.
+type Config struct {
+	Database *mongo.Database // with the concerns of store.Connection.Database
+	Holder   Holder
+	// Sessions returns the sessions whose readings may still have to be stored,
+	// that of new readings first.
+	Sessions func() []string
+	// Lose is called for one that is found to be in use by another process, until it
+	// returns nil. It remembers that for a later process, and replaces the first one.
+	Lose func(session string) error
+	// LostBefore are sessions that an earlier process with this journal lost.
+	LostBefore []string
+	Interval   time.Duration // between renewals; 0: 4 s
+	Logger     *slog.Logger  // nil: none
+	Faults     *fault.Injector
+	Now        func() time.Time // nil: time.Now
+}
+
+// Holder is a process that claims sessions.
+type Holder struct {
+	Host  string    `bson:"host"`
+	Pid   int       `bson:"pid"`
+	Dir   string    `bson:"dir,omitempty"`  // of the journal; empty without one
+	Lock  string    `bson:"lock,omitempty"` // identity of the journal's lock file, which one process holds
+	Boot  string    `bson:"boot,omitempty"` // ID of the machine's boot: two machines that run at once differ
+	Since time.Time `bson:"since"`
+}
+
+// sameLock reports whether both had the same file locked, so that one of them has
+// ended.
+func (h *Holder) sameLock(other *Holder) bool {
+	return h.Lock != "" && h.Lock == other.Lock && h.Host == other.Host && h.Boot == other.Boot
+}
+
+// String names the process.
+func (h *Holder) String() string {
+	s := fmt.Sprintf("process %d on %s", h.Pid, h.Host)
+	if h.Dir != "" {
+		s += " with the journal in " + h.Dir
+	}
+	return s + ", since " + h.Since.UTC().Format(time.RFC3339)
+}
+
+// A HeldError says that a session is in use by another process. Trying again helps
+// once that process has ended, or has stored all that it accepted under the
+// session.
+type HeldError struct {
+	Session string
+	By      Holder
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("readings of session %s are being stored by another daemon, %s: two that replay the same journal would store them twice. "+
+		"If this journal is a copy of the other daemon's, start with an empty --journal-dir; otherwise stop the other daemon first", e.Session, &e.By)
+}
+
+// errWatching says that a claim's holder may have ended.
+var errWatching = errors.New("another process has claimed a session of this journal; waiting some seconds to see whether it still runs")
+
+// errLostBefore is why what an earlier process left under a session that it lost is
+// put aside: the guard would take it for stored wherever the other process has
+// stored something under the same sequences.
+var errLostBefore = errors.New("the session was also used by another daemon; the reading may be stored already")
+
+var errLostMeanwhile = errors.New("a session was lost while readings were being written")
+
+// Claims are those of one process. Its methods may be called by several
+// goroutines.
+type Claims struct {
+	cfg  Config
+	held atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
+	lost atomic.Pointer[map[string]*HeldError]
+
+	mu       sync.Mutex // held during requests to MongoDB
+	sessions map[string]*session
+	drawn    []string  // beats of this process, the newest ones, whether they are known to be in a document or not
+	untold   []string  // lost, and Lose did not return nil yet
+	failed   time.Time // the last renewal began then and failed with
+	failure  error
+}
+
+// session is what is known of one claim.
+type session struct {
+	ours bool
+	beat string // in the document, as far as known
+
+	watched string    // another's beat
+	since   time.Time // when that was seen first
+	changes int       // of it
+}
+
+// claimed is a claim's document.
+type claimed struct {
+	Session string `bson:"_id"`
+	Beat    string `bson:"beat"`
+	Holder  `bson:",inline"`
+}
+
+// New returns the claims of a process that has none yet; it does no I/O.
+func New(cfg Config) *Claims {
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Claims{cfg: cfg, sessions: make(map[string]*session)}
+	c.lost.Store(&map[string]*HeldError{})
+	return c
+}
+
+// Lost returns why nothing of a session may be stored, nil if it may be.
+func (c *Claims) Lost(session string) error {
+	if e := (*c.lost.Load())[session]; e != nil {
+		return e
+	}
+	return nil
+}
+
+// Err returns why some readings are not stored, nil if all are.
+func (c *Claims) Err() error {
+	var errs []error
+	lost := *c.lost.Load()
+	for _, session := range slices.Sorted(maps.Keys(lost)) {
+		errs = append(errs, lost[session])
+	}
+	return errors.Join(errs...)
+}
+
+// Ensure returns nil once the claims hold, mostly without asking MongoDB. It must
+// be called before each write. A *HeldError is final; other errors may pass.
+func (c *Claims) Ensure(ctx context.Context) error {
+	if c.isFresh() || c.cfg.Faults.Off(fault.Claim) {
+		return nil
+	}
+	asked := c.cfg.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.isFresh(): // renewed by another caller meanwhile
+		return nil
+	case c.failed.After(asked):
+		return c.failure
+	}
+	return c.renew(ctx)
+}
+
+// isFresh also goes by the wall clock: on a machine that was resumed it is ahead
+// of the monotonic clock.
+func (c *Claims) isFresh() bool {
+	held := c.held.Load()
+	if held == nil {
+		return false
+	}
+	now := c.cfg.Now()
+	return now.Sub(*held) < trust*c.cfg.Interval && now.Round(0).Sub(held.Round(0)) < patience*c.cfg.Interval
+}
+
+// Run renews the claims until ctx ends.
+func (c *Claims) Run(ctx context.Context) {
+	tick := time.NewTicker(c.cfg.Interval)
+	defer tick.Stop()
+	if c.cfg.Faults.Off(fault.Claim) {
+		return
+	}
+	c.removeForgotten(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.mu.Lock()
+			if err := c.renew(ctx); err != nil && ctx.Err() == nil {
+				c.cfg.Logger.Debug("renew the claims on the sessions", "err", err)
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// renew writes all claims and, where it finds another process's beat, decides
+// which of the two has the session.
+func (c *Claims) renew(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	begin := c.cfg.Now()
+	defer func() {
+		if err != nil {
+			c.failed, c.failure = c.cfg.Now(), err
+		}
+	}()
+	c.tell()
+	inUse := c.inUse()
+	others, err := c.write(ctx, inUse)
+	if err != nil {
+		return err
+	}
+	var free []string
+	if free, err = c.judge(ctx, others); err != nil {
+		return err
+	}
+	if others, err = c.write(ctx, free); err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return errWatching // a third process was quicker
+	}
+	c.held.Store(&begin)
+	c.release(ctx, inUse)
+	return nil
+}
+
+// inUse lists the sessions that are to be claimed.
+func (c *Claims) inUse() []string {
+	sessions := slices.DeleteFunc(c.cfg.Sessions(), func(s string) bool { return c.Lost(s) != nil })
+	for _, s := range sessions {
+		if c.sessions[s] == nil {
+			c.sessions[s] = &session{}
+		}
+	}
+	return sessions
+}
+
+// write puts a new beat into the claims of the sessions, in one command, and
+// returns those that have another one than we know of. A beat is never sent twice:
+// a process that resumes from the same snapshot would take it for its own.
+func (c *Claims) write(ctx context.Context, sessions []string) (others []string, err error) {
+	if len(sessions) == 0 {
+		return nil, nil
+	}
+	beat := newBeat()
+	if len(c.drawn) == mostDrawn {
+		c.drawn = slices.Clone(c.drawn[mostDrawn/2:])
+	}
+	c.drawn = append(c.drawn, beat)
+	updates := make(bson.A, len(sessions))
+	for i, name := range sessions {
+		s := c.sessions[name]
+		// An upsert, so that each claim that does not match comes back as a
+		// separate error.
+		updates[i] = bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}},
+			{Key: "u", Value: bson.D{
+				{Key: "$set", Value: claimed{Session: name, Beat: beat, Holder: c.cfg.Holder}},
+				{Key: "$currentDate", Value: bson.D{{Key: "renewed", Value: true}}},
+			}},
+			{Key: "upsert", Value: true},
+		}
+	}
+	refused, err := c.run(ctx, bson.D{{Key: "update", Value: Collection}, {Key: "updates", Value: updates}})
+	if err != nil {
+		return nil, fmt.Errorf("claim the sessions: %w", err)
+	}
+	for i, name := range sessions {
+		if refused[i] {
+			others = append(others, name)
+			continue
+		}
+		*c.sessions[name] = session{ours: true, beat: beat}
+	}
+	return others, nil
+}
+
+// run carries out a command that writes, without the driver's retries: of two
+// that resume from one snapshot the second would be told what the first one's
+// command came to. It returns which of the operations met a claim of another.
+func (c *Claims) run(ctx context.Context, command bson.D) (refused map[int]bool, err error) {
+	const duplicateKey = 11000
+	err = c.cfg.Database.RunCommand(ctx, append(command,
+		bson.E{Key: "ordered", Value: false},
+		bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}})).Err()
+	var failed mongo.WriteException
+	if !errors.As(err, &failed) || failed.WriteConcernError != nil {
+		return nil, err
+	}
+	refused = make(map[int]bool)
+	for _, e := range failed.WriteErrors {
+		if e.Code != duplicateKey {
+			return nil, err
+		}
+		refused[e.Index] = true
+	}
+	return refused, nil
+}
+
+// judge decides about sessions whose claims have a beat that we did not expect,
+// and returns those that are free: their holders have ended, or are this process.
+func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, err error) {
+	if len(sessions) == 0 {
+		return nil, nil
+	}
+	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
+	if err != nil {
+		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
+	}
+	var found []claimed
+	if err := cursor.All(ctx, &found); err != nil {
+		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
+	}
+	if len(found) < len(sessions) {
+		err = errWatching // one was released just now, or a majority read does not show it yet
+	}
+	now := c.cfg.Now()
+	for i := range found {
+		theirs := &found[i]
+		s := c.sessions[theirs.Session]
+		switch {
+		case slices.Contains(c.drawn, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
+			s.beat = theirs.Beat
+			free = append(free, theirs.Session)
+		case s.ours:
+			c.lose(&HeldError{theirs.Session, theirs.Holder})
+		case c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience*c.cfg.Interval:
+			s.beat = theirs.Beat
+			free = append(free, theirs.Session)
+		case s.watched == "":
+			s.watched, s.since = theirs.Beat, now
+			err = errWatching
+			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
+				"session", theirs.Session, "by", theirs.String(), "at_most", patience*c.cfg.Interval)
+		case theirs.Beat != s.watched && s.changes+1 == changes:
+			return nil, &HeldError{theirs.Session, theirs.Holder}
+		case theirs.Beat != s.watched:
+			s.watched, s.since, s.changes = theirs.Beat, now, s.changes+1
+			err = errWatching
+		default:
+			err = errWatching
+		}
+	}
+	return free, err
+}
+
+// lose ends the use of a session that another process has taken over.
+func (c *Claims) lose(e *HeldError) {
+	lost := maps.Clone(*c.lost.Load())
+	lost[e.Session] = e
+	c.lost.Store(&lost)
+	delete(c.sessions, e.Session)
+	c.untold = append(c.untold, e.Session)
+	c.cfg.Logger.Error("another process stores readings under a session of this one; what this one has taken in under it and not stored stays in the journal, and becomes dead letters at the next start, for the two cannot be told apart",
+		"session", e.Session, "by", e.By.String())
+	c.tell()
+}
+
+// tell has it remembered which sessions are lost.
+func (c *Claims) tell() {
+	c.untold = slices.DeleteFunc(c.untold, func(session string) bool {
+		err := c.cfg.Lose(session)
+		if err != nil {
+			c.cfg.Logger.Error("a lost session could not be noted in the journal; until it is, the daemon must not be started again with this journal", "session", session, "err", err)
+		}
+		return err == nil
+	})
+}
+
+// release removes the claims of sessions that are not in use. One that cannot be
+// removed does no harm.
+func (c *Claims) release(ctx context.Context, inUse []string) {
+	var deletes bson.A
+	for name, s := range c.sessions {
+		if slices.Contains(inUse, name) {
+			continue
+		}
+		delete(c.sessions, name)
+		deletes = append(deletes, bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}}, {Key: "limit", Value: 1},
+		})
+	}
+	c.remove(ctx, deletes)
+}
+
+func (c *Claims) remove(ctx context.Context, deletes bson.A) {
+	if len(deletes) == 0 {
+		return
+	}
+	if _, err := c.run(ctx, bson.D{{Key: "delete", Value: Collection}, {Key: "deletes", Value: deletes}}); err != nil {
+		c.cfg.Logger.Debug("remove claims on sessions", "err", err)
+	}
+}
+
+// removeForgotten removes claims of processes that never came back, by MongoDB's
+// clock alone.
+func (c *Claims) removeForgotten(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	old := bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", forgotten.Milliseconds()}}}}}}
+	c.remove(ctx, bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "$expr", Value: old}}}, {Key: "limit", Value: 0}}})
+}
+
+// Close releases all claims, within ctx. Nothing may be written afterwards.
+func (c *Claims) Close(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	c.release(ctx, nil)
+}
+
+// A Store writes shares, see queue.Store.
+type Store interface {
+	Write(ctx context.Context, shares []*batch.Share)
+}
+
+// Guard returns a store that writes only what is claimed.
+func (c *Claims) Guard(s Store) Store { return &guarded{c, s} }
+
+type guarded struct {
+	claims *Claims
+	store  Store
+}
+
+// Write implements Store.
+func (g *guarded) Write(ctx context.Context, shares []*batch.Share) {
+	if err := g.claims.Ensure(ctx); err != nil {
+		for _, s := range shares {
+			s.Verdict, s.Err = batch.Wait, err
+		}
+		return
+	}
+	lost := g.claims.lost.Load()
+	ctx = store.WithPermit(ctx, func() error {
+		if err := g.claims.Ensure(ctx); err != nil {
+			return err
+		}
+		if g.claims.lost.Load() != lost {
+			return errLostMeanwhile
+		}
+		return nil
+	})
+	if len(*lost) == 0 && len(g.claims.cfg.LostBefore) == 0 {
+		g.store.Write(ctx, shares)
+		return
+	}
+	var good []*batch.Share
+	for _, s := range shares {
+		if slices.Contains(g.claims.cfg.LostBefore, s.Session) {
+			s.Verdict, s.Err = batch.Poison, errLostBefore
+		} else if err := g.claims.Lost(s.Session); err != nil {
+			s.Verdict, s.Err = batch.Wait, err
+		} else {
+			good = append(good, s)
+		}
+	}
+	if len(good) > 0 {
+		g.store.Write(ctx, good)
+	}
+}
+
+// newBeat draws a beat. The time is in it because two machines that resume from
+// one snapshot may draw the same.
+func newBeat() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:8])                                          // never fails
+	binary.BigEndian.PutUint64(b[8:], uint64(time.Now().UnixNano())) //nolint:gosec // bits
+	return base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+}

@@ -1,0 +1,78 @@
+package timeseries
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+)
+
+// TestNothingIsInsertedIntoAnotherCollection: neither into one that an insert
+// would make, nor into an ordinary one of the name.
+func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	lost := make(chan struct{}, 1)
+	s := open(t, db, Config{Retention: 24 * time.Hour * 365 * 50, Lost: func() { lost <- struct{}{} }})
+	c := store.Collection{Database: db, Name: storetest.Stream}
+	shares := func(seq uint64) []*batch.Share {
+		return storetest.Shares(storetest.Batch(t, "s1", seq, storetest.Reading("a", 0, float64(seq))), 5*time.Minute)
+	}
+	storetest.WriteAll(t, s, shares(1))
+
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	pending := shares(2)
+	s.Write(t.Context(), pending)
+	assert.Equal(t, batch.Wait, pending[0].Verdict)
+	<-lost
+	info, err := c.Look(t.Context())
+	require.NoError(t, err)
+	assert.Nil(t, info, "the insert made no collection")
+
+	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream))
+	s.Write(t.Context(), pending)
+	assert.Equal(t, batch.Unsent, pending[0].Verdict)
+	require.ErrorIs(t, pending[0].Err, store.ErrNotPrepared)
+	var mismatch *store.MismatchError
+	require.ErrorAs(t, s.Prepare(t.Context()), &mismatch)
+	n, err := db.Collection(storetest.Stream).CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	assert.Zero(t, n)
+
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	require.NoError(t, s.Prepare(t.Context()))
+	storetest.WriteAll(t, s, pending)
+	info, err = c.Look(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "timeseries", info.Type)
+	assert.Equal(t, int64(24*3600*365*50), number(info.Options, "expireAfterSeconds"))
+	n, err = db.Collection(storetest.Stream).CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, n, "what was stored before the drop stays gone")
+	assert.InDelta(t, 1, testutil.ToFloat64(s.metrics.Recreated), 0)
+}
+
+// TestACollectionThatIsGoneIsNoticedWithoutAWrite, and so is another in its place.
+func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	require.NoError(t, s.Stands(t.Context()))
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	require.ErrorIs(t, s.Stands(t.Context()), store.ErrNotPrepared)
+	require.NoError(t, s.Prepare(t.Context()))
+	require.NoError(t, s.Stands(t.Context()))
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	other := open(t, db, Config{})
+	require.ErrorIs(t, s.Stands(t.Context()), store.ErrNotPrepared)
+	require.NoError(t, s.Prepare(t.Context()))
+	require.NoError(t, other.Stands(t.Context()))
+	assert.InDelta(t, 1, testutil.ToFloat64(s.metrics.Replaced), 0)
+}

@@ -1,0 +1,68 @@
+package timeseries
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+)
+
+// TestADelayedInsertIsRefused holds inserts back in the network until their
+// readings have been looked for and inserted again.
+func TestADelayedInsertIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		before func(share *batch.Share) // the second write
+	}{
+		{"by the same share", func(*batch.Share) {}},
+		{"by one that was set aside", func(s *batch.Share) { s.State, s.Recovered = nil, true }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := mongodtest.Database(t)
+			proxy, err := faulttest.NewProxy(options.Client().ApplyURI(mongodtest.URI(t)).Hosts[0])
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, proxy.Close()) })
+			c, err := store.Connect(store.ConnectionConfig{
+				URI: "mongodb://" + proxy.Addr() + "/?directConnection=true", Database: db.Name(), Logger: slog.New(slog.DiscardHandler),
+			})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+			s := open(t, c.Database(), Config{WriteTimeout: time.Second})
+			shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
+			proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
+				if c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream) {
+					return faulttest.Hold
+				}
+				return faulttest.Pass
+			}})
+			s.Write(t.Context(), shares)
+			for _, share := range shares {
+				require.Equal(t, batch.Wait, share.Verdict)
+				tt.before(share)
+			}
+			proxy.Set(faulttest.Faults{})
+			storetest.WriteAll(t, s, shares)
+			require.Positive(t, proxy.Release(rand.New(rand.NewPCG(1, 1))))
+
+			assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
+			assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
+			assert.Zero(t, testutil.ToFloat64(s.metrics.Duplicates), "the insert had not arrived when its readings were looked for")
+			assert.Empty(t, s.unanswered.of)
+		})
+	}
+}
