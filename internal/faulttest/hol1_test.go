@@ -81,7 +81,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
 	if b.locked || b.healthy > 0 { // what hangs, or is one of hundreds, is found one after another
-		most = max(most, 3*time.Second)
+		most = max(most, form(s, 4500*time.Millisecond, 3*time.Second))
 	}
 	if during > most {
 		out.broken = append(out.broken, fmt.Sprintf("readings of other sensors took %v, before %v", during, before))

@@ -134,8 +134,13 @@ func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	proxy.Set(faulttest.Faults{})
 }
 
-// carriesOne reports whether a guarded update carries a single reading.
+// carriesOne reports whether an update carries fewer than two readings. A claim
+// carries none.
 func carriesOne(update bson.Raw) bool {
-	readings, err := update.Lookup("u", "$push", "measurements", "$each").Array().Values()
+	array, ok := update.Lookup("u", "$push", "measurements", "$each").ArrayOK()
+	if !ok {
+		return true
+	}
+	readings, err := array.Values()
 	return err != nil || len(readings) < 2
 }

@@ -63,7 +63,9 @@ func (r *Reader) enter(ctx context.Context, who *access.Identity) (leave func(),
 		case <-ctx.Done():
 		}
 		p.mu.Lock()
-		leave, err = p.take(name)
+		if ctx.Err() == nil {
+			leave, err = p.take(name)
+		}
 	}
 	return leave, err
 }

@@ -38,7 +38,14 @@ func TestADatabaseThatGoesAwayReleasesTheSlots(t *testing.T) {
 		inside := make(chan struct{})
 		up, goAway := context.WithCancel(t.Context())
 		var away error
-		r := newReader(t, fakeSource{asked: func(ctx context.Context) { inside <- struct{}{}; <-ctx.Done() }}, func(c *Config, s *Stored) {
+		untilItLeaves := func(ctx context.Context) {
+			select {
+			case inside <- struct{}{}:
+			case <-ctx.Done(): // the slot was free before the second query was told
+			}
+			<-ctx.Done()
+		}
+		r := newReader(t, fakeSource{asked: untilItLeaves}, func(c *Config, s *Stored) {
 			c.MaxQueries = 1
 			s.Available = func(string) error { return away }
 			s.Up = func(string) context.Context { return up }
