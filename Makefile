@@ -4,8 +4,11 @@
 GO      ?= go
 # Tools are modules of tools/go.mod, so that a checkout is all that is needed.
 TOOL    := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-# The race detector needs a C compiler; Go turns cgo off where there is none.
-RACE    := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+GOTESTSUM := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg
+# Tests of Kubernetes and compose files need the types of both: a module of its own.
+MANIFESTS := deploy/manifests
+# The packages that a reading passes through.
+WRITE_PATH := ./pkg/telemetry/... ./internal/batch/... ./internal/ingest/... ./internal/journal/... ./internal/queue/... ./internal/store/... ./internal/read/...
 ARGS    ?=
 PKG     ?= ./...
 BENCH   ?= .
@@ -23,7 +26,7 @@ FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .PHONY: help
 help: ## list what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## bin/brim
@@ -39,9 +42,28 @@ demo: build ## a minute of load on hourly buckets: the live page, then write lat
 	@exec ./bin/demo $(ARGS)
 
 .PHONY: test
-test: ## all tests, with the race detector, in random order; PKG=./internal/queue narrows it
-	@$(if $(RACE),true,echo "NOT RUN: the race detector, because it needs a C compiler")
-	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 25m $(PKG)
+test: ## all tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it
+	@$(GOTESTSUM) -- -shuffle=on -timeout 20m $(ARGS) $(PKG)
+
+.PHONY: test-race
+test-race: ## the packages that a reading passes through, under the race detector; needs a C compiler
+	@$(GOTESTSUM) -- -race -shuffle=on -timeout 25m $(WRITE_PATH)
+
+.PHONY: test-manifests
+test-manifests: ## the Kubernetes and compose files, which have a module of their own
+	@cd $(MANIFESTS) && $(GOTESTSUM) -- -shuffle=on -timeout 15m ./...
+
+.PHONY: test-all
+test-all: export BRIM_REQUIRE_MONGOD := 1
+test-all: export BRIM_REQUIRE_PROMETHEUS := 1
+test-all: export BRIM_REQUIRE_NGINX := 1
+test-all: export BRIM_REQUIRE_SYSTEMD := 1
+test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fault tests in full; over an hour
+	$(MAKE) test ARGS=-race
+	$(MAKE) test-manifests
+	$(MAKE) lint
+	$(MAKE) fuzz
+	$(MAKE) test-fault
 
 .PHONY: test-fault
 test-fault: ## all fault tests in full, under 45 minutes, and their table; FAULT_DIR=DIR gets fault-table.md
