@@ -279,7 +279,8 @@ func (r *release) tarball(folder string, files map[string][]byte) ([]byte, error
 			return nil, fmt.Errorf("pack %s: %w", name, err)
 		}
 	}
-	return out.Bytes(), errors.Join(t.Close(), z.Close())
+	err := errors.Join(t.Close(), z.Close())
+	return out.Bytes(), err
 }
 
 func (r *release) zip(folder string, files map[string][]byte) ([]byte, error) {
