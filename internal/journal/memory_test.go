@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,15 +18,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func volatileConfig() journal.VolatileConfig {
-	return journal.VolatileConfig{Session: "first", Streams: streams()}
+func memoryConfig() journal.Config {
+	return journal.Config{Memory: true, Session: "first", Streams: streams()}
 }
 
 func TestWithoutADiskNothingIsJournaled(t *testing.T) {
 	t.Parallel()
-	v, err := journal.OpenVolatile(volatileConfig())
-	require.NoError(t, err)
-	err = tryAppend(v, makeBatch("readings", 0, 1))
+	v := open(t, memoryConfig())
+	err := tryAppend(v, makeBatch("readings", 0, 1))
 	var e *telemetry.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, telemetry.Invalid, e.Kind)
@@ -37,12 +37,12 @@ func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
 	t.Parallel()
 	for _, limited := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := volatileConfig()
-			cfg.MaxBytes = 1 << 20
+			cfg := memoryConfig()
+			cfg.MaxBytes, cfg.TailBytes = 1<<20, 1
 			if !limited {
 				cfg.Faults = fault.Without(fault.Limit)
 			}
-			v, err := journal.OpenVolatile(cfg)
+			v, err := journal.Open(cfg)
 			require.NoError(t, err)
 			var refused answer
 			waiting := 0
@@ -63,11 +63,16 @@ func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
 			assert.ErrorContains(t, refused.err, "--queue-max-bytes")
 			assert.LessOrEqual(t, v.Status().Bytes, cfg.MaxBytes)
 			records := follow(t, v, 0)
-			for _, r := range records {
+			for _, r := range records[1:] {
 				r.Batch.Tracker.Released(r.Batch.Len())
 			}
+			<-time.After(time.Second)
+			held := v.Status().Bytes
+			assert.Less(t, held, int64(20<<10), "freed although the first request is not stored")
+			assert.Len(t, follow(t, v, 0), 1, "only the first")
+			records[0].Batch.Tracker.Released(records[0].Batch.Len())
+			<-time.After(time.Second)
 			assert.Zero(t, v.Status().Bytes, "freed before it is trimmed")
-			assert.Empty(t, follow(t, v, 0))
 			again := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
 			assert.Empty(t, again, "it waits for the store")
 			v.Trim(records[len(records)-1].Next)
@@ -80,7 +85,7 @@ func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
 
 func TestWithoutADiskAnAwayDatabaseIsTold(t *testing.T) {
 	t.Parallel()
-	cfg := volatileConfig()
+	cfg := memoryConfig()
 	away := errors.New("no server is there")
 	cfg.Admit = func(stream string) error {
 		if stream == "events" {
@@ -88,7 +93,7 @@ func TestWithoutADiskAnAwayDatabaseIsTold(t *testing.T) {
 		}
 		return nil
 	}
-	v, err := journal.OpenVolatile(cfg)
+	v, err := journal.Open(cfg)
 	require.NoError(t, err)
 	_, err = v.Append(context.Background(), makeBatch("events", 0, 1), batch.Request{Want: telemetry.Stored})
 	assertRefused(t, err, "mongodb_away")
@@ -103,11 +108,11 @@ func TestWithoutADiskTheOrderIsKept(t *testing.T) {
 		mixed := 0
 		for range 20 {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := volatileConfig()
+				cfg := memoryConfig()
 				if !kept {
 					cfg.Faults = fault.Without(fault.Order)
 				}
-				v, err := journal.OpenVolatile(cfg)
+				v, err := journal.Open(cfg)
 				require.NoError(t, err)
 				var all sync.WaitGroup
 				for range 200 {
@@ -137,7 +142,7 @@ func TestAnUnknownOutcomeSaysHowToRepeatTheRequest(t *testing.T) {
 		"a": "; repeat it with the same Idempotency-Key",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			v, err := journal.OpenVolatile(volatileConfig())
+			v, err := journal.Open(memoryConfig())
 			require.NoError(t, err)
 			for range 2 {
 				got := <-appendStored(t.Context(), v, makeBatch("readings", 0, 1), batch.Request{Key: key})
