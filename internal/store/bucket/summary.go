@@ -90,7 +90,7 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 // readingsOf fetches the readings of a document whose statistics turned out not
 // to make sense.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
-	out, err := s.answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
+	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
 		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: migratedMark, Value: 1}})).Raw()
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func BenchmarkWrite(b *testing.B) {
 				theirs.Measure(b, pid, n, func() {
 					for len(docs) > 0 {
 						some := docs[:min(1000, len(docs))]
-						_, err := raw.coll.InsertMany(b.Context(), some, options.InsertMany().SetOrdered(false))
+						_, err := raw.Majority.InsertMany(b.Context(), some, options.InsertMany().SetOrdered(false))
 						require.NoError(b, err)
 						docs = docs[len(some):]
 					}

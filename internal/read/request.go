@@ -12,9 +12,119 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// A call is a value of the label of that name.
+type call string
+
+const (
+	callSensors  call = "sensors"
+	callLatest   call = "latest"
+	callReadings call = "readings"
+	callSummary  call = "summary"
+	callDelete   call = "delete"
+)
+
+// A route is a path with what can be done there.
+type route struct {
+	sensor string // of the path; empty: it has none
+	get    call   // empty: not allowed
+	delete bool
+}
+
+// root is the path that all others begin with.
+const root = "/v1/sensors"
+
+// findRoute returns the route of an escaped path. It is read here rather than by
+// an http.ServeMux, which redirects where a sensor id holds "//" or "..".
+func findRoute(escaped string) (rt route, ok bool) {
+	if escaped == root {
+		return route{get: callSensors}, true
+	}
+	rest, ok := strings.CutPrefix(escaped, root+"/")
+	if !ok {
+		return route{}, false
+	}
+	id, what, deeper := strings.Cut(rest, "/")
+	sensor, err := url.PathUnescape(id)
+	if err != nil || sensor == "" {
+		return route{}, false
+	}
+	rt.sensor = sensor
+	switch {
+	case !deeper:
+		rt.delete = true
+	case what == string(callLatest), what == string(callReadings), what == string(callSummary):
+		rt.get = call(what)
+	default:
+		return route{}, false
+	}
+	return rt, true
+}
+
+// Serves reports whether requests with the path are the reader's.
+func Serves(u *url.URL) bool {
+	p := u.EscapedPath()
+	return p == root || strings.HasPrefix(p, root+"/")
+}
+
+// Paths are the paths that a reader serves, as the description of the API has them.
+func Paths() map[string][]string {
+	return map[string][]string{
+		root:                          {http.MethodGet},
+		root + "/{sensorId}":          {http.MethodDelete},
+		root + "/{sensorId}/latest":   {http.MethodGet},
+		root + "/{sensorId}/readings": {http.MethodGet},
+		root + "/{sensorId}/summary":  {http.MethodGet},
+	}
+}
+
+// Handler serves the paths for which Serves is true.
+func (r *Reader) Handler() http.Handler {
+	reads := access.Require(r.cfg.Guard, access.Read, r.cfg.Problem, http.HandlerFunc(r.route))
+	deletes := access.Require(r.cfg.Guard, access.Admin, r.cfg.Problem, http.HandlerFunc(r.route))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodDelete {
+			deletes.ServeHTTP(w, req)
+			return
+		}
+		reads.ServeHTTP(w, req)
+	})
+}
+
+// route answers whom it is allowed to.
+func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rt, ok := findRoute(req.URL.EscapedPath())
+	if !ok {
+		r.cfg.Problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+			"there is nothing at %s; a sensor has %s/{sensorId}/readings, /summary and /latest, and its id is percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
+		return
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		if rt.get != "" {
+			r.serve(w, req, rt.get, rt.sensor)
+			return
+		}
+	case http.MethodDelete:
+		if rt.delete {
+			r.serve(w, req, callDelete, rt.sensor)
+			return
+		}
+	}
+	allowed := "GET, HEAD"
+	if rt.delete {
+		allowed = http.MethodDelete
+	}
+	w.Header().Set("Allow", allowed)
+	w.Header().Set("Content-Type", typeJSON)
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are ` + allowed + `"}` + "\n"))
+}
 
 // params are what a request asks for.
 type params struct {
@@ -263,4 +373,61 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 	}
 	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "nothing of Accept %s can be given; there is %s",
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
+}
+
+// cursor says where a page begins: a time, and how many readings of that time
+// were seen. Mostly that is none. Readings of one millisecond have no lasting order:
+// as they are stored it changes, and those of another daemon come in between. So a
+// page ends before a millisecond that it cannot hold, and goes into one only
+// where that is longer than a page.
+type cursor struct {
+	set  bool
+	ms   int64
+	seen int
+}
+
+// past returns the cursor moved over one more reading.
+func (c cursor) past(ms int64) cursor {
+	if c.set && c.ms == ms {
+		c.seen++
+		return c
+	}
+	return cursor{set: true, ms: ms, seen: 1}
+}
+
+// String returns the form that clients carry from page to page, empty where
+// there is no next one.
+func (c cursor) String() string {
+	if !c.set {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", c.ms, c.seen)
+}
+
+// cut ends a page that has no room for a reading of the time ms, and returns where
+// the next one begins; last points behind what is there.
+func (o *writer) cut(last cursor, ms int64) cursor {
+	switch {
+	case ms != last.ms:
+		return cursor{set: true, ms: last.ms + 1}
+	case o.takeBack():
+		return cursor{set: true, ms: ms}
+	default:
+		return last
+	}
+}
+
+func parseCursor(s string) (cursor, error) {
+	ms, seen, ok := strings.Cut(s, ".")
+	c := cursor{set: true}
+	var err error
+	if ok {
+		if c.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
+			c.seen, err = strconv.Atoi(seen)
+		}
+	}
+	if !ok || err != nil || c.ms < 0 || c.ms > maxTime || c.seen < 0 || c.seen > 1<<30 {
+		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one that the page before gave", telemetry.Quote([]byte(s)))
+	}
+	return c, nil
 }
