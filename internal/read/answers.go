@@ -3,16 +3,11 @@ package read
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -22,8 +17,8 @@ const (
 	MaxLimit     = 100_000
 )
 
-// maxPageBytes ends a page of JSON early; what is left comes with the next. With
-// eight queries at once that is 64 MiB at the most. NDJSON is not held in memory.
+// maxPageBytes ends a page of JSON early; the rest comes with the next. With eight
+// queries at once that is at most 64 MiB. NDJSON is not held in memory.
 const maxPageBytes = 8 << 20
 
 // readings answers GET …/readings.
@@ -91,7 +86,7 @@ func (q *question) summary(ctx context.Context) error {
 		out.body = appendSummary(out.body, s)
 		if out.full() {
 			return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly,
-				"the summary has more than %d MiB, which is the most for one of JSON; ask for lines, with Accept: application/x-ndjson, or for fewer steps", maxPageBytes>>20)
+				"the summary has more than %d MiB, the limit for JSON; ask for lines, with Accept: application/x-ndjson, or for fewer steps", maxPageBytes>>20)
 		}
 		if err := out.flush(); err != nil {
 			return err
@@ -133,14 +128,14 @@ func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 	return unstored[at : at+1]
 }
 
-// delete answers DELETE /v1/sensors/{sensorId}. What was acknowledged before is
-// stored first, for good, or it would be stored behind the deletion.
+// delete answers DELETE /v1/sensors/{sensorId}. Readings that were acknowledged
+// before are stored first, or they would be stored after the deletion.
 func (q *question) delete(ctx context.Context) error {
 	sensor := q.params.query.Sensor
 	if err := q.stored.Flush(ctx); err != nil {
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_flushed", Err: err,
-			Message: "what was acknowledged before could not be stored in time, and would come back; nothing was deleted, repeat the request once GET /status shows no backlog",
+			Message: "readings acknowledged before could not be stored in time, and would reappear; nothing was deleted, repeat the request once GET /status shows no backlog",
 		}
 	}
 	n, err := q.params.source.Delete(ctx, sensor)
@@ -156,7 +151,7 @@ func (q *question) delete(ctx context.Context) error {
 		q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.params.stream, "sensor", sensor, "by", q.by(), "err", err)
 		return &telemetry.Error{
 			Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Err: err,
-			Message: "it is not known whether all readings of the sensor were deleted; repeat the request, that is harmless",
+			Message: "it is not known whether all readings of the sensor were deleted; repeat the request, which is harmless",
 		}
 	}
 	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.params.stream, "sensor", sensor, "readings", n, "by", q.by())
@@ -168,7 +163,7 @@ func (q *question) delete(ctx context.Context) error {
 // MaxSensors is how many sensors one page lists at most.
 const MaxSensors = 10_000
 
-// sensors answers GET /v1/sensors. The journal is searched before MongoDB is asked,
+// sensors answers GET /v1/sensors. The journal is searched before MongoDB is queried,
 // as for readings: what leaves it in between is stored.
 func (q *question) sensors(ctx context.Context) error {
 	ask := q.params.list
@@ -231,129 +226,8 @@ func withPending(stored iter.Seq2[telemetry.SensorSeen, error], pending []teleme
 	}
 }
 
-// pending gathers the sensors of a page from the backlog: the first of those asked
-// for in the order of their ids, as many as the page may hold.
-type pending struct {
-	ask    telemetry.SensorQuery
-	newest map[string]int64
-	last   string // ids after it are not in the page; empty: any may be
-}
-
-func newPending(ask telemetry.SensorQuery) *pending {
-	return &pending{ask: ask, newest: make(map[string]int64)}
-}
-
-// wants reports whether a sensor may be in the page.
-func (p *pending) wants(sensor string) bool {
-	return sensor > p.ask.After && strings.HasPrefix(sensor, p.ask.Prefix) && (p.last == "" || sensor <= p.last)
-}
-
-// add notes the time of a reading. At most twice the page is kept; an id that was
-// left out stays out, since the page can only end earlier.
-func (p *pending) add(sensor string, at int64) {
-	if before, known := p.newest[sensor]; known {
-		p.newest[sensor] = max(before, at)
-		return
-	}
-	if !p.wants(sensor) {
-		return
-	}
-	p.newest[strings.Clone(sensor)] = at // else it may keep a whole batch in memory
-	if len(p.newest) >= 2*p.ask.Limit {
-		p.cut()
-	}
-}
-
-// cut drops the sensors behind the page.
-func (p *pending) cut() {
-	ids := slices.Sorted(maps.Keys(p.newest))
-	for _, id := range ids[p.ask.Limit:] {
-		delete(p.newest, id)
-	}
-	p.last = ids[p.ask.Limit-1]
-}
-
-// sorted returns the sensors of the page in order.
-func (p *pending) sorted() []telemetry.SensorSeen {
-	out := make([]telemetry.SensorSeen, 0, len(p.newest))
-	for id, newest := range p.newest {
-		out = append(out, telemetry.SensorSeen{Sensor: id, Newest: newest})
-	}
-	slices.SortFunc(out, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
-	return out[:min(len(out), p.ask.Limit)]
-}
-
-// pendingSensors returns the sensors of a page that have readings in the backlog.
-func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
-	b := &q.stored.Backlog
-	if b.Journal == nil || q.params.storedOnly {
-		return nil, nil
-	}
-	p := newPending(ask)
-	if err := p.search(ctx, b, q.params.stream, uint64(q.reader.cfg.MaxBacklog)); err != nil {
-		return nil, err
-	}
-	return p.sorted(), nil
-}
-
-// search goes through the backlog of a stream to the end of what was
-// acknowledged when it begins. What is set aside further back than may be searched
-// is left out: it can wait for days, and would hold up the whole list.
-func (p *pending) search(ctx context.Context, b *Backlog, stream string, most uint64) error {
-	end := b.Journal.End()
-	from, moving := b.StreamStored(stream)
-	if end > from && end-from > most {
-		from = moving
-	}
-	if end > from && end-from > most {
-		return &telemetry.Error{
-			Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second,
-			Message: fmt.Sprintf("%d MiB of the journal wait to be stored, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"ask again later, or with unstored=off for the sensors that are stored", (end-from)>>20, most>>20),
-		}
-	}
-	part := batch.Part{Stream: stream}
-	cursor := b.Journal.Follow(from, part)
-	defer func() { cursor.Close() }()
-	for n := 0; cursor.Position() < end; n++ {
-		if n%256 == 0 && ctx.Err() != nil {
-			return fmt.Errorf("search the journal: %w", ctx.Err())
-		}
-		record, found, err := cursor.Next()
-		if err != nil {
-			// What was trimmed meanwhile is stored, and MongoDB is yet to be asked.
-			stored, _ := b.StreamStored(stream)
-			if stored <= cursor.Position() {
-				return fmt.Errorf("search the journal: %w", err)
-			}
-			cursor.Close()
-			cursor = b.Journal.Follow(stored, part)
-			continue
-		}
-		if !found || record.Position >= end {
-			return nil
-		}
-		p.take(b, stream, &record)
-	}
-	return nil
-}
-
-// take adds the sensors of a record, except those whose readings in it are stored.
-func (p *pending) take(b *Backlog, stream string, record *batch.Record) {
-	for i := range uint32(record.Batch.Len()) {
-		row := record.Batch.Row(i)
-		series := record.Batch.Series(row)
-		if series.Stream != stream || !p.wants(series.Sensor) {
-			continue
-		}
-		if _, known := p.newest[series.Sensor]; known || b.StoredBefore(stream, series.Hash) <= record.Position {
-			p.add(series.Sensor, row.Time)
-		}
-	}
-}
-
-// narrow leaves the sensors of the identity; false if none of those that are
-// asked for can be.
+// narrow restricts the query to the sensors of the identity; false if none of those
+// asked for belong to it.
 func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
 	own := id.Prefix()
 	switch {

@@ -28,7 +28,7 @@ const (
 	callDelete   call = "delete"
 )
 
-// A route is a path with what can be done there.
+// A route is a path with its allowed methods.
 type route struct {
 	sensor string // of the path; empty: it has none
 	get    call   // empty: not allowed
@@ -38,8 +38,8 @@ type route struct {
 // root is the path that all others begin with.
 const root = "/v1/sensors"
 
-// findRoute returns the route of an escaped path. It is read here rather than by
-// an http.ServeMux, which redirects where a sensor id holds "//" or "..".
+// findRoute returns the route of an escaped path. It does not use an http.ServeMux,
+// which redirects if a sensor id contains "//" or "..".
 func findRoute(escaped string) (rt route, ok bool) {
 	if escaped == root {
 		return route{get: callSensors}, true
@@ -95,13 +95,13 @@ func (r *Reader) Handler() http.Handler {
 	})
 }
 
-// route answers whom it is allowed to.
+// route answers a request that is allowed.
 func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	rt, ok := findRoute(req.URL.EscapedPath())
 	if !ok {
 		r.cfg.Problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
-			"there is nothing at %s; a sensor has %s/{sensorId}/readings, /summary and /latest, and its id is percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
+			"the path %s does not exist; a sensor has %s/{sensorId}/readings, /summary and /latest, with its id percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
 		return
 	}
 	switch req.Method {
@@ -156,14 +156,14 @@ func allowed(c call) []string {
 	}
 }
 
-// neverEmpty are the parameters of which no value is empty.
+// neverEmpty are the parameters that need a value.
 var neverEmpty = []string{"every", "from", "limit", "to", "unstored"}
 
 func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// parse reads what a request asks for, the source apart.
+// parse reads what a request asks for, except for the source.
 func parse(c call, sensor string, r *http.Request) (params, error) {
 	p := params{call: c, query: telemetry.Query{Sensor: sensor}}
 	if c != callSensors {
@@ -210,7 +210,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
 		}
 		if len(given) > 1 {
-			return nil, invalid("parameter %s is given %d times; once is allowed", key, len(given))
+			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
 		}
 		if given[0] == "" && slices.Contains(neverEmpty, key) {
 			return nil, invalid("parameter %s has no value; give it one, or leave it out", key)
@@ -267,7 +267,7 @@ func (p *params) parseSummary(values url.Values) error {
 	}
 	to, end := p.query.To, telemetry.FormatMillis(p.query.To)
 	if values.Get("to") == "" {
-		to, end = time.Now().UnixMilli(), "now" // what lies ahead counts when it is found
+		to, end = time.Now().UnixMilli(), "now" // steps in the future count when they have readings
 	}
 	if p.query.From < to {
 		if steps := (to-1)/every - p.query.From/every + 1; steps > MaxSteps {
@@ -283,7 +283,7 @@ func (p *params) parseList(values url.Values) error {
 	p.list = telemetry.SensorQuery{Prefix: values.Get("prefix"), After: values.Get("after")}
 	for key, text := range map[string]string{"prefix": p.list.Prefix, "after": p.list.After} {
 		if len(text) > telemetry.MaxSensorBytes || !utf8.ValidString(text) {
-			return invalid("%s %s is no part of a sensor id; those are UTF-8 of at most %d bytes", key, telemetry.Quote([]byte(text)), telemetry.MaxSensorBytes)
+			return invalid("%s %s cannot be part of a sensor id, which is UTF-8 of at most %d bytes", key, telemetry.Quote([]byte(text)), telemetry.MaxSensorBytes)
 		}
 	}
 	var err error
@@ -346,8 +346,8 @@ const (
 	typeLines = "application/x-ndjson"
 )
 
-// wantsLines decides between the two forms of an answer, where there are two;
-// JSON is the default. Of what is accepted, the first that can be given is.
+// wantsLines chooses between JSON, the default, and NDJSON, if possible: the first
+// that is accepted.
 func wantsLines(accept []string, possible bool) (bool, error) {
 	if len(accept) == 0 || len(accept) == 1 && accept[0] == "" {
 		return false, nil
@@ -358,7 +358,7 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 			continue
 		}
 		if q, err := strconv.ParseFloat(given["q"], 64); err == nil && q == 0 || math.IsNaN(q) {
-			continue // expressly not wanted
+			continue // explicitly refused
 		}
 		switch {
 		case media == typeLines && possible:
@@ -371,15 +371,14 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 	if possible {
 		forms += " and " + typeLines
 	}
-	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "nothing of Accept %s can be given; there is %s",
+	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
 }
 
-// cursor says where a page begins: a time, and how many readings of that time
-// were seen. Mostly that is none. Readings of one millisecond have no lasting order:
-// as they are stored it changes, and those of another daemon come in between. So a
-// page ends before a millisecond that it cannot hold, and goes into one only
-// where that is longer than a page.
+// cursor says where a page begins: a time, and how many readings of that time were
+// on earlier pages, usually none. Readings of one millisecond have no lasting order:
+// it changes when they are stored, and another daemon adds some in between. So a page
+// ends before a millisecond that it cannot hold, unless that is longer than a page.
 type cursor struct {
 	set  bool
 	ms   int64
@@ -395,8 +394,8 @@ func (c cursor) past(ms int64) cursor {
 	return cursor{set: true, ms: ms, seen: 1}
 }
 
-// String returns the form that clients carry from page to page, empty where
-// there is no next one.
+// String returns the form that clients pass from page to page, empty if there is no
+// next one.
 func (c cursor) String() string {
 	if !c.set {
 		return ""
@@ -405,7 +404,7 @@ func (c cursor) String() string {
 }
 
 // cut ends a page that has no room for a reading of the time ms, and returns where
-// the next one begins; last points behind what is there.
+// the next one begins; last points after the readings on this one.
 func (o *writer) cut(last cursor, ms int64) cursor {
 	switch {
 	case ms != last.ms:
@@ -427,7 +426,7 @@ func parseCursor(s string) (cursor, error) {
 		}
 	}
 	if !ok || err != nil || c.ms < 0 || c.ms > maxTime || c.seen < 0 || c.seen > 1<<30 {
-		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one that the page before gave", telemetry.Quote([]byte(s)))
+		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one of the previous page", telemetry.Quote([]byte(s)))
 	}
 	return c, nil
 }
