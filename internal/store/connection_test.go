@@ -282,6 +282,6 @@ func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
 	fail("alwaysOn")
 	t.Cleanup(func() { fail("off") })
 	require.NoError(t, check())
-	assert.Contains(t, log.String(), "A right to replSetGetConfig lets it be seen")
+	assert.Contains(t, log.String(), "Grant the right to replSetGetConfig")
 	assert.Contains(t, log.String(), "stream=a")
 }

@@ -25,8 +25,8 @@ const SensorKey = "sensor"
 // The key of tags, in a part and under SensorKey.
 const tagsKey = "tags"
 
-// AppendFields appends the fields of a reading as BSON elements, in the order
-// in which they came: exactly row.Size bytes.
+// AppendFields appends the fields of a reading as BSON elements, in their original
+// order: exactly row.Size bytes.
 func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 	words := b.Values(row)
 	for i := range b.Shape(row).Fields {
@@ -58,8 +58,8 @@ func appendWord(dst []byte, w uint64) []byte {
 	return append(dst, byte(w), byte(w>>8), byte(w>>16), byte(w>>24), byte(w>>32), byte(w>>40), byte(w>>48), byte(w>>56))
 }
 
-// AppendTags appends tags as one sub-document named tags, or nothing where
-// there are none.
+// AppendTags appends tags as one sub-document named tags, or nothing if there are
+// none.
 func AppendTags(dst []byte, tags []telemetry.Tag) []byte {
 	if len(tags) == 0 {
 		return dst
@@ -169,9 +169,9 @@ func TagsOf(v bson.RawValue) []telemetry.Tag {
 	return tags
 }
 
-// A Template is the BSON document {ts, fields…} of one shape with its values
-// left open. All of a reading's bytes but the values are those of its shape,
-// so a reading is a copy of the template with the values written over it:
+// A Template is the BSON document {ts, fields…} of one shape without values. All
+// bytes of a reading except the values are those of its shape, so a reading is a copy
+// of the template with the values written into it:
 //
 //	length │ 09 "ts" 0 ········ │ 12 "t" 0 ········ │ 01 "h" 0 ········ │ 0
 //	                   └ time              └ word              └ word
@@ -264,9 +264,9 @@ func (t *Template) fill(doc []byte, skipped int, values []uint64) {
 	}
 }
 
-// Shapes keeps what was made of the shapes that were met last. Equal shapes
-// are mostly the same pointer, in all batches, and are found by it; where they
-// are not, something is made again. It is for one goroutine at a time.
+// Shapes caches what was made of recent shapes. Equal shapes are mostly the same
+// pointer, in all batches, and are found by it; if they are not, something is made
+// again. It is for one goroutine at a time.
 type Shapes[T any] struct {
 	build func([]batch.FieldType) *T
 
@@ -276,7 +276,7 @@ type Shapes[T any] struct {
 	fields int                 // of the shapes in known
 }
 
-// NewShapes returns an empty one, with what is to be made of a shape's fields.
+// NewShapes returns an empty cache; build makes something of a shape's fields.
 func NewShapes[T any](build func([]batch.FieldType) *T) *Shapes[T] {
 	return &Shapes[T]{build: build}
 }

@@ -11,25 +11,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// ViewSuffix stands behind a bucket stream's name in that of its view. No stream
-// can have such a name, since none has a dot.
-const ViewSuffix = ".flat"
+// viewSuffix follows a bucket stream's name in that of its view. No stream can have
+// such a name, since none has a dot.
+const viewSuffix = ".flat"
 
 // ViewName returns the name of a bucket stream's view.
-func ViewName(stream string) string { return stream + ViewSuffix }
+func ViewName(stream string) string { return stream + viewSuffix }
 
-// viewMark stands in the pipeline of every view that Brim makes, by which it
-// knows its own.
+// viewMark is in the pipeline of every view that Brim makes, and identifies it.
 const viewMark = "made by brim: one reading a document"
 
-// viewPipeline shows one reading a document: {_id, sensorId, ts, fields, tags}.
+// viewPipeline shows one reading per document: {_id, sensorId, ts, fields, tags}.
 //
-// A $project that keeps _id and sensorId as they are lets the server move a $match
-// on them in front of the $unwind, so that a range of _id is an index scan;
-// readings that are merged into the document itself would hide _id from it, and
-// each query would read the whole collection. The fields stay together also
-// because one may be called sensorId. Tags are those of the reading, if it has its
-// own, or else those of its part; if the path is missing, there are no tags.
+// A $project that keeps _id and sensorId unchanged lets the server move a $match on
+// them before the $unwind, so that a range of _id is an index scan; if the readings
+// were merged into the document itself, each query would read the whole collection.
+// The fields stay together also because one may be called sensorId. Tags are the
+// reading's own, if it has any, or else those of its part; if the path is missing,
+// there are no tags.
 func viewPipeline() mongo.Pipeline {
 	const reading = "$measurements"
 	without := func(field string, input any) bson.D {
@@ -53,8 +52,8 @@ type View struct {
 	Stream   string
 }
 
-// Ensure makes the view, or makes it as it is to be. What has the view's name
-// and is not Brim's is left alone; foreign tells that there is such a thing.
+// Ensure creates the view, or updates an older one. Something else of the view's name
+// is left alone, and reported as foreign.
 func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
 	name := ViewName(v.Stream)
 	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
@@ -108,10 +107,10 @@ func (i *Info) isCurrent() bool {
 	return ok && err == nil && kind == bson.TypeArray && bytes.Equal(have, want)
 }
 
-// Strangers lists the streams that the database has a collection of and that
-// are not among those that are known: buckets by their view, time series by
-// their fields. It reads the catalog only.
-func Strangers(ctx context.Context, db *mongo.Database, known []string) ([]string, error) {
+// UnconfiguredStreams lists the streams that have a collection in the database and are
+// not among the known ones: buckets by their view, time series by their fields. It
+// reads only the catalog.
+func UnconfiguredStreams(ctx context.Context, db *mongo.Database, known []string) ([]string, error) {
 	cursor, err := db.ListCollections(ctx, bson.D{{Key: "type", Value: bson.D{{Key: "$in", Value: bson.A{"view", "timeseries"}}}}})
 	if err != nil {
 		return nil, fmt.Errorf("list the database's collections: %w", err)
@@ -127,7 +126,7 @@ func Strangers(ctx context.Context, db *mongo.Database, known []string) ([]strin
 	var out []string
 	for _, f := range found {
 		info := Info{Type: f.Type, Options: f.Options}
-		stream, isView := strings.CutSuffix(f.Name, ViewSuffix)
+		stream, isView := strings.CutSuffix(f.Name, viewSuffix)
 		meta, _ := f.Options.Lookup("timeseries", "metaField").StringValueOK()
 		time, _ := f.Options.Lookup("timeseries", "timeField").StringValueOK()
 		ours := isView && info.ours(stream) || meta == "sensor" && time == TimeKey && !strings.Contains(f.Name, ".")

@@ -102,7 +102,7 @@ func TestARangeOfKeysOfTheViewIsAnIndexScan(t *testing.T) {
 	}
 }
 
-func TestAViewOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestAViewThatBrimDidNotMakeIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	view := View{Database: db, Stream: "made"}
@@ -130,7 +130,7 @@ func TestAViewOfSomebodyElseIsLeftAlone(t *testing.T) {
 	assert.Nil(t, look())
 }
 
-func TestStrangersAreStreamsThatNobodyConfigures(t *testing.T) {
+func TestStreamsThatAreNotConfiguredAreListed(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	series := func(name, meta string) {
@@ -146,7 +146,7 @@ func TestStrangersAreStreamsThatNobodyConfigures(t *testing.T) {
 	series("theirs", "meta")
 	require.NoError(t, db.CreateCollection(t.Context(), "orders"))
 	require.NoError(t, db.CreateView(t.Context(), "orders.flat", "orders", mongo.Pipeline{}))
-	got, err := Strangers(t.Context(), db, []string{"readings", "vib"})
+	got, err := UnconfiguredStreams(t.Context(), db, []string{"readings", "vib"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gone", "left"}, got)
 }

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -21,21 +20,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A piece of an answer is a document whose window starts at start, or readings
-// of such a window that are not stored yet. A window's documents come first.
+// A piece of an answer is a document whose window begins at start, or readings of
+// such a window that are not stored yet, which come after its documents.
 type piece struct {
 	start    int64 // milliseconds since the epoch
 	doc      bson.Raw
 	unstored []telemetry.Reading
 }
 
-// walk yields what a query needs, the windows in the order of their starts: the
-// documents that may hold readings of the span, as the projection shows them,
-// and tombstones; and what of q.Unstored is not stored. A piece's document is
-// valid until the next piece.
+// walk yields what a query needs, in the order of the windows' starts: the documents
+// that may hold readings of the span, as the projection shows them, and tombstones;
+// and those of q.Unstored that are not stored. A piece's document is valid until the
+// next piece.
 //
-// Windows with something unstored are read by themselves, each at one moment, since
-// the parts' w is only to be believed together:
+// Windows with unstored readings are queried separately, each at one moment, since
+// the w of their parts belong together:
 //
 //	10:00   10:05   10:10   10:15   10:20
 //	└───── one cursor ────┘ └─ w ─┘ └ w ┘
@@ -72,9 +71,9 @@ type walk struct {
 	waiting map[int64][]telemetry.Unstored // by start of their window
 	starts  []int64                        // of waiting, in order
 	given   bool                           // something was yielded
-	ended   bool                           // the reader wants no more
+	ended   bool                           // the consumer wants no more
 
-	collection string // the UUID of the stream's before anything was read; only where windows are read by themselves
+	collection string // UUID of the stream's collection before the read; only if windows are queried separately
 }
 
 // begin walks from the start.
@@ -88,7 +87,7 @@ func (w *walk) begin() (err error) {
 	return w.run()
 }
 
-// gather sorts what is unstored, and lies in the span, into windows.
+// gather sorts the unstored readings that lie in the span into windows.
 func (w *walk) gather() {
 	w.waiting = make(map[int64][]telemetry.Unstored)
 	for _, u := range w.query.Unstored {
@@ -145,8 +144,8 @@ func (w *walk) run() error {
 	return w.windowsBefore(w.query.To)
 }
 
-// filter matches the documents that may hold readings of the span, but for
-// windows that are read by themselves.
+// filter matches the documents that may hold readings of the span, except for windows
+// that are queried separately.
 func (w *walk) filter() bson.D {
 	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
 	filter := bson.D{
@@ -156,7 +155,7 @@ func (w *walk) filter() bson.D {
 			{Key: "$gte", Value: startKey(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1)},
 			{Key: "$lt", Value: startKey(w.query.Sensor, w.query.To)},
 		}},
-		// Documents without first and last are looked at, too.
+		// Documents without first and last match, too.
 		{Key: "$nor", Value: bson.A{
 			bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: from}}}},
 			bson.D{{Key: "first", Value: bson.D{{Key: "$gte", Value: to}}}},
@@ -186,8 +185,8 @@ func startOf(doc bson.Raw) (int64, error) {
 	return start, nil
 }
 
-// windowsBefore yields the windows that are read by themselves and start before
-// the time.
+// windowsBefore yields the windows that are queried separately and begin before the
+// time.
 func (w *walk) windowsBefore(ms int64) error {
 	for len(w.starts) > 0 && w.starts[0] < ms && !w.ended {
 		start := w.starts[0]
@@ -213,8 +212,8 @@ func (w *walk) windowsBefore(ms int64) error {
 	return nil
 }
 
-// windowAttempts is how often a window is read whose parts do not fit together:
-// it was read while a part was closed and the next one begun.
+// windowAttempts is how often a window is queried if its parts do not fit together:
+// the query ran while a part was closed and the next one begun.
 const windowAttempts = 3
 
 // window returns the documents of the windows that start there, in order.
@@ -251,7 +250,7 @@ func (w *walk) windowOnce(start int64) ([]bson.Raw, error) {
 	return docs, nil
 }
 
-// fitTogether reports whether the parts, in order, can have stood so at one
+// fitTogether reports whether the parts, in order, can have existed like this at one
 // moment: a part is begun only when the one before it is closed.
 func fitTogether(docs []bson.Raw) bool {
 	var grain, next int32
@@ -275,8 +274,8 @@ func grainOf(doc bson.Raw) int32 {
 	return int32(g)
 }
 
-// notIn returns the readings that no part of their bucket holds, in the order
-// of their sequences: the largest sequence of their session in any part says it.
+// notIn returns the readings that no part of their bucket holds, in the order of
+// their sequences: those above the largest sequence of their session in any part.
 func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
 	type bucket struct {
 		grain   int32
@@ -303,39 +302,39 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
 	return out
 }
 
-// A migration exchanges the stream's collection by name for one whose readings
-// lie in other documents. A walk that has read one window in the old collection and
-// another in the new one would leave readings out, or give them twice:
+// A migration exchanges the stream's collection for one of the same name whose
+// readings are in other documents. A walk that has read one window in the old
+// collection and another in the new one would omit readings, or yield them twice:
 //
 //	old   10:00 ■■■  10:01 ■■■  10:02 ■■   ← the cursor, which left 10:02 out
-//	new   10:00 ■■■■■■■■        10:02 †    ← 10:02 by itself: its readings are in 10:00 now
+//	new   10:00 ■■■■■■■■        10:02 †    ← 10:02 alone: its readings are in 10:00 now
 //
-// A cursor of the old one the server ends by itself. A window read by itself
-// then shows what the migration made, and only there is the server asked whether the
-// name still stands for the same collection.
+// The server itself ends a cursor of the old one. A window that is queried
+// separately then shows marks of the migration, and only in that case the walk asks
+// whether the name still belongs to the same collection.
 var errExchanged = errors.New("the collection was exchanged during a read")
 
 const (
-	// exchangeAttempts is how often a read is begun that met an exchange.
+	// exchangeAttempts is how often a read that met an exchange is tried.
 	exchangeAttempts = 3
 	// identityAge is how old the identity that a read begins with may be. A read
-	// that begins so soon after an exchange is taken for one that met it.
+	// that begins so soon after an exchange counts as one that met it.
 	identityAge = 10 * time.Second
-	// queryPlanKilled is what ends the cursor of a renamed or dropped collection.
+	// queryPlanKilled ends the cursor of a renamed or dropped collection.
 	queryPlanKilled = 175
-	// migratedMark stands in tombstones, and in w of parts that hold what was moved.
+	// migratedMark is in tombstones, and in w of parts with moved readings.
 	migratedMark = "migrated"
 )
 
-// An identity is which collection the stream's name stood for, and when.
+// An identity is the collection that had the stream's name, and when.
 type identity struct {
 	mu   sync.Mutex
 	uuid string // empty: none
 	at   time.Time
 }
 
-// collectionID returns the UUID of the collection that has the stream's name now, or had
-// it up to maxAge ago; empty where there is none.
+// collectionID returns the UUID of the collection that has the stream's name now, or
+// had it up to maxAge ago; empty if there is none.
 func (s *Store) collectionID(ctx context.Context, maxAge time.Duration) (string, error) {
 	s.identity.mu.Lock()
 	uuid, at := s.identity.uuid, s.identity.at
@@ -346,7 +345,7 @@ func (s *Store) collectionID(ctx context.Context, maxAge time.Duration) (string,
 	}
 	found, err := s.Database.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: s.Stream}})
 	if err != nil {
-		return "", fmt.Errorf("look which collection has the name %q: %w", s.Stream, err)
+		return "", fmt.Errorf("look up the collection %q: %w", s.Stream, err)
 	}
 	uuid = ""
 	if len(found) > 0 && found[0].UUID != nil {
@@ -360,12 +359,12 @@ func (s *Store) collectionID(ctx context.Context, maxAge time.Duration) (string,
 	return uuid, nil
 }
 
-// exchanged makes the error of a read that met an exchange, and has given
-// something already, or met it too often.
+// exchanged makes the error of a read that met an exchange after it had yielded
+// something, or too often.
 func (s *Store) exchanged(err error) error {
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "stream_moved", RetryAfter: time.Second, Err: err,
-		Message: fmt.Sprintf("stream %q was migrated while it was read, so the answer would not be whole; ask again", s.Stream),
+		Message: fmt.Sprintf("stream %q was migrated during the read, so the answer would be incomplete; ask again", s.Stream),
 	}
 }
 
@@ -374,8 +373,8 @@ func meetsExchange(err error) bool {
 	return errors.Is(err, errExchanged) || store.HasCode(err, queryPlanKilled)
 }
 
-// sameCollection returns errExchanged if one of the documents, of a window that
-// was read by itself, was made by a migration that came after the walk began.
+// sameCollection returns errExchanged if one of the documents, of a window that was
+// queried separately, was made by a migration after the walk began.
 func (w *walk) sameCollection(docs []bson.Raw) error {
 	for _, doc := range docs {
 		if !wasMigrated(doc) {
@@ -401,8 +400,8 @@ func wasMigrated(doc bson.Raw) bool {
 // of one millisecond come in the order of their windows, parts and places, the
 // unstored ones of a window behind them. It ends with an error if one occurs.
 //
-// It holds the documents of the windows that are open at one time in memory, an
-// hour's at most, and unpacks those that overlap.
+// It holds the documents of overlapping windows in memory, an hour's at most, and
+// unpacks those whose readings overlap.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		e := emitter{query: q, yield: yield, left: q.Limit}
@@ -430,72 +429,80 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 type emitter struct {
 	query  telemetry.Query
 	yield  func(telemetry.Reading, error) bool
-	left   int   // readings that the reader still wants; 0: all
+	left   int   // readings still to yield; 0: all
 	last   int64 // time before which all was yielded
-	pieces int   // taken in so far
+	pieces int   // held so far
 
-	packed []run // documents as they came
-	open   runs  // those that the next readings may come from
+	packed []packed // documents of which no reading is due yet
+	open   []due    // in time order
 }
 
-// A run is a document, or readings that are not stored.
-type run struct {
-	order    int                 // among the pieces
-	first    int64               // none of its readings is older
-	doc      bson.Raw            // nil once it is unpacked
-	readings []telemetry.Reading // in time order
+// packed is a document as it came.
+type packed struct {
+	order int   // among the pieces
+	first int64 // none of its readings is older
+	doc   bson.Raw
 }
 
-// hold takes a piece in.
+// due is a reading of a piece.
+type due struct {
+	order int
+	telemetry.Reading
+}
+
+// hold adds a piece.
 func (e *emitter) hold(p piece) {
 	e.pieces++
-	r := run{order: e.pieces, first: math.MinInt64}
 	if p.doc == nil {
-		r.readings = inTimeOrder(p.unstored)
-		heap.Push(&e.open, r)
+		e.unpacked(e.pieces, p.unstored)
 		return
 	}
-	if first, ok := p.doc.Lookup("first").DateTimeOK(); ok {
-		r.first = first
+	first, ok := p.doc.Lookup("first").DateTimeOK()
+	if !ok {
+		first = math.MinInt64
 	}
-	r.doc = slices.Clone(p.doc)
-	e.packed = append(e.packed, r)
+	e.packed = append(e.packed, packed{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
 }
 
-// emit yields what is held and older than before, and reports whether the
-// reader wants more. A document is unpacked when its first reading is due.
+// unpacked adds the readings of a piece. Those of one time are in the order of their
+// pieces, and of their places in it.
+func (e *emitter) unpacked(order int, readings []telemetry.Reading) {
+	for _, r := range readings {
+		e.open = append(e.open, due{order, r})
+	}
+	slices.SortStableFunc(e.open, func(a, b due) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
+}
+
+// emit yields what is held and older than before, and reports whether the consumer
+// wants more. A document is unpacked when its first reading is due.
 func (e *emitter) emit(before int64) (more bool, err error) {
 	if before <= e.last {
 		return true, nil
 	}
 	e.last = before
-	slices.SortStableFunc(e.packed, func(a, b run) int { return cmp.Compare(a.first, b.first) })
+	slices.SortStableFunc(e.packed, func(a, b packed) int { return cmp.Compare(a.first, b.first) })
 	for len(e.packed) > 0 && e.packed[0].first < before {
 		next := e.packed[0]
 		if !e.drain(next.first) {
 			return false, nil
 		}
-		if next.readings, err = unpack(next.doc, e.query); err != nil {
+		readings, err := unpack(next.doc, e.query)
+		if err != nil {
 			return false, err
 		}
-		next.doc, e.packed[0] = nil, run{} // it need not be held any more
-		if e.packed = e.packed[1:]; len(next.readings) > 0 {
-			heap.Push(&e.open, next)
-		}
+		e.packed[0] = packed{} // its memory can be freed
+		e.packed = e.packed[1:]
+		e.unpacked(next.order, readings)
 	}
 	return e.drain(before), nil
 }
 
 // drain yields what is unpacked and older than before.
 func (e *emitter) drain(before int64) bool {
-	for len(e.open) > 0 && e.open[0].readings[0].Time.UnixMilli() < before {
-		r := e.open[0].readings[0]
-		if e.open[0].readings = e.open[0].readings[1:]; len(e.open[0].readings) == 0 {
-			heap.Pop(&e.open)
-		} else {
-			heap.Fix(&e.open, 0)
-		}
-		if !e.yield(r, nil) {
+	for len(e.open) > 0 && e.open[0].Time.UnixMilli() < before {
+		r := e.open[0].Reading
+		e.open[0] = due{}
+		if e.open = e.open[1:]; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
@@ -503,23 +510,6 @@ func (e *emitter) drain(before int64) bool {
 		}
 	}
 	return true
-}
-
-// runs is a heap, by the time of the next reading, then by order.
-type runs []run
-
-func (r runs) Len() int      { return len(r) }
-func (r runs) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
-func (r runs) Less(i, j int) bool {
-	return cmp.Or(r[i].readings[0].Time.Compare(r[j].readings[0].Time), cmp.Compare(r[i].order, r[j].order)) < 0
-}
-func (r *runs) Push(x any) { *r = append(*r, x.(run)) } //nolint:forcetypeassert // only this file pushes
-func (r *runs) Pop() any {
-	last := len(*r) - 1
-	x := (*r)[last]
-	(*r)[last] = run{}
-	*r = (*r)[:last]
-	return x
 }
 
 // unpack returns the readings of a document that lie in the query's span.
@@ -535,13 +525,7 @@ func unpack(doc bson.Raw, q telemetry.Query) ([]telemetry.Reading, error) {
 		out = append(out, r)
 		return err
 	})
-	return inTimeOrder(out), err
-}
-
-// inTimeOrder sorts readings; those of one time stay as they are.
-func inTimeOrder(readings []telemetry.Reading) []telemetry.Reading {
-	slices.SortStableFunc(readings, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
-	return readings
+	return out, err
 }
 
 // eachMeasurement calls do for the readings of a document, in their order.

@@ -15,10 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// encoder turns operations into BSON. It is the hot path: documents are
-// appended to, never built from maps; what rows of one shape have in common is
-// made once (form) and copied. Its memory is reused from operation to
-// operation, and it belongs to one goroutine at a time.
+// encoder turns operations into BSON. It is the hot path: documents are appended to,
+// never built from maps; what rows of one shape have in common is made once (form)
+// and copied. Its memory is reused from operation to operation, and it belongs to one
+// goroutine at a time.
 type encoder struct {
 	faults *fault.Injector
 	stats  statistics
@@ -144,8 +144,7 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 	return end(dst, at)
 }
 
-// appendEach appends the readings as an array, and gathers their statistics on
-// the way.
+// appendEach appends the readings as an array, and gathers their statistics.
 func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendArrayElementStart(dst, "$each")
 	e.stats.reset()
@@ -171,8 +170,8 @@ func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	return dst
 }
 
-// statistics are those of an operation's rows, field by field in the order in
-// which the fields were met.
+// statistics are those of an operation's rows, field by field, in the order in which
+// the fields first appear.
 type statistics struct {
 	fields      []fieldStats
 	first, last int64 // time of the rows
@@ -206,8 +205,7 @@ type column struct {
 	stats    int // place of its statistics in the operation
 }
 
-// elements are the BSON elements of a field's statistics with their values
-// left open.
+// elements are the BSON elements of a field's statistics without their values.
 type elements struct {
 	name      string
 	sumN      []byte // sum, and n behind it
@@ -261,8 +259,8 @@ func (s *statistics) of(shape *batch.Shape) *form {
 	return f
 }
 
-// find returns the place of a field's statistics; shapes mostly agree in their
-// fields, so it first looks where the field stands in its shape.
+// find returns the place of a field's statistics. Most shapes have the same fields,
+// so it first tries the field's place in its shape.
 func (s *statistics) find(e *elements, guess int) int {
 	if guess < len(s.fields) && s.fields[guess].name == e.name {
 		return guess
@@ -276,7 +274,7 @@ func (s *statistics) find(e *elements, guess int) int {
 	return len(s.fields) - 1
 }
 
-// add takes in a row of the form.
+// add adds a row of the form.
 func (s *statistics) add(f *form, time int64, values []uint64) {
 	s.first, s.last = min(s.first, time), max(s.last, time)
 	for i := range f.columns {
@@ -386,9 +384,8 @@ func appendNumber(dst, element []byte, kind telemetry.Kind, word uint64) []byte 
 	return dst
 }
 
-// Statistics gathers what a part says of its readings where these are at hand
-// as documents, and the part is made as a whole. The zero value is that of no
-// readings.
+// Statistics gathers what a part says of its readings, for a part that is made as a
+// whole from documents. The zero value is that of no readings.
 type Statistics struct {
 	fields []fieldStats
 	places map[string]int // of fields, by name
@@ -396,7 +393,7 @@ type Statistics struct {
 	span   struct{ first, last int64 }
 }
 
-// Add takes in a reading {ts, fields…}.
+// Add adds a reading {ts, fields…}.
 func (s *Statistics) Add(document bson.Raw) error {
 	elements, err := document.Elements()
 	if err != nil {
