@@ -253,6 +253,7 @@ func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 	n := share.DropWhere(func(r batch.Ref) bool {
 		return stored[idOf(share, r)]
 	})
+	share.Found += n
 	s.Metrics.Duplicates.Add(float64(n))
 	stateOf(share).doubt = false
 	return nil
