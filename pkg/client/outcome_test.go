@@ -1,0 +1,215 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TestAQuotaOfRequestsLosesNothing has a daemon that refuses calls beyond its quota.
+func TestAQuotaOfRequestsLosesNothing(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, address func(*daemon) string) {
+		quota := access.NoQuota()
+		quota.RequestsPerSecond = 20
+		guard, err := access.Open(access.Config{Default: quota})
+		require.NoError(t, err)
+		d := startDaemon(t, func(c *ingest.Config) { c.Guard = guard })
+		b, err := newClient(t, address(d)).NewBatcher(BatcherConfig{MaxReadings: 1, InFlight: 8})
+		require.NoError(t, err)
+		for i := range 40 {
+			require.NoError(t, b.Add(t.Context(), one(fmt.Sprint("s", i), 1)))
+		}
+		require.NoError(t, b.Close(t.Context()))
+		assert.Equal(t, int64(40), b.Stats().Delivered)
+		assert.Positive(t, b.Stats().Repeated)
+		assert.Len(t, d.journal.taken(), 40)
+	})
+}
+
+// large returns a request of so many bytes and more.
+func large(size int) []telemetry.Reading {
+	text := strings.Repeat("x", 1000)
+	var fields []telemetry.Field
+	for i := range 100 {
+		fields = append(fields, telemetry.Field{Name: "f" + string(rune('0'+i/10)) + string(rune('0'+i%10)), Value: telemetry.TextValue(text)})
+	}
+	all := make([]telemetry.Reading, 0, size/100_000+1)
+	for range cap(all) {
+		all = append(all, telemetry.Reading{Sensor: "large", Time: noon.Add(time.Duration(len(all)) * time.Second), Fields: fields})
+	}
+	return all
+}
+
+// TestWhatIsTooLargeHitsNobodyElse sends what gRPC itself refuses, while another
+// request is being taken.
+func TestWhatIsTooLargeHitsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ limit, size int64 }{
+		"for any daemon":  {limit: 2 << 20, size: 9 << 20},
+		"for this daemon": {limit: 1 << 20, size: 3 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startDaemon(t, func(c *ingest.Config) { c.MaxBodyBytes = row.limit })
+			c := newClient(t, d.grpc)
+			block, begun := make(chan struct{}), make(chan struct{})
+			d.journal.set(func() { d.journal.block, d.journal.begun = block, begun })
+			type outcome struct {
+				result Result
+				err    error
+			}
+			other := make(chan outcome, 1)
+			go func() {
+				result, err := c.Write(t.Context(), one("s", 1))
+				other <- outcome{result, err}
+			}()
+			<-begun
+			_, err := c.Write(t.Context(), large(int(row.size))...)
+			var failed *Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(err))
+			assert.Equal(t, 1, failed.Attempts)
+			close(block)
+			got := <-other
+			require.NoError(t, got.err)
+			assert.Equal(t, 1, got.result.Attempts)
+			assert.Len(t, d.journal.taken(), 1)
+		})
+	}
+}
+
+// TestWhatInflatesTooFarIsSentAsItIs has a message that a daemon does not inflate.
+func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, func(c *ingest.Config) { c.MaxInflateRatio = 2 })
+	c := newClient(t, d.grpc, func(c *Config) { c.Gzip = true })
+	block, begun := make(chan struct{}), make(chan struct{})
+	d.journal.set(func() { d.journal.block, d.journal.begun = block, begun })
+	attempts := make(chan int, 1)
+	go func() {
+		result, err := c.Write(t.Context(), one("s", 1))
+		assert.NoError(t, err)
+		attempts <- result.Attempts
+	}()
+	<-begun
+	regular := make(chan Result, 1)
+	go func() {
+		result, err := c.Write(t.Context(), large(300_000)...)
+		assert.NoError(t, err)
+		regular <- result
+	}()
+	close(block)
+	result := <-regular
+	assert.Equal(t, 1, result.Attempts)
+	assert.Equal(t, 4, result.Accepted)
+	assert.Equal(t, 1, <-attempts, "nobody else is disturbed")
+	assert.Len(t, d.journal.taken(), 5)
+}
+
+// TestATokenThatIsNotThereYetIsWaitedFor has a source that fails while a secret is
+// replaced.
+func TestATokenThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, address func(*daemon) string) {
+		for _, key := range []string{"", "mine"} {
+			var asked atomic.Int64
+			c := newClient(t, address(startDaemon(t)), func(c *Config) {
+				c.Token = func(context.Context) (string, error) {
+					if asked.Add(1) < 3 {
+						return "", errors.New("it is being replaced")
+					}
+					return "good", nil
+				}
+			})
+			result, err := c.Send(t.Context(), Request{Readings: weather("s", 1), Key: key})
+			require.NoError(t, err)
+			assert.Equal(t, 3, result.Attempts)
+
+			never := newClient(t, address(startDaemon(t)), func(c *Config) { c.Token = Token("") })
+			_, err = never.Send(t.Context(), Request{Readings: weather("s", 1), Key: key})
+			var failed *Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, 1, failed.Attempts)
+		}
+	})
+}
+
+func TestCloseEndsASourceOfTokensThatHangs(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, address func(*daemon) string) {
+		asked := make(chan struct{}, 1)
+		c := newClient(t, address(startDaemon(t)), func(c *Config) {
+			c.Token = func(ctx context.Context) (string, error) {
+				asked <- struct{}{}
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+		})
+		failed := make(chan error, 1)
+		go func() { _, err := c.Write(t.Context(), weather("s", 1)...); failed <- err }()
+		<-asked
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-failed, ErrClosed)
+	})
+}
+
+// TestABalancerThatLostItsDaemonIsNotLeft has a proxy that gives its own reason.
+func TestABalancerThatLostItsDaemonIsNotLeft(t *testing.T) {
+	t.Parallel()
+	first := newAnswers(t, say(http.StatusBadGateway, `{"code":"upstream","message":"m"}`), say(200, taken2))
+	second := startDaemon(t)
+	c := newClient(t, first.URL, func(c *Config) { c.Addresses = append(c.Addresses, second.http) })
+	result, err := c.Write(t.Context(), weather("s", 2)...)
+	require.NoError(t, err)
+	assert.Equal(t, first.URL, result.Address, "the other does not know the key")
+}
+
+func TestAnAnswerToAQuestionThatDoesNotComeIsNotWaitedForLonger(t *testing.T) {
+	t.Parallel()
+	hang := webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	d := newAnswers(t, say(200, string(one("s", 4).AppendJSON(nil))))
+	c := newClient(t, hang.URL, func(c *Config) {
+		c.Addresses, c.Timeout = append(c.Addresses, d.URL), 50*time.Millisecond
+	})
+	r, err := c.Latest(t.Context(), "s", "")
+	require.NoError(t, err)
+	assert.Equal(t, one("s", 4), r)
+	c = newClient(t, hang.URL, func(c *Config) { c.RetryFor, c.Timeout = Never, 50*time.Millisecond })
+	_, err = c.Latest(t.Context(), "s", "")
+	require.ErrorIs(t, err, errNoAnswer)
+}
+
+// TestCloseWhileReadingsAreRead has a daemon whose answer does not end, and takes
+// longer than an attempt may.
+func TestCloseWhileReadingsAreRead(t *testing.T) {
+	t.Parallel()
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(append(one("s", 1).AppendJSON(nil), '\n'))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	c := newClient(t, server.URL)
+	n := 0
+	var last error
+	for _, err := range c.Readings(t.Context(), "s", Span{}) {
+		if last = err; err == nil {
+			n++
+			require.NoError(t, c.Close(), "which does not wait for its caller")
+		}
+	}
+	assert.Equal(t, 1, n)
+	require.ErrorIs(t, last, ErrClosed)
+}
