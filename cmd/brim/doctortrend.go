@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/doctor/trend"
 )
@@ -28,7 +29,7 @@ type trendFlags struct {
 func addTrendFlags(flags *pflag.FlagSet) *trendFlags {
 	t := &trendFlags{flags: flags}
 	flags.Var(&flagText{text: &t.spanText, kind: "span", set: t.setSpan}, "trend", "ask a Prometheus what grew over this span, as in 3w or 10d, instead of looking at MongoDB")
-	flags.StringVar(&t.prometheus, "prometheus", "", "with --trend: the `URL` of Prometheus, with user:password@ where it wants them; also "+envPrometheus)
+	flags.StringVar(&t.prometheus, "prometheus", "", "with --trend: the `URL` of Prometheus, with user:password@ where it wants them; also "+daemon.EnvPrometheus)
 	flags.StringVar(&t.tokenFile, "prometheus-token-file", "", "with --trend: `FILE` with a bearer token for Prometheus")
 	flags.StringVar(&t.selector, "selector", `job="brim"`, "with --trend: matchers of the daemons' metrics")
 	return t
@@ -55,13 +56,13 @@ func (t *trendFlags) check(env []string) (asked bool, err error) {
 	}
 	if t.prometheus == "" {
 		for _, entry := range env {
-			if value, ok := strings.CutPrefix(entry, envPrometheus+"="); ok {
+			if value, ok := strings.CutPrefix(entry, daemon.EnvPrometheus+"="); ok {
 				t.prometheus = value
 			}
 		}
 	}
 	if t.prometheus == "" {
-		return true, errors.New("--trend asks a Prometheus, and none is named; give --prometheus http://HOST:PORT (" + envPrometheus + ")")
+		return true, errors.New("--trend asks a Prometheus, and none is named; give --prometheus http://HOST:PORT (" + daemon.EnvPrometheus + ")")
 	}
 	if err := trend.Check(t.prometheus, t.tokenFile); err != nil {
 		return true, fmt.Errorf("--prometheus: %w", err)

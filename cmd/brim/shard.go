@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/shard"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -81,9 +83,9 @@ func (s *shardSite) streams(at *site) ([]shard.Stream, error) {
 			return nil, err
 		}
 		if one.Storage == store.Memory {
-			return nil, usageError{fmt.Errorf("--stream: stream %s is stored in memory; there is nothing of it to spread", one.Name)}
+			return nil, config.Usage(fmt.Errorf("--stream: stream %s is stored in memory; there is nothing of it to spread", one.Name))
 		}
-		chosen = []stream{one}
+		chosen = []daemon.Stream{one}
 	}
 	var out []shard.Stream
 	for _, one := range chosen {
@@ -92,7 +94,7 @@ func (s *shardSite) streams(at *site) ([]shard.Stream, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, usageError{errors.New("all streams are stored in memory; there is nothing to spread")}
+		return nil, config.Usage(errors.New("all streams are stored in memory; there is nothing to spread"))
 	}
 	return out, nil
 }
@@ -100,7 +102,7 @@ func (s *shardSite) streams(at *site) ([]shard.Stream, error) {
 // stoppable runs something until the first signal.
 func stoppable(ctx context.Context, w io.Writer, run func(context.Context) error) error {
 	say := func(os.Signal) { _, _ = fmt.Fprintln(w, "stopping; the same command goes on from here") }
-	running, _, release := onSignals(ctx, say, func(os.Signal) {})
+	running, _, release := daemon.OnSignals(ctx, say, func(os.Signal) {})
 	defer release()
 	return run(running)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/shard"
 )
 
@@ -51,7 +53,7 @@ func newShardInit(p *process) *cobra.Command {
 	o.shardSite = shardFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.findPoints(p); err != nil {
-			return usageError{err}
+			return config.Usage(err)
 		}
 		return stoppable(cmd.Context(), p.stderr, func(ctx context.Context) error { return o.run(ctx, p) })
 	}
@@ -70,11 +72,11 @@ func (o *shardInit) addFlags(cmd *cobra.Command) {
 		names = append(names, string(by))
 	}
 	add("by", "", strings.Join(names, "|"), "how sensors are spread (default: as they are already; by range with --zone, --sensors or --sensors-prefix; else by hash)",
-		choice(&o.options.By, shard.Bys()...))
-	add("chunks", "0", "N", "chunks to begin with, of all shards together; 0: MongoDB's own choice", count(&o.options.Chunks, 0, shard.MaxChunks))
-	add("sensors", "", "FILE", "sensor ids, one a line, that chunks are cut by; - is stdin", text(&o.ids, notEmpty))
-	add("sensors-prefix", "", "PREFIX", "what numbered sensor ids begin with, that chunks are cut by", text(&o.prefix, notEmpty))
-	add("digits", o.digits, "decimal|hex", "the digits behind --sensors-prefix, all as frequent", choice(&o.digits, "decimal", "hex"))
+		config.Choice(&o.options.By, shard.Bys()...))
+	add("chunks", "0", "N", "chunks to begin with, of all shards together; 0: MongoDB's own choice", config.Count(&o.options.Chunks, 0, shard.MaxChunks))
+	add("sensors", "", "FILE", "sensor ids, one a line, that chunks are cut by; - is stdin", config.Text(&o.ids, daemon.NotEmpty))
+	add("sensors-prefix", "", "PREFIX", "what numbered sensor ids begin with, that chunks are cut by", config.Text(&o.prefix, daemon.NotEmpty))
+	add("digits", o.digits, "decimal|hex", "the digits behind --sensors-prefix, all as frequent", config.Choice(&o.digits, "decimal", "hex"))
 	add("zone", "", "NAME=SHARD,SHARD:PREFIX", "shards for the sensors whose ids begin with the prefix; may be repeated", func(s string) error {
 		z, err := shard.ParseZone(s)
 		if err == nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -196,7 +196,7 @@ func parseLimit(values url.Values, absent, most int) (int, error) {
 // parseEvery reads the length of a step, like 90s, 5m, 1h or 7d, and returns it
 // in milliseconds.
 func parseEvery(s string) (int64, error) {
-	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), brief.DurationForms)
+	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), config.DurationForms)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 64)
 		if err != nil || n < 1 || n > 3_000_000 || days[0] == '+' {

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -97,7 +97,7 @@ func (s *streamFacts) unused(use indexUse, idle time.Duration) doctor.Finding {
 		name:  "setting_index",
 		cause: fmt.Sprintf("index: nothing uses %s of stream %s", use.name, s.Name),
 		evidence: fmt.Sprintf("used 0 times in %s, since %s; it takes %s, and %s",
-			brief.Duration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(s.sizes.indexes[use.name]), s.upkeep(use)),
+			config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(s.sizes.indexes[use.name]), s.upkeep(use)),
 		action: action,
 		cost: "hiding needs no restart and is taken back by unhideIndex; once dropped it must be built anew from all documents. " +
 			"Use is counted on this member since its start: what other members were asked does not show",

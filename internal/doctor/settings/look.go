@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -124,9 +124,9 @@ func (s span) heldBack() float64 {
 func (s span) String() string {
 	d := time.Duration(s.seconds * float64(time.Second))
 	if s.before != nil {
-		return "in the last " + brief.Duration(d.Round(time.Second/10))
+		return "in the last " + config.FormatDuration(d.Round(time.Second/10))
 	}
-	return "on average since the server's start " + brief.Duration(coarse(d)) + " ago"
+	return "on average since the server's start " + config.FormatDuration(coarse(d)) + " ago"
 }
 
 // coarse leaves out what nobody wants to read of a long time.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -100,7 +100,7 @@ func members(f *facts) []doctor.Finding {
 		case m.State != stateSecondary:
 			behind = append(behind, m.Name+" is "+strings.ToLower(m.Text))
 		case !newest.IsZero() && lag-f.delay(m.Name) >= leastLag:
-			behind = append(behind, m.Name+" is "+brief.Duration(coarse(lag))+" behind")
+			behind = append(behind, m.Name+" is "+config.FormatDuration(coarse(lag))+" behind")
 		}
 	}
 	if len(behind) == 0 {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -28,7 +28,7 @@ func windowNote(r *load.Result) string {
 		return ""
 	}
 	note := fmt.Sprintf("Event time covers %s of windows of %s: for whole ones raise --speedup or --duration (together %.0f times).",
-		brief.Duration(covered.Round(time.Second)), brief.Duration(window), math.Ceil(window.Seconds()/covered.Seconds()))
+		config.FormatDuration(covered.Round(time.Second)), config.FormatDuration(window), math.Ceil(window.Seconds()/covered.Seconds()))
 	// As it does by default.
 	if r.Setup.From == "" && r.Setup.EventEnd.UnixMilli()%window.Milliseconds() == 0 {
 		note += fmt.Sprintf(" Readings lie at the end of their window: a bucket counts as %s full there, however new it is. --start puts them elsewhere.",

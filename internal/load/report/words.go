@@ -10,8 +10,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -131,7 +131,7 @@ func facts(r *load.Result) []fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
 	if s.Storage != "" {
-		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, brief.Duration(windowOf(r)))
+		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, config.FormatDuration(windowOf(r)))
 	}
 	ack := s.Ack
 	if ack == "" {
