@@ -81,7 +81,7 @@ func TestWhatWasReplayedIsTold(t *testing.T) {
 		want string
 	}{
 		"all": {
-			daemon.Replayed{Journal: "/j", Taken: []daemon.ReplayedReadings{{"s1", "readings", 7}, {"s2", "readings", 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
+			daemon.Replayed{Journal: "/j", Taken: []daemon.ReplayedReadings{{Session: "s1", Stream: "readings", Readings: 7}, {Session: "s2", Stream: "readings", Readings: 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
 			"9 readings stored in 1.5s, 0 left in the journal\n" +
 				"  session s1, stream readings: 7 readings were not known to be stored\n" +
 				"  session s2, stream readings: 2 readings were not known to be stored\n" +

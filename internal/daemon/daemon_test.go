@@ -35,7 +35,7 @@ func memoryFlags(t *testing.T) map[string]string {
 // yet. It is stopped at the test's end.
 func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
 	t.Helper()
-	d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.DiscardHandler), Options{Stderr: io.Discard})
+	d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.DiscardHandler), Options{Stderr: io.Discard, Version: VersionOf("")})
 	require.NoError(t, err)
 	_, err = d.listen(t.Context())
 	require.NoError(t, err)

@@ -206,7 +206,7 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 				flags[flag] = value
 			}
 			var log bytes.Buffer
-			d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.NewTextHandler(&log, nil)), Options{Stderr: io.Discard})
+			d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.NewTextHandler(&log, nil)), Options{Stderr: io.Discard, Version: VersionOf("")})
 			require.NoError(t, err)
 			_, err = d.listen(t.Context())
 			if row.says == "" {
@@ -242,7 +242,7 @@ func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 			flags[name] = value
 		}
 		var logs synced
-		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, "info", "text"), Options{Stderr: io.Discard})
+		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, "info", "text"), Options{Stderr: io.Discard, Version: VersionOf("")})
 		require.NoError(t, err)
 		_, err = d.listen(t.Context())
 		require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestListenerSettingsThatDoNotFitAreRefused(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.pem")
 	flags := memoryFlags(t)
 	flags["tls-cert"], flags["tls-key"] = missing, missing
-	_, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.DiscardHandler), Options{Stderr: io.Discard})
+	_, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.DiscardHandler), Options{Stderr: io.Discard, Version: VersionOf("")})
 	require.ErrorContains(t, err, missing)
 	var misused config.UsageError
 	require.ErrorAs(t, err, &misused)

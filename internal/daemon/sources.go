@@ -32,9 +32,9 @@ const envConfig = envPrefix + "CONFIG"
 // EnvURL names the daemon that `brim query` asks, like --url.
 const EnvURL = envPrefix + "URL"
 
-// EnvPrometheus names the Prometheus that `brim doctor --trend` asks, like
-// --prometheus, whose password then stands on no command line.
-const EnvPrometheus = envPrefix + "PROMETHEUS"
+// envPrometheus was read by `brim doctor --trend`, which is gone. It is ignored,
+// so that one that is still set stops no daemon.
+const envPrometheus = envPrefix + "PROMETHEUS"
 
 // Sources is what a configuration is made from.
 type Sources struct {
@@ -212,9 +212,9 @@ func readEnv(env []string, list []Setting) (values map[string]any, path string, 
 			values[key] = value
 		case name == envConfig:
 			path = value
-		case name == EnvURL, name == EnvPrometheus, slices.Contains(clientVariables(), name), name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
+		case name == EnvURL, name == envPrometheus, slices.Contains(clientVariables(), name), name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
 		default:
-			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, EnvURL, EnvPrometheus}, clientVariables())
+			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, EnvURL}, clientVariables())
 			allowed := config.Choices{Names: names, Where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
 			problems = append(problems, fmt.Errorf("unknown variable %s%s", name, allowed.InsteadOf(name)))
 		}

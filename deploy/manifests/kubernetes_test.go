@@ -1,4 +1,4 @@
-package deploy_test
+package manifests_test
 
 import (
 	"fmt"
@@ -310,7 +310,7 @@ func TestPodFitsTheDaemon(t *testing.T) {
 	container := spec.Containers[0]
 	p := c.pod(spec)
 	require.Equal(t, "serve", container.Args[0])
-	set := effective(t, p.env(), p.args()[1:]...)
+	set := binary.Settings(t, p.env(), p.args()[1:]...)
 
 	for i, name := range listenerSettings() {
 		assert.Equal(t, strconv.Itoa(int(container.Ports[i].ContainerPort)), portOf(set[name]), name)
@@ -344,7 +344,7 @@ func TestPodFitsTheDaemon(t *testing.T) {
 		assert.Equal(t, core.URISchemeHTTPS, probe.HTTPGet.Scheme)
 		assert.Equal(t, intstr.FromString("admin"), probe.HTTPGet.Port)
 	}
-	out, err := run(t, nil, "config", "check", p.path("/etc/brim/config/brim.yaml"))
+	out, err := binary.Run(t, nil, "config", "check", p.path("/etc/brim/config/brim.yaml"))
 	require.NoError(t, err, out)
 }
 
@@ -357,18 +357,31 @@ func TestPrometheusRuleIsTheAlerts(t *testing.T) {
 	require.NoError(t, err, string(out))
 	assert.Equal(t, readText(t, generated), readText(t, "kubernetes/monitoring/prometheusrule.yaml"), "go generate ./deploy/...")
 
-	rule := of[*monitoring.PrometheusRule](readCluster(t), "PrometheusRule brim")
-	var got []alert
-	for _, g := range rule.Spec.Groups {
-		for _, r := range g.Rules {
-			a := alert{Alert: r.Alert, Record: r.Record, Expr: r.Expr.String(), Labels: r.Labels, Annotations: r.Annotations}
-			if r.For != nil {
-				a.For = string(*r.For)
-			}
-			got = append(got, a)
+	type rule struct {
+		Alert, Record, Expr, For string
+		Labels, Annotations      map[string]string
+	}
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []rule
 		}
 	}
-	assert.Equal(t, readRules(t), got)
+	decode(t, "prometheus/alerts.yml", &file)
+	var want, got []rule
+	for _, g := range file.Groups {
+		want = append(want, g.Rules...)
+	}
+	for _, g := range of[*monitoring.PrometheusRule](readCluster(t), "PrometheusRule brim").Spec.Groups {
+		for _, r := range g.Rules {
+			one := rule{Alert: r.Alert, Record: r.Record, Expr: r.Expr.String(), Labels: r.Labels, Annotations: r.Annotations}
+			if r.For != nil {
+				one.For = string(*r.For)
+			}
+			got = append(got, one)
+		}
+	}
+	assert.Equal(t, want, got)
 }
 
 // The commands of the README name files and objects that there are.

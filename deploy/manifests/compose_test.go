@@ -1,4 +1,4 @@
-package deploy_test
+package manifests_test
 
 import (
 	"maps"
@@ -70,11 +70,11 @@ func TestComposeFitsTheDaemon(t *testing.T) {
 		}
 		env = append(env, name+"="+*value)
 	}
-	settings := effective(t, env, brim.Command...)
+	settings := binary.Settings(t, env, brim.Command...)
 	assert.Contains(t, mountsOf(brim), settings["data-dir"], "the journal outlives the container")
 	assert.Equal(t, "on", settings["allow-unauthenticated"])
 
-	plain := effective(t, nil)
+	plain := binary.Settings(t, nil)
 	require.Len(t, brim.Ports, 3)
 	for i, name := range listenerSettings() {
 		port := brim.Ports[i]
@@ -89,7 +89,7 @@ func TestComposeFitsTheDaemon(t *testing.T) {
 
 	load, err := project.GetService("load")
 	require.NoError(t, err)
-	out, err := run(t, imageEnv(t), append(slices.Clone([]string(load.Command)), "--help")...)
+	out, err := binary.Run(t, imageEnv(t), append(slices.Clone([]string(load.Command)), "--help")...)
 	require.NoError(t, err, out)
 }
 
@@ -190,7 +190,7 @@ func TestComposeSetsUpOneUser(t *testing.T) {
 func TestImageFitsTheDaemon(t *testing.T) {
 	t.Parallel()
 	text := readDockerfile(t)
-	settings := effective(t, append(imageEnv(t), "BRIM_ALLOW_UNAUTHENTICATED=on", "BRIM_MONGO_URI=mongodb://mongo"))
+	settings := binary.Settings(t, append(imageEnv(t), "BRIM_ALLOW_UNAUTHENTICATED=on", "BRIM_MONGO_URI=mongodb://mongo"))
 	expose := "EXPOSE"
 	for _, name := range listenerSettings() {
 		expose += " " + portOf(settings[name])

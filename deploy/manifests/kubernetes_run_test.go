@@ -1,4 +1,4 @@
-package deploy_test
+package manifests_test
 
 import (
 	"context"
@@ -225,11 +225,11 @@ func TestAPodsLife(t *testing.T) {
 	job := c.podWith(p.root, c.adopting().Spec.Template.Spec, secrets)
 	require.NoDirExists(t, job.path("/etc/brim/access"))
 	job.extra = []string{"BRIM_DATABASE=" + db.Name()}
-	out, err := run(t, job.env(), job.args()...)
+	out, err := binary.Run(t, job.env(), job.args()...)
 	require.NoError(t, err, out)
 	assert.Regexp(t, fmt.Sprintf(`(?m)^%d readings stored in .*, 0 left in the journal$`, taken), out)
 	assert.Equal(t, taken, storedIn(t, db))
-	out, err = run(t, job.env(), job.args()...)
+	out, err = binary.Run(t, job.env(), job.args()...)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `(?m)^0 readings stored in .*, 0 left in the journal$`, out, "the Job may run again")
 	assert.Equal(t, taken, storedIn(t, db), "and stores nothing twice")
