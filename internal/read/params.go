@@ -214,19 +214,15 @@ func parseEvery(s string) (int64, error) {
 // maxTime is the end of the year 9999, in milliseconds since the epoch.
 const maxTime = 253_402_300_800_000
 
-// parseTime reads RFC 3339 or integer milliseconds since the epoch.
+// parseTime reads a time in milliseconds since the epoch.
 func parseTime(values url.Values, key string, absent int64) (int64, error) {
 	s := values.Get(key)
 	if s == "" {
 		return absent, nil
 	}
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil && ms >= 0 && ms <= maxTime {
-		return ms, nil
-	}
-	// A + that was not escaped arrives as a space.
-	t, err := time.Parse(time.RFC3339Nano, strings.ReplaceAll(s, " ", "+"))
+	t, err := config.ParseTime(s, time.Now())
 	if err != nil {
-		return 0, invalid("%s %s is neither RFC 3339 nor milliseconds since 1970", key, telemetry.Quote([]byte(s)))
+		return 0, invalid("%s %s: %v", key, telemetry.Quote([]byte(s)), err)
 	}
 	return min(max(0, t.UnixMilli()), maxTime), nil
 }
