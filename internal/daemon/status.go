@@ -151,10 +151,8 @@ func (d *daemon) status() any {
 	if server := d.mongod.Load(); server != nil {
 		out.MongoURI = config.MaskURI(server.URI())
 		out.Mongod = &EmbeddedStatus{
-			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.Asks(), Pid: server.Pid(), Restarts: server.Restarts(),
-		}
-		for _, user := range server.OtherUsers() {
-			out.Mongod.OtherUsers = append(out.Mongod.OtherUsers, user.String())
+			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.RequiresAuth(), Pid: server.Pid(), Restarts: server.Restarts(),
+			OtherUsers: server.OtherUsers(),
 		}
 	}
 	if j := d.journal.Load(); j != nil {
