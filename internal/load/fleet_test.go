@@ -166,6 +166,9 @@ func TestSharesAreKept(t *testing.T) {
 
 func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 	t.Parallel()
+	daemon, err := newParser("")
+	require.NoError(t, err)
+	defer daemon.close()
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.SampledFrom([]float64{0, 0.3, 1})
 		c := Config{
@@ -189,7 +192,7 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 				return
 			}
 			for _, r := range s.fill(&j, &m) {
-				if err := check(&r); err != nil {
+				if _, err := daemon.parse(NDJSON, r.AppendJSON(nil)); err != nil {
 					t.Fatal(err)
 				}
 			}

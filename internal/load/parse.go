@@ -2,53 +2,49 @@ package load
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/influxdata/line-protocol/v2/lineprotocol"
-
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Format is what a file to replay is written in.
+// A Format of a file to replay.
 type Format string
 
 // The formats.
 const (
-	NDJSON       Format = "ndjson" // a reading a line, as POST /v1/readings takes it
+	NDJSON       Format = "ndjson" // a reading a line, as for POST /v1/readings
 	LineProtocol Format = "line"   // InfluxDB line protocol
 )
 
-// ParseFormat returns the format that s names; empty is none.
+// ParseFormat returns the format of that name; empty is none.
 func ParseFormat(s string) (Format, error) {
 	switch f := Format(s); f {
 	case NDJSON, LineProtocol, "":
 		return f, nil
 	}
-	return "", fmt.Errorf("format %q is unknown; allowed are ndjson and line, or none, to have the file looked at", s)
+	return "", fmt.Errorf("format %q is unknown; allowed are ndjson and line, or none to detect it", s)
 }
 
-// A Precision is what a timestamp of line protocol counts.
+// A Precision is the unit of timestamps in line protocol.
 type Precision string
 
-// ParsePrecision returns the precision that s names; empty is none.
+// ParsePrecision returns the precision of that name; empty is none.
 func ParsePrecision(s string) (Precision, error) {
-	if _, known := precisions()[Precision(s)]; !known && s != "" {
-		return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
+	switch s {
+	case "", "ns", "us", "ms", "s":
+		return Precision(s), nil
 	}
-	return Precision(s), nil
+	return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
 }
 
-func precisions() map[Precision]lineprotocol.Precision {
-	return map[Precision]lineprotocol.Precision{
-		"ns": lineprotocol.Nanosecond, "us": lineprotocol.Microsecond, "ms": lineprotocol.Millisecond, "s": lineprotocol.Second,
-	}
-}
-
-// guessFormat tells the format from the first line that is not empty.
+// guessFormat detects the format from the first line that is not empty.
 func guessFormat(line []byte) Format {
 	if line = bytes.TrimSpace(line); len(line) > 0 && (line[0] == '{' || line[0] == '[') {
 		return NDJSON
@@ -56,98 +52,107 @@ func guessFormat(line []byte) Format {
 	return LineProtocol
 }
 
-// A parser makes readings of lines. Names, ids and values of tags, which occur
-// again and again, are kept once.
+// A parser decodes lines as a daemon does: it passes each as a request to the daemon's
+// HTTP handler, and is the journal behind it.
 type parser struct {
-	words     map[string]string
-	json      *jsontext.Decoder
-	buffer    bytes.Buffer // that json reads
-	precision lineprotocol.Precision
-	guessed   bool // the precision was not given
+	door      *ingest.Door
+	handler   http.Handler
+	precision Precision
+	decoded   []telemetry.Reading // from the last line
 }
 
-// maxWords bounds what is kept.
-const maxWords = 1 << 20
+// noTime is the clock of the handler, and so the time of a reading without one.
+var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
 
-func newParser(precision Precision) *parser {
-	p := &parser{words: make(map[string]string), precision: lineprotocol.Nanosecond, guessed: precision == ""}
-	if !p.guessed {
-		p.precision = precisions()[precision]
-	}
-	p.json = jsontext.NewDecoder(&p.buffer)
-	return p
-}
-
-func (p *parser) word(b []byte) string {
-	if w, ok := p.words[string(b)]; ok {
-		return w
-	}
-	w := string(b)
-	if len(p.words) < maxWords {
-		p.words[w] = w
-	}
-	return w
-}
-
-// parse returns the reading in a line, or what is wrong with it and what is
-// allowed.
-func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
-	var r telemetry.Reading
+func newParser(precision Precision) (*parser, error) {
+	p := &parser{precision: precision}
 	var err error
-	if f == NDJSON {
-		r, err = p.parseJSON(line)
-	} else {
-		r, err = p.parseLine(line)
-	}
+	p.door, err = ingest.New(ingest.Config{
+		Streams: []ingest.Stream{{Name: "replay", Storage: "memory", Granularity: time.Hour}}, DefaultStream: "replay",
+		Acks: []telemetry.Ack{telemetry.Journaled}, MinTime: time.Unix(0, 0), Now: func() time.Time { return noTime },
+	}, p)
 	if err != nil {
-		return r, err
+		return nil, fmt.Errorf("set up the decoders: %w", err)
 	}
-	return r, check(&r)
+	p.handler = p.door.Handler()
+	return p, nil
 }
 
-// check holds the reading to the rules of the daemon.
-func check(r *telemetry.Reading) error {
-	if refusal := telemetry.CheckSensor([]byte(r.Sensor)); refusal != nil {
-		return refusal
-	}
-	switch {
-	case r.Time.IsZero():
-		return errors.New("the reading has no ts, which says when it is due")
-	case r.Time.UnixMilli() < 0 || r.Time.Year() > 9999:
-		return errors.New("the reading's time lies outside the years 1970 to 9999")
-	case len(r.Fields) == 0 || len(r.Fields) > telemetry.MaxFields:
-		return fmt.Errorf("the reading has %d fields; allowed are 1 to %d", len(r.Fields), telemetry.MaxFields)
-	case len(r.Tags) > telemetry.MaxTags:
-		return fmt.Errorf("the reading has %d tags; at most %d are allowed", len(r.Tags), telemetry.MaxTags)
-	}
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		if refusal := telemetry.CheckFieldName([]byte(f.Name)); refusal != nil {
-			return refusal
-		}
-		if f.Value.Kind() == telemetry.Text {
-			if refusal := telemetry.CheckFieldText([]byte(f.Name), []byte(f.Value.Text())); refusal != nil {
-				return refusal
-			}
-		}
-	}
-	for _, t := range r.Tags {
-		if refusal := telemetry.CheckTagName([]byte(t.Name)); refusal != nil {
-			return refusal
-		}
-		if refusal := telemetry.CheckTagText([]byte(t.Name), []byte(t.Value)); refusal != nil {
-			return refusal
-		}
-	}
-	return nil
+func (p *parser) close() {
+	p.door.Stop()
+	p.door.Wait()
 }
 
-// parseTimestamp reads an RFC 3339 timestamp, what is finer than a millisecond cut
-// off towards the past.
-func parseTimestamp(s string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s))
-	if err != nil {
-		return t, fmt.Errorf("ts %s is not a time; allowed are RFC 3339, like 2026-11-21T10:00:00.123Z, and whole milliseconds since 1970", telemetry.Quote([]byte(s)))
+// Append implements ingest.Journal.
+func (p *parser) Append(_ context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	for i := range b.Len() {
+		p.decoded = append(p.decoded, b.Reading(uint32(i)))
 	}
-	return time.UnixMilli(t.UnixMilli()).UTC(), nil
+	return batch.Receipt{Ack: r.Want}, nil
+}
+
+// Repeat implements ingest.Journal.
+func (*parser) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
+	return batch.Receipt{}, nil
+}
+
+// parse returns the reading in a line, or what is wrong with it.
+func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
+	url := "/v1/readings"
+	if f == LineProtocol {
+		url = "/write?precision=ns"
+		if p.precision != "" {
+			url = "/write?precision=" + string(p.precision)
+		}
+	}
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(line))
+	if err != nil {
+		return telemetry.Reading{}, err
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson") // ignored for line protocol
+	p.decoded = p.decoded[:0]
+	w := answer{header: make(http.Header)}
+	p.handler.ServeHTTP(&w, r)
+	if w.status >= http.StatusBadRequest || len(p.decoded) != 1 {
+		return telemetry.Reading{}, w.problem(len(p.decoded))
+	}
+	switch reading := p.decoded[0]; {
+	case reading.Time.Equal(noTime):
+		return reading, errors.New("the reading has no ts, which says when it is due")
+	case f == LineProtocol && p.precision == "" && reading.Time.Year() == 1970:
+		return reading, fmt.Errorf("the timestamp is %s if it is in nanoseconds; name its unit: us, ms or s (ns if that is right)", reading.Time.UTC().Format(time.RFC3339))
+	default:
+		return reading, nil
+	}
+}
+
+// An answer is that of the handler.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// problem says why there is not one reading in a line.
+func (a *answer) problem(readings int) error {
+	var problem struct {
+		Code, Message string
+		Errors        []struct{ Code, Message string }
+	}
+	switch err := json.Unmarshal(a.body.Bytes(), &problem); {
+	case err == nil && len(problem.Errors) > 0:
+		return fmt.Errorf("%s: %s", problem.Errors[0].Code, problem.Errors[0].Message)
+	case err == nil && problem.Message != "":
+		return fmt.Errorf("%s: %s", problem.Code, problem.Message)
+	}
+	return fmt.Errorf("it has %d readings; allowed is one a line", readings)
 }

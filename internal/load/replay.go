@@ -57,15 +57,19 @@ func openReplay(c *Config) (*replay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the file to replay: %w", err)
 	}
+	parser, err := newParser(c.FromPrecision)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	r := &replay{
-		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(c.FromPrecision),
+		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: parser,
 		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
 	}
 	r.scheduled.Store(unknownLength)
 	if magic, err := r.lines.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		unzipped, err := gzip.NewReader(r.lines)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), file.Close())
+			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), r.close())
 		}
 		r.lines = bufio.NewReaderSize(unzipped, 64<<10)
 	}
@@ -221,6 +225,7 @@ func (r *replay) describe(to *Setup) {
 }
 
 func (r *replay) close() error {
+	r.parser.close()
 	if err := r.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", r.path, err)
 	}
