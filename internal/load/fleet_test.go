@@ -288,7 +288,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"need a rate with two ends":  func(c *Config) { c.Steps, c.Rate = 3, Rate{1, 1} },
 		"replayed at its own pace":   func(c *Config) { c.From, c.Rate = "x", Rate{1, 1} },
 		"sensors: 1.000001e+06":      func(c *Config) { c.Sensors = 1_000_001 },
-		"sensors, at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
+		"sensors; at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
 		"would begin before 1970":    func(c *Config) { c.Speedup, c.Duration = 1e6, 1000*time.Hour },
 		"seconds of interval: -1":    func(c *Config) { c.Interval = -time.Second },
 		"readings in a request: -10": func(c *Config) { c.Batch = -10 },
