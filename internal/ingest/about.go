@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -39,7 +39,7 @@ func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
 		}
 		about.Streams = append(about.Streams, aboutStream{
 			Name: s.Name, Storage: s.Storage,
-			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: brief.Duration(s.Granularity),
+			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: config.FormatDuration(s.Granularity),
 			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
 			Fields: s.Fields, OtherFields: others,
 		})
