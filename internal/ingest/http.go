@@ -17,7 +17,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -352,7 +352,7 @@ func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
 		}
 		about.Streams = append(about.Streams, aboutStream{
 			Name: s.Name, Storage: s.Storage,
-			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: brief.Duration(s.Granularity),
+			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: config.FormatDuration(s.Granularity),
 			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
 			Fields: s.Fields, OtherFields: others,
 		})
