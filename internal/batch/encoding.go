@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,117 @@ import (
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// The encoded form of a batch, all numbers little endian:
+//
+//	head    received (ns) · rows · series · shapes · fields · values ·
+//	        chunks · bytes of the series · bytes of the shapes
+//	series  bytes of what follows the hash · hash · stream, sensor, number of tags,
+//	        then name and value of each; a string has its length in front, see pack
+//	shapes  length of the key, then the key: kind, length and name of each field
+//	texts   length of the chunk, then the chunk
+//	rows    time · index · size · series · shape
+//	values  one word each, row after row
+//
+// Session and first sequence are not in it: they belong to the record that the
+// batch is written in, and the granularity to the settings of its time.
+const (
+	headSize   = 8 + 8*4
+	rowSize    = 8 + 4*4
+	valueSize  = 8
+	seriesHead = 4 + 8
+	sizePrefix = 2 // of strings and keys, all far below 64 KiB
+)
+
+// EncodedSize is the number of bytes that AppendBinary adds.
+func (b *Batch) EncodedSize() int {
+	n := headSize + b.seriesSize() + b.shapesSize() + len(b.rows)*rowSize + len(b.values)*valueSize
+	for _, c := range b.text.chunks {
+		n += 4 + len(c)
+	}
+	return n
+}
+
+func (b *Batch) seriesSize() int {
+	n := 0
+	for i := range b.series {
+		n += seriesHead + len(b.series[i].packed)
+	}
+	return n
+}
+
+func (b *Batch) shapesSize() int {
+	n := 0
+	for i := range b.shapes {
+		n += sizePrefix + len(b.shapes[i].key)
+	}
+	return n
+}
+
+// AppendBinary adds the encoded form of b to dst.
+func AppendBinary(dst []byte, b *Batch) []byte {
+	fields := 0
+	for i := range b.shapes {
+		fields += len(b.shapes[i].Fields)
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(b.Received.UnixNano()))
+	for _, n := range [...]int{
+		len(b.rows), len(b.series), len(b.shapes), fields, len(b.values), len(b.text.chunks),
+		b.seriesSize(), b.shapesSize(),
+	} {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	}
+	for i := range b.series {
+		s := &b.series[i]
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.packed)))
+		dst = binary.LittleEndian.AppendUint64(dst, s.hash)
+		dst = append(dst, s.packed...)
+	}
+	for i := range b.shapes {
+		dst = appendSizedText(dst, b.shapes[i].key)
+	}
+	for _, c := range b.text.chunks {
+		dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(c))), c...)
+	}
+	dst = appendRows(dst, b.rows)
+	return appendValues(dst, b.values)
+}
+
+func appendRows(dst []byte, rows []Row) []byte {
+	at := len(dst)
+	dst = extend(dst, len(rows)*rowSize)
+	for i := range rows {
+		r, to := &rows[i], dst[at+i*rowSize:][:rowSize]
+		binary.LittleEndian.PutUint64(to, uint64(r.Time))
+		binary.LittleEndian.PutUint32(to[8:], r.Index)
+		binary.LittleEndian.PutUint32(to[12:], r.Size)
+		binary.LittleEndian.PutUint32(to[16:], r.series)
+		binary.LittleEndian.PutUint32(to[20:], r.shape)
+	}
+	return dst
+}
+
+func appendValues(dst []byte, values []uint64) []byte {
+	at := len(dst)
+	dst = extend(dst, len(values)*valueSize)
+	to := dst[at:]
+	for i, v := range values {
+		binary.LittleEndian.PutUint64(to[i*valueSize:], v)
+	}
+	return dst
+}
+
+// extend makes dst n bytes longer; what they hold is left to the caller.
+func extend(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst[:len(dst)+n]
+	}
+	return append(dst, make([]byte, n)...)
+}
+
+func appendSizedText(dst []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
+}
 
 // Origin is what a batch was taken in under, which its encoded form leaves out.
 type Origin struct {
@@ -369,4 +481,68 @@ func cutChecked(b []byte) (s, rest []byte, err error) {
 		return nil, nil, errShort
 	}
 	return b[sizePrefix : sizePrefix+n], b[sizePrefix+n:], nil
+}
+
+// Summary is what can be said of an encoded batch at little cost.
+type Summary struct {
+	Received time.Time
+	Readings int
+}
+
+// Summarize looks into an encoded batch without decoding it, and calls visit
+// with each stream and the number of its readings; a stream may come more than
+// once.
+func Summarize(src []byte, visit func(stream []byte, readings int)) (Summary, error) {
+	h, rest, err := decodeHead(src)
+	if err != nil {
+		return Summary{}, err
+	}
+	out := Summary{Received: time.Unix(0, h.received), Readings: h.rows}
+	if h.series == 0 || visit == nil {
+		return out, nil
+	}
+	names, same, err := streamNames(rest[:h.seriesBytes], h.series)
+	if err != nil {
+		return Summary{}, err
+	}
+	if same {
+		visit(names[0], h.rows)
+		return out, nil
+	}
+	rows := len(rest) - h.values*valueSize - h.rows*rowSize // they end the batch
+	for i := range h.rows {
+		n := binary.LittleEndian.Uint32(rest[rows+i*rowSize+16:])
+		if int(n) >= len(names) {
+			return Summary{}, fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		}
+		visit(names[n], 1)
+	}
+	return out, nil
+}
+
+// streamNames returns the streams of n encoded series, only the first if all
+// have the same.
+func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
+	same = true
+	names = make([][]byte, 0, 1)
+	for i := range n {
+		var stream []byte
+		var encoded []byte
+		if _, encoded, section, err = cutEntry(section); err != nil {
+			return nil, false, err
+		}
+		if stream, _, err = cutChecked(encoded); err != nil {
+			return nil, false, err
+		}
+		if same && i > 0 && !bytes.Equal(stream, names[0]) {
+			same = false
+			for len(names) < i {
+				names = append(names, names[0])
+			}
+		}
+		if !same || i == 0 {
+			names = append(names, stream)
+		}
+	}
+	return names, same, nil
 }
