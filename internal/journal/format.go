@@ -51,6 +51,7 @@ type segment struct {
 	start    int64  // offset of the first record
 	size     int64  // of the file
 	open     bool   // the committer writes to it
+	deleted  bool   // by the keeper, which is about to take it off the list
 	settings settings
 	seed     uint32
 

@@ -17,11 +17,10 @@ import (
 
 // kind is one of the two kinds of journal.
 type kind struct {
-	name     string
+	name   string
 	memory bool
-	open     func(t *testing.T) *journal.Journal
+	open   func(t *testing.T) *journal.Journal
 }
-
 
 // kinds are the journal on disk, once such that it must be read again from
 // there, and the one in memory.
