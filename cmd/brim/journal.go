@@ -4,193 +4,180 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/url"
-	"os"
-	"path/filepath"
-	"slices"
+	"io"
 	"strings"
+	"text/tabwriter"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
 
-	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/journal"
-	"github.com/brim-telemetry/brim/internal/queue"
-	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A journalLog is where readings are between the door and the lanes: on disk, or with
-// --journal off in memory.
-type journalLog interface {
-	ingest.Journal
-	queue.Journal
-	// Err tells why nothing can be taken, nil if it can.
-	Err() error
-	Status() journal.Status
-	// Reach returns when all that has a place in it can be followed.
-	Reach(ctx context.Context) error
-	// Secure makes durable how far everything is at rest.
-	Secure(ctx context.Context) error
-	// Sessions are those whose readings may yet be stored, the one that new ones are
-	// taken in under first, and Lose ends the use of one.
-	Sessions() []string
-	Lose(session string) error
-	// LostSessions are those that an earlier process lost, too.
-	LostSessions() []string
-	// Stop refuses what comes from now on.
-	Stop()
-	Close() error
+// newJournal returns `brim journal`, for what is taken and not yet stored.
+func newJournal(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "journal",
+		Short: "Look at the journal of a daemon, or store what it holds",
+		Args:  subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newJournalInspect(p), newJournalReplay(p))
+	return cmd
 }
 
-// journalSetup is what a journal needs beside the settings.
-type journalSetup struct {
-	session  string
-	admit    func(stream string) error // asked when there is no journal on disk
-	retarget bool                      // replay readings that were taken for another place
-	faults   *fault.Injector
-	logger   *slog.Logger
-	registry prometheus.Registerer
-	known    *batch.Interner
-}
+// errDamaged ends `brim journal inspect` where readings are at stake.
+var errDamaged = errors.New("the journal is damaged; a daemon refuses it, unless --journal-corruption quarantine gives up what cannot be read")
 
-// openJournal opens the journal on disk, or stands one in memory.
-func openJournal(c *settings, s journalSetup) (journalLog, error) {
-	streams := make(map[string]journal.Stream, len(c.Streams))
-	for _, one := range c.Streams {
-		streams[one.Name] = c.journaled(one)
+// newJournalInspect returns `brim journal inspect`.
+func newJournalInspect(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect",
+		Short: "Show sessions, segments and what is not yet stored, and verify every checksum",
+		Long: "Show sessions, segments and what is not yet stored, and verify every checksum. Nothing is changed,\n" +
+			"and a daemon may be running. What is shown as not known to be stored may be some milliseconds old.",
+		Example: "  brim journal inspect\n" +
+			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
+		Args: cobra.NoArgs,
 	}
-	cfg := journal.Config{
-		Dir: c.journalDir(), Session: s.session, Streams: streams,
-		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
-		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
-		Interner: s.known,
-		Faults:   s.faults, Logger: s.logger, Registerer: s.registry,
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	given := map[string]*string{
+		"data-dir":    flags.String("data-dir", "", "`DIR` of the daemon's data (BRIM_DATA_DIR, or data-dir in the file) (default ./brim-data)"),
+		"journal-dir": flags.String("journal-dir", "", "`DIR` of the journal (BRIM_JOURNAL_DIR, or journal-dir in the file) (default journal in --data-dir)"),
 	}
-	if !c.journaling() {
-		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, s.admit
-	}
-	j, err := journal.Open(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open the journal: %w", err)
-	}
-	if err := c.checkUnapplied(j.Unapplied(), s.retarget || s.faults.Off(fault.Drain)); err != nil {
-		return nil, errors.Join(err, j.Close())
-	}
-	return j, nil
-}
-
-// checkForgotten refuses to run while a journal that is no longer used holds
-// readings that were acknowledged: the one of --journal-dir if the journal is off,
-// and the one in --data-dir if --journal-dir names another.
-func (c *settings) checkForgotten() error {
-	if !c.journaling() {
-		if err := checkStored(c.journalDir(), "journal is off", "with the journal on", "--journal on"); err != nil {
+	path := flags.String("config", "", "YAML `FILE` with the daemon's settings")
+	output := outputFlag(cmd, "text", "json")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		s := daemon.Sources{Env: p.env, Path: *path, Flags: make(map[string]string)}
+		for name, value := range given {
+			if flags.Changed(name) {
+				s.Flags[name] = *value
+			}
+		}
+		c, err := s.Load()
+		if err != nil {
 			return err
 		}
-	}
-	inData := (&settings{DataDir: c.DataDir}).journalDir()
-	if sameFolder(inData, c.journalDir()) {
-		return nil
-	}
-	return checkStored(inData, "the journal is now in "+c.journalDir(), "with --journal-dir "+inData, "--journal-dir "+inData)
-}
-
-// checkStored returns an error unless all that the journal in a folder holds is
-// stored. It says why the journal is not used, and how it could be.
-func checkStored(dir, why, how, flag string) error {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	report, err := journal.Inspect(dir, nil)
-	if err != nil {
-		return fmt.Errorf("%s: read the earlier one: %w", why, err)
-	}
-	readings := uint64(0)
-	for _, u := range report.Unapplied {
-		readings += u.Readings
-	}
-	if readings == 0 && !report.Damaged() {
-		return nil
-	}
-	return fmt.Errorf("%s, and the journal in %s holds %d readings that are not known to be stored, or is damaged (see `brim journal inspect --journal-dir %s`); "+
-		"start once more %s, or run `brim journal replay` with the current settings and %s", why, dir, readings, dir, how, flag)
-}
-
-// sameFolder reports whether two paths name one folder.
-func sameFolder(a, b string) bool {
-	atA, errA := os.Stat(a)
-	atB, errB := os.Stat(b)
-	return filepath.Clean(a) == filepath.Clean(b) || errA == nil && errB == nil && os.SameFile(atA, atB)
-}
-
-// journaled is what the journal keeps of a stream's settings, for a process
-// that is to store its readings later.
-func (c *settings) journaled(s stream) journal.Stream {
-	out := journal.Stream{Storage: string(s.Storage), Granularity: s.Granularity}
-	switch {
-	case s.Storage == store.Memory:
-		out.Target = "memory"
-	case c.MongoURI != "":
-		out.Target = deployment(c.MongoURI) + "/" + c.Database
-	default:
-		// Both folders may be moved together.
-		place, err := filepath.Rel(c.journalDir(), c.DataDir)
+		report, err := daemon.InspectJournal(c.JournalPath())
 		if err != nil {
-			place = c.DataDir
+			return err
 		}
-		out.Target = "the embedded mongod, database " + c.Database + ", data in " + place + " of the journal's folder"
+		if *output == "json" {
+			err = printJSON(p.stdout, report)
+		} else {
+			err = printJournal(p.stdout, &report)
+		}
+		if err == nil && report.Damaged() {
+			err = errDamaged
+		}
+		return err
 	}
-	return out
+	return cmd
 }
 
-// deployment returns the hosts that a URI names, sorted, without anything
-// secret.
-func deployment(uri string) string {
-	scheme, rest, _ := strings.Cut(uri, "://")
-	rest, _, _ = strings.Cut(rest, "?")
-	rest = rest[strings.LastIndexByte(rest, '@')+1:]
-	hosts, _, _ := strings.Cut(rest, "/")
-	if plain, err := url.PathUnescape(hosts); err == nil {
-		hosts = plain
+// printJournal writes a report for people.
+func printJournal(w io.Writer, r *journal.Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) } // Flush tells
+	line("journal\t%s", r.Dir)
+	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End)
+	line("stored\teverything before position %d", r.Applied)
+	line("keys\t%d idempotency keys", r.Keys)
+	line("\nsegment\tsession\tstarted\tbytes\tpositions\trecords\treadings\tsequences")
+	for _, s := range r.Segments {
+		line("%s\t%s\t%s\t%d\t%d-%d\t%d\t%d\t%d-%d", s.File[len(r.Dir)+1:], s.Session, s.Started.UTC().Format(time.RFC3339), s.Bytes, s.Base, s.End, s.Records, s.Readings, s.FirstSeq, s.LastSeq)
 	}
-	list := strings.Split(strings.ToLower(hosts), ",")
-	slices.Sort(list)
-	return scheme + "://" + strings.Join(list, ",")
+	switch {
+	case len(r.Unapplied) == 0 && r.Damaged():
+		line("\nOf what can be read everything is stored.")
+	case len(r.Unapplied) == 0:
+		line("\nEverything is stored.")
+	default:
+		line("\nnot known to be stored (the oldest arrived %s)\treadings\tstorage\tgranularity\ttarget", r.Oldest.UTC().Format(time.RFC3339))
+		for _, u := range r.Unapplied {
+			line("session %s, stream %s\t%d\t%s\t%s\t%s", u.Session, u.Stream, u.Readings, u.Settings.Storage, config.FormatDuration(u.Settings.Granularity), u.Settings.Target)
+		}
+	}
+	for _, g := range r.GivenUp {
+		kept := "the file was missing"
+		if g.Copy != "" {
+			kept = "a copy is in " + g.Copy
+		}
+		line("\ngiven up on %s: positions %d-%d were not stored, %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, kept)
+	}
+	for _, b := range r.Problems {
+		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdictOf(b))
+	}
+	return t.Flush()
 }
 
-// checkUnapplied refuses to store readings elsewhere than they were taken for,
-// unless told to: those that are stored there already would be stored twice.
-// Readings of a stream that is not configured would be stored nowhere.
-func (c *settings) checkUnapplied(left []journal.Unapplied, retarget bool) error {
-	var problems []error
-	for _, u := range left {
-		at := slices.IndexFunc(c.Streams, func(s stream) bool { return s.Name == u.Stream })
-		var now journal.Stream
-		if at >= 0 {
-			now = c.journaled(c.Streams[at])
-		}
-		if at >= 0 && (retarget || now.Storage == u.Settings.Storage && now.Target == u.Settings.Target) {
-			continue
-		}
-		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"
-		if at >= 0 {
-			present = "is now stored " + placeOf(now)
-			otherwise = "if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings"
-		}
-		problems = append(problems, fmt.Errorf(
-			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored %s and %s; "+
-				"start once more with the former settings until `brim journal inspect` shows none, or, %s",
-			c.journalDir(), u.Readings, u.Stream, placeOf(u.Settings), present, otherwise))
+func verdictOf(b journal.Problem) string {
+	switch {
+	case b.Torn:
+		return "a write that was cut off, or is under way; nothing of it was acknowledged"
+	case b.AtRest:
+		return "what was there is stored"
+	default:
+		return "damage: what was acknowledged cannot be read"
 	}
-	return errors.Join(problems...)
 }
 
-// placeOf says where readings are stored.
-func placeOf(s journal.Stream) string {
-	if s.Storage == string(store.Memory) {
-		return "in memory"
+// newJournalReplay returns `brim journal replay`, a daemon without its doors:
+// what the journal holds goes to MongoDB, and that is all.
+func newJournalReplay(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Store what a journal holds, without taking new readings",
+		Long: "Store what a journal holds, without taking new readings. No daemon may run on the journal meanwhile;\n" +
+			"others may go on writing the same sensors.\n\n" +
+			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
+			"its settings are changed. It may be ended at any moment, and run again: nothing is stored twice. Readings\n" +
+			"that MongoDB refuses go to the dead-letter file in --data-dir.",
+		Example: "  brim journal replay --data-dir ./brim-data\n" +
+			"  brim journal replay --data-dir /mnt/dead/brim-data --mongo-uri mongodb://a,b,c/?replicaSet=rs\n" +
+			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
+		Args: cobra.NoArgs,
 	}
-	return "as " + s.Storage + " at " + s.Target
+	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were taken for another MongoDB, database or storage; those stored there already are then stored here, too")
+	output := outputFlag(cmd, "text", "json")
+	settingFlags(cmd, p, func(ctx context.Context, c *daemon.Config) error {
+		done, err := daemon.Replay(ctx, c, p.options(), *retarget)
+		if err != nil {
+			return err
+		}
+		if *output == "json" {
+			return printJSON(p.stdout, done)
+		}
+		return printReplayed(p.stdout, &done)
+	})
+	return cmd
+}
+
+// printReplayed tells people what was done.
+func printReplayed(w io.Writer, r *daemon.Replayed) error {
+	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
+	lines := []string{fmt.Sprintf("%d readings stored in %v, %d left in the journal", r.Stored, took, r.Left)}
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, s := range r.Taken {
+		add("  session %s, stream %s: %d readings were not known to be stored", s.Session, s.Stream, s.Readings)
+	}
+	if r.Found > 0 {
+		add("  %d of them were stored already", r.Found)
+	}
+	if r.Letters > 0 {
+		add("  %d were refused by MongoDB, see `brim deadletter list`", r.Letters)
+	}
+	switch {
+	case r.Left > 0:
+	case r.Keys > 0:
+		add("Nothing in %s is needed any more, but for %d idempotency keys: a request repeated elsewhere is taken again.", r.Journal, r.Keys)
+	default:
+		add("Nothing in %s is needed any more.", r.Journal)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
 }

@@ -157,6 +157,12 @@ func (in *intake) takeBack() {
 	in.count--
 }
 
+// again begins the reading at hand once more, and forgets what was given of it.
+func (in *intake) again() {
+	in.takeBack()
+	_ = in.begin() // there was room for it before
+}
+
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
 		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)
@@ -320,3 +326,7 @@ func (in *intake) refusedByStore(late []batch.Refused) {
 	slices.SortStableFunc(all, func(x, y refusedReading) int { return x.Index - y.Index })
 	in.answer.Errors = all[:min(len(all), maxListed)]
 }
+
+// maxAlias is how long the part of a request may be that is the key of an alias.
+// What is longer is decoded each time.
+const maxAlias = 4 << 10

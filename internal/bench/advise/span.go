@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // Span writes a duration as the configuration does: 90d, 5m, 2.777ms.
@@ -12,5 +12,5 @@ func Span(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
-	return brief.Duration(d)
+	return config.FormatDuration(d)
 }

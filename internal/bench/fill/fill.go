@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // Experiment returns it.
@@ -92,7 +92,7 @@ func windows() []window {
 const historyCell = "1h-history"
 
 func (w window) what() string {
-	what := fmt.Sprintf("%s buckets, %s", brief.Duration(w.granularity), w.way.words)
+	what := fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
 	if w.history {
 		what += ", and the server keeps old versions for 300 s"
 	}
@@ -252,7 +252,7 @@ func withHistory(ctx context.Context, m *bench.MongoDB, do func() error) error {
 // tell says what is pinned and what is smaller.
 func (p plan) tell(lab *bench.Lab, r *bench.Result) {
 	r.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a passage through smaller buckets takes %s",
-		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), brief.Duration(p.hour), brief.Duration(p.short))
+		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
 	r.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and where one reading per update is written it is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	r.Pin("by the clock the start of the hour is its first six minutes, after 40 minutes those from 36 to 48, after 55 minutes those from 48 on: a single minute has too few writes")
 	if lab.Own() {
@@ -262,6 +262,6 @@ func (p plan) tell(lab *bench.Lab, r *bench.Result) {
 		return
 	}
 	full := newPlan(&bench.Lab{Repeats: lab.Repeats})
-	r.Reduce("an hour of event time passes in %s, not in %s", brief.Duration(p.hour), brief.Duration(full.hour))
+	r.Reduce("an hour of event time passes in %s, not in %s", config.FormatDuration(p.hour), config.FormatDuration(full.hour))
 	r.Reduce("buckets filled beforehand are those of %d sensors that report %d times as often, not of %d", p.prefilledSensors, full.prefilledSensors/p.prefilledSensors, full.prefilledSensors)
 }

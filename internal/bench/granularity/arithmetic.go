@@ -3,7 +3,7 @@ package granularity
 import (
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A rewrite is plain arithmetic: every append makes a new version of the whole
@@ -43,7 +43,7 @@ func burdenOf(g time.Duration, c *curve) (b burden, ok bool) {
 	if c.CPU == nil || c.PerUpdate > inWindow(g) {
 		return b, false
 	}
-	b = burden{Granularity: brief.Duration(g), PerUpdate: c.PerUpdate}
+	b = burden{Granularity: config.FormatDuration(g), PerUpdate: c.PerUpdate}
 	b.Updates = publishedSensors / publishedInterval.Seconds() / float64(c.PerUpdate)
 	b.Held = float64(inWindow(g)-c.PerUpdate) / 2
 	b.Cores = b.Updates * c.CPU.At(b.Held)

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // line is what appends cost that follow one: base and each in µs.
@@ -40,7 +40,7 @@ func pretended(each float64) *trial {
 		g := granularities[i]
 		documents := table[i].documents
 		t.Sizes = append(t.Sizes, &size{
-			Granularity: brief.Duration(g), Readings: inWindow(g), window: g, DocumentBytes: s, DocumentsADay: documents, BytesADay: s * documents,
+			Granularity: config.FormatDuration(g), Readings: inWindow(g), window: g, DocumentBytes: s, DocumentsADay: documents, BytesADay: s * documents,
 		})
 	}
 	t.Indexes = []*variant{

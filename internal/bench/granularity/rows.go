@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // report tells all that there is.
@@ -61,7 +61,7 @@ func (t *trial) appendRows(r *bench.Result) {
 	for _, to := range table[1:] {
 		low, high, factor := c.times(from.held), c.times(to.held), to.seconds/from.seconds
 		claim := bench.Claim{
-			Says:        fmt.Sprintf("time of an append, %s to %s (%g to %g readings in the bucket)", brief.Duration(from.granularity), brief.Duration(to.granularity), from.held, to.held),
+			Says:        fmt.Sprintf("time of an append, %s to %s (%g to %g readings in the bucket)", config.FormatDuration(from.granularity), config.FormatDuration(to.granularity), from.held, to.held),
 			Published:   factor,
 			PublishedAs: from.latency + " → " + to.latency, Because: because(low, high, factor),
 		}
@@ -70,7 +70,7 @@ func (t *trial) appendRows(r *bench.Result) {
 	hour := table[len(table)-1]
 	low, high, factor := c.cpus(from.held), c.cpus(hour.held), hour.seconds/from.seconds
 	r.Add(bench.Claim{
-		Says:      fmt.Sprintf("mongod's CPU for an append among many in a command, %s to %s", brief.Duration(from.granularity), brief.Duration(hour.granularity)),
+		Says:      fmt.Sprintf("mongod's CPU for an append among many in a command, %s to %s", config.FormatDuration(from.granularity), config.FormatDuration(hour.granularity)),
 		Published: factor, PublishedAs: from.latency + " → " + hour.latency + " (time)", Because: because(low, high, factor),
 	}.Paired(low, high, bench.Seconds))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -49,7 +49,7 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 }
 
 func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*size, error) {
-	collection := "size_" + brief.Duration(g)
+	collection := "size_" + config.FormatDuration(g)
 	if err := t.store(ctx, m, collection, g); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (t *trial) size(ctx context.Context, m *bench.MongoDB, g time.Duration) (*s
 	const hoursADay = 24
 	scale := float64(publishedSensors) / float64(t.sensors) * hoursADay / float64(t.hours)
 	z := &size{
-		Granularity: brief.Duration(g), Readings: inWindow(g), Documents: seen.Documents, window: g,
+		Granularity: config.FormatDuration(g), Readings: inWindow(g), Documents: seen.Documents, window: g,
 		DocumentBytes: float64(seen.Logical) / float64(seen.Documents),
 		DocumentsADay: float64(seen.Documents) * scale, BytesADay: float64(seen.Logical) * scale,
 	}

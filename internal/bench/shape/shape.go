@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -43,7 +43,7 @@ func (s Shape) String() string {
 	case Documents:
 		return "a document per reading"
 	case Buckets:
-		return "Brim's buckets, " + brief.Duration(s.Granularity)
+		return "Brim's buckets, " + config.FormatDuration(s.Granularity)
 	case Series:
 		return "time series, no metaField"
 	case TimeSeries:
@@ -56,7 +56,7 @@ func (s Shape) String() string {
 func (s Shape) Label() string {
 	switch s.Kind {
 	case Buckets:
-		return "buckets " + brief.Duration(s.Granularity)
+		return "buckets " + config.FormatDuration(s.Granularity)
 	case Series:
 		return "series, no meta"
 	case TimeSeries:

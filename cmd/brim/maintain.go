@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/maintain"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// maintainOptions are what the commands have in common that move a collection.
+type maintainOptions struct {
+	rate    int64 // bytes a second; 0: no limit
+	swap    maintain.Swap
+	dropOld bool
+	abort   bool
+	output  *string
+	site    func(context.Context, *process) (*site, error)
+}
+
+// defaultMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
+// SSD to the daemons.
+const defaultMoveRate = 32 << 20
+
+// maintainFlags adds their flags to a command.
+func maintainFlags(cmd *cobra.Command) *maintainOptions {
+	o := &maintainOptions{rate: defaultMoveRate, swap: maintain.SwapAtomic}
+	flags := cmd.Flags()
+	rate, swap := config.FormatSize(o.rate), string(o.swap)
+	flags.Var(&flagText{text: &rate, kind: "SIZE", set: func(s string) error {
+		rate = s
+		return config.Size(&o.rate, 4<<10, 1<<40, true)(s)
+	}}, "rate", "bytes before compression that are read in a second; 0: no limit")
+	names := make([]string, 0, len(maintain.Swaps()))
+	for _, s := range maintain.Swaps() {
+		names = append(names, string(s))
+	}
+	flags.Var(&flagText{text: &swap, kind: strings.Join(names, "|"), set: func(s string) error {
+		swap = s
+		return config.Choice(&o.swap, maintain.Swaps()...)(s)
+	}}, "swap", "how the collections are exchanged: atomic keeps the old one and needs the right to applyOps; replace drops the old one; renames wants the daemons stopped")
+	flags.BoolVar(&o.dropOld, "drop-old", false, "drop the old collection of a move that is done")
+	flags.BoolVar(&o.abort, "abort", false, "give up a move that is not done, and drop the copy")
+	o.output = outputFlag(cmd, "text", "json")
+	o.site = siteFlags(flags)
+	return o
+}
+
+// check refuses what does not go together.
+func (o *maintainOptions) check() error {
+	if o.abort && o.dropOld {
+		return config.Usage(errors.New("--abort gives up a move that is not done, --drop-old ends one that is; take one of them"))
+	}
+	return nil
+}
+
+// A workplace is where a move works.
+type workplace struct {
+	site       *site
+	stream     daemon.Stream
+	connection *store.Connection
+	log        *slog.Logger
+	faults     *fault.Injector
+	line       *moveLine
+}
+
+// open finds the stream and connects to its MongoDB. The connection is the
+// caller's to close.
+func (o *maintainOptions) open(ctx context.Context, p *process, command string) (*workplace, error) {
+	s, err := o.site(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	one, err := s.stream()
+	if err != nil {
+		return nil, err
+	}
+	injector, err := daemon.Faults(p.env)
+	if err != nil {
+		return nil, err
+	}
+	line := newMoveLine(p.stderr)
+	log := slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime}))
+	// That it is connected is no news; that it is not, is.
+	connection, err := s.connect(command, slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime})))
+	if err != nil {
+		return nil, err
+	}
+	return &workplace{site: s, stream: one, connection: connection, log: log, faults: injector, line: line}, nil
+}
+
+// withoutTime leaves the time out of what is told beside progress.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+func (w *workplace) close(ctx context.Context) {
+	w.line.end()
+	if err := w.connection.Close(ctx); err != nil {
+		w.log.Debug("the connection is left to its end", "err", err)
+	}
+}
+
+// move is the configuration of a move of the stream.
+func (o *maintainOptions) move(w *workplace, kind string) maintain.Config {
+	return maintain.Config{
+		Database: w.connection.Database(), Stream: w.stream.Name, Kind: kind,
+		Rate: o.rate, Swap: o.swap, Progress: w.line.show, Logger: w.log, Faults: w.faults,
+	}
+}
+
+// softly runs something that a signal ends in good order: what is done stays
+// done, daemons are not left waiting.
+func softly(ctx context.Context, w *workplace, kind string, run func(context.Context) error) error {
+	running, stopping, release := daemon.OnSignals(ctx,
+		func(s os.Signal) {
+			w.log.Info("stopping; the same command goes on from here", "command", "brim "+kind, "signal", s.String())
+		},
+		func(s os.Signal) { w.log.Warn("stopping at once", "signal", s.String()) })
+	defer release()
+	// The second signal ends what the first has not ended.
+	both, cancel := context.WithCancelCause(running)
+	defer cancel(nil)
+	defer context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })()
+	return run(both)
+}
+
+// endMove carries out --abort and --drop-old. It reports whether it was one of
+// them.
+func (o *maintainOptions) endMove(ctx context.Context, p *process, w *workplace, kind string) (bool, error) {
+	cfg := o.move(w, kind)
+	switch {
+	case o.abort:
+		if err := maintain.Abort(ctx, cfg); err != nil {
+			return true, err
+		}
+		w.line.end()
+		if *o.output == "json" {
+			return true, printJSON(p.stdout, map[string]any{"stream": w.stream.Name, "aborted": true})
+		}
+		_, err := fmt.Fprintf(p.stdout, "gave up `brim %s` of stream %s: daemons go on with the collection as it was, the copy is dropped\n", kind, w.stream.Name)
+		return true, err
+	case o.dropOld:
+		dropped, err := maintain.DropOld(ctx, cfg)
+		if err != nil {
+			return true, err
+		}
+		w.line.end()
+		return true, printDropped(p, *o.output, dropped)
+	}
+	return false, nil
+}
+
+func printDropped(p *process, output string, d *maintain.Dropped) error {
+	if output == "json" {
+		return printJSON(p.stdout, d)
+	}
+	text := fmt.Sprintf("dropped collection %s, which took %s on disk\n", d.Collection, roundSize(d.Bytes))
+	if d.Collection == "" {
+		text = "there was no old collection any more\n"
+	}
+	_, err := fmt.Fprint(p.stdout, text)
+	return err
+}
+
+// A moveLine tells how far a move is: on a terminal in one line that changes,
+// elsewhere in a line every few seconds and at each phase. What is logged
+// meanwhile stands above it.
+type moveLine struct {
+	mu sync.Mutex
+	statusLine
+	now func() time.Time
+
+	began time.Time // of the phase
+	from  int64     // bytes that were done then
+	last  maintain.Progress
+	shown time.Time
+}
+
+// How often the line changes.
+const (
+	liveEvery  = 200 * time.Millisecond
+	plainPause = 5 * time.Second
+	month      = 30 * config.Day
+)
+
+func newMoveLine(w io.Writer) *moveLine {
+	return &moveLine{statusLine: newStatusLine(w), now: time.Now}
+}
+
+// show tells how far the move is, unless that was told a moment ago.
+func (l *moveLine) show(p maintain.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	other := p.Phase != l.last.Phase
+	if other || p.Done < l.last.Done {
+		l.began, l.from = now, p.Done
+	}
+	often := plainPause
+	if l.terminal {
+		often = liveEvery
+	}
+	l.last = p
+	if !other && now.Sub(l.shown) < often {
+		return
+	}
+	l.shown = now
+	if l.terminal {
+		l.set(l.text(now))
+		return
+	}
+	_, _ = fmt.Fprintln(l.w, l.text(now))
+}
+
+// text is the line. What matters most stands in front, for a narrow terminal
+// cuts it.
+func (l *moveLine) text(now time.Time) string {
+	p := l.last
+	parts := []string{p.Phase}
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if p.Total > 0 && p.Done > 0 {
+		add("%d%%", min(100*p.Done/p.Total, 100))
+		if seconds := now.Sub(l.began).Seconds(); seconds >= 1 && p.Done > l.from {
+			perSecond := float64(p.Done-l.from) / seconds
+			add("%.1f MB/s", perSecond/1e6)
+			// Longer than a month is what the first bytes after a pause say.
+			if left := float64(p.Total-p.Done) / perSecond; left >= 1 && left < month.Seconds() {
+				add("%s left", config.FormatDuration(time.Duration(left)*time.Second))
+			}
+		}
+	}
+	if p.Documents > 0 {
+		add("%s documents", humanize.Comma(p.Documents))
+	}
+	if p.Behind >= time.Second {
+		add("%s behind", config.FormatDuration(p.Behind.Round(time.Second)))
+	}
+	text := strings.Join(parts, "  ")
+	if p.Note != "" {
+		text += " (" + p.Note + ")"
+	}
+	return text
+}
+
+// Write puts what is logged above the line.
+func (l *moveLine) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.statusLine.end()
+	return l.w.Write(line)
+}
+
+// end leaves the line empty.
+func (l *moveLine) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.statusLine.end()
+}
+
+// roundSize writes bytes for people.
+func roundSize(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

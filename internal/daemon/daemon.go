@@ -1,0 +1,655 @@
+// Package daemon is what `brim serve` runs: its configuration, the wiring of the
+// packages that a reading passes, and its life from start to stop.
+//
+//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
+//	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
+//	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
+//	--admin-addr ──▶ admin ─────────────────────────────────┴─▶ flush, status, readiness, metrics
+//
+// The listeners start first and answer at once, so that a taken port fails the
+// start and probes see a daemon that is starting. The inlet opens when the journal
+// is open; the queue follows when there is a MongoDB to try. Stopping goes the same
+// way: ingest and the journal refuse, the queue stores what it can, then what is on
+// its right ends.
+//
+// Settings are in settings.go, their sources in config.go, what a reload changes in
+// reload.go, what /status shows in status.go.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/read"
+)
+
+// Options are what a daemon is given by the process that it runs in.
+type Options struct {
+	Env     []string  // NAME=value
+	Stderr  io.Writer // gets the log, and what a person at a terminal should see
+	Version Version
+}
+
+// Serve runs a daemon until ctx ends or a signal comes. A SIGHUP makes it read
+// its file again, where it has one.
+func Serve(ctx context.Context, c *Config, o Options) error {
+	level := new(slog.LevelVar)
+	level.Set(logLevel(c.LogLevel))
+	log := newLeveledLogger(o.Stderr, level, c.LogFormat)
+	hups := newHangups(c.from)
+	running, stopping, release := watchSignals(ctx, log, hups)
+	defer release()
+	d, err := newDaemon(c, log, o)
+	if err != nil {
+		return err
+	}
+	defer limitCollector(d.door.Memory)()
+	d.level, d.reloads = level, newReloader(d, c.from, hups.asked)
+	d.supervisor = newSupervisor(d, o.Env)
+	defer d.supervisor.start()()
+	serving, err := d.listen(running)
+	if err == nil {
+		ended := d.reloads.start(serving)
+		err = d.run(serving)
+		ended()
+	}
+	if serving.Err() != nil {
+		err = nil // what an interrupted start says is no news; stop knows if a server failed
+	}
+	return errors.Join(err, d.stop(stopping))
+}
+
+var ErrTwice = errors.New("a second signal ended the daemon at once")
+
+// oneSignal is within which time the same signal again is part of the first.
+// Nobody presses a key twice as fast.
+const oneSignal = 100 * time.Millisecond
+
+// watchSignals is onSignals, which are logged, for who has a use of hangups; or
+// nil.
+func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running, stopping context.Context, release func()) {
+	return onSignalsBut(ctx, hups,
+		func(s os.Signal) {
+			if hups != nil && s == syscall.SIGHUP {
+				log.Info("stopping", "signal", s.String(), "why", hups.why())
+				return
+			}
+			log.Info("stopping", "signal", s.String())
+		},
+		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
+}
+
+// OnSignals returns two contexts: running ends with ctx or at the first
+// signal to stop, of which soft tells, stopping at the second, of which hard does.
+// A third ends the process, as it would have without us. The same signal that
+// comes again at once is none: timeout(1) and some supervisors send theirs to the
+// process and to its group. That nobody reads our output any more ends nothing:
+// what was started must be ended in good order.
+func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
+	return onSignalsBut(ctx, nil, soft, hard)
+}
+
+// onSignalsBut is onSignals but for the hangups that somebody has a use of.
+func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
+	signals := make(chan os.Signal, 2)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		if !signal.Ignored(s) { // a shell's background job
+			signal.Notify(signals, s)
+		}
+	}
+	if hups.wanted() {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	broken := make(chan os.Signal, 1) // pipes: whoever wrote gets an error instead
+	signal.Notify(broken, syscall.SIGPIPE)
+	running, stop := context.WithCancel(ctx)
+	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	done := make(chan struct{})
+	watching.Go(func() {
+		heed(signals, done, hups,
+			func(s os.Signal) { soft(s); stop() },
+			func(s os.Signal) { hard(s); end(ErrTwice) })
+		signal.Stop(signals)
+	})
+	return running, stopping, func() {
+		signal.Stop(signals)
+		signal.Stop(broken)
+		close(done)
+		watching.Wait()
+		stop()
+		end(nil)
+	}
+}
+
+// heed carries out an act for each signal, until all are or done is closed.
+func heed(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ...func(os.Signal)) {
+	var last os.Signal
+	var at time.Time // when last came
+	for len(acts) > 0 {
+		select {
+		case s := <-signals:
+			if hups.takes(s) || s == last && time.Since(at) < oneSignal {
+				continue
+			}
+			last, at = s, time.Now()
+			acts[0](s)
+			acts = acts[1:]
+		case <-done:
+			return
+		}
+	}
+}
+
+// newLogger writes structured logs; a terminal gets the same as a file.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	return newLeveledLogger(w, logLevel(level), format)
+}
+
+// newLeveledLogger is newLogger with a level that may change.
+func newLeveledLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// logLevel returns the level by its name.
+func logLevel(name string) slog.Level {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(name)); err != nil {
+		return slog.LevelInfo
+	}
+	return l
+}
+
+// A daemon is what `brim serve` runs. It is made by newDaemon, then listens,
+// runs and stops, each once and in this order.
+type daemon struct {
+	cfg      *Config
+	log      *slog.Logger
+	level    *slog.LevelVar // of log
+	reloads  *reloader      // nil where nobody can ask for a reload
+	stderr   io.Writer      // for people: progress, and what to try
+	version  Version
+	session  string
+	faults   *fault.Injector // nil in every program that was not built for tests
+	began    time.Time
+	registry *prometheus.Registry
+	guard    *access.Guard   // nil: nobody is asked, and nothing limited
+	tls      *access.TLS     // nil: the listeners speak none
+	limits   *access.Limits  // of connections
+	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
+
+	supervisor *supervisor // nil where nobody wants to be told
+
+	listeners listeners
+	door      *ingest.Door
+	inlet     inlet
+	reader    *read.Reader
+	http      *http.Server
+	grpc      *grpc.Server
+	admin     *http.Server
+	console   *console.Console
+	hangUp    context.CancelFunc // ends the requests that are under way
+	serving   *errgroup.Group    // the servers; nil before they are started
+
+	journal atomic.Pointer[journalLog]     // nil before it is open
+	mongod  atomic.Pointer[mongod.Server]  // nil without an embedded one, and before it runs
+	storage atomic.Pointer[storage]        // nil before there is a MongoDB to try
+	monitor atomic.Pointer[doctor.Monitor] // nil where and while there is no MongoDB to look at
+	looks   atomic.Pointer[looks]          // the console's; nil before they begin
+	// following is closed when there is storage, whose lanes follow the journal.
+	following chan struct{}
+	draining  atomic.Bool
+}
+
+// newDaemon puts together what needs no I/O.
+func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
+	injector, err := Faults(o.Env)
+	if err != nil {
+		return nil, config.Usage(err)
+	}
+	d := &daemon{
+		cfg: c, log: log, stderr: o.Stderr, version: o.Version, faults: injector, following: make(chan struct{}),
+		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
+		known: batch.NewInterner(0),
+	}
+	if injector.Off(fault.NewSession) {
+		d.session = "sthesame"
+	}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
+	if d.tls, err = d.openTLS(); err != nil {
+		return nil, config.Usage(err)
+	}
+	if d.guard, err = d.openGuard(); err != nil {
+		return nil, config.Usage(err)
+	}
+	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
+	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
+		return nil, fmt.Errorf("set up the door: %w", err)
+	}
+	d.inlet.holds = newHolds()
+	d.door.SetReady(false) // until there is storage
+	if d.console, err = d.newConsole(); err != nil {
+		return nil, err
+	}
+	pages, err := admin.New(admin.Config{
+		Gatherer: d.registry, Page: d.console, Parts: d.parts, Status: d.status, Flush: d.flush, Holder: holder{d}, Guard: d.guard, Hosts: c.hosts(c.AdminAddr), Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.reader, err = d.newReader(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.hangUp = cancel
+	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
+	d.http.WriteTimeout = answerTimeout
+	d.admin = newHTTPServer(ctx, pages, log)
+	d.secureHTTP(d.http, d.admin)
+	d.grpc = d.door.NewGRPCServer(d.grpcOptions()...)
+	return d, nil
+}
+
+func (d *daemon) doorConfig() ingest.Config {
+	c := d.cfg.Settings
+	config := ingest.Config{
+		DefaultStream: c.Default.Name,
+		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
+		MaxBytes: c.ingestBytes(memoryLimit("/")), Connections: d.limits.Open,
+		MinTime: c.MinTime, MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
+		Ack: c.Ack, Acks: c.acks(), Available: d.available,
+		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
+		Interner: d.known, Guard: d.guard,
+	}
+	if c.MapDots != "" {
+		config.MapDots = c.MapDots[0]
+	}
+	for _, s := range c.Streams {
+		config.Streams = append(config.Streams, s.atDoor())
+	}
+	return config
+}
+
+// atDoor is the stream as clients see it; only buckets have caps.
+func (s Stream) atDoor() ingest.Stream {
+	out := ingest.Stream{
+		Name: s.Name, Storage: string(s.Storage), Granularity: s.Granularity, Retention: s.Retention,
+		Fields: s.Fields, OtherFields: string(s.OtherFields),
+	}
+	if s.hasBuckets() {
+		out.MaxReadings, out.MaxBytes = s.BucketMaxReadings, int64(s.BucketMaxBytes)
+	}
+	return out
+}
+
+// setStreams gives the door the streams as they are now.
+func (d *daemon) setStreams(streams []Stream) error {
+	at := make([]ingest.Stream, len(streams))
+	for i, s := range streams {
+		at[i] = s.atDoor()
+	}
+	return d.door.SetStreams(at)
+}
+
+// current returns the configuration in force; cfg is the one of the start.
+func (d *daemon) current() *Config {
+	if d.reloads == nil {
+		return d.cfg
+	}
+	return d.reloads.current()
+}
+
+// listen binds all addresses and serves them; what comes is refused until
+// there is storage. The context that it returns ends with ctx, or when a server
+// fails.
+func (d *daemon) listen(ctx context.Context) (context.Context, error) {
+	most, perAddress, err := d.cfg.connectionLimits(openFiles(), d.log)
+	if err != nil {
+		return ctx, err
+	}
+	if err := d.listeners.bind(ctx, &d.cfg.Settings); err != nil {
+		return ctx, err
+	}
+	l := &d.listeners
+	if err := l.checkOpen(&d.cfg.Settings, d.guard.Asks(), d.log); err != nil {
+		return ctx, err
+	}
+	d.warnOfUnnamed()
+	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String(),
+		"tls", d.tls != nil, "asks_for", d.asked())
+	d.serving, ctx = errgroup.WithContext(ctx)
+	d.serve(d.serving, most, perAddress)
+	return ctx, nil
+}
+
+// served makes an error of a server's end, unless it was told to end.
+func served(what string, err error) error {
+	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", what, err)
+}
+
+// run opens the way in and brings what comes to MongoDB; it returns when ctx
+// ends or something goes wrong that will not right itself. With a journal on
+// disk readings are taken from the moment when it is open, wherever MongoDB is.
+func (d *daemon) run(ctx context.Context) error {
+	if err := d.cfg.checkForgotten(); err != nil {
+		return err
+	}
+	j, err := openJournal(&d.cfg.Settings, journalSetup{
+		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
+		known: d.known,
+	})
+	if err != nil {
+		return err
+	}
+	d.journal.Store(&j)
+	d.inlet.letIn(j)
+	if d.cfg.journaling() && ctx.Err() == nil {
+		d.door.SetReady(true)
+		d.supervisor.takesReadings()
+		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
+	}
+	d.look(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	uri, err := d.findMongoDB(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := openStorage(&d.cfg.Settings, storageSetup{uri: uri, journal: j, faults: d.faults, logger: d.log, registry: d.registry})
+	if err != nil {
+		return err
+	}
+	d.storage.Store(s)
+	d.openReader(j, s)
+	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
+	watching.Go(func() { s.watchStaleness(watched) })
+	watching.Go(func() { s.watch(watched) })
+	watching.Go(func() { s.watchReplies(watched) })
+	watching.Go(func() { s.keepClaims(watched) })
+	monitor, err := d.openDoctor(s)
+	if err != nil {
+		return err
+	}
+	if monitor != nil {
+		d.monitor.Store(monitor)
+		watching.Go(func() { monitor.Run(watched) })
+	}
+	close(d.following)
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	s.tellStrangers(ctx)
+	if ctx.Err() == nil {
+		d.door.SetReady(true)
+		d.supervisor.takesReadings()
+		d.announce(uri)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// findMongoDB returns the URI to store at, none if no stream needs one. It
+// starts the embedded mongod where the operator has not named another.
+func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
+	c := &d.cfg.Settings
+	if !c.needsMongoDB() || c.MongoURI != "" {
+		return c.MongoURI, nil
+	}
+	server, err := mongod.Start(ctx, mongod.Config{
+		Bin: c.MongodBin, CacheDir: c.MongodCache, DataDir: c.DataDir, Port: c.MongodPort,
+		Compressor: string(c.Default.Compressor), CacheSizeGB: float64(c.MongodCacheSize) / (1 << 30), StopTimeout: c.StopTimeout, Logger: d.log, Progress: d.progress(), Registerer: d.registry,
+		Auth: c.MongodAuth == On, Database: c.Database,
+	})
+	if err != nil {
+		return "", fmt.Errorf("start the embedded MongoDB: %w", err)
+	}
+	d.mongod.Store(server)
+	return server.URI(), nil
+}
+
+// available tells why no readings can be taken at present.
+func (d *daemon) available() error {
+	j := d.journal.Load()
+	if j == nil {
+		return errStarting()
+	}
+	if err := (*j).Err(); err != nil || d.cfg.journaling() {
+		return err
+	}
+	for _, stream := range d.cfg.Streams {
+		if err := d.admit(stream.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admit tells why a stream can take no readings where they are not journaled
+// on disk.
+func (d *daemon) admit(stream string) error {
+	s := d.storage.Load()
+	if s == nil {
+		return errStarting()
+	}
+	return s.admit(stream)
+}
+
+// flush brings to the stores what was taken so far, see admin.Config.
+func (d *daemon) flush(ctx context.Context) error {
+	if d.journal.Load() == nil {
+		return admin.ErrNotReady
+	}
+	select {
+	case <-d.following:
+		return d.storage.Load().queue.Flush(ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the storage to be opened: %w", ctx.Err())
+	}
+}
+
+// announce says that the daemon is ready: to a program in a log line, and to a
+// person at a terminal with what can be tried now.
+func (d *daemon) announce(uri string) {
+	scheme := d.scheme() + "://"
+	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
+	token := "" // how a request shows who sends it
+	if d.guard.Asks() {
+		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
+	}
+	send := fmt.Sprintf(`curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'`, http, token)
+	d.log.Info("ready", "took", time.Since(d.began).Round(time.Millisecond), "session", d.session, "page", page, "try", send)
+	if !config.IsTerminal(d.stderr) {
+		return
+	}
+	where := "in memory only"
+	if uri != "" {
+		where = fmt.Sprintf("%s  database %s, collection %s", config.MaskURI(uri), d.cfg.Database, d.cfg.Default.Name)
+	}
+	if server := d.mongod.Load(); server != nil {
+		where += fmt.Sprintf("\n  look into it  mongosh \"$(cat %s)\"", config.ShellWord(server.URIFile()))
+	}
+	_, _ = fmt.Fprintf(d.stderr, `
+  Brim %s is ready.
+
+  live page     %s
+  readings to   %s   gRPC %s
+  asks for      %s
+  stored        %s
+
+  Try:
+    %s
+    %s query --url %s s-1
+
+`, d.version.Version, page, http, reachable(d.listeners.grpc), d.asked(), where, send, os.Args[0], http)
+}
+
+// progress is where a long preparation tells how it goes: on a terminal to the
+// person there, anywhere else in the log.
+func (d *daemon) progress() io.Writer {
+	if config.IsTerminal(d.stderr) {
+		return d.stderr
+	}
+	return lineLogger{d.log}
+}
+
+// lineLogger logs the lines that are written to it.
+type lineLogger struct{ log *slog.Logger }
+
+func (l lineLogger) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.log.Info("preparing", "step", line)
+		}
+	}
+	return len(p), nil
+}
+
+// A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it,
+// so that a MongoDB that is away leaves time for the rest: one tenth for requests to
+// get their answers, three for a clean end of mongod, which takes one to three
+// seconds after heavy writing.
+const (
+	flushShare    = 0.6
+	requestsShare = 0.1
+)
+
+// stop refuses what comes, stores what was taken, and ends everything that the
+// daemon has started. When ctx ends it does no more than the ending. It also
+// undoes what of the daemon was started when the start went wrong.
+func (d *daemon) stop(ctx context.Context) error {
+	begin := time.Now()
+	left, cancel := context.WithTimeout(ctx, d.current().StopTimeout)
+	defer cancel()
+	d.draining.Store(true)
+	d.supervisor.stops(d.current().StopTimeout)
+	d.door.Stop()
+	errs := []error{d.drain(left)}
+	d.endRequests(left)
+	d.disconnect(left)
+	if looks := d.looks.Load(); looks != nil {
+		looks.end() // until here there is something to see, and mongod takes its metrics with it
+	}
+	if server := d.mongod.Load(); server != nil {
+		if err := server.Close(left); err != nil {
+			errs = append(errs, fmt.Errorf("stop the embedded MongoDB: %w", err))
+		}
+	}
+	errs = append(errs, d.admin.Close(), d.listeners.close())
+	if d.serving != nil {
+		errs = append(errs, d.serving.Wait())
+	}
+	d.hangUp()
+	if err := context.Cause(ctx); err != nil {
+		errs = append([]error{err}, errs...)
+	}
+	level := slog.LevelInfo
+	if d.serving == nil {
+		level = slog.LevelDebug // it never ran, and why is said by who ends
+	}
+	d.log.Log(context.Background(), level, "stopped", "took", time.Since(begin).Round(time.Millisecond))
+	return errors.Join(errs...)
+}
+
+// drain stores what was taken, as far as there is time, and closes the journal,
+// which answers those who still wait.
+func (d *daemon) drain(ctx context.Context) error {
+	j, s := d.journal.Load(), d.storage.Load()
+	if j == nil {
+		return nil
+	}
+	(*j).Stop()
+	left := 0
+	if s != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.current().StopTimeout)))
+		defer cancel()
+		left = s.queue.Close(ctx)
+	}
+	var errs []error
+	if err := (*j).Close(); err != nil {
+		errs = append(errs, fmt.Errorf("close the journal: %w", err))
+	}
+	switch {
+	case left > 0 && errors.Is((*j).Err(), journal.ErrGone):
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored, and %w; they are lost, unless %s was moved: then run `brim journal replay --journal-dir` with its new path",
+			left, journal.ErrGone, d.cfg.JournalPath()))
+	case left > 0 && d.cfg.journaling():
+		d.log.Info("readings stay in the journal and are stored after the next start", "readings", left)
+	case left > 0:
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored; none of them was acknowledged", left))
+	}
+	return errors.Join(errs...)
+}
+
+// disconnect ends the connections to MongoDB before an embedded one ends. With
+// a server that is gone the driver would wait for as long as it may.
+func (d *daemon) disconnect(ctx context.Context) {
+	s := d.storage.Load()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := s.disconnect(ctx); err != nil {
+		d.log.Debug("disconnect from MongoDB", "err", err)
+	}
+}
+
+// endRequests lets the requests that are under way get their answers, then
+// ends the servers of readings.
+func (d *daemon) endRequests(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.current().StopTimeout)))
+	defer cancel()
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		d.grpc.GracefulStop()
+	}()
+	if err := d.http.Shutdown(ctx); err != nil {
+		d.log.Warn("cut off HTTP requests", "err", err)
+		_ = d.http.Close() // what is left of the connections says nothing new
+	}
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		d.log.Warn("cut off gRPC calls", "err", ctx.Err())
+		d.grpc.Stop()
+		<-graceful
+	}
+	d.door.Wait()
+}

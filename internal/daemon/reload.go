@@ -1,0 +1,577 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/claim"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+)
+
+// A SIGHUP makes the daemon read its file again:
+//
+//	SIGHUP ─▶ sources.load ─┬─ wrong ──▶ nothing changes, the log says what is wrong
+//	                        └─ right ──▶ differences ─┬─ of liveSettings ──▶ door, stores, log; then the collections follow
+//	                                                  └─ others ───────────▶ pending: named in the log and in /status
+//
+// The flags and the environment are those of the start. What is pending takes a
+// restart, or cannot be made at all without another command.
+
+// liveSettings can be changed while the daemon runs; those of streams besides.
+var liveSettings = []string{
+	"log-level", "stop-timeout", "max-future", "thresholds", "quota-requests", "quota-readings", "quota-new-sensors", "quota-active-sensors",
+}
+
+// liveOfStreams are the settings of a stream that can be.
+var liveOfStreams = []string{
+	"retention", "bucket-max-readings", "bucket-max-bytes", "max-readings-per-update",
+	"write-concern", "write-journal", "fields", "other-fields", "view", "silent-after",
+}
+
+// Outcomes of a reload.
+const (
+	reloadApplied = "applied" // what the file says is in force
+	reloadPartly  = "partly"  // some of it is pending
+	reloadRefused = "refused" // the file is wrong, and nothing of it was taken
+)
+
+// A Difference is a setting that the file wants otherwise than it is.
+type Difference struct {
+	Setting string `json:"setting"` // a stream's: streams.NAME.SETTING
+	Now     string `json:"now"`
+	Wanted  string `json:"wanted"`
+	Why     string `json:"why,omitempty"` // it is not in force
+
+	stream string // whose it is; empty: the daemon's
+	name   string // of the setting; empty: the stream as a whole
+}
+
+const takesRestart = "takes a restart"
+
+// inForce is the configuration that the daemon goes by.
+type inForce struct {
+	*Config
+	loaded  time.Time
+	outcome string // of the last reload; applied before the first
+	reason  string // why it was refused
+	pending []Difference
+}
+
+// ConfigStatus is what /status says of the configuration.
+type ConfigStatus struct {
+	File     string       `json:"file,omitempty"`
+	LoadedAt time.Time    `json:"loaded_at"` // what is in force
+	Outcome  string       `json:"outcome"`   // of the last reload: applied, partly or refused
+	Reason   string       `json:"reason,omitempty"`
+	Pending  []Difference `json:"pending"` // wanted by the file and not in force
+}
+
+// A reloader reads the configuration again and puts in force what can be.
+type reloader struct {
+	daemon  *daemon
+	from    Sources
+	asked   <-chan struct{}
+	outcome map[string]prometheus.Counter
+
+	mu  sync.Mutex
+	now inForce
+	// following holds the streams whose collections do not have their settings
+	// yet, with the retention that the door goes by until then.
+	following map[string]time.Duration
+	unable    map[string]string // why trying again does not help, by those of following
+}
+
+func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
+	counters := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_config_reloads_total", Help: "Times that the configuration was read again, by what came of it.",
+	}, []string{"outcome"})
+	d.registry.MustRegister(counters)
+	r := &reloader{
+		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), following: make(map[string]time.Duration), unable: make(map[string]string),
+		now: inForce{Config: d.cfg, loaded: d.began, outcome: reloadApplied},
+	}
+	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
+		r.outcome[outcome] = counters.WithLabelValues(outcome)
+	}
+	return r
+}
+
+// current returns the configuration in force, which is not changed any more.
+func (r *reloader) current() *Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.Config
+}
+
+func (r *reloader) status() ConfigStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := ConfigStatus{
+		File: r.from.file(), LoadedAt: r.now.loaded.UTC(), Outcome: r.now.outcome, Reason: r.now.reason, Pending: append([]Difference{}, r.now.pending...),
+	}
+	for _, name := range slices.Sorted(keysOf(r.following)) {
+		why := "the collection does not have its settings yet; MongoDB is asked again"
+		if unable := r.unable[name]; unable != "" {
+			why, out.Outcome = "the collection cannot have its settings: "+unable, reloadPartly
+		}
+		out.Pending = append(out.Pending, Difference{Setting: streamsKey + "." + name, Why: why})
+	}
+	return out
+}
+
+// start runs the reloader until ctx ends; ended waits for that.
+func (r *reloader) start(ctx context.Context) (ended func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// run reloads whenever it is asked to, and goes on asking MongoDB for what it
+// has not done. It returns when ctx ends.
+func (r *reloader) run(ctx context.Context) {
+	select {
+	case <-r.daemon.following: // there are stores to change
+	case <-ctx.Done():
+		return
+	}
+	again := time.NewTicker(lastPause)
+	defer again.Stop()
+	for {
+		select {
+		case <-r.asked:
+			r.reload(ctx)
+		case <-again.C:
+			r.follow(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reload reads the file and puts in force what can be.
+func (r *reloader) reload(ctx context.Context) {
+	log := r.daemon.log
+	defer r.daemon.supervisor.reloads()()
+	wanted, err := r.from.Load()
+	var merged *Config
+	var all []Difference
+	if err == nil {
+		all = differences(r.current(), wanted)
+		r.judge(ctx, all, wanted)
+		merged, err = r.current().with(all)
+	}
+	if err != nil {
+		for _, problem := range SplitErrors(err) {
+			log.Error("the configuration is wrong; nothing of it was taken", "err", problem)
+		}
+		r.refused(err)
+		return
+	}
+	var pending []Difference
+	for _, d := range all {
+		if d.Why == "" {
+			log.Info("setting changed", "setting", d.Setting, "before", d.Now, "now", d.Wanted)
+			continue
+		}
+		pending = append(pending, d)
+		log.Warn("setting is not in force", "setting", d.Setting, "now", d.Now, "wanted", d.Wanted, "why", d.Why)
+	}
+	r.apply(ctx, merged, pending, changedStreams(all))
+	outcome := reloadApplied
+	if len(pending) > 0 || r.isUnable() {
+		outcome = reloadPartly
+	}
+	r.reloadFiles(log)
+	r.outcome[outcome].Inc()
+	log.Info("configuration reloaded", "file", r.from.file(), "outcome", outcome, "changed", len(all)-len(pending), "pending", len(pending))
+}
+
+func (r *reloader) refused(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.outcome, r.now.reason = reloadRefused, err.Error()
+	r.outcome[reloadRefused].Inc()
+}
+
+// apply puts a configuration in force.
+func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) {
+	before := r.current()
+	r.mu.Lock()
+	r.now = inForce{Config: to, loaded: time.Now(), outcome: reloadApplied, pending: pending}
+	if len(pending) > 0 {
+		r.now.outcome = reloadPartly
+	}
+	for _, name := range changed {
+		if _, waits := r.following[name]; !waits {
+			r.following[name] = before.stream(name).Retention
+		}
+	}
+	r.mu.Unlock()
+	r.putInForce(to)
+	storage := r.daemon.storage.Load()
+	for _, name := range changed {
+		if err := to.stream(name).change(storage.homes[name]); err != nil {
+			r.daemon.log.Error("change the stream's settings", "stream", name, "err", err)
+		}
+		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
+	}
+	r.tellDoor()
+	r.follow(ctx)
+}
+
+// putInForce brings the daemon's own settings to where they are needed.
+func (r *reloader) putInForce(to *Config) {
+	d := r.daemon
+	d.level.Set(logLevel(to.LogLevel))
+	d.door.SetMaxFuture(to.MaxFuture)
+	if err := d.guard.SetDefault(to.Quota); err != nil {
+		d.log.Error("change the quotas", "err", err)
+	}
+}
+
+// follow brings the collections of changed streams to their settings, as far
+// as MongoDB lets it.
+func (r *reloader) follow(ctx context.Context) {
+	r.mu.Lock()
+	names := slices.Sorted(keysOf(r.following))
+	r.mu.Unlock()
+	if len(names) == 0 {
+		return
+	}
+	storage := r.daemon.storage.Load()
+	for _, name := range names {
+		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
+		err := storage.homes[name].Prepare(asked)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		r.followed(name, err)
+	}
+	r.tellDoor()
+}
+
+// followed notes what became of a stream's collection. Where trying again does
+// not help it is tried all the same: somebody may help. That is told once.
+func (r *reloader) followed(name string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(r.following, name)
+		delete(r.unable, name)
+	case !final(err):
+		r.daemon.log.Warn("the stream's collection does not have its settings yet; MongoDB is asked again", "stream", name, "err", err)
+	case r.unable[name] != err.Error():
+		r.unable[name] = err.Error()
+		r.daemon.log.Error("the stream's collection cannot have its settings", "stream", name, "err", err)
+	}
+}
+
+// isUnable reports whether a collection cannot have its settings.
+func (r *reloader) isUnable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.unable) > 0
+}
+
+// tellDoor gives the door the streams as they are. A retention that grows counts
+// when MongoDB knows of it: what is taken earlier would be removed at once.
+func (r *reloader) tellDoor() {
+	r.mu.Lock()
+	streams := slices.Clone(r.now.Streams)
+	for i, s := range streams {
+		if before, waits := r.following[s.Name]; waits {
+			streams[i].Retention = shorter(before, s.Retention)
+		}
+	}
+	r.mu.Unlock()
+	if err := r.daemon.setStreams(streams); err != nil {
+		r.daemon.log.Error("change what the door knows of the streams", "err", err)
+	}
+}
+
+// shorter returns the shorter of two retentions; 0 is for ever.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// reloadFiles makes the files that are looked at anyway be looked at now.
+func (r *reloader) reloadFiles(log *slog.Logger) {
+	if err := r.daemon.guard.Reload(); err != nil {
+		log.Error("the access file is wrong; the former one stays in force", "err", err)
+	}
+	r.daemon.tls.Reload()
+	monitor := r.daemon.monitor.Load()
+	if monitor == nil {
+		return
+	}
+	thresholds, err := LoadThresholds(r.current().Thresholds)
+	if err != nil {
+		log.Error("the thresholds are wrong; the former ones stay in force", "err", err)
+		return
+	}
+	monitor.SetThresholds(thresholds)
+}
+
+// final reports whether trying again does not help.
+func final(err error) bool {
+	var mismatch *store.MismatchError
+	var concern *store.ConcernError
+	var held *claim.HeldError
+	return errors.As(err, &mismatch) || errors.As(err, &concern) || errors.As(err, &held)
+}
+
+// same reports whether two configurations set the same, however it is written.
+func same(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
+
+// stream returns one of the streams, which must be there.
+func (c *Settings) stream(name string) Stream {
+	at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name })
+	return c.Streams[at]
+}
+
+// differences lists what wanted has otherwise than now, with the reason for
+// what cannot be put in force. A value that is only written otherwise is none.
+func differences(now, wanted *Config) []Difference {
+	var out []Difference
+	var streams Stream
+	ofStreams := streams.all()
+	for _, e := range now.effective {
+		if slices.ContainsFunc(ofStreams, func(s Setting) bool { return s.Name == e.Name }) {
+			continue // a default of streams; what comes of it is compared with theirs
+		}
+		to := wanted.effective[slices.IndexFunc(wanted.effective, func(w effective) bool { return w.Name == e.Name })]
+		if e.text == to.text || same(now.written(e.Name, e.text), now.written(e.Name, to.text)) {
+			continue
+		}
+		d := Difference{Setting: e.path(), Now: e.shown().Value, Wanted: to.shown().Value, name: e.Name}
+		if !slices.Contains(liveSettings, e.Name) {
+			d.Why = takesRestart
+		}
+		out = append(out, d)
+	}
+	return append(out, streamDifferences(now, wanted)...)
+}
+
+func streamDifferences(now, wanted *Config) []Difference {
+	var out []Difference
+	for _, name := range slices.Sorted(keysOf(now.streams)) {
+		list, there := wanted.streams[name]
+		if !there {
+			out = append(out, Difference{
+				Setting: streamsKey + "." + name, Now: "configured", Wanted: "removed", stream: name,
+				Why: takesRestart + "; its collection will be left as it is",
+			})
+			continue
+		}
+		was, is := now.stream(name), wanted.stream(name)
+		for i, e := range now.streams[name] {
+			changed := was // by value
+			if list[i].text == e.text || changed.all()[i].set(list[i].text) != nil || same(changed, was) {
+				continue
+			}
+			out = append(out, Difference{
+				Setting: streamsKey + "." + name + "." + e.Name, Now: e.text, Wanted: list[i].text, stream: name, name: e.Name, Why: why(e.Name, is),
+			})
+		}
+	}
+	for _, name := range slices.Sorted(keysOf(wanted.streams)) {
+		if _, there := now.streams[name]; !there {
+			out = append(out, Difference{Setting: streamsKey + "." + name, Now: "not configured", Wanted: "configured", stream: name, Why: takesRestart})
+		}
+	}
+	return out
+}
+
+// why says what keeps a stream's setting from being put in force, empty if
+// nothing does.
+func why(name string, wanted Stream) string {
+	switch {
+	case slices.Contains(liveOfStreams, name):
+		return ""
+	case name == "compressor":
+		return fmt.Sprintf("cannot be made by a daemon: `brim recompress --stream %s --to %s` changes the collection; then restart", wanted.Name, wanted.Compressor)
+	case name == "storage":
+		return fmt.Sprintf("cannot be made by a daemon: `brim migrate --stream %s --storage %s` changes the collection; then restart", wanted.Name, wanted.Storage)
+	default:
+		return takesRestart
+	}
+}
+
+// written returns the settings with one of them read from text.
+func (c *Settings) written(name, text string) Settings {
+	out := *c
+	list := out.All()
+	_ = list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })].set(text) // both texts were read before
+	return out
+}
+
+// with returns the configuration with those of the differences that nothing
+// keeps from being put in force.
+func (c *Config) with(changes []Difference) (*Config, error) {
+	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams)}
+	out.Streams = slices.Clone(c.Streams)
+	for name, list := range out.streams {
+		out.streams[name] = slices.Clone(list)
+	}
+	var problems []error
+	put := func(list []effective, settings []Setting, d Difference) {
+		at := slices.IndexFunc(list, func(e effective) bool { return e.Name == d.name })
+		list[at].text = d.Wanted
+		problems = append(problems, settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Name == d.name })].set(d.Wanted))
+	}
+	for _, d := range changes {
+		switch {
+		case d.Why != "":
+		case d.stream == "":
+			put(out.effective, out.All(), d)
+		default:
+			at := slices.IndexFunc(out.Streams, func(s Stream) bool { return s.Name == d.stream })
+			put(out.streams[d.stream], out.Streams[at].all(), d)
+			if d.stream == out.Default.Name {
+				out.Default = out.Streams[at]
+			}
+		}
+	}
+	return out, errors.Join(append(problems, out.checkTogether())...)
+}
+
+// changedStreams lists the streams of which something is put in force.
+func changedStreams(all []Difference) []string {
+	var out []string
+	for _, d := range all {
+		if d.stream != "" && d.Why == "" && !slices.Contains(out, d.stream) {
+			out = append(out, d.stream)
+		}
+	}
+	return out
+}
+
+// concernPatience is how long MongoDB may take to say which members it has.
+const concernPatience = 5 * time.Second
+
+// judge gives a reason to those changes of which only this daemon or MongoDB
+// knows that they cannot be made.
+func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) {
+	for i, d := range all {
+		if strings.HasPrefix(d.name, "quota-") && r.daemon.guard == nil {
+			all[i].Why = takesRestart + ": it began without an access file and without a quota, and counts nobody"
+		}
+	}
+	storage := r.daemon.storage.Load()
+	if storage.conn == nil || storage.available() != nil {
+		return // what cannot be is found out when MongoDB is back
+	}
+	ctx, cancel := context.WithTimeout(ctx, concernPatience)
+	defer cancel()
+	for i, d := range all {
+		if d.name != "write-concern" || d.stream == "" {
+			continue
+		}
+		if err := wanted.stream(d.stream).WriteConcern.Check(ctx, storage.conn.Database(), d.stream, r.daemon.log); err != nil {
+			all[i].Why = "cannot be made: " + err.Error()
+		}
+	}
+}
+
+// change puts the stream's settings in force in its store.
+func (s Stream) change(h home) error {
+	switch st := h.(type) {
+	case *bucket.Store:
+		return st.Change(bucket.Settings{
+			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
+		})
+	case *timeseries.Store:
+		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})
+	}
+	return nil
+}
+
+// hangups tells what a SIGHUP means to the daemon. With a configuration file
+// it asks for that to be read again. Without one there is nothing to read, and
+// it is what it is to most programs, the end; so it is when the terminal that the
+// daemon was started on is gone: a daemon that nobody sees any more is not what
+// somebody wanted who started it in a terminal. nohup is there for who does.
+type hangups struct {
+	asked    chan struct{} // a reload is asked for
+	file     bool          // there is one
+	ignored  bool          // since the start, as by nohup: it never ends the daemon
+	terminal bool          // there was one at the start
+	stopping bool          // a hangup has ended the daemon
+}
+
+func newHangups(from Sources) *hangups {
+	return &hangups{
+		asked: make(chan struct{}, 1), file: from.file() != "", ignored: signal.Ignored(syscall.SIGHUP), terminal: hasTerminal(),
+	}
+}
+
+// wanted reports whether SIGHUP is to reach us.
+func (h *hangups) wanted() bool { return h != nil && h.file || !signal.Ignored(syscall.SIGHUP) }
+
+// takes reports whether a signal does not end the daemon. A terminal that goes
+// often sends two, by the system and by the shell; they end it once.
+func (h *hangups) takes(s os.Signal) bool {
+	if h == nil || s != syscall.SIGHUP {
+		return false
+	}
+	if h.why() == "" {
+		select {
+		case h.asked <- struct{}{}:
+		default: // a reload that has not begun sees what there is now
+		}
+		return true
+	}
+	before := h.stopping
+	h.stopping = true
+	return before
+}
+
+// why says why a hangup ends the daemon, empty if it does not.
+func (h *hangups) why() string {
+	switch {
+	case !h.file:
+		return "there is no configuration file to read again (--config)"
+	case h.terminal && !h.ignored && !hasTerminal():
+		return "the terminal that the daemon was started on is gone"
+	default:
+		return ""
+	}
+}
+
+// hasTerminal reports whether this process has a controlling terminal.
+func hasTerminal() bool {
+	f, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	_ = f.Close() // nothing was written
+	return true
+}

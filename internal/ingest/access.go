@@ -1,0 +1,193 @@
+package ingest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Who sends is asked in front of everything else that a request costs: before
+// its body is read, and before any room is reserved for it.
+
+// Codes that clients of InfluxDB know, in place of those that say more.
+const (
+	codeInfluxUnauthorized = "unauthorized"
+	codeInfluxForbidden    = "forbidden"
+)
+
+// identify returns who sent the request; nil where nobody is asked. Who has none
+// of the scopes is refused.
+func (d *Door) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
+	if d.config.Guard == nil {
+		return nil, nil
+	}
+	who, err := d.config.Guard.Identify(c)
+	if err != nil {
+		return nil, err
+	}
+	return who, requireOne(who, scopes)
+}
+
+// requireOne returns an error unless the identity has one of the scopes, or none
+// is asked for.
+func requireOne(who *access.Identity, scopes []access.Scope) error {
+	var refused error
+	for _, scope := range scopes {
+		err := who.Require(scope)
+		if err == nil {
+			return nil
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	return refused
+}
+
+// identifyRequest is identify for a request over HTTP.
+func (d *Door) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
+	if d.config.Guard == nil {
+		return nil, nil
+	}
+	return d.identify(access.OfRequest(r), scopes...)
+}
+
+// guarded wraps a handler that those may reach who have one of the scopes.
+func (d *Door) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := d.identifyRequest(r, scopes...); err != nil {
+			d.config.Guard.Hold(r.Context(), err)
+			d.WriteProblem(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// allowSensor refuses a sensor that the sender may not send for.
+func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
+	if in.who.Allows(sensor) {
+		return nil
+	}
+	return telemetry.Refuse(telemetry.SensorForbidden, "%s may not send for sensor %s; the ids of its sensors begin with %s",
+		in.who.Name, telemetry.Quote([]byte(sensor)), telemetry.Quote([]byte(in.who.Prefix())))
+}
+
+// admit takes the readings out of their sender's quota. A repetition is told
+// from other requests by the journal alone, which gets it when some of the quota
+// is left; refund undoes its part.
+func (in *intake) admit(b *batch.Batch) error {
+	if in.who == nil {
+		return nil
+	}
+	return in.who.Admit(b.Len(), func(yield func(string) bool) {
+		for i := range b.SeriesLen() {
+			if !yield(b.SeriesAt(i).Sensor) {
+				return
+			}
+		}
+	})
+}
+
+// refund gives readings back to their sender's quota that were taken before, or
+// that the journal had no room for. One that is in doubt stays counted, and so
+// does one that is wrong, such as a key that was used with another body.
+func (in *intake) refund(readings int) {
+	if in.who != nil {
+		in.who.Refund(readings)
+	}
+}
+
+// challenge says how to show oneself, in an answer to somebody whom nobody knows.
+func challenge(h http.Header, e *telemetry.Error) {
+	if e.Kind == telemetry.Unauthenticated {
+		access.Challenge(h)
+	}
+}
+
+// influxWords returns the code of an error as clients of InfluxDB look for it,
+// and the message, in front of which our own code stands if it is another one.
+func influxWords(e *telemetry.Error) (code, message string) {
+	switch e.Kind {
+	case telemetry.Unauthenticated:
+		return codeInfluxUnauthorized, e.Code + ": " + e.Message
+	case telemetry.Forbidden:
+		return codeInfluxForbidden, e.Code + ": " + e.Message
+	default:
+		return e.Code, e.Message
+	}
+}
+
+// guardCall asks who makes a call of gRPC, before any of its messages is
+// received. Check of the health service is open to all, as probes have no token; it
+// is no stream, and does not come here. Its Watch lasts, and so is for those who
+// are known.
+func (d *Door) guardCall(service any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if d.config.Guard == nil {
+		return next(service, stream)
+	}
+	var scopes []access.Scope
+	writes := strings.HasPrefix(call.FullMethod, "/"+serviceName+"/")
+	if writes {
+		scopes = []access.Scope{access.Ingest}
+	}
+	ctx := stream.Context()
+	shown := access.OfCall(ctx)
+	who, err := d.identify(shown, scopes...)
+	if err == nil {
+		if conn := connOf(ctx); conn != nil {
+			conn.know()
+		}
+		return next(service, &knownCall{ServerStream: stream, ctx: access.WithShown(ctx, who, shown)})
+	}
+	known := d.knownError(protoGRPC, err)
+	r := resultOf(known.Kind)
+	if writes {
+		d.metrics.answered(protoGRPC, r, 0, &answer{})
+	}
+	d.config.Guard.Hold(ctx, known)
+	return statusError(r, known)
+}
+
+// guardedWrite serves Write. gRPC calls no interceptor for a stream that has one
+// message in each direction.
+func (d *Door) guardedWrite(service any, stream grpc.ServerStream) error {
+	return d.guardCall(service, stream, &grpc.StreamServerInfo{FullMethod: "/" + serviceName + "/Write"}, d.serveWrite)
+}
+
+// A knownCall is a call whose context carries who makes it.
+type knownCall struct {
+	grpc.ServerStream
+
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (c *knownCall) Context() context.Context { return c.ctx }
+
+// caller returns who makes a call; nil where nobody is asked.
+func (d *Door) caller(ctx context.Context) *access.Identity {
+	if d.config.Guard == nil {
+		return nil
+	}
+	return access.From(ctx)
+}
+
+// stillMay returns an error if who makes a call may not write any more: a stream
+// may last longer than the access of who began it.
+func (d *Door) stillMay(ctx context.Context) error {
+	who := d.caller(ctx)
+	if who == nil {
+		return nil
+	}
+	if err := access.StillKnown(ctx); err != nil {
+		return err
+	}
+	return who.Require(access.Ingest)
+}
