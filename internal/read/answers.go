@@ -3,8 +3,11 @@ package read
 import (
 	"context"
 	"errors"
+	"iter"
 	"strconv"
+	"strings"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -14,8 +17,8 @@ const (
 	MaxLimit     = 100_000
 )
 
-// maxPageBytes ends a page of JSON early; what is left comes with the next. With
-// eight queries at once that is 64 MiB at the most. NDJSON is not held in memory.
+// maxPageBytes ends a page of JSON early; the rest comes with the next. With eight
+// queries at once that is at most 64 MiB. NDJSON is not held in memory.
 const maxPageBytes = 8 << 20
 
 // readings answers GET …/readings.
@@ -83,7 +86,7 @@ func (q *question) summary(ctx context.Context) error {
 		out.body = appendSummary(out.body, s)
 		if out.full() {
 			return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly,
-				"the summary has more than %d MiB, which is the most for one of JSON; ask for lines, with Accept: application/x-ndjson, or for fewer steps", maxPageBytes>>20)
+				"the summary has more than %d MiB, the limit for JSON; ask for lines, with Accept: application/x-ndjson, or for fewer steps", maxPageBytes>>20)
 		}
 		if err := out.flush(); err != nil {
 			return err
@@ -125,14 +128,14 @@ func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 	return unstored[at : at+1]
 }
 
-// delete answers DELETE /v1/sensors/{sensorId}. What was acknowledged before is
-// stored first, for good, or it would be stored behind the deletion.
+// delete answers DELETE /v1/sensors/{sensorId}. Readings that were acknowledged
+// before are stored first, or they would be stored after the deletion.
 func (q *question) delete(ctx context.Context) error {
 	sensor := q.params.query.Sensor
 	if err := q.stored.Flush(ctx); err != nil {
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_flushed", Err: err,
-			Message: "what was acknowledged before could not be stored in time, and would come back; nothing was deleted, repeat the request once GET /status shows no backlog",
+			Message: "readings acknowledged before could not be stored in time, and would reappear; nothing was deleted, repeat the request once GET /status shows no backlog",
 		}
 	}
 	n, err := q.params.source.Delete(ctx, sensor)
@@ -148,11 +151,99 @@ func (q *question) delete(ctx context.Context) error {
 		q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.params.stream, "sensor", sensor, "by", q.by(), "err", err)
 		return &telemetry.Error{
 			Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Err: err,
-			Message: "it is not known whether all readings of the sensor were deleted; repeat the request, that is harmless",
+			Message: "it is not known whether all readings of the sensor were deleted; repeat the request, which is harmless",
 		}
 	}
 	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.params.stream, "sensor", sensor, "readings", n, "by", q.by())
 	q.w.Header().Set("Content-Type", typeJSON)
 	_, err = q.w.Write([]byte(`{"deleted":` + strconv.FormatInt(n, 10) + "}\n"))
 	return err
+}
+
+// MaxSensors is how many sensors one page lists at most.
+const MaxSensors = 10_000
+
+// sensors answers GET /v1/sensors. The journal is searched before MongoDB is queried,
+// as for readings: what leaves it in between is stored.
+func (q *question) sensors(ctx context.Context) error {
+	ask := q.params.list
+	limit := ask.Limit
+	ask.Limit++
+	out := q.newWriter(`{"sensors":[`)
+	next, last := "", ""
+	if narrow(access.From(q.r.Context()), &ask) {
+		pending, err := q.pendingSensors(ctx, ask)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for s, err := range withPending(q.params.source.Sensors(ctx, ask), pending) {
+			if err != nil {
+				return err
+			}
+			if n == limit || out.full() {
+				next = last
+				break
+			}
+			n, last = n+1, s.Sensor
+			out.next()
+			out.body = appendSensor(out.body, s)
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return out.end(next)
+}
+
+// withPending merges two lists of sensors that are in the order of their ids.
+func withPending(stored iter.Seq2[telemetry.SensorSeen, error], pending []telemetry.SensorSeen) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		for s, err := range stored {
+			if err != nil {
+				yield(s, err)
+				return
+			}
+			for len(pending) > 0 && pending[0].Sensor < s.Sensor {
+				if !yield(pending[0], nil) {
+					return
+				}
+				pending = pending[1:]
+			}
+			if len(pending) > 0 && pending[0].Sensor == s.Sensor {
+				s.Newest = max(s.Newest, pending[0].Newest)
+				pending = pending[1:]
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+		for _, s := range pending {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+// narrow restricts the query to the sensors of the identity; false if none of those
+// asked for belong to it.
+func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
+	own := id.Prefix()
+	switch {
+	case strings.HasPrefix(ask.Prefix, own):
+	case strings.HasPrefix(own, ask.Prefix):
+		ask.Prefix = own
+	default:
+		return false
+	}
+	return true
+}
+
+// by names who asks, for the log.
+func (q *question) by() string {
+	if name := access.From(q.r.Context()).Name; name != "" {
+		return name
+	}
+	return "anyone"
 }

@@ -12,9 +12,119 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// A call is a value of the label of that name.
+type call string
+
+const (
+	callSensors  call = "sensors"
+	callLatest   call = "latest"
+	callReadings call = "readings"
+	callSummary  call = "summary"
+	callDelete   call = "delete"
+)
+
+// A route is a path with its allowed methods.
+type route struct {
+	sensor string // of the path; empty: it has none
+	get    call   // empty: not allowed
+	delete bool
+}
+
+// root is the path that all others begin with.
+const root = "/v1/sensors"
+
+// findRoute returns the route of an escaped path. It does not use an http.ServeMux,
+// which redirects if a sensor id contains "//" or "..".
+func findRoute(escaped string) (rt route, ok bool) {
+	if escaped == root {
+		return route{get: callSensors}, true
+	}
+	rest, ok := strings.CutPrefix(escaped, root+"/")
+	if !ok {
+		return route{}, false
+	}
+	id, what, deeper := strings.Cut(rest, "/")
+	sensor, err := url.PathUnescape(id)
+	if err != nil || sensor == "" {
+		return route{}, false
+	}
+	rt.sensor = sensor
+	switch {
+	case !deeper:
+		rt.delete = true
+	case what == string(callLatest), what == string(callReadings), what == string(callSummary):
+		rt.get = call(what)
+	default:
+		return route{}, false
+	}
+	return rt, true
+}
+
+// Serves reports whether requests with the path are the reader's.
+func Serves(u *url.URL) bool {
+	p := u.EscapedPath()
+	return p == root || strings.HasPrefix(p, root+"/")
+}
+
+// Paths are the paths that a reader serves, as the description of the API has them.
+func Paths() map[string][]string {
+	return map[string][]string{
+		root:                          {http.MethodGet},
+		root + "/{sensorId}":          {http.MethodDelete},
+		root + "/{sensorId}/latest":   {http.MethodGet},
+		root + "/{sensorId}/readings": {http.MethodGet},
+		root + "/{sensorId}/summary":  {http.MethodGet},
+	}
+}
+
+// Handler serves the paths for which Serves is true.
+func (r *Reader) Handler() http.Handler {
+	reads := access.Require(r.cfg.Guard, access.Read, r.cfg.Problem, http.HandlerFunc(r.route))
+	deletes := access.Require(r.cfg.Guard, access.Admin, r.cfg.Problem, http.HandlerFunc(r.route))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodDelete {
+			deletes.ServeHTTP(w, req)
+			return
+		}
+		reads.ServeHTTP(w, req)
+	})
+}
+
+// route answers a request that is allowed.
+func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rt, ok := findRoute(req.URL.EscapedPath())
+	if !ok {
+		r.cfg.Problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+			"the path %s does not exist; a sensor has %s/{sensorId}/readings, /summary and /latest, with its id percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
+		return
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		if rt.get != "" {
+			r.serve(w, req, rt.get, rt.sensor)
+			return
+		}
+	case http.MethodDelete:
+		if rt.delete {
+			r.serve(w, req, callDelete, rt.sensor)
+			return
+		}
+	}
+	allowed := "GET, HEAD"
+	if rt.delete {
+		allowed = http.MethodDelete
+	}
+	w.Header().Set("Allow", allowed)
+	w.Header().Set("Content-Type", typeJSON)
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are ` + allowed + `"}` + "\n"))
+}
 
 // params are what a request asks for.
 type params struct {
@@ -46,14 +156,14 @@ func allowed(c call) []string {
 	}
 }
 
-// neverEmpty are the parameters of which no value is empty.
+// neverEmpty are the parameters that need a value.
 var neverEmpty = []string{"every", "from", "limit", "to", "unstored"}
 
 func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// parse reads what a request asks for, the source apart.
+// parse reads what a request asks for, except for the source.
 func parse(c call, sensor string, r *http.Request) (params, error) {
 	p := params{call: c, query: telemetry.Query{Sensor: sensor}}
 	if c != callSensors {
@@ -100,7 +210,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
 		}
 		if len(given) > 1 {
-			return nil, invalid("parameter %s is given %d times; once is allowed", key, len(given))
+			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
 		}
 		if given[0] == "" && slices.Contains(neverEmpty, key) {
 			return nil, invalid("parameter %s has no value; give it one, or leave it out", key)
@@ -157,7 +267,7 @@ func (p *params) parseSummary(values url.Values) error {
 	}
 	to, end := p.query.To, telemetry.FormatMillis(p.query.To)
 	if values.Get("to") == "" {
-		to, end = time.Now().UnixMilli(), "now" // what lies ahead counts when it is found
+		to, end = time.Now().UnixMilli(), "now" // steps in the future count when they have readings
 	}
 	if p.query.From < to {
 		if steps := (to-1)/every - p.query.From/every + 1; steps > MaxSteps {
@@ -173,7 +283,7 @@ func (p *params) parseList(values url.Values) error {
 	p.list = telemetry.SensorQuery{Prefix: values.Get("prefix"), After: values.Get("after")}
 	for key, text := range map[string]string{"prefix": p.list.Prefix, "after": p.list.After} {
 		if len(text) > telemetry.MaxSensorBytes || !utf8.ValidString(text) {
-			return invalid("%s %s is no part of a sensor id; those are UTF-8 of at most %d bytes", key, telemetry.Quote([]byte(text)), telemetry.MaxSensorBytes)
+			return invalid("%s %s cannot be part of a sensor id, which is UTF-8 of at most %d bytes", key, telemetry.Quote([]byte(text)), telemetry.MaxSensorBytes)
 		}
 	}
 	var err error
@@ -232,8 +342,8 @@ const (
 	typeLines = "application/x-ndjson"
 )
 
-// wantsLines decides between the two forms of an answer, where there are two;
-// JSON is the default. Of what is accepted, the first that can be given is.
+// wantsLines chooses between JSON, the default, and NDJSON, if possible: the first
+// that is accepted.
 func wantsLines(accept []string, possible bool) (bool, error) {
 	if len(accept) == 0 || len(accept) == 1 && accept[0] == "" {
 		return false, nil
@@ -244,7 +354,7 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 			continue
 		}
 		if q, err := strconv.ParseFloat(given["q"], 64); err == nil && q == 0 || math.IsNaN(q) {
-			continue // expressly not wanted
+			continue // explicitly refused
 		}
 		switch {
 		case media == typeLines && possible:
@@ -257,6 +367,62 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 	if possible {
 		forms += " and " + typeLines
 	}
-	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "nothing of Accept %s can be given; there is %s",
+	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
+}
+
+// cursor says where a page begins: a time, and how many readings of that time were
+// on earlier pages, usually none. Readings of one millisecond have no lasting order:
+// it changes when they are stored, and another daemon adds some in between. So a page
+// ends before a millisecond that it cannot hold, unless that is longer than a page.
+type cursor struct {
+	set  bool
+	ms   int64
+	seen int
+}
+
+// past returns the cursor moved over one more reading.
+func (c cursor) past(ms int64) cursor {
+	if c.set && c.ms == ms {
+		c.seen++
+		return c
+	}
+	return cursor{set: true, ms: ms, seen: 1}
+}
+
+// String returns the form that clients pass from page to page, empty if there is no
+// next one.
+func (c cursor) String() string {
+	if !c.set {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", c.ms, c.seen)
+}
+
+// cut ends a page that has no room for a reading of the time ms, and returns where
+// the next one begins; last points after the readings on this one.
+func (o *writer) cut(last cursor, ms int64) cursor {
+	switch {
+	case ms != last.ms:
+		return cursor{set: true, ms: last.ms + 1}
+	case o.takeBack():
+		return cursor{set: true, ms: ms}
+	default:
+		return last
+	}
+}
+
+func parseCursor(s string) (cursor, error) {
+	ms, seen, ok := strings.Cut(s, ".")
+	c := cursor{set: true}
+	var err error
+	if ok {
+		if c.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
+			c.seen, err = strconv.Atoi(seen)
+		}
+	}
+	if !ok || err != nil || c.ms < 0 || c.ms > maxTime || c.seen < 0 || c.seen > 1<<30 {
+		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one of the previous page", telemetry.Quote([]byte(s)))
+	}
+	return c, nil
 }

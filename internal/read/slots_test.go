@@ -62,8 +62,8 @@ func leavePlaces(t *testing.T) {
 	assert.Contains(t, refused("third"), "4 queries are being answered")
 	close(leave)
 	asked.Wait()
-	assert.Zero(t, r.places.used())
-	assert.Empty(t, r.places.of, "nobody is remembered")
+	assert.Zero(t, r.slots.used())
+	assert.Empty(t, r.slots.of, "nobody is remembered")
 }
 
 // A stuckClient takes no bytes at all.
@@ -96,7 +96,7 @@ func TestAClientThatTakesNothingLosesItsPlaceSoon(t *testing.T) {
 			began := time.Now()
 			askAs(r, &stuckClient{ResponseRecorder: httptest.NewRecorder()}, "", accept)
 			assert.Equal(t, unreadClient, time.Since(began), "and not after --query-timeout")
-			assert.Zero(t, r.places.used())
+			assert.Zero(t, r.slots.used())
 		})
 	}
 }
