@@ -99,7 +99,7 @@ func TestQueriesLongerThanWasMeasuredGrowWithTheirDocuments(t *testing.T) {
 
 func TestALineMeetsItsPointsAndDoesNotFall(t *testing.T) {
 	t.Parallel()
-	var none, straight, falling, single line
+	var none, straight, falling, single points
 	assert.Zero(t, none.at(5))
 	for _, x := range []float64{1, 10, 100} {
 		straight.add(x, 3+2*x)

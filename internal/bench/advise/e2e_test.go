@@ -28,7 +28,7 @@ func tiny() amounts {
 func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error) {
 	t.Helper()
 	uri := mongodtest.URI(t) // skips where there is none
-	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
+	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab) (err error) {
 		m, err := lab.Start(ctx, bench.Setting{})
 		if err != nil {
 			return err

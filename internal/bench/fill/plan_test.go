@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 func TestSensorsMakeThePublishedRate(t *testing.T) {
@@ -22,7 +20,7 @@ func TestSensorsMakeThePublishedRate(t *testing.T) {
 func TestPassagesEndOnABoundary(t *testing.T) {
 	t.Parallel()
 	for _, quick := range []bool{true, false} {
-		p := newPlan(&bench.Lab{Quick: quick, Repeats: 3})
+		p := newPlan(quick, 3)
 		for _, w := range windows() {
 			passage := p.passage(w)
 			event := time.Duration(passage.Duration.Seconds() * passage.Speedup * float64(time.Second)).Round(time.Second)
@@ -54,13 +52,12 @@ func TestCellsThatAreComparedAreInEveryRound(t *testing.T) {
 func TestPrefilledBucketsHaveRoomForAllThatIsWritten(t *testing.T) {
 	t.Parallel()
 	hour := int(time.Hour / interval)
-	for _, lab := range []bench.Lab{{Repeats: 3}, {Repeats: 100}, {Repeats: 3, Quick: true}, {Repeats: 100, Quick: true}, {Repeats: 1, Quick: true}} {
-		p := newPlan(&lab)
+	for _, p := range []plan{newPlan(false, 3), newPlan(false, 100), newPlan(true, 3), newPlan(true, 100), newPlan(true, 1)} {
 		n := p.prefilledRepeats()
-		assert.GreaterOrEqual(t, n, min(p.repeats, 3), lab)
+		assert.GreaterOrEqual(t, n, min(p.repeats, 3), p)
 		c := crowd{sensors: nil, rows: 95 * hour / 100}
 		rows := c.rows + n*(p.readingsOf(p.slot)+p.burst()) + p.readingsOf(2*p.slot)
-		assert.LessOrEqual(t, rows, hour, lab)
+		assert.LessOrEqual(t, rows, hour, p)
 	}
 }
 
@@ -84,7 +81,7 @@ func TestPassageTellsItsLoad(t *testing.T) {
 	}
 }
 
-func TestQuickExperimentHasTheCellsThatVerdictsHangOn(t *testing.T) {
+func TestQuickExperimentHasTheCellsThatClaimsAreAbout(t *testing.T) {
 	t.Parallel()
 	var quick []string
 	for _, c := range Experiment().Cells {

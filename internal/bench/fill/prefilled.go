@@ -7,25 +7,20 @@ import (
 	"math"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/launch/wire"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // prefilledPercents are how far buckets are filled before they are written to.
 var prefilledPercents = [...]int{5, 50, 95}
 
 func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", percent) }
-
-// prefilled is what came of writes into buckets that were filled beforehand.
-type prefilled struct {
-	passages map[int][]*Figures // by percent, repeats
-	most     map[int][]capacity // when MongoDB gets all that it can take
-	// checkpoint is a passage into the fullest buckets with a checkpoint in its
-	// middle; nil: not measured.
-	checkpoint *Figures
-	percent    int // of that passage
-}
 
 // A crowd is sensors whose buckets are filled to the same share.
 type crowd struct {
@@ -50,60 +45,51 @@ func (p plan) prefilledRepeats() int {
 	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
-// prefilledSteps is how many steps it takes for so many crowds.
-func prefilledSteps(lab *bench.Lab, p plan, crowds int) int {
-	if crowds == 0 {
-		return 0
-	}
-	n := crowds * (1 + p.prefilledRepeats())
-	if lab.Own() {
-		n++
-	}
-	return n
-}
-
 // runPrefilled fills all crowds, then writes to each in turn, again and again.
-func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (came *prefilled, err error) {
+func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (err error) {
 	crowds, err := newCrowds(lab, p, percents)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := fillCrowds(ctx, lab, m, crowds); err != nil {
-		return nil, err
+		return err
 	}
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		if err = errors.Join(err, d.Close()); err == nil {
 			err = m.Drop(ctx)
 		}
 	}()
-	came = &prefilled{passages: make(map[int][]*Figures), most: make(map[int][]capacity)}
 	for i := range p.prefilledRepeats() {
 		for _, c := range crowds {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
 			f, err := c.next(p, false).run(ctx, lab, m, d)
 			if err != nil {
-				return came, err
+				return err
 			}
-			came.passages[c.percent] = append(came.passages[c.percent], f)
-			most, err := c.most(ctx, m, p.burst())
+			add(lab, prefilledCell(c.percent), f, false)
+			rate, perProcessor, err := c.capacity(ctx, m, p.burst())
 			if err != nil {
-				return came, err
+				return err
 			}
-			came.most[c.percent] = append(came.most[c.percent], most)
+			lab.Add("capacity", prefilledCell(c.percent), "readings/s", rate)
+			lab.Add("capacity", prefilledCell(c.percent), "for each processor of mongod", perProcessor)
 		}
 	}
 	if !lab.Own() {
-		return came, nil
+		return nil
 	}
 	fullest := crowds[len(crowds)-1]
 	lab.Step("hourly buckets filled to %d %%, and a checkpoint meanwhile", fullest.percent)
-	came.percent = fullest.percent
-	came.checkpoint, err = fullest.next(p, true).run(ctx, lab, m, d)
-	return came, err
+	f, err := fullest.next(p, true).run(ctx, lab, m, d)
+	if err != nil {
+		return err
+	}
+	add(lab, prefilledCell(fullest.percent)+", with a checkpoint", f, false)
+	return nil
 }
 
 func newCrowds(lab *bench.Lab, p plan, percents []int) ([]*crowd, error) {
@@ -153,14 +139,63 @@ func (c *crowd) next(p plan, checkpoint bool) Passage {
 	return passage
 }
 
-// capacities are a figure of the repeats of what MongoDB stores at most.
-func (p *prefilled) capacities(percent int, figure func(capacity) float64) bench.Samples {
-	out := make(bench.Samples, len(p.most[percent]))
-	for i, c := range p.most[percent] {
-		out[i] = figure(c)
-	}
-	return out
-}
+const (
+	lanes      = 4   // as many as the daemon has
+	perCommand = 250 // updates, each of another bucket
+	leastBurst = 4000
 
-func rateOf(c capacity) float64         { return c.Rate }
-func perProcessorOf(c capacity) float64 { return c.PerProcessor }
+	// collection is that of the daemon's default stream.
+	collection = "readings"
+)
+
+// burst is how many readings of each sensor are written at once to see what
+// MongoDB can store.
+func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.prefilledSensors) }
+
+// capacity writes readings of all sensors, one per update, as fast as MongoDB
+// takes them, and returns the rate, and that for each second that mongod used a
+// processor: other work on the machine does not count in it. The daemon is idle
+// meanwhile: lanes write with its store.
+func (c *crowd) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
+	s, err := bucket.New(bucket.Config{
+		Database: m.Database(), Stream: collection, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10,
+		Compressor: store.Snappy, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := s.Prepare(ctx); err != nil {
+		return 0, 0, err
+	}
+	if err := m.Settle(ctx); err != nil {
+		return 0, 0, err
+	}
+	fleet := lane.NewFleet(lane.FleetConfig{
+		Config: lane.Config{Store: s, Source: c.sensors, Stream: collection, Granularity: time.Hour, Begin: c.begin, Interval: interval},
+		Order:  lane.Order(c.sensors.Len()), Lanes: lanes, PerUpdate: 1, PerCommand: perCommand,
+	})
+	spent, err := m.Measure(ctx, func(ctx context.Context) error {
+		return fleet.Each(ctx, func(ctx context.Context, w *lane.Writer) error {
+			for i := range w.Next {
+				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
+			}
+			for left := rows * len(w.Sensors); left > 0; {
+				n, _, err := w.Write(ctx)
+				if err != nil {
+					return err
+				}
+				left -= n
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, 0, context.Cause(ctx)
+		}
+		return 0, 0, err
+	}
+	c.rows += rows
+	readings := float64(rows * c.sensors.Len())
+	return readings / spent.Seconds, readings / spent.CPU, nil
+}

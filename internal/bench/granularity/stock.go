@@ -15,6 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -69,9 +70,6 @@ type stock struct {
 	portions []lane.Portion
 }
 
-// beginning is where event time begins: at a whole hour.
-func beginning() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
-
 // newStock makes the buckets: the store writes one, the others are its copies.
 func newStock(ctx context.Context, c stockConfig) (*stock, error) {
 	s := &stock{stockConfig: c, watch: &stopwatch{}, count: c.buckets()}
@@ -92,7 +90,7 @@ func newStock(ctx context.Context, c stockConfig) (*stock, error) {
 	s.watch.store = st
 	s.lane = lane.New(lane.Config{
 		Store: s.watch, Source: sensors, Stream: c.collection, Granularity: time.Hour,
-		Begin: beginning(), Interval: s.interval(),
+		Begin: shape.Begin(), Interval: s.interval(),
 	})
 	return s, s.fill(ctx)
 }

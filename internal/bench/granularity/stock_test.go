@@ -11,7 +11,7 @@ import (
 
 func TestBucketsStayWithinFivePercent(t *testing.T) {
 	t.Parallel()
-	for _, n := range []*numbers{quickNumbers(), fullNumbers()} {
+	for _, n := range []*numbers{numbersOf(true), numbersOf(false)} {
 		for _, residents := range n.appends.residents {
 			for _, k := range n.appends.perUpdate {
 				c := n.fit(stockConfig{residents: residents, perUpdate: k}, 9, n.bulk)
@@ -32,9 +32,6 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 		}
 	}
 }
-
-func quickNumbers() *numbers { n := quick(); return &n }
-func fullNumbers() *numbers  { n := full(); return &n }
 
 func TestACommandHasABucketOnce(t *testing.T) {
 	t.Parallel()

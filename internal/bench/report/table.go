@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -186,4 +187,20 @@ func wrap(s string, width int) []string {
 		}
 	}
 	return append(lines, line)
+}
+
+// figures reports whether a column has nothing but figures, which are aligned to
+// the right.
+func figures(rows [][]string, column int) bool {
+	seen := false
+	return !slices.ContainsFunc(rows, func(row []string) bool {
+		if column >= len(row) || row[column] == "" {
+			return false
+		}
+		const mostDigits = 40 // a sentence may begin with a digit
+		cell := []rune(row[column])
+		digit := cell[0] >= '0' && cell[0] <= '9'
+		seen = seen || digit
+		return len(cell) > mostDigits || slices.Contains(cell, '→') || !digit && !strings.ContainsRune("-−–+<>≥≤±", cell[0])
+	}) && seen
 }
