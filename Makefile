@@ -15,7 +15,6 @@ IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
-FAULT_DIR   ?= bin
 FAULT_TESTS ?= FS|CRASH|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
@@ -44,9 +43,9 @@ test: ## all tests, with the race detector, in random order; PKG=./internal/queu
 	@$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- $(RACE) -shuffle=on -timeout 25m $(PKG)
 
 .PHONY: test-fault
-test-fault: ## all fault tests in full, under 45 minutes, and their table; FAULT_DIR=DIR gets fault-table.md
+test-fault: ## all fault tests in full, under 45 minutes; their table goes into docs/durability.md
 	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
-	  $(GO) run ./internal/faulttest/table --dir $(FAULT_DIR)
+	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says

@@ -111,7 +111,7 @@ func sections(t testing.TB, chapters ...string) map[string]string {
 
 func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
 	t.Parallel()
-	there := sections(t, "The daemon and its readings", "MongoDB's storage engine and its disk")
+	there := sections(t, "The daemon and its readings", "MongoDB's storage engine and its disk", "Trends")
 	for _, a := range readAlerts(t) {
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
 		assert.True(t, strings.HasSuffix(page, "/deploy/RUNBOOK.md"), a.Alert)

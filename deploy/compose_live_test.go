@@ -21,6 +21,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
+const composeFile = "compose/compose.yaml"
+
 // A box is compose.yaml started with images of this machine, without Grafana,
 // which cannot be made here.
 type box struct {
@@ -53,9 +55,17 @@ func newBox(t *testing.T) *box {
 	pace := strings.NewReplacer("scrape_interval: 5s", "scrape_interval: 1s", "scrape_timeout: 4s", "scrape_timeout: 1s", "evaluation_interval: 5s", "evaluation_interval: 1s")
 	scrape, err := os.ReadFile("compose/prometheus.yml")
 	require.NoError(t, err)
-	load, err := readCompose(t).GetService("load")
+	var compose struct {
+		Services map[string]struct {
+			Command yaml.Node // of some a text, of load a list
+		}
+	}
+	text, err := os.ReadFile(composeFile)
 	require.NoError(t, err)
-	longer := slices.Clone([]string(load.Command))
+	require.NoError(t, yaml.Unmarshal(text, &compose))
+	var longer []string
+	load := compose.Services["load"].Command
+	require.NoError(t, load.Decode(&longer))
 	for i, word := range longer {
 		longer[i] = map[string]string{"60s": "10m", "1000": "200"}[word]
 		if longer[i] == "" {
@@ -77,7 +87,7 @@ func newBox(t *testing.T) *box {
 			Volumes: []string{write("prometheus.yml", pace.Replace(string(scrape))) + ":/etc/prometheus/prometheus.yml:ro"},
 		},
 	}}
-	text, err := yaml.Marshal(over)
+	text, err = yaml.Marshal(over)
 	require.NoError(t, err)
 	env := []string{}
 	address := func(variable string) string {

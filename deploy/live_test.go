@@ -17,11 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/doctor/trend"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A question is a query that a panel, an alert or a command asks.
+// A question is a query of a panel or an alert.
 type question struct {
 	who    string // asks it
 	expr   string
@@ -67,9 +66,6 @@ func questions(t testing.TB) []question {
 		}
 		// The left side is there whatever the disk of this machine.
 		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(fill(a.left()), `kind=~".*"`)})
-	}
-	for name, expr := range trend.Queries(`job="brim"`, 30*time.Second, time.Second) {
-		out = append(out, question{who: "brim doctor --trend, " + name, expr: expr})
 	}
 	return out
 }

@@ -73,15 +73,6 @@ func exampleConfig(t testing.TB, opened bool) string {
 	return lines.ReplaceAllString(string(text), "$1")
 }
 
-// run carries out a command of brim, and returns what it printed.
-func run(t testing.TB, env []string, args ...string) (output string, err error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary.Path(t), args...)
-	cmd.Env = append(brimtest.Env(), env...)
-	text, err := cmd.CombinedOutput()
-	return string(text), err
-}
-
 // systemd returns the path of systemd-analyze. Where there is none the test is
 // skipped, and says so; with BRIM_REQUIRE_SYSTEMD=1 it fails.
 func systemd(t testing.TB) string {
@@ -127,7 +118,7 @@ func TestUnitFitsTheDaemon(t *testing.T) {
 	u := readUnit(t)
 	config := filepath.Join(t.TempDir(), "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte(exampleConfig(t, true)), 0o600))
-	set := effective(t, nil, "--config", config)
+	set := binary.Settings(t, nil, "--config", config)
 
 	assert.Equal(t, "/var/lib/"+u.one("StateDirectory"), set["data-dir"])
 	for _, key := range []string{"access-file", "tls-cert", "tls-key"} {
@@ -164,7 +155,7 @@ func TestExampleConfigIsCorrect(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "brim.yaml")
 		require.NoError(t, os.WriteFile(path, []byte(exampleConfig(t, opened)), 0o600))
-		out, err := run(t, nil, "config", "check", path)
+		out, err := binary.Run(t, nil, "config", "check", path)
 		assert.NoError(t, err, out)
 	}
 }
@@ -176,7 +167,7 @@ func TestUnitsCommandsRun(t *testing.T) {
 	u, dir := readUnit(t), t.TempDir()
 	authority := accesstest.NewAuthority(t, "test")
 	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
-	_, err := run(t, nil, "token", "create", "ops", "--scope", "admin", "--access-file", filepath.Join(dir, "access.yaml"))
+	_, err := binary.Run(t, nil, "token", "create", "ops", "--scope", "admin", "--access-file", filepath.Join(dir, "access.yaml"))
 	require.NoError(t, err)
 	accesstest.File(t, dir, "mongo-uri", []byte("mongodb://127.0.0.1:1/\n"))
 	elsewhere := strings.NewReplacer(unitProgram, binary.Path(t), "/etc/brim/tls.pem", cert, "/etc/brim/tls.key", key, "/etc/brim", dir, "/var/lib/brim", filepath.Join(dir, "data"),

@@ -48,8 +48,7 @@ func newDoctor(p *process) *cobra.Command {
 			"object a line.",
 		Example: "  brim doctor --over 10s\n" +
 			"  brim doctor --watch --mongo-uri mongodb://db1.example/?replicaSet=rs0\n" +
-			"  brim doctor --over 10s --output json --thresholds ours.yaml\n" +
-			"  brim doctor --trend 3w --prometheus http://127.0.0.1:9090",
+			"  brim doctor --over 10s --output json --thresholds ours.yaml",
 		Args: cobra.NoArgs,
 	}
 	o := newDoctorFlags(cmd)
@@ -57,15 +56,7 @@ func newDoctor(p *process) *cobra.Command {
 		if err := o.check(); err != nil {
 			return usageError{err}
 		}
-		asked, err := o.trend.check(p.env)
-		switch {
-		case err != nil:
-			return usageError{err}
-		case asked:
-			return o.runTrend(cmd.Context(), p)
-		default:
-			return o.run(cmd.Context(), p)
-		}
+		return o.run(cmd.Context(), p)
 	}
 	return cmd
 }
@@ -125,21 +116,6 @@ func (o *doctorOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	return foundExit(r.Class)
-}
-
-// runTrend asks a Prometheus, and no MongoDB.
-func (o *doctorOptions) runTrend(ctx context.Context, p *process) error {
-	running, _, release := onSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
-	defer release()
-	thresholds, err := loadThresholds(o.thresholds)
-	if err != nil {
-		return usageError{err}
-	}
-	class, err := p.doctorTrend(running, o.trend, thresholds, *o.output)
-	if err != nil {
-		return err
-	}
-	return foundExit(class)
 }
 
 // begin finds the site and prepares to look at it.

@@ -195,7 +195,8 @@ func TestDoctorRefusesWhatMakesNoSense(t *testing.T) {
 		want string
 	}{
 		{[]string{"--watch", "--over", "5s"}, "exclude each other"},
-		{[]string{"--trend", "3w", "--prometheus", "http://127.0.0.1:1", "--over", "5s"}, "--trend asks a Prometheus, and looks at no MongoDB"},
+		{[]string{"--trend", "3w"}, "--trend was removed: trends are alert rules now; load deploy/prometheus/alerts.yml"},
+		{[]string{"--prometheus", "http://127.0.0.1:1"}, "--prometheus was removed"},
 		{[]string{"--looks", "3"}, "belong to --watch"},
 		{[]string{"--interval", "3s"}, "belong to --watch"},
 		{[]string{"--over", "1ms"}, "1s to 1d"},

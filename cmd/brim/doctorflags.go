@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +22,6 @@ type doctorOptions struct {
 	interval   time.Duration // between two looks of a watch
 	looks      int           // of a watch; 0: until it is stopped
 	disk       string        // folder of MongoDB's files; empty: MongoDB tells
-	trend      *trendFlags
 	given      func(flag string) bool
 	where      func() string // the flags that name the site, for commands that are printed
 }
@@ -39,17 +40,24 @@ func newDoctorFlags(cmd *cobra.Command) *doctorOptions {
 	add("looks", "0", "N", "of --watch: end after so many looks; 0: with Ctrl-C", count(&o.looks, 0, 1_000_000))
 	add("thresholds", "", "FILE", "YAML with thresholds of your own, like disk_busy: {degrading: 60, bottleneck: 90}", text(&o.thresholds, checkThresholds))
 	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB cannot tell", text(&o.disk, checkFolder))
-	o.trend = addTrendFlags(flags)
+	for _, name := range trendFlags {
+		flags.String(name, "", "")
+		_ = flags.MarkHidden(name) // it was just added
+	}
 	return o
 }
 
+// trendFlags are gone. Using one is answered with what replaces them.
+var trendFlags = []string{"trend", "prometheus", "prometheus-token-file", "selector"}
+
 // check refuses flags that make no sense together.
 func (o *doctorOptions) check() error {
+	if i := slices.IndexFunc(trendFlags, o.given); i >= 0 {
+		return fmt.Errorf("--%s was removed: trends are alert rules now; load deploy/prometheus/alerts.yml into Prometheus, whose rules BrimDiskFullSoon, BrimDiskBusySoon, BrimProcessorBusySoon and BrimWritesSlowSoon look two weeks ahead", trendFlags[i])
+	}
 	switch {
 	case o.watch && o.over > 0:
 		return errors.New("--over and --watch exclude each other: a watch looks again each --interval")
-	case o.given("trend") && (o.watch || o.over > 0 || o.disk != ""):
-		return errors.New("--trend asks a Prometheus, and looks at no MongoDB; leave out --watch, --over and --disk")
 	case !o.watch && (o.given("interval") || o.given("looks")):
 		return errors.New("--interval and --looks belong to --watch, which is missing")
 	}

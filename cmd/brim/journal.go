@@ -61,20 +61,17 @@ func openJournal(c *settings, s journalSetup) (journalLog, error) {
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
 	}
-	if !c.journaling() {
-		return journal.OpenVolatile(journal.VolatileConfig{
-			Session: s.session, Streams: streams, MaxBytes: c.QueueMaxBytes, StoredTimeout: c.StoredTimeout, Admit: s.admit,
-			KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys,
-			Faults: s.faults, Logger: s.logger, Registerer: s.registry,
-		})
-	}
-	j, err := journal.Open(journal.Config{
+	cfg := journal.Config{
 		Dir: c.journalDir(), Session: s.session, Streams: streams,
 		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
 		Interner: s.known,
 		Faults:   s.faults, Logger: s.logger, Registerer: s.registry,
-	})
+	}
+	if !c.journaling() {
+		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, s.admit
+	}
+	j, err := journal.Open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}

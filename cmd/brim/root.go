@@ -52,7 +52,7 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p), newShard(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p), newShard(), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
 	root.Version = readVersion().line()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version, like brim version") // or cobra would add -v too
@@ -61,6 +61,16 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	return root
+}
+
+// newShard returns `brim shard`, which was removed.
+func newShard() *cobra.Command {
+	return &cobra.Command{
+		Use: "shard", Hidden: true, DisableFlagParsing: true, Short: "Removed: see docs/growing.md",
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{errors.New("brim shard was removed: mongosh shards a collection with three commands, which are in docs/growing.md under \"More than one replica set\"")}
+		},
+	}
 }
 
 // A usageError says that the command was not carried out because of how it was

@@ -27,6 +27,7 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		{[]string{"query", "s", "--limit", "-1"}, []string{"--limit", `"-1"`, "0 to"}},
 		{[]string{"query", "s", "--from", "yesterday"}, []string{"--from", `"yesterday"`, "2026-11-21T10:00:00Z"}},
 		{[]string{"query", "s", "--url", "localhost"}, []string{"--url", `"localhost"`, "http://127.0.0.1:8430"}},
+		{[]string{"shard", "init", "--dry-run"}, []string{"brim shard was removed", "docs/growing.md"}},
 		{[]string{"config", "print", "--granularity", "7m"}, []string{"--granularity", "divide an hour"}},
 	} {
 		got := runBrim(t, nil, c.args...)

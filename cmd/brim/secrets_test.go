@@ -256,10 +256,7 @@ func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
 			g.clean(named+" by a flag", output(t, nil, append(command, "--mongo-uri", u)...))
 		}
 	}
-	trend := []string{"doctor", "--trend", "1d"}
-	g.clean("doctor --trend", output(t, []string{"BRIM_PROMETHEUS=" + prometheus}, trend...))
-	g.clean("doctor --trend by a flag", output(t, nil, append(trend, "--prometheus", prometheus)...))
-	g.clean("doctor --trend with a token", output(t, nil, append(trend, "--prometheus", "http://127.0.0.1:1", "--prometheus-token-file", tokenFile)...))
+	g.clean("doctor --prometheus, which is gone", output(t, nil, "doctor", "--prometheus", prometheus))
 	g.clean("query", output(t, []string{"BRIM_TOKEN=" + token}, "query", "s-1", "--url", "http://127.0.0.1:1"))
 	g.clean("query in the clear", output(t, []string{"BRIM_TOKEN=" + token}, "query", "s-1", "--url", "http://db.invalid:1"))
 	g.clean("load", output(t, nil, "load", "--token-file", tokenFile, "--target", "http://127.0.0.1:1", "--duration", "1s"))

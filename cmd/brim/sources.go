@@ -31,8 +31,8 @@ const envConfig = envPrefix + "CONFIG"
 // envURL names the daemon that `brim query` asks, like --url.
 const envURL = envPrefix + "URL"
 
-// envPrometheus names the Prometheus that `brim doctor --trend` asks, like
-// --prometheus, whose password then stands on no command line.
+// envPrometheus was read by `brim doctor --trend`, which is gone. It is ignored,
+// so that one that is still set stops no daemon.
 const envPrometheus = envPrefix + "PROMETHEUS"
 
 // sources is what a configuration is made from.
@@ -212,7 +212,7 @@ func readEnv(env []string, list []setting) (values map[string]any, path string, 
 			path = value
 		case name == envURL, name == envPrometheus, slices.Contains(clientVariables(), name), name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
 		default:
-			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, envURL, envPrometheus}, clientVariables())
+			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, envURL}, clientVariables())
 			allowed := choiceOf{names: names, where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
 			problems = append(problems, fmt.Errorf("unknown variable %s%s", name, allowed.insteadOf(name)))
 		}

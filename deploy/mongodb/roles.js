@@ -58,11 +58,10 @@ const ROLES = [
   },
   {
     "role": "brimShard",
-    "for": "brim shard init and status, on a sharded cluster; not tried on one",
+    "for": "a person who shards collections with the commands of docs/growing.md; not tried on a cluster",
     "privileges": [
-      {"resource": {"db": "brim", "collection": ""},
-       "actions": ["listCollections", "createCollection", "createIndex", "find", "collStats", "enableSharding", "splitChunk", "moveChunk"]},
-      {"resource": {"db": "brim", "system_buckets": ""}, "actions": ["enableSharding", "splitChunk", "moveChunk"]},
+      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "createIndex", "find", "collStats", "enableSharding"]},
+      {"resource": {"db": "brim", "system_buckets": ""}, "actions": ["enableSharding"]},
       {"resource": {"db": "config", "collection": ""}, "actions": ["find"]},
       {"resource": {"cluster": true}, "actions": ["listShards", "enableSharding"]}
     ]

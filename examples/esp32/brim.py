@@ -1,7 +1,7 @@
 """Sends readings from a small device to Brim: MicroPython 1.20 or newer, and Python 3.
 
-Readings wait in memory while there is no network. A request stays the same, with its
-Idempotency-Key, until an answer came; so its readings are taken once.
+Readings wait in memory while there is no network. A request and its Idempotency-Key
+stay the same until it is answered, so its readings are accepted once.
 """
 
 import json
@@ -36,7 +36,7 @@ class Sender:
         self.host, self.port, self.sensor, self.token, self.tls = host, port, sensor, token, tls
         self.keep, self.batch = keep, batch
         self.waiting = []
-        self.request = None  # (key, body, readings) under way
+        self.request = None  # (key, body, readings) in flight
         self.dropped = self.delivered = self.refused = 0
         self.failures = 0
         self.not_before = 0
@@ -51,7 +51,7 @@ class Sender:
         self.waiting.append(json.dumps({"sensorId": self.sensor, "ts": now_ms() if ms is None else ms, "fields": fields}))
 
     def poll(self):
-        """Sends one request if there is something and it is time. True if a daemon took it."""
+        """Sends one request if one is due. True if a daemon accepted it."""
         if not self.request and not self.waiting or now_ms() < self.not_before:
             return False
         if not self.request:
@@ -62,7 +62,7 @@ class Sender:
             self.waiting = self.waiting[n:]
         try:
             return self._judge(*self._post(*self.request[:2]))
-        except (OSError, ValueError, KeyError, TypeError) as e:  # nothing, half of it, or somebody else's
+        except (OSError, ValueError, KeyError, TypeError) as e:  # no answer, an incomplete one, or another server's
             self._later("no answer: %s" % e, 0)
             return False
 
@@ -70,7 +70,7 @@ class Sender:
         if status in (200, 202, 207) or status == 400 and b'"rejected"' in body:
             try:
                 answer = json.loads(body)
-            except ValueError:  # of a long answer not all is kept: what it says before the list is
+            except ValueError:  # a long answer is cut off: the part before the list is complete
                 answer = json.loads(body.partition(b',"errors":')[0] + b"}")
             accepted, rejected = answer["accepted"], answer["rejected"]
             for e in answer.get("errors", [])[:3]:
@@ -78,12 +78,12 @@ class Sender:
             self.delivered += accepted
             self.refused += rejected
         elif status == 413 and self.batch > 1:
-            self.batch //= 2  # and send it in smaller pieces, which are other requests
+            self.batch //= 2  # and send smaller requests, with new keys
             self.waiting = self.request[1].decode().split("\n") + self.waiting
         elif status in (400, 409, 413, 415):
             self.refused += self.request[2]
             print("refused:", status, body[:200])
-        else:  # 408, 429, 5xx: later; 401, 403, 404: when somebody has put it right
+        else:  # 408, 429, 5xx: later; 401, 403, 404: until the setup is fixed
             wait = headers.get("retry-after", "")
             self._later("%d %s" % (status, body[:200]), int(wait) if wait.isdigit() else 0)
             return False
@@ -92,7 +92,7 @@ class Sender:
         return True
 
     def _later(self, why, seconds):
-        """Waits for as long as the daemon asked, and for a random time that doubles up to a minute."""
+        """Waits as long as the daemon asked, plus a random time that doubles up to a minute."""
         most = min(60000, 500 << min(self.failures, 7))
         jitter = int.from_bytes(os.urandom(2), "big") * most // 65536
         self.failures += 1

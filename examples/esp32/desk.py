@@ -1,4 +1,4 @@
-"""What main.py does, at a desk: a pretend sensor, and no waiting between readings.
+"""What main.py does, without a board: a simulated sensor, and no waiting between readings.
 
     micropython desk.py 127.0.0.1 8430 TOKEN 300       (or python3)
 """

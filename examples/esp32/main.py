@@ -1,4 +1,4 @@
-"""An ESP32 that measures a voltage each 5 seconds and sends it each minute, or later.
+"""An ESP32 that measures a voltage every 5 seconds and sends it every minute, or later.
 
 Copy brim.py and this file to the board (mpremote cp brim.py main.py :) and set the
 names below.
@@ -23,7 +23,7 @@ sender = Sender(HOST, PORT, "esp32-" + machine.unique_id().hex(), TOKEN, batch=6
 
 
 def online():
-    """Reports whether there is a network, and asks for it where there is none."""
+    """Reports whether there is a network, and connects where there is none."""
     if not wlan.active():
         wlan.active(True)
     if not wlan.isconnected() and wlan.status() != network.STAT_CONNECTING:
@@ -32,7 +32,7 @@ def online():
 
 
 def clock_is_set():
-    """Sets the clock once, because a reading is worth nothing without its time."""
+    """Sets the clock once, because a reading needs its time."""
     if time.gmtime()[0] < 2024 and online():
         try:
             ntptime.settime()
@@ -47,7 +47,7 @@ due = time.ticks_ms()
 while True:
     sender.add({"mv": adc.read_uv() // 1000})
     if online() and (len(sender.waiting) >= sender.batch or sender.request):
-        while sender.poll():  # after an outage, all that waits
+        while sender.poll():  # after an outage, everything that waits
             pass
     due = time.ticks_add(due, SECONDS * 1000)
     time.sleep_ms(max(0, time.ticks_diff(due, time.ticks_ms())))

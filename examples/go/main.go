@@ -1,8 +1,8 @@
-// A gateway that sends what it reads from standard input, a measurement a line:
+// A gateway that sends measurements from standard input, one per line:
 //
 //	s-1 t 23.5
 //
-// It keeps going while no daemon can be reached, and says at its end how much was
+// It continues while no daemon can be reached, and reports at its end how much was
 // delivered. Run it with
 //
 //	BRIM_TOKEN=… go run ./examples/go http://127.0.0.1:8430

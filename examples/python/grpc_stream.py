@@ -3,8 +3,8 @@
     python3 -m grpc_tools.protoc -I pkg/telemetrypb --python_out=OUT --grpc_python_out=OUT brim/v1/ingest.proto
     PYTHONPATH=OUT BRIM_TOKEN=... python3 examples/python/grpc_stream.py 127.0.0.1:8431
 
-One WriteStream carries all requests. With a key of the call and a number of its own, each
-may be sent again on another stream: what was taken is not taken twice.
+One WriteStream carries all requests. The call has an Idempotency-Key and each request an id,
+so a request may be sent again on another stream: it is accepted once.
 """
 
 import os
@@ -36,7 +36,7 @@ def main():
     now = time.time_ns() // 1_000_000
     with grpc.insecure_channel(address) as channel:
         stub = ingest_pb2_grpc.IngestServiceStub(channel)
-        for _ in range(2):  # the second time, nothing is taken
+        for _ in range(2):  # the second time, nothing new is accepted
             accepted = 0
             for response in stub.WriteStream(requests(now), metadata=metadata, timeout=60):
                 if response.HasField("error"):

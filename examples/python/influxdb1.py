@@ -2,8 +2,7 @@
 
     BRIM_TOKEN=... python3 influxdb1.py 127.0.0.1 8430
 
-The token is the password, with any user name. The database is for InfluxDB; Brim does
-not look at it.
+The token is the password, with any user name. Brim ignores the database.
 """
 
 import os

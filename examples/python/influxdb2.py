@@ -2,9 +2,8 @@
 
     BRIM_TOKEN=... python3 influxdb2.py http://127.0.0.1:8430
 
-The library gathers lines and repeats requests that fail with 429 or 503. Organization
-and bucket are for InfluxDB; Brim does not look at them. The sensor id is measurement
-and tags: weather,site=north.
+The library batches lines and retries requests that fail with 429 or 503. Brim ignores
+organization and bucket. The sensor id is measurement and tags: weather,site=north.
 """
 
 import os

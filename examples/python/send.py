@@ -2,8 +2,8 @@
 
     BRIM_TOKEN=... python3 send.py http://127.0.0.1:8430
 
-A request is repeated with one Idempotency-Key until an answer comes, so that its
-readings are taken once, however often it is sent.
+A request is retried with the same Idempotency-Key until it is answered, so its
+readings are accepted once, however often it is sent.
 """
 
 import gzip
@@ -22,16 +22,16 @@ TRY_AGAIN = {408, 429, 502, 503, 504}
 
 
 class Refused(Exception):
-    """The daemon will not take the request, whatever is tried."""
+    """The daemon refuses the request, and would again."""
 
 
 def send(url, readings, token=None, key=None, patience=120.0):
     """Sends a list of readings and returns the daemon's answer as a dict.
 
-    A reading is {"sensorId": str, "ts": milliseconds, "fields": {...}}. Those that
-    break a rule are named in the answer's "errors"; the others are taken. Raises
-    Refused, or TimeoutError after so many seconds: then it is not known whether the
-    readings were taken, and only the same key makes it harmless to send them again.
+    A reading is {"sensorId": str, "ts": milliseconds, "fields": {...}}. Invalid ones
+    are listed in the answer's "errors"; the others are accepted. Raises Refused, or
+    TimeoutError after `patience` seconds: then it is unknown whether the readings were
+    accepted, and only the same key makes it safe to send them again.
     """
     body = gzip.compress("\n".join(map(json.dumps, readings)).encode())
     headers = {
@@ -61,12 +61,12 @@ def send(url, readings, token=None, key=None, patience=120.0):
                 raise Refused(f"{e.code} {why}") from None
             if e.headers.get("Retry-After", "").isdigit():
                 wait = float(e.headers["Retry-After"])
-        except (OSError, http.client.HTTPException, ValueError) as e:  # no answer, or half of one
+        except (OSError, http.client.HTTPException, ValueError) as e:  # no answer, or an incomplete one
             why = str(e)
         wait += random.uniform(0, pause)
         pause = min(2 * pause, 10.0)
         if time.monotonic() + wait > deadline:
-            raise TimeoutError(f"no daemon took the readings: {why}")
+            raise TimeoutError(f"no daemon accepted the readings: {why}")
         time.sleep(wait)
 
 
@@ -75,7 +75,7 @@ def main():
     now = time.time_ns() // 1_000_000
     readings = [{"sensorId": f"python-{i % 10}", "ts": now + i, "fields": {"t": 20 + i / 10}} for i in range(1000)]
     key = uuid.uuid4().hex
-    for _ in range(2):  # the second time, nothing is taken
+    for _ in range(2):  # the second time, nothing new is accepted
         answer = send(url, readings, os.environ.get("BRIM_TOKEN"), key)
         print(answer["accepted"], "accepted,", answer["ack"])
 

@@ -3,6 +3,7 @@ package brimtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,32 @@ func (b *Binary) build(ctx context.Context) (err error) {
 		return fmt.Errorf("build brim: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// Run runs brim with these variables and arguments, and returns what it printed.
+func (b *Binary) Run(t testing.TB, env []string, args ...string) (output string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), b.Path(t), args...)
+	cmd.Env = append(Env(), env...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// Settings returns what `brim serve` would run with, by names of settings,
+// given these variables and flags.
+func (b *Binary) Settings(t testing.TB, env []string, flags ...string) map[string]string {
+	t.Helper()
+	out, err := b.Run(t, env, append([]string{"config", "print", "--output", "json"}, flags...)...)
+	require.NoError(t, err, out)
+	var printed struct {
+		Settings []struct{ Name, Value string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &printed), out)
+	settings := make(map[string]string)
+	for _, s := range printed.Settings {
+		settings[s.Name] = s.Value
+	}
+	return settings
 }
 
 // Remove deletes the binary if it was built.

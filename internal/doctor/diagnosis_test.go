@@ -395,3 +395,11 @@ func TestEveryVersionIsDiagnosed(t *testing.T) {
 		})
 	}
 }
+
+func TestDiagnosesHaveNames(t *testing.T) {
+	t.Parallel()
+	names := Diagnoses()
+	assert.Contains(t, names, "disk_iops")
+	assert.Len(t, names, len(diagnoses)+1)
+	assert.Equal(t, FoundFenced, names[0], "nothing is written at all")
+}

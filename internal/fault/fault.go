@@ -1,8 +1,8 @@
-// Package fault makes things go wrong where and when a test says so. The parts
-// on a reading's way name the points at which they may be ended, and the
-// protections that keep their promise; an Injector ends the process at the one
-// and switches off the other. A nil Injector does neither, and that is what
-// every program has that was not built to be tested.
+// Package fault injects faults where a test asks for them. The packages on the
+// write path name the points at which the process may crash and the protections
+// that keep their promises; an Injector crashes the process at a point and
+// switches protections off. A nil Injector does neither, and only programs built
+// with the tag fault have another.
 package fault
 
 import (
@@ -13,62 +13,62 @@ import (
 	"sync"
 )
 
-// A Point is a place on a reading's way.
+// A Point is a place on the write path.
 type Point string
 
-// The points, in the order in which a reading comes by.
+// The points of the write path, in order.
 const (
 	BeforeAppend    Point = "append.before"     // nothing of a request is written
-	AfterAppend     Point = "append.after"      // written, not fsynced
+	AfterAppend     Point = "append.after"      // written, not fsynced yet
 	BeforeFsync     Point = "fsync.before"      //
-	AfterFsync      Point = "fsync.after"       // durable, nobody knows
-	BeforeAck       Point = "ack.before"        // the request's answer is about to be given
-	AfterAck        Point = "ack.after"         // it was given to the door
+	AfterFsync      Point = "fsync.after"       // durable, not acknowledged
+	BeforeAck       Point = "ack.before"        // the request is about to be answered
+	AfterAck        Point = "ack.after"         // the answer is with the server
 	BeforeBulk      Point = "bulk.before"       // an update is about to be sent
-	AfterBulk       Point = "bulk.after"        // its reply came
+	AfterBulk       Point = "bulk.after"        // its reply arrived
 	BeforeClosePart Point = "close-part.before" // a part is about to be fenced
 	AfterClosePart  Point = "close-part.after"
-	BeforeTrim      Point = "trim.before" // the journal is about to forget what is stored
+	BeforeTrim      Point = "trim.before" // the journal is about to delete what is stored
 	AfterTrim       Point = "trim.after"
 )
 
-// The points of a move of a collection, in the order in which it comes by.
+// The points of a move of a collection, in order.
 const (
 	MoveCreated  Point = "move.created"  // the new collection is there, and empty
-	MoveCopied   Point = "move.copied"   // some groups were written, the state does not say so
-	MoveFollowed Point = "move.followed" // what had changed was made anew, the state does not say so
-	MoveVerified Point = "move.verified" // some groups were compared, the state does not say so
+	MoveCopied   Point = "move.copied"   // some groups are written, the state does not say so
+	MoveFollowed Point = "move.followed" // changed groups are copied again, the state does not say so
+	MoveVerified Point = "move.verified" // some groups are compared, the state does not say so
 	MoveFenced   Point = "move.fenced"   // daemons wait
-	MoveDrained  Point = "move.drained"  // both collections are the same
-	MoveSwapping Point = "move.swapping" // the state says that the names are being swapped, and they are not
-	MoveHalf     Point = "move.half"     // of two renames, one is done
-	MoveSwapped  Point = "move.swapped"  // they are swapped, and the state does not say so
+	MoveDrained  Point = "move.drained"  // both collections are equal
+	MoveSwapping Point = "move.swapping" // the state says that the names are being swapped; they are not yet
+	MoveHalf     Point = "move.half"     // one of two renames is done
+	MoveSwapped  Point = "move.swapped"  // they are swapped, the state does not say so
 )
 
-// The points of a change of storage, in the order in which either way comes by.
+// The points of a change of storage, in the order of either direction.
 const (
 	SeriesFenced    Point = "series.fenced"    // the buckets refuse writes, the state does not say so
 	SeriesRenamed   Point = "series.renamed"   // the name is free
-	SeriesMade      Point = "series.made"      // it is a time-series collection's, the state does not say so
-	SeriesSent      Point = "series.sent"      // old readings are there, the state does not say so
-	SeriesWritten   Point = "series.written"   // bucket documents were written beside a time series
+	SeriesMade      Point = "series.made"      // the time-series collection exists, the state does not say so
+	SeriesSent      Point = "series.sent"      // old readings are inserted, the state does not say so
+	SeriesWritten   Point = "series.written"   // bucket documents are written beside a time series
 	SeriesSwitching Point = "series.switching" // the time series is about to be dropped
 	SeriesDropped   Point = "series.dropped"   // the name is free
 )
 
-// SeriesPoints lists those of a change of storage; no reading comes by them.
+// SeriesPoints lists those of a change of storage, which are not on the write path.
 func SeriesPoints() []Point {
 	return []Point{SeriesFenced, SeriesRenamed, SeriesMade, SeriesSent, SeriesWritten, SeriesSwitching, SeriesDropped}
 }
 
-// MovePoints lists those of a move; no reading comes by them.
+// MovePoints lists those of a move, which are not on the write path.
 func MovePoints() []Point {
 	return []Point{
 		MoveCreated, MoveCopied, MoveFollowed, MoveVerified, MoveFenced, MoveDrained, MoveSwapping, MoveHalf, MoveSwapped,
 	}
 }
 
-// Points lists those on a reading's way.
+// Points lists those of the write path.
 func Points() []Point {
 	return []Point{
 		BeforeAppend, AfterAppend, BeforeFsync, AfterFsync, BeforeAck, AfterAck,
@@ -76,52 +76,52 @@ func Points() []Point {
 	}
 }
 
-// A Protection is a rule without which readings would be lost or doubled.
+// A Protection is a rule without which readings would be lost or stored twice.
 type Protection string
 
 // The protections that can be switched off.
 const (
 	Fsync        Protection = "fsync"         // acknowledge only what is fsynced
-	Replay       Protection = "replay"        // bring what an earlier process left to the store
+	Replay       Protection = "replay"        // store what an earlier process left in the journal
 	Order        Protection = "order"         // sequence, journal and lane position in one critical section
-	GuardFirst   Protection = "guard-first"   // guard on the first sequence of an update, not on the last
+	GuardFirst   Protection = "guard-first"   // the guard is on the first sequence of an update, not on the last
 	Guard        Protection = "guard"         // any guard at all
-	Fence        Protection = "fence"         // close a part before its readings go on to the next
-	Look         Protection = "look"          // look at all parts before readings are sent again after a crash
-	OneInFlight  Protection = "one-in-flight" // one operation of a bucket at a time
-	Retry        Protection = "retry"         // keep what is not known to be stored
+	Fence        Protection = "fence"         // a part is closed before its readings continue in the next
+	Look         Protection = "look"          // after a crash all parts are read before readings are sent again
+	OneInFlight  Protection = "one-in-flight" // one update of a bucket in flight
+	Retry        Protection = "retry"         // what is not known to be stored is kept
 	NewSession   Protection = "new-session"   // sessions are never used twice
-	Lock         Protection = "lock"          // one daemon for a journal
+	Lock         Protection = "lock"          // one daemon per journal
 	Home         Protection = "home"          // a journal whose folder was removed or replaced accepts nothing
-	Claim        Protection = "claim"         // one daemon for a session, wherever its journal was copied to
+	Claim        Protection = "claim"         // one daemon per session, wherever its journal was copied to
 	Checksum     Protection = "checksum"      // of journal records
-	Keys         Protection = "keys"          // a repeated Idempotency-Key is answered as before
-	SeriesLook   Protection = "series-look"   // look into a time-series collection before sending again
+	Keys         Protection = "keys"          // a retry with the same Idempotency-Key gets the first answer
+	SeriesLook   Protection = "series-look"   // a time-series collection is read before readings are inserted again
 	SeriesOrder  Protection = "series-order"  // the lookup follows a write on the session of the insert in doubt
-	Limit        Protection = "limit"         // take no more than memory and journal may hold
-	Isolate      Protection = "isolate"       // a poison reading is put aside alone
-	SetAside     Protection = "set-aside"     // a stuck bucket waits in the journal, not in its lane's memory
-	LookAhead    Protection = "look-ahead"    // a full lane that writes nothing tries buckets that it has no room for
-	Divide       Protection = "divide"        // a command that hangs is divided, until the write that hangs is alone
-	Granularity  Protection = "granularity"   // a record is replayed under the settings it was journaled with
+	Limit        Protection = "limit"         // no more is accepted than memory and journal may hold
+	Isolate      Protection = "isolate"       // a reading that MongoDB rejects is set aside alone
+	SetAside     Protection = "set-aside"     // a bucket that cannot be written waits in the journal, not in its lane's memory
+	LookAhead    Protection = "look-ahead"    // a full lane that writes nothing tries buckets that do not fit into its memory
+	Divide       Protection = "divide"        // a command that hangs is divided until the write that hangs is alone
+	Granularity  Protection = "granularity"   // a record is replayed with the settings it was journaled with
 	Majority     Protection = "majority"      // w: majority, j: true
 	StopOnFsync  Protection = "stop-on-fsync" // nothing is acknowledged after a failed fsync
 	RepairTail   Protection = "repair-tail"   // a torn tail is cut off before more is appended
-	Renew        Protection = "renew"         // a start rewrites the last journal segment to a new file before it trusts it
+	Renew        Protection = "renew"         // a start rewrites the last journal segment before it trusts it
 	DocumentRule Protection = "document-rule" // caps in the filter of an update
-	OwnTags      Protection = "own-tags"      // a reading whose tags are not its part's keeps its own
-	PartTags     Protection = "part-tags"     // the filter of an update demands the tags of the part that it was made for
-	Hold         Protection = "hold"          // no readings are taken while a collection is dropped
-	Drain        Protection = "drain"         // all is stored before a stream's storage changes
-	CopyLook     Protection = "copy-look"     // look which readings a migration sent before it sends them again
+	OwnTags      Protection = "own-tags"      // a reading whose tags differ from its part's keeps its own
+	PartTags     Protection = "part-tags"     // the filter of an update names the tags of the part it was made for
+	Hold         Protection = "hold"          // no readings are accepted while a collection is dropped
+	Drain        Protection = "drain"         // everything is stored before a stream's storage changes
+	CopyLook     Protection = "copy-look"     // a migration reads which readings it has sent before it sends them again
 	Tombstones   Protection = "tombstones"    // a moved document leaves its _id and its guard behind
 	DueTime      Protection = "due-time"      // the load generator measures from when a request was due
-	Follow       Protection = "follow"        // a move makes anew what was written while it copied
+	Follow       Protection = "follow"        // a move copies again what was written meanwhile
 	MoveFence    Protection = "move-fence"    // daemons wait while a move swaps the collections
-	Target       Protection = "target"        // a write names the collection that was prepared for it
-	Forget       Protection = "forget"        // nothing is remembered of the parts of another collection
-	Quota        Protection = "quota"         // a sender may bring so many new sensors; the test leaves it out of the access file
-	InflateLimit Protection = "inflate-limit" // of what a request may be when it is decompressed; the test sets it as high as it goes
+	Target       Protection = "target"        // a write names its collection by UUID
+	Forget       Protection = "forget"        // what is remembered of a replaced collection's parts is dropped
+	Quota        Protection = "quota"         // limits new sensors of a sender; the test leaves it out of the access file
+	InflateLimit Protection = "inflate-limit" // limits decompressed bytes; the test sets it to its maximum
 )
 
 // Protections lists them.
@@ -133,11 +133,11 @@ func Protections() []Protection {
 	}
 }
 
-// An Injector is told at each point that something has come there. Its methods
-// may be called by any number of goroutines, and on nil.
+// An Injector is called at each point. Its methods are safe for concurrent use,
+// and on nil.
 type Injector struct {
 	// Crash is what happens at the chosen point; nil ends the process by a panic
-	// that nobody can recover.
+	// that cannot be recovered.
 	Crash func(Point)
 
 	off []Protection
@@ -185,7 +185,7 @@ func Parse(text string) (*Injector, error) {
 // Without returns an Injector with these protections switched off.
 func Without(off ...Protection) *Injector { return &Injector{off: off} }
 
-// At says that something has come to the point.
+// At crashes the process if this is the chosen arrival at the point.
 func (i *Injector) At(p Point) {
 	if i == nil || i.left == nil {
 		return
@@ -203,8 +203,8 @@ func (i *Injector) At(p Point) {
 		i.Crash(p)
 		return
 	}
-	// Servers recover the panics of their handlers, but not those of others.
-	go panic("the test ends the process at " + string(p)) //nolint:forbidigo // that is what it is for
+	// Servers recover the panics of their handlers, but not those of other goroutines.
+	go panic("the test ends the process at " + string(p)) //nolint:forbidigo // its purpose
 	select {}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNobodyIsHurtByNil(t *testing.T) {
+func TestNilInjectorDoesNothing(t *testing.T) {
 	t.Parallel()
 	i, err := Parse("")
 	require.NoError(t, err)
@@ -15,7 +15,7 @@ func TestNobodyIsHurtByNil(t *testing.T) {
 	assert.False(t, i.Off(Guard))
 }
 
-func TestCrashesAtTheArrivalThatWasAskedFor(t *testing.T) {
+func TestCrashesAtTheChosenArrival(t *testing.T) {
 	t.Parallel()
 	i, err := Parse("crash=fsync.after:3,off=guard,off=fence")
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestCrashesAtTheArrivalThatWasAskedFor(t *testing.T) {
 	assert.False(t, i.Off(Look))
 }
 
-func TestRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestUnknownNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"crash=nowhere":       `there is no point "nowhere"`,

@@ -19,7 +19,6 @@ const (
 	codeStopping = "stopping"
 	codeQueue    = "queue_full"
 	codeAway     = "mongodb_away"
-	codeUnknown  = "outcome_unknown"
 )
 
 func refusals() []string {
@@ -27,7 +26,14 @@ func refusals() []string {
 }
 
 func unavailable(code, message string, cause error) *telemetry.Error {
-	return &telemetry.Error{Kind: telemetry.Unavailable, Code: code, Message: message, RetryAfter: time.Second, Err: cause}
+	e := &telemetry.Error{Kind: telemetry.Unavailable, Code: code, Message: message, RetryAfter: time.Second, Err: cause}
+	switch code {
+	case codeFull, codeDiskFull:
+		e.RetryAfter = 5 * time.Second
+	case codeFailed, codeGone:
+		e.RetryAfter = 10 * time.Second
+	}
+	return e
 }
 
 func errStopping() *telemetry.Error {
@@ -35,49 +41,40 @@ func errStopping() *telemetry.Error {
 }
 
 func errFailed(cause error) *telemetry.Error {
-	e := unavailable(codeFailed, "the journal cannot be written any more; nothing was taken", cause)
-	e.RetryAfter = 10 * time.Second
-	return e
+	return unavailable(codeFailed, "the journal cannot be written any more; nothing was taken", cause)
 }
 
 func errGone(cause error) *telemetry.Error {
-	e := unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", goneError{cause})
-	e.RetryAfter = 10 * time.Second
-	return e
+	return unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", goneError{cause})
 }
 
 func errDiskFull(cause error) *telemetry.Error {
-	e := unavailable(codeDiskFull, "the disk of the journal is full or cannot be written; nothing was taken", cause)
-	e.RetryAfter = 5 * time.Second
-	return e
+	return unavailable(codeDiskFull, "the disk of the journal is full or cannot be written; nothing was taken", cause)
 }
 
-func errFull(limit int64) *telemetry.Error {
-	e := unavailable(codeFull, fmt.Sprintf(
-		"the journal holds as much as it may, %d bytes (--journal-max-bytes), because MongoDB is away or stores less than what arrives; nothing was taken", limit), nil)
-	e.RetryAfter = 5 * time.Second
-	return e
+func (j *Journal) errFull() *telemetry.Error {
+	if j.cfg.Memory {
+		return unavailable(codeQueue, "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes); nothing was taken", nil)
+	}
+	return unavailable(codeFull, fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), "+
+		"because MongoDB is away or stores less than what arrives; nothing was taken", j.cfg.MaxBytes), nil)
 }
 
-// noSpace reports whether a write failed because the disk, or the user's share
-// of it, is full.
+func errUnknownOutcome(message string, cause error) *telemetry.Error {
+	return &telemetry.Error{Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Message: message, Err: cause}
+}
+
+// noSpace reports whether a write failed because the disk or the user's quota is
+// full.
 func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-func errUnknownStream(name string) *telemetry.Error {
-	return telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist", telemetry.Quote([]byte(name)))
-}
-
-func errUnknownOutcome(message string, cause error) *telemetry.Error {
-	return &telemetry.Error{Kind: telemetry.UnknownOutcome, Code: codeUnknown, Message: message, Err: cause}
-}
-
-// A CorruptionError says where the journal is damaged: bytes that were durable
-// once cannot be read as what was written.
+// A CorruptionError says where the journal is damaged: bytes that were durable once
+// cannot be read as what was written.
 type CorruptionError struct {
-	File     string // with its directory; the directory alone where a segment is missing
-	Missing  bool   // no file is left that could be damaged
+	File     string // with its directory; the directory alone if a segment is missing
+	Missing  bool   // no damaged file is left
 	Offset   int64  // in the file
 	Position uint64 // in the journal
 	Wrong    string // what is wrong there

@@ -23,7 +23,7 @@ const HeaderSize = headerSize
 func Arrivals(j *Journal) int {
 	j.published.mu.Lock()
 	defer j.published.mu.Unlock()
-	return j.published.times.len()
+	return j.published.times.n
 }
 
 // Redraw has the records that come from now on written under a new session.

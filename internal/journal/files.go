@@ -1,46 +1,48 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/gofrs/flock"
 )
 
-// Files is where a journal keeps its files. What a method has done survives a
-// loss of power only after the Sync of that file, and for names after SyncDir.
+// Files is where a journal keeps its files: a disk or memory. What a method has
+// done survives a power failure only after the Sync of that file, and for names
+// after SyncDir.
 type Files interface {
-	// MakeDir creates a directory, and those above it, where they are missing.
-	// Their names survive a loss of power.
+	// MakeDir creates a directory and its missing parents, durably.
 	MakeDir(dir string) error
-	// Create makes a file that must not exist; Open opens one that must, for
-	// reading alone or for writing, too.
+	// Create makes a file that must not exist. Open opens one that must, for reading
+	// only or also for writing.
 	Create(name string) (File, error)
 	Open(name string, write bool) (File, error)
 	Remove(name string) error
-	// Rename replaces what has the new name.
+	// Rename replaces any file with the new name.
 	Rename(from, to string) error
-	// List returns the names of the files in a directory, sorted.
+	// List returns the sorted names of the files in a directory.
 	List(dir string) ([]string, error)
 	SyncDir(dir string) error
-	// Space returns the bytes that can still be written, and those of the whole
-	// disk; both are 0 where that cannot be known.
+	// Space returns the free bytes and the size of the disk; both are 0 if they are
+	// unknown.
 	Space(dir string) (free, total uint64, err error)
-	// Lock takes a lock that only one process can have; ErrLocked if it is taken.
+	// Lock takes a lock that only one process can hold; ErrLocked if it is taken.
 	Lock(name string) (Lock, error)
 }
 
-// A Lock keeps other processes away until it is closed.
+// A Lock keeps other processes out until it is closed.
 type Lock interface {
 	io.Closer
-	// Held returns an error if the lock no longer protects anything, because its
-	// file or that file's directory was removed or replaced.
+	// Held returns an error if the lock file or its directory was removed or
+	// replaced, so that the lock protects nothing.
 	Held() error
 }
 
@@ -49,21 +51,19 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	Truncate(size int64) error
-	// Sync returns when what was written survives a loss of power. After an error
-	// nobody knows what does, and a later success does not change that.
+	// Sync returns when everything written survives a power failure. After an error
+	// it is unknown what does, and a later success does not change that.
 	Sync() error
 	Size() (int64, error)
 	io.Closer
 }
 
-// ErrLocked says that another process has the lock.
+// ErrLocked means that another process holds the lock.
 var ErrLocked = errors.New("another process has it open")
 
 const (
 	filePerm = 0o640
 	dirPerm  = 0o750
-
-	tempSuffix = ".tmp" // of files that are not whole yet
 )
 
 // osFiles is the file system.
@@ -81,42 +81,36 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// MakeDir also makes the names of new directories survive a loss of power.
 func (f osFiles) MakeDir(dir string) error {
-	err := os.Mkdir(dir, dirPerm)
-	if errors.Is(err, os.ErrNotExist) {
-		if err := f.MakeDir(filepath.Dir(dir)); err != nil {
-			return err
+	if info, err := os.Stat(dir); err == nil {
+		if !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", dir)
 		}
-		err = os.Mkdir(dir, dirPerm)
+		return nil
 	}
-	if errors.Is(err, os.ErrExist) {
-		info, err := os.Stat(dir)
-		if err == nil && !info.IsDir() {
-			err = fmt.Errorf("%s is not a directory", dir)
-		}
+	parent := filepath.Dir(dir)
+	if err := f.MakeDir(parent); err != nil {
 		return err
 	}
-	if err != nil {
+	if err := os.Mkdir(dir, dirPerm); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return f.SyncDir(filepath.Dir(dir))
+	return f.SyncDir(parent)
 }
 
 func (osFiles) Create(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
+	return openFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }
 
 func (osFiles) Open(name string, write bool) (File, error) {
-	flag := os.O_RDONLY
 	if write {
-		flag = os.O_RDWR
+		return openFile(name, os.O_RDWR)
 	}
-	f, err := os.OpenFile(name, flag, 0)
+	return openFile(name, os.O_RDONLY)
+}
+
+func openFile(name string, flag int) (File, error) {
+	f, err := os.OpenFile(name, flag, filePerm)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +136,7 @@ func (osFiles) List(dir string) ([]string, error) {
 
 func (osFiles) SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // it has no such call: its file system journals names by itself
+		return nil // NTFS journals names and has no such call
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -157,10 +151,33 @@ func (osFiles) SyncDir(dir string) error {
 
 func (osFiles) Space(dir string) (free, total uint64, err error) { return diskSpace(dir) }
 
-// osLock is a lock with the files that were at its paths when it was acquired.
+// osLock remembers which files were at its paths when it was acquired.
 type osLock struct {
 	*flock.Flock
 	was map[string]os.FileInfo
+}
+
+func (osFiles) Lock(name string) (Lock, error) {
+	l := flock.New(name, flock.SetPermissions(filePerm))
+	got, err := l.TryLock()
+	switch {
+	case err != nil:
+		return nil, err
+	case !got:
+		if pid, err := os.ReadFile(name); err == nil && len(pid) > 0 {
+			return nil, fmt.Errorf("%w (pid %s)", ErrLocked, pid)
+		}
+		return nil, ErrLocked
+	}
+	// The pid is for operators; the lock works without it.
+	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(os.Getpid()), 10), filePerm)
+	held := &osLock{Flock: l, was: make(map[string]os.FileInfo, 2)}
+	for _, path := range []string{name, filepath.Dir(name)} {
+		if held.was[path], err = os.Stat(path); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return held, nil
 }
 
 // Held implements Lock.
@@ -177,32 +194,124 @@ func (l *osLock) Held() error {
 	return nil
 }
 
-func (osFiles) Lock(name string) (Lock, error) {
-	l := flock.New(name, flock.SetPermissions(filePerm))
-	got, err := l.TryLock()
-	switch {
-	case err != nil:
-		return nil, err
-	case !got:
-		if pid, err := os.ReadFile(name); err == nil && len(pid) > 0 {
-			return nil, fmt.Errorf("%w (pid %s)", ErrLocked, pid)
-		}
-		return nil, ErrLocked
-	}
-	// For people; a lock without it holds as well.
-	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(os.Getpid()), 10), filePerm)
-	held := &osLock{Flock: l, was: make(map[string]os.FileInfo, 2)}
-	for _, path := range []string{name, filepath.Dir(name)} {
-		if held.was[path], err = os.Stat(path); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-	}
-	return held, nil
+// memoryFiles are files in memory, for a journal that does not outlive its process.
+type memoryFiles struct {
+	mu    sync.Mutex
+	files map[string]*memoryFile
 }
 
-// writeWhole writes a small file so that there is either all of it or what was
-// there before.
-func writeWhole(files Files, name string, content []byte) error {
+type memoryFile struct {
+	mu      sync.RWMutex
+	content []byte
+}
+
+func newMemoryFiles() *memoryFiles { return &memoryFiles{files: make(map[string]*memoryFile)} }
+
+func (*memoryFiles) MakeDir(string) error                         { return nil }
+func (*memoryFiles) SyncDir(string) error                         { return nil }
+func (*memoryFiles) Space(string) (free, total uint64, err error) { return 0, 0, nil }
+func (*memoryFiles) Lock(string) (Lock, error)                    { return memoryLock{}, nil }
+
+type memoryLock struct{}
+
+func (memoryLock) Held() error  { return nil }
+func (memoryLock) Close() error { return nil }
+
+func (m *memoryFiles) Create(name string) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[name] != nil {
+		return nil, &os.PathError{Op: "create", Path: name, Err: os.ErrExist}
+	}
+	f := &memoryFile{}
+	m.files[name] = f
+	return f, nil
+}
+
+func (m *memoryFiles) Open(name string, _ bool) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.files[name]; f != nil {
+		return f, nil
+	}
+	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+}
+
+func (m *memoryFiles) Remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[name] == nil {
+		return &os.PathError{Op: "remove", Path: name, Err: os.ErrNotExist}
+	}
+	delete(m.files, name)
+	return nil
+}
+
+func (m *memoryFiles) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[from] == nil {
+		return &os.PathError{Op: "rename", Path: from, Err: os.ErrNotExist}
+	}
+	m.files[to] = m.files[from]
+	delete(m.files, from)
+	return nil
+}
+
+func (m *memoryFiles) List(dir string) (names []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.files {
+		if filepath.Dir(name) == filepath.Clean(dir) {
+			names = append(names, filepath.Base(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (f *memoryFile) ReadAt(p []byte, at int64) (int, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	n := copy(p, f.content[min(at, int64(len(f.content))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memoryFile) WriteAt(p []byte, at int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if missing := at - int64(len(f.content)); missing > 0 {
+		f.content = append(f.content, make([]byte, missing)...)
+	}
+	n := copy(f.content[at:], p)
+	f.content = append(f.content, p[n:]...)
+	return len(p), nil
+}
+
+func (f *memoryFile) Truncate(size int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.content = f.content[:min(size, int64(len(f.content)))]
+	return nil
+}
+
+func (f *memoryFile) Size() (int64, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return int64(len(f.content)), nil
+}
+
+func (*memoryFile) Sync() error  { return nil }
+func (*memoryFile) Close() error { return nil }
+
+const tempSuffix = ".tmp" // of files that are not complete yet
+
+// replaceFile writes a file under a temporary name and renames it when its content
+// is durable, so that a crash leaves the old file or the new one.
+func replaceFile(files Files, name string, fill func(File) error) error {
 	temp := name + tempSuffix
 	if err := files.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -211,44 +320,53 @@ func writeWhole(files Files, name string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(content, 0)
-	if err == nil {
+	if err = fill(f); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = files.Rename(temp, name)
 	}
 	if err != nil {
-		return errors.Join(err, files.Remove(temp)) // a full disk needs its room
+		return errors.Join(err, files.Remove(temp)) // a full disk needs its space
 	}
 	return files.SyncDir(filepath.Dir(name))
 }
 
-// removeTemporary deletes what a process that was killed had not finished. Other
-// files in the directory are not the journal's to delete.
-func removeTemporary(files Files, dir string) error {
-	names, err := files.List(dir)
+// writeFile replaces a file by one with this content.
+func writeFile(files Files, name string, content []byte) error {
+	return replaceFile(files, name, func(f File) error {
+		_, err := f.WriteAt(content, 0)
+		return err
+	})
+}
+
+// copyContent writes the content of a file to the same offsets of another one.
+func copyContent(files Files, from string, to File) error {
+	src, err := files.Open(from, false)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		whole, ok := strings.CutSuffix(name, tempSuffix)
-		if !ok {
-			continue
-		}
-		_, ofSegment := segmentBase(strings.TrimSuffix(strings.TrimSuffix(whole, keysSuffix), corruptSuffix))
-		if !ofSegment && whole != markName && whole != lostName {
-			continue
-		}
-		if err := files.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	defer src.Close()
+	size, err := src.Size()
+	if err != nil {
+		return err
+	}
+	w := &window{file: src, limit: size, ahead: scanAhead}
+	for offset := int64(0); offset < size; {
+		piece, err := w.peek(offset, scanAhead)
+		if err != nil {
 			return err
 		}
+		if _, err := to.WriteAt(piece, offset); err != nil {
+			return err
+		}
+		offset += int64(max(len(piece), 1))
 	}
 	return nil
 }
 
-// readWhole returns the bytes of a file that is known to be small.
-func readWhole(files Files, name string, limit int64) ([]byte, error) {
+// readFile returns the content of a file of at most limit bytes.
+func readFile(files Files, name string, limit int64) ([]byte, error) {
 	f, err := files.Open(name, false)
 	if err != nil {
 		return nil, err
@@ -266,4 +384,68 @@ func readWhole(files Files, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	return content, nil
+}
+
+// readJSON leaves the value as it is if there is no such file.
+func readJSON(files Files, path string, into any) error {
+	content, err := readFile(files, path, 64<<20)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+func writeJSON(files Files, path string, value any) error {
+	content, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(files, path, append(content, '\n'))
+}
+
+// A window reads a file in large pieces.
+type window struct {
+	file  File
+	limit int64 // end of what may be read
+	ahead int   // bytes to read at least
+	buf   []byte
+	at    int64 // offset of buf in the file
+}
+
+// peek returns n bytes at an offset, fewer at the end. They are valid until the
+// next call.
+func (w *window) peek(offset int64, n int) ([]byte, error) {
+	n = int(min(int64(n), max(w.limit-offset, 0)))
+	if n == 0 {
+		return nil, nil
+	}
+	if from := offset - w.at; from >= 0 && from+int64(n) <= int64(len(w.buf)) {
+		return w.buf[from:][:n], nil
+	}
+	want := int(min(int64(max(n, w.ahead)), w.limit-offset))
+	// Do not keep the buffer of a huge record.
+	if cap(w.buf) < want || cap(w.buf) > 4*max(w.ahead, want) {
+		w.buf = make([]byte, want)
+	}
+	w.buf, w.at = w.buf[:want], offset
+	got, err := w.file.ReadAt(w.buf, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.buf = w.buf[:0]
+		return nil, err
+	}
+	w.buf = w.buf[:got]
+	return w.buf[:min(n, got)], nil
+}
+
+// shrink frees the buffer of a large record: the next one may not come for long.
+func (w *window) shrink() {
+	if cap(w.buf) > w.ahead {
+		w.buf = nil
+	}
 }

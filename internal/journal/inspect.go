@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -12,9 +13,9 @@ import (
 type Report struct {
 	Dir string `json:"dir"`
 
-	// From the mark, which may lag behind by the last few milliseconds, or by more
-	// after a loss of power: everything before Applied is at rest. Marked is false
-	// where there is no mark; then nothing is known to be.
+	// Everything before Applied is stored. That is from the mark, which may lag by the
+	// last few milliseconds, or by more after a power failure. Marked is false if there
+	// is no mark; then nothing is known to be stored.
 	Marked  bool   `json:"marked"`
 	Applied uint64 `json:"applied"`
 	Durable uint64 `json:"durable"` // position before which everything is known to be durable
@@ -24,7 +25,7 @@ type Report struct {
 	Segments  []SegmentReport `json:"segments"`
 	Unapplied []Unapplied     `json:"unapplied"` // not known to be stored, by session and stream
 	Oldest    time.Time       `json:"oldest"`    // arrival of the first of those; zero if there is none
-	Keys      int             `json:"keys"`      // idempotency keys in segments and files of keys, expired ones counted
+	Keys      int             `json:"keys"`      // idempotency keys in segments and files of keys, including expired ones
 
 	Problems []Problem `json:"problems"` // places where there is no good record and should be one
 	GivenUp  []GivenUp `json:"given_up"` // at earlier starts
@@ -46,37 +47,32 @@ type SegmentReport struct {
 
 // A Problem is a place where there should be a good record.
 type Problem struct {
-	File     string `json:"file"` // the directory where a segment is missing
+	File     string `json:"file"` // the directory if a segment is missing
 	Offset   int64  `json:"offset"`
 	Position uint64 `json:"position"`
 	Wrong    string `json:"wrong"`
-	// Torn: the end of what was being written, never acknowledged. Also seen while
-	// a daemon is writing. AtRest: what was there is stored. Neither: damage.
+	// Torn: the end of what was being written, never acknowledged; also seen while a
+	// daemon is writing. AtRest: what was there is stored. Neither: damage.
 	Torn   bool `json:"torn"`
 	AtRest bool `json:"at_rest"`
 }
 
-// GivenUp is a part of the journal that could not be read and was left out.
+// GivenUp is a range of the journal that could not be read and was left out.
 type GivenUp struct {
 	From uint64    `json:"from"`
 	To   uint64    `json:"to"`
-	Copy string    `json:"copy"` // of the file as it was; empty where it was missing
+	Copy string    `json:"copy"` // of the file as it was; empty if it was missing
 	When time.Time `json:"when"`
 }
 
 // Damaged reports whether something that was acknowledged cannot be read.
 func (r *Report) Damaged() bool {
-	for _, p := range r.Problems {
-		if !p.Torn && !p.AtRest {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return !p.Torn && !p.AtRest })
 }
 
-// Inspect reads the journal in a directory, verifies every checksum, and
-// changes nothing. It takes no lock, so that it works beside a running daemon.
-// files may be nil for the file system.
+// Inspect reads the journal in a directory and verifies every checksum. It changes
+// nothing and takes no lock, so it works while a daemon is running. files may be nil
+// for the file system.
 func Inspect(dir string, files Files) (Report, error) {
 	if files == nil {
 		files = osFiles{}
@@ -86,57 +82,46 @@ func Inspect(dir string, files Files) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("read the journal's mark: %w", err)
 	}
-	lost, err := readLost(files, dir)
-	if err != nil {
+	s := newScan(files, dir, last)
+	if err := readJSON(files, filepath.Join(dir, lostName), &s.lost); err != nil {
 		return Report{}, fmt.Errorf("read what was given up of the journal: %w", err)
 	}
-	for _, s := range lost {
-		out.GivenUp = append(out.GivenUp, GivenUp{From: s.From, To: s.To, Copy: s.File, When: s.When})
+	for _, one := range s.lost {
+		out.GivenUp = append(out.GivenUp, GivenUp{From: one.From, To: one.To, Copy: one.File, When: one.When})
 	}
-	out.Marked, out.Applied = marked, last.applied
-	tally := newTally(last.applied)
-	s := &scan{
-		files: files, dir: dir, check: true, applied: last.applied, durable: last.durable, lost: lost,
-		record: func(s *segment, r *scanned) error {
-			if r.key != nil {
-				out.Keys++
-			}
-			at, left, err := tally.add(s, r)
-			if left && out.Oldest.IsZero() {
-				out.Oldest = at
-			}
-			return err
-		},
+	s.visit = func(r *record, received time.Time, unapplied bool) {
+		if r.key != nil {
+			out.Keys++
+		}
+		if unapplied && out.Oldest.IsZero() {
+			out.Oldest = received
+		}
 	}
-	segments, err := s.all()
-	if err != nil {
+	if err := s.run(); err != nil {
 		return Report{}, fmt.Errorf("read the journal in %s: %w", dir, err)
 	}
-	out.Durable, out.Unapplied = s.durable, tally.unapplied
-	out.describe(segments, last, marked, s)
+	out.Marked, out.Applied, out.Durable, out.Unapplied = marked, last.applied, s.durable, s.unapplied
+	out.End = last.applied
+	for _, f := range s.segments {
+		out.End = max(out.End, f.end)
+		out.Bytes += f.size
+		out.Segments = append(out.Segments, SegmentReport{
+			File: filepath.Join(dir, f.name), Session: f.settings.Session, Started: f.settings.Started, Bytes: f.size,
+			Base: f.base, End: f.end, Records: f.records, Readings: f.readings, FirstSeq: f.firstSeq, LastSeq: f.lastSeq,
+		})
+	}
+	for _, b := range s.badRanges(marked) {
+		out.Problems = append(out.Problems, Problem{
+			File: filepath.Join(dir, b.segment), Offset: b.offset, Position: b.from, Wrong: b.wrong, Torn: b.verdict == torn, AtRest: b.verdict == stored,
+		})
+	}
 	if err := out.countKeys(files); err != nil {
 		return Report{}, err
 	}
 	return out, nil
 }
 
-func (r *Report) describe(segments []*found, last mark, marked bool, s *scan) {
-	r.End = last.applied
-	for _, f := range segments {
-		r.Bytes += f.size
-		r.End = max(r.End, f.end)
-		r.Segments = append(r.Segments, SegmentReport{
-			File: filepath.Join(r.Dir, f.name), Session: f.settings.Session, Started: f.settings.Started, Bytes: f.size,
-			Base: f.base, End: f.end, Records: f.records, Readings: f.readings, FirstSeq: f.firstSeq, LastSeq: f.lastSeq,
-		})
-	}
-	for _, b := range s.badPlaces(segments, marked) {
-		r.Problems = append(r.Problems, Problem{
-			File: filepath.Join(r.Dir, b.segment), Offset: b.offset, Position: b.from, Wrong: b.wrong, Torn: b.verdict == torn, AtRest: b.verdict == stored,
-		})
-	}
-}
-
+// countKeys adds the keys of deleted segments.
 func (r *Report) countKeys(files Files) error {
 	names, err := keyFileNames(files, r.Dir)
 	if err != nil {
@@ -144,9 +129,9 @@ func (r *Report) countKeys(files Files) error {
 	}
 	for _, name := range names {
 		name = filepath.Join(r.Dir, name)
-		content, err := readWhole(files, name, maxKeyFile)
+		content, err := readFile(files, name, maxKeyFile)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // the daemon that runs deleted it just now
+			continue // a running daemon deleted it just now
 		}
 		if err != nil {
 			return fmt.Errorf("read idempotency keys: %w", err)

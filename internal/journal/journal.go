@@ -1,25 +1,42 @@
-// Package journal is where a reading is made safe. It stands between the door
-// and the queue: what the door appends is durable when the receipt is given, and
-// can then be followed, in one order, by those who bring it to the store.
+// Package journal makes readings safe between the servers that accept them and the
+// queue that writes them to MongoDB. What Append acknowledges is durable, and can
+// then be followed, in one order, until it is stored.
 //
-//	Append ─▶ encode ─▶ sequence + position (one critical section) ─▶ pending
-//	                                                                    │ write, fsync
-//	   receipt ◀── wake all who wait ◀── publish in order ◀─────────────┘ one for all
+//	Append ─▶ encode ─▶ sequence + position (one critical section) ─▶ pending commit
+//	                                                                    │ write, one fsync for all
+//	   receipt ◀── answer all requests ◀── publish in order ◀───────────┘
 //	                                        │
-//	            Follow, Grown ◀── tail in memory, or segments on disk
-//	            Trim ──▶ what is at rest; segments that nobody needs are deleted
+//	            Follow, Grown ◀── tail in memory, or segments
+//	            Trim ──▶ what is stored; segments that are not needed are deleted
 //
-// A Journal keeps all this in files, a Volatile in memory alone.
+// The journal keeps its files on a disk, or in memory. In memory it outlives
+// nothing, so it acknowledges only what is stored.
+//
+//	journal.go  configuration, opening, status, closing
+//	append.go   Append: commits, segments, a full disk
+//	follow.go   reading it back; waiting until readings are stored
+//	keeper.go   marks, deleting what is stored, watching the folder
+//	keys.go     idempotency keys
+//	session.go  the sessions that records are written under
+//	recover.go  reading what earlier processes left; damage
+//	inspect.go  a report on a journal
+//	format.go   the bytes on disk
+//	files.go    the disk, or memory
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -27,28 +44,130 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Journal is a log of batches in a directory. Its methods may be called by
-// any number of goroutines.
+// Config configures a journal. Sizes are in bytes.
+type Config struct {
+	Dir     string            // used by one process at a time
+	Memory  bool              // keep it in memory; Dir and Files are not used
+	Session string            // that new records are written under, see batch.NewSession
+	Streams map[string]Stream // that may be written to, by name
+
+	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
+	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB, in memory 4 KiB
+	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
+	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
+
+	StoredTimeout time.Duration // how long Append waits until readings are stored; 0: 10 s
+	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
+	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
+
+	// Admit may be nil. It is asked for each stream of a request before anything is
+	// taken; its error refuses a request that could only wait for a database that is
+	// away. Without a disk that is better than to take it.
+	Admit func(stream string) error
+
+	// Interner knows series and shapes that are read again; nil: one of its own.
+	Interner *batch.Interner
+
+	// AcceptLoss opens a damaged journal and gives up what cannot be read.
+	AcceptLoss bool
+
+	Files      Files // nil: the file system
+	Faults     *fault.Injector
+	Logger     *slog.Logger          // nil: none
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+	Now        func() time.Time      // nil: time.Now
+	Elapsed    func() time.Duration  // monotonic time since some moment; nil: by Now
+}
+
+// Stream is how and where the readings of a stream were stored when they were
+// journaled, and must be if they are stored later.
+type Stream struct {
+	Storage     string        `json:"storage"`
+	Target      string        `json:"target"` // where they are stored, without secrets
+	Granularity time.Duration `json:"granularity"`
+}
+
+// limitFlag is the flag that sets MaxBytes.
+func (c *Config) limitFlag() string {
+	if c.Memory {
+		return "--queue-max-bytes"
+	}
+	return "--journal-max-bytes"
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+func (c *Config) setDefaults() error {
+	if c.Memory {
+		c.Dir, c.Files = "memory", newMemoryFiles()
+		setDefault(&c.MaxBytes, 64<<20)
+		setDefault(&c.SegmentBytes, 4<<10)
+	}
+	setDefault(&c.MaxBytes, 4<<30)
+	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, 64<<20))
+	setDefault(&c.MaxWaiting, 32<<20)
+	setDefault(&c.TailBytes, 8<<20)
+	setDefault(&c.StoredTimeout, 10*time.Second)
+	setDefault(&c.KeyWindow, 15*time.Minute)
+	setDefault(&c.MaxKeys, 1_000_000)
+	if c.Interner == nil {
+		c.Interner = batch.NewInterner(0)
+	}
+	if c.Files == nil {
+		c.Files = osFiles{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Elapsed == nil {
+		begin, now := c.Now(), c.Now
+		c.Elapsed = func() time.Duration { return now().Sub(begin) }
+	}
+	switch {
+	case c.Dir == "":
+		return errors.New("a journal needs a directory")
+	case c.Session == "" || len(c.Session) > 64:
+		return fmt.Errorf("session %q is not a name of 1 to 64 bytes", c.Session)
+	case c.MaxBytes < 1<<20:
+		return fmt.Errorf("%s %d is too small; it needs 1MiB", c.limitFlag()[2:], c.MaxBytes)
+	case c.SegmentBytes < 4<<10 || c.SegmentBytes > c.MaxBytes/2:
+		return fmt.Errorf("segment size %d is out of range; allowed are 4KiB to half of %d", c.SegmentBytes, c.MaxBytes)
+	case c.MaxWaiting < 1:
+		return fmt.Errorf("bytes that may wait for their fsync: %d is not positive", c.MaxWaiting)
+	case c.TailBytes < 0:
+		return fmt.Errorf("bytes kept in memory for cursors: %d is negative", c.TailBytes)
+	case c.StoredTimeout < 0:
+		return fmt.Errorf("stored-timeout %v is negative", c.StoredTimeout)
+	case c.KeyWindow < 0:
+		return fmt.Errorf("window of idempotency keys %v is negative", c.KeyWindow)
+	case c.MaxKeys < 0:
+		return fmt.Errorf("number of idempotency keys %d is negative", c.MaxKeys)
+	}
+	return nil
+}
+
+// A Journal is a log of batches in a directory. Its methods may be called by any
+// number of goroutines.
 type Journal struct {
-	cfg       Config
-	metrics   *metrics
-	lock      Lock       // nil in tests without one
-	marker    *marker    // of the keeper
-	keyFiles  []keyFile  // likewise
-	lateKeys  []*segment // likewise: deleted, and their keys are not saved yet
-	untidy    bool       // likewise: tidying up failed the last time
-	keys      *keys
-	waiters   waiters
-	windows   func(stream string) time.Duration // granularity of what is taken now
-	progress  progress
-	published published
-	space     space
-	limiter   *semaphore.Weighted
-	buffers   sync.Pool
-	closed    chan struct{} // when nobody stores any more
-	running   sync.WaitGroup
-	closeOnce sync.Once
-	closeErr  error
+	cfg         Config
+	granularity func(stream string) time.Duration // of new records
+	metrics     *metrics
+	lock        Lock // nil: there is none
+	keys        *keys
+	waiters     waiters
+	published   published
+	applied     progress // everything before is stored
+	space       space
+	limiter     *semaphore.Weighted
+	buffers     sync.Pool
 
 	oldest    uint64 // at Open
 	unapplied []Unapplied
@@ -56,54 +175,60 @@ type Journal struct {
 
 	bytes    atomic.Int64 // of all segments, and of what is about to be written
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
-	wanted   atomic.Int64 // what the last record needed, if there was no room for it
+	wanted   atomic.Int64 // the size of the last record, if there was no room for it
 
+	limitHit     atomic.Bool // requests are refused because of MaxBytes
+	diskHit      atomic.Bool // or because the disk is full
+	gone         atomic.Bool // the folder was removed or replaced, see ErrGone
 	markFailures atomic.Int64
 
-	gone atomic.Bool // the folder was removed or replaced, see ErrGone
-
-	losing sync.Mutex // held while lostSessions changes
-
-	limitHit state // requests are refused because of MaxBytes
-	diskHit  state // or because the disk is full
-
 	// mu guards where the next record goes, so that sequences, positions and the
-	// order in the pending commit are one.
-	mu      sync.Mutex
-	nextSeq uint64
-	nextPos uint64
-	writing *writing // what the next record is written under
-	own     []string // sessions that this process drew
-	former  []former // of them
-	clock   clock
-	// lostSessions are those that another process uses, too.
-	lostSessions []string
-	filled       []*commit // full ones before the pending one
+	// order in the pending commit agree.
+	mu           sync.Mutex
+	nextSeq      uint64
+	nextPos      uint64
+	writing      *writing // what the next record is written under
+	own          []string // sessions that this process drew
+	former       []former // of them
+	lostSessions []string // that another process uses, too
+	clock        clock
+	filled       []*commit // complete ones before the pending one
 	pending      *commit
 	spare        *commit
 	stopping     bool
 	ending       bool             // Close was called
 	failed       *telemetry.Error // what every request is told from now on
 
-	wake  chan struct{} // there is something to commit
-	tidy  chan struct{} // there may be something to delete, or a mark to write
-	quiet chan struct{} // closed to end the keeper
-	// secure has the keeper make the mark durable, and takes its error.
-	secure chan chan error
+	losing sync.Mutex // held while lostSessions changes
 
 	segMu    sync.RWMutex
 	segments []*segment // in order; the last may be the one being written
 
-	// Owned by the committer, which changes them under segMu.
+	// Changed by the committer alone, under segMu.
 	active     *segment
 	activeFile File
+
+	// Used by the keeper alone.
+	marker   *marker
+	keyFiles []keyFile
+	lateKeys []*segment // deleted, and their keys are not saved yet
+	untidy   bool       // the last attempt to tidy up failed
+
+	wake   chan struct{}   // there is something to commit
+	tidy   chan struct{}   // there may be something to delete, or a mark to write
+	secure chan chan error // asks the keeper to make the mark durable
+	closed chan struct{}   // ends the keeper and everything that waits for the store
+
+	running   sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
 }
 
-// Unapplied says what a journal held at Open that is not known to be stored.
+// Unapplied is what a journal held at Open that is not known to be stored.
 type Unapplied struct {
 	Session  string `json:"session"`
 	Stream   string `json:"stream"`
-	Settings Stream `json:"settings"` // that the readings were taken under
+	Settings Stream `json:"settings"` // that the readings were journaled under
 	Readings uint64 `json:"readings"`
 }
 
@@ -111,63 +236,54 @@ type Unapplied struct {
 // by the process that has the journal open.
 func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
-// Open opens the journal in cfg.Dir and makes it if there is none. A torn
-// write at its end is cut off. A journal that is damaged is refused with a
-// *CorruptionError, unless cfg.AcceptLoss; one that another process has open
-// with an error that names the directory.
+// Open opens the journal in cfg.Dir and makes it if there is none. A torn write at
+// its end is cut off. A damaged journal is refused with a *CorruptionError, unless
+// cfg.AcceptLoss is set; one that another process has open, with ErrLocked.
 func Open(cfg Config) (*Journal, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	j := &Journal{
-		cfg:     cfg,
-		keys:    newKeys(cfg.KeyWindow, cfg.MaxKeys, cfg.Now),
-		limiter: semaphore.NewWeighted(cfg.MaxWaiting),
-		closed:  make(chan struct{}),
-		nextSeq: 1,
-		wake:    make(chan struct{}, 1), tidy: make(chan struct{}, 1), quiet: make(chan struct{}),
-		secure:  make(chan chan error),
-		writing: newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
-		own:     []string{cfg.Session},
-		clock:   newClock(cfg.Now(), cfg.Elapsed()),
+		cfg:         cfg,
+		granularity: granularityOf(cfg.Streams),
+		keys:        newKeys(&cfg),
+		limiter:     semaphore.NewWeighted(cfg.MaxWaiting),
+		published:   published{maxTail: cfg.TailBytes, now: cfg.Now},
+		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve + 2*uint64(cfg.MaxWaiting)},
+		nextSeq:     1,
+		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
+		own:         []string{cfg.Session},
+		clock:       newClock(cfg.Now(), cfg.Elapsed()),
+		pending:     newCommit(),
+		wake:        make(chan struct{}, 1), tidy: make(chan struct{}, 1),
+		secure: make(chan chan error), closed: make(chan struct{}),
 	}
-	j.windows = granularityOf(cfg.Streams)
 	j.buffers.New = func() any { return new([]byte) }
-	j.published.most, j.published.now = cfg.TailBytes, cfg.Now
-	j.pending, j.spare = newCommit(), newCommit()
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make the journal's directory: %w", err)
 	}
-	if !cfg.Faults.Off(fault.Lock) {
+	if !cfg.Faults.Off(fault.Lock) && !cfg.Memory {
 		var err error
 		if j.lock, err = cfg.Files.Lock(LockFile(cfg.Dir)); err != nil {
 			return nil, fmt.Errorf("lock the journal in %s: %w", cfg.Dir, err)
 		}
 	}
-	if err := j.start(); err != nil {
+	err := j.recover()
+	if err == nil {
+		if j.metrics, err = newMetrics(j); err != nil {
+			err = errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, j.unlock())
 	}
-	return j, nil
-}
-
-// start reads what is there and begins to work.
-func (j *Journal) start() error {
-	if err := j.recover(); err != nil {
-		return err
-	}
-	var err error
-	if j.metrics, err = newMetrics(j.cfg.Registerer, gauges{
-		max: j.cfg.MaxBytes, bytes: func() float64 { return float64(j.size()) }, oldest: j.oldestUnapplied, keys: j.keys.count,
-		givenUp: givenUp(j.lost), markFailures: func() float64 { return float64(j.markFailures.Load()) },
-	}); err != nil {
-		return errors.Join(fmt.Errorf("register metrics of the journal: %w", err), j.marker.close())
-	}
-	j.space = space{files: j.cfg.Files, dir: j.cfg.Dir, reserve: diskReserve + 2*uint64(j.cfg.MaxWaiting)}
 	j.running.Go(j.commitLoop)
 	j.running.Go(j.keep)
-	j.running.Go(j.watchFolder)
-	signal(j.tidy) // on a full disk nothing is taken before what is at rest is gone
-	return nil
+	if j.lock != nil {
+		j.running.Go(j.watchFolder)
+	}
+	signal(j.tidy) // on a full disk nothing is taken before something is deleted
+	return j, nil
 }
 
 func (j *Journal) unlock() error {
@@ -177,8 +293,8 @@ func (j *Journal) unlock() error {
 	return j.lock.Close()
 }
 
-// Oldest is the position of the first record that was not known to be at rest
-// when the journal was opened.
+// Oldest is the position of the first record that was not known to be stored at
+// Open.
 func (j *Journal) Oldest() uint64 { return j.oldest }
 
 // End is the position behind the last record that can be followed.
@@ -187,26 +303,34 @@ func (j *Journal) End() uint64 {
 	return end
 }
 
-// Taken counts the readings that were not at rest at Open, and those taken
-// since.
+// Taken counts the readings that were not known to be stored at Open, and those
+// taken since.
 func (j *Journal) Taken() uint64 {
 	_, taken := j.published.reach()
 	return taken
 }
 
-// Grown returns a channel that is closed once a record at or behind the
-// position can be followed.
-func (j *Journal) Grown(position uint64) <-chan struct{} { return j.published.wait(position) }
-
-// Unapplied tells what was not known to be stored at Open, by session and
-// stream in the order of the journal.
+// Unapplied tells what was not known to be stored at Open, by session and stream
+// in the order of the journal.
 func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
 
-func (j *Journal) oldestUnapplied() time.Duration {
-	return j.published.age(j.progress.applied.Load(), j.cfg.Now())
+// Reach returns when everything that has a position at the time of the call can be
+// followed, with an error when ctx ends first.
+func (j *Journal) Reach(ctx context.Context) error {
+	j.mu.Lock()
+	reserved := j.nextPos
+	j.mu.Unlock()
+	for end := j.End(); end < reserved; end = j.End() {
+		select {
+		case <-j.Grown(end):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for what is being written to the journal: %w", ctx.Err())
+		}
+	}
+	return nil
 }
 
-// Err tells why nothing can be taken, nil if it can.
+// Err tells why nothing can be taken; nil if it can.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	stopping, failed := j.stopping, j.failed
@@ -216,26 +340,30 @@ func (j *Journal) Err() error {
 		return failed
 	case stopping:
 		return errStopping()
-	case j.full(j.wanted.Load()):
-		return errFull(j.cfg.MaxBytes)
+	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
+		return j.errFull()
 	}
 	if err := j.space.check(j.cfg.Now()); err != nil {
 		return errDiskFull(err)
 	}
+	if j.cfg.Admit != nil {
+		for _, name := range slices.Sorted(maps.Keys(j.cfg.Streams)) {
+			if err := j.cfg.Admit(name); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
-// size is what the journal takes on the disk.
-func (j *Journal) size() int64 { return j.bytes.Load() + j.keyBytes.Load() }
-
 // Status is what a journal holds.
 type Status struct {
-	Volatile         bool    `json:"volatile"` // in memory alone
+	Volatile         bool    `json:"volatile"` // in memory
 	Session          string  `json:"session"`
 	Bytes            int64   `json:"bytes"` // of segments, and of saved idempotency keys, which MaxBytes does not limit
 	MaxBytes         int64   `json:"max_bytes"`
 	Segments         int     `json:"segments"`
-	Applied          uint64  `json:"applied"` // position before which everything is at rest
+	Applied          uint64  `json:"applied"` // position before which everything is stored
 	End              uint64  `json:"end"`     // position behind the last record
 	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
 	Keys             int     `json:"keys"`
@@ -249,9 +377,8 @@ func (j *Journal) Status() Status {
 	segments := len(j.segments)
 	j.segMu.RUnlock()
 	s := Status{
-		Session: j.session(), Bytes: j.size(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
-		Applied: j.progress.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied().Seconds(), Keys: j.keys.count(),
-		GivenUpBytes: givenUp(j.lost),
+		Volatile: j.cfg.Memory, Session: j.session(), Bytes: j.size(), MaxBytes: j.cfg.MaxBytes, Segments: segments,
+		Applied: j.applied.Load(), End: j.End(), OldestUnappliedS: j.oldestUnapplied(), Keys: j.keys.count(), GivenUpBytes: givenUp(j.lost),
 	}
 	if err := j.Err(); err != nil {
 		s.Error = err.Error()
@@ -259,21 +386,21 @@ func (j *Journal) Status() Status {
 	return s
 }
 
-// Follow returns a cursor at a position: that of a record which was not trimmed,
-// or End. What it reads from the disk is the part's rows alone.
-func (j *Journal) Follow(position uint64, part batch.Part) batch.Cursor {
-	return &cursor{journal: j, part: part, position: position}
-}
+func (j *Journal) size() int64 { return j.bytes.Load() + j.keyBytes.Load() }
 
-// Stop refuses what comes from now on.
+// oldestUnapplied is the age of the oldest reading that is not known to be stored,
+// in seconds.
+func (j *Journal) oldestUnapplied() float64 { return j.published.age(j.applied.Load()).Seconds() }
+
+// Stop refuses all requests from now on.
 func (j *Journal) Stop() {
 	j.mu.Lock()
 	j.stopping = true
 	j.mu.Unlock()
 }
 
-// Close makes durable what was taken, answers those who wait for the store,
-// and gives the directory free. Cursors must not be used any more.
+// Close makes durable what was taken, answers the requests that wait for the store,
+// and unlocks the directory. Cursors must not be used any more.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		j.mu.Lock()
@@ -281,14 +408,12 @@ func (j *Journal) Close() error {
 		j.mu.Unlock()
 		close(j.closed)
 		signal(j.wake)
-		close(j.quiet)
 		j.running.Wait()
 		var errs []error
 		if j.activeFile != nil {
 			errs = append(errs, j.activeFile.Close())
 		}
-		j.lastKeys()
-		errs = append(errs, j.lastMark(), j.marker.close(), j.unlock())
+		errs = append(errs, j.lastTidy(), j.marker.close(), j.unlock())
 		if err := errors.Join(errs...); err != nil {
 			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)
 		}
@@ -296,7 +421,9 @@ func (j *Journal) Close() error {
 	return j.closeErr
 }
 
-// signal wakes whoever reads the channel, now or when it looks next.
+func (j *Journal) path(name string) string { return filepath.Join(j.cfg.Dir, name) }
+
+// signal wakes the goroutine that reads the channel, now or when it reads next.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -3,6 +3,11 @@ package journal
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,42 +15,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A keyID stands for an idempotency key with its scope.
-type keyID [16]byte
-
-func newKeyID(key string) keyID {
-	sum := sha256.Sum256([]byte(key))
-	return keyID(sum[:16])
-}
-
-// A keyEntry is what is known of a request that was taken. There may be a
-// million, hence no pointers beside the answer, which is shared where it is the
-// same as the one before.
-type keyEntry struct {
-	id       keyID
-	bodyHash uint64
-	end      uint64 // position behind the request's record
-	taken    int64  // ns
-	answer   string
-	stored   bool // its readings are known to be at rest
-}
-
-// maxAnswers is how many bytes of answers and refusals are kept. The oldest keys
-// are forgotten with theirs.
-const maxAnswers = 32 << 20
-
-// A flight is a request with a key that is on its way to the disk.
-type flight struct {
-	keyed
-	waiter *waiter // nil: nobody follows its readings
-	left   bool    // the request waits no more; guarded by keys.mu
-	done   chan struct{}
-	entry  keyEntry // once done
-	err    error    // why nothing was taken, or nobody knows
-}
-
-// keys knows the requests of the last minutes by their keys, in the order in
-// which they were taken.
+// keys knows the idempotency keys of the last minutes, in the order of their
+// records. Each key is in the record of its request, so there is no moment between
+// the two; before a segment is deleted, its keys are saved in a file.
+//
+//	request ──▶ in flight ──record is durable──▶ known ──expires──▶ forgotten
+//	               └──nothing was written──▶ forgotten
 type keys struct {
 	window time.Duration
 	most   int
@@ -54,104 +29,122 @@ type keys struct {
 	mu      sync.Mutex
 	flights map[keyID]*flight
 	index   map[keyID]uint64 // number of the entry
-	entries entryList
-	waiters map[keyID]*waiter         // of those whose readings are being stored
-	refused map[keyID][]batch.Refused // of those that are stored, where there are any
+	entries deque[keyEntry]
+	waiters map[keyID]*waiter         // of requests whose readings are not all stored
+	refused map[keyID][]batch.Refused // of stored requests, where there are any
 	bytes   int64                     // of answers and refusals
 }
 
-func newKeys(window time.Duration, most int, now func() time.Time) *keys {
+// A keyID is the hash of an idempotency key with its scope.
+type keyID [16]byte
+
+func newKeyID(key string) keyID {
+	sum := sha256.Sum256([]byte(key))
+	return keyID(sum[:16])
+}
+
+// A keyEntry is a known key. There may be a million, so the only pointer is the
+// answer, which equal neighbors share.
+type keyEntry struct {
+	id       keyID
+	bodyHash uint64
+	end      uint64 // position behind the request's record
+	taken    int64  // ns
+	answer   string
+	stored   bool // all its readings are known to be stored
+}
+
+// A flight is a request with a key that is being written.
+type flight struct {
+	keyed
+	waiter *waiter // nil: the request does not wait until its readings are stored
+	left   bool    // the request waits no more; guarded by keys.mu
+	done   chan struct{}
+	entry  keyEntry // once done
+	err    error    // why nothing was written, or it is unknown
+}
+
+const (
+	// maxAnswers limits the bytes of answers and refusals; beyond it the oldest keys
+	// are forgotten.
+	maxAnswers = 32 << 20
+	// maxLeft is how many waiters are kept after their requests gave up waiting, so
+	// that a repeated request need not wait for everything journaled before it.
+	maxLeft = 4096
+)
+
+func newKeys(c *Config) *keys {
 	return &keys{
-		window: window, most: most, now: now,
+		window: c.KeyWindow, most: c.MaxKeys, now: c.Now,
 		flights: make(map[keyID]*flight), index: make(map[keyID]uint64),
 		waiters: make(map[keyID]*waiter), refused: make(map[keyID][]batch.Refused),
 	}
 }
 
-// once has a request taken, or answered as it was before. One that overlaps the
-// first with its key waits for that one's outcome, and is taken itself where that
-// one was not. If take is nil, an unknown request gets an empty receipt.
-func (k *keys) once(
-	ctx context.Context, r *batch.Request,
-	take func(*flight) (batch.Receipt, error), repeated func(*keyEntry) (batch.Receipt, error),
-) (batch.Receipt, error) {
+// begin looks up the key of a request. It returns the entry of a known key. For an
+// unknown one it returns a flight if take is set, and the caller must call landed or
+// failed; otherwise nothing. A request whose key is in flight waits for the outcome,
+// and begins itself if the first one failed.
+func (k *keys) begin(ctx context.Context, r *batch.Request, take bool) (*keyEntry, *flight, error) {
+	id := newKeyID(r.Key)
 	for {
-		known, f, mine, err := k.begin(r, take != nil)
+		known, f, mine := k.lookup(id, r, take)
 		switch {
-		case err != nil:
-			return batch.Receipt{}, err
-		case known != nil:
-			return repeated(known)
-		case mine:
-			return take(f)
-		case f == nil:
-			return batch.Receipt{}, nil
+		case known != nil && known.bodyHash != r.BodyHash, f != nil && f.bodyHash != r.BodyHash:
+			return nil, nil, telemetry.Errorf(telemetry.Conflict, "idempotency_conflict",
+				"this Idempotency-Key was used with another body; a key stands for one request")
+		case known != nil || mine || f == nil:
+			return known, f, nil
 		}
-		if known, err = f.wait(ctx); err == nil {
-			return repeated(known)
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, nil, errUnknownOutcome("the request ended while the first one with its Idempotency-Key was still being written", ctx.Err())
 		}
-		if telemetry.KindOf(err) == telemetry.UnknownOutcome {
-			return batch.Receipt{}, err
+		if f.err == nil {
+			return &f.entry, nil, nil
+		}
+		if telemetry.KindOf(f.err) == telemetry.UnknownOutcome {
+			return nil, nil, f.err
 		}
 	}
 }
 
-// begin says what to do with a request: it is known (e), in flight (f, not mine),
-// or, with take, to be taken by the caller (f, mine), who must make sure that
-// taken or failed is called. Without take, nothing is returned for an unknown
-// request.
-func (k *keys) begin(r *batch.Request, take bool) (e *keyEntry, f *flight, mine bool, err error) {
-	id := newKeyID(r.Key)
+func (k *keys) lookup(id keyID, r *batch.Request, take bool) (known *keyEntry, f *flight, mine bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expire()
 	if n, ok := k.index[id]; ok {
-		known := *k.entries.at(n)
-		if known.bodyHash != r.BodyHash {
-			return nil, nil, false, errOtherBody()
-		}
-		return &known, nil, false, nil
+		e := *k.entries.at(n)
+		return &e, nil, false
 	}
-	if f, ok := k.flights[id]; ok {
-		if f.bodyHash != r.BodyHash {
-			return nil, nil, false, errOtherBody()
-		}
-		return nil, f, false, nil
-	}
-	if !take {
-		return nil, nil, false, nil
+	if f := k.flights[id]; f != nil || !take {
+		return nil, f, false
 	}
 	f = &flight{keyed: keyed{id: id, bodyHash: r.BodyHash, answer: r.Answer}, done: make(chan struct{})}
 	k.flights[id] = f
-	return nil, f, true, nil
+	return nil, f, true
 }
 
-func errOtherBody() error {
-	return telemetry.Errorf(telemetry.Conflict, "idempotency_conflict",
-		"this Idempotency-Key was used with another body; a key stands for one request")
-}
-
-// taken says that a flight's record is durable. Nobody can follow it yet.
-func (k *keys) taken(f *flight, end uint64) {
+// landed makes a flight known: its record is durable. It cannot be followed yet.
+func (k *keys) landed(f *flight, end uint64) {
 	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: k.now().UnixNano(), answer: string(f.answer)}
 	k.mu.Lock()
 	delete(k.flights, f.id)
 	k.add(f.entry)
 	if w := f.waiter; w != nil {
-		id, end := f.id, f.entry.end
-		w.whenAtRest(func() { k.stored(id, end, w) })
-		if !f.left || len(k.waiters) < mostLeft {
-			k.waiters[id] = w
+		w.whenStored(func() { k.stored(f.id, end, w) })
+		if !f.left || len(k.waiters) < maxLeft {
+			k.waiters[f.id] = w
 		}
 	}
 	k.mu.Unlock()
 	close(f.done)
 }
 
-// failed says that a flight's record was not accepted. A flight with an unknown
-// outcome is kept, since its record may be in the journal: repeats of the request
-// get the same error until a restart. There are few, because the journal accepts
-// nothing afterwards.
+// failed ends a flight. One with an unknown outcome is kept, since its record may
+// be in the journal: repeated requests get the same error until a restart. These are
+// few, because the journal accepts nothing afterwards.
 func (k *keys) failed(f *flight, err error) {
 	f.err = err
 	if telemetry.KindOf(err) != telemetry.UnknownOutcome {
@@ -160,6 +153,55 @@ func (k *keys) failed(f *flight, err error) {
 		k.mu.Unlock()
 	}
 	close(f.done)
+}
+
+// stored notes that all readings of a request are stored or refused.
+func (k *keys) stored(id keyID, end uint64, w *waiter) {
+	refused := w.result()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.waiters[id] == w {
+		delete(k.waiters, id)
+	}
+	e := k.entry(id, end)
+	if e == nil {
+		return // it expired
+	}
+	e.stored = true
+	if len(refused) > 0 {
+		k.refused[id] = refused
+		k.bytes += refusedSize(refused)
+		k.expire()
+	}
+}
+
+// leave notes that a request no longer waits for its readings.
+func (k *keys) leave(f *flight) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f.left = true
+	if k.waiters[f.id] == f.waiter && len(k.waiters) > maxLeft {
+		delete(k.waiters, f.id)
+	}
+}
+
+// outcome returns whether the readings of a known request are stored and which
+// were refused, or else the waiter that follows them, if there is one.
+func (k *keys) outcome(known *keyEntry) (stored bool, refused []batch.Refused, w *waiter) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entry(known.id, known.end)
+	if e == nil {
+		return false, nil, nil
+	}
+	return e.stored, k.refused[known.id], k.waiters[known.id]
+}
+
+func (k *keys) entry(id keyID, end uint64) *keyEntry {
+	if n, ok := k.index[id]; ok && k.entries.at(n).end == end {
+		return k.entries.at(n)
+	}
+	return nil
 }
 
 // load adds a key that was read from the disk, in the order of positions.
@@ -174,8 +216,8 @@ func (k *keys) load(e keyEntry) {
 }
 
 func (k *keys) add(e keyEntry) {
-	if last := k.entries.last(); last != nil && last.answer == e.answer {
-		e.answer = last.answer
+	if k.entries.n > 0 && k.entries.last().answer == e.answer {
+		e.answer = k.entries.last().answer
 	} else {
 		k.bytes += int64(len(e.answer))
 	}
@@ -183,12 +225,12 @@ func (k *keys) add(e keyEntry) {
 }
 
 // expire forgets the oldest keys beyond the window, the number, and the bytes of
-// their answers.
+// answers.
 func (k *keys) expire() {
 	oldest := k.now().Add(-k.window).UnixNano()
-	for k.entries.len() > 0 {
-		first, n := k.entries.first()
-		if first.taken >= oldest && k.entries.len() <= k.most && k.bytes <= maxAnswers {
+	for k.entries.n > 0 {
+		first, n := k.entries.first(), k.entries.base
+		if first.taken >= oldest && k.entries.n <= k.most && k.bytes <= maxAnswers {
 			return
 		}
 		if k.index[first.id] == n {
@@ -197,11 +239,20 @@ func (k *keys) expire() {
 			k.bytes -= refusedSize(k.refused[first.id])
 			delete(k.refused, first.id)
 		}
-		if k.entries.len() == 1 || k.entries.at(n+1).answer != first.answer {
-			k.bytes -= int64(len(first.answer)) // else the next one has it, too
+		if k.entries.n == 1 || k.entries.at(n+1).answer != first.answer {
+			k.bytes -= int64(len(first.answer)) // otherwise the next one shares it
 		}
 		k.entries.drop()
 	}
+}
+
+// refusedSize estimates the memory of refusals.
+func refusedSize(refused []batch.Refused) int64 {
+	n := int64(len(refused)) * 40
+	for i := range refused {
+		n += int64(len(refused[i].Refusal.Message))
+	}
+	return n
 }
 
 func (k *keys) count() int {
@@ -211,14 +262,12 @@ func (k *keys) count() int {
 	return len(k.index)
 }
 
-// between returns the keys of the records that end behind from and not behind
-// to.
-func (k *keys) between(from, to uint64) []keyEntry {
+// between returns the keys whose records end behind from and not behind to.
+func (k *keys) between(from, to uint64) (out []keyEntry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expire()
-	var out []keyEntry
-	for n := k.entries.base; n < k.entries.base+uint64(k.entries.len()); n++ {
+	for n := range k.entries.numbers() {
 		e := k.entries.at(n)
 		if e.end > to {
 			break
@@ -230,77 +279,159 @@ func (k *keys) between(from, to uint64) []keyEntry {
 	return out
 }
 
-// oldest returns the end of the oldest key's record, or none.
-func (k *keys) oldest() (end uint64, some bool) {
+// oldest returns the end of the record of the oldest key; ok is false if there is
+// no key.
+func (k *keys) oldest() (end uint64, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expire()
-	if k.entries.len() == 0 {
+	if k.entries.n == 0 {
 		return 0, false
 	}
-	first, _ := k.entries.first()
-	return first.end, true
+	return k.entries.first().end, true
 }
 
-// wait returns the outcome of another one's flight.
-func (f *flight) wait(ctx context.Context) (*keyEntry, error) {
-	select {
-	case <-f.done:
-		if f.err != nil {
-			return nil, f.err
-		}
-		return &f.entry, nil
-	case <-ctx.Done():
-		return nil, &telemetry.Error{
-			Kind: telemetry.UnknownOutcome, Code: codeUnknown,
-			Message: "the request ended while the first one with its Idempotency-Key was still on its way", Err: ctx.Err(),
-		}
-	}
-}
-
-// entryList is a queue of entries in chunks, so that a million are never copied
-// to a larger array while the journal waits.
-type entryList struct {
-	chunks [][]keyEntry
-	base   uint64 // number of the first entry
-	skip   int    // entries of the first chunk that were dropped
+// A deque is a queue whose items have numbers that never change. It grows by
+// chunks, so that a million items are never copied while the journal waits.
+type deque[T any] struct {
+	chunks [][]T
+	skip   int    // dropped items of the first chunk
+	base   uint64 // number of the first item
 	n      int
 }
 
-const entryChunk = 1024
+const chunkItems = 1024
 
-func (l *entryList) len() int { return l.n }
-
-func (l *entryList) at(number uint64) *keyEntry {
-	i := int(number-l.base) + l.skip
-	return &l.chunks[i/entryChunk][i%entryChunk]
+func (d *deque[T]) at(number uint64) *T {
+	i := int(number-d.base) + d.skip
+	return &d.chunks[i/chunkItems][i%chunkItems]
 }
 
-func (l *entryList) first() (e *keyEntry, number uint64) { return l.at(l.base), l.base }
+func (d *deque[T]) first() *T { return d.at(d.base) }
+func (d *deque[T]) last() *T  { return d.at(d.base + uint64(d.n) - 1) }
 
-func (l *entryList) last() *keyEntry {
-	if l.n == 0 {
+func (d *deque[T]) numbers() func(yield func(uint64) bool) {
+	return func(yield func(uint64) bool) {
+		for i := range uint64(d.n) {
+			if !yield(d.base + i) {
+				return
+			}
+		}
+	}
+}
+
+func (d *deque[T]) push(item T) (number uint64) {
+	if d.skip+d.n == len(d.chunks)*chunkItems {
+		d.chunks = append(d.chunks, make([]T, chunkItems))
+	}
+	d.n++
+	*d.last() = item
+	return d.base + uint64(d.n) - 1
+}
+
+// drop removes the first item.
+func (d *deque[T]) drop() {
+	var zero T
+	*d.first() = zero
+	d.base++
+	d.n--
+	if d.skip++; d.skip == chunkItems {
+		d.chunks[0] = nil
+		d.chunks, d.skip = d.chunks[1:], 0
+	}
+}
+
+// A keyFile holds the keys of a deleted segment.
+type keyFile struct {
+	name string
+	end  uint64 // position behind the last of their records
+	size int64
+}
+
+// saveKeys writes the keys of a segment that is about to be deleted to a file.
+func (j *Journal) saveKeys(s *segment) error {
+	entries := j.keys.between(s.base, s.end)
+	if len(entries) == 0 || j.cfg.Memory {
 		return nil
 	}
-	return l.at(l.base + uint64(l.n) - 1)
+	content := encodeKeys(entries)
+	if err := writeFile(j.cfg.Files, j.path(s.name+keysSuffix), content); err != nil {
+		return fmt.Errorf("save its idempotency keys: %w", err)
+	}
+	if n := len(j.keyFiles); n > 0 && j.keyFiles[n-1].name == s.name+keysSuffix { // written by an earlier attempt
+		j.keyBytes.Add(-j.keyFiles[n-1].size)
+		j.keyFiles = j.keyFiles[:n-1]
+	}
+	j.addKeyFile(keyFile{s.name + keysSuffix, s.end, int64(len(content))})
+	return nil
 }
 
-func (l *entryList) push(e keyEntry) (number uint64) {
-	if l.skip+l.n == len(l.chunks)*entryChunk {
-		l.chunks = append(l.chunks, make([]keyEntry, entryChunk))
-	}
-	number = l.base + uint64(l.n)
-	l.n++
-	*l.at(number) = e
-	return number
+func (j *Journal) addKeyFile(f keyFile) {
+	j.keyFiles = append(j.keyFiles, f)
+	j.keyBytes.Add(f.size)
 }
 
-func (l *entryList) drop() {
-	*l.at(l.base) = keyEntry{}
-	l.base++
-	l.n--
-	if l.skip++; l.skip == entryChunk {
-		l.chunks[0] = nil
-		l.chunks, l.skip = l.chunks[1:], 0
+// saveLateKeys writes the keys of segments that had to be deleted first. Until
+// then only this process knows them.
+func (j *Journal) saveLateKeys() error {
+	for len(j.lateKeys) > 0 {
+		s := j.lateKeys[0]
+		if err := j.saveKeys(s); err != nil {
+			return fmt.Errorf("of deleted journal segment %s: %w", s.name, err)
+		}
+		j.lateKeys = j.lateKeys[1:]
 	}
+	return nil
+}
+
+// keyFileNames lists the files of keys, in the order of their segments.
+func keyFileNames(files Files, dir string) ([]string, error) {
+	names, err := files.List(dir)
+	return slices.DeleteFunc(names, func(name string) bool {
+		segment, ok := strings.CutSuffix(name, keysSuffix)
+		if ok {
+			_, ok = segmentBase(segment)
+		}
+		return !ok
+	}), err
+}
+
+// loadKeys reads the keys of deleted segments. A broken file costs its keys, but
+// never a reading, so it is logged and ignored.
+func (j *Journal) loadKeys() error {
+	names, err := keyFileNames(j.cfg.Files, j.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		base, _ := segmentBase(strings.TrimSuffix(name, keysSuffix))
+		content, err := readFile(j.cfg.Files, j.path(name), maxKeyFile)
+		if err != nil {
+			return err
+		}
+		entries, err := decodeKeys(content)
+		if err != nil {
+			j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "file", j.path(name), "err", err)
+		}
+		f := keyFile{name, base, int64(len(content))}
+		for _, e := range entries {
+			j.keys.load(e)
+			f.end = max(f.end, e.end)
+		}
+		j.addKeyFile(f)
+	}
+	return j.dropKeys()
+}
+
+// dropKeys deletes the files of which every key has expired.
+func (j *Journal) dropKeys() error {
+	oldest, ok := j.keys.oldest()
+	for len(j.keyFiles) > 0 && (!ok || oldest > j.keyFiles[0].end) {
+		if err := j.cfg.Files.Remove(j.path(j.keyFiles[0].name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		j.keyBytes.Add(-j.keyFiles[0].size)
+		j.keyFiles = j.keyFiles[1:]
+	}
+	return nil
 }

@@ -282,7 +282,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"journal-max-bytes":     func(c *journal.Config) { c.MaxBytes = 1000 },
 		"segment size":          func(c *journal.Config) { c.SegmentBytes = 1 },
 		"wait for their fsync":  func(c *journal.Config) { c.MaxWaiting = -1 },
-		"those who follow":      func(c *journal.Config) { c.TailBytes = -1 },
+		"in memory for cursors":  func(c *journal.Config) { c.TailBytes = -1 },
 		"stored-timeout":        func(c *journal.Config) { c.StoredTimeout = -1 },
 		"window of idempotency": func(c *journal.Config) { c.KeyWindow = -1 },
 		"number of idempotency": func(c *journal.Config) { c.MaxKeys = -1 },

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,23 +15,12 @@ type metrics struct {
 	refused  *prometheus.CounterVec
 }
 
-// gauges are the figures that are looked up when somebody asks for them.
-type gauges struct {
-	bytes  func() float64
-	max    int64 // bytes
-	oldest func() time.Duration
-	keys   func() int
-
-	givenUp      uint64 // bytes
-	markFailures func() float64
-}
-
-func newMetrics(registerer prometheus.Registerer, g gauges) (*metrics, error) {
+func newMetrics(j *Journal) (*metrics, error) {
 	m := &metrics{
 		fsync: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_journal_fsync_seconds",
 			Help: "Time of one fsync of the journal.",
-			// From a disk with a battery behind its cache to one that is stuck.
+			// From a disk with a battery-backed cache to one that hangs.
 			Buckets: prometheus.ExponentialBuckets(0.000064, 2, 18),
 		})),
 		requests: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
@@ -48,47 +36,37 @@ func newMetrics(registerer prometheus.Registerer, g gauges) (*metrics, error) {
 	for _, reason := range refusals() {
 		m.refused.WithLabelValues(reason)
 	}
-	if registerer == nil {
+	if j.cfg.Registerer == nil {
 		return m, nil
 	}
-	for _, c := range append(g.collectors(), m.fsync, m.requests, m.refused) {
-		if err := registerer.Register(c); err != nil {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	for _, c := range []prometheus.Collector{
+		m.fsync, m.requests, m.refused,
+		gauge("brim_journal_bytes", "Bytes of the journal: on disk, or without one those of the readings that wait in memory.",
+			func() float64 { return float64(j.size()) }),
+		gauge("brim_journal_max_bytes", "Bytes at which the journal is full and requests are refused.",
+			func() float64 { return float64(j.cfg.MaxBytes) }),
+		gauge("brim_journal_oldest_unapplied_seconds", "Age of the oldest reading that is journaled and not known to be stored, 0 if there is none.",
+			j.oldestUnapplied),
+		gauge("brim_journal_keys", "Idempotency keys that are known.",
+			func() float64 { return float64(j.keys.count()) }),
+		gauge("brim_journal_given_up_bytes", "Bytes of the journal that could not be read and were given up, at this start and earlier ones.",
+			func() float64 { return float64(givenUp(j.lost)) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "brim_journal_mark_failures_total",
+			Help: "Failed writes of the mark that says how far the journal is stored; nothing is deleted until one works.",
+		}, func() float64 { return float64(j.markFailures.Load()) }),
+	} {
+		if err := j.cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
 }
 
-func (g gauges) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_journal_bytes",
-			Help: "Bytes of the journal: on disk, or without one those of the readings that wait in memory.",
-		}, g.bytes),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_journal_max_bytes",
-			Help: "Bytes at which the journal is full and requests are refused.",
-		}, func() float64 { return float64(g.max) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_journal_oldest_unapplied_seconds",
-			Help: "Age of the oldest reading that is journaled and not known to be stored, 0 if there is none.",
-		}, func() float64 { return g.oldest().Seconds() }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_journal_keys",
-			Help: "Idempotency keys that are known.",
-		}, func() float64 { return float64(g.keys()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_journal_given_up_bytes",
-			Help: "Bytes of the journal that could not be read and were given up, at this start and earlier ones.",
-		}, func() float64 { return float64(g.givenUp) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "brim_journal_mark_failures_total",
-			Help: "Failed writes of the mark that says how far the journal is at rest; nothing is deleted until one works.",
-		}, g.markFailures),
-	}
-}
-
-// refuse counts an error where nothing was taken.
+// refuse counts a request of which nothing was taken.
 func (m *metrics) refuse(err error) {
 	var e *telemetry.Error
 	if errors.As(err, &e) && e.Kind == telemetry.Unavailable {

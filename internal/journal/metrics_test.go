@@ -88,12 +88,11 @@ func TestBothKindsHaveTheSameMetrics(t *testing.T) {
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	cfg.Registerer = disk
 	open(t, cfg)
-	other := volatileConfig()
+	other := memoryConfig()
 	other.Registerer = memory
-	_, err := journal.OpenVolatile(other)
-	require.NoError(t, err)
+	open(t, other)
 	assert.Equal(t, names(disk), names(memory))
-	_, err = journal.OpenVolatile(other)
+	_, err := journal.Open(other)
 	assert.ErrorContains(t, err, "register metrics")
 }
 

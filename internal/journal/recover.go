@@ -1,62 +1,99 @@
 package journal
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"sort"
+	"strings"
+	"time"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
-// recover reads what earlier processes left, mends its end, and makes the
-// journal ready for more.
+// recover reads what earlier processes left, repairs its end, and makes the journal
+// ready for new records.
 func (j *Journal) recover() error {
 	cfg := &j.cfg
 	if err := removeTemporary(cfg.Files, cfg.Dir); err != nil {
-		return fmt.Errorf("remove what was half written in %s: %w", cfg.Dir, err)
+		return fmt.Errorf("remove incomplete files in %s: %w", cfg.Dir, err)
 	}
 	last, marked, err := readMark(cfg.Files, cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("read the journal's mark: %w", err)
 	}
-	if j.lost, err = readLost(cfg.Files, cfg.Dir); err != nil {
+	if err := readJSON(cfg.Files, j.path(lostName), &j.lost); err != nil {
 		return fmt.Errorf("read what was given up of the journal: %w", err)
 	}
-	if j.lostSessions, err = readLostSessions(cfg.Files, cfg.Dir); err != nil {
+	if err := readJSON(cfg.Files, j.path(lostSessionsName), &j.lostSessions); err != nil {
 		return fmt.Errorf("read which sessions the journal has lost: %w", err)
 	}
 	if err := j.loadKeys(); err != nil {
 		return fmt.Errorf("read idempotency keys: %w", err)
 	}
-	if err := j.renewLast(last.applied); err != nil {
+	if err := j.rewriteLast(last.applied); err != nil {
 		return fmt.Errorf("rewrite the last journal segment: %w", err)
 	}
-	r := &recovery{journal: j, tally: newTally(last.applied)}
-	s := &scan{
-		files: cfg.Files, dir: cfg.Dir, check: !cfg.Faults.Off(fault.Checksum), applied: last.applied, durable: last.durable,
-		lost: j.lost, record: r.record,
-	}
-	segments, err := s.all()
-	if err != nil {
+	s := newScan(cfg.Files, cfg.Dir, last)
+	s.check, s.lost, s.visit = !cfg.Faults.Off(fault.Checksum), j.lost, j.load
+	if err := s.run(); err != nil {
 		return fmt.Errorf("read the journal in %s: %w", cfg.Dir, err)
 	}
-	if err := r.acceptDamage(s.badPlaces(segments, marked), s); err != nil {
+	if err := j.acceptDamage(s, s.badRanges(marked)); err != nil {
 		return err
 	}
-	if segments, err = r.mend(segments); err != nil {
-		return fmt.Errorf("mend the journal in %s: %w", cfg.Dir, err)
+	segments, err := j.repair(s.segments)
+	if err != nil {
+		return fmt.Errorf("repair the journal in %s: %w", cfg.Dir, err)
 	}
-	return r.settle(segments, s, last)
+	return j.adopt(segments, s, last)
 }
 
-// renewLast rewrites the last segment to a new file of the same name before any
-// record in it is trusted. An earlier process may have written data there that it
-// did not sync, or could not: after a failed fsync the page cache shows data that
-// the disk does not have, and a later sync of the same file succeeds without
-// writing it. Whatever is read from the new file is durable. Earlier segments were
-// synced before the last one was created, and stored records are no longer needed.
-// The scan reports what is wrong with the segment.
-func (j *Journal) renewLast(applied uint64) error {
+// load takes over one good record.
+func (j *Journal) load(r *record, received time.Time, unapplied bool) {
+	if unapplied {
+		j.published.arrived(r.position, received)
+	}
+	if r.key != nil {
+		j.keys.load(keyEntry{id: r.key.id, bodyHash: r.key.bodyHash, end: r.next(), taken: received.UnixNano(), answer: string(r.key.answer)})
+	}
+}
+
+// removeTemporary deletes the files that a killed process had not completed. Other
+// files in the directory are not the journal's to delete.
+func removeTemporary(files Files, dir string) error {
+	names, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		whole, ok := strings.CutSuffix(name, tempSuffix)
+		if !ok {
+			continue
+		}
+		_, ofSegment := segmentBase(strings.TrimSuffix(strings.TrimSuffix(whole, keysSuffix), corruptSuffix))
+		if !ofSegment && whole != markName && whole != lostName {
+			continue
+		}
+		if err := files.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewriteLast copies the last segment to a new file of the same name before any of
+// its records is trusted. An earlier process may have written data there that it did
+// not sync, or could not: after a failed fsync the page cache shows data that the
+// disk does not have, and a later fsync of the same file succeeds without writing
+// it. What is read from the new file is durable. Earlier segments were synced before
+// the last one was created, and stored records are not needed any more.
+func (j *Journal) rewriteLast(applied uint64) error {
 	files := j.cfg.Files
 	bases, err := segmentBases(files, j.cfg.Dir)
 	if err != nil || len(bases) == 0 || j.cfg.Faults.Off(fault.Renew) {
@@ -68,124 +105,84 @@ func (j *Journal) renewLast(applied uint64) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := readSegmentHead(f, segmentName(base), base)
-	if err = errors.Join(err, f.Close()); err == nil && s != nil && s.position(s.size) <= applied {
-		return nil
-	}
-	if err = copyFile(files, name, name); !noSpace(err) {
+	s, _ := readSegmentHead(f, base) // the scan reports the error
+	if err := f.Close(); err != nil {
 		return err
 	}
-	// It must be possible to drain a journal on a full disk: there the same bytes
-	// are rewritten in place, so that the next sync has something to write.
+	if s != nil && s.position(s.size) <= applied {
+		return nil
+	}
+	err = replaceFile(files, name, func(to File) error { return copyContent(files, name, to) })
+	if !noSpace(err) {
+		return err
+	}
+	// It must be possible to drain a journal on a full disk: there the same bytes are
+	// rewritten in place, so that the next fsync has something to write.
 	j.cfg.Logger.Warn("the journal's disk is full; its last segment is rewritten in place", "segment", segmentName(base))
 	if f, err = files.Open(name, true); err != nil {
 		return err
 	}
-	return errors.Join(copyContent(files, name, f), f.Close())
-}
-
-// A recovery gathers what is left in the journal.
-type recovery struct {
-	journal *Journal
-	tally   *tally
-}
-
-// record takes note of one good record.
-func (r *recovery) record(s *segment, one *scanned) error {
-	j := r.journal
-	received, left, err := r.tally.add(s, one)
-	if err != nil {
-		return err
+	if err = copyContent(files, name, f); err == nil {
+		err = f.Sync()
 	}
-	if left {
-		j.published.arrived(one.position, received.UnixNano())
-	}
-	if one.key != nil {
-		j.keys.load(keyEntry{
-			id: one.key.id, bodyHash: one.key.bodyHash, end: one.next(), taken: received.UnixNano(), answer: string(one.key.answer),
-		})
-	}
-	return nil
+	return errors.Join(err, f.Close())
 }
 
 // acceptDamage refuses a damaged journal, or gives up what cannot be read and
 // remembers it.
-func (r *recovery) acceptDamage(bad []badPlace, s *scan) error {
-	j := r.journal
-	damage := slices.DeleteFunc(bad, func(b badPlace) bool { return b.verdict != damaged })
-	if len(damage) == 0 {
+func (j *Journal) acceptDamage(s *scan, bad []badRange) error {
+	bad = slices.DeleteFunc(bad, func(b badRange) bool { return b.verdict != damaged })
+	if len(bad) == 0 {
 		return nil
 	}
-	first := damage[0]
-	e := &CorruptionError{
-		File: j.path(first.segment), Missing: first.segment == "", Offset: first.offset, Position: first.from, Wrong: first.wrong, Durable: s.durable,
-	}
 	if !j.cfg.AcceptLoss {
-		return e
+		b := bad[0]
+		return &CorruptionError{File: j.path(b.segment), Missing: b.segment == "", Offset: b.offset, Position: b.from, Wrong: b.wrong, Durable: s.durable}
 	}
 	lost := j.lost
-	for _, b := range damage {
-		copied, err := r.keepCopy(b.segment)
-		if err != nil {
-			return err
+	for _, b := range bad {
+		kept := ""
+		if b.segment != "" {
+			kept = j.path(b.segment) + corruptSuffix
+			if err := replaceFile(j.cfg.Files, kept, func(to File) error { return copyContent(j.cfg.Files, j.path(b.segment), to) }); err != nil {
+				return fmt.Errorf("keep a copy of damaged journal segment %s: %w", b.segment, err)
+			}
 		}
-		lost = addLost(lost, span{From: b.from, To: b.to, File: copied, When: j.cfg.Now().UTC()})
+		lost = addLost(lost, span{From: b.from, To: b.to, File: kept, When: j.cfg.Now().UTC()})
 		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "segment", b.segment, "offset", b.offset,
-			"from", b.from, "to", b.to, "bytes", b.to-b.from, "wrong", b.wrong, "copy", copied)
+			"from", b.from, "to", b.to, "bytes", b.to-b.from, "wrong", b.wrong, "copy", kept)
 	}
-	if err := writeLost(j.cfg.Files, j.cfg.Dir, lost); err != nil {
+	if err := writeJSON(j.cfg.Files, j.path(lostName), lost); err != nil {
 		return fmt.Errorf("remember what was given up of the journal: %w", err)
 	}
-	j.lost, s.lost = lost, lost
+	j.lost = lost
 	return nil
 }
 
-// keepCopy keeps a damaged segment as it is, if there is one.
-func (r *recovery) keepCopy(segment string) (copied string, err error) {
-	if segment == "" {
-		return "", nil
-	}
-	j := r.journal
-	copied = j.path(segment) + corruptSuffix
-	if err := copyFile(j.cfg.Files, j.path(segment), copied); err != nil {
-		return "", fmt.Errorf("keep a copy of damaged journal segment %s: %w", segment, err)
-	}
-	return copied, nil
-}
-
-// mend cuts off a torn end and removes the files that hold nothing. What is
-// left is durable when it returns.
-func (r *recovery) mend(segments []*found) ([]*found, error) {
-	j := r.journal
-	files := j.cfg.Files
-	var left []*found
+// repair cuts off a torn end and removes the files that hold nothing. What is left
+// is durable when it returns.
+func (j *Journal) repair(segments []*scannedSegment) (left []*scannedSegment, err error) {
 	for i, f := range segments {
 		last := i == len(segments)-1
-		if f.headWrong != "" || (last && f.records == 0 && len(f.bad) == 0) || (last && f.end == f.base) {
-			j.cfg.Logger.Info("removed a journal segment with nothing in it that is needed", "segment", f.name, "wrong", f.headWrong)
-			if err := files.Remove(j.path(f.name)); err != nil {
+		if f.unreadable || last && (f.records == 0 && len(f.bad) == 0 || f.end == f.base) {
+			j.cfg.Logger.Info("removed a journal segment that holds nothing needed", "segment", f.name)
+			if err := j.cfg.Files.Remove(j.path(f.name)); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		left = append(left, f)
-		if !last {
-			continue
-		}
-		if err := r.mendEnd(f); err != nil {
-			return nil, err
+		if n := len(f.bad); last && n > 0 && f.bad[n-1].verdict == torn && !j.cfg.Faults.Off(fault.RepairTail) {
+			if err := j.truncate(f); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return left, files.SyncDir(j.cfg.Dir)
+	return left, j.cfg.Files.SyncDir(j.cfg.Dir)
 }
 
-// mendEnd cuts off what was torn at the end of the last segment.
-func (r *recovery) mendEnd(f *found) error {
-	j := r.journal
-	n := len(f.bad)
-	if n == 0 || f.bad[n-1].verdict != torn || j.cfg.Faults.Off(fault.RepairTail) {
-		return nil
-	}
+// truncate cuts off the torn write at the end of the last segment.
+func (j *Journal) truncate(f *scannedSegment) error {
 	file, err := j.cfg.Files.Open(j.path(f.name), true)
 	if err != nil {
 		return err
@@ -193,7 +190,7 @@ func (r *recovery) mendEnd(f *found) error {
 	defer file.Close()
 	good := f.offset(f.end)
 	j.cfg.Logger.Warn("cut off a torn write at the end of the journal; none of it was acknowledged", "segment", f.name,
-		"offset", good, "bytes", f.size-good, "wrong", f.bad[n-1].wrong)
+		"offset", good, "bytes", f.size-good, "wrong", f.bad[len(f.bad)-1].wrong)
 	if err := file.Truncate(good); err != nil {
 		return fmt.Errorf("cut off a torn write: %w", err)
 	}
@@ -204,13 +201,13 @@ func (r *recovery) mendEnd(f *found) error {
 	return nil
 }
 
-// settle takes over what is left.
-func (r *recovery) settle(segments []*found, s *scan, last mark) error {
-	j := r.journal
-	j.published.taken, j.unapplied = r.tally.readings, r.tally.unapplied
+// adopt makes the segments that are left the journal's own, and writes the first
+// mark.
+func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
+	j.published.taken, j.unapplied = s.readings, s.unapplied
 	end := max(s.durable, last.applied)
 	if n := len(j.lost); n > 0 {
-		end = max(end, j.lost[n-1].To) // what stands there is left out when it is read
+		end = max(end, j.lost[n-1].To) // no new record may be in a range that was given up
 	}
 	oldest := last.applied
 	for i, f := range segments {
@@ -234,9 +231,20 @@ func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 		return !slices.ContainsFunc(j.unapplied, func(u Unapplied) bool { return u.Session == session })
 	})
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
-	j.progress.applied.Store(oldest)
-	if err := j.beginMarks(last, mark{number: last.number, durable: end, applied: oldest}); err != nil {
-		return err
+	j.applied.Store(oldest)
+	var err error
+	j.marker, err = openMarker(j.cfg.Files, j.cfg.Dir, mark{number: last.number, durable: end, applied: oldest})
+	if noSpace(err) {
+		// Otherwise the journal could never be drained: the old mark stays valid until
+		// the next one is written to its file.
+		j.markFailures.Add(1)
+		j.cfg.Logger.Warn("the journal's disk is full; it is opened with an older mark", "dir", j.cfg.Dir, "applied", last.applied, "err", err)
+		j.marker = &marker{files: j.cfg.Files, dir: j.cfg.Dir, last: last, synced: last.place}
+		if f, err := j.cfg.Files.Open(j.path(markName), true); err == nil {
+			j.marker.file = f
+		}
+	} else if err != nil {
+		return fmt.Errorf("write the journal's mark: %w", err)
 	}
 	if n := j.published.taken; n > 0 {
 		j.cfg.Logger.Info("the journal holds readings that are not known to be stored", "dir", j.cfg.Dir, "readings", n,
@@ -245,19 +253,427 @@ func (r *recovery) settle(segments []*found, s *scan, last mark) error {
 	return nil
 }
 
-// beginMarks writes the first mark. A full disk does not stop it, or the journal
-// could never be drained: the old mark stands until the next one.
-func (j *Journal) beginMarks(old, first mark) (err error) {
-	j.marker, err = openMarker(j.cfg.Files, j.cfg.Dir, first)
-	if err == nil {
-		return nil
+// A span is a range of the journal that was given up because it could not be read.
+// Spans are kept in a file for later starts.
+type span struct {
+	From uint64    `json:"from"`
+	To   uint64    `json:"to"`
+	File string    `json:"file"` // a copy of the damaged file; empty if it was missing
+	When time.Time `json:"when"`
+}
+
+const (
+	lostName      = "lost"
+	corruptSuffix = ".corrupt"
+)
+
+// lostAt returns the span that covers a position, or nil.
+func lostAt(lost []span, position uint64) *span {
+	i := sort.Search(len(lost), func(i int) bool { return lost[i].To > position })
+	if i < len(lost) && lost[i].From <= position {
+		return &lost[i]
 	}
-	if !noSpace(err) {
-		return fmt.Errorf("write the journal's mark: %w", err)
-	}
-	j.markFailures.Add(1)
-	j.marker = resumeMarker(j.cfg.Files, j.cfg.Dir, old)
-	j.cfg.Logger.Warn("the journal's disk is full; it is opened with the mark of the last time", "dir", j.cfg.Dir,
-		"applied", old.applied, "err", err)
 	return nil
+}
+
+// givenUp returns the bytes of all spans.
+func givenUp(lost []span) (n uint64) {
+	for _, s := range lost {
+		n += s.To - s.From
+	}
+	return n
+}
+
+// addLost returns the spans with another one, sorted and without overlaps.
+func addLost(lost []span, s span) []span {
+	lost = append(lost, s)
+	sort.Slice(lost, func(i, k int) bool { return lost[i].From < lost[k].From })
+	out := lost[:1]
+	for _, one := range lost[1:] {
+		last := &out[len(out)-1]
+		if one.From < last.To {
+			last.To = max(last.To, one.To)
+			continue
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// A scan reads the records of all segments, collects the bad ranges, and counts
+// what is not known to be stored. It repairs nothing.
+type scan struct {
+	files   Files
+	dir     string
+	check   bool   // checksums
+	applied uint64 // everything before is stored, and may be unreadable
+	durable uint64 // everything before is known to have been durable
+	lost    []span // given up at an earlier start
+	visit   func(r *record, received time.Time, unapplied bool)
+
+	segments  []*scannedSegment
+	readings  uint64 // that are not known to be stored
+	unapplied []Unapplied
+	at        map[[2]string]int // index in unapplied by session and stream
+}
+
+// A scannedSegment is a segment and what a scan found in it.
+type scannedSegment struct {
+	*segment
+	unreadable bool // its header is broken
+	records    int
+	readings   uint64
+	firstSeq   uint64
+	lastSeq    uint64
+	bad        []badRange
+}
+
+// scanAhead is what a scan reads at once.
+const scanAhead = 1 << 20
+
+func newScan(files Files, dir string, last mark) *scan {
+	return &scan{files: files, dir: dir, check: true, applied: last.applied, durable: last.durable, at: make(map[[2]string]int)}
+}
+
+// run reads every segment; an error is one of reading.
+func (c *scan) run() error {
+	bases, err := segmentBases(c.files, c.dir)
+	if err != nil || len(bases) == 0 {
+		return err
+	}
+	// A segment is made when everything before it is durable, so its name says so.
+	c.durable = max(c.durable, bases[len(bases)-1])
+	for i, base := range bases {
+		f := &scannedSegment{segment: &segment{name: segmentName(base), base: base, end: base}}
+		c.segments = append(c.segments, f)
+		next := uint64(0)
+		if i+1 < len(bases) {
+			next = bases[i+1]
+		}
+		if err := c.readSegment(f, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSegment reads one segment; next is the base of the one behind it, 0 for the
+// last one.
+func (c *scan) readSegment(f *scannedSegment, next uint64) error {
+	file, err := c.files.Open(filepath.Join(c.dir, f.name), false)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the daemon deleted it during an inspection
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	s, err := readSegmentHead(file, f.base)
+	var wrong invalid
+	if errors.As(err, &wrong) {
+		return c.unreadable(f, next, file, string(wrong))
+	}
+	if err != nil {
+		return err
+	}
+	f.segment = s
+	w := &window{file: file, limit: s.size, ahead: scanAhead}
+	if limit := s.offset(next); next > 0 && limit < s.size {
+		c.note(f, badRange{offset: limit, from: next, to: s.position(s.size), wrong: "the segment reaches into the next one"})
+		w.limit = limit
+	}
+	if err := c.readRecords(f, w, next == 0); err != nil {
+		return err
+	}
+	if next > 0 && s.end < next {
+		c.note(f, badRange{offset: s.offset(s.end), from: s.end, to: next, wrong: "the segment ends here, and the next one begins later"})
+	}
+	return nil
+}
+
+// unreadable notes a segment whose header is broken.
+func (c *scan) unreadable(f *scannedSegment, next uint64, file File, wrong string) error {
+	size, err := file.Size()
+	if err != nil {
+		return err
+	}
+	f.size, f.unreadable = size, true
+	b := badRange{from: f.base, to: next, end: next == 0, wrong: wrong}
+	if next == 0 {
+		found := false
+		err := findMagic(&window{file: file, limit: size, ahead: scanAhead}, 0, func(int64) error { found = true; return errStop })
+		if err != nil {
+			return err
+		}
+		if found { // the header was durable before any record was written
+			c.durable = max(c.durable, f.base+1)
+		}
+		b.to = max(c.durable, f.base+uint64(size)+1) // only the header would tell where it ends
+	}
+	c.note(f, b)
+	return nil
+}
+
+// readRecords goes through the records of a segment.
+func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
+	s := f.segment
+	for offset := s.start; offset < w.limit; {
+		if gone := lostAt(c.lost, s.position(offset)); gone != nil {
+			offset = min(s.offset(gone.To), w.limit)
+			s.end = s.position(offset)
+			continue
+		}
+		err := c.readRecord(f, w, offset)
+		var wrong invalid
+		if errors.As(err, &wrong) {
+			resume, verdict, err := c.passOver(f, w, offset, last, string(wrong))
+			if err != nil || verdict == torn {
+				return err
+			}
+			offset = resume
+			s.end = s.position(resume)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		offset = s.offset(s.end)
+	}
+	return nil
+}
+
+// readRecord reads and counts the record at an offset.
+func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
+	r, err := readRecord(w, f.segment, offset, c.check)
+	if err != nil {
+		return err
+	}
+	if c.check && f.records > 0 && r.firstSeq <= f.lastSeq {
+		return invalid("the sequence of the record does not rise")
+	}
+	unapplied := r.position >= c.applied
+	var streams []streamCount
+	var visit func([]byte, int)
+	if unapplied {
+		visit = func(stream []byte, n int) {
+			if k := len(streams) - 1; k < 0 || string(stream) != streams[k].stream {
+				streams = append(streams, streamCount{string(stream), 0})
+			}
+			streams[len(streams)-1].readings += uint64(n)
+		}
+	}
+	sum, err := batch.Summarize(r.encoded, visit)
+	if err != nil {
+		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
+		return invalid("the record holds no batch: " + err.Error())
+	}
+	for _, one := range streams {
+		c.count(f.segment, one)
+	}
+	c.visit(&r, sum.Received, unapplied)
+	if f.records == 0 {
+		f.firstSeq = r.firstSeq
+	}
+	f.records++
+	f.readings += uint64(r.readings)
+	f.lastSeq = r.firstSeq + uint64(r.readings) - 1
+	f.end = r.next()
+	c.durable = max(c.durable, r.durable)
+	return nil
+}
+
+type streamCount struct {
+	stream   string
+	readings uint64
+}
+
+// count adds to the readings that are not known to be stored.
+func (c *scan) count(s *segment, one streamCount) {
+	c.readings += one.readings
+	key := [2]string{s.settings.Session, one.stream}
+	i, ok := c.at[key]
+	if !ok {
+		i = len(c.unapplied)
+		c.at[key] = i
+		c.unapplied = append(c.unapplied, Unapplied{Session: key[0], Stream: key[1], Settings: s.settings.Streams[key[1]]})
+	}
+	c.unapplied[i].Readings += one.readings
+}
+
+// passOver notes a bad range. It returns the offset at which records continue.
+func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, wrong string) (resume int64, v verdict, err error) {
+	s := f.segment
+	resume = w.limit
+	// Good headers behind it say how far the journal was durable.
+	err = findMagic(w, offset+1, func(at int64) error {
+		b, err := w.peek(at, headerSize)
+		if err != nil || len(b) < headerSize {
+			return err
+		}
+		if h, err := parseHeader(b, s.seed, s.position(at), true); err == nil {
+			resume, c.durable = min(resume, at), max(c.durable, h.durable)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	b := badRange{offset: offset, from: s.position(offset), end: last, wrong: wrong}
+	if b.from < c.applied { // nothing before applied is needed
+		resume = w.limit
+		if to := s.offset(c.applied); to <= w.limit {
+			resume = to
+		}
+	}
+	b.to = s.position(resume)
+	if last && resume == w.limit {
+		b.to = max(b.to, c.durable)
+	}
+	return resume, c.note(f, b), nil
+}
+
+var errStop = errors.New("stop")
+
+// findMagic calls visit for every offset from at on where a record may begin, until
+// it returns an error.
+func findMagic(w *window, at int64, visit func(at int64) error) error {
+	var magic [4]byte
+	binary.LittleEndian.PutUint32(magic[:], recordMagic)
+	for at < w.limit {
+		b, err := w.peek(at, scanAhead)
+		if err != nil {
+			return err
+		}
+		i := bytes.Index(b, magic[:])
+		if i < 0 {
+			at += int64(max(len(b)-len(magic)+1, 1))
+			continue
+		}
+		at += int64(i)
+		if err := visit(at); err != nil {
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+		at++
+	}
+	return nil
+}
+
+// A badRange is a range of positions that should have readable records and has none:
+//
+//	what is bad                            its range
+//	a record                               from it to the next good one, or to the end of the segment
+//	the header of a segment                the whole segment
+//	a segment that reaches into the next   everything after the start of the next
+//	a segment that is missing              the gap: before the first, between two, or behind the last
+type badRange struct {
+	segment  string // empty if no file is left
+	offset   int64
+	from, to uint64
+	end      bool // the journal ends in it
+	wrong    string
+	verdict  verdict
+}
+
+// A verdict is what a bad range means. It follows from the range and from what is
+// known of the journal: how far it is stored (applied), how far it is durable, and
+// what was given up.
+//
+//	range                                 verdict   what the start does
+//	all of it is stored                   stored    leaves it: it is never read again
+//	the part not stored was given up      skipped   leaves it: it was reported before, and is skipped
+//	the end, after all that is durable    torn      cuts it off: it was never acknowledged
+//	any other                             damaged   refuses; with AcceptLoss keeps a copy of the file and gives the range up
+//
+// A record that can be read is durable, see rewriteLast.
+type verdict int
+
+const (
+	damaged verdict = iota
+	stored
+	skipped
+	torn
+)
+
+func (c *scan) classify(b *badRange) verdict {
+	switch {
+	case b.to <= c.applied:
+		return stored
+	case c.isGivenUp(max(b.from, c.applied), b.to):
+		return skipped
+	case b.end && b.from >= c.durable:
+		return torn
+	}
+	return damaged
+}
+
+// isGivenUp reports whether everything between two positions was given up.
+func (c *scan) isGivenUp(from, to uint64) bool {
+	for from < to {
+		s := lostAt(c.lost, from)
+		if s == nil {
+			return false
+		}
+		from = s.To
+	}
+	return true
+}
+
+// note adds a bad range to a segment, and returns the verdict on it.
+func (c *scan) note(f *scannedSegment, b badRange) verdict {
+	b.segment, b.verdict = f.name, c.classify(&b)
+	f.bad = append(f.bad, b)
+	return b.verdict
+}
+
+// badRanges returns the bad ranges of all segments and the gaps where segments are
+// missing, in order, without what was given up.
+func (c *scan) badRanges(marked bool) []badRange {
+	var all []badRange
+	// Segments are deleted only after the mark durably says that they are stored.
+	// Without a mark it is unknown where the journal begins.
+	if marked && len(c.segments) > 0 && c.segments[0].base > c.applied {
+		first := c.segments[0]
+		all = append(all, badRange{segment: first.name, from: c.applied, to: first.base, wrong: "the segments before this one are missing"})
+	}
+	for _, f := range c.segments {
+		all = append(all, f.bad...)
+	}
+	if b := c.missingEnd(); b.from < b.to {
+		all = append(all, b)
+	}
+	left := all[:0]
+	for _, b := range all { // again, since durable may have grown
+		if b.verdict = c.classify(&b); b.verdict != skipped {
+			left = append(left, b)
+		}
+	}
+	return left
+}
+
+// missingEnd returns the range that should follow the last record and is missing;
+// it is empty if everything that is known to be durable is there.
+func (c *scan) missingEnd() badRange {
+	b := badRange{to: c.durable}
+	if n := len(c.segments); n > 0 {
+		last := c.segments[n-1]
+		b.segment, b.from, b.offset = last.name, last.end, last.size
+		for _, one := range last.bad {
+			b.from = max(b.from, one.to)
+		}
+	}
+	next := segmentName(b.from)
+	b.from = max(b.from, c.applied)
+	if b.segment != "" {
+		b.wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or %s behind it is missing, which should hold positions %d to %d",
+			next, b.from, b.to)
+		return b
+	}
+	b.wrong = fmt.Sprintf("the segment is missing that should hold positions %d to %d, %s", b.from, b.to, segmentName(b.from))
+	if b.from > 0 {
+		b.wrong += " or one with a smaller number"
+	}
+	return b
 }

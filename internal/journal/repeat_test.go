@@ -16,7 +16,7 @@ import (
 
 func TestARepetitionIsStoredAfterTheFirstGaveUpWaiting(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		key := batch.Request{Key: "a"}
 		appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 1), key)
@@ -37,7 +37,7 @@ func TestARepetitionIsStoredAfterTheFirstGaveUpWaiting(t *testing.T) {
 
 func TestARepetitionIsAnsweredWithoutItsReadings(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		r := batch.Request{Want: telemetry.Stored, Key: "a", BodyHash: 1}
 		receipt, err := j.Repeat(t.Context(), r)
 		require.NoError(t, err)

@@ -85,9 +85,9 @@ func TestAResumedMachineWritesUnderANewSession(t *testing.T) {
 func TestAResumedMachineWithoutADisk(t *testing.T) {
 	t.Parallel()
 	machine := &resumed{begin: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
-	cfg := volatileConfig()
+	cfg := memoryConfig()
 	cfg.Now, cfg.Elapsed, cfg.StoredTimeout = machine.now, machine.up, time.Nanosecond
-	v, err := journal.OpenVolatile(cfg)
+	v, err := journal.Open(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	for _, away := range []time.Duration{0, 0, time.Minute} {
@@ -110,9 +110,9 @@ func TestAnIdleMachineIsResumed(t *testing.T) {
 	mustAppend(t, j, makeBatch("readings", 0, 3))
 	assert.NotEqual(t, []string{"first"}, sessionsOf(t, j, j.Oldest()), "before any reading came")
 
-	volatile := volatileConfig()
-	volatile.Now, volatile.Elapsed, volatile.StoredTimeout = machine.now, machine.up, time.Nanosecond
-	v, err := journal.OpenVolatile(volatile)
+	memory := memoryConfig()
+	memory.Now, memory.Elapsed, memory.StoredTimeout = machine.now, machine.up, time.Nanosecond
+	v, err := journal.Open(memory)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	machine.away += time.Minute

@@ -18,31 +18,16 @@ import (
 // kind is one of the two kinds of journal.
 type kind struct {
 	name     string
-	volatile bool
-	open     func(t *testing.T) anyJournal
+	memory bool
+	open     func(t *testing.T) *journal.Journal
 }
 
-type anyJournal interface {
-	appender
-	follower
-	Oldest() uint64
-	End() uint64
-	Grown(position uint64) <-chan struct{}
-	Trim(position uint64)
-	Taken() uint64
-	Unapplied() []journal.Unapplied
-	Err() error
-	Status() journal.Status
-	Stop()
-	Close() error
-	Repeat(context.Context, batch.Request) (batch.Receipt, error)
-}
 
 // kinds are the journal on disk, once such that it must be read again from
 // there, and the one in memory.
 func kinds() []kind {
-	onDisk := func(tail int64) func(t *testing.T) anyJournal {
-		return func(t *testing.T) anyJournal {
+	onDisk := func(tail int64) func(t *testing.T) *journal.Journal {
+		return func(t *testing.T) *journal.Journal {
 			cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 			cfg.TailBytes = tail
 			j, err := journal.Open(cfg)
@@ -53,22 +38,22 @@ func kinds() []kind {
 	return []kind{
 		{name: "disk, followed in memory", open: onDisk(8 << 20)},
 		{name: "disk, followed there", open: onDisk(1)},
-		{name: "volatile", volatile: true, open: func(t *testing.T) anyJournal {
-			v, err := journal.OpenVolatile(journal.VolatileConfig{Session: "first", Streams: streams()})
+		{name: "memory", memory: true, open: func(t *testing.T) *journal.Journal {
+			j, err := journal.Open(memoryConfig())
 			require.NoError(t, err)
-			return v
+			return j
 		}},
 	}
 }
 
 // eachKind runs a test in fake time on every kind of journal.
-func eachKind(t *testing.T, run func(t *testing.T, j anyJournal, volatile bool)) {
+func eachKind(t *testing.T, run func(t *testing.T, j *journal.Journal, memory bool)) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				j := k.open(t)
-				run(t, j, k.volatile)
+				run(t, j, k.memory)
 				require.NoError(t, j.Close())
 			})
 		})
@@ -95,7 +80,7 @@ func appendStored(ctx context.Context, j appender, b *batch.Batch, r batch.Reque
 
 func TestStoredIsAcknowledgedWhenAllIsAtRest(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 3), batch.Request{})
 		second := appendStored(t.Context(), j, makeBatch("readings", 3, 2), batch.Request{})
 		records := follow(t, j, j.Oldest())
@@ -122,7 +107,7 @@ func TestStoredIsAcknowledgedWhenAllIsAtRest(t *testing.T) {
 
 func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, volatile bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, memory bool) {
 		began := time.Now()
 		timedOut := <-appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
 		assert.Equal(t, 10*time.Second, time.Since(began))
@@ -133,7 +118,7 @@ func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
 		require.NoError(t, j.Close())
 		closed := <-left
 		for _, got := range []answer{timedOut, ended, closed} {
-			if volatile {
+			if memory {
 				assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(got.err))
 				continue
 			}
@@ -145,7 +130,7 @@ func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
 
 func TestARowThatComesToRestLateHarmsNobody(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		<-appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
 		for _, r := range follow(t, j, j.Oldest()) {
 			if r.Batch.Tracker != nil {
@@ -158,7 +143,7 @@ func TestARowThatComesToRestLateHarmsNobody(t *testing.T) {
 
 func TestARepetitionWaitsForStoredToo(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, volatile bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, memory bool) {
 		key := batch.Request{Key: "a", Answer: []byte("one")}
 		appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{}) // never comes to rest
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
@@ -185,7 +170,7 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 
 		appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})
 		late := <-appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})
-		if volatile {
+		if memory {
 			assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(late.err))
 		} else {
 			assert.Equal(t, telemetry.Journaled, late.receipt.Ack)
@@ -197,7 +182,7 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 
 func TestWhatStopsRefusesBothWays(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, j anyJournal, _ bool) {
+	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		require.NoError(t, j.Err())
 		assert.Empty(t, j.Unapplied())
 		assert.Zero(t, j.Status().OldestUnappliedS)

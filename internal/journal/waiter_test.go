@@ -13,7 +13,7 @@ func TestAPositionThatIsUsedAgainKeepsItsWaiter(t *testing.T) {
 	all.add(5, refused)
 	all.add(5, next) // the first one's write failed
 	all.remove(5, refused)
-	assert.Same(t, next, all.tracker(5))
+	assert.Same(t, next, all.at(5))
 	all.remove(5, next)
-	assert.Nil(t, all.tracker(5))
+	assert.Nil(t, all.at(5))
 }

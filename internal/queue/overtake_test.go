@@ -19,15 +19,15 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// followed is a Volatile that tells when a cursor is made.
+// followed is a journal in memory that tells when a cursor is made.
 type followed struct {
-	*journal.Volatile
+	*journal.Journal
 	told func(position uint64)
 }
 
 func (f *followed) Follow(position uint64, part batch.Part) batch.Cursor {
 	f.told(position)
-	return f.Volatile.Follow(position, part)
+	return f.Journal.Follow(position, part)
 }
 
 // A walk along a journal in memory skips what is stored, all that the lane has
@@ -51,7 +51,7 @@ func TestAWalkDoesNotOvertakeTheLane(t *testing.T) {
 				}
 			}
 		}
-		v, err := journal.OpenVolatile(journal.VolatileConfig{Session: "s1", Streams: map[string]journal.Stream{stream: {Granularity: 5 * time.Minute}}})
+		v, err := journal.Open(journal.Config{Memory: true, TailBytes: 1, Session: "s1", Streams: map[string]journal.Stream{stream: {Granularity: 5 * time.Minute}}})
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		send := func(at int, sensors ...string) {

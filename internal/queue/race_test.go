@@ -62,25 +62,11 @@ func TestRACE2(t *testing.T) {
 	row.Log(t)
 }
 
-// raceJournal is a journal of either kind.
-type raceJournal interface {
-	Journal
-	Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error)
-	Stop()
-	Close() error
-}
-
-func openRaceJournal(t *testing.T, onDisk bool, faults *fault.Injector) raceJournal {
+func openRaceJournal(t *testing.T, onDisk bool, faults *fault.Injector) *journal.Journal {
 	t.Helper()
 	session := batch.NewSession()
 	streams := map[string]journal.Stream{stream: {Granularity: 5 * time.Minute}}
-	var j raceJournal
-	var err error
-	if onDisk {
-		j, err = journal.Open(journal.Config{Dir: t.TempDir(), Session: session, Streams: streams, Faults: faults})
-	} else {
-		j, err = journal.OpenVolatile(journal.VolatileConfig{Session: session, Streams: streams, Faults: faults})
-	}
+	j, err := journal.Open(journal.Config{Dir: t.TempDir(), Memory: !onDisk, Session: session, Streams: streams, Faults: faults})
 	require.NoError(t, err)
 	return j
 }

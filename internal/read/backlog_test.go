@@ -221,7 +221,7 @@ func (brokenCursor) Next() (batch.Record, bool, error) {
 
 func TestWhatIsTakenWithoutAJournalOnDiskIsFound(t *testing.T) {
 	t.Parallel()
-	v, err := journal.OpenVolatile(journal.VolatileConfig{Session: "s1", Streams: journalStreams()})
+	v, err := journal.Open(journal.Config{Memory: true, Session: "s1", Streams: journalStreams()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -229,7 +229,7 @@ func TestWhatIsTakenWithoutAJournalOnDiskIsFound(t *testing.T) {
 		defer close(done)
 		_, _ = v.Append(ctx, readingsOf("readings", 0, "a", "b", "a"), batch.Request{Want: telemetry.Stored}) // nothing is stored here
 	}()
-	require.Eventually(t, func() bool { return v.End() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return v.End() > 0 }, time.Minute, time.Millisecond)
 	backlog := backlogOf(v, new(atomic.Uint64))
 	s := searchFor(&backlog, "readings", "a")
 	require.NoError(t, s.run(t.Context(), 1<<30))

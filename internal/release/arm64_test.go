@@ -26,16 +26,15 @@ func TestTheARM64ProgramServes(t *testing.T) {
 	emulator, err := exec.LookPath("qemu-aarch64-static")
 	require.NoError(t, err, "Debian: apt-get install qemu-user-static")
 	dir := t.TempDir()
-	p := platform{"linux", "arm64"}
-	c := config{root: filepath.Join("..", ".."), stamp: stamped, log: t.Output()}
-	c.flags, c.env = reproducible()
-	require.NoError(t, c.build(t.Context(), p, p.program(dir)))
-	said, err := output(t.Context(), exec.CommandContext(t.Context(), emulator, p.program(dir), "version"))
+	r := stamped(t)
+	program, err := r.build(t.Context(), "linux/arm64")
+	require.NoError(t, err)
+	said, err := output(exec.CommandContext(t.Context(), emulator, program, "version"))
 	require.NoError(t, err)
 	assert.Contains(t, said, "brim v1.2.3-try 4f0c2aa 2026-11-21T10:00:00Z (go1.")
 	assert.Contains(t, said, "linux/arm64")
 
-	cmd := exec.CommandContext(t.Context(), emulator, p.program(dir), "serve", "--storage", "memory", "--data-dir", filepath.Join(dir, "data"),
+	cmd := exec.CommandContext(t.Context(), emulator, program, "serve", "--storage", "memory", "--data-dir", filepath.Join(dir, "data"),
 		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)

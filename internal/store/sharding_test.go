@@ -19,7 +19,7 @@ func shardedCollection(t *testing.T, c *mongostest.Cluster) Collection {
 
 func TestACollectionOnAClusterIsSeen(t *testing.T) {
 	t.Parallel()
-	c := mongostest.StartCluster(t, "6.0.5", "a")
+	c := mongostest.StartCluster(t)
 	coll := shardedCollection(t, c)
 	s, err := coll.Sharding(t.Context())
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestACollectionOnAClusterIsSeen(t *testing.T) {
 	require.NoError(t, coll.CheckShardKey(s), "on one shard, an _id is unique")
 
 	key := bson.D{{Key: "_id.s", Value: "hashed"}, {Key: "_id.b", Value: 1}}
-	c.Shard("brim.system.buckets.readings", key, nil, "a")
+	c.Shard("brim.system.buckets.readings", key)
 	s, err = coll.Sharding(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "brim.system.buckets.readings", s.Namespace)
@@ -37,7 +37,7 @@ func TestACollectionOnAClusterIsSeen(t *testing.T) {
 
 func TestACollectionThatIsTrackedOnOneShardIsNotSharded(t *testing.T) {
 	t.Parallel()
-	c := mongostest.StartCluster(t, "8.0.0", "a")
+	c := mongostest.StartCluster(t)
 	c.Track("brim.readings")
 	s, err := shardedCollection(t, c).Sharding(t.Context())
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestAKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
 
 func TestACatalogThatCannotBeReadIsAnErrorThatSaysWhichRight(t *testing.T) {
 	t.Parallel()
-	c := mongostest.StartCluster(t, "6.0.5", "a")
+	c := mongostest.StartCluster(t)
 	c.Change(func() {
 		c.Refuse = func(command mongostest.Command) bson.D {
 			if command.Database == "config" {

@@ -1,10 +1,11 @@
 // Command table makes the table of the fault tests from their output:
 //
-//	BRIM_FAULT_FULL=1 go test -json ./… | go run ./internal/faulttest/table --dir DIR
+//	BRIM_FAULT_FULL=1 go test -json ./… | go run ./internal/faulttest/table --into docs/durability.md
 //
-// It writes the table to stdout and to DIR/fault-table.md, and what happens
-// meanwhile to stderr. It exits with 1 unless every named test has a row in
-// which nothing is lost or doubled and every sabotage is caught.
+// It prints the table on stdout, progress on stderr. If every named test has a
+// row in which nothing is lost or stored twice, and every sabotage is caught,
+// the table replaces the one between the markers in the file; otherwise it
+// exits with 1.
 package main
 
 import (
@@ -13,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
@@ -29,7 +29,7 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", ".", "folder that gets fault-table.md")
+	into := flags.String("into", "", "Markdown file with the markers of the table; empty: only print it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -39,12 +39,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	text := table.Markdown()
 	fmt.Fprint(stdout, text)
-	if err := os.MkdirAll(*dir, 0o755); err != nil {
-		return fmt.Errorf("write the table: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(*dir, "fault-table.md"), []byte(text), 0o644); err != nil {
-		return fmt.Errorf("write the table: %w", err)
-	}
 	fmt.Fprintf(stderr, "%d tests in %.0f minutes\n", len(table.Rows), table.Took.Minutes())
 	if missing := table.Missing(faulttest.Names()); len(missing) > 0 {
 		return fmt.Errorf("no row for %s", strings.Join(missing, ", "))
@@ -52,5 +46,36 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if !table.Good() {
 		return errors.New("the promise was not kept, or a sabotage not noticed")
 	}
+	if *into == "" {
+		return nil
+	}
+	page, err := os.ReadFile(*into)
+	if err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	changed, err := replace(string(page), text)
+	if err != nil {
+		return fmt.Errorf("write the table into %s: %w", *into, err)
+	}
+	if err := os.WriteFile(*into, []byte(changed), 0o644); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
 	return nil
+}
+
+// The lines around the table; the first may go on.
+const (
+	begins = "<!-- fault table: begin"
+	ends   = "<!-- fault table: end -->"
+)
+
+// replace returns a page with the table between its markers replaced.
+func replace(page, table string) (string, error) {
+	before, rest, begun := strings.Cut(page, begins)
+	line, rest, _ := strings.Cut(rest, "\n")
+	_, after, ended := strings.Cut(rest, ends)
+	if !begun || !ended {
+		return "", fmt.Errorf("it needs the lines %q and %q", begins+" -->", ends)
+	}
+	return before + begins + line + "\n" + table + ends + after, nil
 }

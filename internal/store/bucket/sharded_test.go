@@ -25,7 +25,7 @@ const shardedName = "brim." + storetest.Stream
 // package mongostest. Its collection exists.
 func onCluster(t *testing.T, concern store.WriteConcern, log *slog.Logger) (*Store, *mongostest.Cluster) {
 	t.Helper()
-	cluster := mongostest.StartCluster(t, "6.0.5", "a", "b")
+	cluster := mongostest.StartCluster(t)
 	cluster.Documents[shardedName] = nil
 	c, err := store.Connect(store.ConnectionConfig{URI: cluster.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestAStreamThatWouldStoreTwiceOnAClusterIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, cluster := onCluster(t, store.WriteConcern{}, nil)
-			cluster.Shard(shardedName, test.key, nil, "a")
+			cluster.Shard(shardedName, test.key)
 			err := s.Prepare(t.Context())
 			if !test.bad {
 				require.NoError(t, err)
@@ -143,7 +143,7 @@ func shareOf(t *testing.T, sensor string, n int) *batch.Share {
 func sharded(t *testing.T, concern store.WriteConcern) (*Store, *mongostest.Cluster) {
 	t.Helper()
 	s, cluster := onCluster(t, concern, nil)
-	cluster.Shard(shardedName, bson.D{{Key: "_id.s", Value: "hashed"}, {Key: "_id.b", Value: 1}}, nil, "a")
+	cluster.Shard(shardedName, bson.D{{Key: "_id.s", Value: "hashed"}, {Key: "_id.b", Value: 1}})
 	require.NoError(t, s.Prepare(t.Context()))
 	cluster.Forget()
 	return s, cluster

@@ -1,0 +1,40 @@
+// Package manifests_test holds compose.yaml, the image and the Kubernetes
+// manifests of deploy/ against the daemon. It is a module of its own, so that
+// the types of Kubernetes and of compose files are no dependencies of Brim:
+//
+//	cd deploy/manifests && go test ./...
+package manifests_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+var binary brimtest.Binary
+
+// TestMain runs the tests in deploy/, whose files they read.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	binary.Remove()
+	os.Exit(code)
+}
+
+// decode reads a YAML file whose keys must all be known.
+func decode(t testing.TB, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	require.NoError(t, d.Decode(into), path)
+}

@@ -1,0 +1,272 @@
+// Package containertest gives tests a container engine, and images that are made
+// on this machine because no registry may be in reach: Brim's own, one of
+// MongoDB, one of Prometheus. On a machine without an engine the tests are
+// skipped, and say so; with BRIM_REQUIRE_DOCKER=1 they fail. The engine is the one
+// that `docker` finds (DOCKER_HOST); tools/docker/engine starts one.
+package containertest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/mongod"
+)
+
+const (
+	askTimeout  = 20 * time.Second // for an engine that answers at once or not at all
+	workTimeout = 5 * time.Minute  // for what reads and writes images on a busy machine
+)
+
+// Run runs the tests of a package. Each of them removes its containers, because
+// the container that would do so otherwise is an image to be pulled.
+func Run(m *testing.M) int {
+	settings := map[string]string{"TESTCONTAINERS_RYUK_DISABLED": "true"}
+	if engine := os.Getenv("DOCKER_HOST"); engine == "" || strings.HasPrefix(engine, "unix:") {
+		// Ports are then this machine's. Inside a container the library would
+		// otherwise use a gateway, and a wrong one with a new bridge.
+		settings["TESTCONTAINERS_HOST_OVERRIDE"] = "127.0.0.1"
+	}
+	for name, value := range settings {
+		if err := os.Setenv(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, "containertest: set a variable:", err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// Require skips the test where no container engine answers.
+func Require(t testing.TB) {
+	t.Helper()
+	if _, err := command(t.Context(), askTimeout, nil, "docker", "info", "--format", "{{.ServerVersion}}"); err != nil {
+		missing(t, "container engine (tools/docker/engine starts one)", err)
+	}
+}
+
+func missing(t testing.TB, what string, err error) {
+	t.Helper()
+	if os.Getenv("BRIM_REQUIRE_DOCKER") == "1" {
+		require.FailNow(t, "BRIM_REQUIRE_DOCKER is set and there is no "+what, err.Error())
+	}
+	fmt.Fprintf(os.Stderr, "SKIP: no %s for %s\n", what, t.Name())
+	t.Skip("no ", what, ": ", err)
+}
+
+// command runs a program and returns what it prints on stdout. The error has all
+// that it prints.
+func command(ctx context.Context, patience time.Duration, env []string, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		said := string(out)
+		if errors.As(err, &exit) {
+			said = string(exit.Stderr) + "\n" + said
+		}
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(said))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// A Project is what compose files describe, under a name of its own.
+type Project struct {
+	t       testing.TB
+	command []string // with its arguments so far
+	env     []string
+}
+
+// Compose returns the project of some files, the later ones overriding the earlier,
+// with these variables (NAME=value). At the test's end it is removed with all that
+// it stored. Without docker compose the test is skipped, as without an engine.
+func Compose(t testing.TB, env []string, files ...string) *Project {
+	t.Helper()
+	Require(t)
+	p := &Project{t: t, command: []string{"docker", "compose"}, env: env}
+	if _, err := command(t.Context(), askTimeout, nil, "docker", "compose", "version"); err != nil {
+		if _, err := exec.LookPath("docker-compose"); err != nil {
+			missing(t, "docker compose (Debian: apt-get install docker-compose)", err)
+		}
+		p.command = []string{"docker-compose"}
+	}
+	p.command = append(p.command, "--project-name", "brimtest-"+strings.ToLower(rand.Text()[:12])) // a test may have several
+	for _, file := range files {
+		p.command = append(p.command, "--file", file)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			logs, _ := p.run(context.Background(), "logs", "--no-color", "--tail", "100")
+			t.Logf("logs of the project:\n%s", logs)
+		}
+		_, err := p.run(context.Background(), "down", "--volumes", "--remove-orphans", "--timeout", "10")
+		require.NoError(t, err)
+	})
+	return p
+}
+
+// Do runs a command of the project, such as up, and returns what it printed on
+// stdout.
+func (p *Project) Do(args ...string) string {
+	p.t.Helper()
+	out, err := p.run(p.t.Context(), args...)
+	require.NoError(p.t, err)
+	return out
+}
+
+func (p *Project) run(ctx context.Context, args ...string) (string, error) {
+	return command(ctx, workTimeout, p.env, p.command[0], slices.Concat(p.command[1:], args)...)
+}
+
+// Images are those that the tests of a package need, each made when the first
+// test asks. A test package has one and removes it at its end.
+type Images struct{ brim, mongo, prometheus image }
+
+// Brim returns the name of Brim's image: the Dockerfile's stage `local`, as
+// `make docker` makes it.
+func (i *Images) Brim(t testing.TB) string { return i.brim.name(t, "brim", makeBrim) }
+
+// Mongo returns the name of an image with the mongod that Brim runs itself, with
+// the shell that deploy/compose/secrets.sh needs and with `mongo-setup`, which does
+// what deploy/compose/mongo-setup.js does. It has no entrypoint.
+func (i *Images) Mongo(t testing.TB) string { return i.mongo.name(t, "mongo", makeMongo) }
+
+// Prometheus returns the name of an image with this machine's Prometheus.
+func (i *Images) Prometheus(t testing.TB) string {
+	return i.prometheus.name(t, "prometheus", makePrometheus)
+}
+
+// Remove removes those that were made.
+func (i *Images) Remove() {
+	for _, one := range []*image{&i.brim, &i.mongo, &i.prometheus} {
+		if one.tag != "" {
+			_, _ = command(context.Background(), askTimeout, nil, "docker", "image", "rm", "--force", one.tag)
+		}
+	}
+}
+
+// An image is made once.
+type image struct {
+	once sync.Once
+	tag  string
+	err  error
+}
+
+// name makes the image of a folder that fill writes. Its tag has the process in
+// it, so that test binaries do not replace each other's.
+func (i *image) name(t testing.TB, what string, fill func(ctx context.Context, dir string) (options []string, err error)) string {
+	t.Helper()
+	Require(t)
+	i.once.Do(func() {
+		dir := t.TempDir()
+		options, err := fill(t.Context(), dir)
+		if err == nil {
+			i.tag = fmt.Sprintf("brim-test-%s:%d", what, os.Getpid())
+			_, err = command(t.Context(), workTimeout, nil, "docker", slices.Concat([]string{"build", "--quiet", "--tag", i.tag}, options, []string{dir})...)
+		}
+		if err != nil {
+			i.err = fmt.Errorf("make the image of %s: %w", what, err)
+		}
+	})
+	require.NoError(t, i.err)
+	return i.tag
+}
+
+// program compiles one of the module's as a static binary.
+func program(ctx context.Context, pkg, path string) error {
+	_, err := command(ctx, workTimeout, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/brim-telemetry/brim/"+pkg)
+	return err
+}
+
+func makeBrim(ctx context.Context, dir string) ([]string, error) {
+	top, err := command(ctx, askTimeout, nil, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/brim-telemetry/brim")
+	if err != nil {
+		return nil, err
+	}
+	stage := filepath.Join(dir, "bin", "docker")
+	if err := os.MkdirAll(filepath.Join(stage, "data"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := copyFile("/etc/ssl/certs/ca-certificates.crt", filepath.Join(stage, "ca-certificates.crt")); err != nil {
+		return nil, err
+	}
+	return []string{"--target", "local", "--file", filepath.Join(top, "deploy", "docker", "Dockerfile")},
+		program(ctx, "cmd/brim", filepath.Join(stage, "brim"))
+}
+
+func makeMongo(ctx context.Context, dir string) ([]string, error) {
+	server, err := mongod.Obtain(ctx, mongod.Config{Bin: os.Getenv("BRIM_MONGOD_BIN")})
+	if err != nil {
+		return nil, err
+	}
+	if err := program(ctx, "internal/containertest/mongosetup", filepath.Join(dir, "tree", "usr", "bin", "mongo-setup")); err != nil {
+		return nil, err
+	}
+	programs := []string{server.Path, "bash", "head", "base64", "tr", "cat", "chmod", "chown", "mv"}
+	return nil, plant(ctx, dir, "EXPOSE 27017\n", []string{"data/db", "data/configdb", "tmp"}, programs...)
+}
+
+func makePrometheus(ctx context.Context, dir string) ([]string, error) {
+	return nil, plant(ctx, dir, "EXPOSE 9090\nENTRYPOINT [\"prometheus\"]\n", []string{"prometheus"}, "prometheus")
+}
+
+// library is a line of ldd about a file: "libc.so.6 => /lib/… (0x…)", or the
+// loader alone.
+var library = regexp.MustCompile(`(?m)^\s(?:\S+ => )?(/\S+) \(0x`)
+
+// plant writes a Dockerfile for an image of empty folders and of programs of this
+// machine with the libraries that they load.
+func plant(ctx context.Context, dir, dockerfile string, folders []string, programs ...string) error {
+	tree := filepath.Join(dir, "tree")
+	for _, folder := range folders {
+		if err := os.MkdirAll(filepath.Join(tree, folder), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return fmt.Errorf("%w (Debian has packages of bash, coreutils and prometheus)", err)
+		}
+		out, err := command(ctx, askTimeout, nil, "ldd", path)
+		if err != nil {
+			return err
+		}
+		for _, m := range library.FindAllStringSubmatch("\n\t"+out+"\n", -1) {
+			if err := copyFile(m[1], filepath.Join(tree, m[1])); err != nil {
+				return err
+			}
+		}
+		name, _, _ := strings.Cut(filepath.Base(path), "-") // mongod-6.0.5 is mongod there
+		if err := copyFile(path, filepath.Join(tree, "usr", "bin", name)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY tree /\n"+dockerfile), 0o600)
+}
+
+// copyFile copies what a path leads to, for all to read and run.
+func copyFile(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755) //nolint:gosec // programs, libraries and public certificates
+}

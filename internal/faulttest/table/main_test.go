@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+const page = "# Durability\n\n<!-- fault table: begin (make test-fault) -->\n| old |\n<!-- fault table: end -->\n\nMore.\n"
+
+// output is that of `go test -json` with a row for each test.
+func output(t *testing.T, lost int) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	for _, name := range faulttest.Names() {
+		row, err := json.Marshal(faulttest.Row{Test: name, Faults: 1, Acked: 10, Lost: lost})
+		require.NoError(t, err)
+		require.NoError(t, json.NewEncoder(&b).Encode(map[string]string{"Action": "output", "Test": name, "Output": "FAULT-ROW " + string(row) + "\n"}))
+	}
+	return &b
+}
+
+func TestTableReplacesTheOneInThePage(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "durability.md")
+	require.NoError(t, os.WriteFile(file, []byte(page), 0o600))
+	for range 2 { // the second run finds the markers again
+		var stdout bytes.Buffer
+		require.NoError(t, run([]string{"--into", file}, output(t, 0), &stdout, io.Discard))
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, "# Durability\n\n<!-- fault table: begin (make test-fault) -->\n"+stdout.String()+"<!-- fault table: end -->\n\nMore.\n", string(text))
+		assert.Contains(t, string(text), "| CRASH-1 | 1 | 10 | 0 | 0 |")
+	}
+}
+
+func TestABadRunLeavesThePageAlone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "durability.md")
+	require.NoError(t, os.WriteFile(file, []byte(page), 0o600))
+	require.ErrorContains(t, run([]string{"--into", file}, output(t, 1), io.Discard, io.Discard), "the promise was not kept")
+	require.ErrorContains(t, run([]string{"--into", file}, bytes.NewReader(nil), io.Discard, io.Discard), "no row for CRASH-1")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, page, string(text))
+
+	_, err = replace("a page without markers", "table")
+	assert.ErrorContains(t, err, "it needs the lines")
+}

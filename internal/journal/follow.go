@@ -1,0 +1,432 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// published is what can be followed because it is durable: how far it reaches, the
+// newest batches, and the arrival times.
+type published struct {
+	mu        sync.Mutex
+	end       uint64
+	taken     uint64 // readings
+	grown     chan struct{}
+	tail      deque[tailed]
+	tailBytes int64
+	maxTail   int64
+	now       func() time.Time
+	times     deque[arrival]
+}
+
+// tailed is a batch that is kept in memory for cursors.
+type tailed struct {
+	record batch.Record
+	size   int64
+}
+
+// An arrival says when the record at a position arrived. One stands for everything
+// within arrivalStep, so hours of readings that cannot be stored cost little memory.
+type arrival struct {
+	position uint64
+	at       time.Time // by the monotonic clock
+}
+
+const arrivalStep = 250 * time.Millisecond
+
+// add publishes the records of one commit.
+func (p *published) add(entries []entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range entries {
+		e := &entries[i]
+		size := e.batch.MemorySize()
+		p.tail.push(tailed{batch.Record{Batch: e.batch, Position: e.position, Next: e.next}, size})
+		p.tailBytes += size
+		p.taken += uint64(e.batch.Len())
+		p.arrived(e.position, e.batch.Received)
+		p.end = e.next
+	}
+	// The newest batch stays, whatever its size: all lanes are about to read it.
+	for p.tailBytes > p.maxTail && p.tail.n > 1 {
+		p.tailBytes -= p.tail.first().size
+		p.tail.drop()
+	}
+	if p.grown != nil {
+		close(p.grown)
+		p.grown = nil
+	}
+}
+
+// arrived notes when the record at a position arrived. The wall clock only tells
+// how long ago that was, at least 0 because clocks may be set back; from then on the
+// age grows by the monotonic clock. Times rise with positions, or clocks that
+// disagree would add an entry for every record.
+func (p *published) arrived(position uint64, received time.Time) {
+	now := p.now()
+	at := now.Add(-max(0, now.Sub(received)))
+	if p.times.n > 0 && at.Before(p.times.last().at.Add(arrivalStep)) {
+		return
+	}
+	p.times.push(arrival{position, at})
+}
+
+// forget drops the times before a position.
+func (p *published) forget(position uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.times.n > 1 && p.times.at(p.times.base+1).position <= position {
+		p.times.drop()
+	}
+}
+
+// age returns how long ago the record at a position arrived, 0 if there is none
+// yet.
+func (p *published) age(position uint64) time.Duration {
+	p.forget(position)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if position >= p.end || p.times.n == 0 {
+		return 0
+	}
+	return max(0, p.now().Sub(p.times.first().at))
+}
+
+// find returns the record at a position if it is in memory, and the end of what is
+// published. hint is the number of the record in the tail, if the caller knows it.
+func (p *published) find(position, hint uint64) (r batch.Record, number, end uint64, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &p.tail
+	if position >= p.end || t.n == 0 || position < t.first().record.Position {
+		return batch.Record{}, 0, p.end, false
+	}
+	if hint < t.base || hint >= t.base+uint64(t.n) || t.at(hint).record.Position != position {
+		i := sort.Search(t.n, func(i int) bool { return t.at(t.base+uint64(i)).record.Position >= position })
+		hint = t.base + uint64(i)
+		if i == t.n || t.at(hint).record.Position != position {
+			return batch.Record{}, 0, p.end, false
+		}
+	}
+	return t.at(hint).record, hint, p.end, true
+}
+
+func (p *published) reach() (end, taken uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end, p.taken
+}
+
+// Grown returns a channel that is closed once a record at or behind the position
+// can be followed.
+func (j *Journal) Grown(position uint64) <-chan struct{} {
+	p := &j.published
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end > position {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if p.grown == nil {
+		p.grown = make(chan struct{})
+	}
+	return p.grown
+}
+
+// Follow returns a cursor at a position: that of a record that was not trimmed, or
+// End. What it reads from files is the part's rows only.
+func (j *Journal) Follow(position uint64, part batch.Part) batch.Cursor {
+	return &cursor{journal: j, part: part, position: position}
+}
+
+// A cursor walks along the journal: in memory where it keeps up, otherwise in the
+// files.
+type cursor struct {
+	journal  *Journal
+	part     batch.Part
+	position uint64
+	hint     uint64 // number of the next record in the tail
+
+	// While it reads a segment:
+	segment *segment
+	end     uint64 // of the segment when it was looked up
+	file    File
+	window  window
+}
+
+// readAhead is what a cursor reads from a file at once.
+const readAhead = 256 << 10
+
+// Next implements batch.Cursor.
+func (c *cursor) Next() (batch.Record, bool, error) {
+	for {
+		r, number, end, found := c.journal.published.find(c.position, c.hint)
+		if found {
+			c.Close()
+			c.position, c.hint = r.Next, number+1
+			return r, true, nil
+		}
+		if c.position >= end {
+			c.Close() // its segment may be deleted while the cursor waits
+			return batch.Record{}, false, nil
+		}
+		if s := lostAt(c.journal.lost, c.position); s != nil {
+			c.position = s.To
+			continue
+		}
+		skip, err := c.enterSegment(end)
+		if err != nil {
+			return batch.Record{}, false, err
+		}
+		if skip > c.position {
+			c.position = skip
+			continue
+		}
+		if r, err = c.decode(); err != nil {
+			err = fmt.Errorf("read journal segment %s at position %d: %w", c.segment.name, c.position, err)
+			c.Close()
+			return batch.Record{}, false, err
+		}
+		c.position = r.Next
+		return r, true, nil
+	}
+}
+
+// Position implements batch.Cursor.
+func (c *cursor) Position() uint64 { return c.position }
+
+// Close implements batch.Cursor.
+func (c *cursor) Close() {
+	if c.file != nil {
+		c.file.Close()
+		c.file, c.segment, c.window = nil, nil, window{}
+	}
+}
+
+// enterSegment opens the segment at the cursor. In memory, segments are deleted as
+// soon as all their readings are stored; then it returns the position to go on at.
+func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
+	if c.file != nil && c.position >= c.segment.base && c.position < c.end {
+		return 0, nil
+	}
+	j := c.journal
+	j.segMu.RLock()
+	i := sort.Search(len(j.segments), func(i int) bool { return j.segments[i].end > c.position })
+	var s *segment
+	next := end
+	if i < len(j.segments) {
+		if next = j.segments[i].base; next <= c.position {
+			s = j.segments[i]
+			c.end = s.end
+		}
+	}
+	j.segMu.RUnlock()
+	switch {
+	case s == nil && j.cfg.Memory:
+		return next, nil
+	case s == nil:
+		return 0, fmt.Errorf("read the journal at position %d: it was trimmed", c.position)
+	}
+	if s != c.segment || c.file == nil {
+		c.Close()
+		f, err := j.openSegment(s)
+		if j.cfg.Memory && errors.Is(err, os.ErrNotExist) {
+			return c.end, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("open journal segment: %w", err)
+		}
+		c.segment, c.file = s, f
+	}
+	c.window = window{file: c.file, limit: s.offset(c.end), ahead: readAhead, buf: c.window.buf[:0]}
+	return 0, nil
+}
+
+// openSegment opens a segment for reading. The active one can be read even when
+// the folder is gone.
+func (j *Journal) openSegment(s *segment) (File, error) {
+	if j.gone.Load() {
+		j.segMu.RLock()
+		defer j.segMu.RUnlock()
+		if s == j.active {
+			return borrowed{j.activeFile}, nil
+		}
+	}
+	return j.cfg.Files.Open(j.path(s.name), false)
+}
+
+// A borrowed file is closed by its owner.
+type borrowed struct{ File }
+
+func (borrowed) Close() error { return nil }
+
+// decode returns the record at the cursor, in the segment at hand.
+func (c *cursor) decode() (batch.Record, error) {
+	j, s := c.journal, c.segment
+	r, err := readRecord(&c.window, s, s.offset(c.position), !j.cfg.Faults.Off(fault.Checksum))
+	if err != nil {
+		return batch.Record{}, err
+	}
+	origin := batch.Origin{
+		Session: s.settings.Session, FirstSeq: r.firstSeq, Recovered: !j.isOwn(s.settings.Session), Granularity: granularityOf(s.settings.Streams),
+		Interner: j.cfg.Interner, Part: c.part,
+	}
+	if j.cfg.Faults.Off(fault.Granularity) {
+		origin.Granularity = nil
+	}
+	b, err := batch.Decode(r.encoded, origin)
+	c.window.shrink()
+	if err != nil {
+		return batch.Record{}, err
+	}
+	if w := j.waiters.at(r.position); w != nil {
+		b.Tracker = w
+	}
+	return batch.Record{Batch: b, Position: r.position, Next: r.next()}, nil
+}
+
+// A waiter follows the rows of one batch until all are stored. It implements
+// batch.Tracker.
+type waiter struct {
+	left  atomic.Int64
+	done  chan struct{}
+	calls []func() // before done is closed
+
+	mu      sync.Mutex
+	refused []batch.Refused
+}
+
+func newWaiter(rows int) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	w.left.Store(int64(rows))
+	return w
+}
+
+// whenStored adds a call before done is closed. It may be used until the batch can
+// be followed.
+func (w *waiter) whenStored(call func()) { w.calls = append(w.calls, call) }
+
+// Released implements batch.Tracker.
+func (w *waiter) Released(n int) {
+	if w.left.Add(-int64(n)) != 0 {
+		return
+	}
+	for _, call := range w.calls {
+		call()
+	}
+	close(w.done)
+}
+
+// Refused implements batch.Tracker.
+func (w *waiter) Refused(row *batch.Row, why *telemetry.Refusal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, batch.Refused{Index: int(row.Index), Refusal: *why})
+}
+
+// result returns the readings that were refused so far.
+func (w *waiter) result() []batch.Refused {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+// waiters finds the waiter of a record that is read again from a file.
+type waiters struct{ byPosition sync.Map }
+
+func (w *waiters) add(position uint64, one *waiter) { w.byPosition.Store(position, one) }
+
+// remove removes a waiter. After a failed write its position may be another's.
+func (w *waiters) remove(position uint64, one *waiter) { w.byPosition.CompareAndDelete(position, one) }
+
+func (w *waiters) at(position uint64) *waiter {
+	one, _ := w.byPosition.Load(position)
+	found, _ := one.(*waiter)
+	return found
+}
+
+// progress is the position before which everything is stored.
+type progress struct {
+	atomic.Uint64
+
+	mu    sync.Mutex
+	moved chan struct{} // closed by the next advance; nil: nothing waits for it
+}
+
+// advance moves on to a position; false if it is there already.
+func (p *progress) advance(position uint64) bool {
+	for old := p.Load(); ; old = p.Load() {
+		if position <= old {
+			return false
+		}
+		if p.CompareAndSwap(old, position) {
+			break
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moved != nil {
+		close(p.moved)
+		p.moved = nil
+	}
+	return true
+}
+
+// change returns a channel that the next advance closes.
+func (p *progress) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moved == nil {
+		p.moved = make(chan struct{})
+	}
+	return p.moved
+}
+
+// never is a position that progress does not reach.
+const never = math.MaxUint64
+
+// awaitStored reports whether, within StoredTimeout, done was closed or everything
+// before the position was stored.
+func (j *Journal) awaitStored(ctx context.Context, done <-chan struct{}, before uint64) bool {
+	timer := time.NewTimer(j.cfg.StoredTimeout)
+	defer timer.Stop()
+	for ended := false; ; {
+		var moved <-chan struct{}
+		if before != never {
+			moved = j.applied.change()
+		}
+		select {
+		case <-done:
+			return true
+		default:
+		}
+		if j.applied.Load() >= before {
+			return true
+		}
+		if ended {
+			return false
+		}
+		select {
+		case <-done:
+		case <-moved:
+		case <-timer.C:
+			ended = true
+		case <-j.closed:
+			ended = true
+		case <-ctx.Done():
+			ended = true
+		}
+	}
+}
