@@ -214,8 +214,8 @@ func (m *MongoDB) Close() error {
 }
 
 const (
-	gonePause = 200 * time.Millisecond
-	goneLooks = 2 // in a row in which nothing was there
+	gonePause  = 200 * time.Millisecond
+	goneChecks = 2 // in a row in which nothing was there
 )
 
 // drop removes the scratch database, also when the experiment was interrupted.
@@ -224,13 +224,13 @@ const (
 func (m *MongoDB) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	for looks := 0; looks < goneLooks; looks++ {
+	for checks := 0; checks < goneChecks; checks++ {
 		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 		if err != nil {
 			return fmt.Errorf("check that the scratch database %s is gone: %w", m.name, err)
 		}
 		if len(names) > 0 {
-			looks = -1
+			checks = -1
 			if err := m.Drop(ctx); err != nil {
 				return err
 			}
@@ -267,7 +267,7 @@ func (m *MongoDB) URI() string {
 // Name is that of the database.
 func (m *MongoDB) Name() string { return m.name }
 
-// DBPath is the folder with the files of a mongod of its own; empty of a user's.
+// DBPath is the directory with the files of a mongod of its own; empty of a user's.
 func (m *MongoDB) DBPath() string {
 	if m.server == nil {
 		return ""
@@ -321,7 +321,7 @@ func (m *MongoDB) Checkpoint(ctx context.Context) error {
 }
 
 const (
-	quietLooks   = 2                // in a row in which the server used next to nothing
+	quietSamples = 2                // in a row in which the server used next to nothing
 	quietShare   = 0.08             // of a processor
 	quietTimeout = 15 * time.Second // after which a measurement begins all the same
 )
@@ -336,7 +336,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	if err := m.Checkpoint(ctx); err != nil {
 		return err
 	}
-	quiet := machine.Quiet{Share: quietShare, Looks: quietLooks, Most: quietTimeout}
+	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}
 	_, err := quiet.Await(ctx, func() (time.Duration, error) { return m.CPU(ctx) })
 	return err // the measurement begins all the same
 }

@@ -117,7 +117,7 @@ type Duplicates string
 // What may happen after MongoDB's answer was lost and a reading is sent again.
 const (
 	Never Duplicates = "never" // the database keeps it from being stored twice: bucket documents
-	Rare  Duplicates = "rare"  // Brim looks whether it is there, which nearly always tells: a time series, too
+	Rare  Duplicates = "rare"  // Brim checks whether it is there, which is nearly always enough: a time series, too
 )
 
 // Defaults of the needs that few will want to give.

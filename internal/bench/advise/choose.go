@@ -41,12 +41,12 @@ type Rejected struct {
 	Why string `json:"why"`
 }
 
-// alikeShare is the part by which two prices may differ and still count as the same:
+// alikePart is the part by which two prices may differ and still count as the same:
 // what is measured in a minute is not more certain. Of such the simpler is
 // taken: bucket documents, which keep a reading from being stored twice; then
 // the smaller documents, then snappy. Of flush and checkpoint intervals the
 // shorter is.
-const alikeShare = 0.10
+const alikePart = 0.10
 
 // flushes and checkpoints are the intervals that are tried.
 var flushes = [...]time.Duration{
@@ -70,7 +70,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
 	sized := f.Sizes[best]
-	limit := cheapest(n, all) * (1 + alikeShare)
+	limit := cheapest(n, all) * (1 + alikePart)
 	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
 	a.Chosen = f.cost(n, sized, all[best].Flush, interval)
 	for i := range all {
@@ -88,7 +88,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 
 // choose returns the place of the one to take, of those that the needs allow.
 func choose(n Needs, all []Cost) int {
-	best, limit := -1, cheapest(n, all)*(1+alikeShare)
+	best, limit := -1, cheapest(n, all)*(1+alikePart)
 	for i := range all {
 		if all[i].may(n) && all[i].Price() <= limit && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
 			best = i
@@ -140,7 +140,7 @@ func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Durati
 		least = min(least, price(flush))
 	}
 	for _, flush := range can {
-		if price(flush) <= least*(1+alikeShare) {
+		if price(flush) <= least*(1+alikePart) {
 			return flush
 		}
 	}
@@ -312,7 +312,7 @@ const (
 	mostUpdates = 1000 // in a command
 	// A lane that writes for more than this share of its time lets readings gather
 	// longer, up to these bounds.
-	busyShare     = 0.25
+	busyPart      = 0.25
 	mostIntervals = 4
 	longestGather = 4 * time.Second
 	// laneBytes is the memory of lanes for what gathers; what it does not hold is
@@ -348,7 +348,7 @@ func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
 		c.Updates = readings / c.PerUpdate
 		each, clock := f.update(c.Storage, (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
 		longest := max(c.Flush, min(mostIntervals*c.Flush, longestGather))
-		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyShare && gather < longest {
+		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && gather < longest {
 			gather = longest
 			continue
 		}
@@ -389,7 +389,7 @@ func reach(of store.Storage) time.Duration {
 	return store.MaxGranularity
 }
 
-// touches is how many documents a query looks at.
+// touches is how many documents a query reads.
 func touches(of store.Storage, span, covers time.Duration) float64 {
 	return float64(span+reach(of))/float64(covers) + 1
 }
@@ -418,9 +418,9 @@ type Figures struct {
 	Command  CPU       `json:"command"` // of one, beside its updates
 	Rewrites []Rewrite `json:"rewrites"`
 	Sizes    []Sized   `json:"sizes"`
-	// Door is what a reading costs in Brim before it is written: to take it in and
+	// Ingest is what a reading costs in Brim before it is written: to take it in and
 	// to journal it; seconds of a processor.
-	Door float64 `json:"door_seconds"`
+	Ingest float64 `json:"door_seconds"`
 }
 
 // tellMongod reports whether the processor time of mongod was to be seen.

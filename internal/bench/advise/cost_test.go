@@ -14,7 +14,7 @@ import (
 // it brings, as one of a time series; a document has 300 bytes beside its
 // readings, and zstd makes two thirds of what snappy makes.
 func made(n Needs, quick bool) *Figures {
-	f := &Figures{Command: CPU{300e-6, 20e-6}, Door: 30e-6}
+	f := &Figures{Command: CPU{300e-6, 20e-6}, Ingest: 30e-6}
 	for _, of := range storages {
 		for _, resident := range []int{1, 100, 500} {
 			for _, k := range []int{1, 12} {

@@ -20,7 +20,7 @@ import (
 func tiny() amounts {
 	return amounts{
 		sizeReadings: 40_000, sizeDocuments: 1500, grownReadings: 2000, updating: 20 * time.Millisecond,
-		doorTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
+		ingestTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
 	}
 }
 
@@ -113,7 +113,7 @@ func TestAllIsMeasuredThatAnAdviceNeeds(t *testing.T) {
 			assert.Positive(t, z.Query.Seconds, z)
 			assert.InEpsilon(t, float64(z.full(n.Interval)), z.perDocument(), 0.02, z)
 		}
-		assert.Positive(t, f.Door)
+		assert.Positive(t, f.Ingest)
 		_, err = Choose(n, f)
 		return err
 	})

@@ -36,7 +36,7 @@ type amounts struct {
 	sizeReadings, sizeDocuments int // of a size, at most
 	grownReadings               int // that documents are given before an update is measured
 	updating                    time.Duration
-	doorTime                    time.Duration
+	ingestTime                  time.Duration
 	followReadings              int
 	followTime                  time.Duration
 }
@@ -45,12 +45,12 @@ func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	s := &session{lab: lab, m: m, needs: n, candidates: candidates(n, lab.Quick)}
 	s.amounts = amounts{
 		sizeReadings: 160_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 700 * time.Millisecond,
-		doorTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
+		ingestTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
 	}
 	if lab.Quick {
 		s.amounts = amounts{
 			sizeReadings: 80_000, sizeDocuments: 5000, grownReadings: 20_000, updating: 250 * time.Millisecond,
-			doorTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
+			ingestTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
 		}
 	}
 	return s
@@ -150,7 +150,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 		f.Sizes = append(f.Sizes, sized)
 	}
 	var err error
-	f.Door, err = s.door(ctx)
+	f.Ingest, err = s.ingest(ctx)
 	return f, err
 }
 
@@ -168,10 +168,10 @@ func (s *session) command(ctx context.Context, f *Figures) error {
 	return nil
 }
 
-// door measures what it costs Brim to take readings in and to journal them: a
+// ingest measures what it costs Brim to accept readings and to journal them: a
 // daemon that writes nothing meanwhile.
-func (s *session) door(ctx context.Context) (_ float64, err error) {
-	s.lab.Step("taking readings in, %d in a request", s.needs.Batch)
+func (s *session) ingest(ctx context.Context) (_ float64, err error) {
+	s.lab.Step("ingest, %d readings in a request", s.needs.Batch)
 	d, err := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
 	if err != nil {
 		return 0, err
@@ -181,7 +181,7 @@ func (s *session) door(ctx context.Context) (_ float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.doorTime.String())
+	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
 	if err != nil {
 		return 0, err
 	}

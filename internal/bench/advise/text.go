@@ -42,7 +42,7 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 // head says what was asked, and where it was measured.
 func (a *Advice) head(b *strings.Builder) {
 	n, e := a.Needs, a.Environment
-	kept := "for ever, of which a year is counted"
+	kept := "forever, of which a year is counted"
 	if n.Retention > 0 {
 		kept = "for " + Span(n.Retention)
 	}
@@ -58,14 +58,14 @@ func (a *Advice) head(b *strings.Builder) {
 // costs says what a day of it costs.
 func (a *Advice) costs(b *strings.Builder) {
 	c, n := a.Chosen, a.Needs
-	door := a.Figures.Door * n.perDay()
+	ingest := a.Figures.Ingest * n.perDay()
 	b.WriteString("\nA day of it\n")
 	for _, l := range [][2]string{
 		{"documents", number(c.Documents)},
 		{"bytes on disk", fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", bench.Bytes.Format(c.Bytes()), bench.Bytes.Format(c.Data), bench.Bytes.Format(c.Index), bench.Bytes.Format(c.Disk), Span(n.kept()))},
 		{"mongod", fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
-		{"brim", fmt.Sprintf("%s CPU-s: taking in %s (%d in a request), writing %s, queries %s", number(door+c.CPU().Brim), number(door), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
-		{"processors", fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+door)/day.Seconds())},
+		{"brim", fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
+		{"processors", fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
 		{"written to disk", bench.Bytes.Format(c.Written) + " by checkpoints, beside the journals"},
 		{"a query", fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
 	} {
@@ -95,8 +95,8 @@ func (a *Advice) rule(b *strings.Builder) {
 	wrap(b, "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
 		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
-		"What it costs to take readings in is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
-		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikeShare))
+		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
+		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart))
 }
 
 // followed says what came when it was followed.
@@ -148,15 +148,15 @@ func (a *Advice) explain(f *Figures, s Sized) {
 
 // whyStorage holds the choice against the best of the other storage.
 func (a *Advice) whyStorage() string {
-	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim looks what arrived before it sends again, but the database itself does not keep a reading from being stored twice."
+	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim checks what arrived before it sends again, but the database itself does not keep a reading from being stored twice."
 	for _, r := range a.Rejected {
 		switch {
 		case r.Storage == a.Chosen.Storage:
 			continue
 		case a.Chosen.Storage == store.TimeSeries:
-			return fmt.Sprintf("%s, the best of bucket documents, %s. %s Where that must not be: --duplicates never.", r.Candidate, a.against(r.Cost), notPrevented)
-		case r.Price() < a.Chosen.Price()*(1-alikeShare):
-			return fmt.Sprintf("Cheaper, but not allowed by --duplicates %s: %s would cost %s as much, with %s on disk instead of %s. %s Where that does no harm: --duplicates rare.", a.Needs.Duplicates,
+			return fmt.Sprintf("%s, the best of bucket documents, %s. %s If that must not happen: --duplicates never.", r.Candidate, a.against(r.Cost), notPrevented)
+		case r.Price() < a.Chosen.Price()*(1-alikePart):
+			return fmt.Sprintf("Cheaper, but not allowed by --duplicates %s: %s would cost %s as much, with %s on disk instead of %s. %s If that does no harm: --duplicates rare.", a.Needs.Duplicates,
 				r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), bench.Bytes.Format(r.Disk), bench.Bytes.Format(a.Chosen.Disk), notPrevented)
 		default:
 			return fmt.Sprintf("%s, the best of the other storage, %s.", r.Candidate, a.against(r.Cost))
@@ -168,7 +168,7 @@ func (a *Advice) whyStorage() string {
 // whyGranularity holds the choice against the same with the other lengths.
 func (a *Advice) whyGranularity() string {
 	c := a.Chosen
-	why := fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query looks at %s documents in %s.",
+	why := fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query reads %s documents in %s.",
 		number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds))
 	for _, r := range a.Rejected { // the cheapest first
 		if r.Storage == c.Storage && r.Granularity != c.Granularity && r.Compressor == c.Compressor {
@@ -218,7 +218,7 @@ func (a *Advice) whyFlush(f *Figures, s Sized) string {
 			break
 		}
 		further := f.cost(a.Needs, s, longer, c.Checkpoint)
-		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikeShare {
+		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikePart {
 			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time; allow it with --max-wait %s.%s",
 				Span(longer), readings(further.PerUpdate), 100*saved, Span(longer), lagAlert(longer))
 		}
@@ -256,10 +256,10 @@ func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
 func (a *Advice) warn(within bool) {
 	c := a.Chosen
 	if !within {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: take a disk that bears it.", bench.Bytes.Format(c.Written)))
+		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
 	if !a.Figures.tellMongod() {
-		a.Warnings = append(a.Warnings, "This MongoDB does not tell its processor time, so that the prices have Brim's alone: measure in a mongod of advise's own, without --mongo-uri.")
+		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
 	}
 	if lagAlert(c.Flush) != "" {
 		a.Warnings = append(a.Warnings, "Readings wait longer than 8 s, from which on the alert BrimLagHigh is raised: raise it too.")
@@ -268,7 +268,7 @@ func (a *Advice) warn(within bool) {
 
 // warnProcessors says that the machine at hand does not do for it.
 func (a *Advice) warnProcessors() {
-	used := (a.Chosen.CPU().Total() + a.Figures.Door*a.Needs.perDay()) / day.Seconds()
+	used := (a.Chosen.CPU().Total() + a.Figures.Ingest*a.Needs.perDay()) / day.Seconds()
 	if used > float64(a.Environment.Cores) {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("This takes %s processors, more than the %d of this machine.", number(used), a.Environment.Cores))
 	}
@@ -281,25 +281,25 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 	case !c.may(a.Needs):
 		return "does not prevent duplicates (--duplicates rare)"
 	case !alike:
-		return "dearer: " + a.deciding(c)
+		return "more expensive: " + a.deciding(c)
 	case c.Storage != a.Chosen.Storage:
-		return "as dear, as far as can be told; a time series"
+		return "costs the same within the measurement error; a time series"
 	case c.Granularity != a.Chosen.Granularity || c.MaxReadings != a.Chosen.MaxReadings:
-		return "as dear, as far as can be told; larger documents"
+		return "costs the same within the measurement error; larger documents"
 	}
-	return "as dear, as far as can be told; snappy is the default"
+	return "costs the same within the measurement error; snappy is the default"
 }
 
 // against holds a candidate against the chosen one, in a part of a sentence.
 func (a *Advice) against(c Cost) string {
 	times := c.Price() / a.Chosen.Price()
 	switch {
-	case times > 1+alikeShare:
+	case times > 1+alikePart:
 		return fmt.Sprintf("costs %s as much, most of all for %s", bench.Times.Format(times), a.deciding(c))
 	case times < 1:
-		return fmt.Sprintf("costs %.0f %% less, which is too little to tell", 100*(1-times))
+		return fmt.Sprintf("costs %.0f %% less, which is within the measurement error", 100*(1-times))
 	}
-	return fmt.Sprintf("costs %.0f %% more, which is too little to tell", 100*(times-1))
+	return fmt.Sprintf("costs %.0f %% more, which is within the measurement error", 100*(times-1))
 }
 
 // deciding names what the candidate costs more for, most of all.

@@ -70,8 +70,8 @@ func TestAWindowOfOneReadingPerUpdate(t *testing.T) {
 			return err
 		}
 		// A minute of event time in a second: 12 readings of each sensor.
-		passage := Passage{Granularity: time.Minute, Sensors: 20, Interval: interval, Speedup: 60, Duration: time.Second}
-		f, err := measure(ctx, lab, m, passage, ways[0].serve...)
+		phase := Phase{Granularity: time.Minute, Sensors: 20, Interval: interval, Speedup: 60, Duration: time.Second}
+		f, err := measure(ctx, lab, m, phase, ways[0].serve...)
 		if err != nil {
 			return err
 		}

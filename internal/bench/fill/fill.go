@@ -2,7 +2,7 @@
 // path of a reading, from `brim load` through `brim serve` into MongoDB, while
 // buckets fill.
 //
-//	cells ─▶ Passage, each: load on a daemon, both sampled twice a second ─▶ Figures ─▶ tables
+//	cells ─▶ Phase, each: load on a daemon, both sampled twice a second ─▶ Figures ─▶ tables
 package fill
 
 import (
@@ -139,7 +139,7 @@ var tenths = [...]struct {
 	{"tenth-cpu", "mongod's CPU for a reading by tenth of the clock", func(t *Tenth) float64 { return t.MongodCPU }},
 }
 
-// add adds a passage to the tables; whole: through whole windows.
+// add adds a phase to the tables; whole: through whole windows.
 func add(lab *bench.Lab, cell string, f *Figures, whole bool) {
 	for _, c := range columns() {
 		v := c.of(f)
@@ -190,7 +190,7 @@ func tables() []bench.Table {
 		{
 			Name: "speed", Title: "Writes and requests", Variant: "cell",
 			Note:  "p50, p99 and mean are of writes into MongoDB; stored after: from the last answer until all was in MongoDB, or the wait ended; left: readings that were not by then.",
-			Plots: []bench.Plot{{Title: "Time to write an update", Caption: "Over whole passages.", Bars: true, LogY: true, Measures: []string{"p50", "p99"}}},
+			Plots: []bench.Plot{{Title: "Time to write an update", Caption: "Over whole phases.", Bars: true, LogY: true, Measures: []string{"p50", "p99"}}},
 		},
 		{
 			Name: "load", Title: "Writes while readings came, by the clock", Variant: "cell",
@@ -203,7 +203,7 @@ func tables() []bench.Table {
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
 			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, checkpoints included, each of which writes whole every bucket that got a reading; history store: growth of its file, where old versions go.",
-			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a passage of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
+			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a phase of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
 		},
 		{
 			Name: "capacity", Title: "The most that MongoDB stores into hourly buckets, one reading per update", Variant: "buckets filled to", Unit: bench.PerSecond,
@@ -292,13 +292,13 @@ func (p plan) sensors() int {
 	return int(math.Ceil(rate * interval.Seconds() / p.speedup()))
 }
 
-// passage is that of a window.
-func (p plan) passage(w window) Passage {
-	passage := Passage{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Batch: perRequest, Drain: drain}
+// phase is that of a window.
+func (p plan) phase(w window) Phase {
+	phase := Phase{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Batch: perRequest, Drain: drain}
 	if w.granularity < time.Hour {
-		passage.Duration = p.short
+		phase.Duration = p.short
 	}
-	return passage
+	return phase
 }
 
 // rounds deals the cells out so that a slow minute hits all that is compared:
@@ -354,7 +354,7 @@ func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p
 			err = errors.Join(err, m.Set(context.WithoutCancel(ctx), map[string]any{historyWindow: 0}))
 		}()
 	}
-	f, err := measure(ctx, lab, m, p.passage(w), w.way.serve...)
+	f, err := measure(ctx, lab, m, p.phase(w), w.way.serve...)
 	if err != nil {
 		return err
 	}
@@ -364,7 +364,7 @@ func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p
 
 // tell says what is held constant and what is smaller.
 func (p plan) tell(lab *bench.Lab) {
-	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a passage through smaller buckets takes %s",
+	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a phase through smaller buckets takes %s",
 		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), brief.Duration(p.hour), brief.Duration(p.short))
 	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	if lab.Own() {

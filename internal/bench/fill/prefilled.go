@@ -22,8 +22,8 @@ var prefilledPercents = [...]int{5, 50, 95}
 
 func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", percent) }
 
-// A crowd is sensors whose buckets are filled to the same share.
-type crowd struct {
+// A group is sensors whose buckets are filled to the same percentage.
+type group struct {
 	percent int
 	sensors *load.Sensors
 	prefix  string
@@ -31,27 +31,27 @@ type crowd struct {
 	rows    int       // that each sensor has
 }
 
-// readingsOf is how many readings of each sensor a passage into buckets that
+// readingsOf is how many readings of each sensor a phase into buckets that
 // were filled beforehand brings.
 func (p plan) readingsOf(duration time.Duration) int {
 	return int(math.Ceil(duration.Seconds() * rate / float64(p.prefilledSensors)))
 }
 
 // prefilledRepeats are those for which the fullest buckets have room, with the
-// passage that has a checkpoint.
+// phase that has a checkpoint.
 func (p plan) prefilledRepeats() int {
 	hour := int(time.Hour / interval)
 	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100 - p.readingsOf(2*p.slot)
 	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
-// runPrefilled fills all crowds, then writes to each in turn, again and again.
+// runPrefilled fills all groups, then writes to each in turn, again and again.
 func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (err error) {
-	crowds, err := newCrowds(lab, p, percents)
+	groups, err := newGroups(lab, p, percents)
 	if err != nil {
 		return err
 	}
-	if err := fillCrowds(ctx, lab, m, crowds); err != nil {
+	if err := fillGroups(ctx, lab, m, groups); err != nil {
 		return err
 	}
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...)
@@ -64,7 +64,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 		}
 	}()
 	for i := range p.prefilledRepeats() {
-		for _, c := range crowds {
+		for _, c := range groups {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
 			f, err := c.next(p, false).run(ctx, lab, m, d)
 			if err != nil {
@@ -82,7 +82,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	if !lab.Own() {
 		return nil
 	}
-	fullest := crowds[len(crowds)-1]
+	fullest := groups[len(groups)-1]
 	lab.Step("hourly buckets filled to %d %%, and a checkpoint meanwhile", fullest.percent)
 	f, err := fullest.next(p, true).run(ctx, lab, m, d)
 	if err != nil {
@@ -92,30 +92,30 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	return nil
 }
 
-func newCrowds(lab *bench.Lab, p plan, percents []int) ([]*crowd, error) {
+func newGroups(lab *bench.Lab, p plan, percents []int) ([]*group, error) {
 	begin := time.Now().Add(-2 * time.Hour).Truncate(time.Hour)
-	crowds := make([]*crowd, len(percents))
+	groups := make([]*group, len(percents))
 	for i, percent := range percents {
-		c := &crowd{percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: begin}
+		c := &group{percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: begin}
 		var err error
 		c.sensors, err = load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix})
 		if err != nil {
 			return nil, err
 		}
-		crowds[i] = c
+		groups[i] = c
 	}
-	return crowds, nil
+	return groups, nil
 }
 
-// fillCrowds does it with a daemon that merges, for one reading per update
+// fillGroups does it with a daemon that merges, for one reading per update
 // would take minutes.
-func fillCrowds(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, crowds []*crowd) (err error) {
+func fillGroups(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, groups []*group) (err error) {
 	d, err := lab.Daemon(ctx, m, "--granularity", "1h")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	for _, c := range crowds {
+	for _, c := range groups {
 		lab.Step("fill hourly buckets of %d sensors to %d %%", c.sensors.Len(), c.percent)
 		c.rows = c.percent * int(time.Hour/interval) / 100
 		if err := (wire.Prefill{Sensors: c.sensors, Begin: c.begin, Interval: interval, To: c.rows}).Run(ctx, d.Daemon); err != nil {
@@ -125,18 +125,18 @@ func fillCrowds(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, crowds []
 	return nil
 }
 
-// next is the passage that goes on where the crowd's buckets end.
-func (c *crowd) next(p plan, checkpoint bool) Passage {
-	passage := Passage{
+// next is the phase that goes on where the group's buckets end.
+func (c *group) next(p plan, checkpoint bool) Phase {
+	phase := Phase{
 		Granularity: time.Hour, Sensors: c.sensors.Len(), Interval: interval, Prefix: c.prefix,
 		Speedup: rate * interval.Seconds() / float64(c.sensors.Len()), Duration: p.slot, Batch: perRequest,
 		Start: c.begin.Add(time.Duration(c.rows) * interval), Checkpoint: checkpoint,
 	}
 	if checkpoint {
-		passage.Duration *= 2 // half of it is without
+		phase.Duration *= 2 // half of it is without
 	}
-	c.rows += p.readingsOf(passage.Duration)
-	return passage
+	c.rows += p.readingsOf(phase.Duration)
+	return phase
 }
 
 const (
@@ -156,7 +156,7 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 // takes them, and returns the rate, and that for each second that mongod used a
 // processor: other work on the machine does not count in it. The daemon is idle
 // meanwhile: lanes write with its store.
-func (c *crowd) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
+func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
 	s, err := bucket.New(bucket.Config{
 		Database: m.Database(), Stream: collection, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10,
 		Compressor: store.Snappy, Registerer: prometheus.NewRegistry(),

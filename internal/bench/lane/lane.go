@@ -1,5 +1,5 @@
 // Package lane writes readings straight into a store, as a lane of the queue
-// does that has merged so many of each bucket: neither door nor journal is in
+// does that has merged so many of each bucket: neither ingest nor journal is in
 // the way, and every number is set exactly. The store is the one of production.
 package lane
 
@@ -270,7 +270,7 @@ func (l *Lane) fill(portions []Portion) error {
 	return nil
 }
 
-// request is reading number step of each portion that has so many, as the door
+// request is reading number step of each portion that has so many, as ingest
 // hands them on and the journal numbers them.
 func (l *Lane) request(portions []Portion, step int) (*batch.Batch, error) {
 	b := l.interner.Builder(time.Now())

@@ -205,7 +205,7 @@ type Size struct {
 	Logical   int64 `json:"logical_bytes"` // of the documents, as BSON
 	// File and IndexFile are the sizes of the files, and the free ones the parts
 	// of them that the next documents will be written to: appends leave more of it
-	// than insertions, and how much hangs on when the checkpoints were.
+	// than insertions, and how much depends on when the checkpoints were.
 	File      int64 `json:"file_bytes"`
 	Free      int64 `json:"file_free_bytes"`
 	IndexFile int64 `json:"index_file_bytes"`

@@ -282,8 +282,8 @@ type writer interface {
 	Write(ctx context.Context, portions []lane.Portion) (int, error)
 }
 
-// A brims is a store of production.
-type brims interface {
+// A production is a store of production.
+type production interface {
 	lane.Store
 	Prepare(ctx context.Context) error
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
@@ -295,8 +295,8 @@ type Collection struct {
 
 	db     *mongo.Database
 	coll   *mongo.Collection
-	store  brims  // nil: naive
-	naive  *naive // nil: Brim's
+	store  production // nil: naive
+	naive  *naive     // nil: Brim's
 	writer writer
 }
 
@@ -346,7 +346,7 @@ func (c *Collection) Attach(m *bench.MongoDB) (err error) {
 	return err
 }
 
-func (c *Collection) newStore() (brims, error) {
+func (c *Collection) newStore() (production, error) {
 	if c.Shape.Kind == TimeSeries {
 		return timeseries.New(timeseries.Config{
 			Database: c.db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),

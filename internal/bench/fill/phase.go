@@ -20,8 +20,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Passage is load on a daemon for a while, of sensors in step.
-type Passage struct {
+// A Phase is load on a daemon for a while, of sensors in step.
+type Phase struct {
 	Granularity time.Duration
 	Sensors     int
 	Interval    time.Duration // between two readings of a sensor, event time
@@ -40,7 +40,7 @@ type Passage struct {
 }
 
 // flags are those of `brim load`.
-func (p Passage) flags(seed uint64) []string {
+func (p Phase) flags(seed uint64) []string {
 	flags := []string{
 		"--sensors", strconv.Itoa(p.Sensors), "--interval", p.Interval.String(), "--duration", p.Duration.String(),
 		"--seed", strconv.FormatUint(max(seed, 1), 10),
@@ -64,16 +64,16 @@ func (p Passage) flags(seed uint64) []string {
 }
 
 // speedup is the one that is meant.
-func (p Passage) speedup() float64 {
+func (p Phase) speedup() float64 {
 	if p.Speedup == 0 {
 		return 1
 	}
 	return p.Speedup
 }
 
-// oneWindow reports whether a passage is just one window long, so that a tenth
+// oneWindow reports whether a phase is just one window long, so that a tenth
 // of its time is one of the window.
-func (p Passage) oneWindow() bool {
+func (p Phase) oneWindow() bool {
 	return p.Start.IsZero() && math.Abs(p.Duration.Seconds()*p.speedup()/p.Granularity.Seconds()-1) < 0.001
 }
 
@@ -84,9 +84,9 @@ const (
 )
 
 // measure starts a daemon with further flags of `brim serve` on an empty
-// database, waits until MongoDB is quiet, puts the load of a passage on it, and
+// database, waits until MongoDB is quiet, puts the load of a phase on it, and
 // returns what came. The daemon is gone then, and the database empty.
-func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Passage, serve ...string) (f *Figures, err error) {
+func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) (f *Figures, err error) {
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Passage, s
 }
 
 // run puts the load on a daemon, samples on, and returns when all is stored.
-func (p Passage) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) (*Figures, error) {
+func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) (*Figures, error) {
 	if err := m.Settle(ctx); err != nil {
 		return nil, err
 	}
@@ -163,13 +163,13 @@ type Tenth struct {
 	Seconds  float64 // of all its updates, those of one command side by side
 	Response Latency // of the requests of its readings; without mean
 	// Clock is of the writes in this tenth of the time, and MongodCPU processor
-	// seconds a reading that was stored in it; 0 where a passage is not one window
+	// seconds a reading that was stored in it; 0 where a phase is not one window
 	// long.
 	Clock     Latency
 	MongodCPU float64
 }
 
-// Figures are what came of a passage.
+// Figures are what a phase measured.
 type Figures struct {
 	OfferedRate  float64 // readings a second
 	AchievedRate float64
@@ -196,14 +196,14 @@ type Figures struct {
 	Last   Latency
 	Tenths [10]Tenth
 
-	// By the clock, where a passage is one window long: the writes in the first six
+	// By the clock, where a phase is one window long: the writes in the first six
 	// minutes of an hour, between 36 and 48 minutes, and after 48.
 	Start   Latency
 	After40 Latency
 	After55 Latency
 
 	// Processor seconds a reading; of mongod's also those in the first and in the
-	// last third of the time, where a passage is one window long.
+	// last third of the time, where a phase is one window long.
 	MongodCPU      float64
 	MongodCPUFirst float64
 	MongodCPULast  float64
@@ -225,7 +225,7 @@ type Figures struct {
 
 // figures are made of samples, the first before the load, the last when all was
 // stored.
-func (p Passage) figures(came *load.Result, samples []sample, stored time.Time) *Figures {
+func (p Phase) figures(came *load.Result, samples []sample, stored time.Time) *Figures {
 	first, last := &samples[0], &samples[len(samples)-1]
 	readings := last.readings - first.readings
 	per := func(v float64) float64 { return finite(v / readings) }
@@ -264,8 +264,8 @@ func (p Passage) figures(came *load.Result, samples []sample, stored time.Time) 
 // byClock sets what mongod took in parts of the time.
 func (f *Figures) byClock(began time.Time, took time.Duration, samples []sample) {
 	between := func(from, to float64) float64 {
-		at := func(share float64) (cpu, readings float64) {
-			return along(samples, began.Add(time.Duration(share*float64(took))))
+		at := func(part float64) (cpu, readings float64) {
+			return along(samples, began.Add(time.Duration(part*float64(took))))
 		}
 		cpu, readings := at(from)
 		cpuEnd, readingsEnd := at(to)
@@ -293,8 +293,8 @@ func along(samples []sample, at time.Time) (cpu, readings float64) {
 		return samples[0].mongod.Seconds(), samples[0].readings
 	}
 	a, b := &samples[i-1], &samples[i]
-	share := min(max(at.Sub(a.at).Seconds()/b.at.Sub(a.at).Seconds(), 0), 1)
-	return a.mongod.Seconds() + share*(b.mongod-a.mongod).Seconds(), a.readings + share*(b.readings-a.readings)
+	part := min(max(at.Sub(a.at).Seconds()/b.at.Sub(a.at).Seconds(), 0), 1)
+	return a.mongod.Seconds() + part*(b.mongod-a.mongod).Seconds(), a.readings + part*(b.readings-a.readings)
 }
 
 // writesBetween are those between the samples that are nearest to two times.
@@ -315,8 +315,8 @@ func nearest(samples []sample, at time.Time) *sample {
 
 // sixths are the rates of storing in the first and the last sixth of a run.
 func sixths(samples []sample, began time.Time, took time.Duration) (first, last float64) {
-	stored := func(share float64) float64 {
-		_, readings := along(samples, began.Add(time.Duration(share*float64(took))))
+	stored := func(part float64) float64 {
+		_, readings := along(samples, began.Add(time.Duration(part*float64(took))))
 		return readings
 	}
 	seconds := took.Seconds() / 6
