@@ -27,7 +27,8 @@ type FleetConfig struct {
 // A Fleet is lanes that write their sensors in turn.
 type Fleet struct {
 	FleetConfig
-	Writers []*Writer
+	Writers       []*Writer
+	DocumentBytes int // of a bucket that Fill made, before compression
 }
 
 // A Writer is one lane of a fleet.
@@ -83,6 +84,9 @@ func (w *Writer) Write(ctx context.Context) (sensors, updates int, err error) {
 	updates, err = w.Lane.Write(ctx, w.portions)
 	return len(w.portions), updates, err
 }
+
+// Held is how many readings the sensor whose turn is next has got.
+func (w *Writer) Held() uint64 { return w.Next[w.cursor] }
 
 // An Operation is one write, in time since its traffic began. Its latency counts
 // from when it was due, so that a write that waited for the one before shows it.
@@ -176,6 +180,9 @@ func (f *Fleet) Fill(ctx context.Context, coll *mongo.Collection, readings int, 
 			model, err := w.Lane.Model(under, coll, Portion{Sensor: w.Sensors[0], First: w.Next[0], Count: readings})
 			if err != nil {
 				return err
+			}
+			if w == f.Writers[0] {
+				f.DocumentBytes = model.Bytes()
 			}
 			created, err := w.Lane.Copy(under, model, w.Sensors, until)
 			w.Sensors, w.Next = w.Sensors[:created], w.Next[:created]
