@@ -22,7 +22,7 @@ func TestACopiedJournalIsRefusedWhileTheOriginalIsInUse(t *testing.T) {
 	nothing := bson.D{{Key: "collMod", Value: "readings"}, {Key: "validator", Value: bson.D{{Key: "never", Value: true}}}}
 	require.NoError(t, db.RunCommand(t.Context(), nothing).Err())
 	first.take("s")
-	first.awaitLog("put off a write")
+	first.awaitLog("write failed, will retry")
 	require.NoError(t, os.CopyFS(filepath.Join(copied, "journal"), os.DirFS(filepath.Join(dir, "journal"))))
 
 	second := startBrim(t, append(onShared(t, db), "--data-dir", copied)...)

@@ -89,7 +89,7 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	got = runBrim(t, nil, aSecond(base, "--floor", first)...)
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stdout, first)
-	assert.Contains(t, got.stdout, "Event time covers 1s of windows of 1m")
+	assert.Contains(t, got.stdout, "The readings cover 1s of a window of 1m")
 	assert.NotContains(t, got.stderr, "ahead of the clock")
 	got = runBrim(t, nil, aSecond(base, "--start", "now", "--speedup", "600")...)
 	require.NoError(t, got.err)
@@ -204,8 +204,8 @@ func TestFailuresAreNotFast(t *testing.T) {
 	var f fakeTarget
 	f.code.Store(http.StatusServiceUnavailable)
 	got := runBrim(t, nil, aSecond(f.serve(t), "--fail-if", "p99>10s", "--fail-if", "max>10s", "--fail-if", "p50<10s")...)
-	assert.ErrorContains(t, got.err, "p99>10s: p99 is not known, since it lies among the readings that failed (100)")
-	assert.ErrorContains(t, got.err, "max>10s: max is not known")
+	assert.ErrorContains(t, got.err, "p99>10s: p99 is unknown, because it is among the readings that failed (100)")
+	assert.ErrorContains(t, got.err, "max>10s: max is unknown")
 	assert.NotContains(t, got.err.Error(), "p50")
 	assert.Contains(t, got.stdout, "each percentile of the response time is a lower bound")
 }

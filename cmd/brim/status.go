@@ -150,10 +150,8 @@ func (d *daemon) status() any {
 	if server := d.mongod.Load(); server != nil {
 		out.MongoURI = maskURI(server.URI())
 		out.Mongod = &embeddedStatus{
-			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.Asks(), Pid: server.Pid(), Restarts: server.Restarts(),
-		}
-		for _, user := range server.OtherUsers() {
-			out.Mongod.OtherUsers = append(out.Mongod.OtherUsers, user.String())
+			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.RequiresAuth(), Pid: server.Pid(), Restarts: server.Restarts(),
+			OtherUsers: server.OtherUsers(),
 		}
 	}
 	if j := d.journal.Load(); j != nil {

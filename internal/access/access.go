@@ -1,23 +1,27 @@
-// Package access decides who may do what: it knows senders by tokens and client
-// certificates, what they may do, and how much of it.
+// Package access authenticates clients by tokens and certificates, and decides what
+// they may do and how much.
 //
 //	request ─ credentials ─▶ Guard ─▶ Identity ─┬─ Require: 403 without the scope
-//	             401 if nobody is known by them  ├─ Allows: only sensors of its own
-//	             429 beyond its requests         └─ Admit: 429 beyond its readings
+//	             401 if they are unknown         ├─ Allows: only sensors with its prefix
+//	             429 over the request quota      └─ Admit: 429 over the reading quota
 //
-// What is refused waits for a moment before it is answered, see Hold: so who does
-// not stop asking when he is refused cannot keep the daemon busy with refusing.
+// The files: guard.go finds the identity, quota.go counts what it uses, file.go reads
+// and edits the access file, credentials.go takes credentials from a request, tls.go
+// and listener.go protect the listeners.
 package access
 
 import (
 	"context"
-	"crypto/x509"
 	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Scope is a kind of thing that a sender may do.
+// A Scope is a group of operations.
 type Scope string
 
 // The scopes. Admin includes the others.
@@ -27,68 +31,148 @@ const (
 	Admin  Scope = "admin"  // delete, flush, hold, profile
 )
 
-// Credentials are what a request shows of its sender. With both, the secret
-// decides who that is.
-type Credentials struct {
-	Secret      string            // a token; empty: none was sent
-	Certificate *x509.Certificate // of a client, checked against the authority; nil: none
+var scopes = [...]Scope{Ingest, Read, Admin}
 
-	chain   []*x509.Certificate // from the certificate to the authority, as the handshake found them
-	problem string              // why what was sent is no credentials; empty: nothing is wrong
+func joinScopes(scopes []Scope) string {
+	names := make([]string, len(scopes))
+	for n, s := range scopes {
+		names[n] = string(s)
+	}
+	return strings.Join(names, ", ")
 }
 
-type contextKey struct{}
+// An Identity is an authenticated client. Its methods may be called from several
+// goroutines. It stays the same while its name and its credentials do: a change of
+// its rights takes effect in place.
+type Identity struct {
+	Name string // in the access file; empty without authentication
+
+	guard  *Guard // nil: unrestricted
+	rights atomic.Pointer[rights]
+	usage  *usage      // survives a change of credentials
+	gone   atomic.Bool // no longer in the access file
+}
+
+// rights are what an identity may do.
+type rights struct {
+	scopes  []Scope
+	prefix  string    // of sensors; empty: all
+	expires time.Time // zero: never
+	own     Quota     // from the access file; other limits are Unset
+	quota   Quota     // own, completed by the defaults
+}
+
+// unrestricted is the identity of all clients where there is no Guard.
+var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
+
+// Require returns a *telemetry.Error of kind Forbidden unless the identity has the
+// scope.
+func (i *Identity) Require(scope Scope) error {
+	if i.guard == nil || !i.guard.Asks() {
+		return nil
+	}
+	r := i.rights.Load()
+	if slices.Contains(r.scopes, scope) || slices.Contains(r.scopes, Admin) {
+		return nil
+	}
+	return i.guard.refuse(telemetry.Forbidden, codeScope, "this needs the scope %s, and %s has only %s", scope, i.Name, joinScopes(r.scopes))
+}
+
+// Prefix is the prefix of the ids of sensors that the identity may access; empty: all.
+func (i *Identity) Prefix() string {
+	if i.guard == nil {
+		return ""
+	}
+	return i.rights.Load().prefix
+}
+
+// Limited reports whether the identity may access some sensors only.
+func (i *Identity) Limited() bool { return i.Prefix() != "" }
+
+// Allows reports whether the identity may access the sensor.
+func (i *Identity) Allows(sensor string) bool { return strings.HasPrefix(sensor, i.Prefix()) }
+
+// RequireSensor returns a *telemetry.Error of kind Forbidden unless the identity may
+// access the sensor.
+func (i *Identity) RequireSensor(sensor string) error {
+	if i.Allows(sensor) {
+		return nil
+	}
+	return i.guard.refuse(telemetry.Forbidden, codeSensor, "%s may access only sensors whose ids begin with %q", i.Name, i.Prefix())
+}
+
+// Check returns a *telemetry.Error of kind Unauthenticated if the identity was
+// revoked or has expired. A long-lived stream calls it for each message.
+func (i *Identity) Check() error {
+	if i.guard == nil || !i.guard.Asks() {
+		return nil
+	}
+	now := i.guard.now()
+	i.guard.refresh(now)
+	if i.gone.Load() {
+		return i.guard.refuse(telemetry.Unauthenticated, codeUnknown, "the access of %s was revoked", i.Name)
+	}
+	return i.checkExpiry(now)
+}
+
+func (i *Identity) checkExpiry(now time.Time) error {
+	end := i.rights.Load().expires
+	if end.IsZero() || now.Before(end) {
+		return nil
+	}
+	return i.guard.refuse(telemetry.Unauthenticated, codeExpired, "the access of %s expired at %s", i.Name, end.UTC().Format(time.RFC3339))
+}
+
+type (
+	identityKey    struct{}
+	credentialsKey struct{}
+)
 
 // With returns a context that carries the identity.
 func With(ctx context.Context, i *Identity) context.Context {
-	return context.WithValue(ctx, contextKey{}, i)
+	return context.WithValue(ctx, identityKey{}, i)
 }
 
-type shownKey struct{}
+// From returns the identity in the context; an unrestricted one if there is none.
+func From(ctx context.Context) *Identity {
+	if i, ok := ctx.Value(identityKey{}).(*Identity); ok {
+		return i
+	}
+	return unrestricted
+}
 
-// WithShown is With for what lasts, such as a stream of messages: StillKnown looks
-// again at the credentials by which the identity was found.
+// WithShown is With for a long-lived stream: StillKnown checks the credentials again.
 func WithShown(ctx context.Context, i *Identity, c Credentials) context.Context {
 	if c.Secret == "" && c.Certificate != nil {
-		ctx = context.WithValue(ctx, shownKey{}, &c)
+		ctx = context.WithValue(ctx, credentialsKey{}, &c)
 	}
 	return With(ctx, i)
 }
 
-// StillKnown is Identify for each message of a stream: it returns a
-// *telemetry.Error of kind Unauthenticated when the identity that the context
-// carries, or the certificate that it showed, has come to its end since, and one of
-// kind Quota when that is used up.
+// StillKnown is Identify for each message of a stream: it returns a *telemetry.Error
+// of kind Unauthenticated if the identity in the context, or its certificate, is no
+// longer valid, and one of kind Quota if its requests are used up.
 func StillKnown(ctx context.Context) error {
 	i := From(ctx)
-	if c, ok := ctx.Value(shownKey{}).(*Credentials); ok && i.guard.Asks() {
-		if err := i.guard.checkCertificate(c, i.guard.now()); err != nil {
+	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Asks() {
+		if err := i.guard.checkClientCertificate(c, i.guard.now()); err != nil {
 			return err
 		}
 	}
 	if err := i.Check(); err != nil || i.guard == nil {
 		return err
 	}
-	return i.ask(i.guard.now())
+	return i.countRequest(i.guard.now())
 }
 
-// From returns the identity that the context carries; anyone, if none.
-func From(ctx context.Context) *Identity {
-	if i, ok := ctx.Value(contextKey{}).(*Identity); ok {
-		return i
-	}
-	return everyone
-}
-
-// Challenge adds to the head of an answer with status 401 how to say who one is.
-// Browsers ask for a name, which can be any, and a password, which is the token.
+// Challenge adds to the header of an answer 401 how to authenticate. Browsers ask for
+// a name, which is ignored, and a password, which is the token.
 func Challenge(h http.Header) {
 	h["Www-Authenticate"] = []string{`Bearer realm="brim"`, `Basic realm="brim", charset="UTF-8"`}
 }
 
-// Require wraps a handler so that it is reached only by those who have the
-// scope. The identity is in its requests' context; problem writes a refusal, whose
-// head asks for credentials already where they are what is missing.
+// Require wraps a handler that needs the scope. The identity is in the context of the
+// requests that reach it. problem writes a refusal.
 func Require(g *Guard, scope Scope, problem func(http.ResponseWriter, error), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i, err := g.Identify(OfRequest(r))

@@ -3,8 +3,13 @@ package access
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,37 +19,40 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// OfRequest returns the credentials of an HTTP request: of its header
-// Authorization in one of three schemes, else on the paths of InfluxDB 1 of the
-// parameters u and p, and of a client certificate that was verified.
+// Credentials of a request. If it has both, the secret decides.
+type Credentials struct {
+	Secret      string            // a token; empty: none
+	Certificate *x509.Certificate // of the client, verified in the handshake; nil: none
+
+	chain   []*x509.Certificate // from the certificate to the authority, as verified
+	problem string              // what is malformed; empty: nothing
+}
+
+// OfRequest returns the credentials of an HTTP request: its header Authorization in
+// one of three schemes, or on the paths of InfluxDB 1 the parameter p, and a verified
+// client certificate.
 //
 //	Authorization: Bearer TOKEN
 //	Authorization: Token TOKEN          InfluxDB 2; Token USER:TOKEN too
 //	Authorization: Basic USER:TOKEN     in base64: InfluxDB 1 and browsers
 //	/write?u=USER&p=TOKEN               InfluxDB 1
 //
-// USER can be anything. Tokens in a URL end up in logs on their way, so that
-// these parameters mean nothing elsewhere.
+// USER is ignored. Tokens in a URL end up in logs, so other paths ignore p.
 func OfRequest(r *http.Request) Credentials {
 	var c Credentials
 	if r.TLS != nil {
 		c.setCertificate(r.TLS)
 	}
-	switch sent := r.Header["Authorization"]; len(sent) {
-	case 0:
-		if r.URL != nil && r.URL.RawQuery != "" && (r.URL.Path == "/write" || r.URL.Path == "/query") {
-			c.Secret = r.URL.Query().Get("p")
-		}
-	case 1:
-		c.setAuthorization(sent[0])
-	default:
-		c.problem = severalHeaders(len(sent))
+	sent := r.Header["Authorization"]
+	c.setAuthorization(sent)
+	if len(sent) == 0 && r.URL != nil && r.URL.RawQuery != "" && (r.URL.Path == "/write" || r.URL.Path == "/query") {
+		c.Secret = r.URL.Query().Get("p")
 	}
 	return c
 }
 
-// OfCall returns the credentials of a gRPC call: of its metadata authorization,
-// in the schemes of HTTP, and of a client certificate that was verified.
+// OfCall returns the credentials of a gRPC call: its metadata authorization, in the
+// schemes of HTTP, and a verified client certificate.
 func OfCall(ctx context.Context) Credentials {
 	var c Credentials
 	if p, ok := peer.FromContext(ctx); ok {
@@ -52,22 +60,10 @@ func OfCall(ctx context.Context) Credentials {
 			c.setCertificate(&info.State)
 		}
 	}
-	switch sent := metadata.ValueFromIncomingContext(ctx, "authorization"); len(sent) {
-	case 0:
-	case 1:
-		c.setAuthorization(sent[0])
-	default:
-		c.problem = severalHeaders(len(sent))
-	}
+	c.setAuthorization(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	return c
 }
 
-func severalHeaders(n int) string {
-	return fmt.Sprintf("the request has %d headers Authorization; allowed is one", n)
-}
-
-// setCertificate takes the certificate that a client showed and an authority
-// signed, if there is one.
 func (c *Credentials) setCertificate(state *tls.ConnectionState) {
 	if len(state.VerifiedChains) > 0 && len(state.VerifiedChains[0]) > 0 {
 		c.chain = state.VerifiedChains[0]
@@ -75,44 +71,130 @@ func (c *Credentials) setCertificate(state *tls.ConnectionState) {
 	}
 }
 
-func (c *Credentials) setAuthorization(value string) {
-	secret, problem := secretOf([]byte(value), nil)
-	c.Secret, c.problem = string(secret), problem
+func (c *Credentials) setAuthorization(sent []string) {
+	switch len(sent) {
+	case 0:
+	case 1:
+		secret, problem := secretOf([]byte(sent[0]), nil)
+		c.Secret, c.problem = string(secret), problem
+	default:
+		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed is one", len(sent))
+	}
 }
 
-// maxBasic is the most of what Basic holds that is decoded: a token of ours is
-// 48 bytes, and a name may stand before it.
+// maxBasic is the maximum length of what follows Basic. A token has 48 bytes.
 const maxBasic = 1 << 10
 
 // secretOf returns the token in the value of an Authorization header, or what is
-// wrong with that. It is part of value, or of room that has grown.
-func secretOf(value, room []byte) (secret []byte, problem string) {
+// wrong with the value. The token is a part of value, or of buf, which may grow.
+func secretOf(value, buf []byte) (secret []byte, problem string) {
 	scheme, rest, _ := bytes.Cut(bytes.TrimSpace(value), []byte{' '})
 	rest = bytes.TrimSpace(rest)
+	is := func(name string) bool { return len(scheme) == len(name) && strings.EqualFold(string(scheme), name) } // does not allocate
 	switch {
-	case isScheme(scheme, "bearer"):
-	case isScheme(scheme, "token"):
+	case is("bearer"):
+	case is("token"):
 		rest = rest[bytes.LastIndexByte(rest, ':')+1:]
-	case isScheme(scheme, "basic"):
+	case is("basic"):
 		if len(rest) > maxBasic {
 			return nil, fmt.Sprintf("what follows Basic in the header Authorization has %d bytes; allowed are %d", len(rest), maxBasic)
 		}
-		decoded, err := base64.StdEncoding.AppendDecode(room, rest)
+		decoded, err := base64.StdEncoding.AppendDecode(buf, rest)
 		_, after, found := bytes.Cut(decoded, []byte{':'})
 		if err != nil || !found {
 			return nil, "what follows Basic in the header Authorization is not NAME:TOKEN in base64"
 		}
 		rest = after
-	default: // what it is stays unsaid: it may be a token without its scheme
+	default: // the value is not repeated: it may be a token without its scheme
 		return nil, "the scheme of the header Authorization is unknown; allowed are Bearer TOKEN, Token TOKEN, and Basic with NAME:TOKEN in base64"
 	}
 	if len(rest) == 0 {
-		return nil, "the header Authorization holds no token"
+		return nil, "the header Authorization has no token"
 	}
 	return rest, ""
 }
 
-// isScheme compares without regard to case, and lower is in small letters.
-func isScheme(b []byte, lower string) bool {
-	return len(b) == len(lower) && strings.EqualFold(string(b), lower) // nothing is copied for a comparison
+const (
+	// tokenPrefix lets people and secret scanners recognize a token.
+	tokenPrefix = "brim_"
+	hashPrefix  = "sha256:"
+)
+
+// NewToken returns a new token: brim_ and 256 random bits in base64url.
+func NewToken() (string, error) {
+	var secret [32]byte
+	if _, err := rand.Read(secret[:]); err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:]), nil
+}
+
+// HashOf returns the hash of a token for an access file. One round of a fast hash is
+// enough for 256 random bits; slow hashes are for passwords, which can be guessed.
+func HashOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hashPrefix + hex.EncodeToString(sum[:])
+}
+
+// The kinds of names in a certificate, in the order in which they are looked up: the
+// first one that an identity has decides. The subject comes last, because authorities
+// verify it least. Names are compared byte by byte, except that DNS names are
+// case-insensitive; a wildcard matches only itself.
+const (
+	kindURI   = "uri"
+	kindDNS   = "dns"
+	kindEmail = "email"
+	kindCN    = "cn"
+)
+
+const maxCertificateName = 1 << 10 // bytes, with the kind
+
+// checkCertificate checks a value of the key certificate: KIND:NAME, or a common name
+// without a colon.
+func checkCertificate(value string) error {
+	kind, name, ok := strings.Cut(value, ":")
+	if !ok {
+		kind, name = kindCN, value
+	}
+	switch {
+	case kind != kindURI && kind != kindDNS && kind != kindEmail && kind != kindCN:
+		return fmt.Errorf("%q is not KIND:NAME; allowed kinds are cn, dns, uri and email, as in cn:edge-7; a common name without a colon may stand alone", excerpt(value))
+	case name == "":
+		return errors.New("the name is empty")
+	case len(value) > maxCertificateName:
+		return fmt.Errorf("the name has %d bytes; allowed are %d", len(value), maxCertificateName)
+	case !printable(name):
+		return errors.New("the name has unprintable characters")
+	}
+	return nil
+}
+
+// certificateKey is the form in which names are compared.
+func certificateKey(value string) string {
+	kind, name, ok := strings.Cut(value, ":")
+	switch {
+	case !ok:
+		return kindCN + ":" + value
+	case kind == kindDNS:
+		return kindDNS + ":" + strings.ToLower(name)
+	}
+	return value
+}
+
+// certificateNames returns the names of a certificate in that form and order.
+func certificateNames(c *x509.Certificate) []string {
+	var names []string
+	for _, u := range c.URIs {
+		names = append(names, kindURI+":"+u.String())
+	}
+	for _, n := range c.DNSNames {
+		names = append(names, kindDNS+":"+strings.ToLower(n))
+	}
+	for _, a := range c.EmailAddresses {
+		names = append(names, kindEmail+":"+a)
+	}
+	if c.Subject.CommonName != "" {
+		names = append(names, kindCN+":"+c.Subject.CommonName)
+	}
+	return names
 }

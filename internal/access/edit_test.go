@@ -92,13 +92,13 @@ func TestAFileWithFaultsIsNotChanged(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("identities: {}\n"), 0o600))
-	require.ErrorContains(t, Add(t.Context(), path, newEntry("a"), HashOf("a")), path+":1: identities: a list")
+	require.ErrorContains(t, Add(t.Context(), path, newEntry("a"), HashOf("a")), path+":1: identities: expected a list")
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "identities: {}\n", string(content))
 	bad := newEntry("\x00")
 	bad.SensorPrefix = "\t"
-	require.ErrorContains(t, Add(t.Context(), path, bad, HashOf("a")), "sensor_prefix: only characters that can be printed")
+	require.ErrorContains(t, Add(t.Context(), path, bad, HashOf("a")), "sensor_prefix: only printable characters")
 }
 
 func TestChangesAtOnceLoseNone(t *testing.T) {

@@ -2,11 +2,17 @@ package access
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,23 +20,24 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gofrs/flock"
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// An Entry is an identity as the access file has it.
+// An Entry is an identity in the access file.
 type Entry struct {
 	Name         string
 	Certificate  string // KIND:NAME, or a common name; empty: it has a token
 	Scopes       []Scope
 	SensorPrefix string    // empty: all sensors
-	Created      time.Time // zero: not known
+	Created      time.Time // zero: unknown
 	Expires      time.Time // zero: never
-	Quota        Quota     // what the file says; what is unset is as the daemon's settings
+	Quota        Quota
 
 	hash [sha256.Size]byte // of the token
 }
 
-// credential is what an identity shows, in the form in which it is looked up.
+// credential identifies the entry's token or certificate.
 func (e *Entry) credential() string {
 	if e.Certificate != "" {
 		return certificateKey(e.Certificate)
@@ -57,16 +64,94 @@ const (
 	keyActive     = "active_sensors"
 )
 
+var identityKeys = []string{keyName, keyHash, keyCertificate, keyScopes, keyPrefix, keyCreated, keyExpires, keyQuota}
+
 const (
-	maxName   = 64      // characters
-	maxPrefix = 1 << 10 // bytes, as a sensor's id
+	maxName   = 64       // characters
+	maxPrefix = 1 << 10  // bytes, as of a sensor's id
+	maxFile   = 32 << 20 // bytes: some 100,000 identities
 )
 
-// An accessFile is one that is being read.
+// Load reads an access file. Errors are as those of Parse.
+func Load(path string) ([]Entry, error) {
+	content, _, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, content)
+}
+
+// readFile refuses a file that others than its owner may write: they could grant
+// themselves everything.
+func readFile(path string) ([]byte, os.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the access file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("read the access file: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, nil, fmt.Errorf("read the access file: %s is not a regular file", path)
+	}
+	if mode := info.Mode().Perm(); hasModes && mode&0o022 != 0 {
+		return nil, nil, fmt.Errorf("refuse the access file: users other than its owner may write %s, its mode is %04o; fix it with: chmod 600 %s", path, mode, path)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the access file: %w", err)
+	}
+	if len(content) > maxFile {
+		return nil, nil, fmt.Errorf("read the access file: %s has more than %d bytes", path, maxFile)
+	}
+	return content, info, nil
+}
+
+// hasModes is false on Windows, whose files have no permission bits.
+const hasModes = runtime.GOOS != "windows"
+
+// read also refuses a file of another user, who can write it whatever its mode.
+func (g *Guard) read() ([]byte, os.FileInfo, error) {
+	content, info, err := readFile(g.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if owner, ok := ownerOf(info); ok && !trusted(owner, os.Geteuid()) {
+		return nil, nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed are root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
+	}
+	return content, info, nil
+}
+
+// trusted reports whether a file of that owner may grant access.
+func trusted(owner, self int) bool { return owner == 0 || owner == self }
+
+// warnOpen warns if others may read the file, or replace it. Both are common, and no
+// reason to refuse it.
+func warnOpen(log *slog.Logger, path string, info os.FileInfo) {
+	if !hasModes {
+		return
+	}
+	if mode := info.Mode().Perm(); mode&0o004 != 0 {
+		log.Warn("every user of this machine may read the access file; it has no tokens, but names and rights", "file", path, "mode", fmt.Sprintf("%04o", mode))
+	}
+	dirs := []string{filepath.Dir(path)}
+	if target, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(target) != dirs[0] {
+		dirs = append(dirs, filepath.Dir(target))
+	}
+	for _, dir := range dirs {
+		if d, err := os.Stat(dir); err == nil && d.Mode().Perm()&0o022 != 0 && d.Mode()&os.ModeSticky == 0 {
+			log.Warn("other users may write to the directory of the access file, and so replace it; fix it with chmod go-w", "directory", dir, "mode", fmt.Sprintf("%04o", d.Mode().Perm()))
+		}
+	}
+}
+
+// An accessFile is a file that is being parsed.
 type accessFile struct {
 	path     string
 	entries  []Entry
-	emptied  bool // the list is written out as []
+	emptied  bool // the list is an explicit []
 	problems []error
 }
 
@@ -76,20 +161,19 @@ type accessFile struct {
 //	  - name: north                    # unique, 1 to 64 characters
 //	    hash: sha256:0f34…             # of a token; or certificate: cn:NAME, dns:NAME, uri:URI or email:ADDRESS
 //	    scopes: [ingest, read]         # of ingest, read and admin; admin includes the others
-//	    sensor_prefix: north-          # only sensors whose ids begin so
+//	    sensor_prefix: north-          # only sensors whose ids begin with it
 //	    created: 2026-11-21T10:00:00Z
 //	    expires: 2027-11-21T10:00:00Z
 //	    quota: {requests_per_second: 50, readings_per_second: 1000, new_sensors_per_second: 10, active_sensors: 5000}
 //
-// Errors name the line and what is allowed; several are joined. What could be a
-// token by mistake is not repeated in them.
+// Errors name the line and what is allowed; several are joined. They do not repeat
+// what may be a token.
 func Parse(path string, content []byte) ([]Entry, error) {
 	entries, _, err := parseFile(path, content)
 	return entries, err
 }
 
-// parseFile is Parse, and reports whether a file says itself that it has no
-// identities.
+// parseFile is Parse, and reports whether the list of identities is an explicit [].
 func parseFile(path string, content []byte) (entries []Entry, emptied bool, err error) {
 	root, err := parseYAML(path, content)
 	if err != nil {
@@ -97,7 +181,7 @@ func parseFile(path string, content []byte) (entries []Entry, emptied bool, err 
 	}
 	f := accessFile{path: path}
 	f.plain(root)
-	if top := topOf(root); top != nil && len(f.problems) == 0 { // else there are comments at most
+	if top := topOf(root); top != nil && len(f.problems) == 0 {
 		f.each(top, "the access file", []string{keyIdentities}, func(_, value *yaml.Node) { f.identities(value) })
 	}
 	if err := errors.Join(f.problems...); err != nil {
@@ -106,34 +190,33 @@ func parseFile(path string, content []byte) (entries []Entry, emptied bool, err 
 	return f.entries, f.emptied, nil
 }
 
-// plain refuses what makes a value say something else than what stands there:
-// anchors, references to them, and tags.
+// plain refuses what gives a value another meaning than its text: anchors, aliases
+// and tags.
 func (f *accessFile) plain(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		f.wrong(n, "*%s refers to another place of the file; write out what it holds", shownText(n.Value))
+		f.wrong(n, "the alias *%s is not allowed in an access file; write the value out", excerpt(n.Value))
 	case n.Anchor != "":
-		f.wrong(n, "the anchor &%s is not allowed in an access file; write out what it holds wherever it is needed", shownText(n.Anchor))
+		f.wrong(n, "the anchor &%s is not allowed in an access file; write the value out where it is needed", excerpt(n.Anchor))
 	case n.Style&yaml.TaggedStyle != 0:
-		f.wrong(n, "the tag %s is not allowed in an access file; leave it out", shownText(n.Tag))
+		f.wrong(n, "the tag %s is not allowed in an access file; leave it out", excerpt(n.Tag))
 	}
 	for _, child := range n.Content {
 		f.plain(child)
 	}
 }
 
-// parseYAML says in which line a file is broken. The parser names none where it
-// is the first.
+// parseYAML names the line of an error. The parser does not if it is the first.
 func parseYAML(path string, content []byte) (*yaml.Node, error) {
-	if !utf8.Valid(content) { // YAML may be UTF-16 as well, and what is added to it would not be
-		return nil, fmt.Errorf("%s:1: this is no UTF-8, which an access file must be", path)
+	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
+		return nil, fmt.Errorf("%s:1: the access file is not UTF-8", path)
 	}
 	var root, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	err := decoder.Decode(&root)
 	if err == nil {
 		if err = decoder.Decode(&more); err == nil {
-			return nil, fmt.Errorf("%s:%d: a second document begins here; one is allowed", path, more.Line)
+			return nil, fmt.Errorf("%s:%d: a second YAML document begins here; one is allowed", path, more.Line)
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -143,10 +226,10 @@ func parseYAML(path string, content []byte) (*yaml.Node, error) {
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		line, text, _ = strings.Cut(rest, ": ")
 	}
-	return nil, fmt.Errorf("%s:%s: this is no YAML: %s", path, line, shownText(text))
+	return nil, fmt.Errorf("%s:%s: this is not YAML: %s", path, line, excerpt(text))
 }
 
-// topOf returns what a document holds; nil: nothing.
+// topOf returns the content of a document; nil: none.
 func topOf(root *yaml.Node) *yaml.Node {
 	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
 		return nil
@@ -158,10 +241,10 @@ func (f *accessFile) wrong(n *yaml.Node, format string, args ...any) {
 	f.problems = append(f.problems, fmt.Errorf("%s:%d: %s", f.path, n.Line, fmt.Sprintf(format, args...)))
 }
 
-// each calls take for every key of a mapping that is allowed, once.
+// each calls take for every allowed key of a mapping, once.
 func (f *accessFile) each(n *yaml.Node, what string, allowed []string, take func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		f.wrong(n, "%s: keys with values are expected here; allowed are %s", what, strings.Join(allowed, ", "))
+		f.wrong(n, "%s: expected keys with values; allowed are %s", what, strings.Join(allowed, ", "))
 		return
 	}
 	seen := make(map[string]int, len(n.Content)/2)
@@ -171,9 +254,9 @@ func (f *accessFile) each(n *yaml.Node, what string, allowed []string, take func
 		seen[key.Value] = key.Line
 		switch {
 		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, key.Value):
-			f.wrong(key, "%s: unknown key %q; allowed are %s", what, shownText(key.Value), strings.Join(allowed, ", "))
+			f.wrong(key, "%s: unknown key %q; allowed are %s", what, excerpt(key.Value), strings.Join(allowed, ", "))
 		case twice:
-			f.wrong(key, "%s: %s is there already, in line %d", what, key.Value, line)
+			f.wrong(key, "%s: %s is given twice, first in line %d", what, key.Value, line)
 		default:
 			take(key, value)
 		}
@@ -185,7 +268,7 @@ func (f *accessFile) identities(list *yaml.Node) {
 		return
 	}
 	if list.Kind != yaml.SequenceNode {
-		f.wrong(list, "%s: a list is expected here, each of it beginning with - name: …", keyIdentities)
+		f.wrong(list, "%s: expected a list, with entries that begin with - name: …", keyIdentities)
 		return
 	}
 	f.emptied = len(list.Content) == 0
@@ -198,24 +281,23 @@ func (f *accessFile) identities(list *yaml.Node) {
 		}
 		credential := e.credential()
 		if e.Certificate == "" {
-			credential = credential[:prefixBytes]
+			credential = credential[:hashKeyBytes]
 		}
 		if line, twice := names[e.Name]; twice {
-			f.wrong(n, "%s: the name %q is there already, in line %d", keyIdentities, e.Name, line)
+			f.wrong(n, "%s: the name %q is given twice, first in line %d", keyIdentities, e.Name, line)
 		} else if line, twice := credentials[credential]; twice {
-			f.wrong(n, "%s: %s shows the same token or certificate as the identity in line %d; each needs its own", keyIdentities, e.Name, line)
+			f.wrong(n, "%s: %s has the same token or certificate as the identity in line %d; each needs its own", keyIdentities, e.Name, line)
 		}
 		names[e.Name], credentials[credential] = n.Line, n.Line
 		f.entries = append(f.entries, e)
 	}
 }
 
-// identity reads one identity. What is wrong is in f.problems.
+// identity parses one identity. Errors are in f.problems.
 func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 	e.Quota = NoQuota()
-	keys := []string{keyName, keyHash, keyCertificate, keyScopes, keyPrefix, keyCreated, keyExpires, keyQuota}
 	seen := make(map[string]bool)
-	f.each(n, "an identity", keys, func(key, value *yaml.Node) {
+	f.each(n, "an identity", identityKeys, func(key, value *yaml.Node) {
 		seen[key.Value] = true
 		if err := f.member(&e, key.Value, value); err != nil {
 			f.wrong(value, "%s: %s", key.Value, err)
@@ -235,12 +317,12 @@ func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 		f.wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed are %s", who, joinScopes(scopes[:]))
 	}
 	if seen[keyHash] == seen[keyCertificate] {
-		f.wrong(n, "%s: one of hash and certificate is needed, and not both; brim token create makes a token with its hash", who)
+		f.wrong(n, "%s: it needs either hash or certificate; brim token create makes a token with its hash", who)
 	}
 	return e
 }
 
-// member takes the value of one key of an identity.
+// member parses the value of one key of an identity.
 func (f *accessFile) member(e *Entry, key string, value *yaml.Node) (err error) {
 	switch key {
 	case keyScopes:
@@ -251,7 +333,7 @@ func (f *accessFile) member(e *Entry, key string, value *yaml.Node) (err error) 
 		return nil
 	}
 	if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
-		return errors.New("a single value is expected here")
+		return errors.New("expected a single value")
 	}
 	text := value.Value
 	switch key {
@@ -271,12 +353,9 @@ func (f *accessFile) member(e *Entry, key string, value *yaml.Node) (err error) 
 	return err
 }
 
-// scopes are all there are.
-var scopes = [...]Scope{Ingest, Read, Admin}
-
 func scopesOf(n *yaml.Node) ([]Scope, error) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		return nil, fmt.Errorf("a list is expected here, as [ingest, read]; allowed are %s", joinScopes(scopes[:]))
+		return nil, fmt.Errorf("expected a list, such as [ingest, read]; allowed are %s", joinScopes(scopes[:]))
 	}
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {
@@ -287,7 +366,7 @@ func scopesOf(n *yaml.Node) ([]Scope, error) {
 	return ParseScopes(names)
 }
 
-// ParseScopes reads the names of scopes, at least one and each once.
+// ParseScopes parses the names of scopes: at least one, each once.
 func ParseScopes(names []string) ([]Scope, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("at least one scope is needed; allowed are %s", joinScopes(scopes[:]))
@@ -296,9 +375,9 @@ func ParseScopes(names []string) ([]Scope, error) {
 	for _, name := range names {
 		switch s := Scope(name); {
 		case !slices.Contains(scopes[:], s):
-			return nil, fmt.Errorf("unknown scope %q; allowed are %s", shownText(name), joinScopes(scopes[:]))
+			return nil, fmt.Errorf("unknown scope %q; allowed are %s", excerpt(name), joinScopes(scopes[:]))
 		case slices.Contains(out, s):
-			return nil, fmt.Errorf("the scope %s is there twice", s)
+			return nil, fmt.Errorf("the scope %s is given twice", s)
 		default:
 			out = append(out, s)
 		}
@@ -311,9 +390,9 @@ func checkName(name string) error {
 	case n == 0 || n > maxName:
 		return fmt.Errorf("it has %d characters; allowed are 1 to %d", n, maxName)
 	case !printable(name) || strings.TrimSpace(name) != name:
-		return errors.New("only characters that can be printed are allowed, and no space at the ends")
-	case looksSecret(name):
-		return errors.New("this looks like a token; a name is what people call the identity, and is shown")
+		return errors.New("only printable characters are allowed, and no space at the ends")
+	case strings.Contains(name, tokenPrefix):
+		return errors.New("this looks like a token; the name of an identity is not secret")
 	}
 	return nil
 }
@@ -325,7 +404,7 @@ func checkPrefix(prefix string) error {
 	case len(prefix) > maxPrefix:
 		return fmt.Errorf("it has %d bytes; allowed are %d", len(prefix), maxPrefix)
 	case !printable(prefix):
-		return errors.New("only characters that can be printed are allowed, as in the id of a sensor")
+		return errors.New("only printable characters are allowed, as in the id of a sensor")
 	}
 	return nil
 }
@@ -333,7 +412,7 @@ func checkPrefix(prefix string) error {
 func hashOf(text string) (sum [sha256.Size]byte, err error) {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	if !ok || len(digits) != hex.EncodedLen(sha256.Size) {
-		return sum, errors.New("sha256: and the 64 hexadecimal digits of a token's hash are expected here; a token itself does not belong into this file")
+		return sum, errors.New("expected sha256: and the 64 hexadecimal digits of a token's hash; a token itself does not belong in this file")
 	}
 	if _, err := hex.Decode(sum[:], []byte(digits)); err != nil {
 		return sum, errors.New("what follows sha256: is not hexadecimal")
@@ -344,7 +423,7 @@ func hashOf(text string) (sum [sha256.Size]byte, err error) {
 func instant(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("%q is not a time like 2027-11-21T10:00:00Z", shownText(text))
+		return at, fmt.Errorf("%q is not a time like 2027-11-21T10:00:00Z", excerpt(text))
 	}
 	return at, nil
 }
@@ -353,10 +432,8 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-func looksSecret(s string) bool { return strings.Contains(s, tokenPrefix) }
-
-// shownText is a text for an error: short, and without what may be a token.
-func shownText(s string) string {
+// excerpt is a short part of a text for an error, without what may be a token.
+func excerpt(s string) string {
 	const most = 100
 	if at := strings.Index(s, tokenPrefix); at >= 0 {
 		return s[:min(at, most)] + tokenPrefix + "…"
@@ -367,14 +444,240 @@ func shownText(s string) string {
 	return s
 }
 
-// number reads a quota of up to most; whole ones only where that is said.
-func number(n *yaml.Node, most float64, whole bool) (float64, error) {
-	v, err := strconv.ParseFloat(n.Value, 64)
-	if n.Kind == yaml.ScalarNode && err == nil {
-		err = checkLimit(v, most, whole)
+func (f *accessFile) quota(q *Quota, n *yaml.Node) {
+	var keys []string
+	limits := q.limits()
+	for _, l := range limits {
+		keys = append(keys, l.key)
 	}
-	if n.Kind != yaml.ScalarNode || err != nil {
-		return 0, fmt.Errorf("%q is not %s", shownText(n.Value), allowedLimit(most, whole))
+	f.each(n, keyQuota, keys, func(key, value *yaml.Node) {
+		l := &limits[slices.Index(keys, key.Value)]
+		v, err := strconv.ParseFloat(value.Value, 64)
+		if value.Kind != yaml.ScalarNode || err != nil || !l.allows(v) {
+			f.wrong(value, "%s.%s: %q is not %s", keyQuota, key.Value, excerpt(value.Value), l.allowed())
+			return
+		}
+		*l.value = v
+	})
+}
+
+// heading of a new access file.
+const heading = `# Who may access Brim. Edit this file, or use brim token create and revoke:
+# a daemon applies a change within two seconds.
+`
+
+// Add writes an identity to an access file, and creates the file if necessary. hash is
+// that of its token; empty if the entry has a certificate. A change is atomic, and ctx
+// bounds the wait for others. Comments and order are preserved; blank lines are not.
+func Add(ctx context.Context, path string, e Entry, hash string) error {
+	if err := e.check(); err != nil {
+		return err
 	}
-	return v, nil
+	return edit(ctx, path, func(list *yaml.Node) error {
+		if indexOf(list, e.Name) >= 0 {
+			return ErrIdentityExists
+		}
+		list.Content = append(list.Content, e.node(hash))
+		return nil
+	})
+}
+
+// Errors of Add and Remove.
+var (
+	ErrIdentityExists = errors.New("an identity of this name already exists")
+	ErrNoIdentity     = errors.New("there is no identity of this name")
+)
+
+// Remove removes an identity from an access file, as Add adds one.
+func Remove(ctx context.Context, path, name string) error {
+	return edit(ctx, path, func(list *yaml.Node) error {
+		n := indexOf(list, name)
+		if n < 0 {
+			return ErrNoIdentity
+		}
+		list.Content = slices.Delete(list.Content, n, n+1)
+		return nil
+	})
+}
+
+// indexOf returns the index of an identity in the list; -1: not there.
+func indexOf(list *yaml.Node, name string) int {
+	return slices.IndexFunc(list.Content, func(item *yaml.Node) bool {
+		value := valueOf(item, keyName)
+		return value != nil && value.Value == name
+	})
+}
+
+// check checks an entry that is to be written.
+func (e *Entry) check() error {
+	var problems []error
+	note := func(key string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	note(keyName, checkName(e.Name))
+	if e.SensorPrefix != "" {
+		note(keyPrefix, checkPrefix(e.SensorPrefix))
+	}
+	if e.Certificate != "" {
+		note(keyCertificate, checkCertificate(e.Certificate))
+	}
+	return errors.Join(append(problems, e.Quota.check())...)
+}
+
+func edit(ctx context.Context, path string, change func(list *yaml.Node) error) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // or the link would be replaced
+	}
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, 20*time.Millisecond); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Path(), err)
+	}
+	defer func() { _ = lock.Close() }()
+	content, info, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err = []byte(heading), nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := Parse(path, content); err != nil {
+		return fmt.Errorf("not changed, because the access file is invalid: %w", err)
+	}
+	changed, err := changedBy(path, content, change)
+	if err != nil {
+		return err
+	}
+	if _, err := Parse(path, changed); err != nil {
+		return fmt.Errorf("not changed, because the access file would become invalid: %w", err)
+	}
+	return replaceFile(path, changed, info)
+}
+
+// changedBy returns the content of a file with its list of identities changed.
+func changedBy(path string, content []byte, change func(list *yaml.Node) error) ([]byte, error) {
+	root, err := parseYAML(path, content)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	top := topOf(root)
+	switch {
+	case top != nil:
+	case len(root.Content) > 0: // null
+		top = &yaml.Node{Kind: yaml.MappingNode}
+		root.Content[0] = top
+	default: // at most comments, which are in no node
+		if out.Write(content); len(content) > 0 && content[len(content)-1] != '\n' {
+			out.WriteByte('\n')
+		}
+		top = &yaml.Node{Kind: yaml.MappingNode}
+		root = top
+	}
+	list := valueOf(top, keyIdentities)
+	if list == nil {
+		list = &yaml.Node{Kind: yaml.SequenceNode}
+		top.Content = append(top.Content, text(keyIdentities), list)
+	}
+	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 { // nothing, or []
+		*list = yaml.Node{Kind: yaml.SequenceNode, HeadComment: list.HeadComment, LineComment: list.LineComment, FootComment: list.FootComment}
+	}
+	if err := change(list); err != nil {
+		return nil, err
+	}
+	if len(list.Content) == 0 { // written as [], which cannot follow a comment
+		for _, n := range top.Content {
+			n.HeadComment, n.LineComment = strings.TrimPrefix(n.HeadComment+"\n"+n.LineComment, "\n"), ""
+		}
+	}
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(root), encoder.Close()); err != nil {
+		return nil, fmt.Errorf("write the access file: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// valueOf returns the value of a mapping's key; nil: none.
+func valueOf(mapping *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func text(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	return n
+}
+
+// node is the entry in the file.
+func (e *Entry) node(hash string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	put := func(key string, value *yaml.Node) { n.Content = append(n.Content, text(key), value) }
+	put(keyName, text(e.Name))
+	if e.Certificate != "" {
+		put(keyCertificate, text(e.Certificate))
+	} else {
+		put(keyHash, text(hash))
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, s := range e.Scopes {
+		list.Content = append(list.Content, text(string(s)))
+	}
+	put(keyScopes, list)
+	if e.SensorPrefix != "" {
+		put(keyPrefix, text(e.SensorPrefix))
+	}
+	if !e.Created.IsZero() {
+		put(keyCreated, text(e.Created.UTC().Format(time.RFC3339)))
+	}
+	if !e.Expires.IsZero() {
+		put(keyExpires, text(e.Expires.UTC().Format(time.RFC3339)))
+	}
+	quota := &yaml.Node{Kind: yaml.MappingNode}
+	for _, l := range e.Quota.limits() {
+		if *l.value >= 0 {
+			quota.Content = append(quota.Content, text(l.key), &yaml.Node{Kind: yaml.ScalarNode, Value: plain(*l.value)})
+		}
+	}
+	if len(quota.Content) > 0 {
+		put(keyQuota, quota)
+	}
+	return n
+}
+
+// replaceFile replaces a file atomically. It keeps the mode and the owner of the old
+// file; a new one is accessible to its owner only.
+func replaceFile(path string, content []byte, before os.FileInfo) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".access-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("write the access file: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // if it was not renamed
+	if before != nil {
+		err = copyOwner(f, before)
+	}
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the access file: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("replace the access file: %w", err)
+	}
+	if d, err := os.Open(dir); err == nil { // not on every system
+		_ = d.Sync()
+		d.Close()
+	}
+	return nil
 }

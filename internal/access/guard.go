@@ -1,23 +1,27 @@
 package access
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Codes of requests that are refused here. They do not change.
+// Codes of refusals. They do not change.
 const (
 	codeMissing     = "token_missing"
 	codeMalformed   = "credentials_malformed"
@@ -32,210 +36,440 @@ const (
 	codeActive      = "quota_active_sensors"
 )
 
-// Config is what a Guard is made from.
+// Config of a Guard.
 type Config struct {
-	Path       string // of the access file; empty: nobody is asked, and Default holds for all together
+	Path       string // of the access file; empty: no authentication, and Default limits all clients together
 	Default    Quota  // of each identity that has none of its own
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
-	// TLS says which authorities of client certificates are trusted now; nil:
-	// those that the handshake asked.
+	// TLS knows the authorities of client certificates that are trusted now; nil:
+	// those of the handshake.
 	TLS *TLS
 }
 
-// A Guard knows identities by their credentials. A nil Guard asks nobody: all
-// may do all. Its methods may be called by several goroutines.
+// A Guard finds identities by their credentials. A nil Guard allows everything. Its
+// methods may be called from several goroutines.
 //
-//	access file ─ look, once a second at most ─▶ parse ─▶ table ─┐
-//	credentials ──────────────── Identify ──────────────────────▶┴▶ Identity
+//	access file ─ refresh, at most once a second ─▶ parse ─▶ table ─┐
+//	credentials ──────────────── Identify ─────────────────────────▶┴▶ Identity
 //
-// It has no goroutine: the file is looked at when somebody asks. A change is
-// taken when a second look finds it as the first did, and a file that cannot be
-// used changes nothing, so that half a file and a slip of an editor shut nobody
-// out and let nobody in.
+// It has no goroutine: requests trigger the refresh. A change takes effect when two
+// reads find the same, and an invalid file changes nothing, so that a partly written
+// file neither locks clients out nor lets any in.
 type Guard struct {
-	path     string
-	defaults Quota
-	logger   *slog.Logger
-	clock    func() time.Time
-	metrics  *metrics
-	began    time.Time
-	nobody   *Identity    // where nobody is asked
-	held     atomic.Int64 // refusals; see Hold
-	tls      *TLS
+	path        string
+	defaults    Quota
+	logger      *slog.Logger
+	now         func() time.Time
+	tls         *TLS
+	began       time.Time
+	anyone      *Identity // all clients together, without authentication
+	refusals    map[string]prometheus.Counter
+	holding     prometheus.Gauge
+	fileOK      prometheus.Gauge
+	identities  prometheus.Gauge
+	heldAnswers atomic.Int64 // see Hold
 
-	table  atomic.Pointer[table]
-	looked atomic.Int64 // nanoseconds from began to the last look at the file
-	waits  atomic.Bool  // a change was seen, which is to be seen again before it is taken
+	table   atomic.Pointer[table]
+	checked atomic.Int64 // nanoseconds from began to the last refresh
+	pending atomic.Bool  // a change was seen once
 
-	mu   sync.Mutex // held by who looks
-	seen sight      // of what was decided on
-	next sight      // of the change that waits
+	mu   sync.Mutex // held by the refresh
+	seen fileState  // in force, or found invalid
+	next fileState  // the change that is pending
 }
 
 // A table is the identities of one state of the file.
 type table struct {
 	all           []*Identity
-	byHash        map[[prefixBytes]byte]held // of a token, by the first bytes of its hash
+	byHash        map[[hashKeyBytes]byte]hashed
 	byCertificate map[string]*Identity
 }
 
-// held is an identity with the hash of its token.
-type held struct {
-	hash     [sha256.Size]byte
+type hashed struct {
+	hash     [sha256.Size]byte // of the token
 	identity *Identity
 }
 
-// prefixBytes is how much of a hash finds the token that it may be of. That is
-// no secret: who does not have the token learns from it only how its hash
-// begins. The hash itself is compared in constant time.
-const prefixBytes = 8
+// hashKeyBytes of a token's hash find the identity. They are no secret: without the
+// token, a client only learns how the hash begins. The hash itself is compared in
+// constant time.
+const hashKeyBytes = 8
 
 // Open reads the access file. Its errors name lines of the file.
 func Open(c Config) (*Guard, error) {
-	g := &Guard{path: c.Path, defaults: c.Default.over(Quota{}), logger: c.Logger, clock: c.Now, tls: c.TLS}
+	g := &Guard{path: c.Path, defaults: c.Default.over(Quota{}), logger: c.Logger, now: c.Now, tls: c.TLS}
 	if g.logger == nil {
 		g.logger = slog.New(slog.DiscardHandler)
 	}
-	if g.clock == nil {
-		g.clock = time.Now
+	if g.now == nil {
+		g.now = time.Now
 	}
 	if err := c.Default.check(); err != nil {
 		return nil, fmt.Errorf("set the default quota: %w", err)
 	}
-	g.began = g.clock()
-	g.metrics = newMetrics(c.Registerer, c.Path != "")
+	g.began = g.now()
+	g.register(c.Registerer)
 	if c.Path == "" {
-		g.nobody = &Identity{guard: g, usage: &usage{}}
-		g.nobody.may.Store(&rights{own: NoQuota(), quota: g.defaults})
+		g.anyone = &Identity{guard: g, usage: newUsage()}
+		g.anyone.rights.Store(&rights{own: NoQuota(), quota: g.defaults})
 		return g, nil
 	}
 	content, info, err := g.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w; create it with: brim token create NAME --scope ingest --access-file %s", err, c.Path)
+	}
+	var entries []Entry
+	if err == nil {
+		entries, err = g.parse(content)
+	}
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w; make it with: brim token create NAME --scope ingest --access-file %s", err, c.Path)
-		}
 		return nil, err
 	}
-	entries, err := g.parse(content)
-	if err != nil {
-		return nil, err
-	}
-	g.seen = sight{info: info, at: g.began, sum: sha256.Sum256(content)}
-	g.take(entries)
-	g.warn(info)
+	g.seen = fileState{info: info, at: g.began, sum: sha256.Sum256(content)}
+	g.apply(entries, info)
 	return g, nil
 }
 
-// Asks reports whether anybody is asked who he is.
+func (g *Guard) register(r prometheus.Registerer) {
+	factory := promauto.With(r)
+	refused := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_access_refused_total", Help: "Requests, and messages of streams, refused by authentication, authorization or a quota, by reason.",
+	}, []string{"reason"})
+	g.refusals = make(map[string]prometheus.Counter)
+	for _, code := range []string{
+		codeMissing, codeMalformed, codeUnknown, codeExpired, codeCertificate, codeScope, codeSensor, codeRequests, codeReadings, codeNewSensors, codeActive,
+	} {
+		g.refusals[code] = refused.WithLabelValues(code)
+	}
+	g.holding = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_refusals_held", Help: "Refusals whose answer is delayed at the moment."})
+	if g.path == "" {
+		factory = promauto.With(nil) // without a file, it is neither valid nor invalid
+	}
+	g.fileOK = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_file_ok", Help: "Whether the access file is valid (1), or its previous content stays in force (0)."})
+	g.identities = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_identities", Help: "Identities in force from the access file."})
+}
+
+// Asks reports whether clients have to authenticate.
 func (g *Guard) Asks() bool { return g != nil && g.path != "" }
 
-func (g *Guard) now() time.Time { return g.clock() }
+// SetDefault changes Config.Default. What identities have used of their quotas stays.
+func (g *Guard) SetDefault(q Quota) error {
+	if err := q.check(); err != nil {
+		return fmt.Errorf("set the default quota: %w", err)
+	}
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.defaults = q.over(Quota{})
+	all := []*Identity{g.anyone}
+	if g.Asks() {
+		all = g.table.Load().all
+	}
+	for _, i := range all {
+		r := *i.rights.Load()
+		r.quota = r.own.over(g.defaults)
+		i.rights.Store(&r)
+	}
+	return nil
+}
 
-// Identify returns who shows the credentials, and takes a request out of his
-// quota. Its errors are *telemetry.Error of kind Unauthenticated, and of kind Quota
-// where that is used up.
+// Identify returns the identity with the credentials, and counts a request of its
+// quota. Its errors are *telemetry.Error of kind Unauthenticated, and of kind Quota if
+// that is used up.
 func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	switch {
-	case g == nil:
-		return everyone, nil
 	case !g.Asks():
-		return g.asked(g.nobody, g.now())
+		return g.identifyAnyone()
 	case c.problem != "":
 		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", c.problem)
 	case c.Secret != "":
-		// Tokens of ours fit, so that they are not copied to the heap.
-		var room [128]byte
-		return g.ofToken(append(room[:0], c.Secret...))
+		var buf [128]byte // fits a token, so that it is not copied to the heap
+		return g.identifyToken(append(buf[:0], c.Secret...))
 	case c.Certificate != nil:
-		return g.ofCertificate(&c)
+		return g.identifyCertificate(&c)
 	}
-	return nil, g.missing()
+	return nil, g.refuse(telemetry.Unauthenticated, codeMissing, "this needs a token, in a header Authorization: Bearer TOKEN; brim token create makes one")
 }
 
-// IdentifyHeader is Identify with nothing but the value of an Authorization
-// header. It keeps none of its bytes, and needs no memory.
+// IdentifyHeader is Identify with the value of an Authorization header alone. It does
+// not allocate, and keeps none of its bytes.
 func (g *Guard) IdentifyHeader(authorization []byte) (*Identity, error) {
-	if g == nil {
-		return everyone, nil
-	}
 	if !g.Asks() {
-		return g.asked(g.nobody, g.now())
+		return g.identifyAnyone()
 	}
-	var room [128]byte
-	secret, problem := secretOf(authorization, room[:0])
-	switch {
-	case problem != "":
+	var buf [128]byte
+	secret, problem := secretOf(authorization, buf[:0])
+	if problem != "" {
 		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", problem)
-	case len(secret) == 0:
-		return nil, g.missing()
 	}
-	return g.ofToken(secret)
+	return g.identifyToken(secret)
 }
 
-// asked counts a request of an identity.
-func (g *Guard) asked(i *Identity, now time.Time) (*Identity, error) {
-	if err := i.ask(now); err != nil {
+func (g *Guard) identifyAnyone() (*Identity, error) {
+	if g == nil {
+		return unrestricted, nil
+	}
+	if err := g.anyone.countRequest(g.now()); err != nil {
+		return nil, err
+	}
+	return g.anyone, nil
+}
+
+// identifyToken takes the same time whether the token is known or not: its hash is
+// computed, and compared with a known one, or with zeros.
+func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
+	now := g.now()
+	g.refresh(now)
+	sum := sha256.Sum256(secret)
+	found := g.table.Load().byHash[[hashKeyBytes]byte(sum[:])]
+	if subtle.ConstantTimeCompare(sum[:], found.hash[:]) != 1 || found.identity == nil {
+		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
+	}
+	return found.identity.admitted(now)
+}
+
+func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
+	now := g.now()
+	g.refresh(now)
+	if err := g.checkClientCertificate(c, now); err != nil {
+		return nil, err
+	}
+	t, names := g.table.Load(), certificateNames(c.Certificate)
+	for _, name := range names {
+		if i := t.byCertificate[name]; i != nil {
+			return i.admitted(now)
+		}
+	}
+	return nil, g.refuse(telemetry.Unauthenticated, codeCertificate, "the access file has no identity with one of this certificate's names: %s", excerpt(strings.Join(names, ", ")))
+}
+
+// admitted returns the identity if it has not expired and its request quota is not
+// used up.
+func (i *Identity) admitted(now time.Time) (*Identity, error) {
+	err := i.checkExpiry(now)
+	if err == nil {
+		err = i.countRequest(now)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
-func (g *Guard) missing() error {
-	return g.refuse(telemetry.Unauthenticated, codeMissing, "this needs a token, in a header Authorization: Bearer TOKEN; brim token create makes one")
-}
-
-// ofToken costs the same whether the token is known or not: its hash is made,
-// and compared with one of those that are known, or with none in particular.
-func (g *Guard) ofToken(secret []byte) (*Identity, error) {
-	now := g.now()
-	g.look(now)
-	sum := sha256.Sum256(secret)
-	found := g.table.Load().byHash[[prefixBytes]byte(sum[:])]
-	if subtle.ConstantTimeCompare(sum[:], found.hash[:]) != 1 || found.identity == nil {
-		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is not known; it may have been revoked")
-	}
-	i := found.identity
-	if err := i.checkExpiry(i.may.Load(), now); err != nil {
-		return nil, err
-	}
-	return g.asked(i, now)
-}
-
-func (g *Guard) ofCertificate(c *Credentials) (*Identity, error) {
-	now := g.now()
-	g.look(now)
-	if err := g.checkCertificate(c, now); err != nil {
-		return nil, err
-	}
-	t := g.table.Load()
-	for _, name := range certificateNames(c.Certificate) {
-		if i := t.byCertificate[name]; i != nil {
-			if err := i.checkExpiry(i.may.Load(), now); err != nil {
-				return nil, err
-			}
-			return g.asked(i, now)
-		}
-	}
-	return nil, g.refuse(telemetry.Unauthenticated, codeCertificate, "the access file has no identity with a certificate of the names of this one: %s",
-		shownText(strings.Join(certificateNames(c.Certificate), ", ")))
-}
-
-// checkCertificate looks at what a handshake does not see: a connection may last
-// longer than the certificate that it began with, and the trust in its authority.
-func (g *Guard) checkCertificate(c *Credentials, now time.Time) error {
+// checkClientCertificate checks again what the handshake did: a connection may outlive
+// its certificate, and the trust in its authority.
+func (g *Guard) checkClientCertificate(c *Credentials, now time.Time) error {
 	if end := c.Certificate.NotAfter; !end.IsZero() && now.After(end) {
 		return g.refuse(telemetry.Unauthenticated, codeExpired, "the client certificate expired at %s; connect again with another", end.UTC().Format(time.RFC3339))
 	}
 	if !g.tls.trusts(c.chain) {
-		return g.refuse(telemetry.Unauthenticated, codeCertificate, "the authority that signed the client certificate is not trusted any more; connect again with a certificate of another")
+		return g.refuse(telemetry.Unauthenticated, codeCertificate, "the authority that signed the client certificate is no longer trusted; connect again with a certificate of another")
 	}
 	return nil
 }
 
 // refuse counts a refusal, and returns it.
 func (g *Guard) refuse(kind telemetry.ErrorKind, code, format string, args ...any) *telemetry.Error {
-	g.metrics.refused(code)
+	g.refusals[code].Inc()
 	return telemetry.Errorf(kind, code, format, args...)
+}
+
+// A refusal is delayed by shortestHold, and by as much more, up to longestHold, as
+// limits refusals to holdRate a second. The limits on connections and calls bound how
+// many are delayed.
+const (
+	shortestHold = 50 * time.Millisecond
+	longestHold  = 2 * time.Second
+	holdRate     = 500 // a second
+)
+
+// Hold delays the answer to a refused request, or until ctx ends: otherwise a few
+// connections could send so many that the daemon is busy refusing them. For other
+// errors it returns at once.
+func (g *Guard) Hold(ctx context.Context, err error) {
+	kind := telemetry.KindOf(err)
+	if g == nil || kind != telemetry.Unauthenticated && kind != telemetry.Forbidden && kind != telemetry.Quota {
+		return
+	}
+	g.holding.Inc()
+	defer g.holding.Dec()
+	// n refusals that are each delayed by n/holdRate are holdRate a second.
+	delay := time.Duration(g.heldAnswers.Add(1)) * time.Second / holdRate
+	defer g.heldAnswers.Add(-1)
+	timer := time.NewTimer(min(max(shortestHold, delay), longestHold))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// fileState is a state of the access file.
+type fileState struct {
+	info    os.FileInfo       // nil: it could not be read
+	at      time.Time         // when it was read
+	sum     [sha256.Size]byte // of the content
+	problem error             // why it is invalid; nil: it is valid
+}
+
+const (
+	// refreshInterval is how often the file is checked.
+	refreshInterval = time.Second
+	// stableFor is how long a change has to stay the same before it takes effect: the
+	// file may be in the middle of being written.
+	stableFor = 500 * time.Millisecond
+	// idleFor without a check, a file that has not changed for as long takes effect at
+	// once: its first reader should not see an old state.
+	idleFor = 2 * time.Second
+	// A file larger than smallFile is read again only if its time, size or mode have
+	// changed, or after a minute.
+	smallFile      = 1 << 20
+	rereadInterval = time.Minute
+)
+
+// refresh reads the access file if the last check was long enough ago. One caller
+// does, and others continue with the present state.
+func (g *Guard) refresh(now time.Time) {
+	since, last, interval := now.Sub(g.began), g.checked.Load(), refreshInterval
+	if g.pending.Load() {
+		interval = stableFor
+	}
+	idle := since - time.Duration(last)
+	if idle >= 0 && idle < interval { // negative after the clock was set back
+		return
+	}
+	if g.checked.CompareAndSwap(last, int64(since)) && g.mu.TryLock() {
+		defer g.mu.Unlock()
+		_ = g.reload(now, idle >= idleFor, false) // logged, and in the metrics
+	}
+}
+
+// Reload applies the access file as it is now, or returns what is wrong with it. Its
+// previous content then stays in force.
+func (g *Guard) Reload() error {
+	if !g.Asks() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reload(g.now(), false, true)
+}
+
+// reload applies the file if it has changed and is stable, or if the caller says so.
+// Without a change it returns the last problem.
+func (g *Guard) reload(now time.Time, idle, atOnce bool) error {
+	if info, err := os.Stat(g.path); err == nil && g.seen.info != nil && info.Size() > smallFile && info.Size() == g.seen.info.Size() &&
+		info.ModTime().Equal(g.seen.info.ModTime()) && info.Mode() == g.seen.info.Mode() && now.Sub(g.seen.at).Abs() < rereadInterval {
+		g.await(fileState{})
+		return g.seen.problem
+	}
+	content, info, err := g.read()
+	if err != nil {
+		return g.reject(fileState{}, err)
+	}
+	s := fileState{info: info, at: now, sum: sha256.Sum256(content)}
+	if g.seen.info != nil && s.sum == g.seen.sum {
+		s.problem = g.seen.problem
+		g.seen = s
+		g.await(fileState{})
+		return s.problem
+	}
+	if n := &g.next; n.info == nil || n.sum != s.sum || !n.info.ModTime().Equal(info.ModTime()) {
+		g.await(s)
+	}
+	stable := now.Sub(g.next.at).Abs() >= stableFor || idle && now.Sub(info.ModTime()) >= idleFor
+	if !stable && !atOnce {
+		return g.seen.problem
+	}
+	entries, err := g.parse(content)
+	if err != nil {
+		return g.reject(s, err)
+	}
+	g.seen = s
+	g.await(fileState{})
+	g.apply(entries, info)
+	g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
+	return nil
+}
+
+// await makes the next refresh come sooner, to find the same state; an empty one ends
+// the waiting.
+func (g *Guard) await(s fileState) {
+	g.next = s
+	g.pending.Store(s.info != nil)
+}
+
+// reject keeps the identities in force, and logs a new problem.
+func (g *Guard) reject(s fileState, err error) error {
+	g.fileOK.Set(0)
+	if g.seen.problem == nil || err.Error() != g.seen.problem.Error() {
+		g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
+	}
+	s.problem = err
+	g.seen = s
+	g.await(fileState{})
+	return err
+}
+
+// parse refuses, beside what Parse does, what is probably an incomplete file.
+func (g *Guard) parse(content []byte) ([]Entry, error) {
+	if len(content) > 0 && content[len(content)-1] != '\n' {
+		return nil, fmt.Errorf("%s:%d: the last line of the access file has no line break, as if the file was not written completely; add one", g.path, 1+bytes.Count(content, []byte{'\n'}))
+	}
+	entries, emptied, err := parseFile(g.path, content)
+	if err != nil {
+		return nil, err
+	}
+	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(known.all) > 0 {
+		return nil, fmt.Errorf("%s:1: the access file has no identities any more; to lock all clients out write: %s: []", g.path, keyIdentities)
+	}
+	return entries, nil
+}
+
+// apply puts the identities of a file in force. Those that are known stay, with what
+// they have used of their quotas.
+func (g *Guard) apply(entries []Entry, info os.FileInfo) {
+	known, used := make(map[string]*Identity), make(map[string]*usage)
+	if before := g.table.Load(); before != nil {
+		for _, h := range before.byHash {
+			known[h.identity.Name+"\x00"+string(h.hash[:])] = h.identity
+		}
+		for name, i := range before.byCertificate {
+			known[i.Name+"\x00"+name] = i
+		}
+	}
+	for _, i := range known {
+		used[i.Name] = i.usage
+	}
+	t := &table{byHash: make(map[[hashKeyBytes]byte]hashed), byCertificate: make(map[string]*Identity)}
+	for n := range entries {
+		e := &entries[n]
+		key := e.Name + "\x00" + e.credential()
+		i := known[key]
+		delete(known, key)
+		if i == nil {
+			i = &Identity{Name: e.Name, guard: g, usage: used[e.Name]}
+		}
+		if i.usage == nil {
+			i.usage = newUsage()
+		}
+		i.rights.Store(&rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)})
+		t.all = append(t.all, i)
+		if e.Certificate != "" {
+			t.byCertificate[certificateKey(e.Certificate)] = i
+		} else {
+			t.byHash[[hashKeyBytes]byte(e.hash[:])] = hashed{hash: e.hash, identity: i}
+		}
+	}
+	g.table.Store(t)
+	for _, i := range known {
+		i.gone.Store(true)
+	}
+	g.fileOK.Set(1)
+	g.identities.Set(float64(len(t.all)))
+	warnOpen(g.logger, g.path, info)
 }

@@ -78,11 +78,11 @@ func (g *guarded) write(t *testing.T, identities string) {
 // settle has the guard look once, and lets as much time go by as a change must stay
 // the same.
 func (g *guarded) settle() {
-	g.clock.pass(lookEvery)
+	g.clock.pass(refreshInterval)
 	if g.Guard != nil {
-		g.look(g.clock.now())
+		g.refresh(g.clock.now())
 	}
-	g.clock.pass(stillFor)
+	g.clock.pass(stableFor)
 }
 
 // entry is the text of an identity with a token, and with more lines.
@@ -136,7 +136,7 @@ func TestATokenIsAnIdentity(t *testing.T) {
 		wantRefusal(t, err, telemetry.Unauthenticated, codeUnknown)
 	}
 	for reason, n := range map[string]float64{codeMissing: 1, codeUnknown: 4, codeScope: 2, codeSensor: 1, codeExpired: 0} {
-		assert.Equal(t, n, testutil.ToFloat64(g.metrics.refusals[reason]), reason)
+		assert.Equal(t, n, testutil.ToFloat64(g.refusals[reason]), reason)
 	}
 	problems, err := testutil.GatherAndLint(g.registry)
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestRevokedAndExpiredTokensEnd(t *testing.T) {
 	wantRefusal(t, err, telemetry.Unauthenticated, codeUnknown)
 	_, err = g.Identify(Credentials{Secret: "brim_other"})
 	require.NoError(t, err)
-	assert.Equal(t, 1.0, testutil.ToFloat64(g.metrics.identities))
+	assert.Equal(t, 1.0, testutil.ToFloat64(g.identities))
 }
 
 func TestTheFileIsLookedAtOnceASecondAtMost(t *testing.T) {
@@ -208,12 +208,12 @@ func TestTheFileIsLookedAtOnceASecondAtMost(t *testing.T) {
 	next := g.path + ".next"
 	require.NoError(t, os.WriteFile(next, []byte("identities: []\n"), 0o600))
 	require.NoError(t, os.Rename(next, g.path))
-	for _, wait := range []time.Duration{lookEvery / 2, lookEvery / 2, stillFor / 2} {
+	for _, wait := range []time.Duration{refreshInterval / 2, refreshInterval / 2, stableFor / 2} {
 		g.clock.pass(wait)
 		_, err = g.Identify(Credentials{Secret: "brim_new"})
 		require.NoError(t, err)
 	}
-	g.clock.pass(stillFor / 2) // which is 1.5 s since the change
+	g.clock.pass(stableFor / 2) // which is 1.5 s since the change
 	_, err = g.Identify(Credentials{Secret: "brim_new"})
 	wantRefusal(t, err, telemetry.Unauthenticated, codeUnknown)
 	g.clock.pass(-time.Hour) // a clock that is set back does not end the looking
@@ -263,11 +263,11 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 			g := guardOf(t, good)
 			harm(t, g)
 			for range 3 {
-				g.clock.pass(lookEvery)
+				g.clock.pass(refreshInterval)
 				_, err := g.Identify(Credentials{Secret: northToken})
 				require.NoError(t, err, "what it held stays in force")
 			}
-			assert.Equal(t, 0.0, testutil.ToFloat64(g.metrics.ok))
+			assert.Equal(t, 0.0, testutil.ToFloat64(g.fileOK))
 			assert.Equal(t, 1, strings.Count(g.log.String(), "level=ERROR"), "it is said once: %s", g.log)
 			require.ErrorContains(t, g.Reload(), "access")
 
@@ -275,7 +275,7 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 			g.write(t, good)
 			_, err := g.Identify(Credentials{Secret: northToken})
 			require.NoError(t, err)
-			assert.Equal(t, 1.0, testutil.ToFloat64(g.metrics.ok))
+			assert.Equal(t, 1.0, testutil.ToFloat64(g.fileOK))
 			require.NoError(t, g.Reload())
 		})
 	}
@@ -305,13 +305,13 @@ func TestOpenSaysWhatIsWrongWithAFile(t *testing.T) {
 			assert.Empty(t, log)
 			continue
 		}
-		assert.Contains(t, log, "level=WARN msg=\"others than its owner may write to the folder of the access file")
+		assert.Contains(t, log, "level=WARN msg=\"other users may write to the directory of the access file")
 		assert.Contains(t, log, says)
 	}
 	require.NoError(t, os.Chmod(path, 0o644))
 	log, err = open()
 	require.NoError(t, err)
-	assert.Contains(t, log, "level=WARN msg=\"everybody on this machine may read")
+	assert.Contains(t, log, "level=WARN msg=\"every user of this machine may read")
 	for _, mode := range []os.FileMode{0o660, 0o602} {
 		require.NoError(t, os.Chmod(path, mode))
 		_, err = open()

@@ -64,7 +64,7 @@ func TestManyRefusalsWaitForEachOther(t *testing.T) {
 		clients.Wait()
 		assert.InDelta(t, holdRate*20, given, holdRate*20/10)
 		assert.Equal(t, 20*time.Second, time.Since(start), "none waits when its client has gone")
-		assert.Zero(t, g.held.Load())
+		assert.Zero(t, g.heldAnswers.Load())
 	})
 }
 

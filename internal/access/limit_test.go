@@ -87,7 +87,7 @@ func (s *scene) metrics(t *testing.T, open, total, address string) {
 # TYPE brim_connections gauge
 brim_connections{listener="grpc"} 0
 brim_connections{listener="http"} `+open+`
-# HELP brim_connections_refused_total Connections that were closed at once: total, as many as may be were there; address, as many as one address may have.
+# HELP brim_connections_refused_total Connections that were closed at once, because the listener (total) or the client's address (address) had the maximum.
 # TYPE brim_connections_refused_total counter
 brim_connections_refused_total{listener="grpc",reason="address"} 0
 brim_connections_refused_total{listener="grpc",reason="total"} 0

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// likeBefore gives a file the mode and the owner of the one that it replaces: a
-// daemon that runs as somebody else goes on reading it.
-func likeBefore(f *os.File, before os.FileInfo) error {
+// copyOwner gives a file the mode and the owner of the one that it replaces, so that a
+// daemon that runs as another user can still read it.
+func copyOwner(f *os.File, before os.FileInfo) error {
 	if err := f.Chmod(before.Mode().Perm()); err != nil {
 		return fmt.Errorf("set the mode: %w", err)
 	}
@@ -24,7 +24,7 @@ func likeBefore(f *os.File, before os.FileInfo) error {
 	return nil
 }
 
-// ownerOf returns the user that a file belongs to.
+// ownerOf returns the user that owns a file.
 func ownerOf(info os.FileInfo) (uid int, ok bool) {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

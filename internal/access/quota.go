@@ -3,45 +3,44 @@ package access
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	yaml "go.yaml.in/yaml/v3"
-
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Quota is how much an identity may ask and send. Of each number, Unset is as
-// the daemon's settings, and 0 is no limit.
+// A Quota is how much an identity may request and send. Of each limit, Unset means the
+// daemon's setting, and 0 means no limit.
 type Quota struct {
-	RequestsPerSecond   float64 // of every kind, and messages of streams
+	RequestsPerSecond   float64 // of any kind, and messages of streams
 	ReadingsPerSecond   float64
-	NewSensorsPerSecond float64 // a sensor is new when it was not heard of for an hour
-	ActiveSensors       float64 // sensors that were heard of in the last hour; a whole number
+	NewSensorsPerSecond float64 // a sensor is new if it has sent nothing for an hour
+	ActiveSensors       float64 // sensors that have sent something in the last hour; a whole number
 }
 
-// Unset stands for a number that a file does not give.
+// Unset is a limit that the access file does not give.
 const Unset = -1
 
-// NoQuota is a quota of which nothing is given.
+// NoQuota is a quota with every limit Unset.
 func NoQuota() Quota { return Quota{Unset, Unset, Unset, Unset} }
 
-// The most that a quota can be: what no daemon takes in a second, and what is
-// remembered of sensors at most.
+// The maximum limits.
 const (
 	MaxRate          = 1e9
-	MaxActiveSensors = maxRemembered
+	MaxActiveSensors = 1_000_000 // at some 20 bytes each
 )
 
-// over returns the quota where what is not given is as in defaults.
+// over returns the quota with unset limits taken from defaults.
 func (q Quota) over(defaults Quota) Quota {
 	others := defaults.limits()
 	for n, own := range q.limits() {
-		if *own.place < 0 {
-			*own.place = max(0, *others[n].place)
+		if *own.value < 0 {
+			*own.value = max(0, *others[n].value)
 		}
 	}
 	return q
@@ -50,12 +49,12 @@ func (q Quota) over(defaults Quota) Quota {
 // A limit is one number of a quota.
 type limit struct {
 	key   string // in an access file
-	place *float64
+	value *float64
 	most  float64
 	whole bool
 }
 
-// limits are the numbers of the quota, in the order in which files have them.
+// limits of the quota, in the order of the access file.
 func (q *Quota) limits() [4]limit {
 	return [...]limit{
 		{keyRequests, &q.RequestsPerSecond, MaxRate, false},
@@ -68,137 +67,124 @@ func (q *Quota) limits() [4]limit {
 func (q Quota) check() error {
 	var problems []error
 	for _, l := range q.limits() {
-		if err := checkLimit(*l.place, l.most, l.whole); err != nil && *l.place != Unset {
-			problems = append(problems, fmt.Errorf("%s: %w", l.key, err))
+		if v := *l.value; v != Unset && !l.allows(v) {
+			problems = append(problems, fmt.Errorf("%s: %s is not %s", l.key, plain(v), l.allowed()))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// checkLimit holds a number to what a quota can be.
-func checkLimit(v, most float64, whole bool) error {
-	if v >= 0 && v <= most && (!whole || v == math.Trunc(v)) { // and no NaN
-		return nil
-	}
-	return fmt.Errorf("%s is not %s", plain(v), allowedLimit(most, whole))
+// allows is false for NaN too.
+func (l *limit) allows(v float64) bool {
+	return v >= 0 && v <= l.most && (!l.whole || v == math.Trunc(v))
 }
 
-func allowedLimit(most float64, whole bool) string {
+func (l *limit) allowed() string {
 	kind := "a number"
-	if whole {
+	if l.whole {
 		kind = "a whole number"
 	}
-	return fmt.Sprintf("%s from 0, which is no limit, to %s", kind, plain(most))
+	return fmt.Sprintf("%s from 0, which is no limit, to %s", kind, plain(l.most))
 }
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-func (f *accessFile) quota(q *Quota, n *yaml.Node) {
-	var keys []string
-	byKey := make(map[string]limit)
-	for _, l := range q.limits() {
-		keys, byKey[l.key] = append(keys, l.key), l
-	}
-	f.each(n, keyQuota, keys, func(key, value *yaml.Node) {
-		l := byKey[key.Value]
-		v, err := number(value, l.most, l.whole)
-		if err != nil {
-			f.wrong(value, "%s.%s: %s", keyQuota, key.Value, err)
-			return
-		}
-		*l.place = v
-	})
-}
-
-// A usage is what an identity has used of its quota.
+// usage is what an identity has used of its quota.
 type usage struct {
-	mu       sync.Mutex
-	requests allowance
-	readings allowance
-	fresh    allowance // of new sensors
-	sensors  sensors
+	mu         sync.Mutex
+	requests   allowance
+	readings   allowance
+	newSensors allowance
+	sensors    sensors
+	hashes     []uint64                 // of the sensors of a request; reused
+	addHash    func(sensor string) bool // to hashes; made once, because a closure allocates
 }
 
-// An allowance refills at a rate, up to what one second brings and to 1 at
-// least, and may be overdrawn: who has any left takes all that he needs, and
-// waits until the debt is paid. So one large request passes as soon as many small
-// ones would, and the mean is the rate: in t seconds no more than rate * (t+1) is
-// taken, and one request.
+func newUsage() *usage {
+	u := &usage{}
+	var before string
+	u.addHash = func(sensor string) bool {
+		if len(u.hashes) == 0 || sensor != before {
+			u.hashes, before = append(u.hashes, maphash.String(seed, sensor)), sensor
+		}
+		return true
+	}
+	return u
+}
+
+// An allowance refills at a rate, up to what one second brings and at least to 1, and
+// may be overdrawn: a request that finds something left gets all it needs, and the
+// next ones wait until the debt is paid. So in t seconds no more than rate * (t+1) is
+// used, and one request.
 type allowance struct {
 	level float64
 	at    time.Time // of level; zero: it is full
 }
 
-// refill brings the level to now.
 func (a *allowance) refill(rate float64, now time.Time) {
 	burst := max(rate, 1)
 	if a.at.IsZero() {
 		a.level, a.at = burst, now
 	}
-	if passed := now.Sub(a.at); passed > 0 { // another request may have looked at the clock later, and been faster
+	if passed := now.Sub(a.at); passed > 0 { // a faster request may have read the clock later
 		a.level, a.at = a.level+rate*passed.Seconds(), now
 	}
 	a.level = min(a.level, burst)
 }
 
-// wait is how long it takes until something is left; 0: something is.
-func (a *allowance) wait(rate float64) time.Duration {
-	if a.level > 0 {
+// longestWait bounds Retry-After.
+const longestWait = time.Hour
+
+// wait refills, and returns the time until something is left; 0: something is.
+func (a *allowance) wait(rate float64, now time.Time) time.Duration {
+	if a.refill(rate, now); a.level > 0 {
 		return 0
 	}
-	// A hundredth above zero, and a tenth of a second at least.
-	seconds := max(0.1, (0.01-a.level)/rate)
+	seconds := max(0.1, (0.01-a.level)/rate) // to a little above zero
 	return time.Duration(min(seconds, longestWait.Seconds()) * float64(time.Second))
 }
 
-// longestWait bounds what a client is told: what no one can wait for, one hour.
-const longestWait = time.Hour
-
-// ask takes one request out of the identity's quota, or returns a *telemetry.Error
-// of kind Quota, which says when to come back.
-func (i *Identity) ask(now time.Time) error {
-	r := i.rights()
-	if r == nil || r.quota.RequestsPerSecond == 0 {
+// countRequest counts one request, or returns a *telemetry.Error of kind Quota, which
+// says when to retry.
+func (i *Identity) countRequest(now time.Time) error {
+	rate := i.rights.Load().quota.RequestsPerSecond
+	if rate == 0 {
 		return nil
 	}
-	rate, u := r.quota.RequestsPerSecond, i.usage
+	u := i.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.requests.refill(rate, now)
-	if wait := u.requests.wait(rate); wait > 0 {
-		return i.beyond(codeRequests, wait, "the quota of %s is %s requests a second, and it is used up", rate)
+	if wait := u.requests.wait(rate, now); wait > 0 {
+		return i.exceeded(codeRequests, wait, "the quota of %s is %s requests a second, and it is used up", rate)
 	}
 	u.requests.level--
 	return nil
 }
 
-// Admit takes a request's readings out of the identity's quota, or returns a
-// *telemetry.Error of kind Quota, which says when to come back: then nothing was
-// taken out. Sensors yields the sensors of the readings; one may come several
-// times. It is called once at most, and only where sensors are limited.
+// Admit counts the readings of a request, or returns a *telemetry.Error of kind Quota,
+// which says when to retry; then nothing is counted. sensors yields the sensors of the
+// readings, possibly several times each. It is called at most once, and only if
+// sensors are limited.
 func (i *Identity) Admit(readings int, sensors iter.Seq[string]) error {
-	r := i.rights()
-	if r == nil || r.quota == (Quota{}) {
+	if i.guard == nil {
 		return nil
 	}
-	q, u := &r.quota, i.usage
-	var s *scratch
-	if q.NewSensorsPerSecond > 0 || q.ActiveSensors > 0 {
-		s = borrow()
-		defer s.giveBack()
-		sensors(s.add)
+	q, u := i.rights.Load().quota, i.usage
+	if q == (Quota{}) {
+		return nil
 	}
 	now := i.guard.now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if rate := q.ReadingsPerSecond; rate > 0 {
-		u.readings.refill(rate, now)
-		if wait := u.readings.wait(rate); wait > 0 {
-			return i.beyond(codeReadings, wait, "the quota of %s is %s readings a second, and it is used up", rate)
+		if wait := u.readings.wait(rate, now); wait > 0 {
+			return i.exceeded(codeReadings, wait, "the quota of %s is %s readings a second, and it is used up", rate)
 		}
 	}
-	if s != nil {
-		if err := i.admitSensors(q, s, now); err != nil {
+	if q.NewSensorsPerSecond > 0 || q.ActiveSensors > 0 {
+		u.hashes = u.hashes[:0]
+		sensors(u.addHash)
+		if err := i.admitSensors(&q, now); err != nil {
 			return err
 		}
 	}
@@ -208,49 +194,104 @@ func (i *Identity) Admit(readings int, sensors iter.Seq[string]) error {
 	return nil
 }
 
-// Refund gives readings back that Admit took out, where none of them was kept: a
-// repeated request, or one that the journal had no room for.
+// admitSensors counts the sensors of a request, or none of them.
+func (i *Identity) admitSensors(q *Quota, now time.Time) error {
+	u := i.usage
+	if n := u.sensors.countNew(u.hashes, now); n > 0 {
+		if rate := q.NewSensorsPerSecond; rate > 0 {
+			if wait := u.newSensors.wait(rate, now); wait > 0 {
+				return i.exceeded(codeNewSensors, wait, "the quota of %s is %s new sensors a second, and it is used up; a sensor is new if it has sent nothing for an hour", rate)
+			}
+		}
+		if most := int(q.ActiveSensors); most > 0 && len(u.sensors.last)+n > most {
+			wait := longestWait
+			if n <= most {
+				wait = u.sensors.nextExpiry(now)
+			}
+			return i.exceeded(codeActive, wait, "the quota of %s is %s sensors in an hour, and this request has too many new ones; known sensors may continue", q.ActiveSensors)
+		}
+		u.newSensors.level -= float64(n)
+	}
+	u.sensors.record(u.hashes)
+	return nil
+}
+
+// Refund returns readings that Admit counted and that were not stored: of a repeated
+// request, or of one that the journal had no space for.
 func (i *Identity) Refund(readings int) {
-	r := i.rights()
-	if r == nil || r.quota.ReadingsPerSecond == 0 {
+	if i.guard == nil || i.rights.Load().quota.ReadingsPerSecond == 0 {
 		return
 	}
 	i.usage.mu.Lock()
 	defer i.usage.mu.Unlock()
-	i.usage.readings.level += float64(readings) // the next refill cuts it to the burst
+	i.usage.readings.level += float64(readings) // the next refill limits it
 }
 
-// admitSensors takes the sensors, or none of them.
-func (i *Identity) admitSensors(q *Quota, s *scratch, now time.Time) error {
-	u := i.usage
-	u.sensors.sort(s, minuteOf(now))
-	if len(s.fresh) > 0 {
-		if rate := q.NewSensorsPerSecond; rate > 0 {
-			u.fresh.refill(rate, now)
-			if wait := u.fresh.wait(rate); wait > 0 {
-				return i.beyond(codeNewSensors, wait, "the quota of %s is %s new sensors a second, and it is used up; a sensor is new when nothing came from it for an hour", rate)
-			}
-		}
-		if most := q.ActiveSensors; most > 0 {
-			if beyond := u.sensors.active + len(s.fresh) - int(most); beyond > 0 {
-				return i.beyond(codeActive, u.sensors.leave(beyond, now), "the quota of %s is %s sensors in an hour, and with those of this request there are more; those before them may go on", most)
-			}
-		}
-		if q.NewSensorsPerSecond > 0 {
-			u.fresh.level -= float64(len(s.fresh))
-		}
+func (i *Identity) exceeded(code string, wait time.Duration, format string, limit float64) error {
+	name := i.Name
+	if name == "" {
+		name = "all clients together"
 	}
-	u.sensors.note(s)
-	return nil
-}
-
-// beyond is a refusal for a quota.
-func (i *Identity) beyond(code string, wait time.Duration, format string, limit float64) error {
-	who := i.Name
-	if who == "" {
-		who = "all clients together"
-	}
-	e := i.guard.refuse(telemetry.Quota, code, format+"; nothing was taken, send the request again after the time in Retry-After", who, plain(limit))
+	e := i.guard.refuse(telemetry.Quota, code, format+"; nothing was stored, send the request again after the time in Retry-After", name, plain(limit))
 	e.RetryAfter = wait
 	return e
+}
+
+// activeMinutes is how long a sensor is active after its last reading.
+const activeMinutes = 60
+
+// seed of the hashes of sensors. It differs in each process, so that clients cannot
+// choose ids that collide. Of a million sensors, two have the same hash with a chance
+// of one in 37 million, and then count as one.
+var seed = maphash.MakeSeed() //nolint:gochecknoglobals // it never changes
+
+// sensors are those that an identity has sent for in the last hour.
+type sensors struct {
+	last   map[uint64]int64 // minute of the last reading, by the hash of the sensor
+	minute int64            // now; none in last is an hour older
+	oldest int64            // in last, at the last sweep
+	fresh  []uint64         // the hashes of new sensors in a request; reused
+}
+
+func minuteOf(t time.Time) int64 { return max(0, t.Unix()/60) }
+
+// countNew forgets sensors that are not active any more, and returns how many of a
+// request are new.
+func (a *sensors) countNew(hashes []uint64, now time.Time) int {
+	if a.last == nil {
+		a.last = make(map[uint64]int64)
+	}
+	if minute := minuteOf(now); minute > a.minute { // a clock that is set back changes nothing
+		a.minute, a.oldest = minute, minute
+		for hash, last := range a.last { // a million take some 20 ms, once a minute
+			if last <= minute-activeMinutes {
+				delete(a.last, hash)
+			} else {
+				a.oldest = min(a.oldest, last)
+			}
+		}
+	}
+	a.fresh = a.fresh[:0]
+	for _, hash := range hashes {
+		if _, known := a.last[hash]; !known {
+			a.fresh = append(a.fresh, hash)
+		}
+	}
+	slices.Sort(a.fresh)
+	return len(slices.Compact(a.fresh))
+}
+
+// record notes the sensors of a request. More than MaxActiveSensors are not
+// remembered, and stay new.
+func (a *sensors) record(hashes []uint64) {
+	for _, hash := range hashes {
+		if _, known := a.last[hash]; known || len(a.last) < MaxActiveSensors {
+			a.last[hash] = a.minute
+		}
+	}
+}
+
+// nextExpiry is the time until the next sensor can stop being active.
+func (a *sensors) nextExpiry(now time.Time) time.Duration {
+	return max(time.Second, time.Unix((a.oldest+activeMinutes)*60, 0).Sub(now))
 }

@@ -159,7 +159,7 @@ func TestNewSensorsAreHeldToTheirRate(t *testing.T) {
 	require.NoError(t, i.Admit(5, fleet(0, 5)))
 	c.pass(59 * time.Minute)
 	require.NoError(t, i.Admit(5, fleet(0, 5)))
-	assert.Equal(t, 5, i.usage.sensors.active, "those that nothing came from are forgotten")
+	assert.Len(t, i.usage.sensors.last, 5, "those that nothing came from are forgotten")
 }
 
 func TestActiveSensorsAreHeldToTheirNumber(t *testing.T) {
@@ -186,13 +186,13 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 100, NewSensorsPerSecond: 1000, ActiveSensors: 5})
 	require.NoError(t, i.Admit(1, fleet(0, 5)))
-	readings, fresh := i.usage.readings.level, i.usage.fresh.level
+	readings, fresh := i.usage.readings.level, i.usage.newSensors.level
 	for range 1000 {
 		wantRefusal(t, i.Admit(50, fleet(0, 6)), telemetry.Quota, codeActive)
 	}
 	assert.Equal(t, readings, i.usage.readings.level)
-	assert.Equal(t, fresh, i.usage.fresh.level)
-	assert.Equal(t, 5, i.usage.sensors.active)
+	assert.Equal(t, fresh, i.usage.newSensors.level)
+	assert.Len(t, i.usage.sensors.last, 5)
 }
 
 // The count by minutes is the count of a plain set of sensors.

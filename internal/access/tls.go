@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,47 +16,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// TLSConfig says with what listeners speak TLS.
+// TLSConfig of listeners.
 type TLSConfig struct {
-	CertFile, KeyFile string // PEM; the certificate's authorities may stand behind it
-	// ClientCAFile has the authorities of client certificates in PEM; empty:
-	// clients are asked for none. A certificate that is shown must be signed by
-	// one of them. Who it is, a Guard knows.
-	ClientCAFile string
-	// RequireClientCert refuses clients without a certificate.
-	RequireClientCert bool
+	CertFile, KeyFile string // PEM; the certificate's chain may follow it
+	// ClientCAFile has the authorities of client certificates in PEM; empty: clients
+	// are not asked for one. A Guard finds the identity of a certificate.
+	ClientCAFile      string
+	RequireClientCert bool // refuse clients without a certificate
 
 	Logger     *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
 }
 
-// A TLS has what listeners need to speak TLS, and notices when its files change.
-// Connections that are open go on as they began; a Guard that knows the TLS asks
-// whether the certificates that clients showed are still trusted.
+// A TLS reloads its files when they change. Open connections continue; a Guard with
+// this TLS checks whether the certificates of clients are still trusted.
 type TLS struct {
 	config TLSConfig
 	failed prometheus.Counter
 
 	mu      sync.Mutex
-	looked  time.Time // at the files
-	files   keyFiles  // of the last look, whether they could be used or not
-	trouble string    // of the last look; empty: none
-	using   *material
+	checked time.Time // the files
+	files   keyFiles  // at the last check, valid or not
+	problem string    // at the last check; empty: none
+	using   *keys
 }
 
-// filesEvery is how often the files are looked at, at most. They are a few
-// kilobytes, so that they are compared and not asked for their times, which a
-// copy may keep.
-const filesEvery = time.Second
+// tlsInterval is how often the files are checked. They are a few kilobytes, so their
+// contents are compared; a copy may preserve their times.
+const tlsInterval = time.Second
 
-// NewTLS reads the files. Its errors name the file and what is wrong with it.
+// NewTLS reads the files. Its errors name the file.
 func NewTLS(c TLSConfig) (*TLS, error) {
 	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("set up TLS: the file of the certificate or that of its key is missing")
+		return nil, errors.New("set up TLS: the file of the certificate or of its key is missing")
 	}
 	if c.RequireClientCert && c.ClientCAFile == "" {
-		return nil, errors.New("set up TLS: client certificates are required, and there is no file of their authorities")
+		return nil, errors.New("set up TLS: client certificates are required, but there is no file of their authorities")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -63,43 +60,36 @@ func NewTLS(c TLSConfig) (*TLS, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	t := &TLS{config: c, looked: c.Now()}
+	t := &TLS{config: c, checked: c.Now()}
 	var err error
-	if t.files, err = t.read(); err == nil {
-		t.using, err = t.files.parse(&c)
+	if t.files, err = c.read(); err == nil {
+		t.using, err = c.parse(t.files)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("set up TLS: %w", err)
 	}
-	if err := t.using.valid(&c); err != nil {
-		return nil, fmt.Errorf("set up TLS: %w", err)
-	}
-	// That a group reads it is how services and Kubernetes hand keys over.
+	// Services and Kubernetes make keys readable for a group.
 	if info, err := os.Stat(c.KeyFile); err == nil && info.Mode().Perm()&0o007 != 0 {
-		c.Logger.Warn("everybody on this machine may read the TLS key: chmod 600 would keep it secret, or 640 with a group of its own", "file", c.KeyFile, "mode", info.Mode().Perm().String())
+		c.Logger.Warn("every user of this machine may read the TLS key: protect it with chmod 600, or with 640 and a group of its own", "file", c.KeyFile, "mode", info.Mode().Perm().String())
 	}
-	t.register()
-	return t, nil
-}
-
-func (t *TLS) register() {
-	factory := promauto.With(t.config.Registerer)
+	factory := promauto.With(c.Registerer)
 	t.failed = factory.NewCounter(prometheus.CounterOpts{
-		Name: "brim_tls_reload_failures_total", Help: "Changes of the TLS files that could not be used; the former ones stayed in use.",
+		Name: "brim_tls_reload_failures_total", Help: "Changes of the TLS files that were invalid; the previous ones stayed in use.",
 	})
-	// Asked for the metric, it looks at the files also where nobody connects.
+	// Collecting the metric also checks the files, even if no client connects.
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_tls_certificate_expiry_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",
 	}, func() float64 { return float64(t.current().leaf.NotAfter.Unix()) })
+	return t, nil
 }
 
-// Config returns the settings of a listener with these protocols, the better ones
-// first. TLS is of version 1.2 at least.
+// Config returns the configuration of a listener with these protocols, in order of
+// preference.
 func (t *TLS) Config(protocols ...string) *tls.Config {
-	// What a handshake uses is made once for each state of the files, so that
-	// sessions can be resumed.
+	// The configuration of a handshake is made once for each state of the files, so
+	// that sessions can be resumed.
 	var mu sync.Mutex
-	var of *material
+	var of *keys
 	var made *tls.Config
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols,
@@ -107,98 +97,78 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 			now := t.current()
 			mu.Lock()
 			defer mu.Unlock()
-			if of != now {
-				of, made = now, now.config(t.config.RequireClientCert, protocols)
+			if of == now {
+				return made, nil
+			}
+			of, made = now, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{now.certificate}}
+			if now.clients != nil {
+				made.ClientCAs, made.ClientAuth = now.clients, tls.VerifyClientCertIfGiven
+				if t.config.RequireClientCert {
+					made.ClientAuth = tls.RequireAndVerifyClientCert
+				}
 			}
 			return made, nil
 		},
 	}
 }
 
-// A material is what was made of the files, once.
-type material struct {
+// keys are the parsed files.
+type keys struct {
 	certificate tls.Certificate
 	leaf        *x509.Certificate
-	clients     *x509.CertPool // nil: clients are asked for no certificates
-	verified    *verdicts      // nil: the authorities are those of the start, and of every connection
+	clients     *x509.CertPool // nil: clients are not asked for certificates
+	verified    *verdicts      // nil: the authorities are those of the start
 }
 
-func (m *material) config(require bool, protocols []string) *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{m.certificate}}
-	if m.clients != nil {
-		c.ClientCAs, c.ClientAuth = m.clients, tls.VerifyClientCertIfGiven
-		if require {
-			c.ClientAuth = tls.RequireAndVerifyClientCert
-		}
-	}
-	return c
-}
-
-// valid refuses a certificate that clients would refuse.
-func (m *material) valid(c *TLSConfig) error {
-	now := c.Now()
-	switch {
-	case now.After(m.leaf.NotAfter):
-		return fmt.Errorf("the certificate in %s expired at %s", c.CertFile, m.leaf.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(m.leaf.NotBefore):
-		return fmt.Errorf("the certificate in %s is not valid before %s; is this machine's clock right?", c.CertFile, m.leaf.NotBefore.UTC().Format(time.RFC3339))
-	}
-	return nil
-}
-
-// current returns what is to be used. Once a second it looks at the files; what
-// of them cannot be used, like a certificate whose key is not there yet, leaves
-// the former in use, and is told once.
-func (t *TLS) current() *material {
+// current returns the keys in use. Once a second it checks the files.
+func (t *TLS) current() *keys {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.config.Now()
-	if now.Sub(t.looked).Abs() >= filesEvery {
-		t.look(now)
+	if now := t.config.Now(); now.Sub(t.checked).Abs() >= tlsInterval {
+		t.check(now)
 	}
 	return t.using
 }
 
-// Reload looks at the files at once. What is wrong with them is in the log and
-// in the metrics, as it ever is.
+// Reload checks the files at once. A problem is in the log and in the metrics.
 func (t *TLS) Reload() {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.look(t.config.Now())
+	t.check(t.config.Now())
 }
 
-// look takes the files if they have changed and can be used.
-func (t *TLS) look(now time.Time) {
-	t.looked = now
-	files, err := t.read()
-	if err == nil && files.equal(&t.files) && t.trouble == "" {
+// check uses the files if they have changed and are valid. Otherwise, as when a
+// certificate was written and its key was not yet, the previous ones stay in use.
+func (t *TLS) check(now time.Time) {
+	t.checked = now
+	c := &t.config
+	files, err := c.read()
+	if err == nil && files.equal(&t.files) && t.problem == "" {
 		return
 	}
-	var fresh *material
+	var fresh *keys
 	if err == nil {
 		t.files = files
-		if fresh, err = files.parse(&t.config); err == nil {
-			err = fresh.valid(&t.config)
-		}
+		fresh, err = c.parse(files)
 	}
 	if err != nil {
-		if err.Error() != t.trouble {
-			t.trouble = err.Error()
+		if err.Error() != t.problem {
+			t.problem = err.Error()
 			t.failed.Inc()
-			t.config.Logger.Error("the TLS files have changed and cannot be used; the former ones stay in use", "err", err)
+			c.Logger.Error("the TLS files have changed and are invalid; the previous ones stay in use", "err", err)
 		}
 		return
 	}
-	if t.trouble != "" || !fresh.leaf.Equal(t.using.leaf) || t.config.ClientCAFile != "" {
-		t.config.Logger.Info("TLS files have changed and are used from now on", "cert", t.config.CertFile, "expires", fresh.leaf.NotAfter.UTC().Format(time.RFC3339))
+	if t.problem != "" || !fresh.leaf.Equal(t.using.leaf) || c.ClientCAFile != "" {
+		c.Logger.Info("the TLS files have changed and are in use now", "cert", c.CertFile, "expires", fresh.leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if fresh.verified = t.using.verified; !fresh.clients.Equal(t.using.clients) {
 		fresh.verified = &verdicts{of: make(map[*x509.Certificate]bool)}
 	}
-	t.trouble, t.using = "", fresh
+	t.problem, t.using = "", fresh
 }
 
 // keyFiles are the contents of the files.
@@ -208,44 +178,91 @@ func (f *keyFiles) equal(g *keyFiles) bool {
 	return bytes.Equal(f.cert, g.cert) && bytes.Equal(f.key, g.key) && bytes.Equal(f.clients, g.clients)
 }
 
-func (t *TLS) read() (f keyFiles, err error) {
-	for _, one := range []struct {
-		path    string
-		content *[]byte
-	}{{t.config.CertFile, &f.cert}, {t.config.KeyFile, &f.key}, {t.config.ClientCAFile, &f.clients}} {
-		if one.path == "" {
-			continue
-		}
-		if *one.content, err = os.ReadFile(one.path); err != nil {
-			return f, err
-		}
+func (c *TLSConfig) read() (f keyFiles, err error) {
+	if f.cert, err = os.ReadFile(c.CertFile); err != nil {
+		return f, err
 	}
-	return f, nil
+	if f.key, err = os.ReadFile(c.KeyFile); err != nil || c.ClientCAFile == "" {
+		return f, err
+	}
+	f.clients, err = os.ReadFile(c.ClientCAFile)
+	return f, err
 }
 
-func (f *keyFiles) parse(c *TLSConfig) (*material, error) {
-	if err := wholePEM(f.cert); err != nil {
+func (c *TLSConfig) parse(f keyFiles) (*keys, error) {
+	if err := checkPEM(f.cert); err != nil {
 		return nil, fmt.Errorf("read the certificate %s: %w", c.CertFile, err)
 	}
 	pair, err := tls.X509KeyPair(f.cert, f.key)
-	if err != nil {
-		// Whichever of the files it is, the error says; never what is in them.
+	if err != nil { // it says which file is wrong, and nothing of their contents
 		return nil, fmt.Errorf("read the certificate %s and its key %s: %w", c.CertFile, c.KeyFile, err)
 	}
-	m := &material{certificate: pair, leaf: pair.Leaf}
-	if m.leaf == nil {
-		if m.leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("read the certificate %s: %w", c.CertFile, err)
-		}
+	k := &keys{certificate: pair, leaf: pair.Leaf}
+	switch now := c.Now(); { // a certificate that clients would refuse
+	case now.After(k.leaf.NotAfter):
+		return nil, fmt.Errorf("the certificate in %s expired at %s", c.CertFile, k.leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(k.leaf.NotBefore):
+		return nil, fmt.Errorf("the certificate in %s is not valid before %s; is this machine's clock right?", c.CertFile, k.leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	if c.ClientCAFile != "" {
-		m.clients = x509.NewCertPool()
-		if err := wholePEM(f.clients); err != nil {
+		k.clients = x509.NewCertPool()
+		if err := checkPEM(f.clients); err != nil {
 			return nil, fmt.Errorf("read the authorities of clients: %s: %w", c.ClientCAFile, err)
 		}
-		if !m.clients.AppendCertsFromPEM(f.clients) {
+		if !k.clients.AppendCertsFromPEM(f.clients) {
 			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate in PEM", c.ClientCAFile)
 		}
 	}
-	return m, nil
+	return k, nil
+}
+
+// checkPEM refuses a file with a broken block, of which the parsers would use the rest.
+func checkPEM(content []byte) error {
+	blocks, rest := 0, content
+	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
+		blocks, rest = blocks+1, after
+	}
+	if bytes.Count(content, []byte("-----BEGIN ")) > blocks || bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----")) {
+		return errors.New("a PEM block is broken or incomplete; write the whole file")
+	}
+	return nil
+}
+
+// verdicts caches the verification of client certificates against authorities that
+// have changed since the handshake.
+type verdicts struct {
+	mu sync.Mutex
+	of map[*x509.Certificate]bool
+}
+
+const maxVerdicts = 4096 // as many as a listener has connections
+
+// trusts reports whether the present authorities signed a client's certificate. chain
+// is as verified in the handshake: the client's certificate, and those behind it.
+func (t *TLS) trusts(chain []*x509.Certificate) bool {
+	if t == nil || len(chain) == 0 {
+		return true
+	}
+	k := t.current()
+	v := k.verified
+	if v == nil {
+		return true
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if trusted, known := v.of[chain[0]]; known {
+		return trusted
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: k.clients, Intermediates: intermediates, CurrentTime: t.config.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if len(v.of) >= maxVerdicts {
+		clear(v.of)
+	}
+	v.of[chain[0]] = err == nil
+	return err == nil
 }

@@ -328,9 +328,9 @@ func TestWhatIsWrongWithTheFilesIsSaid(t *testing.T) {
 		"no key":                       {accesstest.Pair{Cert: good.Cert, Key: good.Cert}, "", []string{"key.pem"}},
 		"expired":                      {authority.Server("old", time.Now().Add(-time.Minute)), "", []string{"cert.pem", "expired at"}},
 		"too early":                    {authority.Early("early"), "", []string{"cert.pem", "is not valid before", "clock"}},
-		"half an authority":            {good, string(authority.PEM) + string(authority.PEM[:len(authority.PEM)/2]), []string{"clients.pem", "the file ends before it does"}},
-		"half a first line":            {good, string(authority.PEM) + "-----BEG", []string{"clients.pem", "the file ends before it does"}},
-		"half a chain":                 {accesstest.Pair{Cert: append(bytes.Clone(good.Cert), authority.PEM[:100]...), Key: good.Key}, "", []string{"cert.pem", "the file ends before it does"}},
+		"half an authority":            {good, string(authority.PEM) + string(authority.PEM[:len(authority.PEM)/2]), []string{"clients.pem", "a PEM block is broken or incomplete"}},
+		"half a first line":            {good, string(authority.PEM) + "-----BEG", []string{"clients.pem", "a PEM block is broken or incomplete"}},
+		"half a chain":                 {accesstest.Pair{Cert: append(bytes.Clone(good.Cert), authority.PEM[:100]...), Key: good.Key}, "", []string{"cert.pem", "a PEM block is broken or incomplete"}},
 		"no authority of clients":      {good, "hello", []string{"clients.pem", "no certificate in PEM"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,8 +54,8 @@ func TestAnOpenConnectionEndsWithItsCertificate(t *testing.T) {
 	clock.forward(2 * time.Second)
 	for range 2 {
 		_, err = guard.Identify(access.OfRequest(ours))
-		refused(err, "the authority that signed the client certificate is not trusted any more")
-		refused(access.StillKnown(stream), "is not trusted any more")
+		refused(err, "the authority that signed the client certificate is no longer trusted")
+		refused(access.StillKnown(stream), "is no longer trusted")
 	}
 	theirs := connection(others)
 	_, err = guard.Identify(access.OfRequest(theirs))

@@ -39,6 +39,10 @@ type Share struct {
 	Verdict Verdict
 	Err     error
 
+	// Found counts the rows that the last write took away because an earlier write
+	// had stored them.
+	Found int
+
 	// State is the store's memory of this bucket between writes. Losing it
 	// costs a look at the database, never correctness.
 	State any

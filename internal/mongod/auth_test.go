@@ -72,7 +72,7 @@ func TestAMongodThatAsksLetsNobodyInWithoutAPassword(t *testing.T) {
 	config := asking(t.TempDir())
 	config.Logger = log.logger()
 	server := startServer(t, config)
-	require.True(t, server.Asks())
+	require.True(t, server.RequiresAuth())
 
 	put(t, connect(t, server.URI()), "the daemon's own")
 	daemon, owner := connect(t, server.URI()), connect(t, ownerURI(t, server))
@@ -125,7 +125,7 @@ func TestDataFromBeforeAuthenticationAreTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	before := startServer(t, mongod.Config{DataDir: dir})
 	put(t, connect(t, before.URI()), "old")
-	require.False(t, before.Asks())
+	require.False(t, before.RequiresAuth())
 	require.Equal(t, before.URI(), ownerURI(t, before), "the way in is in the file here, too")
 	closeServer(t, before)
 

@@ -53,10 +53,10 @@ func requireMetrics(t *testing.T, registry *prometheus.Registry, running, restar
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	want := fmt.Sprintf(`
-# HELP brim_mongod_restarts_total How often the embedded mongod died and was started again.
+# HELP brim_mongod_restarts_total How often the embedded mongod died and was restarted.
 # TYPE brim_mongod_restarts_total counter
 brim_mongod_restarts_total %d
-# HELP brim_mongod_running Whether the embedded mongod takes writes (1), or is down or starting (0).
+# HELP brim_mongod_running Whether the embedded mongod accepts writes (1), or is down or starting (0).
 # TYPE brim_mongod_running gauge
 brim_mongod_running %d
 `, restarts, running)

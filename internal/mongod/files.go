@@ -1,65 +1,62 @@
 package mongod
 
 import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/gofrs/flock"
 )
 
-// files are the paths below DataDir/mongod, absolute and without symbolic
-// links, so that mongod's arguments show whose it is.
+// files are the paths below DataDir/mongod, absolute and without symbolic links, so
+// that mongod's arguments identify it.
 type files struct {
-	dir    string // holds all of the others
+	dir    string // contains the others
 	db     string // mongod's --dbpath
-	log    string // mongod's log; the one before is beside it, with .1
-	out    string // what mongod wrote before it had a log, for the last start
-	lock   string // held by the daemon that owns the directory, with its pid inside
+	log    string // mongod's log; the previous one has .1 appended
+	out    string // what mongod printed before it opened its log, in the last start
+	lock   string // held by the daemon that owns the directory; contains its pid
 	memory string // memory, as JSON
-	key    string // mongod's --keyFile; not there without authentication
-	uri    string // the URI for people and commands, with a password where mongod asks
+	key    string // mongod's --keyFile; exists only with authentication
+	uri    string // the URI for people and commands, with a password if mongod requires one
 }
 
-// memory is what the next run must know about this one.
+// memory is what the next run has to know about this one.
 type memory struct {
-	// Port stays the same over restarts while it is free.
-	Port int `json:"port"`
-	// Pid of the mongod that was started last; 0 after a clean stop.
-	Pid int `json:"pid"`
+	Port int `json:"port"` // stays the same while it is free
+	Pid  int `json:"pid"`  // of the mongod started last; 0 after a clean stop
 }
 
-// openFiles makes the directories where they are missing.
+// openFiles makes the directories if they are missing.
 func openFiles(dataDir string) (files, error) {
 	dir, err := filepath.Abs(filepath.Join(dataDir, "mongod"))
-	if err != nil {
-		return files{}, fmt.Errorf("find mongod's directory: %w", err)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "db"), 0o700) // for this user only, like the secrets beside it
 	}
-	// The database is the user's alone, and so are the secrets beside it.
-	if err := os.MkdirAll(filepath.Join(dir, "db"), 0o700); err != nil {
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
 		return files{}, fmt.Errorf("make mongod's directory: %w", err)
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return files{}, fmt.Errorf("find mongod's directory: %w", err)
-	}
+	in := func(name string) string { return filepath.Join(dir, name) }
 	return files{
-		dir:    dir,
-		db:     filepath.Join(dir, "db"),
-		log:    filepath.Join(dir, "mongod.log"),
-		out:    filepath.Join(dir, "mongod.out"),
-		lock:   filepath.Join(dir, "brim.lock"),
-		memory: filepath.Join(dir, "brim.json"),
-		key:    filepath.Join(dir, "keyfile"),
-		uri:    filepath.Join(dir, "uri"),
+		dir: dir, db: in("db"), log: in("mongod.log"), out: in("mongod.out"),
+		lock: in("brim.lock"), memory: in("brim.json"), key: in("keyfile"), uri: in("uri"),
 	}, nil
 }
 
-// own takes the directory for this process, or says which one has it.
+// own locks the directory for this process, or says which process has it.
 func (f files) own() (*flock.Flock, error) {
 	lock := flock.New(f.lock, flock.SetFlag(os.O_CREATE|os.O_RDWR))
 	ok, err := lock.TryLock()
@@ -71,7 +68,7 @@ func (f files) own() (*flock.Flock, error) {
 		if pid := readPid(f.lock); pid > 0 {
 			holder = fmt.Sprintf("process %d", pid)
 		}
-		return nil, fmt.Errorf("use %s: %s is running on it (%s is locked); end that one, or choose another data directory", f.dir, holder, f.lock)
+		return nil, fmt.Errorf("use %s: %s is running on it (%s is locked); stop it, or choose another data directory", f.dir, holder, f.lock)
 	}
 	if err := os.WriteFile(f.lock, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", f.lock, err), lock.Unlock())
@@ -79,9 +76,8 @@ func (f files) own() (*flock.Flock, error) {
 	return lock, nil
 }
 
-// recall returns the zero memory when there is none, or none that can be
-// read: it is written in one piece, so a broken one is somebody's doing, and
-// mongod's own lock still guards the data.
+// recall returns the zero memory if there is none that can be read: it is only a
+// hint, and mongod's own lock still protects the data.
 func (f files) recall() memory {
 	var m memory
 	text, err := os.ReadFile(f.memory)
@@ -96,17 +92,10 @@ func (f files) remember(m memory) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", f.memory, err)
 	}
-	fresh := f.memory + ".new"
-	if err := os.WriteFile(fresh, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", fresh, err)
-	}
-	if err := os.Rename(fresh, f.memory); err != nil {
-		return fmt.Errorf("replace %s: %w", f.memory, err)
-	}
-	return nil
+	return replaceFile(f.memory, string(text), false)
 }
 
-// readPid returns 0 when the file holds none.
+// readPid returns 0 if the file contains no pid.
 func readPid(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -119,8 +108,11 @@ func readPid(path string) int {
 	return pid
 }
 
-// dbLocked reports whether any process has the database's files open: mongod
-// holds a flock on mongod.lock for as long as it lives.
+// mongodLock is where mongod writes its pid.
+func (f files) mongodLock() string { return filepath.Join(f.db, "mongod.lock") }
+
+// dbLocked reports whether a process has the data files open: mongod holds a lock
+// on mongod.lock while it lives.
 func (f files) dbLocked() (bool, error) {
 	path := f.mongodLock()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +121,7 @@ func (f files) dbLocked() (bool, error) {
 	lock := flock.New(path)
 	ok, err := lock.TryLock()
 	if err != nil {
-		return false, fmt.Errorf("look at %s: %w", path, err)
+		return false, fmt.Errorf("check %s: %w", path, err)
 	}
 	if !ok {
 		return true, nil
@@ -137,5 +129,132 @@ func (f files) dbLocked() (bool, error) {
 	return false, lock.Unlock()
 }
 
-// mongodLock is where mongod writes its pid.
-func (f files) mongodLock() string { return filepath.Join(f.db, "mongod.lock") }
+// Users of a mongod with authentication:
+//
+//	keyfile  ─▶ __system   this package, which creates the two users at each start
+//	uri      ─▶ owner      people and commands who may read the file: all rights
+//	(memory) ─▶ brim       the daemon: the rights it needs
+//
+// Only this user can read the files, and no start depends on their content: the key
+// file makes this process the server itself, which sets the passwords anew. So an
+// interrupted start, a lost file, and data written without authentication need no
+// special treatment.
+const (
+	systemUser = "__system" // MongoDB's own; its password is the key file
+	ownerUser  = "owner"
+	daemonUser = "brim"
+)
+
+// credentials are the secrets of one mongod; all empty without authentication.
+type credentials struct {
+	key    string // content of the key file
+	owner  string // password of the owner; in the file uri
+	daemon string // password of the daemon; in memory only
+}
+
+var (
+	keyForm      = regexp.MustCompile(`^[0-9a-f]{64}$`)      // mongod would accept more
+	passwordForm = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`) // needs no escapes in a URI
+)
+
+// credentials reads the secrets, and creates those that are missing or that this
+// package cannot have written.
+func (f files) credentials() (credentials, error) {
+	if err := os.Chmod(f.dir, 0o700); err != nil {
+		return credentials{}, fmt.Errorf("restrict mongod's directory to this user: %w", err)
+	}
+	c := credentials{key: readSecret(f.key), daemon: newPassword()}
+	if uri, err := url.Parse(readSecret(f.uri)); err == nil && uri.User.Username() == ownerUser {
+		c.owner, _ = uri.User.Password()
+	}
+	if !passwordForm.MatchString(c.owner) {
+		c.owner = newPassword() // launch writes it, with the address
+	}
+	if !keyForm.MatchString(c.key) {
+		c.key = hex.EncodeToString(random())
+		if err := replaceFile(f.key, c.key, true); err != nil {
+			return credentials{}, err
+		}
+	}
+	return c, nil
+}
+
+func random() []byte {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+func newPassword() string { return base64.RawURLEncoding.EncodeToString(random()) }
+
+// readSecret reads a file that only this user can access; empty if there is none.
+func readSecret(path string) string {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return ""
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// replaceFile replaces a file atomically, readable by this user only; if durable, it
+// survives a crash of the machine.
+func replaceFile(path, text string, durable bool) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text + "\n")
+	if err == nil && durable {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil || !durable {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// writeURI puts the owner's URI where people and commands find it, unless it is
+// there already.
+func (s *Server) writeURI() error {
+	uri := s.uriOf(ownerUser, s.credentials.owner, s.config.Database)
+	if readSecret(s.files.uri) == uri {
+		return nil
+	}
+	return replaceFile(s.files.uri, uri, true)
+}
+
+// uriOf is the URI for a user, who is in it only if mongod requires authentication.
+// The database is the one that a shell opens; empty: the shell's default.
+func (s *Server) uriOf(user, password, database string) string {
+	uri := url.URL{Scheme: "mongodb", Host: loopback + ":" + strconv.Itoa(s.port), Path: "/" + database}
+	var options []string
+	if !s.config.Standalone {
+		options = append(options, "replicaSet="+replicaSet)
+	}
+	if s.config.Auth {
+		uri.User = url.UserPassword(user, password)
+		options = append(options, "authSource=admin")
+	}
+	uri.RawQuery = strings.Join(options, "&")
+	return uri.String()
+}

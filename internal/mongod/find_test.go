@@ -21,7 +21,7 @@ func TestNamedMongodThatCannotBeUsed(t *testing.T) {
 	}{
 		"is not there":                {want: "no such file"},
 		"may not be run":              {text: "#!/bin/sh\n", mode: 0o644, want: "permission denied"},
-		"is no mongod":                {text: "#!/bin/sh\necho hello\n", mode: 0o755, want: `it is no mongod, --version printed "hello"`},
+		"is no mongod":                {text: "#!/bin/sh\necho hello\n", mode: 0o755, want: `it is not a mongod, --version printed "hello"`},
 		"is too old":                  {text: "#!/bin/sh\necho db version v4.4.29\n", mode: 0o755, want: "it is version 4.4.29, and Brim needs 6.0 or newer"},
 		"fails and says why":          {text: "#!/bin/sh\necho broken >&2; exit 7\n", mode: 0o755, want: "exit status 7: broken"},
 		"needs a loader that is gone": {text: "#!/no/such/shell\n", mode: 0o755, want: "its loader is missing"},
@@ -67,16 +67,16 @@ func TestMissingLibraryIsNamed(t *testing.T) {
 
 	_, err = Obtain(t.Context(), Config{DataDir: t.TempDir(), Bin: path})
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.ErrorContains(t, err, "the shared library libcurl.s is missing on this machine")
+	require.ErrorContains(t, err, "these shared libraries are missing on this machine: libcurl.s")
 }
 
 func TestMissingLibrariesNameTheirPackages(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "the shared library libcurl.so.4 is missing on this machine; "+
+	require.Equal(t, "these shared libraries are missing on this machine: libcurl.so.4; "+
 		"install with apt-get install libcurl4 (Debian, Ubuntu) or dnf install libcurl (Fedora, RHEL)",
 		missingText([]string{"libcurl.so.4"}))
-	require.Equal(t, "the shared libraries libssl.so.3, libcrypto.so.3, liblzma.so.5 are missing on this machine; "+
-		"install with apt-get install libssl3 liblzma5 (Debian, Ubuntu) or dnf install openssl-libs xz-libs (Fedora, RHEL)",
-		missingText([]string{"libssl.so.3", "libcrypto.so.3", "liblzma.so.5"}))
-	require.Equal(t, "the shared library libodd.so.1 is missing on this machine; install what has it", missingText([]string{"libodd.so.1"}))
+	require.Equal(t, "these shared libraries are missing on this machine: libssl.so.3, liblzma.so.5, libcrypto.so.3; "+
+		"install with apt-get install liblzma5 libssl3 (Debian, Ubuntu) or dnf install openssl-libs xz-libs (Fedora, RHEL)",
+		missingText([]string{"libssl.so.3", "liblzma.so.5", "libcrypto.so.3"}))
+	require.Equal(t, "these shared libraries are missing on this machine: libodd.so.1; install the packages that contain them", missingText([]string{"libodd.so.1"}))
 }

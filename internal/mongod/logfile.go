@@ -11,36 +11,30 @@ import (
 )
 
 const (
-	// maxLogBytes bounds the log: one file of this size is kept beside the
-	// one that is written.
+	// maxLogBytes bounds the log; one old file of this size is kept.
 	maxLogBytes = 16 << 20
-	// lastWordsBytes is how far back a death's reason is looked for.
+	// lastWordsBytes of a log are searched for the reason of a death.
 	lastWordsBytes = 64 << 10
-	// lastWordsLines of a log tell why it died; more would bury it.
 	lastWordsLines = 5
 )
 
-// rotate renames a log that has grown over limit, and reports whether it did;
-// mongod then writes to the old file under its new name until it is told to
-// open its log again.
+// rotate renames a log that is larger than limit, and reports whether it did. mongod
+// goes on writing to the renamed file until it is told to open its log again.
 func rotate(path string, limit int64) (bool, error) {
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= limit {
 		return false, nil
+	}
+	if err == nil {
+		err = os.Rename(path, path+".1")
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at mongod's log: %w", err)
-	}
-	if info.Size() <= limit {
-		return false, nil
-	}
-	if err := os.Rename(path, path+".1"); err != nil {
 		return false, fmt.Errorf("rotate mongod's log: %w", err)
 	}
 	return true, nil
 }
 
-// size returns 0 for a file that is not there.
+// size returns 0 for a file that does not exist.
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -49,26 +43,14 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// lastWords says in one line why a mongod died: the errors in what it wrote
-// before it had a log, and the errors, or else the last lines, of what it
-// logged after the offset from.
+// lastWords says in one line why a mongod died: the errors that it printed before it
+// opened its log, and the errors, or else the last lines, that it logged after the
+// offset from.
 func lastWords(f files, from int64) string {
-	var words, all, grave []string
-	for line := range strings.Lines(string(tail(f.out, 0))) {
-		text, isGrave := logLine(line)
-		if isGrave {
-			words = append(words, text)
-		}
-	}
-	for line := range strings.Lines(string(tail(f.log, from))) {
-		text, isGrave := logLine(line)
-		all = append(all, text)
-		if isGrave {
-			grave = append(grave, text)
-		}
-	}
-	if len(grave) > 0 {
-		all = grave
+	_, words := logLines(tail(f.out, 0))
+	all, errs := logLines(tail(f.log, from))
+	if len(errs) > 0 {
+		all = errs
 	}
 	words = append(words[max(0, len(words)-lastWordsLines):], all[max(0, len(all)-lastWordsLines):]...)
 	if len(words) == 0 {
@@ -77,37 +59,40 @@ func lastWords(f files, from int64) string {
 	return strings.Join(words, "; ")
 }
 
-// logLine returns what a line of mongod's log (JSON, one object a line) says,
-// and whether it is an error or a fatal one. What is not JSON comes from the
-// system or from mongod's parser of flags, and is an error.
-func logLine(line string) (text string, grave bool) {
-	var entry struct {
-		Severity string `json:"s"`
-		Message  string `json:"msg"`
-		Attr     struct {
-			Error   any `json:"error"`
-			Message any `json:"message"`
-			Reason  any `json:"reason"`
-		} `json:"attr"`
-	}
-	line = strings.TrimSpace(line)
-	if json.Unmarshal([]byte(line), &entry) != nil {
-		return line, line != ""
-	}
-	parts := []string{entry.Message}
-	for _, attr := range []any{entry.Attr.Message, entry.Attr.Error, entry.Attr.Reason} {
-		if detail := detailText(attr); detail != "" {
-			parts = append(parts, detail)
-			break
+// logLines returns what the lines of mongod's log (JSON, one object a line) say, and
+// those of them that are errors. A line that is not JSON comes from the system or
+// from mongod's parser of options, and is an error.
+func logLines(text []byte) (all, errs []string) {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		var entry struct {
+			Severity string                               `json:"s"`
+			Message  string                               `json:"msg"`
+			Attr     struct{ Message, Error, Reason any } `json:"attr"`
+		}
+		isError := line != ""
+		if json.Unmarshal([]byte(line), &entry) == nil {
+			isError = entry.Severity == "E" || entry.Severity == "F"
+			line = entry.Message
+			for _, attr := range []any{entry.Attr.Message, entry.Attr.Error, entry.Attr.Reason} {
+				if detail := detailOf(attr); detail != "" {
+					line += ": " + detail
+					break
+				}
+			}
+			line = strings.Join(strings.Fields(line), " ")
+		}
+		all = append(all, line)
+		if isError {
+			errs = append(errs, line)
 		}
 	}
-	return strings.Join(strings.Fields(strings.Join(parts, ": ")), " "), entry.Severity == "E" || entry.Severity == "F"
+	return all, errs
 }
 
-// detailText reads the forms in which an attribute of a log line holds an
-// explanation: plain, as a status of the server ("errmsg"), or as an event of
-// the storage engine ("msg" and "error_str"). A bare number is none.
-func detailText(attr any) string {
+// detailOf returns the explanation in an attribute of a log line: a string, a status
+// of the server ("errmsg"), or an event of the storage engine ("msg", "error_str").
+func detailOf(attr any) string {
 	switch attr := attr.(type) {
 	case string:
 		return attr
@@ -123,7 +108,7 @@ func detailText(attr any) string {
 	return ""
 }
 
-// tail returns the end of a file, not from before the offset from.
+// tail returns the end of a file, from the offset at the earliest.
 func tail(path string, from int64) []byte {
 	file, err := os.Open(path)
 	if err != nil {
@@ -135,10 +120,9 @@ func tail(path string, from int64) []byte {
 		return nil
 	}
 	if info.Size() < from {
-		from = 0 // rotated meanwhile
+		from = 0 // rotated in between
 	}
-	from = max(from, info.Size()-lastWordsBytes)
-	text, err := io.ReadAll(io.NewSectionReader(file, from, lastWordsBytes))
+	text, err := io.ReadAll(io.NewSectionReader(file, max(from, info.Size()-lastWordsBytes), lastWordsBytes))
 	if err != nil {
 		return nil
 	}

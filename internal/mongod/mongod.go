@@ -1,31 +1,188 @@
-// Package mongod runs a mongod of the daemon's own: it finds one on the
-// machine or installs the pinned one, starts it on loopback as a replica set
-// of one member, starts it again when it dies, and stops it.
+// Package mongod runs the daemon's own mongod: it finds one on the machine or
+// installs the pinned one, starts it on loopback as a replica set of one member,
+// restarts it when it dies, and stops it.
 //
-//	Start ── find ── install (when there is none)
+//	Start ── Obtain: --mongod-bin, PATH, the cache, or an installation
 //	  │
-//	  ├─ own the data directory, end what a killed daemon left behind
-//	  ├─ launch: spawn, connect, initiate or move the set, wait for writes
-//	  └─ supervise ──── launch again, after a pause, whenever it dies
+//	  ├─ lock the data directory, end a mongod that a killed daemon left behind
+//	  ├─ launch: spawn, connect, initiate or move the replica set, wait for writes
+//	  └─ supervise ──── launch again, after a pause, whenever mongod dies
 //	        │
-//	Close ──┘ stop: ask, then kill
+//	Close ──┘ stop: SIGTERM, then SIGKILL
 //
-// It runs on Unix; the installation is for Linux on x86-64 alone.
+// It runs on Unix. The installation is for Linux on x86-64 only.
 package mongod
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// Server is a mongod that is kept running until Close. Its methods may be
-// called from any goroutine.
+// Config says which mongod to run, on which files and with which settings. Only
+// Start needs DataDir; everything else has a default.
+type Config struct {
+	// Bin is the mongod to run: an executable, or a script that execs one.
+	// Empty: the one on PATH, then the one in the cache, then an installed one.
+	Bin string
+	// CacheDir holds installed mongods. Empty: $XDG_CACHE_HOME/brim, or brim
+	// below os.UserCacheDir.
+	CacheDir string
+	// DataDir is the daemon's data directory. mongod's files are in its
+	// subdirectory mongod.
+	DataDir string
+	// Port on 127.0.0.1. 0: the port of the last run if it is free, or any.
+	Port int
+	// Compressor of new collections: snappy, zstd or none. Empty: snappy.
+	Compressor string
+	// CacheSizeGB of WiredTiger. 0 leaves it to mongod, which respects the limits
+	// of a container: half of (memory - 1 GiB), at least 0.25.
+	CacheSizeGB float64
+	// OplogSizeMB takes effect in a new data directory only. 0: 1,024. mongod's
+	// own default, up to 50 GB, is meant for members that have to catch up.
+	OplogSizeMB int
+	// CheckpointInterval in whole seconds. 0: mongod's own, 60 s. It is set by
+	// --syncdelay, because mongod 6.0 ignores the parameter.
+	CheckpointInterval time.Duration
+	// EngineConfig is passed to WiredTiger unchanged.
+	EngineConfig string
+	// Parameters are further --setParameter options; they override the defaults.
+	Parameters map[string]string
+	// Auth makes mongod require authentication. URI then carries a user with the
+	// rights that the daemon needs, and the file at URIFile one with all rights.
+	// Both are reset at each start; existing data needs no preparation.
+	Auth bool
+	// Database that the daemon's user may access. Required with Auth.
+	Database string
+	// Standalone runs mongod without a replica set, for tests and experiments.
+	Standalone bool
+	// DieWithParent kills mongod when this process ends in any way, for tests. A
+	// daemon's mongod outlives it, and the next daemon stops it cleanly. Linux only.
+	DieWithParent bool
+	// StopTimeout is how long a clean stop may take before mongod is killed. 0: 10 s.
+	StopTimeout time.Duration
+
+	Logger     *slog.Logger          // nil: none
+	Progress   io.Writer             // of an installation; nil: none
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+const (
+	// replicaSet is stored in the data files, so it must never change.
+	replicaSet = "brim"
+	loopback   = "127.0.0.1"
+)
+
+var compressors = []string{"snappy", "zstd", "none"}
+
+// withDefaults checks what users can set and fills in the defaults.
+func (c Config) withDefaults() (Config, error) {
+	if c.Compressor == "" {
+		c.Compressor = compressors[0]
+	}
+	switch {
+	case c.Port < 0 || c.Port > 65535:
+		return c, fmt.Errorf("check mongod settings: port %d is out of range; allowed are 0 to 65535", c.Port)
+	case !slices.Contains(compressors, c.Compressor):
+		return c, fmt.Errorf("check mongod settings: compressor %q is not one of %s", c.Compressor, strings.Join(compressors, ", "))
+	case c.CacheSizeGB != 0 && !(c.CacheSizeGB >= 0.25 && c.CacheSizeGB <= 10_000): // the range of --wiredTigerCacheSizeGB; also false for NaN
+		return c, fmt.Errorf("check mongod settings: cache of %v GB is out of range; allowed are 0.25 to 10000, or 0 to leave it to mongod", c.CacheSizeGB)
+	case c.StopTimeout < 0:
+		return c, fmt.Errorf("check mongod settings: stop timeout %v is negative", c.StopTimeout)
+	case c.Auth && c.Database == "":
+		return c, errors.New("check mongod settings: authentication needs the name of the database")
+	}
+	if c.OplogSizeMB == 0 {
+		c.OplogSizeMB = 1024
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = 10 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c, nil
+}
+
+// cacheDir is where installed mongods are.
+func (c Config) cacheDir() (string, error) {
+	if c.CacheDir != "" {
+		return filepath.Abs(c.CacheDir)
+	}
+	dir := os.Getenv("XDG_CACHE_HOME")
+	if !filepath.IsAbs(dir) {
+		var err error
+		if dir, err = os.UserCacheDir(); err != nil {
+			return "", fmt.Errorf("find the cache directory: %w", err)
+		}
+	}
+	return filepath.Join(dir, "brim"), nil
+}
+
+// args are mongod's arguments.
+func (c Config) args(f files, port int) []string {
+	args := []string{
+		"--dbpath", f.db,
+		"--logpath", f.log, "--logappend", "--logRotate", "reopen",
+		"--bind_ip", loopback, "--port", strconv.Itoa(port), "--nounixsocket",
+		"--quiet", // or each connection adds two lines to the log
+		"--wiredTigerCollectionBlockCompressor", c.Compressor,
+	}
+	if c.CacheSizeGB > 0 {
+		args = append(args, "--wiredTigerCacheSizeGB", fmt.Sprint(c.CacheSizeGB))
+	}
+	if c.CheckpointInterval > 0 {
+		args = append(args, "--syncdelay", strconv.Itoa(int(c.CheckpointInterval/time.Second)))
+	}
+	if c.EngineConfig != "" {
+		args = append(args, "--wiredTigerEngineConfigString", c.EngineConfig)
+	}
+	if !c.Standalone {
+		args = append(args, "--replSet", replicaSet, "--oplogSize", strconv.Itoa(c.OplogSizeMB))
+	}
+	parameters := map[string]string{
+		// Keeping five minutes of old versions of every bucket, for snapshot reads
+		// that the daemon does not make, would cost a third of the write rate.
+		"minSnapshotHistoryWindowInSeconds": "0",
+		// Up to 200 MB of recordings for MongoDB's support, of figures that the
+		// daemon's metrics and doctor have too.
+		"diagnosticDataCollectionEnabled": "false",
+		// No other member could take over, so there is nothing to wait for.
+		"shutdownTimeoutMillisForSignaledShutdown": "0",
+	}
+	if c.Auth {
+		args = append(args, "--keyFile", f.key)
+		// The users are created with the key file. Until then, no other local
+		// process may create the first one.
+		parameters["enableLocalhostAuthBypass"] = "false"
+	}
+	maps.Copy(parameters, c.Parameters)
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		args = append(args, "--setParameter", name+"="+parameters[name])
+	}
+	return args
+}
+
+// Server is a mongod that is kept running until Close. Its methods may be called
+// from any goroutine.
 type Server struct {
 	config      Config
 	binary      Binary
@@ -33,28 +190,29 @@ type Server struct {
 	port        int
 	credentials credentials
 	lock        *flock.Flock
-	metrics     *metrics
 	log         *slog.Logger
+	running     prometheus.Gauge
+	restarted   prometheus.Counter
 
 	cancel context.CancelFunc // ends supervise
 	done   chan struct{}      // closed when supervise has ended
 
-	logged int64 // the log's size before the last start; of Start, then of supervise
+	logged int64 // size of the log before the last start; owned by Start, then by supervise
 
 	mu       sync.Mutex
-	process  *process // the last that was started; nil before the first
-	writable bool     // it has been seen to take writes
+	process  *Process // the last one started; nil before the first
+	writable bool     // it has accepted writes
 	restarts int
-	others   []OtherUser
+	others   []string // see OtherUsers
 	closing  sync.Once
 	closeErr error
 }
 
-// Start finds or installs a mongod, starts it and returns when it takes
-// writes. ctx bounds the start alone; Close ends the server.
+// Start finds or installs a mongod, starts it, and returns when it accepts writes.
+// ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	if config.DataDir == "" {
-		return nil, errors.New("check mongod settings: data directory is missing")
+		return nil, errors.New("check mongod settings: the data directory is missing")
 	}
 	config, err := config.withDefaults()
 	if err != nil {
@@ -72,18 +230,25 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(config.Registerer)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("register metrics: %w", err), lock.Unlock())
-	}
 	run, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		config: config, binary: binary, files: files, lock: lock, metrics: metrics, log: config.Logger,
-		cancel: cancel, done: make(chan struct{}),
+		config: config, binary: binary, files: files, lock: lock, log: config.Logger, cancel: cancel, done: make(chan struct{}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "brim_mongod_running", Help: "Whether the embedded mongod accepts writes (1), or is down or starting (0).",
+		}),
+		restarted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "brim_mongod_restarts_total", Help: "How often the embedded mongod died and was restarted.",
+		}),
+	}
+	if config.Registerer != nil {
+		if err := errors.Join(config.Registerer.Register(s.running), config.Registerer.Register(s.restarted)); err != nil {
+			cancel()
+			return nil, errors.Join(fmt.Errorf("register metrics: %w", err), lock.Unlock())
+		}
 	}
 	if err := s.first(ctx); err != nil {
 		close(s.done)
-		// A caller that gave up still gets its mongod stopped in good order.
+		// Even if the caller gave up, mongod is stopped cleanly.
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
 	go s.supervise(run)
@@ -93,81 +258,85 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 // first starts mongod for the first time.
 func (s *Server) first(ctx context.Context) error {
 	began := time.Now()
-	if err := s.files.endLeftOver(ctx, s.config.StopTimeout, s.log); err != nil {
+	err := s.files.endLeftOver(ctx, s.config.StopTimeout, s.log)
+	if err == nil && s.config.Auth {
+		s.credentials, err = s.files.credentials()
+	}
+	if err == nil {
+		err = s.launchOnFreePort(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	if s.config.Auth {
-		c, err := s.files.credentials()
-		if err != nil {
-			return err
-		}
-		s.credentials = c
-	}
-	if err := s.launchOnFreePort(ctx); err != nil {
-		return err
-	}
-	s.log.Info("mongod takes writes", "version", s.binary.Version, "path", s.binary.Path, "port", s.port,
+	s.log.Info("mongod accepts writes", "version", s.binary.Version, "path", s.binary.Path, "port", s.port,
 		"authentication", s.config.Auth, "uri_file", s.files.uri, "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// URI for clients in this process, with the daemon's password where mongod asks
-// for one. It stays the same for as long as the server exists. Clients find the
-// primary by the set's name, and so wait through a restart in place of failing
-// on a member that is not primary yet.
+// URI is for clients in this process, with the daemon's password if mongod
+// requires one. It stays the same for the server's lifetime. Clients find the
+// primary by the replica set's name, so they wait through a restart.
 func (s *Server) URI() string { return s.uriOf(daemonUser, s.credentials.daemon, "") }
 
 // URIFile is the path of the file with the URI for people and other processes,
-// with the owner's password where mongod asks for one. Only the user of this
-// process can read it.
+// with the owner's password if mongod requires one. Only this process's user can
+// read it.
 func (s *Server) URIFile() string { return s.files.uri }
 
-// Asks reports whether mongod asks for passwords.
-func (s *Server) Asks() bool { return s.credentials.asked() }
+// RequiresAuth reports whether mongod requires authentication.
+func (s *Server) RequiresAuth() bool { return s.config.Auth }
 
-// DBPath is the folder that has the mongod's files.
+// DBPath is the directory of mongod's data files.
 func (s *Server) DBPath() string { return s.files.db }
 
-// Version of the mongod, as in 6.0.5.
+// Version of the mongod, such as 6.0.5.
 func (s *Server) Version() string { return s.binary.Version }
 
-// Pid of the process that runs now; 0 while there is none.
+// OtherUsers are the users, at most 20, that existed beside the daemon's two at
+// the last start of a mongod with authentication, such as "ann@admin (root@admin)".
+// They may have been created while mongod did not require authentication.
+func (s *Server) OtherUsers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.others
+}
+
+// Pid of the running process; 0 while there is none.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil || !s.process.alive() {
 		return 0
 	}
-	return s.process.pid
+	return s.process.Pid
 }
 
-// Running reports whether mongod took writes when it was last looked at, and
-// has not died since.
+// Running reports whether mongod has accepted writes and has not died since.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writable && s.process.alive()
 }
 
-// Restarts is how often mongod died and was started again.
+// Restarts is how often mongod died and was restarted.
 func (s *Server) Restarts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.restarts
 }
 
-// Kill ends the process at once, as a crash would; it is started again.
+// Kill ends the process at once, as a crash would; it is restarted.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil {
 		return nil
 	}
-	return s.process.kill()
+	return s.process.Kill()
 }
 
-// Close stops mongod in good order, and kills it when ctx or the stop timeout
-// is over, which is an error; the data is safe either way. No process and no
+// Close stops mongod cleanly. When ctx or the stop timeout ends first, it kills
+// mongod and returns an error; the data is safe either way. No process and no
 // goroutine is left. Further calls return what the first did.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() { s.closeErr = s.close(ctx) })
@@ -188,9 +357,214 @@ func (s *Server) close(ctx context.Context) error {
 			s.log.Info("mongod stopped", "took", time.Since(began).Round(time.Millisecond))
 		}
 	}
-	s.metrics.unregister()
+	if s.config.Registerer != nil { // another server of this process may register its own
+		s.config.Registerer.Unregister(s.running)
+		s.config.Registerer.Unregister(s.restarted)
+	}
 	if s.port != 0 {
 		err = errors.Join(err, s.files.remember(memory{Port: s.port}))
 	}
 	return errors.Join(err, s.lock.Unlock())
+}
+
+const (
+	// The pause before a restart doubles from the first to the last, and starts
+	// over for a mongod that ran longer than the last.
+	firstPause, lastPause = 100 * time.Millisecond, 30 * time.Second
+	// rotateInterval is how often the size of the log is checked.
+	rotateInterval = 5 * time.Second
+	// slowStart is logged: after a crash mongod replays its journal, which can
+	// take minutes.
+	slowStart = 10 * time.Second
+	// startAttempts is how many drawn ports may turn out to be taken.
+	startAttempts = 5
+)
+
+var (
+	errPortTaken = errors.New("the port is taken")
+	errEnded     = errors.New("mongod ended") // cause of a wait that its end cut short
+)
+
+// launchOnFreePort starts mongod on the configured port; if there is none, on the
+// port of the last run, and if that is taken, on a new one.
+func (s *Server) launchOnFreePort(ctx context.Context) error {
+	if s.config.Port != 0 {
+		s.port = s.config.Port
+		err := s.launch(ctx)
+		if errors.Is(err, errPortTaken) {
+			return fmt.Errorf("start mongod on port %d: %w; free it, or choose another with --mongod-port (0 for any)", s.port, err)
+		}
+		return err
+	}
+	s.port = s.files.recall().Port
+	var err error
+	for range startAttempts {
+		if s.port == 0 {
+			if s.port, err = drawPort(ctx); err != nil {
+				return err
+			}
+		}
+		if err = s.launch(ctx); !errors.Is(err, errPortTaken) {
+			return err
+		}
+		s.log.Info("mongod's port is taken, drawing another", "port", s.port)
+		s.port = 0
+	}
+	return err
+}
+
+// launch starts mongod on s.port and returns when it accepts writes. On failure no
+// process is left, unless ctx has ended: then Close stops it.
+func (s *Server) launch(ctx context.Context) error {
+	free, err := awaitPort(ctx, s.port)
+	if err != nil {
+		return err
+	}
+	if !free {
+		return errPortTaken
+	}
+	if _, err := rotate(s.files.log, maxLogBytes); err != nil {
+		return err
+	}
+	if err := s.writeURI(); err != nil { // before a user has that password
+		return err
+	}
+	s.logged = size(s.files.log)
+	process, err := Spawn(s.binary.Path, s.config.args(s.files, s.port), s.files.out, s.config.DieWithParent)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.process = process
+	s.mu.Unlock()
+
+	err = s.files.remember(memory{Port: s.port, Pid: process.Pid})
+	if err == nil {
+		err = s.awaitWritable(ctx, process)
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.writable = true
+		s.mu.Unlock()
+		s.running.Set(1)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	if process.alive() {
+		return errors.Join(err, process.stop(ctx, s.config.StopTimeout))
+	}
+	words := lastWords(s.files, s.logged)
+	if strings.Contains(words, "Address already in use") {
+		return errPortTaken
+	}
+	return fmt.Errorf("start mongod: it ended with %s: %s (its log is %s)", process.State, words, s.files.log)
+}
+
+// awaitWritable returns when the process accepts writes, has ended, or ctx ends.
+func (s *Server) awaitWritable(ctx context.Context, process *Process) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	began := time.Now()
+	slow := time.AfterFunc(slowStart, func() {
+		s.log.Warn("mongod is still starting", "pid", process.Pid, "for", time.Since(began).Round(time.Second), "log", s.files.log)
+	})
+	defer slow.Stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	watching.Go(func() {
+		select {
+		case <-process.Ended:
+			cancel(errEnded)
+		case <-ctx.Done():
+		}
+	})
+	admin, err := connect(ctx, s.port, s.credentials.key)
+	if err != nil {
+		return err
+	}
+	defer admin.close()
+	if err := admin.awaitWritable(ctx, process.Pid, s.config.Standalone); err != nil || !s.config.Auth {
+		return err
+	}
+	if err := admin.setUsers(ctx, s.credentials, s.config.Database); err != nil {
+		return err
+	}
+	others, err := admin.otherUsers(ctx)
+	if err != nil {
+		s.log.Warn("list the other users of the embedded mongod", "err", err) // no reason not to start
+	} else if len(others) > 0 {
+		s.log.Warn("the embedded mongod has users that are not the daemon's; drop those that you did not create, with mongosh and db.getSiblingDB(DATABASE).dropUser(NAME)",
+			"users", others, "at_most", maxOtherUsers, "uri_file", s.files.uri)
+	}
+	s.mu.Lock()
+	s.others = others
+	s.mu.Unlock()
+	return nil
+}
+
+// supervise restarts mongod whenever it dies, until ctx ends, and rotates its log.
+func (s *Server) supervise(ctx context.Context) {
+	defer close(s.done)
+	rotation := time.NewTicker(rotateInterval)
+	defer rotation.Stop()
+	pause := firstPause
+	for started := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rotation.C:
+			s.rotateLog()
+		case <-s.process.Ended:
+			s.mu.Lock()
+			s.writable = false
+			s.mu.Unlock()
+			s.running.Set(0)
+			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "last_words", lastWords(s.files, s.logged), "log", s.files.log)
+			if time.Since(started) > lastPause {
+				pause = firstPause
+			}
+			if pause = s.restart(ctx, pause); ctx.Err() != nil {
+				return
+			}
+			started = time.Now()
+		}
+	}
+}
+
+// restart tries until mongod accepts writes again or ctx ends, and returns the next
+// pause. The port stays the same, so that the URI remains valid.
+func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration {
+	for machine.Pause(ctx, pause) == nil {
+		pause = min(2*pause, lastPause)
+		began := time.Now()
+		err := s.launch(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if err == nil {
+			s.mu.Lock()
+			s.restarts++
+			s.mu.Unlock()
+			s.restarted.Inc()
+			s.log.Info("mongod accepts writes again", "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
+			break
+		}
+		s.log.Error("restart mongod", "err", err, "port", s.port, "next_attempt_in", pause)
+	}
+	return pause
+}
+
+// rotateLog renames a log that has grown too large; mongod opens a new one on the
+// signal.
+func (s *Server) rotateLog() {
+	rotated, err := rotate(s.files.log, maxLogBytes)
+	if err == nil && rotated {
+		s.logged = 0
+		err = s.process.reopenLog()
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.log.Warn("rotate mongod's log", "err", err)
+	}
 }

@@ -26,11 +26,7 @@ func TestUsersFromBeforeAuthenticationAreNamed(t *testing.T) {
 	config := asking(dir)
 	config.Logger = log.logger()
 	now := startServer(t, config)
-	var named []string
-	for _, u := range now.OtherUsers() {
-		named = append(named, u.String())
-	}
-	assert.Equal(t, []string{"evil@admin (root@admin)", "evil@elsewhere (readWrite@elsewhere)"}, named)
+	assert.Equal(t, []string{"evil@admin (root@admin)", "evil@elsewhere (readWrite@elsewhere)"}, now.OtherUsers())
 	assert.Contains(t, log.String(), "WARN")
 	assert.Contains(t, log.String(), "evil@admin (root@admin)")
 	assert.Contains(t, log.String(), `dropUser(`)

@@ -9,11 +9,10 @@ import (
 	"syscall"
 )
 
-// supported says why no mongod can be run here. A child could only be killed:
-// it cannot be asked to end, nor to open its log again, and one that a killed
-// daemon left behind cannot be told from somebody else's.
+// supported says why no mongod can run on this system: it could not be stopped
+// cleanly, and one that a killed daemon left behind could not be recognized.
 func supported() error {
-	return fmt.Errorf("%w: run mongod: Brim runs a MongoDB of its own on Unix alone, and this is %s; instead:%s", ErrUnavailable, runtime.GOOS, elsewhere)
+	return fmt.Errorf("%w: run mongod: Brim runs its own MongoDB on Unix only, and this is %s; instead:%s", ErrUnavailable, runtime.GOOS, elsewhere)
 }
 
 func commandLine(int) []string { return nil }
@@ -24,4 +23,4 @@ func attributes(bool) *syscall.SysProcAttr { return nil }
 
 func ownGroup(*exec.Cmd) {}
 
-func (*process) reopenLog() error { return nil }
+func (*Process) reopenLog() error { return nil }

@@ -1,17 +1,49 @@
-//go:build unix && !linux
+//go:build unix
 
 package mongod
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// commandLine returns the arguments that a process was started with, cut at
-// spaces; none when it is gone.
+// supported says why no mongod can run on this system.
+func supported() error { return nil }
+
+// attributes put mongod into a process group of its own: a Ctrl-C in the terminal
+// is for the daemon, which has readings to store first.
+func attributes(dieWithParent bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setpgid: true}
+	if dieWithParent {
+		setDeathSignal(a)
+	}
+	return a
+}
+
+// ownGroup makes a command end with everything that it has started.
+func ownGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = attributes(false)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
+
+// reopenLog makes mongod open its log anew.
+func (p *Process) reopenLog() error { return p.Signal(syscall.SIGUSR1) }
+
+// commandLine returns the arguments of a process; none if it is gone or may not be
+// inspected. Outside Linux they are split at spaces.
 func commandLine(pid int) []string {
+	if runtime.GOOS == "linux" {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || len(text) == 0 {
+			return nil
+		}
+		return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	}
 	text, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return nil
@@ -19,16 +51,14 @@ func commandLine(pid int) []string {
 	return strings.Fields(string(text))
 }
 
-// isEnding reports whether a process is on its way out, or a zombie that its
-// parent has not looked at. A zombie answers signals.
+// isEnding reports whether a process is exiting or a zombie, which still answers
+// signals. On Linux such a process has no memory left, and so no arguments; its
+// threads may still hold its files open.
 func isEnding(pid int) bool {
+	if runtime.GOOS == "linux" {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return err == nil && len(text) == 0
+	}
 	text, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.ContainsAny(string(text), "ZE")
-}
-
-// attributes puts mongod into a process group of its own: a Ctrl-C in the
-// terminal is for the daemon, which has readings to store first. A signal at
-// the parent's death is Linux's alone.
-func attributes(bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true}
 }

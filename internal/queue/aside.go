@@ -4,24 +4,25 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
-// A bucket whose writes fail while others succeed is stuck: its document is
-// refused, or locked. Rows for it would fill the lane and block the others. So it
-// is set aside: its rows are dropped from memory, since they are in the journal,
-// and it gets no newer ones. Now and then a probe reads its oldest record and
-// tries to write it, alongside the lane's other work. Once that is stored, the
-// bucket catches up, together with others, in one walk along the journal from the
-// oldest row that they lack to the lane's position.
+// A bucket whose writes fail while others succeed is stuck: its document is refused,
+// or locked. Rows for it would fill the lane and block the others. So it is set
+// aside: its rows are dropped from memory, since they are in the journal, and it
+// gets no newer ones. Now and then a probe reads its oldest record and tries to
+// write it, alongside the lane's other work. Once that is stored, the bucket catches
+// up, together with others, in one walk along the journal from the oldest row that
+// they lack to the lane's position.
 type asides struct {
 	low     uint64    // before which no bucket lacks anything, except those of the walk
 	stale   bool      // low must be computed again
 	waiting []*bucket // in state aside, the longest first
-	probe   *probe    // nil: none is under way
+	probe   *probe    // nil: none is running
 	probeAt time.Time // of the next one
 	joining []*bucket // in state joining
 	walkers []*bucket // that the current walk began with; some may be aside again
@@ -36,22 +37,30 @@ type probe struct {
 }
 
 const (
-	// There may be very many such buckets, and each probe reads the journal. So a
-	// lane makes a few at a time and pauses, unless one of them was stored.
+	// There may be very many such buckets, and each probe reads the journal. So a lane
+	// makes a few at a time and pauses, unless one of them was stored.
 	probesAtOnce = 16
 	probePause   = 200 * time.Millisecond
-	// stuckAfter is how often in a row a write fails before the bucket is set
-	// aside, so that races and failovers do not do it.
+	// stuckAfter is how often in a row a write fails before the bucket is set aside, so
+	// that races and failovers do not do it.
 	stuckAfter = 4
-	// stepRecords bounds what a walk reads before the lane looks after its other
-	// work.
+	// stepRecords bounds what a walk reads before the lane turns to its other work.
 	stepRecords = 64
 )
 
-func (a *asides) close() {
-	if a.cursor != nil {
-		a.cursor.Close()
-	}
+// beginsToLack notes that a bucket is set aside: its rows are in the journal from
+// b.from on.
+func (l *lane) beginsToLack(b *bucket) {
+	l.lacking[b] = struct{}{}
+	l.stuck.Add(1)
+	l.backlog.add(batch.SeriesHash(l.stream, b.key.sensor), b.from)
+}
+
+// lacksNothing notes that all the rows of a bucket are stored again.
+func (l *lane) lacksNothing(b *bucket) {
+	delete(l.lacking, b)
+	l.stuck.Add(-1)
+	l.backlog.remove(batch.SeriesHash(l.stream, b.key.sensor))
 }
 
 // oldestLacked returns the position before which no bucket lacks anything.
@@ -76,7 +85,7 @@ func (l *lane) oldestLacked() uint64 {
 }
 
 // isStuck decides whether a bucket whose write failed is at fault rather than the
-// database: it goes on failing while others are written. In a full lane, where it
+// database: it keeps failing while others are written. In a full lane, where it
 // blocks them, one such failure is enough.
 func (l *lane) isStuck(b *bucket, full bool) bool {
 	switch {
@@ -132,6 +141,7 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 		default:
 			rows := parcelOf(b.share.Rows[0])
 			rows.away = true
+			b.sending()
 			p.buckets, p.parcels, shares = append(p.buckets, b), append(p.parcels, rows), append(shares, &b.share)
 		}
 	}
@@ -162,7 +172,7 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 	defer cursor.Close()
 	r, found, err := cursor.Next()
 	if err != nil {
-		l.unread(now, err)
+		l.readFailed(now, err)
 	}
 	if !found || err != nil {
 		return false
@@ -172,12 +182,12 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 	return true
 }
 
-// serve takes a record's rows for buckets that lack them. Some of them may have
-// been sent before.
+// serve takes a record's rows for buckets that lack them. Some may have been sent
+// before.
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	l.take(r, &l.reread, func(p *parcel, r batch.Ref) bool {
 		b := l.known(p, r.Row())
-		if b == nil || !wanted(b) || !b.lacks(r.Seq()) {
+		if b == nil || !wanted(b) || !b.isMissing(r.Seq()) {
 			return false
 		}
 		b.mayHaveSent()
@@ -186,32 +196,24 @@ func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	})
 }
 
-// lacks reports whether the bucket is to have the row of this sequence, the
-// next one in the journal's order.
-func (b *bucket) lacks(seq uint64) bool {
-	if seq > b.lastSeq {
-		return true
-	}
-	if len(b.dropped) == 0 || b.dropped[0] != seq {
-		return false
-	}
-	b.dropped = b.dropped[1:]
-	return true
-}
-
-// catchUp goes on with the walk along the journal, and reports whether there is
-// more to do at once.
+// catchUp continues the walk along the journal, and reports whether there is more to
+// do at once.
 func (l *lane) catchUp(now time.Time) (busy bool) {
 	a := &l.aside
 	switch {
 	case a.cursor == nil && !l.beginWalk():
 		return false
-	case l.endWalk(): // they have all failed again
+	case l.endWalk(): // all its buckets have failed again
 		return len(a.joining) > 0
 	}
 	for range stepRecords {
 		if l.walkIsDone() {
-			l.releaseWalkers()
+			// Buckets with rows of the walk to be written follow once these are.
+			for _, b := range a.walkers {
+				if b.state == catchingUp {
+					l.caughtUp(b)
+				}
+			}
 			return l.endWalk() && len(a.joining) > 0
 		}
 		if !l.hasRoom() {
@@ -219,12 +221,12 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 		}
 		r, found, err := a.cursor.Next()
 		if err != nil {
-			l.unread(now, err)
+			l.readFailed(now, err)
 		}
 		if err != nil || !found {
 			return false
 		}
-		if r.Position >= l.cursor.Position() { // the cursor skipped what is stored; this record is the lane's to take
+		if r.Position >= l.cursor.Position() { // the cursor skipped what is stored; this record is for the lane's cursor
 			a.cursor.Close()
 			a.cursor = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part)
 			continue
@@ -249,29 +251,9 @@ func (l *lane) beginWalk() bool {
 	return true
 }
 
-// walkIsDone reports whether the walk is where the lane's cursor is.
+// walkIsDone reports whether the walk has reached the lane's cursor.
 func (l *lane) walkIsDone() bool {
 	return l.aside.cursor != nil && l.aside.cursor.Position() >= l.cursor.Position()
-}
-
-// releaseWalkers releases the buckets that no longer lack anything. Those with
-// rows of the walk still to be written follow once these are.
-func (l *lane) releaseWalkers() {
-	for _, b := range l.aside.walkers {
-		if b.state == catchingUp {
-			l.caughtUp(b)
-		}
-	}
-}
-
-// caughtUp takes a bucket back. The walk has served all that was dropped.
-func (l *lane) caughtUp(b *bucket) {
-	if len(b.dropped) > 0 {
-		l.queue.metrics.impossible.Inc()
-		l.queue.cfg.Logger.Error("a defect in Brim: the journal did not have rows that were left to it", "stream", l.stream, "rows", len(b.dropped), "first", b.dropped[0])
-		b.dropped = nil
-	}
-	l.move(b, caughtUp)
 }
 
 // endWalk ends a walk that serves no bucket any more.
@@ -284,4 +266,243 @@ func (l *lane) endWalk() (ended bool) {
 	a.cursor.Close()
 	a.cursor, a.stale = nil, true
 	return true
+}
+
+// caughtUp takes a bucket back. The walk has served everything that was dropped.
+func (l *lane) caughtUp(b *bucket) {
+	if len(b.dropped) > 0 {
+		l.queue.metrics.impossible.Inc()
+		l.queue.cfg.Logger.Error("a defect in Brim: the journal did not have rows that were left to it", "stream", l.stream, "rows", len(b.dropped), "first", b.dropped[0])
+		b.dropped = nil
+	}
+	l.move(b, caughtUp)
+}
+
+// A backlog tells queries, on other goroutines than the lane, which readings of a
+// sensor may not be stored yet. Both parts are under one lock: a bucket is added
+// before the position advances past its rows, so a query sees the one with the other.
+type backlog struct {
+	mu      sync.Mutex
+	settled uint64            // everything before is stored, except what buckets lack
+	sensors map[uint64]behind // that have such buckets, by hash; very few, and mostly none
+}
+
+// behind is how many buckets of a sensor lack rows, and a position before which none
+// of them ever did.
+type behind struct {
+	buckets int
+	from    uint64
+}
+
+// storedBefore returns a position before which all rows of the sensor are stored.
+func (k *backlog) storedBefore(hash uint64) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if one, ok := k.sensors[hash]; ok {
+		return min(k.settled, one.from)
+	}
+	return k.settled
+}
+
+// reach returns settled.
+func (k *backlog) reach() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.settled
+}
+
+func (k *backlog) setSettled(position uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.settled = position
+}
+
+// add counts a bucket that lacks rows from a position on.
+func (k *backlog) add(hash, from uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sensors == nil {
+		k.sensors = make(map[uint64]behind)
+	}
+	one := k.sensors[hash]
+	if one.buckets++; one.buckets == 1 || from < one.from {
+		one.from = from
+	}
+	k.sensors[hash] = one
+}
+
+// remove stops counting a bucket.
+func (k *backlog) remove(hash uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	one := k.sensors[hash]
+	if one.buckets--; one.buckets == 0 {
+		delete(k.sensors, hash)
+		return
+	}
+	k.sensors[hash] = one
+}
+
+// A lane that is full and writes nothing cannot tell whether MongoDB is down or its
+// buckets are stuck: the rows of other buckets, which would show it, come later in
+// the journal, and there is no room for them. So it looks ahead: it sends the oldest
+// rows of a few other buckets without keeping them. If one is written, MongoDB is
+// up, and buckets that then fail once more are set aside; otherwise none is, and all
+// rows are written from memory when MongoDB is back. The lane's cursor delivers the
+// rows sent ahead again, as rows that may have been sent before.
+type ahead struct {
+	cursor  batch.Cursor           // nil: nothing was read ahead since the lane last had room
+	seen    map[bucketKey]struct{} // since the cursor began; only the first rows of a bucket may be sent
+	at      time.Time              // of the next step
+	pause   time.Duration          // before it
+	reached uint64                 // rows before this position may have been sent
+	anew    time.Time              // when the journal is read once more from the lane's position; zero: its end is not reached
+	round   time.Duration          // how long after the end was reached
+}
+
+const (
+	// stalledAfter is how long a lane is full and writes nothing before it looks ahead.
+	// Every bucket is retried a few times meanwhile.
+	stalledAfter = time.Second
+	// readPause is the pause after a step that found nothing to try.
+	readPause = 10 * time.Millisecond
+	// maxSeen bounds what is remembered of a look ahead, which ends there.
+	maxSeen = 10_000
+	// longestRound bounds how rarely a journal is read again whose end was reached.
+	longestRound = 30 * time.Second
+)
+
+func (a *ahead) close() {
+	if a.cursor != nil {
+		a.cursor.Close()
+	}
+	a.cursor, a.seen, a.pause, a.anew = nil, nil, 0, time.Time{}
+}
+
+// end ends a look ahead that found no more. What comes later is tried as it comes;
+// what was tried, when the journal is read again, each time twice as late.
+func (a *ahead) end(now time.Time) {
+	if a.anew.IsZero() {
+		a.round = min(max(2*a.round, maxBackoff), longestRound)
+		a.anew = now.Add(a.round)
+	}
+}
+
+// looksAheadAt returns when a full lane looks ahead unless something is written
+// before.
+func (l *lane) looksAheadAt() time.Time {
+	stalled := l.full.Add(stalledAfter)
+	for _, at := range []time.Time{l.wrote.Add(stalledAfter), l.ahead.at} {
+		if at.After(stalled) {
+			stalled = at
+		}
+	}
+	return stalled
+}
+
+// lookAhead tries some buckets that the lane has no room for.
+func (l *lane) lookAhead(ctx context.Context, now time.Time) {
+	a := &l.ahead
+	switch {
+	case l.hasRoom():
+		l.full, a.round = time.Time{}, 0
+		a.close()
+		return
+	case l.full.IsZero():
+		l.full = now
+	}
+	if now.Before(l.looksAheadAt()) || l.queue.cfg.Faults.Off(fault.LookAhead) || l.queue.cfg.Faults.Off(fault.SetAside) {
+		return
+	}
+	shares, more := l.others(now)
+	if len(shares) == 0 {
+		a.at = now.Add(readPause)
+		if !more {
+			a.at = now.Add(maxBackoff)
+		}
+		return
+	}
+	written := 0
+	for _, s := range shares {
+		written += len(s.Rows)
+	}
+	l.cfg.Store.Write(ctx, shares)
+	for _, s := range shares {
+		written -= len(s.Rows) + s.Found
+	}
+	now = time.Now()
+	if written > 0 {
+		a.pause, a.round = 0, 0
+		l.lastWrite.set(now)
+		for _, b := range l.waiting { // those that fail again are at fault
+			b.notBefore = now
+		}
+	}
+	a.pause = min(max(2*a.pause, probePause), maxBackoff)
+	a.at = now.Add(a.pause)
+}
+
+// others reads on for buckets that hold no rows and lack none. It returns shares with
+// the first rows of each, which do not become the lane's, and whether there is more
+// to read.
+func (l *lane) others(now time.Time) (shares []*batch.Share, more bool) {
+	a := &l.ahead
+	if a.cursor == nil || a.cursor.Position() < l.cursor.Position() || !a.anew.IsZero() && !now.Before(a.anew) {
+		a.close()
+		a.cursor, a.seen = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part), make(map[bucketKey]struct{})
+	}
+	for range stepRecords {
+		if len(shares) >= probesAtOnce {
+			break
+		}
+		if len(a.seen) > maxSeen {
+			a.end(now)
+			return shares, false
+		}
+		r, found, err := a.cursor.Next()
+		switch {
+		case err != nil:
+			l.readFailed(now, err)
+			a.close() // from the beginning, next time
+			return shares, false
+		case !found:
+			a.end(now)
+			return shares, false
+		}
+		shares = append(shares, l.othersOf(r)...)
+		a.reached = max(a.reached, r.Next)
+	}
+	return shares, true
+}
+
+// othersOf returns shares with a record's rows of such buckets.
+func (l *lane) othersOf(r batch.Record) []*batch.Share {
+	if !l.own(r.Batch) {
+		return nil
+	}
+	p := &parcel{lane: l, view: r.Batch.View(nil), granularity: l.granularityOf(r.Batch)}
+	found := make(map[bucketKey]*batch.Share)
+	var shares []*batch.Share
+	for i := range uint32(p.view.Len()) {
+		row := p.view.Row(i)
+		if !l.owned[p.view.SeriesNumber(row)] {
+			continue
+		}
+		key := p.keyOf(p.view.Series(row), row)
+		s := found[key]
+		if s == nil {
+			_, seen := l.ahead.seen[key]
+			l.ahead.seen[key] = struct{}{}
+			if b := l.buckets[key]; seen || b != nil && b.state != idle {
+				continue
+			}
+			one := p.shareOf(key)
+			one.Recovered = true
+			s = &one
+			found[key] = s
+			shares = append(shares, s)
+		}
+		s.Rows = append(s.Rows, batch.Ref{Batch: &p.view, Index: i})
+	}
+	return shares
 }

@@ -91,7 +91,7 @@ func (s *fakeStore) Write(ctx context.Context, shares []*batch.Share) {
 // look drops the rows that are stored already, as a store does with rows that may
 // have been sent before.
 func (s *fakeStore) look(share *batch.Share) {
-	share.DropStored(s.lastSeq[keyOf(share)]) // what is stored of a bucket is a prefix
+	share.Found += share.DropStored(s.lastSeq[keyOf(share)]) // what is stored of a bucket is a prefix
 }
 
 func (s *fakeStore) keep(share *batch.Share) { s.keepSome(share, len(share.Rows)) }

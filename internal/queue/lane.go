@@ -1,16 +1,22 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A lane merges the readings of its share of a stream's sensors, and is the
-// only one that writes their buckets.
+// A lane merges the readings of some of a stream's sensors per bucket, and is the
+// only one that writes these buckets.
 type lane struct {
 	queue  *Queue
 	stream string
@@ -19,20 +25,19 @@ type lane struct {
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
 
-	rest    atomic.Uint64 // what this lane takes before this position is stored
-	settled atomic.Uint64 // the same, except for what buckets set aside lack
-	hurryTo atomic.Uint64 // someone waits for all before this position
+	applied atomic.Uint64 // everything of this lane before this position is stored
+	hurryTo atomic.Uint64 // something waits for everything before this position
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, the ones that lack rows
-	lacks   sensorsBehind // their sensors
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
-	// toldUntil is until when all arrivals were told of, in ns, see toldAll.
+	backlog backlog
+	// toldUntil is the time until which all arrivals were told of, in ns, see ToldUntil.
 	toldUntil atomic.Int64
 
 	// The rest belongs to run.
 	cursor     batch.Cursor
-	readAgain  time.Time                 // after a read of the journal that went wrong
+	readAgain  time.Time                 // after a failed read of the journal
 	owned      []bool                    // scratch: which series of a batch are this lane's
 	parcels    parcels                   // of records that the cursor read
 	reread     parcels                   // of records read again for buckets that lack them
@@ -42,37 +47,40 @@ type lane struct {
 	lacking    map[*bucket]struct{}      // of buckets, those that lack rows
 	pending    []*bucket                 // in that state or catch-up pending, the oldest first
 	waiting    waiting                   // buckets that back off
-	rush       bool                      // write all that is pending now, whatever its age
-	wrote      time.Time                 // when some bucket was last written
-	lastWrite  *lastWrite                // the same of all lanes of the stream
+	rush       bool                      // write everything pending now, whatever its age
+	wrote      time.Time                 // when rows of some bucket were last stored
+	lastWrite  *lastWrite                // the last write of any lane of the stream
 	full       time.Time                 // since when it has no room for more; zero: it has
-	hurried    uint64                    // up to which hurry was seen to
+	hurried    uint64                    // up to which hurryTo was obeyed
 	pace       pace
 	swept      time.Time
 	aside      asides
 	ahead      ahead
 }
 
-// Back-off between attempts of one bucket: short, since most causes (a race, a
-// lagging majority) pass in milliseconds; bounded, so that a database that is
-// back is used at once.
 const (
+	// The back-off between attempts of one bucket is short, since most causes (a race,
+	// a lagging majority) pass in milliseconds, and bounded, so that a database that
+	// is back is used at once.
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
-)
 
-// A bucket that was idle for this long is forgotten, and at once if the lane
-// and the others remember very many: 50,000 of them, with their series, take some
-// 75 MB. The store finds out again what it knew.
-const (
+	// A bucket is forgotten when it was idle for this long, or at once if all lanes
+	// remember very many: 50,000 of them, with their series, take some 75 MB. The
+	// store finds out again what it knew.
 	forgetAfter   = 2 * time.Minute
 	maxRemembered = 50_000
-	// keptRows is how much room for rows an idle bucket may keep.
+	// keptRows is how much capacity for rows an idle bucket may keep.
 	keptRows = 64
-)
 
-// What is due within this part of the flush interval is written together.
-const dueTogether = 8
+	// What is due within this fraction of the flush interval is written together.
+	dueTogether = 8
+
+	// A flush ends when its shares or their rows reach these numbers, so that one
+	// write of the store stays within a second of the server's work.
+	maxFlushShares = 1000
+	maxFlushRows   = 20_000
+)
 
 func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
 	l := &lane{
@@ -95,7 +103,6 @@ func (l *lane) hurry(before uint64) {
 	l.awake()
 }
 
-// awake wakes the lane.
 func (l *lane) awake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -104,8 +111,8 @@ func (l *lane) awake() {
 }
 
 // obey makes the lane write what it holds while there are records to read that
-// someone is in a hurry for, and once more when it has them all. What stays
-// behind, in a bucket that cannot be written, hurries nobody.
+// something waits for, and once more when it has them all. What stays behind, in a
+// bucket that cannot be written, causes no hurry.
 func (l *lane) obey() {
 	to := l.hurryTo.Load()
 	if to <= l.hurried {
@@ -117,7 +124,7 @@ func (l *lane) obey() {
 	}
 }
 
-// run is the lane's life; ctx ends it, whatever it holds.
+// run is the lane's goroutine; ctx ends it, whatever it holds.
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
 	if l.cfg.Prepared != nil {
@@ -143,14 +150,12 @@ func (l *lane) run(ctx context.Context) {
 		l.obey()
 		l.report()
 		wait := l.untilDue(now)
-		if wait <= 0 {
+		switch {
+		case wait <= 0:
 			l.flush(ctx)
-			continue
+		case !busy:
+			l.sleep(ctx, timer, wait)
 		}
-		if busy {
-			continue
-		}
-		l.sleep(ctx, timer, wait)
 	}
 }
 
@@ -161,15 +166,27 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 		grown = l.queue.cfg.Journal.Grown(l.cursor.Position())
 	}
 	timer.Reset(d)
-	l.toldAll()
-	defer l.wakes()
+	// Without room for more the lane does not know what comes meanwhile.
+	switch {
+	case !l.hasRoom() || !l.readAgain.IsZero():
+	case len(l.pending) > 0:
+		l.toldUntil.Store(l.pending[0].since.UnixNano())
+	default:
+		l.toldUntil.Store(asleep)
+	}
 	select {
 	case <-ctx.Done():
 	case <-grown:
 	case <-l.wake:
 	case <-timer.C:
 	}
+	if l.toldUntil.Load() == asleep { // something may have come
+		l.toldUntil.Store(time.Now().UnixNano())
+	}
 }
+
+// asleep stands for now: until it wakes the lane has told of all arrivals.
+const asleep = 0
 
 func (l *lane) close() {
 	if p := l.aside.probe; p != nil {
@@ -178,11 +195,13 @@ func (l *lane) close() {
 		l.report()
 	}
 	l.cursor.Close()
-	l.aside.close()
+	if l.aside.cursor != nil {
+		l.aside.cursor.Close()
+	}
 	l.ahead.close()
 }
 
-// resume takes buckets back whose back-off is over.
+// resume takes back the buckets whose back-off is over.
 func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
@@ -217,54 +236,191 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 
 func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
 
-// flush writes the oldest of what is pending, as much as one command should
-// carry. Without a hurry it leaves alone what is far from due, so that sensors
-// keep their own phases and MongoDB sees a stream of writes instead of a burst
-// each interval.
-func (l *lane) flush(ctx context.Context) {
-	n, rows := 0, 0
-	soon := time.Now().Add(l.pace.interval / dueTogether)
-	all := l.rush || !l.hasRoom()
-	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
-		rows += len(l.pending[n].share.Rows)
-		n++
+// hasRoom reports whether the lane may hold more. If all lanes hold the same
+// batches, each is charged its share of them; a lane with few rows of many batches
+// that the others are done with is the one that keeps them in memory. A record is
+// taken as a whole, so the last one may exceed the budget.
+func (l *lane) hasRoom() bool {
+	return l.parcels.bytes+l.reread.bytes < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
+}
+
+// read takes the records that have come, as many as there is room for.
+func (l *lane) read(now time.Time) {
+	if now.Before(l.readAgain) {
+		return
 	}
-	flushed, left := l.pending[:n:n], l.pending[n:]
-	// What comes from here on is in no hurry, or under load the rush would never
-	// end and nothing be merged any more.
-	l.rush = l.rush && len(left) > 0
-	full := !l.hasRoom()
-	shares := make([]*batch.Share, n)
-	for i, b := range flushed {
-		shares[i] = &b.share
-		l.hears(b)
-		l.move(b, send)
+	l.readAgain = time.Time{}
+	for l.hasRoom() {
+		r, found, err := l.cursor.Next()
+		if err != nil {
+			l.readFailed(now, err)
+			return
+		}
+		if !found {
+			return
+		}
+		l.take(r, &l.parcels, l.takeNew)
 	}
-	write := func() {
-		begin := time.Now()
-		l.cfg.Store.Write(ctx, shares)
-		l.pace.wrote(begin, time.Now())
+}
+
+// readFailed postpones the next read of the journal.
+func (l *lane) readFailed(now time.Time, err error) {
+	l.readAgain = now.Add(time.Second)
+	l.queue.metrics.readErrors.Inc()
+	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
+}
+
+// take offers the record's rows of this lane's sensors to give, and adds a parcel of
+// those taken to the list.
+func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.Ref) (taken bool)) {
+	b := r.Batch
+	if !l.own(b) {
+		return
 	}
-	if all {
-		write()
-	} else {
-		l.queue.inTurn(ctx, write)
-	}
+	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
+	p.view = b.View(p)
+	// By the monotonic clock. For a batch of an earlier process the wall clock tells
+	// how long ago it arrived; if the clock was set back since, that counts as now.
 	now := time.Now()
-	stored := 0 // the last of those that were; a store that gives up leaves none behind
-	for i, s := range shares {
-		if s.Verdict == batch.Stored {
-			stored = i
+	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
+	p.granularity = l.granularityOf(b)
+	list.insert(p)
+	for i := range uint32(p.view.Len()) {
+		if !l.owned[p.view.SeriesNumber(p.view.Row(i))] {
+			continue
+		}
+		if give(p, batch.Ref{Batch: &p.view, Index: i}) {
+			p.left++
 		}
 	}
-	l.pending = nil
-	for i, b := range flushed {
-		l.settle(b, now, i < stored, full)
+	rows := int64(p.left - 1)
+	whole := b.MemorySize()
+	list.charge(p, parcelBytes+rows*refBytes+whole*rows/int64(p.view.Len()), whole)
+	p.drop(1)
+	l.rush = l.rush || p.waits != nil
+}
+
+// granularityOf returns the granularity of the windows that a batch's rows belong to.
+func (l *lane) granularityOf(b *batch.Batch) time.Duration {
+	return cmp.Or(b.Granularity(l.stream), l.cfg.Granularity)
+}
+
+// own notes which series of the batch belong to this lane, and reports whether any
+// does.
+func (l *lane) own(b *batch.Batch) bool {
+	l.owned = l.owned[:0]
+	some := false
+	for i := range b.SeriesLen() {
+		own := l.part.Has(b.HashAt(i)) && b.SeriesAt(i).Stream == l.part.Stream
+		l.owned = append(l.owned, own)
+		some = some || own
 	}
-	if len(l.pending) == 0 {
-		l.pending = left
-	} else { // what can be sent at once goes first
-		l.pending = append(l.pending, left...)
+	return some
+}
+
+// takeNew gives a row that comes for the first time to its bucket.
+func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
+	b := l.bucketOf(p, r.Row())
+	switch {
+	case b.state.lacks():
+		l.tell(b, r) // the row stays in the journal
+		return false
+	case r.Seq() <= b.lastSeq:
+		l.outOfOrder(b, r)
+		return false
+	}
+	if p.position < l.ahead.reached {
+		b.mayHaveSent()
+	}
+	l.add(b, p, r)
+	return true
+}
+
+func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
+	if len(b.share.Rows) == 0 {
+		b.since = p.arrived
+	}
+	b.lastSeq = max(b.lastSeq, r.Seq())
+	b.share.Rows = append(b.share.Rows, r)
+	if b.state != pending {
+		l.move(b, row)
+	}
+}
+
+// outOfOrder refuses a reading that the guard would take for one that is stored. It
+// cannot happen while sequence and position are drawn together. A reading that was
+// acknowledged becomes a dead letter.
+func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
+	l.queue.metrics.outOfOrder.Inc()
+	l.queue.cfg.Logger.Error("refuse a reading whose sequence does not rise", "stream", l.stream, "sequence", r.Seq(), "last", b.lastSeq)
+	reason := fmt.Errorf("a defect in Brim: sequence %d came after %d", r.Seq(), b.lastSeq)
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, reason)); err != nil {
+		l.queue.cfg.Logger.Error("write a dead letter", "err", err)
+	}
+	p := parcelOf(r)
+	p.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
+	// The parcel stays until it is complete, since it counts one row more.
+	p.left++
+	p.Released(1)
+}
+
+// bucketOf returns the bucket that a row belongs to, a new one if there is none.
+//
+// Mostly a series is in the same window as before, so the bucket is first looked up
+// by the series' pointer: to hash a sensor id of hundreds of bytes would cost more
+// than the rest of the lane's work.
+func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
+	series := p.view.Series(row)
+	if b := l.recent(p, series, row); b != nil {
+		return b
+	}
+	key := p.keyOf(series, row)
+	b := l.buckets[key]
+	if b == nil {
+		l.makeRoom()
+		b = &bucket{key: key, state: idle, share: p.shareOf(key), recovered: p.view.Recovered}
+		l.buckets[key] = b
+		l.active.Add(1)
+	}
+	if before := b.series; before != nil && l.latest[before] == b {
+		delete(l.latest, before)
+	}
+	b.series, l.latest[series] = series, b
+	return b
+}
+
+// known returns the bucket of a row, nil if the lane remembers none.
+func (l *lane) known(p *parcel, row *batch.Row) *bucket {
+	series := p.view.Series(row)
+	if b := l.recent(p, series, row); b != nil {
+		return b
+	}
+	return l.buckets[p.keyOf(series, row)]
+}
+
+// recent returns the bucket that the series was last in, if the row belongs to it.
+func (l *lane) recent(p *parcel, series *batch.Series, row *batch.Row) *bucket {
+	if b := l.latest[series]; b != nil && b.contains(row.Time) && b.key.granularity == p.granularity && b.key.session == p.view.Session {
+		return b
+	}
+	return nil
+}
+
+// makeRoom forgets an idle bucket if the lane remembers too many: one of a few that
+// the map yields at random.
+func (l *lane) makeRoom() {
+	if len(l.buckets) < l.remembered {
+		return
+	}
+	tries := 8
+	for _, b := range l.buckets {
+		if b.state == idle {
+			l.forget(b)
+			return
+		}
+		if tries--; tries == 0 {
+			return
+		}
 	}
 }
 
@@ -289,6 +445,189 @@ func (l *lane) forget(b *bucket) {
 	l.active.Add(-1)
 }
 
+// flush writes the oldest of what is pending, as much as one command should carry.
+// Without a hurry it leaves what is far from due, so that sensors keep their own
+// phases and MongoDB sees a stream of writes instead of a burst each interval.
+func (l *lane) flush(ctx context.Context) {
+	n, rows := 0, 0
+	soon := time.Now().Add(l.pace.interval / dueTogether)
+	all := l.rush || !l.hasRoom()
+	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
+		rows += len(l.pending[n].share.Rows)
+		n++
+	}
+	flushed, left := l.pending[:n:n], l.pending[n:]
+	// What comes from here on is in no hurry. Otherwise under load the rush would
+	// never end, and nothing would be merged any more.
+	l.rush = l.rush && len(left) > 0
+	full := !l.hasRoom()
+	shares := make([]*batch.Share, n)
+	for i, b := range flushed {
+		shares[i] = &b.share
+		b.sending()
+		l.tell(b, b.share.Rows[len(b.share.Rows)-1]) // it came, whatever becomes of the write
+		l.move(b, send)
+	}
+	write := func() {
+		begin := time.Now()
+		l.cfg.Store.Write(ctx, shares)
+		l.pace.wrote(begin, time.Now())
+	}
+	if all {
+		write()
+	} else {
+		l.queue.inTurn(ctx, write)
+	}
+	now := time.Now()
+	lastStored := 0 // a store that gives up stores none behind the one that failed
+	for i, b := range flushed {
+		if b.share.Verdict == batch.Stored && b.wrote() {
+			lastStored = i
+		}
+	}
+	l.pending = nil
+	for i, b := range flushed {
+		l.settle(b, now, i < lastStored, full)
+	}
+	if len(l.pending) == 0 {
+		l.pending = left
+	} else { // what can be sent at once goes first
+		l.pending = append(l.pending, left...)
+	}
+}
+
+// sending notes how many rows a write has.
+func (b *bucket) sending() { b.sent, b.share.Found = len(b.share.Rows), 0 }
+
+// wrote reports whether the last write stored rows, beside those that it found
+// stored.
+func (b *bucket) wrote() bool { return b.sent-len(b.share.Rows) > b.share.Found }
+
+// tell tells the stream's Arrivals of a row.
+func (l *lane) tell(b *bucket, r batch.Ref) {
+	if l.cfg.Arrivals != nil {
+		l.cfg.Arrivals.Came(b.key.sensor, r.Batch.Received)
+	}
+}
+
+// settle acts on the verdict of a written share. others says that a later share was
+// stored by the same write, full that the lane had no room for more when the write
+// began.
+func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
+	wrote := b.wrote()
+	verdict := b.share.Verdict
+	if verdict == batch.Poison && len(b.share.Rows) > 0 {
+		if err := l.bury(b); err != nil {
+			b.share.Err = err
+			verdict = batch.Wait
+		}
+	}
+	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
+		b.share.Drop(len(b.share.Rows))
+	}
+	switch {
+	case len(b.share.Rows) == 0:
+		l.succeeded(b, now, wrote)
+		b.notBefore = now
+		if cap(b.share.Rows) > keptRows {
+			b.share.Rows = nil
+		}
+		l.move(b, stored)
+		if b.state == catchingUp && l.walkIsDone() {
+			l.caughtUp(b)
+		}
+		if b.state == idle {
+			b.share.Recovered = b.recovered
+			if len(l.buckets) > l.remembered {
+				l.forget(b)
+			}
+		}
+	case verdict == batch.Wait || verdict == batch.Hangs:
+		l.failed(b, now, others)
+		l.backOff(b, now, full)
+	case verdict == batch.Unsent:
+		b.unsent++
+		l.backOff(b, now, full)
+	default:
+		l.succeeded(b, now, wrote)
+		if b.state == probing { // the walk will deliver the rest
+			l.drop(b)
+		} else {
+			b.since = parcelOf(b.share.Rows[0]).arrived
+			l.rush = true
+		}
+		l.move(b, partly)
+	}
+}
+
+func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
+	if b.state.lacks() {
+		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
+	}
+	b.attempts, b.unsent, b.alone, b.share.Hung = 0, 0, 0, 0
+	l.wrote = now
+	if wrote {
+		l.lastWrite.set(now)
+	}
+}
+
+// failed counts a failed write.
+func (l *lane) failed(b *bucket, now time.Time, others bool) {
+	l.queue.metrics.retries.Inc()
+	b.attempts++
+	if b.share.Verdict == batch.Hangs {
+		b.share.Hung++
+	}
+	// If everything fails the buckets fail together, and nothing is written between
+	// two failures of one.
+	if others || !b.failed.IsZero() && l.lastWrite.after(b.failed) {
+		b.alone++
+	}
+	b.failed = now
+	if !errors.Is(b.share.Err, context.Canceled) { // by the lane itself, when it ends
+		l.queue.logFailure(l.stream, b.attempts, b.share.Err)
+	}
+}
+
+// backOff makes a bucket whose write failed wait, in memory or aside. The jitter
+// keeps buckets that failed together from being retried together.
+func (l *lane) backOff(b *bucket, now time.Time, full bool) {
+	e := fails
+	if l.isStuck(b, full) {
+		e = stuck
+	}
+	switch {
+	case b.state.lacks():
+		l.drop(b)
+	case e == stuck:
+		l.drop(b)
+		l.queue.logAside(l.stream, b)
+	default:
+		d := min(minBackoff<<max(0, min(b.attempts+b.unsent-1, 10)), maxBackoff)
+		b.notBefore = now.Add(d/2 + rand.N(d))
+	}
+	l.move(b, e)
+}
+
+// bury makes the share's first reading a dead letter.
+func (l *lane) bury(b *bucket) error {
+	r := b.share.Rows[0]
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.share.Err)); err != nil {
+		return err
+	}
+	l.queue.metrics.deadLetters.Inc()
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
+	b.share.Drop(1)
+	return nil
+}
+
+func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
+	return DeadLetter{
+		ID: fmt.Sprintf("%s-%d", r.Batch.Session, r.Seq()), Stream: l.stream,
+		Reading: r.Batch.Reading(r.Index), Reason: reason,
+	}
+}
+
 // report publishes how far everything in this lane is stored, and, for queries of
 // one sensor, how far everything is except what buckets lack.
 func (l *lane) report() {
@@ -298,9 +637,78 @@ func (l *lane) report() {
 	if p := l.parcels.first; p != nil {
 		settled = min(settled, p.position)
 	}
-	l.settled.Store(settled)
-	if rest := min(settled, l.oldestLacked()); rest > l.rest.Load() {
-		l.rest.Store(rest)
+	l.backlog.setSettled(settled)
+	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
+		l.applied.Store(applied)
 		l.queue.advance()
+	}
+}
+
+// lastWrite is when a lane of a stream last wrote rows.
+type lastWrite struct {
+	began time.Time    // of the queue
+	at    atomic.Int64 // ns since; 0: never
+}
+
+func (w *lastWrite) set(now time.Time)         { w.at.Store(int64(now.Sub(w.began))) }
+func (w *lastWrite) after(then time.Time) bool { return w.at.Load() > int64(then.Sub(w.began)) }
+
+// A pace decides how long a lane lets readings gather: the flush interval, and
+// longer while writing takes much of its time. More readings then share the fixed
+// cost of an update (the round trip, the guard, writing the whole document again).
+// Waiting is safe: a request that is not content with the journal, or has none,
+// waits for its readings and causes a flush of its own.
+type pace struct {
+	least, most, interval time.Duration
+
+	began time.Time     // of the present measurement
+	busy  time.Duration // spent in writes since
+	last  time.Time     // end of the last write
+}
+
+const (
+	// A lane that writes for more than a quarter of its time gathers longer, one that
+	// writes for less than a tenth gathers less long. With four lanes that is one
+	// writer at work, on average.
+	busyShare = 4
+	idleShare = 10
+	// The most is four times the flush interval, and no more than longestGather unless
+	// the flush interval is longer. So readings are in MongoDB well before the alert on
+	// the lag fires, at 8 s.
+	mostIntervals = 4
+	longestGather = 4 * time.Second
+	// measureFor is how long the busy time is measured: several flushes.
+	measureFor = 2 * time.Second
+)
+
+func newPace(flushInterval time.Duration) pace {
+	return pace{least: flushInterval, most: max(flushInterval, min(mostIntervals*flushInterval, longestGather)), interval: flushInterval}
+}
+
+// wrote notes a write, and adapts the interval when a measurement is over.
+func (p *pace) wrote(begin, end time.Time) {
+	if p.began.IsZero() {
+		p.began = begin
+	}
+	p.busy += end.Sub(begin)
+	p.last = end
+	elapsed := end.Sub(p.began)
+	if elapsed < max(measureFor, p.interval) {
+		return
+	}
+	switch {
+	case p.busy*busyShare > elapsed:
+		p.interval = min(p.interval*3/2, p.most)
+	case p.busy*idleShare < elapsed:
+		p.interval = max(p.interval*2/3, p.least)
+	}
+	p.began, p.busy = end, 0
+}
+
+// rest resets a long interval after the lane had nothing to write for as long, so
+// that what comes next does not wait because of a load that is over.
+func (p *pace) rest(now time.Time) {
+	if p.interval > p.least && now.Sub(p.last) > p.interval {
+		*p = newPace(p.least)
 	}
 }

@@ -1,16 +1,22 @@
-// Package queue stands between the journal and the store. It merges what
-// belongs to one bucket, so that one update carries many readings, and it keeps
-// at most one operation of a bucket in flight:
+// Package queue stands between the journal and the stores. It merges readings of
+// one bucket, so that one update carries many, and it keeps at most one operation of
+// a bucket in flight:
 //
-//	Journal ─┬─ cursor ─▶ lane 0: parcels ─▶ shares per bucket ─▶ flush ─▶ Store.Write ─▶ settle
-//	         ├─ cursor ─▶ lane 1: …             ▲                                          │
-//	         └─ cursor ─▶ lane n: …             └──────── what is left, after a wait ──────┘
+//	Journal ─┬─ cursor ─▶ lane 0: parcels ─▶ pending rows per bucket ─▶ flush ─▶ Store.Write ─▶ settle
+//	         ├─ cursor ─▶ lane 1: …             ▲                                                │
+//	         └─ cursor ─▶ lane n: …             └────────── what is left, after a back-off ──────┘
 //
-// A sensor always belongs to the same lane of its stream. Each lane walks along
-// the journal by itself and takes the rows of its sensors, as many as its memory
-// may hold; the rest stays where it is until there is room. A lane writes one
-// flush at a time; what arrives meanwhile gathers for the next, so updates grow
-// by themselves under load.
+// A sensor always belongs to the same lane of its stream. Each lane walks along the
+// journal by itself and takes the rows of its sensors, as many as its memory may
+// hold; the rest stays in the journal until there is room. A lane writes one flush
+// at a time; what arrives meanwhile gathers for the next, so updates grow by
+// themselves under load.
+//
+//	queue.go       configuration, starting, flushing, how far everything is stored
+//	lane.go        a lane: reading, merging, writing, backing off
+//	bucket.go      the states of a bucket; what a lane holds of a record
+//	aside.go       buckets that cannot be written while others can
+//	deadletter.go  readings that MongoDB refuses
 package queue
 
 import (
@@ -30,10 +36,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
-// Journal is what the lanes follow. Its methods are called by several
-// goroutines at once and do not wait.
+// Journal is what the lanes follow. Its methods are called by several goroutines at
+// once and do not wait.
 type Journal interface {
-	// Oldest is the position of the first record that is not known to be at rest.
+	// Oldest is the position of the first record that is not known to be stored.
 	Oldest() uint64
 	// End is the position behind the last record that can be followed.
 	End() uint64
@@ -41,32 +47,39 @@ type Journal interface {
 	// trimmed. It may leave out rows that are not of the part. Cursors are closed by
 	// their lanes.
 	Follow(position uint64, part batch.Part) batch.Cursor
-	// Grown returns a channel that is closed once a record at or behind the
-	// position can be followed.
+	// Grown returns a channel that is closed once a record at or behind the position
+	// can be followed.
 	Grown(position uint64) <-chan struct{}
-	// Trim says that everything before the position is at rest: it is never asked
-	// for again.
+	// Trim says that everything before the position is stored: it is never asked for
+	// again.
 	Trim(position uint64)
-	// Taken counts the readings that were not at rest when the journal was opened
-	// and those taken since.
+	// Taken counts the readings that were not known to be stored when the journal was
+	// opened, and those taken since.
 	Taken() uint64
 }
 
-// Store is where a stream's lanes bring their shares.
+// Store is where a stream's lanes write.
 //
-// Write is called by several lanes at once, never with the same bucket twice.
-// It blocks until every share has a verdict, or ctx ends. It takes the rows
-// that are durably stored out of the shares, and only those; whatever else went
-// wrong is in the verdict. It keeps no reference to a share's rows, and drops
-// them on the goroutine that called.
+// Write is called by several lanes at once, never with the same bucket twice. It
+// blocks until every share has a verdict, or ctx ends. It takes the rows that are
+// durably stored out of the shares, and only those; whatever else went wrong is in
+// the verdict. It keeps no reference to a share's rows, and drops them on the
+// goroutine that called.
 type Store interface {
 	Write(ctx context.Context, shares []*batch.Share)
 }
 
-// DeadLetters is where readings go that the database refuses for their
-// content. Put returns when the reading is durable there.
+// DeadLetters is where readings go that the database refuses for their content. Put
+// returns when the reading is durable there.
 type DeadLetters interface {
 	Put(letter DeadLetter) error
+}
+
+// Arrivals is told which sensors readings come from. Came is called by several lanes
+// at once, for each update of a bucket with the arrival of its newest reading, and
+// does not wait.
+type Arrivals interface {
+	Came(sensor string, at time.Time)
 }
 
 // Stream is one stream's place in the queue.
@@ -75,10 +88,10 @@ type Stream struct {
 	Granularity time.Duration
 	// Prepared is closed when the store can be written to; nil: it can already.
 	Prepared <-chan struct{}
-	Arrivals Arrivals // nil: nobody listens
+	Arrivals Arrivals // may be nil
 }
 
-// Config says how to queue.
+// Config configures a queue.
 type Config struct {
 	Journal       Journal
 	Streams       map[string]Stream
@@ -90,13 +103,6 @@ type Config struct {
 	Logger        *slog.Logger
 	Registerer    prometheus.Registerer
 }
-
-// A flush ends when its shares or their rows reach these numbers, so that one
-// write of the store stays within a second of the server's work.
-const (
-	maxFlushShares = 1000
-	maxFlushRows   = 20_000
-)
 
 func (c *Config) setDefaults() error {
 	if c.Lanes == 0 {
@@ -125,31 +131,31 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Queue merges readings and brings them to their stores.
+// Queue merges readings and writes them to their stores.
 type Queue struct {
 	cfg     Config
 	metrics *metrics
 	lanes   []*lane
 	cancel  context.CancelFunc // ends the lanes, whatever they hold
-	turn    chan struct{}      // taken by a write that nobody is in a hurry for
+	turn    chan struct{}      // held by a write that nothing waits for
 	running sync.WaitGroup
 
-	released atomic.Uint64 // readings that came to rest
-	warned   atomic.Int64  // when a put-off write was last logged, in ns
-	told     atomic.Int64  // when a bucket that was set aside was
+	released      atomic.Uint64 // readings that are stored or refused
+	failureLogged atomic.Int64  // when a failed write was last logged, in ns
+	asideLogged   atomic.Int64  // when a bucket that was set aside was
 
 	mu      sync.Mutex
-	rest    uint64 // everything before this position is at rest
+	applied uint64 // everything before this position is stored
 	waiters []waiter
 }
 
-// waiter waits until everything before a position is at rest.
+// waiter waits until everything before a position is stored.
 type waiter struct {
 	before uint64
 	passed chan struct{}
 }
 
-// New starts the lanes, where the journal's oldest record is.
+// New starts the lanes at the journal's oldest record.
 func New(cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -158,7 +164,7 @@ func New(cfg Config) (*Queue, error) {
 	if cfg.Faults.Off(fault.Replay) {
 		from = cfg.Journal.End()
 	}
-	q := &Queue{cfg: cfg, rest: from, turn: make(chan struct{}, 1)}
+	q := &Queue{cfg: cfg, applied: from, turn: make(chan struct{}, 1)}
 	began := time.Now()
 	for name, stream := range cfg.Streams {
 		last := &lastWrite{began: began}
@@ -169,7 +175,6 @@ func New(cfg Config) (*Queue, error) {
 		}
 	}
 	var err error
-	// From here on a scrape asks the queue.
 	if q.metrics, err = newMetrics(cfg.Registerer, q); err != nil {
 		return nil, fmt.Errorf("register metrics of the queue: %w", err)
 	}
@@ -177,18 +182,18 @@ func New(cfg Config) (*Queue, error) {
 	q.cancel = cancel
 	for _, l := range q.lanes {
 		l.remembered = maxRemembered / len(q.lanes)
-		l.toldUntil.Store(time.Now().UnixNano())
+		l.toldUntil.Store(began.UnixNano())
 		l.budget = cfg.MaxBytes / int64(len(q.lanes))
-		l.rest.Store(from)
-		l.settled.Store(from)
+		l.applied.Store(from)
+		l.backlog.setSettled(from)
 		l.cursor = cfg.Journal.Follow(from, l.part)
 		q.running.Go(func() { l.run(ctx) })
 	}
 	return q, nil
 }
 
-// Flush returns when all readings that were durable in the journal before the
-// call are stored or put aside as dead letters, or with ctx's error.
+// Flush returns when all readings that were durable in the journal before the call
+// are stored or dead letters, or with ctx's error.
 func (q *Queue) Flush(ctx context.Context) error {
 	before := q.cfg.Journal.End()
 	for _, l := range q.lanes {
@@ -199,25 +204,20 @@ func (q *Queue) Flush(ctx context.Context) error {
 	case <-passed:
 		return nil
 	case <-ctx.Done():
-		q.forget(passed)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.passed == passed })
 		return fmt.Errorf("flush the queue: %w", ctx.Err())
 	}
 }
 
-// forget takes a channel back that nobody waits for any more.
-func (q *Queue) forget(passed <-chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.passed == passed })
-}
-
-// Passed returns a channel that is closed when everything before the position
-// is at rest.
+// Passed returns a channel that is closed when everything before the position is
+// stored.
 func (q *Queue) Passed(before uint64) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ch := make(chan struct{})
-	if q.rest >= before {
+	if q.applied >= before {
 		close(ch)
 		return ch
 	}
@@ -225,23 +225,23 @@ func (q *Queue) Passed(before uint64) <-chan struct{} {
 	return ch
 }
 
-// advance finds out how far everything is at rest, and tells those who want to
-// know.
+// advance works out how far everything is stored, trims the journal, and wakes the
+// waiters.
 func (q *Queue) advance() {
 	q.mu.Lock()
-	rest := uint64(math.MaxUint64)
+	applied := uint64(math.MaxUint64)
 	for _, l := range q.lanes {
-		rest = min(rest, l.rest.Load())
+		applied = min(applied, l.applied.Load())
 	}
-	if rest <= q.rest {
+	if applied <= q.applied {
 		q.mu.Unlock()
 		return
 	}
-	q.rest = rest
+	q.applied = applied
 	var passed []waiter
 	waiting := q.waiters[:0]
 	for _, w := range q.waiters {
-		if rest < w.before {
+		if applied < w.before {
 			waiting = append(waiting, w)
 			continue
 		}
@@ -249,15 +249,15 @@ func (q *Queue) advance() {
 	}
 	q.waiters = waiting
 	q.mu.Unlock()
-	q.cfg.Journal.Trim(rest)
-	for _, w := range passed { // the journal knows before those who ask it next
+	q.cfg.Journal.Trim(applied)
+	for _, w := range passed { // the journal must know first: they may ask it next
 		close(w.passed)
 	}
 }
 
 // Close writes what the journal holds until ctx ends, and then ends the lanes.
-// Nothing may be appended to the journal any more. It returns how many readings
-// are not at rest; a journal on disk still has them.
+// Nothing may be appended to the journal any more. It returns how many readings are
+// not stored; a journal on disk still has them.
 func (q *Queue) Close(ctx context.Context) (left int) {
 	err := q.Flush(ctx)
 	q.cancel()
@@ -268,26 +268,74 @@ func (q *Queue) Close(ctx context.Context) (left int) {
 	return left
 }
 
-// longestTurn is how long a write waits for another lane's. One that hangs must
-// not hold up the rest.
+// longestTurn is how long a write waits for another lane's. One that hangs must not
+// hold up the others.
 const longestTurn = 100 * time.Millisecond
 
-// inTurn does a write that nobody is in a hurry for, after those of other lanes:
-// four at once would keep MongoDB, on a small machine, from leaving a processor
-// to those who wait for an acknowledgement.
+// inTurn does a write that nothing waits for, after those of other lanes: four at
+// once would keep MongoDB, on a small machine, from leaving a processor to requests
+// that wait for an acknowledgement.
 func (q *Queue) inTurn(ctx context.Context, write func()) {
-	patience := time.NewTimer(longestTurn)
-	defer patience.Stop()
+	timer := time.NewTimer(longestTurn)
+	defer timer.Stop()
 	select {
 	case q.turn <- struct{}{}:
 		defer func() { <-q.turn }()
-	case <-patience.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	write()
 }
 
-// waiting counts the readings that are not at rest.
+// StoredBefore returns a position of the journal before which all readings of the
+// stream's sensors with this hash of batch.SeriesHash are stored. Only rows that
+// these sensors lack themselves, and rows that their lane holds in memory, hold it
+// back, not what was set aside for another sensor.
+func (q *Queue) StoredBefore(stream string, hash uint64) uint64 {
+	for _, l := range q.lanes {
+		if l.stream == stream && l.part.Has(hash) {
+			return max(l.backlog.storedBefore(hash), l.applied.Load())
+		}
+	}
+	return q.Status().Rest
+}
+
+// StreamStored returns two positions of the journal: before the first, all readings
+// of a stream are stored; before the second, which may be far ahead, all but those of
+// buckets that are set aside.
+func (q *Queue) StreamStored(stream string) (all, most uint64) {
+	found := false
+	for _, l := range q.lanes {
+		if l.stream != stream {
+			continue
+		}
+		applied := l.applied.Load()
+		settled := max(applied, l.backlog.reach())
+		if !found {
+			all, most, found = applied, settled, true
+		}
+		all, most = min(all, applied), min(most, settled)
+	}
+	if !found {
+		all = q.Status().Rest
+		most = all
+	}
+	return all, most
+}
+
+// ToldUntil returns the time until which all arrivals in a stream were told to its
+// Arrivals. It lags as long as readings wait in the journal.
+func (q *Queue) ToldUntil(stream string) time.Time {
+	until := time.Now()
+	for _, l := range q.lanes {
+		if at := l.toldUntil.Load(); l.stream == stream && at != asleep && at < until.UnixNano() {
+			until = time.Unix(0, at)
+		}
+	}
+	return until
+}
+
+// waiting counts the readings that are not stored.
 func (q *Queue) waiting() int {
 	// In this order, so that what comes meanwhile does not make it negative.
 	released := q.released.Load()
@@ -296,12 +344,12 @@ func (q *Queue) waiting() int {
 
 // Status is what the queue holds.
 type Status struct {
-	Readings int    `json:"readings"`  // taken and not at rest, in memory or not
-	Released uint64 `json:"released"`  // that came to rest since the start
+	Readings int    `json:"readings"`  // taken and not stored, in memory or not
+	Released uint64 `json:"released"`  // stored or refused since the start
 	Bytes    int64  `json:"bytes"`     // of those in memory
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
-	Rest     uint64 `json:"rest"`      // everything before this position of the journal is at rest
+	Rest     uint64 `json:"rest"`      // everything before this position of the journal is stored
 	// FlushInterval is how long readings gather now, in seconds, in the lane where that is longest.
 	FlushInterval float64 `json:"flush_interval_seconds"`
 }
@@ -316,30 +364,29 @@ func (q *Queue) Status() Status {
 		s.FlushInterval = max(s.FlushInterval, time.Duration(l.gathers.Load()).Seconds())
 	}
 	q.mu.Lock()
-	s.Rest = q.rest
+	s.Rest = q.applied
 	q.mu.Unlock()
 	return s
 }
 
-// warn logs a write that was put off: the first time, and then ever more
-// rarely, since all buckets fail together when MongoDB is away.
-func (q *Queue) warn(stream string, attempt int, err error) {
-	now := time.Now().UnixNano()
-	last := q.warned.Load()
-	if now-last < int64(5*time.Second) || !q.warned.CompareAndSwap(last, now) {
-		return
-	}
-	q.cfg.Logger.Warn("put off a write", "stream", stream, "attempt", attempt, "readings_waiting", q.waiting(), "err", err)
+// logEvery is the least time between two logs of one kind: all buckets fail together
+// when MongoDB is away, and very many may be set aside; the metrics count them.
+const logEvery = 5 * time.Second
+
+func isDue(last *atomic.Int64) bool {
+	now, before := time.Now().UnixNano(), last.Load()
+	return now-before >= int64(logEvery) && last.CompareAndSwap(before, now)
 }
 
-// toldAside logs that a bucket was set aside, one in five seconds, for there
-// may be very many; the metrics count them.
-func (q *Queue) toldAside(stream string, b *bucket) {
-	now := time.Now().UnixNano()
-	last := q.told.Load()
-	if now-last < int64(5*time.Second) || !q.told.CompareAndSwap(last, now) {
-		return
+func (q *Queue) logFailure(stream string, attempt int, err error) {
+	if isDue(&q.failureLogged) {
+		q.cfg.Logger.Warn("write failed, will retry", "stream", stream, "attempt", attempt, "readings_waiting", q.waiting(), "err", err)
 	}
-	q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
-		"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.share.Err)
+}
+
+func (q *Queue) logAside(stream string, b *bucket) {
+	if isDue(&q.asideLogged) {
+		q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
+			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.share.Err)
+	}
 }

@@ -333,6 +333,42 @@ func TestStoredBeforeMissesNothing(t *testing.T) {
 	})
 }
 
+// TestWhatIsFoundStoredIsNotAWrite has a bucket that fails while lookups find the
+// readings of another one stored: that does not show that MongoDB takes writes, so
+// nothing is set aside.
+func TestWhatIsFoundStoredIsNotAWrite(t *testing.T) {
+	t.Parallel()
+	for _, found := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFakeStore(t)
+			store.before = func(_ context.Context, shares []*batch.Share) {
+				store.mu.Lock()
+				defer store.mu.Unlock()
+				for _, s := range shares {
+					if found && s.Sensor == "known" {
+						store.lastSeq[keyOf(s)] = math.MaxUint64
+					}
+				}
+			}
+			store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+				if share.Sensor == "bad" {
+					return batch.Wait, errAway
+				}
+				return batch.Stored, nil
+			}
+			q := start(t, store, Config{Lanes: 1})
+			for i := range 100 {
+				b := mixed(i, "bad", "known")
+				b.Recovered = true
+				q.add(b, nil)
+				pass(100 * time.Millisecond)
+			}
+			assert.Equal(t, found, q.Status().SetAside == 0)
+			q.Close(cancelled())
+		})
+	}
+}
+
 // TestAClockThatWasSetBack has a record of an earlier process whose time of
 // arrival is six hours ahead: it and later records are stored as usual.
 func TestAClockThatWasSetBack(t *testing.T) {

@@ -13,26 +13,25 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// BatcherConfig is what NewBatcher needs; each value may be left out.
+// BatcherConfig configures NewBatcher. All values have defaults.
 type BatcherConfig struct {
 	Stream string        // empty: that of the client
 	Ack    telemetry.Ack // empty: that of the client
-	// A request is sent when it has MaxReadings (0: 1,000; a daemon takes 10,000), when
-	// it has some MaxBytes (0: 512 KiB; a daemon takes 8 MiB), or when its oldest
-	// reading has waited for MaxAge (0: 1 s).
+	// A request is sent when it has MaxReadings (0: 1,000; a daemon accepts 10,000), or
+	// about MaxBytes (0: 512 KiB; a daemon accepts 8 MiB), or when its oldest reading
+	// has waited for MaxAge (0: 1 s).
 	MaxReadings int
 	MaxBytes    int
 	MaxAge      time.Duration
-	// MaxBuffered is how many bytes of readings may wait for a daemon, some 100 of
-	// them for a reading of three numbers; 0: 64 MiB.
+	// MaxBuffered bytes of readings may wait in memory, about 100 for a reading of three
+	// numbers; 0: 64 MiB.
 	MaxBuffered int
-	// InFlight is how many requests may be under way at once; 0: 4. Each sensor's go
-	// one after the other, so that its readings arrive in the order of Add. Over gRPC
-	// a daemon works on sixteen of a client's at a time.
+	// InFlight requests are sent at once; 0: 4. Those of a sensor are sent one after the
+	// other, so that its readings arrive in the order of Add.
 	InFlight int
-	// OnRefused is told of readings that broke a rule, and OnLost of those that were
-	// given up, with the reason: an *Error whose Unknown tells that they may have been
-	// taken. Several goroutines may call them; they must not wait for the Batcher.
+	// OnRefused gets readings that broke a rule, and OnLost those that were given up,
+	// with the reason: an *Error, whose Unknown says that they may have been stored.
+	// They are called from several goroutines, and must not wait for the Batcher.
 	OnRefused func(telemetry.Reading, Refused)
 	OnLost    func([]telemetry.Reading, error)
 }
@@ -49,40 +48,40 @@ const (
 	greatestInFlight = 256
 )
 
-// A Batcher gathers readings and sends them with few requests. A request that no
-// daemon takes is repeated until one does, or until Close: meanwhile readings wait
-// in memory, and Add waits when there is no more room. Given up are only requests
-// that are refused for good (a token that is not valid, a stream that does not
-// exist, a size that is too large, a redirect), those that a daemon fails to take by
-// a fault of its own (500, internal), and those of which it is not known for
-// Config.KeyLife whether they were taken (see Config.AtLeastOnce).
+// A Batcher collects readings and sends them in few requests. It repeats a request
+// until a daemon accepts it, or until Close: meanwhile readings wait in memory, and Add
+// waits when the memory is full. It gives up only requests that are refused
+// permanently (an invalid token, an unknown stream, a size that is too large, a
+// redirect), those that a daemon fails to process by a defect of its own (500,
+// internal), and those whose outcome was unknown for Config.KeyLife (see
+// Config.AtLeastOnce).
 type Batcher struct {
 	client *Client
 	config BatcherConfig
 	lanes  []*lane
 	seed   maphash.Seed
-	room   *room
+	buffer *buffer
 	stats  batcherStats
 
 	lostMu  sync.Mutex
-	lostWhy error // the last reason
+	lostWhy error // the latest reason
 
-	ctx    context.Context // of the requests; ends when Close has no more patience
+	ctx    context.Context // of the requests; ends when Close gives up
 	cancel context.CancelFunc
 	run    sync.WaitGroup
 }
 
-// Stats are counts of a Batcher since it was made, in readings unless said
-// otherwise. Every reading added is delivered, refused, lost, or buffered.
+// Stats count what a Batcher has done, in readings unless noted. Every added reading is
+// delivered, refused, lost, or buffered.
 type Stats struct {
 	Added     int64
 	Delivered int64 // accepted by a daemon
 	Refused   int64 // broke a rule
 	Lost      int64 // given up
-	Unknown   int64 // of those lost, the ones that may have been taken
-	Buffered  int64 // not finished, in requests under way or waiting for one
-	Bytes     int64 // that these take, by estimate
-	Requests  int64 // requests that were begun
+	Unknown   int64 // of those lost, the ones that may have been stored
+	Buffered  int64 // waiting, or in a request that is being sent
+	Bytes     int64 // of those buffered, estimated
+	Requests  int64 // requests
 	Repeated  int64 // attempts beyond the first of each request
 }
 
@@ -90,26 +89,26 @@ type batcherStats struct {
 	added, delivered, refused, lost, unknown, requests, repeated atomic.Int64
 }
 
-// ErrFull is returned by TryAdd when there is no room.
+// ErrFull is returned by TryAdd when the buffer is full.
 var ErrFull = errors.New("the batcher is full")
 
 // An UndeliveredError says how many readings a closed Batcher could not deliver.
 type UndeliveredError struct {
 	Readings int64 // in all
-	Unknown  int64 // of these, the ones that may have been taken
-	Err      error // why, of the last ones
+	Unknown  int64 // of these, the ones that may have been stored
+	Err      error // of the latest
 }
 
 // Error implements error.
 func (e *UndeliveredError) Error() string {
-	return fmt.Sprintf("%d readings are not delivered, of which %d may have been taken: %v", e.Readings, e.Unknown, e.Err)
+	return fmt.Sprintf("%d readings were not delivered, of which %d may have been stored: %v", e.Readings, e.Unknown, e.Err)
 }
 
 // Unwrap returns Err.
 func (e *UndeliveredError) Unwrap() error { return e.Err }
 
-// NewBatcher returns a Batcher that sends by the client. It must be closed, before
-// the client is.
+// NewBatcher returns a Batcher that sends with this client. It must be closed before
+// the client.
 func (c *Client) NewBatcher(config BatcherConfig) (*Batcher, error) {
 	config.MaxReadings = cmp.Or(config.MaxReadings, defaultMaxReadings)
 	config.MaxBytes = cmp.Or(config.MaxBytes, defaultMaxBytes)
@@ -119,7 +118,7 @@ func (c *Client) NewBatcher(config BatcherConfig) (*Batcher, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	b := &Batcher{client: c, config: config, seed: maphash.MakeSeed(), room: newRoom(int64(config.MaxBuffered))}
+	b := &Batcher{client: c, config: config, seed: maphash.MakeSeed(), buffer: &buffer{size: int64(config.MaxBuffered)}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	for range config.InFlight {
 		l := &lane{batcher: b, wake: make(chan struct{}, 1), finishedOne: make(chan struct{})}
@@ -145,13 +144,12 @@ func (c *BatcherConfig) check() error {
 	return checkAck(c.Ack)
 }
 
-// Add takes a reading, and waits while there is no room. What it holds must not
-// change afterwards. A reading without a Time gets that of the call, because it may
-// wait here.
+// Add adds a reading, and waits while the buffer is full. The reading must not change
+// afterwards. One without a Time gets the present time, because it may wait here.
 func (b *Batcher) Add(ctx context.Context, r telemetry.Reading) error {
 	stamp(&r)
 	size := sizeOf(&r)
-	if err := b.room.take(ctx, size); err != nil {
+	if err := b.buffer.take(ctx, size); err != nil {
 		return fmt.Errorf("add reading: %w", err)
 	}
 	return b.put(r, size)
@@ -161,13 +159,12 @@ func (b *Batcher) Add(ctx context.Context, r telemetry.Reading) error {
 func (b *Batcher) TryAdd(r telemetry.Reading) error {
 	stamp(&r)
 	size := sizeOf(&r)
-	if !b.room.tryTake(size) {
+	if !b.buffer.tryTake(size) {
 		return ErrFull
 	}
 	return b.put(r, size)
 }
 
-// stamp gives a reading without a Time that of now.
 func stamp(r *telemetry.Reading) {
 	if r.Time.IsZero() {
 		r.Time = time.Now()
@@ -177,15 +174,15 @@ func stamp(r *telemetry.Reading) {
 func (b *Batcher) put(r telemetry.Reading, size int64) error {
 	l := b.lanes[maphash.String(b.seed, r.Sensor)%uint64(len(b.lanes))]
 	if !l.add(r, size) {
-		b.room.give(size)
+		b.buffer.give(size)
 		return ErrClosed
 	}
 	b.stats.added.Add(1)
 	return nil
 }
 
-// Flush sends what was added before, without waiting for its MaxAge, and returns
-// when nothing of it is buffered any more.
+// Flush sends what was added before, without waiting for MaxAge, and returns when none
+// of it is buffered any more.
 func (b *Batcher) Flush(ctx context.Context) error {
 	marks := make([]int64, len(b.lanes))
 	for i, l := range b.lanes {
@@ -199,9 +196,9 @@ func (b *Batcher) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close sends what is buffered and returns when that is done, or when ctx ends.
-// The error is an *UndeliveredError if readings were left, or were given up
-// meanwhile; OnLost has been told which. Nothing can be added any more.
+// Close sends what is buffered, and returns when that is done or when ctx ends. The
+// error is an *UndeliveredError if readings were lost meanwhile; OnLost got them.
+// Nothing can be added any more.
 func (b *Batcher) Close(ctx context.Context) error {
 	for _, l := range b.lanes {
 		l.close()
@@ -227,18 +224,18 @@ func (b *Batcher) Close(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns the counts of now.
+// Stats returns the present counts.
 func (b *Batcher) Stats() Stats {
 	s := Stats{
 		Delivered: b.stats.delivered.Load(), Refused: b.stats.refused.Load(), Lost: b.stats.lost.Load(), Unknown: b.stats.unknown.Load(),
-		Requests: b.stats.requests.Load(), Repeated: b.stats.repeated.Load(), Bytes: b.room.used(),
+		Requests: b.stats.requests.Load(), Repeated: b.stats.repeated.Load(), Bytes: b.buffer.used(),
 	}
-	s.Added = b.stats.added.Load() // last, so that nothing is finished that was not added
+	s.Added = b.stats.added.Load() // last, so that nothing is delivered before it was added
 	s.Buffered = s.Added - s.Delivered - s.Refused - s.Lost
 	return s
 }
 
-// deliver sends a batch and says what became of it.
+// deliver sends a batch.
 func (b *Batcher) deliver(batch []telemetry.Reading) {
 	b.stats.requests.Add(1)
 	r, err := b.client.send(b.ctx, Request{Readings: batch, Stream: b.config.Stream, Ack: b.config.Ack}, Forever, func() { b.stats.repeated.Add(1) })
@@ -256,7 +253,6 @@ func (b *Batcher) deliver(batch []telemetry.Reading) {
 	}
 }
 
-// lose says that a batch was given up.
 func (b *Batcher) lose(batch []telemetry.Reading, err error) {
 	var failed *Error
 	if errors.As(err, &failed) && failed.Unknown {
@@ -271,7 +267,7 @@ func (b *Batcher) lose(batch []telemetry.Reading, err error) {
 	}
 }
 
-// sizeOf estimates what a reading takes, on the wire or in memory.
+// sizeOf estimates the bytes of a reading, on the wire or in memory.
 func sizeOf(r *telemetry.Reading) int64 {
 	n := 64 + len(r.Sensor)
 	for i := range r.Fields {
@@ -281,4 +277,212 @@ func sizeOf(r *telemetry.Reading) int64 {
 		n += 8 + len(r.Tags[i].Name) + len(r.Tags[i].Value)
 	}
 	return int64(n)
+}
+
+// A lane has the readings of some sensors, and sends one request at a time. Its
+// goroutine ends when it is closed and empty, or when the Batcher's context ends.
+type lane struct {
+	batcher *Batcher
+	wake    chan struct{} // of capacity 1
+
+	mu          sync.Mutex
+	parcels     []parcel      // waiting, oldest first; the last one may grow
+	added       int64         // readings so far
+	begun       int64         // of these, in requests or finished
+	finished    int64         // of these, no longer buffered
+	urgent      int64         // so many do not wait for MaxAge
+	finishedOne chan struct{} // closed and replaced when more are finished
+	closed      bool
+}
+
+// A parcel is the content of one request.
+type parcel struct {
+	readings []telemetry.Reading
+	bytes    int64
+	since    time.Time // when the first was added
+}
+
+// add adds a reading, unless the lane is closed.
+func (l *lane) add(r telemetry.Reading, size int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	n := len(l.parcels)
+	if n == 0 || l.full(&l.parcels[n-1]) || l.parcels[n-1].bytes+size > int64(l.batcher.config.MaxBytes) {
+		l.parcels = append(l.parcels, parcel{since: time.Now()})
+		n++
+		l.rouse()
+	}
+	last := &l.parcels[n-1]
+	last.readings = append(last.readings, r)
+	last.bytes += size
+	l.added++
+	if l.full(last) {
+		l.rouse()
+	}
+	return true
+}
+
+// full reports whether the parcel is to be sent.
+func (l *lane) full(p *parcel) bool {
+	return len(p.readings) >= l.batcher.config.MaxReadings || p.bytes >= int64(l.batcher.config.MaxBytes)
+}
+
+func (l *lane) rouse() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// hurry makes all readings so far be sent at once, and returns their number.
+func (l *lane) hurry() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.urgent = l.added
+	l.rouse()
+	return l.added
+}
+
+// await waits until so many readings are finished.
+func (l *lane) await(ctx context.Context, mark int64) error {
+	for {
+		l.mu.Lock()
+		done, more := l.finished >= mark, l.finishedOne
+		l.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.urgent = l.added
+	l.rouse()
+}
+
+// run sends parcels until the lane is closed and empty.
+func (l *lane) run() {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		p, wait := l.next()
+		switch {
+		case len(p.readings) > 0:
+			l.batcher.deliver(p.readings)
+			l.finish(p)
+		case wait < 0:
+			return
+		default:
+			timer.Reset(wait)
+			select {
+			case <-l.wake:
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// idle is how long a lane without readings waits; it is woken earlier.
+const idle = time.Hour
+
+// next returns the parcel to send, or how long to wait for one; a negative wait means
+// that none will come.
+func (l *lane) next() (p parcel, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.parcels) == 0 {
+		if l.closed {
+			return parcel{}, -1
+		}
+		return parcel{}, idle
+	}
+	p = l.parcels[0]
+	left := l.batcher.config.MaxAge - time.Since(p.since)
+	if len(l.parcels) == 1 && !l.full(&p) && left > 0 && l.urgent <= l.begun {
+		return parcel{}, left
+	}
+	l.parcels[0] = parcel{} // release its memory
+	l.parcels = l.parcels[1:]
+	l.begun += int64(len(p.readings))
+	return p, 0
+}
+
+func (l *lane) finish(p parcel) {
+	l.batcher.buffer.give(p.bytes)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finished += int64(len(p.readings))
+	close(l.finishedOne)
+	l.finishedOne = make(chan struct{})
+}
+
+// A buffer bounds bytes. A reading larger than the buffer fits when it is empty.
+type buffer struct {
+	size int64
+
+	mu    sync.Mutex
+	taken int64
+	freed chan struct{} // closed when bytes are given back; nil: no one waits
+}
+
+func (r *buffer) used() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
+
+func (r *buffer) tryTake(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.takeLocked(n)
+}
+
+func (r *buffer) takeLocked(n int64) bool {
+	if r.taken > 0 && r.taken+n > r.size {
+		return false
+	}
+	r.taken += n
+	return true
+}
+
+// take waits until the bytes fit.
+func (r *buffer) take(ctx context.Context, n int64) error {
+	for {
+		r.mu.Lock()
+		if r.takeLocked(n) {
+			r.mu.Unlock()
+			return nil
+		}
+		if r.freed == nil {
+			r.freed = make(chan struct{})
+		}
+		freed := r.freed
+		r.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *buffer) give(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken -= n
+	if r.freed != nil {
+		close(r.freed)
+		r.freed = nil
+	}
 }

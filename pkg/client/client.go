@@ -1,14 +1,14 @@
-// Package client sends readings to Brim daemons, over HTTP or gRPC, and reads
-// them back over HTTP.
+// Package client sends readings to Brim daemons over HTTP or gRPC, and reads them back
+// over HTTP.
 //
-// A Client repeats a request that a daemon could not take, or of which no answer
-// came, under one Idempotency-Key, so that its readings are stored once. A Batcher
-// gathers readings and sends them with few requests. Both may be used by many
-// goroutines.
+// A Client repeats a request that a daemon could not process, or did not answer, with
+// the same Idempotency-Key, so that its readings are stored once. A Batcher collects
+// readings and sends them in few requests. Both may be used from many goroutines.
 package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -20,34 +20,32 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Client sends readings to one daemon of several, and to the next when that one
-// takes none. New makes one; Close ends it.
+// A Client sends readings to one of several daemons, and to the next if that one does
+// not accept them. New creates one; Close ends it.
 type Client struct {
 	config    Config
 	addresses []address
 	transport transport
 	current   atomic.Int64 // the address in use
 
-	ctx    context.Context // of all that is under way
-	cancel context.CancelFunc
-	mu     sync.Mutex // of under, against Close
-	under  sync.WaitGroup
-	closed bool
+	ctx     context.Context // of all requests
+	cancel  context.CancelFunc
+	mu      sync.Mutex // between running and Close
+	running sync.WaitGroup
+	closed  bool
 }
 
-// A transport takes requests to daemons.
+// A transport sends requests to daemons.
 type transport interface {
-	// try sends a request once, and tells what is known then. It is done when ctx
-	// is, and keeps nothing of w.
+	// try sends a request once. It returns when ctx ends, and keeps nothing of w.
 	try(ctx context.Context, to int, w *write) attempt
 	close() error
 }
 
-// ErrClosed is returned by what was closed.
+// ErrClosed is returned after Close.
 var ErrClosed = errors.New("the client is closed")
 
-// New checks the configuration and returns a client. It does not yet speak to a
-// daemon.
+// New checks the configuration and returns a client. It does not connect yet.
 func New(c Config) (*Client, error) {
 	c.setDefaults()
 	addresses, err := c.check()
@@ -68,8 +66,7 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Close ends what is under way, and closes the connections. Batchers are closed
-// before.
+// Close ends all requests, and closes the connections. Batchers are closed before.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	closed := c.closed
@@ -79,57 +76,55 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.cancel()
-	c.under.Wait()
+	c.running.Wait()
 	if err := c.transport.close(); err != nil {
 		return fmt.Errorf("close connections: %w", err)
 	}
 	return nil
 }
 
-// begin returns a context that ends with ctx and with the client; end is called
-// when the work is done.
+// begin returns a context that ends with ctx and with the client. The caller calls end
+// when it is done.
 func (c *Client) begin(ctx context.Context) (joined context.Context, end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, nil, ErrClosed
 	}
-	c.under.Add(1)
+	c.running.Add(1)
 	joined, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })
-	return joined, func() { stop(); cancel(nil); c.under.Done() }, nil
+	return joined, func() { stop(); cancel(nil); c.running.Done() }, nil
 }
 
-// A Request is what Send takes.
+// A Request for Send.
 type Request struct {
 	Readings []telemetry.Reading
 	Stream   string        // empty: that of the Config
 	Ack      telemetry.Ack // empty: that of the Config
-	// Key makes repetitions harmless, also those of other processes: 1 to 128
-	// printable characters, stored by whoever may have to repeat the request after a
-	// crash. Empty: one is made.
+	// Key makes repetitions harmless, also by other processes: 1 to 128 printable
+	// characters, which a process that repeats the request after a crash has to store.
+	// Empty: a random one.
 	Key string
 }
 
-// Write sends readings with one request, at most 10,000 of them and 8 MiB unless
-// the daemon is told otherwise. It returns when they are journaled, or stored if
-// Config.Ack says so. A reading without a Time gets that at which the daemon
-// takes it.
+// Write sends readings in one request, at most 10,000 and 8 MiB unless the daemon is
+// configured otherwise. It returns when they are journaled, or stored if Config.Ack
+// says so. A reading without a Time gets the time at which the daemon receives it.
 //
-// The error is a *RefusedError where readings broke a rule, which is final: the
-// others were taken, and writing again would store these twice. It is an *Error
-// where the request failed as a whole; where its Unknown is false, nothing was
-// taken.
+// The error is a *RefusedError if readings broke a rule. That is final: the others were
+// accepted, and writing again would store them twice. It is an *Error if the whole
+// request failed; unless its Unknown is set, nothing was stored.
 func (c *Client) Write(ctx context.Context, readings ...telemetry.Reading) (Result, error) {
 	return c.Send(ctx, Request{Readings: readings})
 }
 
-// Send is Write with more to say.
+// Send is Write with more options.
 func (c *Client) Send(ctx context.Context, r Request) (Result, error) {
 	return c.send(ctx, r, c.config.RetryFor, nil)
 }
 
-// send is Send that repeats for so long, and calls repeating before it does.
+// send is Send that repeats for retryFor, and calls repeating before each repetition.
 func (c *Client) send(ctx context.Context, r Request, retryFor time.Duration, repeating func()) (Result, error) {
 	w, err := c.newWrite(r)
 	if err != nil {
@@ -150,22 +145,20 @@ func (c *Client) send(ctx context.Context, r Request, retryFor time.Duration, re
 	return w.finish(a.result)
 }
 
-// A write is a request on its way.
+// A write is a request that is being sent.
 type write struct {
-	readings []telemetry.Reading // that can be sent
-	places   []int               // of these among all; nil: as they are
-	refused  []Refused           // that cannot
+	readings []telemetry.Reading // that can be encoded
+	places   []int               // of these among all; nil: the same
+	refused  []Refused           // that cannot be encoded
 	all      []telemetry.Reading
 	stream   string
 	ack      telemetry.Ack
 	key      string
-	ownKey   bool   // the key is not the caller's
-	alone    bool   // gRPC only: it goes on a call of its own, because it may end that
-	body     []byte // HTTP only, made once
+	body     []byte // HTTP only
 	gzipped  bool
 }
 
-// newWrite checks what the daemon could not: which readings can be written down.
+// newWrite checks what the daemon cannot: which readings can be encoded.
 func (c *Client) newWrite(r Request) (*write, error) {
 	w := &write{readings: r.Readings, all: r.Readings, stream: r.Stream, ack: r.Ack, key: r.Key}
 	if w.stream == "" {
@@ -178,7 +171,7 @@ func (c *Client) newWrite(r Request) (*write, error) {
 		return nil, err
 	}
 	if w.key == "" {
-		w.key, w.ownKey = newKey(), true
+		w.key = rand.Text() // 128 random bits
 	} else if err := checkKey(w.key); err != nil {
 		return nil, err
 	}
@@ -195,7 +188,7 @@ func (c *Client) newWrite(r Request) (*write, error) {
 	return w, nil
 }
 
-// leaveOut makes the reading with number i one that is not sent.
+// leaveOut makes reading i one that is not sent.
 func (w *write) leaveOut(i int, refusal *telemetry.Refusal) {
 	if w.places == nil { // so far all were good
 		w.readings = append([]telemetry.Reading(nil), w.all[:i]...)
@@ -207,7 +200,7 @@ func (w *write) leaveOut(i int, refusal *telemetry.Refusal) {
 	w.refused = append(w.refused, Refused{Index: i, Sensor: w.all[i].Sensor, Code: refusal.Code, Message: refusal.Message})
 }
 
-// place returns which of all readings is number n of those that were sent.
+// place returns the index, among all readings, of the one that was sent as number n.
 func (w *write) place(n int) int {
 	if w.places == nil {
 		return n
@@ -215,7 +208,7 @@ func (w *write) place(n int) int {
 	return w.places[n]
 }
 
-// address is a daemon's.
+// An address of a daemon.
 type address struct {
 	grpc, tls bool
 	host      string // host:port
@@ -223,8 +216,88 @@ type address struct {
 	base      string // http://host:port
 }
 
-// local reports whether nobody else can hear what is sent there.
+// local reports whether other machines cannot see the traffic.
 func (a address) local() bool {
 	ip := net.ParseIP(a.name)
 	return a.name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// A Result of a request.
+type Result struct {
+	Accepted int
+	Rejected int
+	// Ack that was reached. It is journaled where stored was requested if MongoDB did
+	// not answer in time. Empty if nothing was accepted.
+	Ack      telemetry.Ack
+	Refused  []Refused // the readings that were rejected; of those rejected by the daemon, the first 100
+	Attempts int       // 0 if no reading could be sent
+	Replayed bool      // the daemon had processed the request before
+	Address  string    // of the daemon that accepted them
+}
+
+// Refused is a reading that broke a rule.
+type Refused struct {
+	Index   int // in the request
+	Sensor  string
+	Code    telemetry.Code
+	Message string // what was wrong and what is allowed
+}
+
+// A RefusedError says that readings were refused. The others were accepted.
+type RefusedError struct{ Result Result }
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	text := fmt.Sprintf("%d of %d readings were refused", e.Result.Rejected, e.Result.Rejected+e.Result.Accepted)
+	if len(e.Result.Refused) > 0 {
+		first := e.Result.Refused[0]
+		text += fmt.Sprintf("; reading %d, of sensor %s: %s: %s", first.Index, telemetry.Quote([]byte(first.Sensor)), first.Code, first.Message)
+	}
+	return text
+}
+
+// An Error says that a request failed. Err says why: a *telemetry.Error if the daemon
+// answered, an error of the network, or that of the context.
+type Error struct {
+	// Unknown says that the readings may have been stored. Repeating them is harmless
+	// with the same key at the same address, while that remembers keys: 15 minutes,
+	// unless a million others came meanwhile.
+	Unknown  bool
+	Key      string // of the request; empty for one that reads
+	Address  string // of the last attempt
+	Attempts int
+	Err      error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := "ask " + e.Address
+	if e.Key != "" {
+		text = "send readings to " + e.Address
+	}
+	if e.Attempts > 1 {
+		text += fmt.Sprintf(", %d times", e.Attempts)
+	}
+	text += ": " + e.Err.Error()
+	if e.Unknown {
+		text += "; they may have been stored"
+	}
+	return text
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// finish adds the readings that were not sent to the result.
+func (w *write) finish(r Result) (Result, error) {
+	for i := range r.Refused { // numbers of those sent
+		place := w.place(r.Refused[i].Index)
+		r.Refused[i].Index, r.Refused[i].Sensor = place, w.all[place].Sensor
+	}
+	r.Rejected += len(w.refused)
+	r.Refused = append(r.Refused, w.refused...)
+	if r.Rejected > 0 {
+		return r, &RefusedError{Result: r}
+	}
+	return r, nil
 }

@@ -1,13 +1,17 @@
 package client
 
 import (
-	"crypto/rand"
+	"bytes"
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,41 +21,40 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Config is what New needs. Only Addresses must be given.
+// Config of a Client. Only Addresses is required.
 type Config struct {
-	// Addresses are those of daemons: http://host:port, https://host:port,
-	// grpc://host:port or grpcs://host:port, all of one protocol. The client stays
-	// with the first for as long as that takes readings, and then with the next:
-	// Idempotency-Keys are known to one daemon only. So a request of which it is not
-	// known whether it was taken is repeated where it was sent; see AtLeastOnce.
+	// Addresses of daemons: http://host:port, https://host:port, grpc://host:port or
+	// grpcs://host:port, all of one protocol. The client uses the first while that
+	// accepts readings, and then the next. An Idempotency-Key is known to one daemon
+	// only, so a request with an unknown outcome is repeated at the same address; see
+	// AtLeastOnce.
 	Addresses []string
 	Stream    string        // empty: the daemon's default stream
 	Ack       telemetry.Ack // what Write waits for; empty: the daemon's default
-	// Token is shown with each request; nil: none. It is not sent in clear to another
-	// machine unless TokenInClear says that it may be.
+	// Token is sent with each request; nil: none. It is not sent unencrypted to another
+	// machine unless TokenInClear is set.
 	Token        TokenSource
 	TokenInClear bool
-	TLS          *tls.Config // https and grpcs; nil: what the system trusts, see LoadTLS
-	Gzip         bool        // compress requests; readings become a tenth or so, for some CPU
-	// Timeout is how long one attempt may take; 0: 30 s, three times what a daemon
-	// waits for MongoDB where an ack of stored is wanted.
+	TLS          *tls.Config // https and grpcs; nil: the system's, see LoadTLS
+	Gzip         bool        // compress requests, to about a tenth
+	// Timeout of one attempt; 0: 30 s, three times as long as a daemon waits for MongoDB
+	// when the ack is stored.
 	Timeout time.Duration
-	// RetryFor is how long after its beginning a request is repeated, at most;
-	// 0: 2 min; Never: not at all; Forever: until its context ends. A request of which
-	// it is not known whether it was taken is repeated for KeyLife at the most.
+	// RetryFor is how long a request is repeated; 0: 2 min; Never: not at all; Forever:
+	// until its context ends. A request with an unknown outcome is repeated for KeyLife
+	// at most.
 	RetryFor time.Duration
-	// KeyLife is how long after it may have been taken a request is repeated at most;
-	// 0: 14 min. Daemons remember keys for 15 minutes, but a million of them and 32 MiB
-	// of answers at most: one that has more than a thousand requests a second forgets
-	// earlier, and needs a KeyLife that is less than a million by that rate.
+	// KeyLife is how long a request with an unknown outcome is repeated; 0: 14 min.
+	// Daemons remember keys for 15 minutes, but at most a million of them and 32 MiB of
+	// answers: with more than a thousand requests a second, KeyLife has to be less than
+	// a million divided by that rate.
 	KeyLife time.Duration
-	// Before the n-th repetition the client waits for a random time of up to
-	// BackoffMin times 2^(n-1), but not beyond BackoffMax; and before that, for as long
-	// as the daemon asked. 0: 100 ms and 10 s.
+	// Before repetition n the client waits for the time that the daemon asked for, and
+	// a random time of up to BackoffMin times 2^(n-1), at most BackoffMax. 0: 100 ms
+	// and 10 s.
 	BackoffMin, BackoffMax time.Duration
-	// AtLeastOnce rather stores readings twice than loses them: requests of which it
-	// is not known whether they were taken go to other addresses too, and are
-	// repeated when their keys may be forgotten.
+	// AtLeastOnce prefers storing readings twice to losing them: requests with an
+	// unknown outcome are sent to other addresses too, and after KeyLife.
 	AtLeastOnce bool
 }
 
@@ -68,7 +71,7 @@ const (
 	defaultBackoffMax = 10 * time.Second
 
 	maxAddresses = 100
-	// defaultKeyLife leaves a minute of the 15 for the way there.
+	// defaultKeyLife is a minute shorter than what daemons remember.
 	defaultKeyLife = 14 * time.Minute
 	leastKeyLife   = time.Second
 	maxKey         = 128 // bytes
@@ -85,7 +88,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// check returns the addresses of a configuration that can be used.
+// check checks the configuration, and returns its addresses.
 func (c *Config) check() ([]address, error) {
 	if len(c.Addresses) == 0 || len(c.Addresses) > maxAddresses {
 		return nil, fmt.Errorf("there are %d addresses; 1 to %d are needed, such as http://127.0.0.1:8430", len(c.Addresses), maxAddresses)
@@ -100,7 +103,7 @@ func (c *Config) check() ([]address, error) {
 			return nil, fmt.Errorf("addresses %s and %s have different protocols; a client speaks HTTP or gRPC", all[0].base, a.base)
 		}
 		if c.Token != nil && !a.tls && !a.local() && !c.TokenInClear {
-			return nil, fmt.Errorf("the token would be sent to %s in clear, where others can read it; use https:// or grpcs://, or set TokenInClear", a.base)
+			return nil, fmt.Errorf("the token would be sent to %s unencrypted; use https:// or grpcs://, or set TokenInClear", a.base)
 		}
 		all[i] = a
 	}
@@ -127,7 +130,7 @@ const addressesAllowed = "allowed are http://host:port, https://host:port, grpc:
 
 func parseAddress(text string) (address, error) {
 	u, err := url.Parse(text)
-	if err != nil { // whose text may hold a password
+	if err != nil { // whose text may contain a password
 		return address{}, errors.New("the address is not a URL; " + addressesAllowed)
 	}
 	a, port := address{name: u.Hostname()}, u.Port()
@@ -141,7 +144,7 @@ func parseAddress(text string) (address, error) {
 	case "grpcs":
 		a.grpc, a.tls = true, true
 	default:
-		return address{}, fmt.Errorf("address %q has no scheme that is known; %s", u.Redacted(), addressesAllowed)
+		return address{}, fmt.Errorf("address %q has an unknown scheme; %s", u.Redacted(), addressesAllowed)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	switch {
@@ -162,9 +165,6 @@ func portOr(port, usual string) string {
 	return port
 }
 
-// newKey returns a key that nobody else has: 128 bits of it are random.
-func newKey() string { return rand.Text() }
-
 func checkKey(key string) error {
 	if len(key) > maxKey || !utf8.ValidString(key) {
 		return fmt.Errorf("the key %s cannot be used; a key is 1 to %d bytes of printable UTF-8", telemetry.Quote([]byte(key)), maxKey)
@@ -175,4 +175,89 @@ func checkKey(key string) error {
 		}
 	}
 	return nil
+}
+
+// A TokenSource returns the token to send. It is called before each attempt, from
+// several goroutines. Its error fails the attempt, which is repeated. It returns when
+// its context ends.
+type TokenSource func(context.Context) (string, error)
+
+// Token returns a source of one token.
+func Token(token string) TokenSource {
+	return func(context.Context) (string, error) {
+		if err := checkToken(token); err != nil {
+			return "", fmt.Errorf("%w: %w", errNeverGood, err)
+		}
+		return token, nil
+	}
+}
+
+// errNeverGood is in the error of a source that will never have a valid token.
+var errNeverGood = errors.New("the token is invalid")
+
+// mayCome reports whether a source that failed may have a token later, such as a file
+// that is being replaced.
+func mayCome(err error) bool { return !errors.Is(err, errNeverGood) }
+
+// maxTokenFile bounds what is read if the file is the wrong one.
+const maxTokenFile = 4 << 10
+
+// TokenFile returns a source that reads a file with one line each time, so that a new
+// token takes effect at once.
+func TokenFile(path string) TokenSource {
+	return func(context.Context) (string, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		content, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+		if err != nil {
+			return "", err
+		}
+		token := string(bytes.TrimSpace(content))
+		if err := checkToken(token); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		return token, nil
+	}
+}
+
+// checkToken checks that a token can be in a header. Its error does not contain it.
+func checkToken(token string) error {
+	if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return errors.New("this is not a token: it is empty, or has characters that no token has")
+	}
+	return nil
+}
+
+// LoadTLS returns a configuration that trusts the authorities in a PEM file in addition
+// to the system's, and presents a certificate. Any of the names may be empty, but cert
+// and key belong together.
+func LoadTLS(ca, cert, key string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		content, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("read certificates: %w", err)
+		}
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			config.RootCAs = x509.NewCertPool() // a system may have none
+		}
+		if !config.RootCAs.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("read certificates: %s has no certificate in PEM", ca)
+		}
+	}
+	if cert == "" && key == "" {
+		return config, nil
+	}
+	if cert == "" || key == "" {
+		return nil, errors.New("a certificate and its key belong together; give both")
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
 }

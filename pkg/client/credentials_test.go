@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -38,7 +39,7 @@ func TestTokenFilesAreReadEachTime(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, []byte("sec ret"), 0o600))
 	_, err = source(t.Context())
-	require.ErrorContains(t, err, "this is no token")
+	require.ErrorContains(t, err, "this is not a token")
 	assert.NotContains(t, err.Error(), "sec")
 }
 
@@ -62,34 +63,26 @@ func TestTheTokenIsShown(t *testing.T) {
 	assert.Equal(t, "Bearer secret", <-shown)
 }
 
-// guarded is a service that takes one token, and ends streams when that changes.
+// guarded is a service that accepts one token.
 type guarded struct {
 	telemetrypb.UnimplementedIngestServiceServer
 
 	token chan string // of capacity 1
 }
 
-func (g *guarded) WriteStream(stream telemetrypb.IngestService_WriteStreamServer) error {
-	for {
-		request, err := stream.Recv()
-		if err != nil {
-			return nil //nolint:nilerr // the client has no more
-		}
-		token := <-g.token
-		g.token <- token
-		md, _ := metadata.FromIncomingContext(stream.Context())
-		if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer "+token {
-			return status.Error(codes.Unauthenticated, "token_unknown: who is this?")
-		}
-		if err := stream.Send(&telemetrypb.WriteResponse{RequestId: request.GetRequestId(), Accepted: 1}); err != nil {
-			return err
-		}
+func (g *guarded) Write(ctx context.Context, r *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, error) {
+	token := <-g.token
+	g.token <- token
+	md, _ := metadata.FromIncomingContext(ctx)
+	if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer "+token {
+		return nil, status.Error(codes.Unauthenticated, "token_unknown")
 	}
+	return &telemetrypb.WriteResponse{Accepted: 1}, nil
 }
 
-// TestAStreamGetsANewToken has a token that is replaced while a stream is open, and
-// then one that is not.
-func TestAStreamGetsANewToken(t *testing.T) {
+// TestACallGetsANewToken replaces the token of the daemon and of the client, and then
+// that of the daemon alone.
+func TestACallGetsANewToken(t *testing.T) {
 	t.Parallel()
 	service, server := &guarded{token: make(chan string, 1)}, grpc.NewServer(grpc.WaitForHandlers(true))
 	telemetrypb.RegisterIngestServiceServer(server, service)
@@ -98,27 +91,21 @@ func TestAStreamGetsANewToken(t *testing.T) {
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); assert.NoError(t, <-served) })
 	path := filepath.Join(t.TempDir(), "token")
-	change := func(token string) { require.NoError(t, os.WriteFile(path, []byte(token), 0o600)) }
 	c := newClient(t, "grpc://"+listener.Addr().String(), func(c *Config) { c.Token = TokenFile(path) })
-	change("one")
-	service.token <- "one"
-	_, err := c.Write(t.Context(), one("s", 1))
-	require.NoError(t, err)
-
-	change("two")
-	<-service.token
-	service.token <- "two"
-	result, err := c.Write(t.Context(), one("s", 1))
-	require.NoError(t, err)
-	assert.Equal(t, 2, result.Attempts)
-
-	<-service.token
+	for _, token := range []string{"one", "two"} {
+		require.NoError(t, os.WriteFile(path, []byte(token), 0o600))
+		service.token <- token
+		result, err := c.Write(t.Context(), one("s", 1))
+		require.NoError(t, err)
+		assert.Equal(t, 1, result.Attempts)
+		<-service.token
+	}
 	service.token <- "three"
-	_, err = c.Write(t.Context(), one("s", 1))
+	_, err := c.Write(t.Context(), one("s", 1))
 	var failed *Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, telemetry.Unauthenticated, telemetry.KindOf(err))
-	assert.Equal(t, 2, failed.Attempts, "the second stream never was good")
+	assert.Equal(t, 1, failed.Attempts)
 }
 
 func TestTLSWithACertificateOfTheClients(t *testing.T) {
@@ -164,7 +151,7 @@ func TestTLSWithACertificateOfTheClients(t *testing.T) {
 	}
 
 	for want, files := range map[string][3]string{
-		"has none in PEM": {key, "", ""}, "belong together": {"", cert, ""}, "read certificate:": {"", key, cert}, "no such file": {"nowhere", "", ""},
+		"has no certificate in PEM": {key, "", ""}, "belong together": {"", cert, ""}, "read certificate:": {"", key, cert}, "no such file": {"nowhere", "", ""},
 	} {
 		_, err := LoadTLS(files[0], files[1], files[2])
 		require.ErrorContains(t, err, want)

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/pkg/client/encode"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -28,45 +27,33 @@ import (
 )
 
 const (
-	metadataKey = "idempotency-key"
-	// Pings find out connections whose other end is gone; a daemon allows one each ten
+	// Pings detect connections whose other end is gone; a daemon allows one each ten
 	// seconds.
 	pingTime    = 30 * time.Second
 	pingTimeout = 15 * time.Second
+
+	// codeRatio of a daemon that does not inflate a message so far.
+	codeRatio = "inflate_ratio"
 )
 
-// grpcTransport has one connection to each address, and on it one call of
-// WriteStream that requests share. Those with a key of the caller's go with calls
-// of their own, for in a stream a key and the number of a message count together.
-//
-// A request that is larger than others, or that a call has ended over, has a
-// WriteStream to itself, where it hits nobody.
+// grpcTransport has one connection to each address, on which each request is a call.
 type grpcTransport struct {
-	config   Config
-	key      string // of all streams, so that a message is the same one in the next
 	token    TokenSource
 	conns    []*grpc.ClientConn
-	pipes    []*pipe
 	messages sync.Pool // of *encode.Message
 }
 
 func newGRPCTransport(c Config, addresses []address) (*grpcTransport, error) {
-	t := &grpcTransport{config: c, key: newKey(), token: c.Token}
+	t := &grpcTransport{token: c.Token}
+	t.messages.New = func() any { return encode.NewMessage(encode.Compact, "", "") }
 	for _, a := range addresses {
 		conn, err := grpc.NewClient("dns:///"+a.host, dialOptions(c, a)...)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", a.base, err), t.close())
 		}
 		t.conns = append(t.conns, conn)
-		t.pipes = append(t.pipes, t.newPipe(conn))
 	}
 	return t, nil
-}
-
-func (t *grpcTransport) newPipe(conn *grpc.ClientConn) *pipe {
-	return newPipe(telemetrypb.NewIngestServiceClient(conn), t.config.Timeout, func(ctx context.Context) (context.Context, error) {
-		return t.metadata(ctx, t.key)
-	})
 }
 
 func dialOptions(c Config, a address) []grpc.DialOption {
@@ -93,24 +80,8 @@ func dialOptions(c Config, a address) []grpc.DialOption {
 	return options
 }
 
-// metadata returns a context for a call with this key.
-func (t *grpcTransport) metadata(ctx context.Context, key string) (context.Context, error) {
-	pairs := []string{metadataKey, key}
-	if t.token != nil {
-		token, err := t.token(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("get the token: %w", err)
-		}
-		pairs = append(pairs, "authorization", "Bearer "+token)
-	}
-	return metadata.AppendToOutgoingContext(ctx, pairs...), nil
-}
-
 func (t *grpcTransport) close() error {
 	var errs []error
-	for _, p := range t.pipes {
-		p.close()
-	}
 	for _, conn := range t.conns {
 		errs = append(errs, conn.Close())
 	}
@@ -119,79 +90,41 @@ func (t *grpcTransport) close() error {
 
 // try implements transport.
 func (t *grpcTransport) try(ctx context.Context, to int, w *write) attempt {
-	message := t.message()
+	pairs := []string{"idempotency-key", w.key}
+	if t.token != nil {
+		token, err := t.token(ctx)
+		if err != nil {
+			return attempt{err: fmt.Errorf("get the token: %w", err), again: mayCome(err)}
+		}
+		pairs = append(pairs, "authorization", "Bearer "+token)
+	}
+	message := t.messages.Get().(*encode.Message)
 	defer t.messages.Put(message)
 	request := message.Of(w.readings)
-	request.Stream, request.Ack, request.RequestId = w.stream, ackOf(w.ack), ""
-	if w.ownKey {
-		request.RequestId = w.key
-		return t.share(ctx, to, w, message, request)
-	}
-	return t.call(ctx, to, w, message, request)
-}
-
-// largeMessage is what a daemon takes unless it is told otherwise, in bytes.
-const largeMessage = 8 << 20
-
-// share sends a request on the call that all share, unless it may end that.
-func (t *grpcTransport) share(ctx context.Context, to int, w *write, message *encode.Message, request *telemetrypb.WriteRequest) attempt {
-	w.alone = w.alone || proto.Size(request) > largeMessage
-	var response *telemetrypb.WriteResponse
-	var failed attempt
-	if w.alone {
-		response, failed = t.alone(ctx, to, request)
-	} else {
-		response, failed = t.pipes[to].exchange(ctx, request)
-	}
-	if response.GetError().GetCode() == codeRatio { // nothing was taken; it is too regular to be compressed
-		response, failed = t.alone(ctx, to, request, grpc.UseCompressor(encoding.Identity))
-	}
-	if response == nil {
-		// gRPC refused a message of the call by its size, maybe this one.
-		w.alone = w.alone || status.Code(failed.err) == codes.ResourceExhausted
-		return failed
-	}
-	return readResponse(response, message, len(w.readings))
-}
-
-// codeRatio is that of a daemon which will not inflate a message so far.
-const codeRatio = "inflate_ratio"
-
-// alone sends a request on a stream of its own. It has the key and the id that it
-// has among others, so that it is the same request.
-func (t *grpcTransport) alone(ctx context.Context, to int, request *telemetrypb.WriteRequest, options ...grpc.CallOption) (*telemetrypb.WriteResponse, attempt) {
-	p := t.newPipe(t.conns[to])
-	p.alone, p.options = true, options
-	defer p.close()
-	return p.exchange(ctx, request)
-}
-
-func (t *grpcTransport) message() *encode.Message {
-	if m, ok := t.messages.Get().(*encode.Message); ok {
-		return m
-	}
-	return encode.NewMessage(encode.Compact, "", "")
-}
-
-// call sends a request by itself.
-func (t *grpcTransport) call(ctx context.Context, to int, w *write, message *encode.Message, request *telemetrypb.WriteRequest) attempt {
-	ctx, err := t.metadata(ctx, w.key)
-	if err != nil {
-		return attempt{err: err, again: mayCome(err)}
+	request.Stream, request.Ack = w.stream, telemetrypb.Ack(0)
+	switch w.ack {
+	case telemetry.Journaled:
+		request.Ack = telemetrypb.Ack_ACK_JOURNALED
+	case telemetry.Stored:
+		request.Ack = telemetrypb.Ack_ACK_STORED
 	}
 	sent := new(atomic.Bool)
+	ctx = context.WithValue(metadata.AppendToOutgoingContext(ctx, pairs...), sentKey{}, sent)
 	var header metadata.MD
 	client := telemetrypb.NewIngestServiceClient(t.conns[to])
-	response, err := client.Write(context.WithValue(ctx, sentKey{}, sent), request, grpc.Header(&header))
+	response, err := client.Write(ctx, request, grpc.Header(&header))
+	if problem := problemIn(err); problem != nil && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
+		response, err = client.Write(ctx, request, grpc.Header(&header), grpc.UseCompressor(encoding.Identity))
+	}
 	if err != nil {
-		return readStatus(err, sent.Load(), message, len(w.readings))
+		return readStatus(ctx, err, sent.Load(), message, len(w.readings))
 	}
 	a := readResponse(response, message, len(w.readings))
 	a.result.Replayed = len(header.Get("idempotent-replayed")) > 0
 	return a
 }
 
-// sentHandler notes in a call's context that something of it was written.
+// sentHandler notes in a call's context that a part of it was sent.
 type sentHandler struct{}
 
 type sentKey struct{}
@@ -215,7 +148,7 @@ func (sentHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 // HandleConn implements stats.Handler.
 func (sentHandler) HandleConn(context.Context, stats.ConnStats) {}
 
-// readResponse tells what a response to so many readings means.
+// readResponse interprets the response to so many readings.
 func readResponse(response *telemetrypb.WriteResponse, message *encode.Message, readings int) attempt {
 	if e := response.GetError(); e != nil && response.GetRejected() == 0 {
 		return wayOf(problemOf(e))
@@ -236,20 +169,20 @@ func readResponse(response *telemetrypb.WriteResponse, message *encode.Message, 
 	return attempt{result: r}
 }
 
-// problemOf returns the error that a daemon told.
+// problemOf returns the error of a daemon.
 func problemOf(e *telemetrypb.RequestError) *telemetry.Error {
 	after := min(maxRetryAfter, time.Duration(max(0, min(e.GetRetryAfterMs(), maxRetryAfter.Milliseconds())))*time.Millisecond)
 	return &telemetry.Error{Kind: kindOfCode(codes.Code(uint32(e.GetStatus())), after > 0), Code: e.GetCode(), Message: e.GetMessage(), RetryAfter: after}
 }
 
-// kindOfCode returns the kind of a daemon's error. Of two kinds that share a code,
-// only a quota has a time to come back.
-func kindOfCode(code codes.Code, comeBack bool) telemetry.ErrorKind {
+// kindOfCode returns the kind of a daemon's error. Of the two kinds that share a code,
+// only a quota has a time to retry.
+func kindOfCode(code codes.Code, retryAfter bool) telemetry.ErrorKind {
 	switch code {
 	case codes.Aborted:
 		return telemetry.TooSlow
 	case codes.ResourceExhausted:
-		if comeBack {
+		if retryAfter {
 			return telemetry.Quota
 		}
 		return telemetry.TooLarge
@@ -273,45 +206,34 @@ func kindOfCode(code codes.Code, comeBack bool) telemetry.ErrorKind {
 	return telemetry.Invalid
 }
 
-// readStatus tells what the error of a call means.
-func readStatus(err error, sent bool, message *encode.Message, readings int) attempt {
-	if e := told(err); e != nil {
-		return wayOf(e)
+// readStatus interprets the error of a call.
+func readStatus(ctx context.Context, err error, sent bool, message *encode.Message, readings int) attempt {
+	if problem := problemIn(err); problem != nil {
+		return wayOf(problem)
 	}
-	for _, detail := range status.Convert(err).Details() {
+	s := status.Convert(err)
+	for _, detail := range s.Details() {
 		if response, ok := detail.(*telemetrypb.WriteResponse); ok {
 			return readResponse(response, message, readings)
 		}
 	}
-	return broken(err, sent)
+	if ctx.Err() != nil {
+		return attempt{err: fmt.Errorf("wait for the answer: %w", context.Cause(ctx)), again: true, unknown: sent}
+	}
+	switch s.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted: // of gRPC itself, or of a proxy
+		known := &telemetry.Error{Kind: kindOfCode(s.Code(), false), Code: s.Code().String(), Message: s.Message()}
+		return attempt{err: known}
+	}
+	return attempt{err: err, again: true, unknown: sent}
 }
 
-// told returns why a daemon ended a call; nil if it did not say.
-func told(err error) *telemetry.Error {
+// problemIn returns the error of a daemon in that of a call; nil if there is none.
+func problemIn(err error) *telemetry.Error {
 	for _, detail := range status.Convert(err).Details() {
 		if e, ok := detail.(*telemetrypb.RequestError); ok {
 			return problemOf(e)
 		}
 	}
 	return nil
-}
-
-// broken tells what a failure means of which the daemon said nothing.
-func broken(err error, sent bool) attempt {
-	switch code := status.Code(err); code {
-	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted:
-		known := &telemetry.Error{Kind: kindOfCode(code, false), Code: code.String(), Message: status.Convert(err).Message()}
-		return attempt{err: known}
-	}
-	return attempt{err: err, again: true, unknown: sent}
-}
-
-func ackOf(a telemetry.Ack) telemetrypb.Ack {
-	switch a {
-	case telemetry.Journaled:
-		return telemetrypb.Ack_ACK_JOURNALED
-	case telemetry.Stored:
-		return telemetrypb.Ack_ACK_STORED
-	}
-	return telemetrypb.Ack_ACK_UNSPECIFIED
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,10 +21,10 @@ import (
 )
 
 const (
-	idleConnections = 64          // kept for each address
-	idleTime        = time.Minute // a daemon closes connections after two
+	idleConnections = 64          // for each address
+	idleTime        = time.Minute // a daemon closes them after two
 	dialTime        = 10 * time.Second
-	maxAnswer       = 1 << 20 // bytes; a hundred refusals are less
+	maxAnswer       = 1 << 20 // bytes; a hundred refusals have less
 )
 
 // httpTransport speaks HTTP/1.1, and HTTP/2 over TLS.
@@ -31,7 +32,7 @@ type httpTransport struct {
 	config     Config
 	addresses  []address
 	client     *http.Client
-	perReading atomic.Int64 // bytes of the last body, so that the next is made in one piece
+	perReading atomic.Int64 // bytes in the last body, to allocate the next at once
 }
 
 func newHTTPTransport(c Config, addresses []address) *httpTransport {
@@ -42,7 +43,7 @@ func newHTTPTransport(c Config, addresses []address) *httpTransport {
 	if c.TLS != nil {
 		t.TLSClientConfig = c.TLS.Clone()
 	}
-	// A daemon makes no redirects, and where one would lead nobody knows.
+	// A daemon does not redirect.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &httpTransport{config: c, addresses: addresses, client: &http.Client{Transport: t, CheckRedirect: stay}}
 }
@@ -91,7 +92,7 @@ func (t *httpTransport) try(ctx context.Context, to int, w *write) attempt {
 	return a
 }
 
-// fill makes the body of a request that has none yet.
+// fill encodes the body of a request, once.
 func (t *httpTransport) fill(w *write) error {
 	if w.body != nil {
 		return nil
@@ -118,7 +119,7 @@ func (t *httpTransport) fill(w *write) error {
 	return nil
 }
 
-// do sends a request with the token. Without a response the attempt tells why.
+// do sends a request with the token. Without a response, the attempt says why.
 func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 	req.Header.Set("User-Agent", userAgent)
 	if t.config.Token != nil {
@@ -128,7 +129,7 @@ func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	// Without a connection nothing can have been taken.
+	// Without a connection, nothing can have been stored.
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
 	resp, err := t.client.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
@@ -144,7 +145,7 @@ func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 
 const userAgent = "brim-client"
 
-// readAnswer tells what the answer to so many readings means.
+// readAnswer interprets the answer to so many readings.
 func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus, http.StatusBadRequest, http.StatusForbidden:
@@ -160,17 +161,17 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 	return readProblem(resp, body)
 }
 
-// readProblem tells what an answer means that is not about single readings.
+// readProblem interprets an answer that is not about single readings.
 func readProblem(resp *http.Response, body []byte) attempt {
 	problem := parseProblem(body)
 	after := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	if problem == nil { // somebody else answered for the daemon, maybe until that is back
+	if problem == nil { // a proxy answered, perhaps until the daemon is back
 		again := resp.StatusCode >= http.StatusBadRequest
 		switch resp.StatusCode {
 		case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
 			again = false
 		}
-		err := fmt.Errorf("the answer is %d %s, without a daemon's reason", resp.StatusCode, http.StatusText(resp.StatusCode))
+		err := fmt.Errorf("the answer is %d %s, not from a daemon", resp.StatusCode, http.StatusText(resp.StatusCode))
 		return attempt{err: err, again: again, unknown: resp.StatusCode >= http.StatusInternalServerError, after: after}
 	}
 	problem.Kind, problem.RetryAfter = kindOf(resp.StatusCode), after
@@ -199,7 +200,7 @@ func kindOf(status int) telemetry.ErrorKind {
 		return telemetry.Quota
 	case http.StatusServiceUnavailable:
 		return telemetry.Unavailable
-	case http.StatusGatewayTimeout, http.StatusBadGateway: // the latter of a proxy, which may have passed the request on
+	case http.StatusGatewayTimeout, http.StatusBadGateway: // the latter is a proxy's, which may have forwarded the request
 		return telemetry.UnknownOutcome
 	}
 	if status >= http.StatusInternalServerError {
@@ -208,7 +209,7 @@ func kindOf(status int) telemetry.ErrorKind {
 	return telemetry.Invalid
 }
 
-// pathOf returns the path of a question about a sensor.
+// pathOf returns the path of a request about a sensor.
 func pathOf(sensor, what string, query url.Values) string {
 	path := "/v1/sensors/" + url.PathEscape(sensor) + "/" + what
 	if len(query) > 0 {
@@ -218,3 +219,53 @@ func pathOf(sensor, what string, query url.Values) string {
 }
 
 func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// parseAnswer decodes a daemon's answer to so many readings.
+func parseAnswer(body []byte, readings int) (Result, error) {
+	var a struct {
+		Accepted, Rejected *int
+		Ack                telemetry.Ack
+		Errors             []struct {
+			Index   int
+			Code    telemetry.Code
+			Message string
+		}
+	}
+	if err := json.Unmarshal(body, &a); err != nil {
+		return Result{}, err
+	}
+	if a.Accepted == nil || a.Rejected == nil {
+		return Result{}, errors.New("it does not say how many readings were accepted and rejected")
+	}
+	r := Result{Accepted: *a.Accepted, Rejected: *a.Rejected, Ack: a.Ack}
+	for _, e := range a.Errors {
+		r.Refused = append(r.Refused, Refused{Index: e.Index, Code: e.Code, Message: e.Message})
+	}
+	return r, checkResult(r, readings)
+}
+
+// errImpossible is in the error of an answer to another request.
+var errImpossible = errors.New("the answer is not to this request")
+
+// checkResult checks the counts of an answer.
+func checkResult(r Result, readings int) error {
+	if r.Accepted < 0 || r.Rejected < 0 || r.Accepted > readings || r.Accepted+r.Rejected != readings {
+		return fmt.Errorf("%w: it has %d readings accepted and %d rejected, but %d were sent", errImpossible, r.Accepted, r.Rejected, readings)
+	}
+	for _, e := range r.Refused {
+		if e.Index < 0 || e.Index >= readings {
+			return fmt.Errorf("%w: it names reading %d, but %d were sent", errImpossible, e.Index, readings)
+		}
+	}
+	return nil
+}
+
+// parseProblem decodes why a daemon refused a whole request; nil if the answer is not a
+// daemon's.
+func parseProblem(body []byte) *telemetry.Error {
+	var p struct{ Code, Message string }
+	if err := json.Unmarshal(body, &p); err == nil && p.Code != "" {
+		return &telemetry.Error{Code: p.Code, Message: p.Message}
+	}
+	return nil
+}

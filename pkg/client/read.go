@@ -2,22 +2,25 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Span says which readings are asked for: those with From <= Time < To, to the
-// millisecond. What is zero is not a bound.
+// A Span selects readings with From <= Time < To, to the millisecond. A zero time is no
+// bound.
 type Span struct {
 	Stream   string // empty: that of the Config
 	From, To time.Time
@@ -28,12 +31,12 @@ var ErrNoReading = errors.New("the sensor has no readings")
 
 const (
 	pageReadings = 10_000
-	maxLine      = 4 << 20 // of a reading in NDJSON; 256 fields of 1 KiB, escaped, are less
+	maxLine      = 4 << 20 // a reading with 256 fields of 1 KiB, escaped, has less
 )
 
-// Readings returns the readings of a sensor in time order, also those that are
+// Readings returns the readings of a sensor in time order, including those that are
 // acknowledged and not stored yet, in pages of 10,000. An error ends them; readings
-// before it are good. It asks the daemons of a client that speaks HTTP.
+// before it are valid. It needs a client for HTTP.
 func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		query := c.query(span)
@@ -52,7 +55,7 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 	}
 }
 
-// page asks for one page; more tells whether there is another, which after begins.
+// page reads one page. If more, there is another after the cursor.
 func (c *Client) page(ctx context.Context, sensor string, query url.Values, yield func(telemetry.Reading) bool) (after string, more bool, err error) {
 	err = c.ask(ctx, sensor, "readings", query, func(resp *http.Response) error {
 		lines := bufio.NewScanner(resp.Body)
@@ -79,8 +82,8 @@ func (c *Client) page(ctx context.Context, sensor string, query url.Values, yiel
 	return after, more, err
 }
 
-// Latest returns the newest reading of a sensor, or ErrNoReading. stream may be
-// empty, which is that of the Config.
+// Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
+// that of the Config.
 func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.Reading, error) {
 	var r telemetry.Reading
 	err := c.ask(ctx, sensor, "latest", c.query(Span{Stream: stream}), func(resp *http.Response) (err error) {
@@ -101,22 +104,22 @@ func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.R
 	return r, nil
 }
 
-// A Step is a summary of the readings of some time.
+// A Step is a summary of the readings in an interval.
 type Step struct {
 	Start  time.Time
 	Count  int64 // readings
 	Fields map[string]StepField
 }
 
-// A StepField is of one field's numbers.
+// A StepField summarizes the numbers of one field.
 type StepField struct {
 	N        int64           // readings in which it is a number
-	Min, Max telemetry.Value // as they came
-	Mean     float64         // NaN where the sum does not fit a double
+	Min, Max telemetry.Value // as sent
+	Mean     float64         // NaN if the sum does not fit a double
 }
 
-// Summary returns a step for each time of that length which has readings, aligned
-// to the epoch; 0: one step for all of the span. There are 10,000 steps at most.
+// Summary returns a step for each interval of that length that has readings, aligned to
+// the epoch; 0: one step for the span. There are at most 10,000 steps.
 func (c *Client) Summary(ctx context.Context, sensor string, span Span, every time.Duration) ([]Step, error) {
 	query := c.query(span)
 	if every > 0 {
@@ -161,14 +164,13 @@ func (c *Client) query(span Span) url.Values {
 	return query
 }
 
-// ask asks about a sensor, again where that makes sense, and lets read have the
-// answer. What read returns is final. The head of an answer comes within the time
-// of an attempt; the rest may be long. Close does not wait for read, which may call
-// it, but ends the answer.
+// ask requests something about a sensor, with repetitions, and passes the answer to
+// read, whose error is final. The timeout is that of the answer's header; the rest may
+// take longer. Close does not wait for read, which may call it, but ends the answer.
 func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values, read func(*http.Response) error) error {
 	t, ok := c.transport.(*httpTransport)
 	if !ok {
-		return errors.New("reading back goes over HTTP; use a client with http:// or https:// addresses")
+		return errors.New("reading back needs HTTP; use a client with http:// or https:// addresses")
 	}
 	asking, end, err := c.begin(ctx)
 	if err != nil {
@@ -197,8 +199,8 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 	return nil
 }
 
-// ask asks once. The head of the answer comes before ctx ends, and its body can be
-// read until reading does. Without a response the attempt tells why.
+// ask sends one request. The header of the answer comes before ctx ends, and its body
+// can be read until reading ends. Without a response, the attempt says why.
 func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Response, attempt) {
 	whole, cancel := context.WithCancelCause(reading)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -219,7 +221,7 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 		return resp, attempt{}
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK { // ctx ended just now
+	if resp.StatusCode == http.StatusOK { // ctx has just ended
 		return nil, attempt{err: context.Cause(ctx), again: true}
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -229,4 +231,137 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	failed = readProblem(resp, body)
 	failed.unknown = false
 	return nil, failed
+}
+
+// parseLine decodes a line of NDJSON: a reading, or the reason why there are no more.
+func parseLine(line []byte) (telemetry.Reading, error) {
+	r, err := parseReading(line)
+	if err == nil {
+		return r, nil
+	}
+	var broken struct {
+		Error *struct{ Code, Message string }
+	}
+	if json.Unmarshal(line, &broken) == nil && broken.Error != nil {
+		return telemetry.Reading{}, &telemetry.Error{Code: broken.Error.Code, Message: broken.Error.Message}
+	}
+	return telemetry.Reading{}, err
+}
+
+// parseReading decodes a reading. Numbers with a decimal point or an exponent are
+// doubles, others are integers.
+func parseReading(text []byte) (telemetry.Reading, error) {
+	var given struct {
+		Sensor *string         `json:"sensorId"`
+		Time   time.Time       `json:"ts"`
+		Fields json.RawMessage `json:"fields"`
+		Tags   json.RawMessage `json:"tags"`
+	}
+	if err := json.Unmarshal(text, &given); err != nil {
+		return telemetry.Reading{}, fmt.Errorf("decode reading: %w", err)
+	}
+	if given.Sensor == nil || len(given.Fields) == 0 {
+		return telemetry.Reading{}, errors.New("decode reading: it has no sensorId or no fields")
+	}
+	r := telemetry.Reading{Sensor: *given.Sensor, Time: given.Time.UTC()}
+	err := eachMember(given.Fields, func(name string, value json.Token) error {
+		v, err := parseValue(value)
+		if err != nil {
+			return fmt.Errorf("field %s: %w", telemetry.Quote([]byte(name)), err)
+		}
+		r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: v})
+		return nil
+	})
+	if err == nil && len(given.Tags) > 0 {
+		err = eachMember(given.Tags, func(name string, value json.Token) error {
+			text, ok := value.(string)
+			if !ok {
+				return fmt.Errorf("tag %s is not a string", telemetry.Quote([]byte(name)))
+			}
+			r.Tags = append(r.Tags, telemetry.Tag{Name: name, Value: text})
+			return nil
+		})
+	}
+	if err != nil {
+		return telemetry.Reading{}, fmt.Errorf("decode reading: %w", err)
+	}
+	return r, nil
+}
+
+// eachMember calls see with each member of an object, in order.
+func eachMember(text []byte, see func(name string, value json.Token) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("its fields or tags are not an object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		value, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string) // a key always is a string
+		if err := see(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseValue(t json.Token) (telemetry.Value, error) {
+	switch v := t.(type) {
+	case bool:
+		return telemetry.BoolValue(v), nil
+	case string:
+		return telemetry.TextValue(v), nil
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".eE") {
+			f, err := v.Float64()
+			return telemetry.FloatValue(f), err
+		}
+		i, err := v.Int64()
+		return telemetry.IntValue(i), err
+	}
+	return telemetry.Value{}, errors.New("its value is not a number, a boolean or a string")
+}
+
+// decodeStep decodes the next step of a summary; io.EOF: there is none.
+func decodeStep(d *json.Decoder) (Step, error) {
+	var given struct {
+		Start  time.Time
+		Count  int64
+		Fields map[string]struct {
+			N        int64
+			Min, Max json.Number
+			Mean     *float64
+		}
+		Error *struct{ Code, Message string }
+	}
+	if err := d.Decode(&given); err != nil {
+		return Step{}, err
+	}
+	if given.Error != nil {
+		return Step{}, &telemetry.Error{Code: given.Error.Code, Message: given.Error.Message}
+	}
+	s := Step{Start: given.Start.UTC(), Count: given.Count, Fields: make(map[string]StepField, len(given.Fields))}
+	for name, f := range given.Fields {
+		least, err := parseValue(f.Min)
+		if err != nil {
+			return Step{}, fmt.Errorf("decode minimum: %w", err)
+		}
+		most, err := parseValue(f.Max)
+		if err != nil {
+			return Step{}, fmt.Errorf("decode maximum: %w", err)
+		}
+		field := StepField{N: f.N, Min: least, Max: most, Mean: math.NaN()}
+		if f.Mean != nil {
+			field.Mean = *f.Mean
+		}
+		s.Fields[name] = field
+	}
+	return s, nil
 }

@@ -124,5 +124,5 @@ func TestReadingBackGoesOverHTTP(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, "grpc://127.0.0.1:1")
 	_, err := c.Latest(t.Context(), "s", "")
-	require.ErrorContains(t, err, "reading back goes over HTTP")
+	require.ErrorContains(t, err, "reading back needs HTTP")
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An attempt is what is known when a request was sent once. One without an error
-// has a result.
+// An attempt is the outcome of sending a request once. Without an error it has a
+// result.
 type attempt struct {
 	result  Result
 	err     error
 	again   bool          // repeating makes sense
-	unknown bool          // the readings may have been taken
-	after   time.Duration // that the daemon wants to be left alone
+	unknown bool          // the readings may have been stored
+	after   time.Duration // to wait, as the daemon asked
 }
 
-// A task is what is repeated. Its answer is an *Error if it never succeeds.
+// A task can be repeated. Its error is an *Error.
 type task struct {
 	key       string
-	read      bool // nothing is taken, so any daemon may be asked
+	read      bool // nothing is stored, so any daemon may be asked
 	repeating func()
 	try       func(ctx context.Context, to int) attempt
 }
 
-// A course is a task under way.
+// A course is a task being repeated.
 type course struct {
 	client       *Client
 	task         task
@@ -39,14 +39,14 @@ type course struct {
 	tried        int
 	to           int       // the address of the last attempt
 	moves        int       // to another address since the last wait
-	unknownSince time.Time // when the first attempt began that may have been taken; zero: none was
+	unknownSince time.Time // when the first attempt with an unknown outcome began; zero: there was none
 }
 
-// repeat tries until it succeeds, or trying again makes no sense.
+// repeat tries until it succeeds, or repeating makes no sense.
 func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) attempt {
 	s := &course{client: c, task: t, start: time.Now()}
 	for {
-		if ctx.Err() != nil { // then nothing is to be begun
+		if ctx.Err() != nil { // do not even start
 			return s.failed(context.Cause(ctx))
 		}
 		began := time.Now()
@@ -77,10 +77,9 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 	}
 }
 
-// errNoAnswer is the cause of a context whose attempt has had its time.
+// errNoAnswer is the cause of a context whose attempt has timed out.
 var errNoAnswer = fmt.Errorf("no answer came in time: %w", context.DeadlineExceeded)
 
-// try makes one attempt, within its time.
 func (s *course) try(ctx context.Context) attempt {
 	s.tried++
 	ctx, cancel := context.WithTimeoutCause(ctx, s.client.config.Timeout, errNoAnswer)
@@ -88,15 +87,14 @@ func (s *course) try(ctx context.Context) attempt {
 	return s.task.try(ctx, s.to)
 }
 
-// next returns how long to wait before the next attempt, and whether there is to
-// be one.
+// next returns how long to wait before the next attempt, and whether there is one.
 func (s *course) next(a attempt, retryFor time.Duration) (time.Duration, bool) {
 	if !a.again || retryFor < 0 {
 		return 0, false
 	}
 	c := s.client
 	if s.moveOn(a) && s.moves < len(c.addresses) {
-		return 0, true // nobody asked that one to wait
+		return 0, true // that one did not ask for a pause
 	}
 	s.moves = 0
 	wait := a.after + jitter(c.config, s.tried)
@@ -109,8 +107,8 @@ func (s *course) next(a attempt, retryFor time.Duration) (time.Duration, bool) {
 	return wait, true
 }
 
-// moveOn makes the client go to the next address if this one can be left, and
-// reports whether there is one. Those that use it already have moved.
+// moveOn makes the client use the next address if this one may be left, and reports
+// whether it did.
 func (s *course) moveOn(a attempt) bool {
 	c := s.client
 	switch {
@@ -131,8 +129,8 @@ func (s *course) failed(err error) attempt {
 	}}
 }
 
-// jitter returns a random time ("full jitter"), so that clients which failed
-// together do not come back together.
+// jitter returns a random time ("full jitter"), so that clients that failed together
+// do not return together.
 func jitter(c Config, tried int) time.Duration {
 	most := c.BackoffMax
 	if shift := tried - 1; shift < 32 && c.BackoffMin<<shift > 0 {
@@ -141,7 +139,7 @@ func jitter(c Config, tried int) time.Duration {
 	return rand.N(most + 1)
 }
 
-// pause waits, unless ctx ends first or is known to.
+// pause waits, unless ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 		return context.DeadlineExceeded
@@ -156,11 +154,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxRetryAfter bounds what a daemon, or what stands before it, may ask for.
+// maxRetryAfter bounds what a daemon or a proxy may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// parseRetryAfter reads a Retry-After of seconds or of a date; 0 where there is
-// none that can be read.
+// parseRetryAfter parses a Retry-After in seconds or as a date; 0: it is invalid.
 func parseRetryAfter(text string, now time.Time) time.Duration {
 	text = strings.TrimSpace(text)
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -172,7 +169,7 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// wayOf says what an answer of this kind lets one do.
+// wayOf says whether to repeat after an error of a daemon.
 func wayOf(e *telemetry.Error) attempt {
 	a := attempt{err: e, after: e.RetryAfter}
 	switch e.Kind {
@@ -182,7 +179,7 @@ func wayOf(e *telemetry.Error) attempt {
 		a.again, a.unknown = true, true
 	case telemetry.Internal:
 		a.unknown = true
-	default: // nothing was taken, nor will it be
+	default: // nothing was stored, and repeating will not help
 	}
 	return a
 }

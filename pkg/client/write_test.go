@@ -146,7 +146,7 @@ func TestTheReasonOfTheLastAttemptIsTold(t *testing.T) {
 		require.ErrorAs(t, err, &known)
 		assert.Equal(t, "journal_full", known.Code)
 		assert.Equal(t, time.Hour, known.RetryAfter)
-		assert.Contains(t, err.Error(), ", 2 times: journal_full: the journal is full; they may have been taken")
+		assert.Contains(t, err.Error(), ", 2 times: journal_full: the journal is full; they may have been stored")
 	})
 }
 
@@ -199,12 +199,12 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Config){
 		"there are 0 addresses":       func(c *Config) { c.Addresses = nil },
-		"no scheme that is known":     func(c *Config) { c.Addresses[0] = "ftp://127.0.0.1:8430" },
+		"an unknown scheme":           func(c *Config) { c.Addresses[0] = "ftp://127.0.0.1:8430" },
 		"is not a URL":                func(c *Config) { c.Addresses[0] = "http://%zz:secret@h" },
 		"needs a host and a port":     func(c *Config) { c.Addresses[0] = "grpc://h" },
 		"more than a host and a port": func(c *Config) { c.Addresses[0] = "http://h/v1" },
 		"different protocols":         func(c *Config) { c.Addresses = append(c.Addresses, "grpc://127.0.0.1:1") },
-		"in clear":                    func(c *Config) { c.Addresses[0], c.Token = "http://brim.example", Token("secret") },
+		"unencrypted":                    func(c *Config) { c.Addresses[0], c.Token = "http://brim.example", Token("secret") },
 		"timeout -1s is negative":     func(c *Config) { c.Timeout = -time.Second },
 		"KeyLife 15m0s":               func(c *Config) { c.KeyLife = 15 * time.Minute },
 		"KeyLife -1ns":                func(c *Config) { c.KeyLife = -1 },

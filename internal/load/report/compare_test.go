@@ -44,9 +44,9 @@ func TestCompareShowsFiguresBesideEachOther(t *testing.T) {
 	text = comparison(t, a, b)
 	assert.Contains(t, text, "response time by elapsed part of the window")
 	assert.Contains(t, text, "90–100 %                2.19 ms  2.19 ms  1.00  8.4 ms  4.2 ms  0.50\n")
-	assert.NotContains(t, text, "Only with --ack stored")
+	assert.NotContains(t, text, ackNote)
 	a.Setup.Ack = ""
-	assert.Contains(t, comparison(t, a, b), "Only with --ack stored")
+	assert.Contains(t, comparison(t, a, b), ackNote)
 }
 
 func TestCompareWarnsOfOtherLoad(t *testing.T) {
@@ -55,13 +55,13 @@ func TestCompareWarnsOfOtherLoad(t *testing.T) {
 	b.Setup.Storage, b.Setup.Target, b.Setup.GranularitySeconds = "timeseries", "grpc://h:1", 60
 	b.Setup.Ack, b.Setup.Protocol = "journaled", "grpc"
 	text := comparison(t, aResult(), b)
-	assert.Contains(t, text, "What is compared differs in:\n")
+	assert.Contains(t, text, "The runs compared differ in:\n")
 	assert.Contains(t, text, "A and B are of the same load.\n")
 	assert.Regexp(t, `storage +bucket +timeseries\n`, text)
 
 	b.Setup.Batch, b.Setup.Rate, b.StoreByFill = 10, "1..2", nil
 	text = comparison(t, aResult(), b)
-	assert.Contains(t, text, "Careful: A and B are not of the same load. It differs in:\n  batch")
+	assert.Contains(t, text, "Warning: A and B are not of the same load, which differs in:\n  batch")
 	assert.Regexp(t, `batch +1 +10\n`, text)
 	assert.Regexp(t, `rate +– +1\.\.2\n`, text)
 	assert.NotContains(t, text, "daemon's own time")

@@ -17,7 +17,7 @@ func TestConditions(t *testing.T) {
 		" p99 > 7000 us ":     "p99>7000us: p99 is 7.2 ms",
 		"p99>=0.0072s":        "p99>=0.0072s: p99 is 7.2 ms",
 		"p99>0.0072s":         "",
-		"response.max>100ms":  "response.max>100ms: response.max is 104 ms",
+		"response.max>100ms":  "response.max>100ms: response.max is 104.3 ms",
 		"service.p99>4.2ms":   "service.p99>4.2ms: service.p99 is 4.3 ms",
 		"service.p99>4.4ms":   "",
 		"mean<=2130µs":        "mean<=2130µs: mean is 2.13 ms",
@@ -25,17 +25,17 @@ func TestConditions(t *testing.T) {
 		"store.p99>6ms":       "store.p99>6ms: store.p99 is 6.5 ms",
 		"store.p99>7ms":       "",
 		"store.p50>1.7ms":     "store.p50>1.7ms: store.p50 is 1.8 ms",
-		"achieved<99%":        "achieved<99%: achieved is 54.9 %",
+		"achieved<99%":        "achieved<99%: achieved is 54.89 %",
 		"achieved<50%":        "",
-		"achieved<11001/s":    "achieved<11001/s: achieved is 11,000",
+		"achieved<11001/s":    "achieved<11001/s: achieved is 11000",
 		"achieved<11000":      "",
-		"dropped>0":           "dropped>0: dropped is 400,000",
+		"dropped>0":           "dropped>0: dropped is 400000",
 		"dropped>80%":         "",
-		"failed>20%":          "failed>20%: failed is 25.0 %",
+		"failed>20%":          "failed>20%: failed is 24.95 %",
 		"rejected>42":         "",
 		"rejected>=42":        "rejected>=42: rejected is 42",
 		"rejected>1e2":        "",
-		"drain>1s":            "drain>1s: drain is 1.5 s",
+		"drain>1s":            "drain>1s: drain is 1500 ms",
 		"drain>2s":            "",
 		"p99<7.2004ms":        "p99<7.2004ms: p99 is 7.2 ms",
 		"response.p90>3.0 ms": "response.p90>3.0ms: response.p90 is 3.01 ms",
@@ -55,10 +55,10 @@ func TestConditions(t *testing.T) {
 func TestWhatWasNotObservedMeetsEveryConditionOnIt(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
-		"p99>50ms":          "p99>50ms: p99 is not known, since no request was due",
-		"service.mean<50ms": "service.mean<50ms: service.mean is not known, since no request was taken",
-		"store.p99>1s":      "store.p99>1s: store.p99 is not known, since the daemon was not asked (--admin), or wrote nothing",
-		"achieved<1%":       "achieved<1%: achieved is not known, since the load was due at once",
+		"p99>50ms":          "p99>50ms: p99 is unknown, because no request was due",
+		"service.mean<50ms": "service.mean<50ms: service.mean is unknown, because no request was answered",
+		"store.p99>1s":      "store.p99>1s: store.p99 is unknown, because the daemon was not asked (--admin), or wrote nothing",
+		"achieved<1%":       "achieved<1%: achieved is unknown, because the load was due all at once",
 	} {
 		c, err := ParseCondition(condition)
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestWhatFailedIsSlowerThanAnyBound(t *testing.T) {
 	r := aResult()
 	r.Failed, r.Dropped = 1300, 7
 	r.Strict = &load.Quantiles{P50: 0.00176, P90: 0.004}
-	const unknown = " is not known, since it lies among the readings that failed (1,300) or were dropped (7)"
+	const unknown = " is unknown, because it is among the readings that failed (1,300) or were dropped (7)"
 	for condition, want := range map[string]string{
 		"p50>1.8ms":            "",
 		"p90>3.5ms":            "p90>3.5ms: p90 is 4 ms",
@@ -103,7 +103,7 @@ func TestWhatMeetsABoundIsNotToldAsTheBound(t *testing.T) {
 	r.OfferedRate, r.AchievedRate, r.Response.P99 = 1000, 989.999, 0.007201
 	r.StoreByFill[4].P99 = 0.0099 // the highest need not be the last
 	for condition, want := range map[string]string{
-		"achieved<99%":  "achieved is 98.9 %",
+		"achieved<99%":  "achieved is 98.999 %",
 		"achieved<990":  "achieved is 989.999",
 		"p99>7.2ms":     "p99 is 7.201 ms",
 		"store.p99>9ms": "store.p99 is 9.9 ms",
@@ -132,8 +132,8 @@ func TestConditionsThatCannotBe(t *testing.T) {
 		"p99>-5ms":        "is not a number of 0 or more",
 		"p99>NaNs":        "is not a number",
 		"p99>1e999s":      "is not a number",
-		"dropped>5ms":     `unit "ms" is unknown; allowed are % and none`,
-		"dropped>5/s":     "dropped is a number of readings",
+		"dropped>5ms":     `unit "ms" is unknown for dropped; allowed are % and none`,
+		"dropped>5/s":     `unit "/s" is unknown for dropped; allowed are % and none`,
 		"achieved<5 % ms": `unit "% ms" is unknown`,
 	} {
 		_, err := ParseCondition(condition)

@@ -9,8 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// Size of a plot in CSS pixels: two stand beside each other on a screen, and on
-// a phone each is scaled down only a little.
+// Size of a plot in CSS pixels: two fit beside each other on a screen.
 const (
 	plotWidth  = 460
 	plotHeight = 280
@@ -29,11 +28,11 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 		draw    interface{ SVG() (template.HTML, error) }
 		caption string
 	}{
-		{responseOverTime(r), "Beneath it how far event time was in its window: buckets are written afresh where it begins again."},
-		{rates(r), "Readings a second that were due, and that were acknowledged; beneath it the requests that were due and not answered."},
+		{responseOverTime(r), "Below it, the elapsed part of the window of event time: buckets are new where it starts again."},
+		{rates(r), "Readings a second that were due, and that were acknowledged. Below it, the requests that were due and not answered."},
 		{byFill("Response time by fill", windowElapsed, r.ByFill), responseCaption(r)},
-		{storeByFill(r), "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was that it wrote." + risingCaption(r)},
-		{percentiles(r, x), "Where response lies above service, requests waited in the generator for a free connection, or failed."},
+		{storeByFill(r), "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was." + risingCaption(r)},
+		{percentiles(r, x), "Where response is above service, requests waited in the generator for a free connection, or failed."},
 	}
 	var out []plot
 	for _, each := range all {
@@ -106,14 +105,16 @@ const (
 	bucketFill    = "how full the window or the bucket's part was, %"
 )
 
-// responseCaption says what response times by fill can tell.
+// responseCaption says what response times by fill can show.
 func responseCaption(r *load.Result) string {
 	const what = "By the elapsed part of the readings' windows. "
-	if note := ackNote(r); note != "" {
-		return what + note
-	}
-	if r.Setup.Storage == "memory" || ramp(r) {
-		return what + rampNote(r)
+	switch {
+	case ackedEarly(r):
+		return what + ackNote
+	case ramp(r):
+		return what + rampNote
+	case r.Setup.Storage == "memory":
+		return what
 	}
 	return what + "Where bars rise to the right, requests take longer as buckets fill."
 }
@@ -121,7 +122,7 @@ func responseCaption(r *load.Result) string {
 // risingCaption says what it means where bars rise.
 func risingCaption(r *load.Result) string {
 	if ramp(r) {
-		return " " + rampNote(r)
+		return " " + rampNote
 	}
 	return " Where bars rise to the right, writes take longer as buckets fill."
 }
@@ -181,7 +182,7 @@ func rates(r *load.Result) chart.Time {
 		Y: chart.Axis{Unit: chart.PerSecond},
 		Series: []chart.Series{
 			{Name: "achieved", Y: series(r, func(i load.Interval) float64 { return i.Achieved }), Tone: chart.A},
-			{Name: "asked", Y: series(r, func(i load.Interval) float64 { return i.Offered }), Tone: chart.B, Dashed: true},
+			{Name: "requested", Y: series(r, func(i load.Interval) float64 { return i.Offered }), Tone: chart.B, Dashed: true},
 		},
 		Beneath: &chart.Panel{
 			Y:      chart.Axis{Label: "requests in flight", Unit: chart.Count},

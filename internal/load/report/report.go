@@ -1,48 +1,65 @@
-// Package report shows what came of a run of load: as text, JSON, an HTML page
-// and an .hgrm file, beside another run's, and against conditions that it must
-// not meet.
+// Package report shows the result of a load run: as text, JSON, an HTML page and an
+// .hgrm file, and beside the result of another run.
 package report
 
 import (
+	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
+	"maps"
+	"math"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
+	"google.golang.org/grpc/codes"
+
+	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/load/send"
 )
 
-// Extras is what a report says beside the result.
+// Extras is what a report shows beside the result.
 type Extras struct {
-	// Floor is an earlier result, of the same load against a stream with storage
-	// memory: what the daemon, the generator and the network take by themselves.
-	// nil: none. FloorPath is the file it came from.
+	// Floor is an earlier result of the same load against a stream with storage
+	// memory: the time that daemon, generator and network take without a database.
+	// nil: none. FloorPath is its file.
 	Floor     *load.Result
 	FloorPath string
 }
 
-// written is a result with the verdict on it.
-type written struct {
-	Saturated    bool   `json:"saturated"`
-	SaturatedWhy string `json:"saturated_why,omitempty"`
-	*load.Result
-}
-
-// JSON writes the result as Read reads it.
+// JSON writes the result as Read reads it, with the verdict on it.
 func JSON(w io.Writer, r *load.Result) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	why := Saturation(r)
-	if err := e.Encode(written{Saturated: why != "", SaturatedWhy: why, Result: r}); err != nil {
+	err := e.Encode(struct {
+		Saturated    bool   `json:"saturated"`
+		SaturatedWhy string `json:"saturated_why,omitempty"`
+		*load.Result
+	}{why != "", why, r})
+	if err != nil {
 		return fmt.Errorf("write the result as JSON: %w", err)
 	}
 	return nil
 }
 
-// maxFile is far more than a run of a day, of a row a second, takes.
-const maxFile = 256 << 20
+const (
+	maxFile = 256 << 20 // more than a day of intervals takes
+	tenths  = 10        // rows of by_fill
+)
 
 var errNoResult = errors.New("it is not what brim load --output json prints")
 
@@ -65,7 +82,762 @@ func Read(path string) (*load.Result, error) {
 		return nil, fmt.Errorf("read a result from %s: %w; %w", path, errNoResult, err)
 	}
 	if r.Began.IsZero() || r.Setup.Protocol == "" || len(r.ByFill) != tenths || len(r.StoreByFill) != 0 && len(r.StoreByFill) != tenths {
-		return nil, fmt.Errorf("read a result from %s: %w: begin, setup or by_fill are missing", path, errNoResult)
+		return nil, fmt.Errorf("read a result from %s: %w: began, setup or by_fill is missing", path, errNoResult)
 	}
 	return &r, nil
+}
+
+// A run is saturated if more was requested than could be processed: readings were
+// dropped, 1 % of the requests was turned away or not answered in time, or the
+// median request waited to be sent, several times as long as its answer took. Single
+// stalls, and requests refused for other reasons, do not count.
+const (
+	saturatedHead   = "SATURATED: "
+	turnedAwayRatio = 0.01
+	waitFactor      = 3     // median response time by median service time
+	leastWait       = 0.050 // s between the two
+	busyRatio       = 0.8   // of the connections; from there on all count as busy
+)
+
+// Saturation says how a run was saturated and what to do; empty if it was not.
+func Saturation(r *load.Result) string {
+	var why []string
+	if r.Dropped > 0 {
+		why = append(why, fmt.Sprintf("%s of %s readings (%s) were dropped", count(r.Dropped), count(r.Sent+r.Dropped), percent(float64(r.Dropped), float64(r.Sent+r.Dropped))))
+	}
+	turnedAway := int64(0)
+	for _, reason := range []string{send.FailureTimeout, "503", "504", codes.Unavailable.String(), codes.ResourceExhausted.String(), codes.DeadlineExceeded.String()} {
+		turnedAway += r.Failures[reason]
+	}
+	if turnedAway > 0 && float64(turnedAway) >= turnedAwayRatio*float64(r.Requests) {
+		why = append(why, fmt.Sprintf("%s of %s requests (%s) were turned away or not answered in time", count(turnedAway), count(r.Requests), percent(float64(turnedAway), float64(r.Requests))))
+	}
+	// Requests that are all due at once have to wait.
+	if wait := r.Response.P50 - r.Service.P50; r.OfferedRate > 0 && r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
+		// By Little's law, as many connections are busy on average as requests are
+		// sent in the time that one takes.
+		reason := "there was too little CPU for the generator and its target"
+		if busy := float64(r.Requests) * r.Service.Mean / max(r.Seconds, 1e-9); busy >= busyRatio*float64(r.Setup.Connections) {
+			reason = fmt.Sprintf("all %s connections were waiting for answers", count(int64(r.Setup.Connections)))
+		}
+		why = append(why, fmt.Sprintf("the median response took %s and the median service %s, because requests waited to be sent: %s", span(r.Response.P50), span(r.Service.P50), reason))
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return strings.Join(why, "; ") + ". Response times of this run include time in a queue. Lower the load (--rate, --sensors or --speedup) or send larger requests (--batch)."
+}
+
+// A verdict says whether the figures are those of the requested load.
+type verdict struct {
+	Good      bool
+	Saturated string // see Saturation
+	Head      string
+	Notes     []string
+}
+
+func judge(r *load.Result) verdict {
+	const enough = 0.99                                           // of the requested rate
+	late := r.DrainSeconds > max(1, 0.05*r.Setup.DurationSeconds) // answers came long after the schedule
+	slow := r.AchievedRate < enough*r.OfferedRate
+	v := verdict{Saturated: Saturation(r)}
+	v.Good = !slow && !late && r.Dropped+r.Failed == 0 && v.Saturated == "" && !r.Interrupted && r.Sent > 0
+	rate := fmt.Sprintf("%s of %s readings a second were acknowledged (%s)", rateNumber(r.AchievedRate), rateNumber(r.OfferedRate), percent(r.AchievedRate, r.OfferedRate))
+	switch {
+	case r.OfferedRate <= 0:
+		rate = fmt.Sprintf("%s of %s readings, which were all due at once, were acknowledged", count(r.Acked), count(r.Sent+r.Dropped))
+	case ramp(r):
+		rate += ", on average over the ramp"
+	}
+	switch {
+	case r.Sent == 0:
+		v.Head = "Nothing was sent."
+	case r.Interrupted:
+		v.Head = "The run was interrupted; until then " + rate + "."
+	case v.Good:
+		v.Head = "The load was sustained: " + rate + ", none dropped, none failed."
+	case late:
+		v.Head = fmt.Sprintf("The load was not sustained: the last answer came %s after the end of the schedule; %s.", span(r.DrainSeconds), rate)
+	case slow || r.Dropped+r.Failed > 0:
+		v.Head = "The load was not sustained: " + rate + "."
+	default:
+		v.Head = "The load was sustained, but with delay: " + rate + "."
+	}
+	if r.Dropped > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("Dropped readings: %s (%s of those due). The generator or the daemon could not keep up.", count(r.Dropped), percent(float64(r.Dropped), float64(r.Sent+r.Dropped))))
+	}
+	if r.Failed > 0 {
+		var reasons []string
+		for _, name := range byCount(r.Failures) {
+			reasons = append(reasons, name+" "+count(r.Failures[name]))
+		}
+		v.Notes = append(v.Notes, fmt.Sprintf("Failed readings: %s (%s of those sent). Requests by reason: %s.", count(r.Failed), percent(float64(r.Failed), float64(r.Sent)), strings.Join(reasons, ", ")))
+	}
+	if r.Rejected > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("Rejected readings: %s (%s of those sent), in requests that were answered.", count(r.Rejected), percent(float64(r.Rejected), float64(r.Sent))))
+	}
+	return v
+}
+
+// byCount returns the reasons of failures, the most frequent first.
+func byCount(failures map[string]int64) []string {
+	names := slices.Sorted(maps.Keys(failures))
+	slices.SortStableFunc(names, func(a, b string) int { return int(failures[b] - failures[a]) })
+	return names
+}
+
+// A fact is a line of the setup.
+type fact struct{ Name, Value string }
+
+func facts(r *load.Result) []fact {
+	s := &r.Setup
+	target := s.Target + ", stream " + s.Stream
+	if s.Storage != "" {
+		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, brief.Duration(windowOf(r)))
+	}
+	ack := s.Ack
+	if ack == "" {
+		ack = "as the daemon's default"
+	}
+	what := fmt.Sprintf("sensors %s, interval %s of event time", count(int64(s.Sensors)), span(s.IntervalSeconds))
+	if s.AskedIntervalSeconds > 0 {
+		what += fmt.Sprintf(" (%s requested)", span(s.AskedIntervalSeconds))
+	}
+	what += fmt.Sprintf(", speed-up %s, fields %d, seed %d", humanize.Ftoa(s.Speedup), s.Fields, s.Seed)
+	if s.From != "" {
+		what = fmt.Sprintf("replay of %s, speed-up %s", s.From, humanize.Ftoa(s.Speedup))
+	}
+	if s.Rate != "" {
+		what += ", --rate " + s.Rate
+	}
+	if s.Steps > 0 {
+		what += fmt.Sprintf(" in %d steps", s.Steps)
+	}
+	out := []fact{
+		{"target", target},
+		{"load", what},
+		{"requests", fmt.Sprintf("batch %s, ack %s, connections %s, in flight at most %s", count(int64(s.Batch)), ack, count(int64(s.Connections)), count(int64(s.MaxInFlight)))},
+		{"began", fmt.Sprintf("%s UTC, due for %s, took %s; brim %s", r.Began.UTC().Format(time.DateTime), span(s.DurationSeconds), span(r.Seconds), r.Version)},
+	}
+	if !s.EventStart.IsZero() {
+		out = append(out, fact{"event time", s.EventStart.UTC().Format(time.DateTime) + " to " + s.EventEnd.UTC().Format(time.DateTime) + " UTC"})
+	}
+	return out
+}
+
+// boundNote says that response times are lower bounds, if they are.
+func boundNote(r *load.Result) string {
+	if r.Failed+r.Dropped == 0 {
+		return ""
+	}
+	return "Failed and dropped readings were never answered, so each percentile of the response time is a lower bound."
+}
+
+const (
+	ackNote  = "A request is answered before MongoDB is written to, unless the ack is stored: only then does the response time include the write."
+	rampNote = "The rate changed during the run, so differences between tenths may come from it."
+)
+
+// ackedEarly reports whether responses say nothing about writes to MongoDB.
+func ackedEarly(r *load.Result) bool { return r.Setup.Ack != "stored" && r.Setup.Storage != "memory" }
+
+// ramp reports whether the rate changed during the run.
+func ramp(r *load.Result) bool { return strings.Contains(r.Setup.Rate, "..") }
+
+// fillNotes say how to read the tables by fill.
+func fillNotes(r *load.Result) []string {
+	var notes []string
+	covered := r.Setup.EventEnd.Sub(r.Setup.EventStart)
+	if window := windowOf(r); covered > 0 && float64(covered) < 0.9*float64(window) {
+		notes = append(notes, fmt.Sprintf("The readings cover %s of a window of %s: raise --speedup or --duration for whole windows. Unless --start is given, they lie at the end of the window, where even a new bucket counts as full.",
+			brief.Duration(covered.Round(time.Second)), brief.Duration(window)))
+	}
+	for i := range r.StoreByFill {
+		if r.StoreByFill[i].Count == 0 && i < len(r.ByFill) && r.ByFill[i].Count > 0 {
+			notes = append(notes, "Some tenths have readings but no updates, because updates are written once per flush interval: lower --speedup or choose a longer granularity.")
+			break
+		}
+	}
+	if ramp(r) {
+		notes = append(notes, rampNote)
+	}
+	if ackedEarly(r) {
+		notes = append(notes, ackNote)
+	}
+	return notes
+}
+
+// A timeRow is a line of the table of quantiles.
+type timeRow struct {
+	Name  string
+	Cells []string // mean, p50, p90, p99, p99.9, max
+	Of    string   // what it measures
+}
+
+func timeRows(r *load.Result, x Extras) []timeRow {
+	row := func(name string, q load.Quantiles, of string) timeRow {
+		t := timeRow{Name: name, Of: of}
+		for _, f := range quantileFigures {
+			t.Cells = append(t.Cells, latency(f.of(q), observed(q)))
+		}
+		return t
+	}
+	rows := []timeRow{row("response", r.Response, "from when a request was due"), row("service", r.Service, "from when it was sent, if it was answered")}
+	if x.Floor != nil {
+		rows = append(rows, row("floor", x.Floor.Response, "response of "+x.FloorPath))
+	}
+	return rows
+}
+
+// floorNotes say what the noise floor is, and why it may not be one.
+func floorNotes(r *load.Result, x Extras) []string {
+	if x.Floor == nil {
+		return nil
+	}
+	f := x.Floor
+	notes := []string{fmt.Sprintf("The floor, which daemon, generator and network take without a database, is %s of the p50 and %s of the p99.",
+		percent(f.Response.P50, r.Response.P50), percent(f.Response.P99, r.Response.P99))}
+	if f.Response.P50 > r.Response.P50 || f.Response.P99 > r.Response.P99 {
+		notes = append(notes, "This floor cannot be used, because it is above the measurement: the machine was in another state. Measure it again, right before or after.")
+	}
+	if f.Setup.Storage != "memory" {
+		notes = append(notes, fmt.Sprintf("The floor's storage was %s, not memory, so it includes a database.", f.Setup.Storage))
+	}
+	var keys []string
+	for _, d := range differences(&r.Setup, &f.Setup) {
+		if !slices.Contains(targetKeys, d.key) {
+			keys = append(keys, d.key)
+		}
+	}
+	if len(keys) > 0 {
+		notes = append(notes, "The floor is of another load, which differs in: "+strings.Join(keys, ", ")+".")
+	}
+	return notes
+}
+
+// A step is a part of a ramp.
+type step struct {
+	From, To        float64 // seconds of the run
+	Asked, Achieved float64 // readings a second
+	P50, P99        float64 // response time of its slowest second; 0: nothing was answered
+	Dropped         int64   // readings
+}
+
+// A table has at most so many steps; a ramp with more, or without steps, is shown in
+// ten equal parts.
+const (
+	maxTextSteps = 20
+	maxPageSteps = 100
+)
+
+var stepHeads = []string{"", "requested", "achieved", "p50", "p99", "dropped"}
+
+// steps returns the steps of a ramp; none if the rate was constant.
+func steps(r *load.Result, most int) []step {
+	if !ramp(r) || r.Setup.DurationSeconds <= 0 {
+		return nil
+	}
+	n := r.Setup.Steps
+	if n < 2 || n > most || r.Interrupted { // which ended before the last step
+		n = 10
+	}
+	all := make([]step, n)
+	length := r.Setup.DurationSeconds / float64(n)
+	for k := range all {
+		s := &all[k]
+		s.From, s.To = length*float64(k), length*float64(k+1)
+		inside, middle, began := 0.0, -1, 0.0
+		for i := range r.Intervals {
+			end := r.Intervals[i].Second
+			if began <= (s.From+s.To)/2 && (s.From+s.To)/2 <= end {
+				middle = i
+			}
+			if at := (began + end) / 2; s.From <= at && (at < s.To || k == n-1) { // the last also has what came after the end
+				s.Dropped += r.Intervals[i].Dropped
+			}
+			const late = 0.05 // of a tick
+			if began >= s.From-late && end <= s.To+late {
+				s.add(&r.Intervals[i], end-began)
+				inside += end - began
+			}
+			began = end
+		}
+		if inside == 0 && middle >= 0 { // no second lies in it completely
+			s.add(&r.Intervals[middle], 1)
+			inside = 1
+		}
+		if inside > 0 {
+			s.Asked, s.Achieved = s.Asked/inside, s.Achieved/inside
+		}
+	}
+	return all
+}
+
+func (s *step) add(i *load.Interval, seconds float64) {
+	s.Asked += i.Offered * seconds
+	s.Achieved += i.Achieved * seconds
+	s.P50, s.P99 = max(s.P50, i.P50), max(s.P99, i.P99)
+}
+
+func (s *step) cells() []string {
+	return []string{fmt.Sprintf("%.4g–%.4g s", s.From, s.To), requested(s.Asked), perSecond(s.Achieved), orDash(s.P50), orDash(s.P99), count(s.Dropped)}
+}
+
+func stepsTitle(r *load.Result, all []step) string {
+	title := "by step of the ramp"
+	if len(all) != r.Setup.Steps {
+		title = "by tenth of the ramp"
+	}
+	return title + "; p50 and p99 are those of its slowest second"
+}
+
+// Text writes the report for a terminal.
+func Text(w io.Writer, r *load.Result, x Extras) error {
+	var b bytes.Buffer
+	v := judge(r)
+	if v.Saturated != "" {
+		fmt.Fprintf(&b, "%s%s\n\n", saturatedHead, v.Saturated)
+	}
+	for _, f := range facts(r) {
+		fmt.Fprintf(&b, "%-11s %s\n", f.Name, f.Value)
+	}
+	fmt.Fprintf(&b, "\n%s\n", v.Head)
+	writeLines(&b, v.Notes)
+	const shownErrors = 3
+	for _, e := range r.FirstErrors[:min(len(r.FirstErrors), shownErrors)] {
+		fmt.Fprintf(&b, "  %s\n", oneLine(e))
+	}
+	counts := newGrid(nameWidth)
+	counts.row("", "sent", "acked", "rejected", "failed", "dropped", "requests")
+	counts.row("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
+	counts.writeTo(&b)
+	times := newGrid(nameWidth)
+	times.row("", "mean", "p50", "p90", "p99", "p99.9", "max")
+	for _, each := range timeRows(r, x) {
+		times.noted(each.Of, append([]string{each.Name}, each.Cells...)...)
+	}
+	times.writeTo(&b)
+	if note := boundNote(r); note != "" {
+		fmt.Fprintln(&b, note)
+	}
+	writeLines(&b, floorNotes(r, x))
+	writeFill(&b, r)
+	if all := steps(r, maxTextSteps); len(all) > 0 {
+		fmt.Fprintf(&b, "\n%s", stepsTitle(r, all))
+		g := newGrid(nameWidth)
+		g.row(stepHeads...)
+		for i := range all {
+			g.row(all[i].cells()...)
+		}
+		g.writeTo(&b)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func writeLines(b *bytes.Buffer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(b, line)
+	}
+}
+
+// oneLine makes a short line of an error, without control characters: a part of it
+// is what some server answered.
+func oneLine(s string) string {
+	const width = 150
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return '?'
+	}, strings.Join(strings.Fields(s), " "))
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return s
+}
+
+// writeFill writes both tables by fill beside each other.
+func writeFill(b *bytes.Buffer, r *load.Result) {
+	store := len(r.StoreByFill) == len(r.ByFill)
+	title, head := "response time by elapsed part of the window", []string{"", "readings", "p50", "p99"}
+	if store {
+		title += ", and the daemon's own time to write an update"
+		head = append(head, bar(0, 1), "updates", "p50", "p99")
+	}
+	fmt.Fprintf(b, "\n%s; bars are p99", title)
+	g := newGrid(nameWidth)
+	g.row(head...)
+	for i := range r.ByFill {
+		cells, p99 := fillCells(r.ByFill, i)
+		cells = append([]string{tenth(r.ByFill[i])}, cells...)
+		if store {
+			more, storeP99 := fillCells(r.StoreByFill, i)
+			cells, p99 = append(append(cells, p99), more...), storeP99
+		}
+		g.noted(p99, cells...)
+	}
+	g.writeTo(b)
+	writeLines(b, fillNotes(r))
+}
+
+// fillCells returns the cells of a row, and its bar.
+func fillCells(rows []load.FillRow, i int) (cells []string, p99 string) {
+	highest := 0.0
+	for _, each := range rows {
+		highest = max(highest, each.P99)
+	}
+	row := rows[i]
+	return []string{count(row.Count), latency(row.P50, row.Count > 0), latency(row.P99, row.Count > 0)}, bar(row.P99, highest)
+}
+
+// bar draws v as a part of a full bar, to the eighth of a character.
+func bar(v, full float64) string {
+	const width = 14
+	eighths := 0
+	if full > 0 {
+		eighths = int(v / full * width * 8)
+	}
+	s := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
+}
+
+// A grid is a table of text: the first cell of a row is aligned to the left, the
+// others to the right, and a note may follow them.
+type grid struct {
+	cells bytes.Buffer
+	tab   *tabwriter.Writer
+	first int // minimum width of the first column
+}
+
+const (
+	nameWidth     = 10
+	comparedWidth = 22
+	gridPadding   = 2
+)
+
+func newGrid(first int) *grid {
+	g := &grid{first: first}
+	g.tab = tabwriter.NewWriter(&g.cells, 0, 0, gridPadding, ' ', tabwriter.AlignRight)
+	return g
+}
+
+func (g *grid) row(cells ...string) { g.noted("", cells...) }
+
+func (g *grid) noted(note string, cells ...string) {
+	head := cells[0] + strings.Repeat(" ", max(0, g.first-utf8.RuneCountInString(cells[0])))
+	fmt.Fprintf(g.tab, "%s\t%s\t  %s\n", head, strings.Join(cells[1:], "\t"), note)
+}
+
+// writeTo writes the table below an empty line.
+func (g *grid) writeTo(b *bytes.Buffer) {
+	_ = g.tab.Flush() // to a buffer
+	b.WriteByte('\n')
+	for line := range strings.Lines(g.cells.String()) {
+		line = strings.TrimPrefix(line, strings.Repeat(" ", gridPadding))
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+//go:embed page.html
+var pageSource string
+
+type fillTable struct {
+	Title, Counted string
+	Rows           []load.FillRow
+}
+
+type table struct {
+	Title string
+	Heads []string
+	Rows  [][]string
+}
+
+// HTML writes the report as one self-contained page.
+func HTML(w io.Writer, r *load.Result, x Extras) error {
+	drawn, err := plots(r, x)
+	if err != nil {
+		return err
+	}
+	bound, mean := "", ""
+	if boundNote(r) != "" && observed(r.Response) {
+		bound = "≥ "
+	}
+	if ramp(r) {
+		mean = ", mean"
+	}
+	fills := []fillTable{{"response time", "readings", r.ByFill}}
+	if len(r.StoreByFill) > 0 {
+		fills = append(fills, fillTable{"the daemon's store time", "updates", r.StoreByFill})
+	}
+	var ramped *table
+	if all := steps(r, maxPageSteps); len(all) > 0 {
+		ramped = &table{Title: stepsTitle(r, all), Heads: stepHeads}
+		for i := range all {
+			ramped.Rows = append(ramped.Rows, all[i].cells())
+		}
+	}
+	var failures []fact
+	for _, name := range byCount(r.Failures) {
+		failures = append(failures, fact{name, count(r.Failures[name])})
+	}
+	page := map[string]any{
+		"CSS": chart.PageCSS(), "Target": r.Setup.Target, "Verdict": judge(r), "Times": timeRows(r, x), "Bound": boundNote(r),
+		"Floor": floorNotes(r, x), "Plots": drawn, "Fills": fills, "Notes": fillNotes(r), "Steps": ramped, "Facts": facts(r),
+		"Failures": failures, "Errors": r.FirstErrors,
+		"Figures": []fact{
+			{"requested" + mean, requested(r.OfferedRate)}, {"achieved" + mean, perSecond(r.AchievedRate)}, {"of requested", percent(r.AchievedRate, r.OfferedRate)},
+			{"response p50", bound + latency(r.Response.P50, observed(r.Response))}, {"response p99", bound + latency(r.Response.P99, observed(r.Response))},
+			{"readings sent", count(r.Sent)}, {"acked", count(r.Acked)}, {"rejected", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},
+		},
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"count": count, "tenth": tenth,
+		"latency": func(row load.FillRow, seconds float64) string { return latency(seconds, row.Count > 0) },
+	}).Parse(pageSource)
+	var b bytes.Buffer
+	if err == nil {
+		err = t.Execute(&b, page)
+	}
+	if err == nil {
+		_, err = w.Write(b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+// HGRM writes the response time in milliseconds, in the format of HdrHistogram's
+// tools.
+func HGRM(w io.Writer, r *load.Result) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")
+	var total int64
+	for _, p := range r.Curve {
+		total = p.Count
+		inverse := "inf"
+		if p.Percent < 100 {
+			inverse = fmt.Sprintf("%.2f", 1/(1-p.Percent/100))
+		}
+		fmt.Fprintf(&b, "%12.3f %2.12f %10d %14s\n", p.Seconds*1000, min(p.Percent/100, 1), p.Count, inverse)
+	}
+	fmt.Fprintf(&b, "#[Mean    = %12.3f]\n", r.Response.Mean*1000)
+	fmt.Fprintf(&b, "#[Max     = %12.3f, Total count    = %12d]\n", r.Response.Max*1000, total)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write percentiles: %w", err)
+	}
+	return nil
+}
+
+// A File is a result and the file that it was read from.
+type File struct {
+	*load.Result
+
+	Path string
+}
+
+// A difference is a setting in which two setups differ.
+type difference struct{ key, a, b string }
+
+var (
+	targetKeys   = []string{"target", "stream", "storage"}            // where the load went
+	comparedKeys = []string{"granularity_seconds", "protocol", "ack"} // what is compared under the same load
+)
+
+// differences compares setups, except for the span of event time, which differs in
+// every run.
+func differences(a, b *load.Setup) []difference {
+	var all []difference
+	va, vb := reflect.ValueOf(*a), reflect.ValueOf(*b)
+	for i := range va.NumField() {
+		key, _, _ := strings.Cut(va.Type().Field(i).Tag.Get("json"), ",")
+		if key != "event_start" && key != "event_end" && !va.Field(i).Equal(vb.Field(i)) {
+			all = append(all, difference{key, fmt.Sprint(va.Field(i)), fmt.Sprint(vb.Field(i))})
+		}
+	}
+	return all
+}
+
+// Compare writes each figure of a beside that of b.
+func Compare(w io.Writer, a, b File) error {
+	var out bytes.Buffer
+	both := []File{a, b}
+	for i, f := range both {
+		if why := Saturation(f.Result); why != "" {
+			fmt.Fprintf(&out, "%s%c, %s: %s\n", saturatedHead, 'A'+rune(i), f.Path, why)
+		}
+	}
+	if out.Len() > 0 {
+		out.WriteByte('\n')
+	}
+	for i, f := range both {
+		fmt.Fprintf(&out, "%c  %s: of %s, %s, stream %s (%s), brim %s\n", 'A'+rune(i), f.Path, f.Began.UTC().Format(time.DateTime), f.Setup.Target, f.Setup.Stream, f.Setup.Storage, f.Version)
+	}
+	compared, other := newGrid(comparedWidth), newGrid(comparedWidth)
+	sameLoad, sameRest := true, true
+	for _, d := range differences(&a.Setup, &b.Setup) {
+		if slices.Contains(targetKeys, d.key) || slices.Contains(comparedKeys, d.key) {
+			compared.row("  "+d.key, orNone(d.a), orNone(d.b))
+			sameRest = false
+		} else {
+			other.row("  "+d.key, orNone(d.a), orNone(d.b))
+			sameLoad = false
+		}
+	}
+	if !sameRest {
+		out.WriteString("\nThe runs compared differ in:")
+		compared.writeTo(&out)
+	}
+	if sameLoad {
+		out.WriteString("\nA and B are of the same load.\n")
+	} else {
+		out.WriteString("\nWarning: A and B are not of the same load, which differs in:")
+		other.writeTo(&out)
+	}
+	g := newGrid(comparedWidth)
+	g.row("", "A", "B", "B/A")
+	for _, f := range figuresOf(a.Result, b.Result) {
+		g.row(f.cells()...)
+	}
+	g.writeTo(&out)
+	if len(a.StoreByFill) > 0 && len(b.StoreByFill) > 0 {
+		compareFill(&out, "the daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill)
+	} else {
+		compareFill(&out, "response time by elapsed part of the window", a.ByFill, b.ByFill)
+		if ackedEarly(a.Result) || ackedEarly(b.Result) {
+			fmt.Fprintln(&out, ackNote)
+		}
+	}
+	if _, err := w.Write(out.Bytes()); err != nil {
+		return fmt.Errorf("write the comparison: %w", err)
+	}
+	return nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// A pair is one figure of two results.
+type pair struct {
+	name   string
+	a, b   float64
+	format func(float64) string
+	none   bool // of a time: not observed in one of them
+}
+
+func (p pair) cells() []string {
+	ratio := "–"
+	if p.a > 0 && !p.none {
+		ratio = fmt.Sprintf("%.2f", p.b/p.a)
+	}
+	return []string{p.name, p.format(p.a), p.format(p.b), ratio}
+}
+
+func figuresOf(a, b *load.Result) []pair {
+	whole := func(v float64) string { return count(int64(v)) }
+	pairs := []pair{
+		{"requested", a.OfferedRate, b.OfferedRate, requested, false},
+		{"achieved", a.AchievedRate, b.AchievedRate, perSecond, false},
+		{"readings sent", float64(a.Sent), float64(b.Sent), whole, false},
+		{"readings acked", float64(a.Acked), float64(b.Acked), whole, false},
+		{"readings rejected", float64(a.Rejected), float64(b.Rejected), whole, false},
+		{"readings failed", float64(a.Failed), float64(b.Failed), whole, false},
+		{"readings dropped", float64(a.Dropped), float64(b.Dropped), whole, false},
+		{"time to last answer", a.DrainSeconds, b.DrainSeconds, span, false},
+	}
+	for _, q := range quantileFigures {
+		pairs = append(pairs, pair{"response " + q.name, q.of(a.Response), q.of(b.Response), orDash, !observed(a.Response) || !observed(b.Response)})
+	}
+	for _, q := range quantileFigures {
+		pairs = append(pairs, pair{"service " + q.name, q.of(a.Service), q.of(b.Service), orDash, !observed(a.Service) || !observed(b.Service)})
+	}
+	return pairs
+}
+
+func compareFill(out *bytes.Buffer, title string, a, b []load.FillRow) {
+	fmt.Fprintf(out, "\n%s", title)
+	g := newGrid(comparedWidth)
+	g.row("", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A")
+	for i := range min(len(a), len(b)) {
+		none := a[i].Count == 0 || b[i].Count == 0
+		p50 := pair{tenth(a[i]), a[i].P50, b[i].P50, orDash, none}
+		p99 := pair{"", a[i].P99, b[i].P99, orDash, none}
+		g.row(append(p50.cells(), p99.cells()[1:]...)...)
+	}
+	g.writeTo(out)
+}
+
+func windowOf(r *load.Result) time.Duration {
+	return time.Duration(max(r.Setup.GranularitySeconds, 1)) * time.Second
+}
+
+func observed(q load.Quantiles) bool { return q.Max > 0 }
+
+func count(n int64) string { return humanize.Comma(n) }
+
+// tenth names a row of by_fill.
+func tenth(row load.FillRow) string {
+	return fmt.Sprintf("%.0f–%.0f %%", row.From*100, row.To*100)
+}
+
+func perSecond(v float64) string { return rateNumber(v) + "/s" }
+
+// requested is a rate; a dash if none was requested.
+func requested(v float64) string {
+	if v <= 0 {
+		return "–"
+	}
+	return perSecond(v)
+}
+
+// rateNumber is exact to the reading, because one percent of a rate matters.
+func rateNumber(v float64) string {
+	if v >= 100 && v < 1e9 {
+		return count(int64(math.Round(v)))
+	}
+	return chart.Format(chart.Count, v)
+}
+
+func span(seconds float64) string { return chart.Format(chart.Seconds, seconds) }
+
+func latency(seconds float64, observed bool) string {
+	if !observed {
+		return "–"
+	}
+	return span(seconds)
+}
+
+// orDash is for a time that is 0 if nothing was observed.
+func orDash(seconds float64) string { return latency(seconds, seconds > 0) }
+
+// percent is never rounded to all or nothing, nor to the bound of 99 % that was
+// missed.
+func percent(part, whole float64) string {
+	if whole <= 0 {
+		return "–"
+	}
+	p := 100 * part / whole
+	switch {
+	case p > 0 && p < 0.01:
+		return "<0.01 %"
+	case p > 98 && p <= 99.9:
+		p = math.Floor(p*10) / 10
+	case p > 99.9 && p < 99.995:
+		return fmt.Sprintf("%.2f %%", math.Floor(p*100)/100)
+	case p >= 99.995 && p < 100.05: // a rate is a quotient: 99.999 % of one is all of it
+		return "100 %"
+	case p < 1:
+		return fmt.Sprintf("%.2f %%", p)
+	}
+	return fmt.Sprintf("%.1f %%", p)
 }

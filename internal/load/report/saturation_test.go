@@ -29,12 +29,12 @@ func TestSaturation(t *testing.T) {
 	}{
 		"as asked":           {func(*load.Result) {}, nil},
 		"dropped":            {func(r *load.Result) { r.Dropped, r.Sent = 15_691, 104_549 }, []string{"15,691 of 120,240 readings (13.0 %) were dropped", "Lower the load"}},
-		"one dropped":        {func(r *load.Result) { r.Dropped = 1 }, []string{"1 of 120,241 readings (<0.01 %) was dropped"}},
+		"one dropped":        {func(r *load.Result) { r.Dropped = 1 }, []string{"1 of 120,241 readings (<0.01 %) were dropped"}},
 		"turned away":        {func(r *load.Result) { r.Failures, r.Failed = map[string]int64{"503": 1300, "timeout": 1}, 1301 }, []string{"1,301 of 120,240 requests (1.1 %) were turned away or not answered in time"}},
 		"a few turned away":  {func(r *load.Result) { r.Failures, r.Failed = map[string]int64{"503": 100}, 100 }, nil},
 		"not let in":         {func(r *load.Result) { r.Failures, r.Failed = map[string]int64{"401": 120_240}, 120_240 }, nil},
-		"a queue":            {func(r *load.Result) { *r = *aQueue() }, []string{"the median response took 850 ms and the median service 31 ms, so requests waited to be sent: all 64 connections waited for answers"}},
-		"a slow generator":   {func(r *load.Result) { *r = *aQueue(); r.Setup.Connections = 640 }, []string{"the generator was late, because there was too little CPU"}},
+		"a queue":            {func(r *load.Result) { *r = *aQueue() }, []string{"the median response took 850 ms and the median service 31 ms, because requests waited to be sent: all 64 connections were waiting for answers"}},
+		"a slow generator":   {func(r *load.Result) { *r = *aQueue(); r.Setup.Connections = 640 }, []string{"there was too little CPU for the generator"}},
 		"slow, and in time":  {func(r *load.Result) { *r = *aQueue(); r.Response.P50 = 0.04 }, nil},
 		"a stall":            {func(r *load.Result) { r.Response.P99, r.Response.Max = 8, 10 }, nil},
 		"all due at once":    {func(r *load.Result) { *r = *aQueue(); r.OfferedRate = 0 }, nil},
@@ -60,7 +60,7 @@ func TestWhatWasSaturatedSaysSoFirst(t *testing.T) {
 	first, rest, _ := strings.Cut(textOf(t, aQueue(), Extras{}), "\n")
 	assert.True(t, strings.HasPrefix(first, "SATURATED: the median response took"), first)
 	assert.NotContains(t, rest, "SATURATED")
-	assert.Contains(t, rest, "The load was taken, but late: ")
+	assert.Contains(t, rest, "The load was sustained, but with delay: ")
 	assert.NotContains(t, textOf(t, aResult(), Extras{}), "SATURATED")
 
 	assert.Contains(t, htmlOf(t, aQueue(), Extras{}), "<div class=\"verdict\">\n<p>SATURATED: the median response")

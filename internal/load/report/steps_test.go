@@ -42,7 +42,7 @@ func TestARampIsToldStepByStep(t *testing.T) {
 	text := textOf(t, r, Extras{})
 	assert.Contains(t, text, "by step of the ramp; p50 and p99 are those of its slowest second\n")
 	assert.Regexp(t, `7\.5–10 s +4,000/s +3,000/s +10 ms +100 ms +1,000\n`, text)
-	assert.Contains(t, text, ", both the mean of the ramp.")
+	assert.Contains(t, text, ", on average over the ramp")
 	page := htmlOf(t, r, Extras{})
 	assert.Contains(t, page, "<th>7.5–10 s</th><td>4,000/s</td><td>3,000/s</td><td>10 ms</td><td>100 ms</td><td>1,000</td>")
 
@@ -50,9 +50,9 @@ func TestARampIsToldStepByStep(t *testing.T) {
 	assert.Len(t, steps(r, 10), 10)
 	assert.Contains(t, textOf(t, r, Extras{}), "by tenth of the ramp")
 	r.Setup.Steps = 50
-	assert.Len(t, steps(r, mostTextSteps), 10)
-	assert.Len(t, steps(r, mostPageSteps), 50)
-	for _, each := range steps(r, mostPageSteps) {
+	assert.Len(t, steps(r, maxTextSteps), 10)
+	assert.Len(t, steps(r, maxPageSteps), 50)
+	for _, each := range steps(r, maxPageSteps) {
 		assert.Positive(t, each.P99, "each step lies in some second")
 	}
 	r.Setup.Rate = "2000"

@@ -23,20 +23,20 @@ func TestTextHasEveryFigure(t *testing.T) {
 	t.Parallel()
 	text := textOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
 	for _, want := range []string{
-		"http://127.0.0.1:8430, stream readings (bucket, windows of 1h)", "167 sensors, a reading each 5 s of event time, 60 times as fast as real time",
-		"4 fields, 1 reading a request, ack stored, 64 connections, at most 10,000 in flight, seed 1", "due for 60 s", "brim 1.2.3",
+		"http://127.0.0.1:8430, stream readings (bucket, windows of 1h)", "sensors 167, interval 5 s of event time, speed-up 60, fields 4, seed 1",
+		"batch 1, ack stored, connections 64, in flight at most 10,000", "due for 60 s", "brim 1.2.3",
 		"2026-11-21 09:00:00 to 2026-11-21 10:00:00 UTC",
-		"2,003 readings a second of 2,004 asked for (99.96 %). Nothing was dropped, nothing failed.", "42 readings (0.03 % of those sent) were refused in requests that were answered.",
-		"readings    120,240  120,198       42       0        0      120,240",
+		"2,003 of 2,004 readings a second were acknowledged (99.96 %), none dropped, none failed.", "Rejected readings: 42 (0.03 % of those sent), in requests that were answered.",
+		"readings    120,240  120,198        42       0        0   120,240",
 		"response    2.13 ms  1.76 ms  3.01 ms  7.2 ms  62.1 ms  104 ms  from when a request was due",
 		"service     1.71 ms  1.55 ms  2.41 ms  4.3 ms  10.1 ms  103 ms  from when it was sent",
-		"floor        300 µs   250 µs   400 µs  900 µs     2 ms    3 ms  response of memory.json", "14.2 % of the p50, 12.5 % of the p99",
+		"floor        300 µs   250 µs   400 µs  900 µs     2 ms    3 ms  response of memory.json", "14.2 % of the p50 and 12.5 % of the p99",
 		"0–10 %        12,024   1.2 ms    3 ms  █████             1,670  900 µs    2 ms  ████▎\n",
 		"90–100 %      12,024  2.19 ms  8.4 ms  ██████████████    1,679  1.8 ms  6.5 ms  ██████████████\n",
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, text, "But", "the floor is of the same load")
+	assert.NotContains(t, text, "floor is of another load")
 	assert.NotContains(t, text, " \n")
 }
 
@@ -56,12 +56,12 @@ func TestTextTellsWhatWentWrong(t *testing.T) {
 	r.FirstErrors[1] = "\x1b[2J\tgone"
 	text := textOf(t, r, Extras{Floor: aResult(), FloorPath: "b.json"})
 	for _, want := range []string{
-		"The load was not taken as asked: 11,000 readings a second of 20,040 asked for (54.9 %).",
-		"400,000 readings (76.9 % of those due) were dropped",
-		"30,000 readings (25.0 % of those sent) failed: 29,000 requests (503), 999 requests (timeout), 1 request (connection).",
-		"30,000 readings failed and 400,000 readings were dropped, before anybody knew how long they would take: each percentile of the response time is a lower bound.",
+		"The load was not sustained: 11,000 of 20,040 readings a second were acknowledged (54.9 %).",
+		"Dropped readings: 400,000 (76.9 % of those due).",
+		"Failed readings: 30,000 (25.0 % of those sent). Requests by reason: 503 29,000, timeout 999, connection 1.",
+		"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound.",
 		"  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
-		"But its stream's storage was bucket, not memory",
+		"The floor's storage was bucket, not memory",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -73,7 +73,7 @@ func TestAFloorOfAnotherLoadIsSaid(t *testing.T) {
 	t.Parallel()
 	floor := aFloor()
 	floor.Setup.Batch, floor.Setup.Speedup = 10, 30
-	assert.Contains(t, textOf(t, aResult(), Extras{Floor: floor}), "But it is of another load, which differs in: speedup, batch.")
+	assert.Contains(t, textOf(t, aResult(), Extras{Floor: floor}), "The floor is of another load, which differs in: speedup, batch.")
 }
 
 func TestVerdicts(t *testing.T) {
@@ -83,17 +83,17 @@ func TestVerdicts(t *testing.T) {
 		good   bool
 		head   string
 	}{
-		"as asked":       {func(*load.Result) {}, true, "taken as asked"},
-		"a bit slow":     {func(r *load.Result) { r.AchievedRate = 0.985 * r.OfferedRate }, false, "not taken as asked"},
-		"a few dropped":  {func(r *load.Result) { r.Dropped = 1 }, false, "not taken whole"},
-		"a few failed":   {func(r *load.Result) { r.Failed, r.Failures = 1, map[string]int64{"503": 1} }, false, "not taken whole"},
-		"a slow end":     {func(r *load.Result) { r.DrainSeconds = 3.1 }, false, "not taken as asked: the last answer came 3.1 s after the schedule had ended, with 2,003"},
-		"an end":         {func(r *load.Result) { r.DrainSeconds = 2.9 }, true, "taken as asked"},
-		"a short run":    {func(r *load.Result) { r.DrainSeconds, r.Setup.DurationSeconds = 1.1, 5 }, false, "not taken as asked: the last"},
-		"interrupted":    {func(r *load.Result) { r.Interrupted = true }, false, "interrupted and ended before its time. Until then: 2,003 readings a second"},
-		"one a second":   {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 1, 1 }, true, "1 reading a second of 1 asked for (100 %)"},
-		"less than that": {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 0.4, 0.4 }, true, "0.4 readings a second of 0.4 asked for (100 %)"},
-		"at once":        {func(r *load.Result) { r.OfferedRate = 0 }, true, "120,198 readings of 120,240 that were due at once."},
+		"as asked":       {func(*load.Result) {}, true, "was sustained: 2,003"},
+		"a bit slow":     {func(r *load.Result) { r.AchievedRate = 0.985 * r.OfferedRate }, false, "not sustained: "},
+		"a few dropped":  {func(r *load.Result) { r.Dropped = 1 }, false, "not sustained: "},
+		"a few failed":   {func(r *load.Result) { r.Failed, r.Failures = 1, map[string]int64{"503": 1} }, false, "not sustained: "},
+		"a slow end":     {func(r *load.Result) { r.DrainSeconds = 3.1 }, false, "not sustained: the last answer came 3.1 s after the end of the schedule; 2,003"},
+		"an end":         {func(r *load.Result) { r.DrainSeconds = 2.9 }, true, "was sustained: "},
+		"a short run":    {func(r *load.Result) { r.DrainSeconds, r.Setup.DurationSeconds = 1.1, 5 }, false, "not sustained: the last"},
+		"interrupted":    {func(r *load.Result) { r.Interrupted = true }, false, "interrupted; until then 2,003 of 2,004 readings a second"},
+		"one a second":   {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 1, 1 }, true, "1 of 1 readings a second were acknowledged (100 %)"},
+		"less than that": {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 0.4, 0.4 }, true, "0.4 of 0.4 readings a second were acknowledged (100 %)"},
+		"at once":        {func(r *load.Result) { r.OfferedRate = 0 }, true, "120,198 of 120,240 readings, which were all due at once, were acknowledged"},
 		"just not":       {func(r *load.Result) { r.AchievedRate = 0.989999 * r.OfferedRate }, false, "(98.9 %)"},
 		"nothing at all": {func(r *load.Result) { *r = load.Result{} }, false, "Nothing was sent."},
 	} {
@@ -109,9 +109,7 @@ func TestSetupTellsTheIntervalThatHappens(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.Setup.IntervalSeconds, r.Setup.AskedIntervalSeconds, r.Setup.Rate, r.Setup.Sensors = 5.01, 5, "2000", 1
-	assert.Contains(t, textOf(t, r, Extras{}), "1 sensor, a reading each 5.01 s of event time (5 s asked for), 60 times")
-	r.Setup.Rate = "100..2000"
-	assert.Contains(t, textOf(t, r, Extras{}), "of event time (5 s asked for) at the highest rate, 60 times")
+	assert.Contains(t, textOf(t, r, Extras{}), "sensors 1, interval 5.01 s of event time (5 s requested), speed-up 60")
 }
 
 func TestReportsOfNothing(t *testing.T) {
@@ -132,9 +130,9 @@ func TestReportsOfNothing(t *testing.T) {
 func TestShareIsNeverRoundedToAll(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 98.9999: "98.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
-		assert.Equal(t, want, share(part, 100))
+		assert.Equal(t, want, percent(part, 100))
 	}
-	assert.Equal(t, "–", share(1, 0))
+	assert.Equal(t, "–", percent(1, 0))
 }
 
 type brokenWriter struct{}

@@ -1,16 +1,16 @@
+//go:build unix
+
 package mongodtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,14 +23,13 @@ import (
 
 const (
 	replicaSetName = "faults"
-	// primaryPatience is how long an election may take on a busy machine.
-	primaryPatience = 60 * time.Second
-	lookEvery       = 20 * time.Millisecond
+	// electionPatience is how long an election may take on a busy machine.
+	electionPatience = 60 * time.Second
 )
 
 // A ReplicaSet is three mongods on loopback that elect a primary among
-// themselves. Unlike a mongod.Server, a member that dies stays dead until
-// Restart. Its methods belong to the goroutine of the test.
+// themselves. Unlike a mongod.Server, a member that dies stays dead until Restart.
+// Its methods may be called from the test's goroutine only.
 type ReplicaSet struct {
 	t       testing.TB
 	Members [3]*Member
@@ -42,14 +41,12 @@ type Member struct {
 
 	bin, dir string
 	client   *mongo.Client
-	process  *os.Process
-	ended    chan struct{} // closed when the process has ended
+	process  *mongod.Process
 }
 
-// StartReplicaSet starts three members and returns when one takes writes. They
-// end with the test, or with the test binary however that ends. When a primary
-// has been silent for electionTimeout, the others elect a new one; MongoDB's own
-// 10 s is long for a test.
+// StartReplicaSet starts three members and returns when one accepts writes. They
+// end with the test, or with the test binary. When a primary has not answered for
+// electionTimeout, the others elect a new one; MongoDB's own 10 s is long for a test.
 func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -67,12 +64,7 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	}
 	t.Cleanup(r.end) // before their directories are removed
 	for _, m := range r.Members {
-		if err := m.start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, m := range r.Members {
-		m.await(t)
+		m.Restart(t)
 	}
 	initiate := bson.D{{Key: "replSetInitiate", Value: bson.D{
 		{Key: "_id", Value: replicaSetName}, {Key: "members", Value: config},
@@ -90,7 +82,7 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	return r
 }
 
-// URI for clients; more are the options behind the set's own.
+// URI for clients, with further options.
 func (r *ReplicaSet) URI(more ...string) string {
 	hosts := make([]string, len(r.Members))
 	for i, m := range r.Members {
@@ -99,8 +91,7 @@ func (r *ReplicaSet) URI(more ...string) string {
 	return "mongodb://" + strings.Join(hosts, ",") + "/?" + strings.Join(append([]string{"replicaSet=" + replicaSetName}, more...), "&")
 }
 
-// Primary waits until a member takes writes, and returns it. One that is
-// stopped or dead is not asked.
+// Primary waits until a member accepts writes, and returns it.
 func (r *ReplicaSet) Primary() *Member {
 	r.t.Helper()
 	var primary *Member
@@ -116,7 +107,7 @@ func (r *ReplicaSet) Primary() *Member {
 	return primary
 }
 
-// AwaitHealthy waits until there is a primary and all others follow it.
+// AwaitHealthy waits until there is a primary that all others follow.
 func (r *ReplicaSet) AwaitHealthy() {
 	r.t.Helper()
 	r.await("a healthy replica set", func(ctx context.Context) bool {
@@ -130,15 +121,15 @@ func (r *ReplicaSet) AwaitHealthy() {
 
 func (r *ReplicaSet) await(what string, seen func(context.Context) bool) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), primaryPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), electionPatience)
 	defer cancel()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !seen(ctx) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			r.t.Fatalf("no %s within %v", what, primaryPatience)
+			r.t.Fatalf("no %s within %v", what, electionPatience)
 		}
 	}
 }
@@ -163,9 +154,8 @@ func (r *ReplicaSet) end() {
 		if m.process == nil {
 			continue
 		}
-		_ = m.process.Signal(goOnSignal)
-		_ = m.process.Kill()
-		<-m.ended
+		_ = m.Resume()
+		m.Kill()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = m.client.Disconnect(ctx)
 		cancel()
@@ -175,26 +165,38 @@ func (r *ReplicaSet) end() {
 // Kill ends the member as a crash does.
 func (m *Member) Kill() {
 	_ = m.process.Kill()
-	<-m.ended
+	<-m.process.Ended
 }
 
-// Restart starts a dead member on its old files, and returns when it answers.
+// Restart starts a member that does not run, and returns when it answers.
 func (m *Member) Restart(t testing.TB) {
 	t.Helper()
 	if err := m.start(); err != nil {
 		t.Fatal(err)
 	}
-	m.await(t)
+	deadline := time.After(electionPatience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for m.state(context.Background()) == "down" {
+		select {
+		case <-tick.C:
+		case <-m.process.Ended:
+			out, _ := os.ReadFile(filepath.Join(m.dir, "out"))
+			t.Fatalf("mongod %s ended: %s", m.Host, out)
+		case <-deadline:
+			t.Fatalf("mongod %s does not answer", m.Host)
+		}
+	}
 }
 
-// Pause stops the member's process: its sockets stay, and what arrives in them
-// is carried out after Resume.
-func (m *Member) Pause() error { return m.process.Signal(stopSignal) }
+// Pause stops the member's process: its sockets stay, and what arrives in them is
+// processed after Resume.
+func (m *Member) Pause() error { return m.process.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused member go on.
-func (m *Member) Resume() error { return m.process.Signal(goOnSignal) }
+// Resume continues a paused member.
+func (m *Member) Resume() error { return m.process.Signal(syscall.SIGCONT) }
 
-// Run carries out an administrative command on this very member.
+// Run runs an administrative command on this member.
 func (m *Member) Run(ctx context.Context, command bson.D) error {
 	return m.client.Database("admin").RunCommand(ctx, command).Err()
 }
@@ -219,76 +221,29 @@ func (m *Member) state(ctx context.Context) string {
 	err := m.client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
 	switch {
 	case err != nil:
-		return "away"
+		return "down"
 	case hello.IsWritablePrimary:
 		return "primary"
 	case hello.Secondary:
 		return "secondary"
-	default:
-		return "starting"
 	}
+	return "starting"
 }
 
-// await waits until the member answers.
-func (m *Member) await(t testing.TB) {
-	t.Helper()
-	deadline := time.After(primaryPatience)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for m.state(context.Background()) == "away" {
-		select {
-		case <-tick.C:
-		case <-m.ended:
-			out, _ := os.ReadFile(filepath.Join(m.dir, "out"))
-			t.Fatalf("mongod %s ended: %s", m.Host, out)
-		case <-deadline:
-			t.Fatalf("mongod %s does not answer", m.Host)
-		}
-	}
-}
-
-// start starts the process; a goroutine waits for its end.
 func (m *Member) start() error {
 	_, port, err := net.SplitHostPort(m.Host)
-	if err != nil {
-		return fmt.Errorf("start a member: %w", err)
-	}
-	if m.client == nil {
+	if err == nil && m.client == nil {
 		m.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://" + m.Host + "/?directConnection=true").
 			SetServerSelectionTimeout(time.Second).SetHeartbeatInterval(time.Second).SetTimeout(operationTimeout))
-		if err != nil {
-			return fmt.Errorf("connect to a member: %w", err)
-		}
 	}
-	out, err := os.OpenFile(filepath.Join(m.dir, "out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("start a member: %w", err)
+		return fmt.Errorf("connect to a member: %w", err)
 	}
-	defer out.Close()
-	cmd := exec.CommandContext(context.Background(), m.bin,
+	m.process, err = mongod.Spawn(m.bin, []string{
 		"--dbpath", m.dir, "--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket", "--quiet",
 		"--replSet", replicaSetName, "--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "enableTestCommands=1", "--setParameter", "diagnosticDataCollectionEnabled=false",
-		"--setParameter", "minSnapshotHistoryWindowInSeconds=0")
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = attributes()
-	m.ended = make(chan struct{})
-	started := make(chan error)
-	go func(ended chan struct{}) {
-		// The signal at the parent's death comes when the thread ends that
-		// started the child, so that thread is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is for those who ended it
-			close(ended)
-		}
-	}(m.ended)
-	if err := <-started; err != nil {
-		return errors.Join(fmt.Errorf("start %s", m.bin), err)
-	}
-	m.process = cmd.Process
-	return nil
+		"--setParameter", "minSnapshotHistoryWindowInSeconds=0",
+	}, filepath.Join(m.dir, "out"), true)
+	return err
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package mongodtest
 
 import (
@@ -42,7 +44,7 @@ func TestReplicaSetOutlivesItsPrimaries(t *testing.T) {
 
 	paused := set.Primary()
 	require.NoError(t, paused.Pause())
-	require.Eventually(t, func() bool { return set.Primary().Host != paused.Host }, primaryPatience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return set.Primary().Host != paused.Host }, electionPatience, 50*time.Millisecond)
 	require.NoError(t, paused.Resume())
 	set.AwaitHealthy()
 	write("after one stood still")

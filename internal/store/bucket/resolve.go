@@ -251,7 +251,9 @@ func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool
 
 func (s *Store) dropStored(share *batch.Share, last int64) {
 	if last > 0 {
-		s.metrics.Duplicates.Add(float64(share.DropStored(uint64(last))))
+		n := share.DropStored(uint64(last))
+		share.Found += n
+		s.metrics.Duplicates.Add(float64(n))
 	}
 }
 

@@ -94,5 +94,7 @@ func (s *Store) dropStored(share *batch.Share) int {
 	for _, r := range slices.Concat(s.old[share.Sensor], s.young[share.Sensor]) {
 		kept[batch.ReadingID(r.Batch.Session, r.Seq())] = true
 	}
-	return share.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(share.Session, r.Seq())] })
+	n := share.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(share.Session, r.Seq())] })
+	share.Found += n
+	return n
 }

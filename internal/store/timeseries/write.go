@@ -247,6 +247,7 @@ func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 	n := share.DropWhere(func(r batch.Ref) bool {
 		return stored[collectionID(batch.ReadingID(share.Session, r.Seq()))]
 	})
+	share.Found += n
 	s.metrics.Duplicates.Add(float64(n))
 	stateOf(share).doubt = false
 	return nil

@@ -12,15 +12,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestAQuotaOfRequestsLosesNothing has a daemon that ends calls beyond its quota.
+// TestAQuotaOfRequestsLosesNothing has a daemon that refuses calls beyond its quota.
 func TestAQuotaOfRequestsLosesNothing(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
@@ -59,11 +57,8 @@ func large(size int) []telemetry.Reading {
 // request is being taken.
 func TestWhatIsTooLargeHitsNobodyElse(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		limit, size int64
-		alone       bool // from the first attempt on
-	}{
-		"for any daemon":  {limit: 2 << 20, size: 9 << 20, alone: true},
+	for name, row := range map[string]struct{ limit, size int64 }{
+		"for any daemon":  {limit: 2 << 20, size: 9 << 20},
 		"for this daemon": {limit: 1 << 20, size: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,43 +81,17 @@ func TestWhatIsTooLargeHitsNobodyElse(t *testing.T) {
 			var failed *Error
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(err))
-			assert.Equal(t, row.alone, failed.Attempts == 1, failed.Attempts)
+			assert.Equal(t, 1, failed.Attempts)
 			close(block)
 			got := <-other
 			require.NoError(t, got.err)
-			if row.alone {
-				assert.Equal(t, 1, got.result.Attempts)
-			}
+			assert.Equal(t, 1, got.result.Attempts)
 			assert.Len(t, d.journal.taken(), 1)
 		})
 	}
 }
 
-// TestTheEndOfACallSaysNothingOfOneRequest looks at what those are told that wait
-// on a call which ends.
-func TestTheEndOfACallSaysNothingOfOneRequest(t *testing.T) {
-	t.Parallel()
-	for code, row := range map[codes.Code]struct{ fresh, used attempt }{
-		codes.ResourceExhausted: {attempt{again: true, unknown: true}, attempt{again: true, unknown: true}},
-		codes.InvalidArgument:   {attempt{again: true, unknown: true}, attempt{again: true, unknown: true}},
-		codes.NotFound:          {attempt{again: true, unknown: true}, attempt{again: true, unknown: true}},
-		codes.Unauthenticated:   {attempt{}, attempt{again: true, unknown: true}},
-		codes.Unimplemented:     {attempt{}, attempt{again: true, unknown: true}},
-	} {
-		for used, want := range map[bool]attempt{false: row.fresh, true: row.used} {
-			a := new(pipe).ended(&waiter{err: status.Error(code, "m"), used: used})
-			assert.Equal(t, want.again, a.again, "%s %t", code, used)
-			assert.Equal(t, want.unknown, a.unknown, "%s %t", code, used)
-			require.Error(t, a.err)
-		}
-	}
-	a := (&pipe{alone: true}).ended(&waiter{err: status.Error(codes.ResourceExhausted, "m")})
-	assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(a.err))
-	assert.False(t, a.again || a.unknown)
-}
-
-// TestWhatInflatesTooFarIsSentAsItIs has a message that a daemon does not inflate,
-// which answers it without its id.
+// TestWhatInflatesTooFarIsSentAsItIs has a message that a daemon does not inflate.
 func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, func(c *ingest.Config) { c.MaxInflateRatio = 2 })
@@ -195,50 +164,6 @@ func TestCloseEndsASourceOfTokensThatHangs(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, <-failed, ErrClosed)
 	})
-}
-
-// TestOneThatLeavesWhileItIsSentDisturbsNobody has a daemon that reads no more, for
-// it works on as many requests of the call as it may.
-func TestOneThatLeavesWhileItIsSentDisturbsNobody(t *testing.T) {
-	t.Parallel()
-	d := startDaemon(t)
-	c := newClient(t, d.grpc)
-	block, begun := make(chan struct{}), make(chan struct{})
-	d.journal.set(func() { d.journal.block, d.journal.begun = block, begun })
-	const others = 16
-	done := make(chan int, others)
-	for range others {
-		go func() {
-			result, err := c.Write(t.Context(), one("s", 1))
-			assert.NoError(t, err)
-			done <- result.Attempts
-		}()
-	}
-	<-begun
-	p := c.transport.(*grpcTransport).pipes[0]
-	require.Eventually(t, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.open != nil && len(p.open.waiting) == others
-	}, time.Minute, time.Millisecond)
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 3)
-	for range 3 { // of which the first fills what may be on its way, so that others wait
-		go func() { _, err := c.Write(ctx, large(4<<20)...); left <- err }()
-	}
-	require.Eventually(t, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.open.waiting) > others && len(p.sending) > 0
-	}, time.Minute, time.Millisecond)
-	cancel()
-	for range 3 {
-		require.ErrorIs(t, <-left, context.Canceled)
-	}
-	close(block)
-	for range others {
-		assert.Equal(t, 1, <-done)
-	}
 }
 
 // TestABalancerThatLostItsDaemonIsNotLeft has a proxy that gives its own reason.

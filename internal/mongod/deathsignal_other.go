@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package mongod
+
+import "syscall"
+
+func setDeathSignal(*syscall.SysProcAttr) {}

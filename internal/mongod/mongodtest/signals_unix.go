@@ -1,7 +1,0 @@
-//go:build unix
-
-package mongodtest
-
-import "syscall"
-
-const stopSignal, goOnSignal = syscall.SIGSTOP, syscall.SIGCONT
