@@ -531,6 +531,8 @@ func (a Axis) apply(to *plot.Axis, values []float64) {
 		if lo = min(lo, 0); hi <= lo {
 			hi = lo + 1
 		}
+		step := a.Unit.step(hi - lo)
+		lo, hi = math.Floor(lo/step)*step, math.Ceil(hi/step-1e-9)*step
 	}
 	if a.Log {
 		to.Scale = logScale{}
@@ -539,7 +541,21 @@ func (a Axis) apply(to *plot.Axis, values []float64) {
 	to.Tick.Marker = unitTicks{a.Unit, a.Log}
 }
 
-// unitTicks are gonum/plot's, labelled in a unit.
+// step is the distance of ticks: 1, 2 or 5 times a power of ten of what the unit
+// is read in.
+func (u Unit) step(span float64) float64 {
+	const wanted = 4
+	rough, factor := span/wanted, u.scaleOf(span).factor
+	power := math.Pow(10, math.Floor(math.Log10(rough/factor)))
+	for _, n := range [...]float64{1, 2, 5} {
+		if rough <= n*power*factor*(1+1e-9) {
+			return n * power * factor
+		}
+	}
+	return 10 * power * factor
+}
+
+// unitTicks are labelled in a unit, all in the scale of the highest.
 type unitTicks struct {
 	unit Unit
 	log  bool
@@ -558,10 +574,9 @@ func (t unitTicks) Ticks(low, high float64) (out []plot.Tick) {
 		return out
 	}
 	scale := t.unit.scaleOf(max(math.Abs(high), math.Abs(low)))
-	for _, tick := range (plot.DefaultTicks{}).Ticks(low/scale.factor, high/scale.factor) {
-		if tick.Label != "" {
-			out = append(out, plot.Tick{Value: tick.Value * scale.factor, Label: number(threeDigits(tick.Value)) + scale.suffix})
-		}
+	step := t.unit.step(high - low)
+	for i := math.Ceil(low/step - 1e-9); i*step <= high*(1+1e-9) && len(out) < 100; i++ {
+		out = append(out, plot.Tick{Value: i * step, Label: number(threeDigits(i*step/scale.factor)) + scale.suffix})
 	}
 	return out
 }

@@ -65,10 +65,10 @@ func TestTicksAreRoundAndInOneScale(t *testing.T) {
 		return out
 	}
 	assert.Equal(t, []string{"0 ms", "0.5 ms", "1 ms", "1.5 ms"}, labels(Seconds, false, 0, 0.0015))
-	assert.Equal(t, []string{"0 µs", "200 µs", "400 µs"}, labels(Seconds, false, 0, 0.0004))
+	assert.Equal(t, []string{"0 µs", "100 µs", "200 µs", "300 µs", "400 µs"}, labels(Seconds, false, 0, 0.0004))
 	assert.Equal(t, []string{"0 %", "50 %", "100 %"}, labels(Ratio, false, 0, 1))
 	assert.Equal(t, []string{"0k/s", "5k/s", "10k/s"}, labels(PerSecond, false, 0, 10000))
-	assert.Equal(t, []string{"0 MiB", "1 MiB", "2 MiB"}, labels(Bytes, false, 0, 2<<20))
+	assert.Equal(t, []string{"0 MiB", "0.5 MiB", "1 MiB", "1.5 MiB", "2 MiB"}, labels(Bytes, false, 0, 2<<20))
 	assert.Equal(t, []string{"1 ms", "10 ms", "100 ms", "1 s"}, labels(Seconds, true, 1e-3, 1))
 	assert.LessOrEqual(t, len(labels(Count, true, 1e-300, 1e300)), 8)
 

@@ -42,11 +42,11 @@ func points(out, tone string) []string {
 func TestLinesHavePointsRangesTicksAndTheLegend(t *testing.T) {
 	t.Parallel()
 	chart := cost()
-	ranges := regexp.MustCompile(`stroke="var\(--chart-a,#.{6}\)"/>`)
+	ranges := regexp.MustCompile(`stroke="var\(--chart-a,#.{6}\)" />`)
 	out := drawn(t, chart)
 	for _, text := range []string{
 		"<title>Cost of an update</title>", ">measured<", ">a + b x readings<", ">readings in the document<", ">round trip<",
-		">1,000<", ">2 ms<", "stroke-dasharray",
+		">1,000<", ">4,000<", ">2 ms<", "stroke-dasharray",
 	} {
 		assert.Contains(t, out, text)
 	}

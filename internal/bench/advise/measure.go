@@ -252,25 +252,11 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 	if sensors == 1 {
 		rounds = singleRounds
 	}
-	// All of a document's readings are in one window.
-	interval := max(time.Millisecond, (time.Hour / time.Duration(of.resident+rounds*of.perUpdate+1)).Truncate(time.Millisecond))
-	r, err := s.readings(sensors, of.resident, interval)
-	if err != nil {
-		return u, err
-	}
-	c, err := s.collection(ctx, Candidate{
-		Storage: of.storage, Granularity: time.Hour, Compressor: store.Snappy, MaxReadings: 1_000_000, MaxBytes: mostBytes,
-	}, r, of.resident)
+	c, err := s.grown(ctx, of.storage, store.Snappy, sensors, of.resident, rounds*of.perUpdate)
 	if err != nil {
 		return u, err
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
-	if _, err := c.Load(ctx); err != nil {
-		return u, err
-	}
-	if err := s.m.Checkpoint(ctx); err != nil {
-		return u, err
-	}
 	before, err := s.used(ctx)
 	if err != nil {
 		return u, err
@@ -291,6 +277,27 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 	}, err
 }
 
+// grown makes documents with so many readings each, and room for further ones in
+// their window. The caller drops the collection.
+func (s *session) grown(ctx context.Context, of store.Storage, compressor store.Compressor, sensors, resident, further int) (*shape.Collection, error) {
+	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
+	r, err := s.readings(sensors, resident, interval)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.collection(ctx, Candidate{Storage: of, Granularity: time.Hour, Compressor: compressor, MaxReadings: 1_000_000, MaxBytes: mostBytes}, r, resident)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = c.Load(ctx); err == nil {
+		err = s.m.Checkpoint(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Drop(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
 // rewriteOf says which documents a checkpoint is to be measured with.
 type rewriteOf struct {
 	storage    store.Storage
@@ -308,24 +315,11 @@ const (
 // and what that costs.
 func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err error) {
 	sensors := min(max(s.grownReadings/of.resident, fewestRewritten), rewrittenDocuments)
-	interval := max(time.Millisecond, (time.Hour / time.Duration(of.resident+rewriteRounds+1)).Truncate(time.Millisecond))
-	r, err := s.readings(sensors, of.resident, interval)
-	if err != nil {
-		return out, err
-	}
-	c, err := s.collection(ctx, Candidate{
-		Storage: of.storage, Granularity: time.Hour, Compressor: of.compressor, MaxReadings: 1_000_000, MaxBytes: mostBytes,
-	}, r, of.resident)
+	c, err := s.grown(ctx, of.storage, of.compressor, sensors, of.resident, rewriteRounds)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
-	if _, err := c.Load(ctx); err != nil {
-		return out, err
-	}
-	if err := s.m.Checkpoint(ctx); err != nil {
-		return out, err
-	}
 	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
 	for i := range rewriteRounds {
 		if err := s.rewriteOnce(ctx, c, &out, lane.Portions(sensors, of.resident+i, 1)); err != nil {
