@@ -61,6 +61,14 @@ fmt: ## format all Go files
 bench: build ## how fast Brim is beside raw inserts into the same mongod, as a table; ARGS='--cells lines --repeats 1' for less
 	@exec ./bin/brim bench speed $(ARGS)
 
+.PHONY: claims
+claims: build ## all experiments in their short form, 10 minutes on a quiet machine; their claims go into docs/experiments.md
+	@./bin/brim bench all --quick > bin/experiments.md
+	@awk 'FNR == NR { if (on) table = table $$0 "\n"; on = on || /^## All experiments/; next } \
+	  /^<!-- claims: end/ { inside = 0 } !inside { print } /^<!-- claims: begin/ { inside = 1; printf "%s", table }' \
+	  bin/experiments.md docs/experiments.md > bin/experiments-page.md
+	@cp bin/experiments-page.md docs/experiments.md
+
 .PHONY: microbench
 microbench: ## Go benchmarks, in the form that benchstat compares; BENCH=Decode, PKG=./internal/ingest, COUNT=6
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKG)

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
+
+var update = flag.Bool("update", false, "write the generated part of RUNBOOK.md")
 
 // An alert is a rule of prometheus/alerts.yml. Some rules only record what
 // alerts ask for.
@@ -122,9 +125,21 @@ func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
 	assert.Empty(t, there, "sections of no alert")
 }
 
-// Whoever reads a finding of brim doctor can look it up by its name.
-func TestEachDiagnosisHasItsSectionInTheRunbook(t *testing.T) {
+// TestRunbookHasTheDoctorsRemedies: what `brim doctor` advises is the runbook's
+// text, too. -update writes it.
+func TestRunbookHasTheDoctorsRemedies(t *testing.T) {
 	t.Parallel()
+	const begins, ends = "of the table that `brim doctor` uses. -->\n", "\n## Settings that brim doctor names"
+	text, err := os.ReadFile("RUNBOOK.md")
+	require.NoError(t, err)
+	before, rest, begun := strings.Cut(string(text), begins)
+	got, after, ended := strings.Cut(rest, ends)
+	require.True(t, begun && ended)
+	if *update {
+		require.NoError(t, os.WriteFile("RUNBOOK.md", []byte(before+begins+doctor.Runbook()+ends+after), 0o644)) //nolint:gosec // it is a document
+		return
+	}
+	assert.Equal(t, doctor.Runbook(), got, "go test ./deploy -run TestRunbookHasTheDoctorsRemedies -update")
 	there := sections(t, "What brim doctor finds")
 	for _, name := range doctor.Diagnoses() {
 		assert.Contains(t, there, name)

@@ -12,11 +12,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A collection is what $collStats said of one. One that does not exist yet is
+// A collection is what $collStats says about one. One that does not exist yet is
 // all zeros.
 type collection struct {
 	missing bool
-	why     string // not empty: it could not be seen, and all is NaN
+	why     string // not empty: it is unknown, and everything is NaN
 
 	data, storage, free, index float64 // bytes: uncompressed; of the file; free in it; of the indexes
 	documents                  float64 // of a time-series collection: buckets
@@ -38,13 +38,15 @@ var closeReasons = [...]struct{ label, field string }{
 	{"reopening", "numBucketsClosedDueToReopening"},
 }
 
-// Why a collection cannot be seen.
+// Why a collection is unknown.
 const (
-	whyNoSizes = "the collections' sizes were not told"
-	whyNoRead  = "the user may not ask for $collStats: the role read on the database permits it"
+	whyNoSizes = "the collections' sizes were not reported"
+	whyNoRead  = "the user is not allowed to run $collStats: the role read on the database permits it"
 )
 
-const codeNamespaceNotFound = 26
+// collectionsInterval: sizes change slowly, and asking walks every table's
+// statistics.
+const collectionsInterval = time.Minute
 
 // sizes are what was last seen of a stream's collection.
 type sizes struct {
@@ -53,9 +55,9 @@ type sizes struct {
 	wait time.Duration // since the failure before; 0 after an answer
 }
 
-// lookAtCollections asks for the sizes that are due. While MongoDB is away none
-// can be seen; the last hold when it is back.
-func (m *Monitor) lookAtCollections(parent context.Context, now *look) {
+// sampleCollections asks for the sizes that are due. While MongoDB is away all
+// are unknown; the last ones hold when it is back.
+func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
 	defer cancel()
 	now.collections = make(map[string]collection, len(m.config.Streams))
@@ -84,15 +86,15 @@ func (m *Monitor) lookAtCollections(parent context.Context, now *look) {
 }
 
 // ask asks for a collection's sizes and says when to ask again: in a minute, or
-// at the next look if it is not there yet, which costs next to nothing. After a
-// failure that may pass the wait doubles from one look to a minute.
+// with the next sample if it does not exist yet, which costs next to nothing.
+// After a transient failure the wait doubles from one interval to a minute.
 func (m *Monitor) ask(ctx context.Context, s Stream, waited time.Duration, at time.Time) (sizes, error) {
 	c, err := m.measureCollection(ctx, s)
 	out := sizes{collection: c, due: at.Add(collectionsInterval)}
 	switch {
 	case c.missing:
 		out.due = at
-	case err != nil && !notPermitted(err):
+	case err != nil && !NotPermitted(err):
 		out.wait = min(max(2*waited, m.config.Interval), collectionsInterval)
 		out.due = at.Add(out.wait)
 	}
@@ -128,7 +130,7 @@ func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, 
 		return collection{missing: true}, nil
 	case refused(err):
 		return unseenCollection(whyRefused), err
-	case notPermitted(err):
+	case NotPermitted(err):
 		return unseenCollection(whyNoRead), err
 	default:
 		return unseenCollection(whyNoSizes), err
@@ -142,7 +144,7 @@ func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 		if raw.Validate() != nil { // else looking things up in it could panic
 			return unseenCollection(whyNoSense)
 		}
-		in := func(name string) float64 { return number(raw, "storageStats", name) }
+		in := func(name string) float64 { return Number(raw, "storageStats", name) }
 		c.data += in("size")
 		c.storage += in("storageSize")
 		c.free += in("freeStorageSize")
@@ -151,7 +153,7 @@ func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 			c.documents += in("count")
 			continue
 		}
-		series := func(name string) float64 { return number(raw, "storageStats", "timeseries", name) }
+		series := func(name string) float64 { return Number(raw, "storageStats", "timeseries", name) }
 		c.buckets += series("bucketCount")
 		c.commits += series("numCommits")
 		c.measurements += series("numMeasurementsCommitted")

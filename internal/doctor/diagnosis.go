@@ -1,50 +1,290 @@
 package doctor
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A diagnosis is one thing that may hold writes up, and what to do about it.
-type diagnosis struct {
-	name    string   // stable; its heading in the runbook
-	cause   string   // in a few words
-	because []string // the diagnoses that, where they hold, are why this one does
-	// find returns how bad it is, and what shows it; Healthy or Unknown: it is
-	// not so.
-	find func(s *Seen) (Class, string)
-	// remedies are what to do, the cheapest that helps first.
-	remedies func(s *Seen) []remedy
-	// aside is that it costs disk and hardly any time of writes: it stands behind
-	// what does, however bad it is.
-	aside bool
-	// alone is that it explains most of a write's time, which is then not spent on
-	// what else is at its limit.
-	alone bool
-	// always is that it holds whether writes are slow or not, and also where
-	// MongoDB does not answer.
-	always bool
+// A Finding is one thing that the doctor reports. Findings stand in the order in
+// which to act on them; a cause may have several, an action each.
+type Finding struct {
+	Name     string `json:"name"` // of the cause, a heading of the runbook; the same in every version
+	Kind     Kind   `json:"kind"`
+	Class    Class  `json:"class"`    // how bad it is; a setting that costs without need is degrading
+	Cause    string `json:"cause"`    // in a few words, as in "history store: …"
+	Evidence string `json:"evidence"` // what was measured, with figures
+	Action   string `json:"action"`   // with the command or the setting
+	Cost     string `json:"cost"`     // of the action: restart, disk, latency, readings that wait
 }
 
-// A remedy is an action with what it costs.
-type remedy struct{ action, cost string }
+// A Kind says what a finding is about.
+type Kind string
 
-// Diagnose says in words what holds writes up: findings of kind slow, causes
-// before what follows from them and else the worst first, an action each; what
-// costs no more than disk comes last. There is none of them when nothing is
-// wrong. Behind them, of kind unseen, is what could not be looked at.
+// The kinds of findings.
+const (
+	Slow    Kind = "slow"    // something slows writes down now; counts towards the class of the whole
+	Setting Kind = "setting" // a setting costs without need, also when nothing is slow; does not count
+	Unseen  Kind = "unseen"  // something could not be measured; does not count
+)
+
+// Names of the diagnoses: headings of the runbook.
+const (
+	// FoundFenced is found in the collections and not in the signals: a maintenance
+	// command that died has left its fence behind.
+	FoundFenced     = "fenced"
+	foundAway       = "unresponsive"
+	foundDiskFull   = "disk_full"
+	foundNetwork    = "network"
+	foundHostCPU    = "host_cpu"
+	foundHistory    = "history_store"
+	foundLatency    = "disk_latency"
+	foundThroughput = "disk_throughput"
+	foundIOPS       = "disk_iops"
+	foundCache      = "cache"
+	foundEviction   = "eviction"
+	foundProcessor  = "processor"
+	foundCheckpoint = "checkpoint"
+	foundTickets    = "tickets"
+	foundReaders    = "history_readers"
+	foundFragmented = "fragmented"
+)
+
+// A diagnosis is one thing that may slow writes down, and what to do about it.
+type diagnosis struct {
+	name    string
+	cause   string   // in a few words
+	because []string // the diagnoses that, where they hold, are the reason for this one
+	// find returns how bad it is, and the evidence; Healthy or Unknown: it does not
+	// hold.
+	find     func(s *Seen) (Class, string)
+	symptom  string   // for the runbook
+	look     string   // likewise: where to look
+	remedies []remedy // the cheapest that helps first
+
+	aside  bool // it costs disk and hardly any write time: comes last, however bad it is
+	alone  bool // it explains most of a write's time, so nothing else that is at its limit matters
+	always bool // it holds whether writes are slow or not, and also while MongoDB does not answer
+}
+
+// diagnoses are all that can be found. To add one, add a row: RUNBOOK.md is
+// generated from it. What follows from what: old versions of documents fill the
+// cache and are written; a slow disk makes checkpoints long and leaves the cache
+// dirty; a full cache costs CPU time and makes application threads evict; and
+// whatever delays operations in the engine holds its tickets.
+var diagnoses = []diagnosis{
+	{
+		name: foundDiskFull, cause: "disk full: MongoDB cannot write its files",
+		find: findDiskFull, always: true,
+		symptom: "less than 200 MB are free under MongoDB's files. MongoDB exits when it cannot write.",
+		look:    "`df` and `du -x` on that host; `brim_disk_free_bytes`.",
+		remedies: []remedy{
+			{action: "make room on the file system of {path}, then start MongoDB if it has exited: a larger volume, or delete other files (du -x)", cost: "acknowledged readings wait in the daemon's journal"},
+			{action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself", cost: "older readings"},
+		},
+	},
+	{
+		name: foundAway, cause: "unresponsive: MongoDB does not answer",
+		because: []string{foundDiskFull}, find: findAway, always: true,
+		symptom: "MongoDB answers none of several pings within 2 s, or is gone. `/readyz` reports it within 3 s; readings wait in the journal.",
+		look:    "`ps -o pid,stat,wchan:20,args -C mongod` on its host; the end of mongod's log.",
+		remedies: []remedy{
+			{action: "check the process on MongoDB's host, ps -o pid,stat,wchan:20,args -C mongod: state T is a stopped one (kill -CONT PID), D one that waits for its disk; none: start it, and read the end of its log", cost: "none; acknowledged readings wait in the daemon's journal"},
+			{action: "if the process is healthy, check what is between: firewall, proxy, DNS", cost: "none"},
+		},
+	},
+	{
+		name: foundNetwork, cause: "network-bound: most of a write's time is the round trip to MongoDB",
+		find: findNetwork, alone: true,
+		symptom: "most of a write's time is the round trip to MongoDB, as a ping shows; MongoDB itself is quick.",
+		look:    "\"Write latency\" far above \"Operation latency\".",
+		remedies: []remedy{
+			{action: "check the path to MongoDB (mtr, ss -ti): loss, a proxy, a VPN, another region", cost: "none"},
+			mergeMore(),
+			{action: "run brim serve closer to MongoDB's primary", cost: "another host for the daemon"},
+		},
+	},
+	{
+		name: foundHistory, cause: "history-store-bound: old versions of documents are kept",
+		find:    findHistory,
+		symptom: "each update of a bucket leaves its former version behind. Writes cost more of everything: cache, disk, CPU time; measured, a quarter of the engine's throughput.",
+		look:    "\"History store\" for inserts and growth; `db.adminCommand({getParameter: 1, minSnapshotHistoryWindowInSeconds: 1})`, 300 by default.",
+		remedies: []remedy{
+			{
+				action: "keep no history: db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0}) on every member, and setParameter.minSnapshotHistoryWindowInSeconds: 0 in mongod.conf for the next start",
+				cost:   "no restart; reads with read concern snapshot at a time in the past are no longer possible, which Brim does not use",
+			},
+			endReaders(),
+		},
+	},
+	{
+		name: foundLatency, cause: "latency-bound: the disk answers slowly though it is not busy",
+		because: []string{foundHistory}, find: diskIs(foundLatency),
+		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
+		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
+		remedies: []remedy{
+			sharedDisk(),
+			mergeMore(),
+			{
+				action: "move MongoDB's files, its journal first, to a faster disk than {disk}",
+				cost:   "a new volume or disk, and a restart of MongoDB; on a replica set one member after the other without downtime",
+			},
+		},
+	},
+	{
+		name: foundThroughput, cause: "throughput-bound: the disk moves as many bytes as it can",
+		because: []string{foundHistory}, find: diskIs(foundThroughput),
+		symptom: "the disk moves as many bytes as it can; checkpoints take long, and writes wait behind them.",
+		look:    "\"Disk traffic\", \"Block manager\", \"Bytes written per reading\": far more than a reading's size means that documents are rewritten again and again.",
+		remedies: []remedy{
+			sharedDisk().only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
+			mergeMore(), compressMore(), smallerDocuments(),
+			{action: "give MongoDB a disk, or a volume, with more MB/s", cost: restartOneByOne},
+		},
+	},
+	{
+		name: foundIOPS, cause: "IOPS-bound: the disk is busy with many small operations",
+		because: []string{foundHistory}, find: diskIs(foundIOPS),
+		symptom: "the disk is busy with many small operations.",
+		look:    "\"Disk operations\": more reads than writes: buckets that are appended to fell out of the cache. \"Readings per update\": 1 means that nothing is merged.",
+		remedies: []remedy{
+			sharedDisk().only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
+			mergeMore(),
+			largerCache().only("most operations are reads", (*Seen).diskMostlyReads),
+			moreMemory().only("most operations are reads", (*Seen).diskMostlyReads),
+			smallerDocuments(),
+			{action: "give MongoDB a disk, or a volume, with more operations/s", cost: restartOneByOne},
+		},
+	},
+	{
+		name: foundCache, cause: "cache-bound: the engine's cache holds more than it can write out",
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS}, find: findCache,
+		symptom: "the cache holds more than the engine can write out. Soon application threads must evict before they write.",
+		look:    "\"Cache used\" over 80 %, \"Cache dirty\", \"Cache updates\", \"Cache traffic\". Dirty pages and updates that rise and fall with each checkpoint are normal while \"Application evictions\" is 0.",
+		remedies: []remedy{
+			mergeMore(),
+			largerCache().only("the cache is full", (*Seen).cacheIsFull),
+			moreMemory().only("the cache is full", (*Seen).cacheIsFull),
+			smallerDocuments(), moreEvictionThreads(),
+			largerCache().only("the cache is not full", unless((*Seen).cacheIsFull)),
+			moreMemory().only("the cache is not full", unless((*Seen).cacheIsFull)),
+		},
+	},
+	{
+		name: foundEviction, cause: "eviction-bound: application threads must make room in the cache",
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache}, find: findEviction,
+		symptom:  "threads that should serve writes make room in the cache first. Their time is part of the write latency.",
+		look:     "\"Application evictions\" beside \"Write latency\"; which of used, dirty and updates is at its limit.",
+		remedies: []remedy{mergeMore(), largerCache(), moreMemory(), smallerDocuments()},
+	},
+	{
+		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
+		because: []string{foundHistory, foundCache, foundEviction}, find: cpuIs(foundProcessor),
+		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
+		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not recompress here.",
+		remedies: cpuRemedies,
+	},
+	{
+		name: foundHostCPU, cause: "CPU-bound: host CPU saturated, most of it by other processes than mongod",
+		find:     cpuIs(foundHostCPU),
+		symptom:  "host CPU saturated, most of it by other processes than mongod, and writes are slower than usual; Brim's answers too if it runs there.",
+		look:     "\"CPU busy\" beside \"mongod\"; `top`.",
+		remedies: cpuRemedies,
+	},
+	{
+		name: foundCheckpoint, cause: "checkpoint-bound: checkpoints take long",
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundProcessor, foundHostCPU},
+		find: func(s *Seen) (Class, string) {
+			return s.worst(checkpointDuration), join("; ", s.tell(checkpointDuration), s.count(rateCheckpointShare, rateCheckpointBytes), s.tell(diskBusy, cacheDirtyShare))
+		},
+		symptom: "checkpoints take long, and latency rises while one runs.",
+		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
+		remedies: []remedy{
+			mergeMore(), smallerDocuments(), compressMore(),
+			remedy{
+				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf",
+				cost:   "a restart of MongoDB; pages that are appended to again and again are written more often: more bytes in all",
+			}.only("MongoDB is older than 7", unless((*Seen).obeysSyncDelay)),
+			remedy{
+				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf, and db.adminCommand({setParameter: 1, syncdelay: 30}) now",
+				cost:   "no restart; pages that are appended to again and again are written more often: more bytes in all",
+			}.only("MongoDB is 7 or newer", (*Seen).obeysSyncDelay),
+		},
+	},
+	{
+		name: foundTickets, cause: "ticket-bound: operations wait to enter the engine",
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint},
+		find: func(s *Seen) (Class, string) {
+			return s.worst(writeTickets, readTickets), join("; ", s.tell(writeTickets, readTickets), s.count(rateWrites, rateWriteTime, rateReads))
+		},
+		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix what is found beside it first.",
+		look:    "\"Tickets\", \"Queued operations\"; what else was found.",
+		remedies: []remedy{
+			{action: "find operations that hold tickets for long: db.currentOp({active: true, secs_running: {$gt: 1}})", cost: "none"},
+			mergeMore(),
+			{action: "run fewer updates at once: a smaller --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; less concurrency where the engine could use it"},
+		},
+	},
+	{
+		name: foundReaders, cause: "history-store-bound: old versions of documents are kept though no history is configured",
+		because: []string{foundLatency, foundThroughput, foundIOPS, foundProcessor, foundHostCPU, foundCheckpoint}, find: findReaders,
+		symptom: "as history_store, though the history window is 0: a read takes long, or a member of the set lags, and what it may still need must be kept.",
+		look:    "open transactions and cursors; `rs.printSecondaryReplicationInfo()`; \"History store\".",
+		remedies: []remedy{
+			endReaders(),
+			remedy{action: "check that no member of the set lags: rs.printSecondaryReplicationInfo()", cost: "none"}.only("it is a replica set", (*Seen).isReplicaSet),
+		},
+	},
+	{
+		name: foundFragmented, cause: "fragmented: much of a collection's file is empty",
+		find: findFragmented, aside: true, always: true,
+		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
+		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
+		remedies: []remedy{{
+			action: "reclaim the space: brim compact {stream}, on one member after the other",
+			cost:   "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes",
+		}},
+	},
+}
+
+// Diagnoses returns the names of all that can slow writes down, causes before
+// what follows from them. They are headings of the runbook.
+func Diagnoses() []string {
+	names := []string{FoundFenced}
+	for i := range diagnoses {
+		names = append(names, diagnoses[i].name)
+	}
+	return names
+}
+
+// Diagnose returns what slows writes down: findings of kind slow, causes before
+// what follows from them and otherwise the worst first, an action each; what
+// costs only disk comes last. There are none when nothing is wrong. Findings of
+// kind unseen follow, for what could not be measured.
 func Diagnose(s Seen) []Finding {
 	return append(diagnoseWith(&s, diagnoses), unseen(&s)...)
 }
 
-// diagnoseWith finds what is in a table. What holds writes up is a resource at its
-// limit *and* writes that are slower than usual, and it is no worse than either:
+// A held diagnosis is one that holds.
+type held struct {
+	*diagnosis
+	class    Class
+	evidence string
+}
+
+// diagnoseWith finds what is in a table. Writes are slowed down by a resource at
+// its limit if they are also slower than usual, and the class is the better one
+// of the two:
 //
 //	writes        resource at its limit    finding
-//	as usual      whichever                none
+//	as usual      any                      none
 //	slow          no                       none; the note says so
 //	slow          yes                      the better class of the two
-//	not known     yes                      that of the resource; the evidence says so
+//	unknown       yes                      that of the resource; the evidence says so
 func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 	var found []held
 	slow := s.Signal(writeSlowdown)
@@ -59,7 +299,7 @@ func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 			continue
 		case d.always:
 		case slow.Class == Unknown:
-			evidence += "; whether writes are slower than usual is not known"
+			evidence += "; whether writes are slower than usual is unknown"
 		default:
 			class = min(class, slow.Class)
 			evidence += "; " + s.WritePath.String()
@@ -70,45 +310,33 @@ func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 		found = slices.DeleteFunc(found, func(h held) bool { return !h.alone && !h.always })
 	}
 	slices.SortStableFunc(found, func(a, b held) int {
-		switch {
-		case a.aside == b.aside:
-			return int(b.class - a.class)
-		case a.aside:
-			return 1
-		default:
-			return -1
-		}
+		last := func(h held) int { return map[bool]int{true: 1}[h.aside] }
+		return cmp.Or(last(a)-last(b), int(b.class-a.class))
 	})
 	var out []Finding
-	for _, h := range causesFirst(found) {
-		out = append(out, h.findings(s, found)...)
-	}
-	return out
-}
-
-// A held diagnosis is one that holds.
-type held struct {
-	*diagnosis
-	class    Class
-	evidence string
-}
-
-// causesFirst keeps the order but where something stands before its cause.
-func causesFirst(found []held) []held {
-	var out []held
 	done := make(map[string]bool)
-	var put func(h held)
+	var put func(h held) // causes first
 	put = func(h held) {
 		if done[h.name] {
 			return
 		}
 		done[h.name] = true
+		var causes []string
 		for _, cause := range found {
 			if slices.Contains(h.because, cause.name) {
 				put(cause)
+				short, _, _ := strings.Cut(cause.cause, ":")
+				causes = append(causes, short)
 			}
 		}
-		out = append(out, h)
+		if len(causes) > 0 {
+			h.evidence += ". It may follow from what stands above: " + join(", ", causes...)
+		}
+		for _, r := range h.remedies {
+			if r.when == nil || r.when(s) {
+				out = append(out, Finding{Name: h.name, Kind: Slow, Class: h.class, Cause: h.cause, Evidence: h.evidence, Action: r.fill(s), Cost: r.cost})
+			}
+		}
 	}
 	for _, h := range found {
 		put(h)
@@ -116,39 +344,310 @@ func causesFirst(found []held) []held {
 	return out
 }
 
-// findings are those of one diagnosis, an action each.
-func (h held) findings(s *Seen, found []held) []Finding {
-	evidence := h.evidence
-	var causes []string
-	for _, other := range found {
-		if slices.Contains(h.because, other.name) {
-			causes = append(causes, other.short())
+// WorstOf returns the worst class of the findings of kind slow; Healthy if there
+// are none.
+func WorstOf(findings []Finding) Class {
+	worst := Healthy
+	for i := range findings {
+		if findings[i].Kind == Slow {
+			worst = max(worst, findings[i].Class)
 		}
 	}
-	if len(causes) > 0 {
-		evidence += ". It may follow from what stands above: " + join(", ", causes...)
+	return worst
+}
+
+// Excused explains what is over its threshold though nothing is wrong; empty if
+// nothing is.
+func (s *Seen) Excused() string {
+	var out []string
+	slow, found := s.Signal(writeSlowdown), diagnoseWith(s, diagnoses)
+	switch {
+	case !s.Server.Answered:
+	case slow.Class != Healthy:
+		for _, name := range gathering {
+			if s.gathers(name) {
+				out = append(out, s.tell(name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
+			}
+		}
+	default:
+		var over []string
+		for i := range s.Signals {
+			if one := &s.Signals[i]; one.Class >= Degrading && one.Name != fragmentation {
+				over = append(over, one.Name)
+			}
+		}
+		if len(over) > 0 {
+			out = append(out, s.tell(over...)+", over the threshold, but writes are not slower than usual: "+s.WritePath.String())
+		}
 	}
-	var out []Finding
-	for _, r := range h.remedies(s) {
-		out = append(out, Finding{
-			Name: h.name, Kind: Slow, Class: h.class, Cause: h.cause, Evidence: evidence, Action: r.action, Cost: r.cost,
-		})
+	if s.Server.Answered && slow.Class >= Degrading && WorstOf(found) == Healthy {
+		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations, db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
+	}
+	if one := s.Signal(fragmentation); one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading {
+		out = append(out, s.tell(fragmentation)+": "+one.Why)
+	}
+	return join("; ", out...)
+}
+
+// leastFree are the bytes of free disk below which MongoDB cannot go on: its
+// journal takes files of 100 MB, one ahead.
+const leastFree = 200e6
+
+func findDiskFull(s *Seen) (Class, string) {
+	d := &s.Disk
+	if d.Size <= 0 || d.Free >= leastFree {
+		return Healthy, ""
+	}
+	return Bottleneck, fmt.Sprintf("of the %s MB under %s %s MB are free", round(d.Size/mega), d.Path, round(d.Free/mega))
+}
+
+// FullDisk tells from a daemon's metrics whether the disk under MongoDB's files is
+// full, which a MongoDB that has exited because of it cannot report; "": it is not,
+// or that is unknown.
+func FullDisk(l scrape.Look) string {
+	s := Seen{Disk: Disk{Size: orZero(l.Value("brim_disk_size_bytes", nil)), Free: l.Value("brim_disk_free_bytes", nil), Path: "its files"}}
+	_, evidence := findDiskFull(&s)
+	return evidence
+}
+
+func findAway(s *Seen) (Class, string) {
+	if s.Server.Answered || s.Server.Away == "" {
+		return Healthy, ""
+	}
+	return Bottleneck, s.Server.Away
+}
+
+// leastRoundTrip is the round trip in seconds from which on a network is worth
+// naming: within a site it is below 1 ms, and a host without a free CPU makes it
+// several.
+const (
+	leastRoundTrip = 0.01
+	busyRoundTrip  = 0.05 // on such a host
+)
+
+// findNetwork compares the round trip of a ping, which needs nothing from the
+// engine, with that of an update.
+func findNetwork(s *Seen) (Class, string) {
+	trip, least := s.Server.RoundTripSeconds, leastRoundTrip
+	if s.worst(processor) == Bottleneck {
+		least = busyRoundTrip
+	}
+	if trip == nil || *trip < least || *trip < s.WritePath.Seconds/2 {
+		return Healthy, ""
+	}
+	evidence := fmt.Sprintf("a ping takes %s ms", round(*trip/millis))
+	if inside := s.Rate(rateWriteTime); inside > 0 {
+		evidence += fmt.Sprintf("; MongoDB itself spends %s ms on a write operation", round(inside))
+	}
+	return Bottleneck, evidence
+}
+
+// findHistory is where old versions are kept because that is configured, or
+// where the configuration is unknown.
+func findHistory(s *Seen) (Class, string) {
+	if s.keepsNoHistory() {
+		return Healthy, ""
+	}
+	why := "each is a version of a document that a read may still need"
+	if window := s.Server.HistoryWindowSeconds; window != nil {
+		why = fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for as many seconds", round(*window))
+	}
+	return s.worst(historyStore), s.inserts() + "; " + why
+}
+
+// findReaders is where old versions are kept though none are configured. It
+// leaves out what only follows from the cache: pages that must leave a full one
+// take along the versions that a concurrent read or write still needs.
+func findReaders(s *Seen) (Class, string) {
+	if !s.keepsNoHistory() || max(s.cacheClass(), s.worst(applicationEvictions)) >= Degrading {
+		return Healthy, ""
+	}
+	why := "minSnapshotHistoryWindowInSeconds asks for none of them, so a read takes long, a member of the set lags, or updates are slow while a checkpoint is taken"
+	if s.Server.Topology == standalone {
+		why = "a standalone server keeps none for their own sake, so a read takes long, or updates are slow while a checkpoint is taken"
+	}
+	return s.worst(historyStore), s.inserts() + "; " + why
+}
+
+// inserts is the rate of the history store beside that of writes.
+func (s *Seen) inserts() string {
+	out := s.tell(historyStore)
+	if writes := s.Rate(rateWrites); writes > 0 {
+		out += " with " + round(writes) + " write operations/s"
 	}
 	return out
 }
 
-// short is what stands before the colon of the cause.
-func (d *diagnosis) short() string {
-	for i, r := range d.cause {
-		if r == ':' {
-			return d.cause[:i]
-		}
-	}
-	return d.cause
+// keepsNoHistory reports whether the server is known to keep no old versions of
+// documents for their own sake.
+func (s *Seen) keepsNoHistory() bool {
+	return s.Server.HistoryWindowSeconds != nil && *s.Server.HistoryWindowSeconds == 0
 }
 
-// tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms".
-// Those that cannot be seen are left out.
+// diskIs finds a slow disk of one of three kinds. A disk that is less busy than
+// the signal's bottleneck has idle time, so the number of operations is not what
+// makes them slow. Large ones take long by nature.
+func diskIs(kind string) func(s *Seen) (Class, string) {
+	return func(s *Seen) (Class, string) {
+		busy, await := s.Signal(diskBusy), s.Signal(diskAwait)
+		class := Healthy
+		if s.waitsForDisk() {
+			class = await.Class
+		}
+		if busy.Class == Bottleneck { // a share of the time, as for the CPU
+			class = Bottleneck
+		}
+		operations := s.Rate(rateDiskReads) + s.Rate(rateDiskWrites)
+		own, all := s.moved()
+		size := all * mega / math.Max(operations, 1e-9)
+		is := foundIOPS
+		switch {
+		case class < Degrading:
+			return class, ""
+		case busy.Class < Degrading, await.Class == Bottleneck && busy.Class < Bottleneck && size < largeOperation:
+			is = foundLatency
+		case size >= largeOperation:
+			is = foundThroughput
+		}
+		if is != kind {
+			return Healthy, ""
+		}
+		evidence := s.tell(diskBusy, diskAwait) + "; " + join(", ", s.count(rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten),
+			round(size/1024)+" KiB an operation")
+		if await.Class < Degrading {
+			evidence += "; its latency is still healthy, so writes hardly feel it yet"
+		}
+		if s.othersUseDisk() {
+			evidence += fmt.Sprintf("; of the %s MB/s MongoDB itself moved %s, the rest is other programs', or was written before", round(all), round(own))
+		}
+		return class, fmt.Sprintf("%s (%s, %s)", evidence, s.Disk.Device, s.Disk.kindInWords())
+	}
+}
+
+// waitsForDisk reports whether a disk's latency can be a quarter of what updates
+// take longer than usual: each waits for a sync of the journal, which is some
+// disk operations. A latency of 3 ms does not explain one of 500.
+func (s *Seen) waitsForDisk() bool {
+	late := (s.WritePath.Seconds - s.WritePath.usual()) / millis
+	return !(s.Signal(diskAwait).Value < late/16) || s.Rate(rateJournalSyncTime) >= late/4
+}
+
+// moved returns how many MB/s MongoDB read and wrote itself, and how many the
+// disk did. Pages are counted as in the cache, where they are larger.
+func (s *Seen) moved() (own, all float64) {
+	return s.Rate(rateBlockBytes) + s.Rate(rateJournalBytes) + s.Rate(rateCacheRead), s.Rate(rateDiskReadBytes) + s.Rate(rateDiskWritten)
+}
+
+func (s *Seen) diskMostlyReads() bool { return s.Rate(rateDiskReads) > s.Rate(rateDiskWrites) }
+
+func (s *Seen) cacheIsFull() bool { return s.Signal(cacheUsedShare).Class >= Degrading }
+
+func findCache(s *Seen) (Class, string) {
+	class := s.cacheClass()
+	if class < Degrading {
+		return class, ""
+	}
+	evidence := join("; ", s.tell(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare), s.count(rateEvictions, rateCacheRead))
+	if s.Server.CacheBytes > 0 {
+		evidence += fmt.Sprintf("; the cache has %s MB", round(s.Server.CacheBytes/mega))
+	}
+	return class, evidence + s.spilled()
+}
+
+// spilled tells of the history store where it only follows from the cache.
+func (s *Seen) spilled() string {
+	if !s.keepsNoHistory() || s.worst(historyStore) < Degrading {
+		return ""
+	}
+	return "; pages that leave the cache take old versions along, " + s.tell(historyStore) + " (no history is kept for its own sake)"
+}
+
+// gathering are the signals of what builds up between checkpoints.
+var gathering = []string{cacheDirtyShare, cacheUpdatesShare}
+
+// cacheClass leaves out what is normal: dirty pages and updates build up before
+// each checkpoint, and up to its triggers the engine handles them by itself.
+//
+//	                 to its bottleneck                  over it
+//	used             counts                             counts
+//	dirty, updates   if application threads must evict  counts
+func (s *Seen) cacheClass() Class {
+	class := s.worst(cacheUsedShare)
+	for _, name := range gathering {
+		if !s.gathers(name) {
+			class = max(class, s.Signal(name).Class)
+		}
+	}
+	return class
+}
+
+// gathers reports whether a signal is over its threshold only as is normal before
+// a checkpoint: application threads do not have to evict. The few pages that may
+// be chance count where old versions are written too though none are configured.
+func (s *Seen) gathers(name string) bool {
+	few := s.Rate(rateAppEvictions) > 0 && s.keepsNoHistory() && s.worst(historyStore) >= Degrading
+	return s.Signal(name).Class == Degrading && s.worst(applicationEvictions) < Degrading && !few
+}
+
+func findEviction(s *Seen) (Class, string) {
+	evidence := s.tell(applicationEvictions)
+	if share := s.Rate(rateAppEvictionTime); share > 0 {
+		evidence += fmt.Sprintf(", which takes %s %% of a thread's time", round(share))
+	}
+	evidence = join("; ", evidence, s.tell(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare))
+	if s.worst(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare) < Degrading {
+		evidence += s.spilled() // else the cache's finding has it
+	}
+	return s.worst(applicationEvictions), evidence
+}
+
+// cpuIs distinguishes a mongod that takes most of the CPU from other processes
+// that do. A share of the time is at its limit only over its bottleneck: below
+// that every thread finds a free CPU.
+func cpuIs(kind string) func(s *Seen) (Class, string) {
+	return func(s *Seen) (Class, string) {
+		one := s.Signal(processor)
+		is := foundHostCPU
+		if s.ownCPU() >= one.Value/2 {
+			is = foundProcessor
+		}
+		if one.Class < Bottleneck || is != kind {
+			return Healthy, ""
+		}
+		evidence := s.tell(processor)
+		if n := s.Server.Processors; n > 0 {
+			evidence += fmt.Sprintf(" of %s CPUs", round(n))
+			if used := s.Rate(rateProcessors); used > 0 {
+				evidence += fmt.Sprintf("; mongod uses %s of them", round(used))
+			}
+		}
+		if host := s.Rate(rateMachineBusy); host > 0 {
+			evidence += fmt.Sprintf(", and all processes of this host %s %%", round(host))
+		}
+		return one.Class, evidence
+	}
+}
+
+func findFragmented(s *Seen) (Class, string) {
+	evidence := s.tell(fragmentation)
+	if c, ok := s.largestFree(); ok && c.Free > 0 {
+		evidence += fmt.Sprintf(": of the %s MB of stream %s, %s MB are empty", round(c.Storage/mega), c.Stream, round(c.Free/mega))
+	}
+	return s.worst(fragmentation), evidence + "; it costs disk, and writes hardly feel it"
+}
+
+// largestFree returns the collection with the largest free share among those
+// that are large enough to matter.
+func (s *Seen) largestFree() (Collection, bool) {
+	large := slices.DeleteFunc(slices.Clone(s.Collections), func(c Collection) bool { return !(c.Storage >= leastFragmented) })
+	if len(large) == 0 {
+		return Collection{}, false
+	}
+	return slices.MaxFunc(large, func(a, b Collection) int { return cmp.Compare(a.Free/a.Storage, b.Free/b.Storage) }), true
+}
+
+// tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",
+// without those that are unknown.
 func (s *Seen) tell(signals ...string) string {
 	var out []string
 	for _, name := range signals {
@@ -159,8 +658,7 @@ func (s *Seen) tell(signals ...string) string {
 	return join(", ", out...)
 }
 
-// count lists rates with their values; those that are not known, or 0, are left
-// out.
+// count lists rates with their values, without those that are unknown or 0.
 func (s *Seen) count(rates ...string) string {
 	var out []string
 	for _, r := range s.Rates {
@@ -179,18 +677,6 @@ func lower(title string) string {
 	return string(title[0]|0x20) + title[1:]
 }
 
-// WorstOf returns the worst class of the findings that say what is slow; Healthy
-// if there are none.
-func WorstOf(findings []Finding) Class {
-	worst := Healthy
-	for i := range findings {
-		if findings[i].Kind == Slow {
-			worst = max(worst, findings[i].Class)
-		}
-	}
-	return worst
-}
-
 // worst returns the worst class of some signals.
 func (s *Seen) worst(names ...string) Class {
 	worst := Unknown
@@ -198,4 +684,72 @@ func (s *Seen) worst(names ...string) Class {
 		worst = max(worst, s.Signal(name).Class)
 	}
 	return worst
+}
+
+// unseen has a finding for each reason why signals are unknown.
+func unseen(s *Seen) []Finding {
+	var reasons []string
+	titles := make(map[string][]string)
+	for _, one := range s.Signals {
+		if one.Class != Unknown {
+			continue
+		}
+		if !slices.Contains(reasons, one.Why) {
+			reasons = append(reasons, one.Why)
+		}
+		titles[one.Why] = append(titles[one.Why], lower(one.Title))
+	}
+	var out []Finding
+	for _, why := range reasons {
+		h, evidence := helpFor(why), why
+		if sync := s.Rate(rateJournalSyncTime); s.Disk.Why == why && sync > 0 {
+			evidence += "; what is known of it: a sync of MongoDB's journal, which writes wait for, took " + round(sync) + " ms on average"
+		}
+		out = append(out, Finding{
+			Name: h.name, Kind: Unseen, Class: Unknown, Cause: "not measured: " + strings.Join(titles[why], ", "),
+			Evidence: evidence, Action: h.action, Cost: h.cost,
+		})
+	}
+	return out
+}
+
+// A help is what makes something measurable, with the name of its finding.
+type help struct{ name, action, cost string }
+
+const (
+	grantMonitor = `db.getSiblingDB("admin").grantRolesToUser(USER, ["clusterMonitor"])`
+	mayReadStats = "the user may read the server's statistics, and no data"
+)
+
+// helps are by reason. A disk has more reasons, see helpFor.
+var helps = map[string]help{
+	whyNoWrites:     {"unseen_rate", "sample again after a minute of writes", "none"},
+	whyFewAtFirst:   {"unseen_rate", "sample again after a minute of writes", "none"},
+	whyFirst:        {"unseen_rate", "sample twice: brim doctor --over 10s, or --watch", "the time between the samples"},
+	whyNoSample:     {"unseen_rate", "sample twice: brim doctor --over 10s, or --watch", "the time between the samples"},
+	whyRestarted:    {"unseen_rate", "sample again", "none"},
+	whyNoPath:       {"unseen_permission", grantMonitor + "; or name the folder of its files by --disk, if it runs on this machine", mayReadStats},
+	whyNotPermitted: {"unseen_permission", grantMonitor, mayReadStats},
+	whyNoHostInfo:   {"unseen_permission", grantMonitor, mayReadStats},
+	whyNoRead:       {"unseen_permission", "grant the user the role read on the database of the streams", "the user may read the readings"},
+	whyElsewhere:    {"unseen_disk", "run brim doctor on the machine of MongoDB's primary; if this is it, name the folder of its files by --disk PATH", "none"},
+	whyRefused:      {"unseen_server", "check the user, the password and authSource of --mongo-uri", "none"},
+	whyAway:         {"unseen_server", "sample again when MongoDB answers", "none"},
+	whyUnasked:      {"unseen_server", "sample again when MongoDB answers", "none"},
+	whyCoresUnasked: {"unseen_server", "sample again when MongoDB answers", "none"},
+	whyMongos:       {"unseen_mongos", "name a shard's replica set by --mongo-uri, one after the other", "none"},
+	whyNoCollection: {"unseen_collection", "name the database and the stream by --database and --stream, or the daemon by --admin", "none"},
+	whyNoCheckpoint: {"unseen_checkpoint", "sample again in a minute, after the next checkpoint", "none"},
+}
+
+func helpFor(why string) help {
+	if h, ok := helps[why]; ok {
+		return h
+	}
+	for _, disk := range []string{"names no disk", "cannot be examined", "/proc"} {
+		if strings.Contains(why, disk) {
+			return help{"unseen_disk", "run brim doctor outside the container, or name a folder on the disk of MongoDB's files by --disk PATH", "none"}
+		}
+	}
+	return help{"unseen_other", "none is known", "none"}
 }

@@ -25,76 +25,85 @@ func names(findings []Finding) []string {
 	return slices.Compact(out)
 }
 
+// worstOf returns the worst class of signals.
+func worstOf(signals []Signal) Class {
+	worst := Unknown
+	for i := range signals {
+		worst = max(worst, signals[i].Class)
+	}
+	return worst
+}
+
 // slowOnes are the findings of that kind.
 func slowOnes(findings []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Kind != Slow })
 }
 
 // work is what ten seconds of a disk came to.
-func work(l *look, busySeconds, operations, bytesEach, msEach float64) {
+func work(l *sample, busySeconds, operations, bytesEach, msEach float64) {
 	l.disk.busySeconds += busySeconds
 	l.disk.writes += operations
 	l.disk.writtenBytes += operations * bytesEach
 	l.disk.waitSeconds += operations * msEach / 1000
 }
 
-// TestEachDiagnosisIsNeeded: a look that shows one thing is diagnosed as that
+// TestEachDiagnosisIsNeeded: a sample that shows one thing is diagnosed as that
 // and nothing else, with figures; without the rule it would be missed.
 func TestEachDiagnosisIsNeeded(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		name   string
-		change func(now *look)
+		change func(now *sample)
 		class  Class
 		cause  string
 		says   []string // in the evidence
 		action string   // in one of the actions
 	}{
-		"many small writes on a busy disk": {foundIOPS, func(l *look) { work(l, 9, 40_000, 8192, 0.4) }, Bottleneck,
+		"many small writes on a busy disk": {foundIOPS, func(l *sample) { work(l, 9, 40_000, 8192, 0.4) }, Bottleneck,
 			"IOPS-bound", []string{"disk busy 90 %", "disk writes 4,000 ops/s", "8 KiB an operation", "nvme0n1, NVMe", "hardly feel it yet"}, "--flush-interval"},
-		"a disk that gives no more operations": {foundIOPS, func(l *look) { work(l, 10, 1000, 16384, 80) }, Bottleneck,
+		"a disk that gives no more operations": {foundIOPS, func(l *sample) { work(l, 10, 1000, 16384, 80) }, Bottleneck,
 			"IOPS-bound", []string{"disk latency 80 ms", "disk writes 100 ops/s"}, "more operations/s"},
-		"large writes on a busy disk": {foundThroughput, func(l *look) { work(l, 9.5, 4000, 512<<10, 6) }, Bottleneck,
+		"large writes on a busy disk": {foundThroughput, func(l *sample) { work(l, 9.5, 4000, 512<<10, 6) }, Bottleneck,
 			"throughput-bound", []string{"disk busy 95 %", "disk written 210 MB/s", "512 KiB an operation"}, "recompress --to zstd"},
-		"slow answers of a disk that could do more": {foundLatency, func(l *look) { work(l, 3, 1000, 8192, 5) }, Bottleneck,
+		"slow answers of a disk that could do more": {foundLatency, func(l *sample) { work(l, 3, 1000, 8192, 5) }, Bottleneck,
 			"latency-bound", []string{"disk busy 30 %", "disk latency 5 ms"}, "faster disk than nvme0n1 (NVMe)"},
-		"a little slow answers": {foundLatency, func(l *look) { work(l, 1, 1000, 8192, 1) }, Degrading,
+		"a little slow answers": {foundLatency, func(l *sample) { work(l, 1, 1000, 8192, 1) }, Degrading,
 			"latency-bound", []string{"disk latency 1 ms"}, "iostat"},
-		"large writes that each take long": {foundThroughput, func(l *look) { work(l, 7, 440, 150<<10, 20) }, Bottleneck,
+		"large writes that each take long": {foundThroughput, func(l *sample) { work(l, 7, 440, 150<<10, 20) }, Bottleneck,
 			"throughput-bound", []string{"disk latency 20 ms", "150 KiB an operation"}, "more MB/s"},
-		"a cache that is full": {foundCache, func(l *look) { l.server.figures[cacheUsed] = 960 }, Bottleneck,
+		"a cache that is full": {foundCache, func(l *sample) { l.server.figures[cacheUsed] = 960 }, Bottleneck,
 			"cache-bound", []string{"cache used 96 %"}, "cache_size="},
-		"a cache that is dirty": {foundCache, func(l *look) { l.server.figures[cacheDirty] = 170 }, Bottleneck,
+		"a cache that is dirty": {foundCache, func(l *sample) { l.server.figures[cacheDirty] = 170 }, Bottleneck,
 			"cache-bound", []string{"cache dirty 17 %"}, "eviction=("},
-		"a cache of updates": {foundCache, func(l *look) { l.server.figures[cacheUpdates] = 110 }, Bottleneck,
+		"a cache of updates": {foundCache, func(l *sample) { l.server.figures[cacheUpdates] = 110 }, Bottleneck,
 			"cache-bound", []string{"cache updates 11 %"}, "--granularity"},
-		"clients that evict": {foundEviction, func(l *look) {
+		"clients that evict": {foundEviction, func(l *sample) {
 			l.server.figures[appEvictions] += 5000
 			l.server.figures["cache_application_eviction_seconds_total"] = 4
-		}, Bottleneck, "eviction-bound", []string{"evictions by clients' threads 500 pages/s", "40 % of a thread's time"}, "cache_size="},
-		"a long checkpoint": {foundCheckpoint, func(l *look) { l.server.figures[checkpointLast] = 20 }, Bottleneck,
+		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "40 % of a thread's time"}, "cache_size="},
+		"a long checkpoint": {foundCheckpoint, func(l *sample) { l.server.figures[checkpointLast] = 20 }, Bottleneck,
 			"checkpoint-bound", []string{"last checkpoint 20 s"}, "recompress --to zstd"},
-		"old versions": {foundHistory, func(l *look) { l.server.figures[historyInserts] += 40_000 }, Degrading,
+		"old versions": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000 }, Degrading,
 			"history-store-bound", []string{"history store 4,000 inserts/s"}, "minSnapshotHistoryWindowInSeconds: 0"},
-		"old versions as asked for": {foundHistory, func(l *look) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 300 }, Degrading,
+		"old versions as asked for": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 300 }, Degrading,
 			"history-store-bound", []string{"minSnapshotHistoryWindowInSeconds is 300"}, "minSnapshotHistoryWindowInSeconds: 0"},
-		"old versions for a reader": {foundReaders, func(l *look) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 0 }, Degrading,
-			"history-store-bound", []string{"something reads for long"}, "currentOp"},
-		"no tickets": {foundTickets, func(l *look) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 2, 126 }, Bottleneck,
+		"old versions for a reader": {foundReaders, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 0 }, Degrading,
+			"history-store-bound", []string{"a read takes long"}, "currentOp"},
+		"no tickets": {foundTickets, func(l *sample) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 2, 126 }, Bottleneck,
 			"ticket-bound", []string{"write tickets available 1.56 %"}, "--lanes"},
-		"no tickets for reads": {foundTickets, func(l *look) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 20, 108 }, Degrading,
+		"no tickets for reads": {foundTickets, func(l *sample) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 20, 108 }, Degrading,
 			"ticket-bound", []string{"read tickets available 15.6 %"}, "currentOp"},
-		"a file with holes": {foundFragmented, func(l *look) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
-			"fragmented", []string{"free space inside files 60 %", "stream old", "62.9 MB hold nothing"}, "brim compact --stream old"},
-		"a mongod without CPU time": {foundProcessor, func(l *look) { l.server.figures[cpuUser] += 19 }, Bottleneck,
+		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
+			"fragmented", []string{"free space inside files 60 %", "stream old", "62.9 MB are empty"}, "brim compact --stream old"},
+		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,
 			"CPU-bound", []string{"CPU busy 95 % of 2 CPUs", "mongod uses 1.9 of them"}, "--granularity"},
-		"a host without CPU time": {foundHostCPU, func(l *look) { l.server.figures[cpuUser] += 2; l.machine = machineLook{total: 120, busy: 69} }, Bottleneck,
-			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of them"}, "move away what is not needed here"},
+		"a host without CPU time": {foundHostCPU, func(l *sample) { l.server.figures[cpuUser] += 2; l.machine = cpuTime{total: 120, busy: 69} }, Bottleneck,
+			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of them"}, "move what is not needed here"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			before, now := slowed()
-			before.machine = machineLook{total: 100, busy: 50}
+			before.machine = cpuTime{total: 100, busy: 50}
 			before.server.figures["cache_application_eviction_seconds_total"] = 0
 			c.change(&now)
 			s := newSeen(before, now, nil)
@@ -145,10 +154,10 @@ func reasonsOf(name string) []string {
 
 func TestNothingWrong(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	s := newSeen(before, now, nil)
 	assert.Empty(t, Diagnose(s))
-	assert.Equal(t, Healthy, Worst(s.Signals))
+	assert.Equal(t, Healthy, worstOf(s.Signals))
 	assert.Equal(t, 10*time.Second, s.Over)
 	assert.Empty(t, s.Excused())
 }
@@ -157,11 +166,11 @@ func TestNothingWrong(t *testing.T) {
 // long, and nobody waits for them.
 func TestAnIdleDiskIsNotSlow(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	work(&now, 0.1, 10, 4096, 9)
 	s := newSeen(before, now, nil)
 	assert.Equal(t, Healthy, s.Signal(diskAwait).Class)
-	assert.Contains(t, s.Signal(diskAwait).Why, "next to nothing to do (busy 1 %)")
+	assert.Contains(t, s.Signal(diskAwait).Why, "nearly idle (busy 1 %)")
 	assert.Empty(t, Diagnose(s))
 }
 
@@ -198,7 +207,7 @@ func TestLargeOperationsTakeLong(t *testing.T) {
 func TestAFewPagesAreChance(t *testing.T) {
 	t.Parallel()
 	for pages, want := range map[float64]Class{9: Healthy, 10: Degrading, 99: Degrading, 101: Bottleneck} {
-		before, now := twoLooks()
+		before, now := twoSamples()
 		now.at = before.at.Add(time.Second)
 		now.server.figures[appEvictions] += pages
 		s := newSeen(before, now, nil)
@@ -212,22 +221,22 @@ func TestAFewPagesAreChance(t *testing.T) {
 func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		more  func(*look)
+		more  func(*sample)
 		cache bool // it counts
 	}{
-		"alone":             {func(*look) {}, false},
-		"updates":           {func(l *look) { l.server.figures[cacheUpdates] = 30 }, false},
-		"a long checkpoint": {func(l *look) { l.server.figures[checkpointLast] = 6 }, false},
-		"tickets": {func(l *look) {
+		"alone":             {func(*sample) {}, false},
+		"updates":           {func(l *sample) { l.server.figures[cacheUpdates] = 30 }, false},
+		"a long checkpoint": {func(l *sample) { l.server.figures[checkpointLast] = 6 }, false},
+		"tickets": {func(l *sample) {
 			l.server.figures[writesAvailable], l.server.figures[writesInUse], l.server.figures[writesQueued] = 0, 4, 9
 		}, false},
-		"more of it":         {func(l *look) { l.server.figures[cacheDirty] = 160 }, true},
-		"clients that evict": {func(l *look) { l.server.figures[appEvictions] += 100 }, true},
-		"old versions that nobody asks for": {func(l *look) {
+		"more of it":         {func(l *sample) { l.server.figures[cacheDirty] = 160 }, true},
+		"clients that evict": {func(l *sample) { l.server.figures[appEvictions] += 100 }, true},
+		"old versions that nobody asks for": {func(l *sample) {
 			l.server.figures[historyInserts] += 11_000
 			l.historyWindow = 0
 		}, false},
-		"old versions, and a client that evicts": {func(l *look) {
+		"old versions, and a client that evicts": {func(l *sample) {
 			l.server.figures[historyInserts] += 11_000
 			l.server.figures[appEvictions] += 3
 			l.historyWindow = 0
@@ -250,40 +259,40 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 func TestCausesStandBeforeWhatFollows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(now *look)
+		change func(now *sample)
 		want   []string
 	}{
-		"a slow disk makes checkpoints long, though that looks worse": {func(l *look) {
+		"a slow disk makes checkpoints long, though that looks worse": {func(l *sample) {
 			work(l, 6, 6000, 8192, 1)
 			l.server.figures[checkpointLast] = 30
 		}, []string{foundIOPS, foundCheckpoint}},
-		"evictions keep tickets": {func(l *look) {
+		"evictions keep tickets": {func(l *sample) {
 			l.server.figures[appEvictions] += 50
 			l.server.figures[writesAvailable], l.server.figures[writesInUse] = 0, 128
 		}, []string{foundEviction, foundTickets}},
-		"history fills the cache, and that evicts": {func(l *look) {
+		"history fills the cache, and that evicts": {func(l *sample) {
 			l.server.figures[historyInserts] += 40_000
 			l.server.figures[cacheUsed], l.server.figures[cacheUpdates] = 960, 110
 			l.server.figures[appEvictions] += 5000
 		}, []string{foundHistory, foundCache, foundEviction}},
-		"somebody is slow to read, since the machine is": {func(l *look) {
+		"somebody is slow to read, since the machine is": {func(l *sample) {
 			l.server.figures[historyInserts] += 1500
 			l.historyWindow = 0
 			l.server.figures[cpuUser] += 19
 		}, []string{foundProcessor, foundReaders}},
-		"a cache that is too small takes processor time": {func(l *look) {
+		"a cache that is too small takes processor time": {func(l *sample) {
 			l.server.figures[cacheUsed] = 910
 			l.server.figures[cpuUser] += 19
 		}, []string{foundCache, foundProcessor}},
-		"unrelated: the worst first": {func(l *look) {
+		"unrelated: the worst first": {func(l *sample) {
 			l.server.figures[checkpointLast] = 20
 			l.server.figures[appEvictions] += 500
 		}, []string{foundCheckpoint, foundEviction}},
-		"unrelated: what costs disk alone is last": {func(l *look) {
+		"unrelated: what costs disk alone is last": {func(l *sample) {
 			l.server.figures[cpuUser] += 19
 			l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20}
 		}, []string{foundProcessor, foundFragmented}},
-		"old versions that only leave with the cache's pages": {func(l *look) {
+		"old versions that only leave with the cache's pages": {func(l *sample) {
 			l.server.figures[historyInserts] += 26_000
 			l.historyWindow = 0
 			l.server.figures[cacheDirty] = 176
@@ -327,24 +336,24 @@ func TestTheDiskIsTakenForOneThing(t *testing.T) {
 // TestWhatIsNotSeenIsSaid once for each reason, with what would help.
 func TestWhatIsNotSeenIsSaid(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	now.disk = unseenDisk(whyElsewhere)
 	now.cores, now.coresWhy = 0, whyNoHostInfo
 	s := newSeen(before, now, nil)
 	found := Diagnose(s)
 	require.Equal(t, []string{"unseen_disk", "unseen_permission"}, names(found))
-	assert.Equal(t, "not seen: disk busy, disk latency", found[0].Cause)
+	assert.Equal(t, "not measured: disk busy, disk latency", found[0].Cause)
 	assert.Equal(t, whyElsewhere, found[0].Evidence)
 	assert.Contains(t, found[0].Action, "--disk")
 	assert.Contains(t, found[1].Action, "clusterMonitor")
 	assert.Equal(t, Unknown, found[0].Class)
-	assert.Equal(t, Healthy, Worst(s.Signals), "what is not known does not count")
+	assert.Equal(t, Healthy, worstOf(s.Signals), "what is not known does not count")
 
-	one := newSeen(look{historyWindow: math.NaN(), disk: unseenDisk(whyNoLook)}, now, nil)
+	one := newSeen(sample{historyWindow: math.NaN(), disk: unseenDisk(whyNoSample)}, now, nil)
 	assert.Zero(t, one.Over)
 	assert.Contains(t, names(Diagnose(one)), "unseen_rate")
-	nothing := newSeen(look{}, look{serverWhy: whyAway, disk: unseenDisk(whyUnasked)}, nil)
-	assert.Equal(t, Unknown, Worst(nothing.Signals))
+	nothing := newSeen(sample{}, sample{serverWhy: whyAway, disk: unseenDisk(whyUnasked)}, nil)
+	assert.Equal(t, Unknown, worstOf(nothing.Signals))
 	assert.Empty(t, slowOnes(Diagnose(nothing)), "it was not asked yet")
 }
 
@@ -352,16 +361,20 @@ func TestWhatIsNotSeenIsSaid(t *testing.T) {
 func TestEveryReasonHasHelp(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{
-		whyFirst, whyRestarted, whyNoLook, whyAway, whyRefused, whyNotPermitted, whyMongos, whyElsewhere, whyNoPath, whyUnasked, whyNoRead, whyNoHostInfo,
+		whyFirst, whyRestarted, whyNoSample, whyAway, whyRefused, whyNotPermitted, whyMongos, whyElsewhere, whyNoPath, whyUnasked, whyNoRead, whyNoHostInfo,
 		whyCoresUnasked, whyNoCollection, whyNoCheckpoint, "the file system overlay names no disk", "/proc/diskstats cannot be read",
-		"the dbPath cannot be looked at: no such file",
+		"the dbPath cannot be examined: no such file",
 	} {
-		name, r := helps(why)
-		assert.NotEqual(t, "unseen_other", name, why)
-		assert.NotEmpty(t, r.action, why)
+		h := helpFor(why)
+		assert.NotEqual(t, "unseen_other", h.name, why)
+		assert.NotEmpty(t, h.action, why)
 	}
-	name, _ := helps(whyOtherEngine)
-	assert.Equal(t, "unseen_other", name)
+	assert.Equal(t, "unseen_other", helpFor(whyOtherEngine).name)
+}
+
+// newSeen is what two samples say; t nil: by the built-in thresholds.
+func newSeen(before, now sample, t *Thresholds) Seen {
+	return newView(now, *newView(before, view{}, t), t).shown()
 }
 
 // TestEveryVersionIsDiagnosed: the shapes of MongoDB 6, 7 and 8 come to the same.
@@ -370,7 +383,7 @@ func TestEveryVersionIsDiagnosed(t *testing.T) {
 	for _, file := range []string{"serverstatus-6.0.5.json", "serverstatus-7.0.json", "serverstatus-8.0.json"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			at := func(seconds int) look {
+			at := func(seconds int) sample {
 				s, why := parseStatus(recorded(t, file), noon.Add(time.Duration(seconds)*time.Second))
 				require.Empty(t, why)
 				s.uptime += float64(seconds)

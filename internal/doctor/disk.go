@@ -3,7 +3,11 @@ package doctor
 import (
 	"context"
 	"math"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // A diskKind decides which latency is sensible.
@@ -13,34 +17,34 @@ const (
 	diskNVMe    diskKind = "nvme"
 	diskSSD     diskKind = "ssd"
 	diskHDD     diskKind = "hdd"
-	diskUnknown diskKind = "unknown" // virtual disks among them: what they say of themselves is often not so
+	diskUnknown diskKind = "unknown" // virtual disks too: what they report about themselves is often wrong
 )
 
-// A diskLook is what the system said of the disk that holds the dbPath.
-type diskLook struct {
+// A diskSample is what the system says about the disk under the dbPath.
+type diskSample struct {
 	at     time.Time
-	why    string // not empty: the disk's counters cannot be seen and are NaN
-	path   string // that was looked at; empty: none is known
-	device string // as in sda; empty when there is none to be seen
+	why    string // not empty: the disk's counters are unknown, and NaN
+	path   string // on it; empty: none is known
+	device string // as in sda; empty if it is unknown
 	kind   diskKind
 
-	size, free float64 // bytes of the file system; free for others than root
+	size, free float64 // bytes of the file system; free for users other than root
 
 	reads, writes           float64 // completed since the system's start
 	readBytes, writtenBytes float64
 	waitSeconds             float64 // summed over reads and writes
-	busySeconds             float64 // with at least one under way
+	busySeconds             float64 // with at least one in progress
 }
 
-func unseenDisk(why string) diskLook {
+func unseenDisk(why string) diskSample {
 	nan := math.NaN()
-	return diskLook{why: why, kind: diskUnknown, size: nan, free: nan,
+	return diskSample{why: why, kind: diskUnknown, size: nan, free: nan,
 		reads: nan, writes: nan, readBytes: nan, writtenBytes: nan, waitSeconds: nan, busySeconds: nan}
 }
 
-// since returns how busy the disk was and how long a read or write took in the
-// mean, 0 if there was none; NaN and why if that cannot be known.
-func (d diskLook) since(before diskLook) (busy, await float64, why string) {
+// since returns how busy the disk was and the mean time of a read or write, 0 if
+// there was none; NaN and why if that is unknown.
+func (d *diskSample) since(before diskSample) (busy, await float64, why string) {
 	nan := math.NaN()
 	seconds := d.at.Sub(before.at).Seconds()
 	switch {
@@ -66,15 +70,15 @@ type place struct {
 	why     string // why path is empty
 }
 
-// Why the disk cannot be seen.
+// Why the disk is unknown.
 const (
 	whyElsewhere = "MongoDB does not run on this machine"
-	whyNoPath    = "MongoDB does not tell its dbPath: the role clusterMonitor permits it"
-	whyUnasked   = "MongoDB has not told where its files are"
+	whyNoPath    = "MongoDB does not report its dbPath: the role clusterMonitor permits it"
+	whyUnasked   = "MongoDB has not reported where its files are"
 )
 
-// lookAtDisk finds the disk beneath the dbPath, and reads its counters.
-func (m *Monitor) lookAtDisk(ctx context.Context, now *look) {
+// sampleDisk finds the disk under the dbPath and reads its counters.
+func (m *Monitor) sampleDisk(ctx context.Context, now *sample) {
 	path, why := m.config.DBPath, ""
 	if path == "" {
 		path, why = m.dbPath(ctx, now)
@@ -82,7 +86,7 @@ func (m *Monitor) lookAtDisk(ctx context.Context, now *look) {
 	if path == "" {
 		now.disk = unseenDisk(why)
 	} else {
-		now.disk = m.disks.look(path)
+		now.disk = m.disks.sample(path)
 		now.disk.path = path
 	}
 	now.disk.at = m.config.Now()
@@ -91,42 +95,60 @@ func (m *Monitor) lookAtDisk(ctx context.Context, now *look) {
 	}
 }
 
-// dbPath asks a server process once where its files are. While MongoDB is
-// away the last answer holds: a disk is most worth a look then.
-func (m *Monitor) dbPath(parent context.Context, now *look) (path, why string) {
+// dbPath asks a server process once where its files are. While MongoDB is away
+// the last answer holds: that is when the disk matters most.
+func (m *Monitor) dbPath(ctx context.Context, now *sample) (path, why string) {
 	s := now.server
-	if s == nil {
-		if now.serverWhy == whyNotPermitted && m.place.host == "" {
-			return "", whyNoPath
-		}
-		if m.place.path == "" && m.place.why == "" {
-			return "", whyUnasked
-		}
-		return m.place.path, m.place.why
-	}
-	if s.isProcess(m.place.host, m.place.pid, m.place.started) {
+	switch {
+	case s == nil && now.serverWhy == whyNotPermitted && m.place.host == "":
+		return "", whyNoPath
+	case s == nil && m.place.path == "" && m.place.why == "":
+		return "", whyUnasked
+	case s == nil, s.isProcess(m.place.host, m.place.pid, m.place.started):
 		return m.place.path, m.place.why
 	}
 	p := place{host: s.host, pid: s.pid, started: s.started}
 	var folder string
 	if folder, p.why = m.disks.workingFolder(s); p.why == "" {
 		p.here = true
-		ctx, cancel := context.WithTimeout(parent, m.patience())
-		defer cancel()
-		raw, err := m.database.Client().Database("admin").RunCommand(ctx, getCmdLineOpts()).Raw()
+		raw, err := m.run(ctx, bson.D{{Key: "getCmdLineOpts", Value: 1}})
 		switch {
 		case err == nil:
-			p.path = absolute(folder, text(raw, "parsed", "storage", "dbPath"))
-		case notPermitted(err):
+			p.path = absolute(folder, Text(raw, "parsed", "storage", "dbPath"))
+		case NotPermitted(err):
 			p.why = whyNoPath
 		default:
-			return "", whyUnasked // asked again at the next look
+			return "", whyUnasked // asked again with the next sample
 		}
 	}
 	m.place = p
 	return p.path, p.why
 }
 
-// DiskKind tells the kind of the disk beneath a folder: nvme, ssd, hdd, or
+// defaultDBPath is mongod's own where none is set.
+const defaultDBPath = "/data/db"
+
+// absolute returns the dbPath of a process with a working folder.
+func absolute(folder, path string) string {
+	switch {
+	case path == "":
+		return defaultDBPath
+	case filepath.IsAbs(path):
+		return path
+	default:
+		return filepath.Join(folder, path)
+	}
+}
+
+// sameHost reports whether a server that calls itself host, with or without a
+// port, has this machine's name.
+func sameHost(host, name string) bool {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return host != "" && strings.EqualFold(host, name)
+}
+
+// DiskKind returns the kind of the disk under a folder: nvme, ssd, hdd, or
 // unknown.
-func DiskKind(folder string) string { return string(newDisks().look(folder).kind) }
+func DiskKind(folder string) string { return string(newDisks().sample(folder).kind) }

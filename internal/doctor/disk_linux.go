@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disks reads what Linux says of disks and of processes.
+// disks reads what Linux says about disks and processes.
 type disks struct {
 	proc, sys string
 	hostname  func() (string, error)
@@ -28,7 +28,7 @@ func newDisks() *disks {
 func deviceOf(path string) (major, minor uint32, err error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
-		return 0, 0, fmt.Errorf("look at %s: %w", path, err)
+		return 0, 0, fmt.Errorf("examine %s: %w", path, err)
 	}
 	dev := uint64(stat.Dev) //nolint:unconvert // it is 32 bits wide on some architectures
 	return unix.Major(dev), unix.Minor(dev), nil
@@ -37,22 +37,22 @@ func deviceOf(path string) (major, minor uint32, err error) {
 func spaceAt(path string) (size, free float64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
-		return 0, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+		return 0, 0, fmt.Errorf("examine the file system of %s: %w", path, err)
 	}
 	block := float64(stat.Bsize)
 	return float64(stat.Blocks) * block, float64(stat.Bavail) * block, nil
 }
 
-// look reads the counters of the disk that holds path: of the whole disk, since
+// sample reads the counters of the disk that holds path: of the whole disk, since
 // its partitions share it.
-func (d *disks) look(path string) diskLook {
+func (d *disks) sample(path string) diskSample {
 	out := unseenDisk("")
 	if size, free, err := d.space(path); err == nil {
 		out.size, out.free = size, free
 	}
 	major, minor, err := d.device(path)
 	if err != nil {
-		out.why = "the dbPath cannot be looked at: " + err.Error()
+		out.why = "the dbPath cannot be examined: " + err.Error()
 		return out
 	}
 	if major == 0 {
@@ -83,26 +83,26 @@ func (d *disks) look(path string) diskLook {
 	return out
 }
 
-// machine reads how long the processors have worked. Waiting for a disk is no
-// work, and what a guest uses is in the user's time already.
-func (d *disks) machine() machineLook {
+// machine reads how long the CPUs were busy. Waiting for a disk is idle time, and
+// a guest's time is already in the user's.
+func (d *disks) machine() cpuTime {
 	fs, err := procfs.NewFS(d.proc)
 	if err != nil {
-		return machineLook{}
+		return cpuTime{}
 	}
 	stat, err := fs.Stat()
 	if err != nil {
-		return machineLook{}
+		return cpuTime{}
 	}
 	c := stat.CPUTotal
 	busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal
-	return machineLook{total: busy + c.Idle + c.Iowait, busy: busy}
+	return cpuTime{total: busy + c.Idle + c.Iowait, busy: busy}
 }
 
-// sectorBytes is what /proc/diskstats calls a sector on every disk.
+// sectorBytes is the size of a sector in /proc/diskstats, on every disk.
 const sectorBytes = 512
 
-func (l *diskLook) count(s blockdevice.IOStats) {
+func (l *diskSample) count(s blockdevice.IOStats) {
 	seconds := func(ms uint64) float64 { return float64(ms) / 1000 }
 	l.reads, l.writes = float64(s.ReadIOs), float64(s.WriteIOs)
 	l.readBytes, l.writtenBytes = float64(s.ReadSectors)*sectorBytes, float64(s.WriteSectors)*sectorBytes
@@ -110,8 +110,8 @@ func (l *diskLook) count(s blockdevice.IOStats) {
 	l.busySeconds = seconds(s.IOsTotalTicks)
 }
 
-// fileSystem returns the type of the mounted file system that has a device
-// number which is no disk's.
+// fileSystem returns the type of the mounted file system with a device number
+// that is no disk's.
 func (d *disks) fileSystem(major, minor uint32) string {
 	raw, err := os.ReadFile(filepath.Join(d.proc, "self", "mountinfo"))
 	if err != nil {
@@ -128,7 +128,7 @@ func (d *disks) fileSystem(major, minor uint32) string {
 	return "of the dbPath"
 }
 
-// wholeDisk returns the disk that a partition is of, or the device itself.
+// wholeDisk returns the disk of a partition, or the device itself.
 func (d *disks) wholeDisk(device string) string {
 	parents, err := filepath.Glob(filepath.Join(d.sys, "block", "*", device, "partition"))
 	if err != nil || len(parents) == 0 {
@@ -137,7 +137,8 @@ func (d *disks) wholeDisk(device string) string {
 	return filepath.Base(filepath.Dir(filepath.Dir(parents[0])))
 }
 
-// kind says what a disk is. Mapped and striped devices are what they rest on.
+// kind returns the kind of a disk. Mapped and striped devices are of the kind of
+// the disks under them.
 func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
 	beneath := d.beneath(device, 0)
 	is := func(what func(string) bool) bool { return slices.ContainsFunc(beneath, what) }
@@ -158,7 +159,7 @@ func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
 	}
 }
 
-// beneath returns the disks that a device is made of: itself, if of none.
+// beneath returns the disks that a device is made of, or the device itself.
 func (d *disks) beneath(device string, depth int) []string {
 	const deepest = 8 // encryption on a volume on a mirror is 3
 	slaves, err := os.ReadDir(filepath.Join(d.sys, "block", device, "slaves"))
@@ -172,8 +173,8 @@ func (d *disks) beneath(device string, depth int) []string {
 	return out
 }
 
-// virtual reports whether a disk is one of a virtual machine or of memory, or
-// over a network, whose own word on rotation means nothing.
+// virtual reports whether a disk is a virtual machine's, in memory or on a
+// network: what it reports about rotation means nothing.
 func (d *disks) virtual(device string) bool {
 	for _, prefix := range []string{"vd", "xvd", "loop", "ram", "zram", "nbd", "rbd", "drbd"} {
 		if strings.HasPrefix(device, prefix) {
@@ -195,9 +196,9 @@ func (d *disks) virtual(device string) bool {
 	return false
 }
 
-// workingFolder returns where a server's process works, if it is a process of
-// this machine, and otherwise why it is not. The name of a host is not enough:
-// a tunnel or a container may lead elsewhere. Name, pid and time of start
+// workingFolder returns the working folder of a server's process if it is a
+// process of this machine, and otherwise why it is not. The host's name is not
+// enough: a tunnel or a container may lead elsewhere. Name, pid and start time
 // together are.
 func (d *disks) workingFolder(s *status) (folder, why string) {
 	name, err := d.hostname()
@@ -229,7 +230,7 @@ func (d *disks) workingFolder(s *status) (folder, why string) {
 	}
 	folder, err = process.Cwd()
 	if err != nil {
-		folder = "" // of another user: known only if the dbPath is absolute
+		folder = "" // of another user: the dbPath is known only if it is absolute
 	}
 	return folder, ""
 }

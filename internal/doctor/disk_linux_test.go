@@ -41,7 +41,7 @@ func TestDiskIsFoundBeneathTheDBPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := linux(c.major, c.minor).look("/data/db")
+			got := linux(c.major, c.minor).sample("/data/db")
 			assert.Empty(t, got.why)
 			assert.Equal(t, c.device, got.device)
 			assert.Equal(t, c.kind, got.kind)
@@ -54,8 +54,8 @@ func TestDiskIsFoundBeneathTheDBPath(t *testing.T) {
 // too.
 func TestCountersOfThePartitionAreThoseOfTheDisk(t *testing.T) {
 	t.Parallel()
-	got := linux(259, 2).look("/data/db")
-	assert.Equal(t, diskLook{
+	got := linux(259, 2).sample("/data/db")
+	assert.Equal(t, diskSample{
 		device: "nvme0n1", kind: diskNVMe, size: 1000, free: 400,
 		reads: 1000, writes: 3000, readBytes: 16000 * 512, writtenBytes: 48000 * 512, waitSeconds: 2, busySeconds: 8.4,
 	}, got)
@@ -75,12 +75,12 @@ func TestDiskThatCannotBeSeenSaysWhy(t *testing.T) {
 		"memory":               {linux(0, 31), "the file system tmpfs names no disk"},
 		"a mount that is gone": {linux(0, 99), "the file system of the dbPath names no disk"},
 		"a device not counted": {linux(9, 9), "/proc/diskstats has no device 9:9"},
-		"a dbPath not there":   {broken, "the dbPath cannot be looked at: no such file"},
+		"a dbPath not there":   {broken, "the dbPath cannot be examined: no such file"},
 		"no counters":          {bare, "/proc/diskstats cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := c.disks.look("/data/db")
+			got := c.disks.sample("/data/db")
 			assert.Equal(t, c.why, got.why)
 			assert.Empty(t, got.device)
 			assert.Equal(t, diskUnknown, got.kind)

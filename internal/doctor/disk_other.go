@@ -2,15 +2,15 @@
 
 package doctor
 
-// disks sees nothing where the system is not Linux.
+// disks knows nothing where the system is not Linux.
 type disks struct{}
 
 func newDisks() *disks { return &disks{} }
 
-const whyNotLinux = "only on Linux can the disk be seen"
+const whyNotLinux = "the disk can be examined on Linux only"
 
-func (*disks) look(string) diskLook { return unseenDisk(whyNotLinux) }
+func (*disks) sample(string) diskSample { return unseenDisk(whyNotLinux) }
 
 func (*disks) workingFolder(*status) (folder, why string) { return "", whyNotLinux }
 
-func (*disks) machine() machineLook { return machineLook{} }
+func (*disks) machine() cpuTime { return cpuTime{} }

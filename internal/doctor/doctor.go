@@ -1,12 +1,17 @@
-// Package doctor looks at what decides how fast MongoDB can write: its storage
-// engine and the disk beneath it. One look is
+// Package doctor measures what decides how fast MongoDB can write: its storage
+// engine, the disk under it and the CPU of its host.
 //
-//	two looks ─┬─▶ signals (value, unit, class, threshold, source) ─┬─▶ /metrics, the live page
-//	           └─▶ rates ───────────────────────────────────────────┴─▶ diagnosis (cause, evidence, action, cost)
+//	two samples ─┬─▶ signals (value, unit, class, threshold, source) ─┬─▶ /metrics, the live page
+//	             └─▶ rates ───────────────────────────────────────────┴─▶ diagnosis (cause, evidence, action, cost)
 //
-// A Monitor takes a look each interval and keeps the last two, since what is a
-// rate needs both. Who reads metrics or signals reads the last look and causes
-// no I/O.
+// A Monitor takes a sample in each interval and keeps the last two, since a rate
+// needs both. Reading metrics or signals reads the last sample and causes no I/O.
+//
+//	signals.go    the table of signals and their thresholds
+//	diagnosis.go  the table of what may slow writes down; remedies.go what to do
+//	mongodb.go    what a sample asks MongoDB for; collections.go, disk.go the rest
+//	rates.go      what two samples give together; writepath.go how slow writes are
+//	metrics.go    the counters of serverStatus, and the collector for /metrics
 package doctor
 
 import (
@@ -14,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -26,103 +32,110 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Stream is one whose collection is looked at.
+// A Stream is one whose collection is sampled.
 type Stream struct {
 	Name       string
 	Collection string        // empty: as the stream
 	Storage    store.Storage // memory has no collection and is left out
 }
 
-// Config says what to look at.
+// withCollections returns the streams that have a collection.
+func withCollections(streams []Stream) []Stream {
+	streams = slices.DeleteFunc(slices.Clone(streams), func(s Stream) bool { return s.Storage == store.Memory })
+	for i, s := range streams {
+		if s.Collection == "" {
+			streams[i].Collection = s.Name
+		}
+	}
+	return streams
+}
+
+// Config says what to sample.
 type Config struct {
 	// Database has the streams' collections; its client asks for the server's
-	// status. Its read concern and preference do not matter: the primary is
-	// asked, which is where writes are slow.
+	// status. Its read concern and preference do not matter: the primary is asked,
+	// which is where writes are slow.
 	Database *mongo.Database
 	Streams  []Stream
-	// Interval between two looks, at least 1 s. 0: 10 s. MongoDB is asked for
-	// its status once in an interval, however often metrics are read.
+	// Interval between two samples, at least 1 s. 0: 10 s. MongoDB is asked for its
+	// status once in an interval, however often metrics are read.
 	Interval time.Duration
-	// DBPath is where mongod has its files when it is known to run on this
-	// machine. Empty: MongoDB is asked, and believed if it runs here.
+	// DBPath is where mongod has its files if it is known to run on this machine.
+	// Empty: MongoDB is asked, and believed if it runs here.
 	DBPath string
 	// WritePath tells how long the daemon's updates take. nil: MongoDB's own
-	// counters must do.
+	// counters are used.
 	WritePath func(context.Context) WritePath
-	// Available says what the connection knows at any moment; an ErrAway of it
-	// counts at once, before the next look. nil: only looks tell.
+	// Available says what the connection knows at any moment; an ErrAway counts at
+	// once, before the next sample. nil: only samples tell.
 	Available func() error
-	// Thresholds that signals are held against. nil: the built-in ones.
+	// Thresholds for the signals. nil: the built-in ones.
 	Thresholds *Thresholds
-	// Logger gets what can no longer, or again, be seen. nil: nobody.
+	// Logger gets what can no longer, or again, be measured. nil: nothing is logged.
 	Logger *slog.Logger
-	// Registerer gets the metrics. nil: nobody.
+	// Registerer gets the metrics. nil: they are not registered.
 	Registerer prometheus.Registerer
-	// Now tells the time. nil: time.Now.
+	// Now returns the time. nil: time.Now.
 	Now func() time.Time
 }
 
 const (
 	defaultInterval = 10 * time.Second
 	leastInterval   = time.Second
-	// maxPatience bounds what one look waits for MongoDB, which may be stopped
-	// in the middle of an answer.
+	// maxPatience bounds how long a sample waits for an answer of MongoDB, which may
+	// be stopped in the middle of one.
 	maxPatience = 5 * time.Second
-	// collectionsInterval: sizes change slowly, and asking walks every table's
-	// statistics.
-	collectionsInterval = time.Minute
 )
 
-// A Monitor looks at the storage engine and the disk again and again.
+// A Monitor samples the storage engine and the disk again and again.
 type Monitor struct {
-	config   Config
-	log      *slog.Logger
-	database *mongo.Database
-	disks    *disks
-	took     prometheus.Histogram
-	seen     atomic.Pointer[view]
-	against  atomic.Pointer[Thresholds] // Config.Thresholds, which may change
+	config     Config
+	log        *slog.Logger
+	database   *mongo.Database
+	disks      *disks
+	took       prometheus.Histogram
+	seen       atomic.Pointer[view]
+	thresholds atomic.Pointer[Thresholds]
 
-	mu         sync.Mutex // held for one look
-	place      place
-	processors processors
-	sizes      map[string]sizes  // by stream
-	said       map[string]string // by subject: what the log was told last
+	mu    sync.Mutex // held for one sample
+	place place
+	cpus  cpus
+	sizes map[string]sizes  // by stream
+	said  map[string]string // by subject: what was logged last
 }
 
-// A view is the last look with what it says.
+// A view is the last sample with what it says.
 type view struct {
-	last    look
+	last    sample
 	rates   rates
 	info    serverInfo // the last that was seen, also while MongoDB is away
 	counted counted    // likewise
 	signals []Signal
 }
 
-// A look is what was seen at one moment.
-type look struct {
-	at          time.Time
-	server      *status // nil: not seen
-	serverWhy   string  // why server is nil
-	answered    bool    // MongoDB answered, if only that it must not tell
-	roundTrip   float64 // of a ping, in seconds; NaN: it was not answered
-	away        string  // what the ping came to where it was not answered
-	path        WritePath
-	collections map[string]collection
-	disk        diskLook
-	cores       float64 // that the server may use; 0: not known
-	coresWhy    string  // why cores is 0
-	memory      float64 // bytes that the server may use; 0: not known
-	machine     machineLook
-	// historyWindow is for how many seconds old versions of documents are kept;
-	// NaN: not known.
-	historyWindow float64
+// A sample is what was measured at one moment.
+type sample struct {
+	at            time.Time
+	server        *status // nil: unknown
+	serverWhy     string  // why server is nil
+	answered      bool    // MongoDB answered, if only that it is not permitted
+	roundTrip     float64 // of a ping, in seconds; NaN: it was not answered
+	away          string  // the error of a ping that was not answered
+	path          WritePath
+	collections   map[string]collection
+	disk          diskSample
+	cores         float64 // that the server may use; 0: unknown
+	coresWhy      string  // why cores is 0
+	memory        float64 // bytes that the server may use; 0: unknown
+	machine       cpuTime
+	historyWindow float64 // seconds for which old versions of documents are kept; NaN: unknown
 }
 
-// New makes a monitor that has not looked yet: until it has, nothing is known.
+// New makes a monitor that has not sampled yet: everything is unknown.
 func New(config Config) (*Monitor, error) {
 	if config.Database == nil {
 		return nil, errors.New("set up the doctor: database is missing")
@@ -139,20 +152,20 @@ func New(config Config) (*Monitor, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	config.Streams = slices.DeleteFunc(slices.Clone(config.Streams), func(s Stream) bool { return s.Storage == store.Memory })
-	for i, s := range config.Streams {
-		if s.Collection == "" {
-			config.Streams[i].Collection = s.Name
-		}
-	}
+	config.Streams = withCollections(config.Streams)
 	m := &Monitor{
-		config: config, log: config.Logger, disks: newDisks(), took: newTook(),
+		config: config, log: config.Logger, disks: newDisks(), sizes: make(map[string]sizes), said: make(map[string]string),
 		database: config.Database.Client().Database(config.Database.Name(), options.Database().
 			SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary())),
-		sizes: make(map[string]sizes), said: make(map[string]string),
+		took: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
+			Name: "brim_mongodb_server_status_seconds",
+			Help: "Time that a request for MongoDB's status took, also one that was not answered.",
+			// 100 us to 6.5 s: an answer takes half a millisecond, a sample gives up at 5 s.
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17),
+		})),
 	}
 	m.SetThresholds(config.Thresholds)
-	m.seen.Store(m.view(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook), historyWindow: math.NaN(), path: unknownPath(whyNoLook)}, view{}))
+	m.seen.Store(m.view(sample{serverWhy: whyNoSample, disk: unseenDisk(whyNoSample), historyWindow: math.NaN(), path: unknownPath(whyNoSample)}, view{}))
 	if config.Registerer != nil {
 		if err := config.Registerer.Register(&collector{monitor: m}); err != nil {
 			return nil, fmt.Errorf("register metrics of the doctor: %w", err)
@@ -161,7 +174,7 @@ func New(config Config) (*Monitor, error) {
 	return m, nil
 }
 
-// Run looks now and then once in each interval until ctx ends.
+// Run samples now and then once in each interval until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.config.Interval)
 	defer ticker.Stop()
@@ -175,47 +188,42 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Look looks now. It takes at most 2 s where MongoDB does not answer a ping;
-// otherwise at most 5 s for MongoDB's status and as long for the collections'
-// sizes.
+// Look takes a sample now. It takes at most 2 s where MongoDB does not answer a
+// ping; otherwise at most 5 s for MongoDB's status and as long for the
+// collections' sizes.
 func (m *Monitor) Look(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := look{}
+	now := sample{}
 	began := m.config.Now()
-	m.lookAtServer(ctx, &now)
+	m.sampleServer(ctx, &now)
 	now.at = m.config.Now()
 	m.took.Observe(now.at.Sub(began).Seconds())
-	m.lookAtCollections(ctx, &now)
-	m.lookAtDisk(ctx, &now)
-	m.lookAtProcessors(ctx, &now)
-	m.lookAtWindow(ctx, &now)
-	m.lookAtWrites(ctx, &now)
-	if ctx.Err() != nil {
-		return // what could not be seen says nothing about MongoDB
-	}
-	m.seen.Store(m.view(now, *m.seen.Load()))
-}
-
-// lookAtWrites asks the daemon, or else compares the server's counters.
-func (m *Monitor) lookAtWrites(ctx context.Context, now *look) {
+	m.sampleCollections(ctx, &now)
+	m.sampleDisk(ctx, &now)
+	m.sampleCPUs(ctx, &now)
+	m.sampleWindow(ctx, &now)
 	before := m.seen.Load().last
-	now.path = pathOfServer(before, *now, ratesBetween(before, *now))
-	if m.config.WritePath == nil {
-		return
+	now.path = pathOfServer(before, now, ratesBetween(before, now))
+	if m.config.WritePath != nil {
+		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
+			now.path = told
+		}
 	}
-	if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
-		now.path = told
+	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
+		m.seen.Store(m.view(now, *m.seen.Load()))
 	}
 }
 
-func (m *Monitor) view(now look, before view) *view { return newView(now, before, m.against.Load()) }
+func (m *Monitor) view(now sample, before view) *view {
+	return newView(now, before, m.thresholds.Load())
+}
 
-// SetThresholds changes Config.Thresholds; the next look is held against them.
-func (m *Monitor) SetThresholds(t *Thresholds) { m.against.Store(t) }
+// SetThresholds changes Config.Thresholds from the next sample on.
+func (m *Monitor) SetThresholds(t *Thresholds) { m.thresholds.Store(t) }
 
-// newView puts a look beside the one before it.
-func newView(now look, before view, t *Thresholds) *view {
+// newView compares a sample with the one before it.
+func newView(now sample, before view, t *Thresholds) *view {
 	v := &view{last: now, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
 	if now.server != nil {
 		v.info = now.server.info
@@ -224,28 +232,153 @@ func newView(now look, before view, t *Thresholds) *view {
 	return v
 }
 
-// Signals returns what the last look says, always all signals in the same
+// Signals returns what the last sample says, always all signals in the same
 // order.
 func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().signals) }
 
-// patience is how long one question may take.
+// patience is how long one request may take.
 func (m *Monitor) patience() time.Duration { return min(m.config.Interval, maxPatience) }
 
-// say logs what is to be said of a subject when it is not what was said last;
-// an empty why is that all is well, which is not news at first.
+// say logs why a subject cannot be measured when that has changed; an empty why
+// means that it can, which is not worth logging at first.
 func (m *Monitor) say(subject, why string, err error) {
 	before, known := m.said[subject]
-	if before == why && known || why == "" && !known {
-		m.said[subject] = why
-		return
-	}
 	m.said[subject] = why
 	switch {
+	case before == why && known, why == "" && !known:
 	case why == "":
-		m.log.Info("the doctor can see again", "subject", subject)
+		m.log.Info("the doctor can measure again", "subject", subject)
 	case err != nil:
-		m.log.Warn("the doctor cannot see", "subject", subject, "why", why, "err", err)
-	default: // it is how things are, and no failure
-		m.log.Info("the doctor cannot see", "subject", subject, "why", why)
+		m.log.Warn("the doctor cannot measure", "subject", subject, "why", why, "err", err)
+	default: // not a failure
+		m.log.Info("the doctor cannot measure", "subject", subject, "why", why)
 	}
+}
+
+// Seen is what the last two samples say, from which diagnoses are made.
+type Seen struct {
+	At          time.Time     // of the last sample; zero before the first
+	Over        time.Duration // since the sample before; 0: there was only one
+	Signals     []Signal      // always all, in the same order
+	Rates       []Rate        // likewise
+	Server      Server
+	Disk        Disk
+	WritePath   WritePath
+	Collections []Collection // by stream
+}
+
+// Server is what MongoDB said about itself.
+type Server struct {
+	Answered    bool    `json:"answered"` // if only that it is not permitted
+	Version     string  `json:"version,omitempty"`
+	Topology    string  `json:"topology,omitempty"`  // standalone, replica_set or sharded
+	Secondary   bool    `json:"secondary,omitempty"` // a member that takes no writes: the primary is where they are slow
+	Engine      string  `json:"engine,omitempty"`
+	Host        string  `json:"host,omitempty"`         // as the server calls itself
+	Here        bool    `json:"here"`                   // it runs on this machine
+	Processors  float64 `json:"processors,omitempty"`   // that it may use; 0: unknown
+	CacheBytes  float64 `json:"cache_bytes,omitempty"`  // size of the engine's cache; 0: unknown
+	MemoryBytes float64 `json:"memory_bytes,omitempty"` // of its machine or container; 0: unknown
+	// HistoryWindowSeconds is for how long old versions of documents are kept; nil:
+	// unknown.
+	HistoryWindowSeconds *float64 `json:"history_window_seconds"`
+	Why                  string   `json:"why,omitempty"`      // why the storage engine is unknown
+	RoundTripSeconds     *float64 `json:"round_trip_seconds"` // of a ping; nil: unknown
+	Away                 string   `json:"away,omitempty"`     // the error of a server that does not answer
+}
+
+// Disk is the one under MongoDB's files.
+type Disk struct {
+	Device string  `json:"device,omitempty"`
+	Kind   string  `json:"kind"` // nvme, ssd, hdd or unknown
+	Path   string  `json:"path,omitempty"`
+	Size   float64 `json:"size_bytes,omitempty"` // of the file system; 0: unknown
+	Free   float64 `json:"free_bytes,omitempty"`
+	Why    string  `json:"why,omitempty"` // why its counters are unknown
+}
+
+func (d Disk) kindInWords() string {
+	switch diskKind(d.Kind) {
+	case diskNVMe:
+		return "NVMe"
+	case diskSSD:
+		return "SSD"
+	case diskHDD:
+		return "hard disk"
+	default:
+		return "of unknown kind"
+	}
+}
+
+// Collection is a stream's.
+type Collection struct {
+	Stream  string
+	Storage float64 // bytes of its file; NaN: unknown
+	Free    float64 // bytes of it that are empty; NaN: unknown
+}
+
+// Seen returns what the last sample and the one before it say, and whether
+// MongoDB has stopped answering since.
+func (m *Monitor) Seen() Seen {
+	s := m.seen.Load().shown()
+	if err := m.away(); err != nil && s.Server.Answered {
+		s.Server.Answered, s.Server.Why, s.Server.Away = false, whyAway, err.Error()
+	}
+	return s
+}
+
+func (v *view) shown() Seen {
+	last := &v.last
+	s := Seen{
+		At: last.at, Over: v.rates.over, Signals: slices.Clone(v.signals), WritePath: last.path,
+		Server: Server{
+			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
+			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),
+			MemoryBytes: last.memory, Why: last.serverWhy, HistoryWindowSeconds: finite(last.historyWindow),
+			RoundTripSeconds: finite(last.roundTrip), Away: last.away,
+		},
+		Disk: Disk{
+			Device: last.disk.device, Kind: string(last.disk.kind), Path: last.disk.path,
+			Size: orZero(last.disk.size), Free: orZero(last.disk.free), Why: last.disk.why,
+		},
+	}
+	if last.server != nil {
+		s.Server.Host, s.Server.Secondary = last.server.host, last.server.secondary
+	}
+	for i := range rateRules {
+		r := &rateRules[i]
+		s.Rates = append(s.Rates, Rate{Name: r.name, Title: r.title, Value: v.rates.value(r.name), Unit: r.unit})
+	}
+	for _, stream := range slices.Sorted(maps.Keys(last.collections)) {
+		c := last.collections[stream]
+		s.Collections = append(s.Collections, Collection{Stream: stream, Storage: c.storage, Free: c.free})
+	}
+	return s
+}
+
+// Signal returns one by its name; its class is unknown if there is none.
+func (s *Seen) Signal(name string) Signal {
+	for i := range s.Signals {
+		if s.Signals[i].Name == name {
+			return s.Signals[i]
+		}
+	}
+	return Signal{Name: name, Value: math.NaN(), Class: Unknown}
+}
+
+// Rate returns one by its name; NaN: unknown.
+func (s *Seen) Rate(name string) float64 {
+	for i := range s.Rates {
+		if s.Rates[i].Name == name {
+			return s.Rates[i].Value
+		}
+	}
+	return math.NaN()
+}
+
+func orZero(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return v
 }

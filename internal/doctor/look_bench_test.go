@@ -30,8 +30,8 @@ func BenchmarkLook(b *testing.B) {
 	})
 	b.Run("server alone", func(b *testing.B) {
 		for b.Loop() {
-			var now look
-			bench.lookAtServer(b.Context(), &now)
+			var now sample
+			bench.sampleServer(b.Context(), &now)
 		}
 	})
 	b.Run("scrape", func(b *testing.B) {

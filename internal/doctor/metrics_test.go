@@ -22,7 +22,7 @@ func ofFixture(t testing.TB) *bench {
 	b := newBench(t, Config{Database: c.Database("brim"), Streams: []Stream{{Name: "readings", Storage: store.Bucket}, {Name: "native", Storage: store.TimeSeries}}})
 	server, why := parseStatus(recorded(t, "serverstatus-6.0.5.json"), noon)
 	require.Empty(t, why)
-	before, now := twoLooks()
+	before, now := twoSamples()
 	now.server, now.collections = server, map[string]collection{}
 	for _, s := range b.config.Streams {
 		file := map[store.Storage]string{store.Bucket: "collstats-6.0.5.json", store.TimeSeries: "collstats-timeseries-6.0.5.json"}[s.Storage]
@@ -129,7 +129,7 @@ func TestCountersStandStillWhileNothingCanBeSeen(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	before := b.scrape(t)
-	away := look{at: noon, serverWhy: whyAway, disk: unseenDisk(whyElsewhere), collections: map[string]collection{
+	away := sample{at: noon, serverWhy: whyAway, disk: unseenDisk(whyElsewhere), collections: map[string]collection{
 		"readings": unseenCollection(whyAway), "native": unseenCollection(whyAway),
 	}}
 	for range 2 {
@@ -158,7 +158,7 @@ func TestMetricsAreThereBeforeTheFirstLook(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	after := b.scrape(t)
-	b.seen.Store(newView(look{serverWhy: whyNoLook, disk: unseenDisk(whyNoLook)}, view{}, nil))
+	b.seen.Store(newView(sample{serverWhy: whyNoSample, disk: unseenDisk(whyNoSample)}, view{}, nil))
 	before := b.scrape(t)
 	for name := range after {
 		assert.Len(t, before[name].GetMetric(), len(after[name].GetMetric()), name)

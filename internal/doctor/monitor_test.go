@@ -180,7 +180,7 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	b := newBench(t, Config{Database: c.Database("nothing"), Interval: time.Hour})
 	before := all.Load()
 	for range 100 {
-		assert.True(t, math.IsNaN(b.scrape(t).Value("brim_mongodb_cache_max_bytes", nil)), "there was no look")
+		assert.True(t, math.IsNaN(b.scrape(t).Value("brim_mongodb_cache_max_bytes", nil)), "there was no sample")
 		b.Signals()
 	}
 	assert.Equal(t, before, all.Load())
@@ -288,7 +288,7 @@ func TestServerThatMayNotTell(t *testing.T) {
 	fail("off")
 	b.Look(t.Context())
 	assert.Empty(t, b.signal(t, cacheUsedShare).Why)
-	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can see again\" subject=\"storage engine\"")), "%s", b.log)
+	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can measure again\" subject=\"storage engine\"")), "%s", b.log)
 }
 
 // TestARefusedUserNeedsNoRole: a wrong password is told from a role that is missing.

@@ -20,23 +20,23 @@ import (
 func TestProcessorIsTheServersOrTheMachines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(before, now *look)
+		change func(before, now *sample)
 		value  float64
 		about  string
 	}{
-		"mongod alone can be seen":            {func(_, now *look) { now.server.figures[cpuUser] += 8 }, 40, ""},
-		"mongod has most of the machine's":    {func(before, now *look) { now.server.figures[cpuUser] += 8; machines(before, now, 0.4) }, 40, ""},
-		"others keep the machine busy":        {func(before, now *look) { now.server.figures[cpuUser] += 8; machines(before, now, 0.6) }, 60, "of everything on this machine; mongod's own share is 40 %"},
-		"how many there are is not told":      {func(before, now *look) { now.cores, now.coresWhy = 0, whyNoHostInfo; machines(before, now, 0.6) }, 60, "of everything on this machine; mongod's own share is not known: " + whyNoHostInfo},
-		"neither can be seen":                 {func(_, now *look) { now.cores, now.coresWhy = 0, whyNoHostInfo }, math.NaN(), whyNoHostInfo},
-		"it was started anew, elsewhere":      {func(_, now *look) { now.server.pid++ }, math.NaN(), whyRestarted},
-		"the machine was seen once":           {func(_, now *look) { now.server.figures[cpuUser] += 8; now.machine = machineLook{total: 5, busy: 5} }, 40, ""},
-		"the machine's counters began anew":   {func(before, now *look) { now.server.figures[cpuUser] += 8; machines(now, before, 1) }, 40, ""},
-		"more than all is told as it is seen": {func(_, now *look) { now.server.figures[cpuUser] += 30 }, 150, ""},
+		"mongod alone can be seen":            {func(_, now *sample) { now.server.figures[cpuUser] += 8 }, 40, ""},
+		"mongod has most of the machine's":    {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(before, now, 0.4) }, 40, ""},
+		"others keep the machine busy":        {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(before, now, 0.6) }, 60, "of all processes on this host; mongod's own share is 40 %"},
+		"how many there are is not told":      {func(before, now *sample) { now.cores, now.coresWhy = 0, whyNoHostInfo; machines(before, now, 0.6) }, 60, "of all processes on this host; mongod's own share is unknown: " + whyNoHostInfo},
+		"neither can be seen":                 {func(_, now *sample) { now.cores, now.coresWhy = 0, whyNoHostInfo }, math.NaN(), whyNoHostInfo},
+		"it was started anew, elsewhere":      {func(_, now *sample) { now.server.pid++ }, math.NaN(), whyRestarted},
+		"the machine was seen once":           {func(_, now *sample) { now.server.figures[cpuUser] += 8; now.machine = cpuTime{total: 5, busy: 5} }, 40, ""},
+		"the machine's counters began anew":   {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(now, before, 1) }, 40, ""},
+		"more than all is told as it is seen": {func(_, now *sample) { now.server.figures[cpuUser] += 30 }, 150, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			before, now := twoLooks()
+			before, now := twoSamples()
 			c.change(&before, &now)
 			got := classes(before, now)[processor]
 			if math.IsNaN(c.value) {
@@ -56,9 +56,9 @@ func TestProcessorIsTheServersOrTheMachines(t *testing.T) {
 
 // machines gives looks of a machine whose processors were busy for a share of
 // the time.
-func machines(before, now *look, share float64) {
-	before.machine = machineLook{total: 1000, busy: 300}
-	now.machine = machineLook{total: 1020, busy: 300 + 20*share}
+func machines(before, now *sample, share float64) {
+	before.machine = cpuTime{total: 1000, busy: 300}
+	now.machine = cpuTime{total: 1020, busy: 300 + 20*share}
 }
 
 func TestProcessorsAreCounted(t *testing.T) {

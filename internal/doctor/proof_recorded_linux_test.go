@@ -15,9 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A recordedLook is what two looks are made of: the answers of a server, and
+// A recordedSample is what two looks are made of: the answers of a server, and
 // two lines of its machine's /proc. Times are milliseconds since 1970.
-type recordedLook struct {
+type recordedSample struct {
 	At            int64                      `json:"at"`
 	ServerStatus  json.RawMessage            `json:"serverStatus"`
 	Processors    float64                    `json:"processors"`
@@ -28,11 +28,11 @@ type recordedLook struct {
 	Stat          string                     `json:"proc_stat"`
 }
 
-// look reads a recorded look as the doctor reads a live one.
-func (r recordedLook) look(t testing.TB) look {
+// sample reads a recorded sample as the doctor reads a live one.
+func (r recordedSample) sample(t testing.TB) sample {
 	t.Helper()
 	at := time.UnixMilli(r.At)
-	out := look{at: at, answered: true, cores: r.Processors, historyWindow: r.HistoryWindow, collections: make(map[string]collection)}
+	out := sample{at: at, answered: true, cores: r.Processors, historyWindow: r.HistoryWindow, collections: make(map[string]collection)}
 	out.server, out.serverWhy = parseStatus(fromJSON(t, r.ServerStatus), at)
 	for name, raw := range r.CollStats {
 		out.collections[name] = parseCollection([]bson.Raw{fromJSON(t, raw)}, false)
@@ -49,7 +49,7 @@ func (r recordedLook) look(t testing.TB) look {
 	machine := linux(uint32(major), uint32(minor))
 	machine.proc = proc
 	machine.space = func(string) (size, free float64, err error) { return 270e9, 30e9, nil }
-	out.disk = machine.look("/data/db")
+	out.disk = machine.sample("/data/db")
 	require.Empty(t, out.disk.why)
 	out.disk.at = time.UnixMilli(r.DiskAt)
 	out.machine = machine.machine()
@@ -69,13 +69,13 @@ func recordedSeen(t testing.TB, name string) Seen {
 	raw, err := os.ReadFile(filepath.Join("testdata", "recorded", name+".json"))
 	require.NoError(t, err)
 	var file struct {
-		Recorded string         `json:"recorded"`
-		Looks    []recordedLook `json:"looks"`
+		Recorded string           `json:"recorded"`
+		Looks    []recordedSample `json:"looks"`
 	}
 	require.NoError(t, json.Unmarshal(raw, &file))
 	require.NotEmpty(t, file.Recorded, "it says how it was recorded")
 	require.Len(t, file.Looks, 2)
-	before, now := file.Looks[0].look(t), file.Looks[1].look(t)
+	before, now := file.Looks[0].sample(t), file.Looks[1].sample(t)
 	// What was made slow was so from the server's start, so that the counters have
 	// nothing to be held against: updates are said to take six times as long as usual.
 	if now.path = pathOfServer(before, now, ratesBetween(before, now)); !now.path.Idle {
@@ -109,7 +109,7 @@ func TestRecordedLooksAreDiagnosed(t *testing.T) {
 		"checkpoint":           {[]string{foundHostCPU, foundCheckpoint, foundFragmented}, Bottleneck, `mongod uses 0.13 of them`},
 		"checkpoint-slow-disk": {[]string{foundThroughput, foundHostCPU, foundCheckpoint, foundFragmented}, Bottleneck, `disk latency 65.4 ms`},
 		"tickets":              {[]string{foundHostCPU, foundTickets}, Bottleneck, `all processes of this host 100 %`},
-		"fragmented":           {[]string{foundFragmented}, Bottleneck, `of the 121 MB of stream readings, 80.6 MB hold nothing.*brim compact --stream readings`},
+		"fragmented":           {[]string{foundFragmented}, Bottleneck, `of the 121 MB of stream readings, 80.6 MB are empty.*brim compact --stream readings`},
 		"dirty":                {[]string{foundHostCPU}, Bottleneck, `mongod uses 0.09 of them`},
 		"processor":            {[]string{foundHostCPU}, Bottleneck, `CPU busy`},
 	} {
@@ -119,7 +119,7 @@ func TestRecordedLooksAreDiagnosed(t *testing.T) {
 			found := diagnoseWith(&seen, diagnoses)
 			assert.Equal(t, c.found, namesIn(found))
 			if len(c.found) == 0 {
-				assert.Equal(t, Healthy, Worst(seen.Signals))
+				assert.Equal(t, Healthy, worstOf(seen.Signals))
 				return
 			}
 			require.NotEmpty(t, found)

@@ -2,39 +2,29 @@ package doctor
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"time"
 )
 
-// A Rate is what two looks say together of something that is counted.
+// A Rate is what two samples say together of something that is counted.
 type Rate struct {
 	Name  string  `json:"name"`
 	Title string  `json:"title"`
-	Value float64 `json:"value"` // NaN, in JSON null, when it cannot be seen
+	Value float64 `json:"value"` // NaN, in JSON null, when it is unknown
 	Unit  string  `json:"unit"`
 }
 
-// MarshalJSON writes a value that cannot be seen as null.
+// MarshalJSON writes an unknown value as null.
 func (r Rate) MarshalJSON() ([]byte, error) {
 	type plain Rate
-	b, err := json.Marshal(struct {
+	return json.Marshal(struct {
 		plain
 		Value *float64 `json:"value"`
-	}{plain: plain(r), Value: finite(r.Value)})
-	if err != nil {
-		return nil, fmt.Errorf("write rate %s: %w", r.Name, err)
-	}
-	return b, nil
+	}{plain(r), finite(r.Value)})
 }
 
-// finite returns nil for what JSON has no number for.
-func finite(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
-}
+// Text is the value with its unit, as in "1,240 ops/s".
+func (r Rate) Text() string { return withUnit(r.Value, r.Unit) }
 
 // Names of the rates.
 const (
@@ -63,19 +53,16 @@ const (
 	rateMachineBusy     = "machine_busy"
 )
 
-// A rateRule is a rate without its value.
-type rateRule struct {
-	name, title, unit string
-	of                func(d *delta) float64
-}
-
 const (
 	mega    = 1e6
 	percent = 100
 )
 
 // rateRules are all rates, in the order in which they are shown.
-var rateRules = []rateRule{
+var rateRules = []struct {
+	name, title, unit string
+	of                func(d *delta) float64
+}{
 	{rateWrites, "Write operations", "ops/s", func(d *delta) float64 { return d.perSecond(operationsWrite) }},
 	{rateWriteTime, "Time of a write operation", "ms", func(d *delta) float64 {
 		return mean(d.grown("operation_seconds_total write"), d.grown(operationsWrite)) / millis
@@ -88,8 +75,8 @@ var rateRules = []rateRule{
 	{rateJournalBytes, "Journal written", "MB/s", func(d *delta) float64 { return d.perSecond("journal_written_bytes_total") / mega }},
 	{rateBlockBytes, "Files written", "MB/s", func(d *delta) float64 { return d.perSecond("block_written_bytes_total") / mega }},
 	{rateCheckpoints, "Checkpoints", "", func(d *delta) float64 { return d.grown(checkpoints) }},
-	// The engine counts a checkpoint's time when it ends, which may have begun
-	// before the first look.
+	// The engine counts a checkpoint's time when it ends; it may have begun before
+	// the first sample.
 	{rateCheckpointShare, "Time in checkpoints", "%", func(d *delta) float64 {
 		return math.Min(percent*d.perSecond("checkpoint_seconds_total"), percent)
 	}},
@@ -100,30 +87,30 @@ var rateRules = []rateRule{
 	{rateEvictions, "Evictions", "pages/s", func(d *delta) float64 {
 		return d.perSecond("cache_evicted_pages_total modified", "cache_evicted_pages_total unmodified")
 	}},
-	{rateAppEvictions, "Evictions by clients' threads", "pages/s", func(d *delta) float64 { return d.perSecond(appEvictions) }},
+	{rateAppEvictions, "Application evictions", "pages/s", func(d *delta) float64 { return d.perSecond(appEvictions) }},
 	// 100 % is one thread that does nothing else.
-	{rateAppEvictionTime, "Time of clients' threads in evictions", "%", func(d *delta) float64 {
+	{rateAppEvictionTime, "Time of application threads in evictions", "%", func(d *delta) float64 {
 		return percent * d.perSecond("cache_application_eviction_seconds_total")
 	}},
 	{rateHistory, "History store inserts", "inserts/s", func(d *delta) float64 { return d.perSecond(historyInserts) }},
 	{rateDiskBusy, "Disk busy", "%", func(d *delta) float64 { return percent * d.busy }},
 	{rateDiskAwait, "Disk latency", "ms", func(d *delta) float64 { return d.await / millis }},
-	{rateDiskReads, "Disk reads", "ops/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.reads }) }},
-	{rateDiskWrites, "Disk writes", "ops/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.writes }) }},
-	{rateDiskReadBytes, "Disk read", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.readBytes }) / mega }},
-	{rateDiskWritten, "Disk written", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskLook) float64 { return l.writtenBytes }) / mega }},
+	{rateDiskReads, "Disk reads", "ops/s", func(d *delta) float64 { return d.ofDisk(func(l *diskSample) float64 { return l.reads }) }},
+	{rateDiskWrites, "Disk writes", "ops/s", func(d *delta) float64 { return d.ofDisk(func(l *diskSample) float64 { return l.writes }) }},
+	{rateDiskReadBytes, "Disk read", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskSample) float64 { return l.readBytes }) / mega }},
+	{rateDiskWritten, "Disk written", "MB/s", func(d *delta) float64 { return d.ofDisk(func(l *diskSample) float64 { return l.writtenBytes }) / mega }},
 	{rateProcessors, "CPUs that mongod uses", "", func(d *delta) float64 { return d.perSecond(cpuUser, cpuSystem) }},
 	{rateMachineBusy, "CPU busy, all processes of the host", "%", func(d *delta) float64 { return percent * d.now.machine.busySince(d.before.machine) }},
 }
 
-// A delta is two looks, and what of them can be held against each other.
+// A delta is two samples, and what of them can be compared.
 type delta struct {
-	before, now *look
-	seconds     float64 // between the server's answers; NaN: they say nothing together
+	before, now *sample
+	seconds     float64 // between the server's answers; NaN: they cannot be compared
 	busy, await float64 // of the disk; NaN likewise
 }
 
-// grown is how much figures have grown together.
+// grown is how much counters have grown together.
 func (d *delta) grown(keys ...key) float64 {
 	if math.IsNaN(d.seconds) {
 		return d.seconds
@@ -138,14 +125,14 @@ func (d *delta) grown(keys ...key) float64 {
 func (d *delta) perSecond(keys ...key) float64 { return d.grown(keys...) / d.seconds }
 
 // ofDisk is how fast one of the disk's counters has grown.
-func (d *delta) ofDisk(counter func(*diskLook) float64) float64 {
+func (d *delta) ofDisk(counter func(*diskSample) float64) float64 {
 	if math.IsNaN(d.busy) {
 		return d.busy
 	}
 	return (counter(&d.now.disk) - counter(&d.before.disk)) / d.now.disk.at.Sub(d.before.disk.at).Seconds()
 }
 
-// mean is 0 where there was nothing to take it of.
+// mean is 0 where there is nothing to average.
 func mean(sum, n float64) float64 {
 	if n == 0 {
 		return 0
@@ -153,14 +140,14 @@ func mean(sum, n float64) float64 {
 	return sum / n
 }
 
-// rates are what two looks say together.
+// rates are what two samples say together.
 type rates struct {
-	values             map[string]float64 // by name; all of them, NaN where they are not known
-	over               time.Duration      // between the looks; 0: there is one
+	values             map[string]float64 // by name; all of them, NaN where they are unknown
+	over               time.Duration      // between the samples; 0: there is one
 	serverWhy, diskWhy string             // why there are none
 }
 
-// value returns NaN for a rate that is not known.
+// value returns NaN for a rate that is unknown.
 func (r rates) value(name string) float64 {
 	if v, ok := r.values[name]; ok {
 		return v
@@ -168,12 +155,18 @@ func (r rates) value(name string) float64 {
 	return math.NaN()
 }
 
+// operationSize is the mean size of a read or write of the disk in bytes.
+func (r rates) operationSize() float64 {
+	operations := r.value(rateDiskReads) + r.value(rateDiskWrites)
+	return (r.value(rateDiskReadBytes) + r.value(rateDiskWritten)) * mega / math.Max(operations, 1e-9)
+}
+
 const (
-	whyFirst     = "it is a rate, known from the second look on"
-	whyRestarted = "MongoDB was started anew, its clock was set back, or another is primary now; known from the next look on"
+	whyFirst     = "it is a rate, known from the second sample on"
+	whyRestarted = "MongoDB was restarted, its clock was set back, or another member is primary now; known from the next sample on"
 )
 
-func ratesBetween(before, now look) rates {
+func ratesBetween(before, now sample) rates {
 	r := rates{values: make(map[string]float64, len(rateRules))}
 	if !before.at.IsZero() && now.at.After(before.at) {
 		r.over = now.at.Sub(before.at)
@@ -184,7 +177,7 @@ func ratesBetween(before, now look) rates {
 		r.serverWhy = now.serverWhy
 	case before.server == nil || r.over <= 0:
 		r.serverWhy = whyFirst
-	case !now.server.continues(before.server):
+	case now.server.host != before.server.host || now.server.pid != before.server.pid || now.server.uptime < before.server.uptime:
 		r.serverWhy = whyRestarted
 	default:
 		d.seconds = r.over.Seconds()
@@ -194,9 +187,4 @@ func ratesBetween(before, now look) rates {
 		r.values[rateRules[i].name] = rateRules[i].of(&d)
 	}
 	return r
-}
-
-// continues reports whether s is of the same process as before.
-func (s *status) continues(before *status) bool {
-	return s.host == before.host && s.pid == before.pid && s.uptime >= before.uptime
 }

@@ -10,13 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// actions are what one diagnosis says is to be done, in one text.
-func actions(remedies []remedy) string {
-	var texts []string
-	for _, r := range remedies {
-		texts = append(texts, r.action)
+// actions are what one diagnosis says is to be done.
+func actions(name string, s *Seen) (texts []string) {
+	for i := range diagnoses {
+		for _, r := range diagnoses[i].remedies {
+			if diagnoses[i].name == name && (r.when == nil || r.when(s)) {
+				texts = append(texts, r.fill(s))
+			}
+		}
 	}
-	return strings.Join(texts, "\n")
+	return texts
 }
 
 // TestMoreCacheOnlyWhereThereIsMemory: a cache larger than its machine has the
@@ -30,13 +33,13 @@ func TestMoreCacheOnlyWhereThereIsMemory(t *testing.T) {
 	}{
 		"twice what it has":              {1 * gibi, 64 * gibi, "cache_size=2048M"},
 		"no more than mongod would take": {10 * gibi, 32 * gibi, "cache_size=15872M"},
-		"it has its part":                {100 * gibi, 128 * gibi, "more memory, and the engine's cache its part of it: the cache has 107,374 MB already of the 137,439 MB"},
-		"it has nearly its part":         {14 * gibi, 32 * gibi, "more memory"},
+		"it has its part":                {100 * gibi, 128 * gibi, "add memory to MongoDB's machine and give the engine's cache its share: the cache already has 107,374 MB of 137,439 MB"},
+		"it has nearly its part":         {14 * gibi, 32 * gibi, "add memory"},
 		"how much there is is not told":  {1 * gibi, 0, "cache_size=2048M"},
 		"nothing is told":                {0, 0, "cache_size=2G"},
 	} {
 		s := Seen{Server: Server{CacheBytes: c.cache, MemoryBytes: c.memory}}
-		assert.Contains(t, largerCache(&s).action, c.says, name)
+		assert.Contains(t, actions(foundEviction, &s)[1], c.says, name)
 	}
 }
 
@@ -52,9 +55,9 @@ func TestMemoryIsRead(t *testing.T) {
 	} {
 		raw, err := bson.Marshal(bson.D{{Key: "system", Value: c.system}})
 		require.NoError(t, err)
-		assert.InDelta(t, c.want, memoryOf(raw), 0, name)
+		assert.InDelta(t, c.want, MemoryOf(raw), 0, name)
 	}
-	assert.Zero(t, memoryOf(bson.Raw{1, 2}))
+	assert.Zero(t, MemoryOf(bson.Raw{1, 2}))
 }
 
 // TestCheckpointsAreTakenOftenerWhereThatIsObeyed: before MongoDB 7 a running
@@ -62,7 +65,7 @@ func TestMemoryIsRead(t *testing.T) {
 func TestCheckpointsAreTakenOftenerWhereThatIsObeyed(t *testing.T) {
 	t.Parallel()
 	for version, obeys := range map[string]bool{"6.0.5": false, "7.0.2": true, "8.0.1-rc0": true, "": false} {
-		found := actions(remedyCheckpoint(&Seen{Server: Server{Version: version}}))
+		found := strings.Join(actions(foundCheckpoint, &Seen{Server: Server{Version: version}}), "\n")
 		assert.Contains(t, found, "storage.syncPeriodSecs: 30", version)
 		assert.Equal(t, obeys, strings.Contains(found, "syncdelay"), version)
 	}
@@ -91,15 +94,15 @@ func TestWhoElseUsesTheDiskIsAskedFirst(t *testing.T) {
 		s := newSeen(before, now, nil)
 		found := Diagnose(s)
 		require.Equal(t, []string{c.want}, names(found), name)
-		assert.Equal(t, c.others, strings.Contains(found[0].Action, "who shares the disk"), name)
-		assert.Equal(t, c.others, strings.Contains(found[0].Evidence, "the rest is of others"), name)
+		assert.Equal(t, c.others, strings.Contains(found[0].Action, "what else uses the disk"), name)
+		assert.Equal(t, c.others, strings.Contains(found[0].Evidence, "the rest is other programs'"), name)
 	}
 }
 
 // TestASyncOfTheJournalTellsOfADiskElsewhere what can be told of it.
 func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	now.disk = unseenDisk(whyElsewhere)
 	for _, k := range []key{journalSyncs, "journal_sync_seconds_total"} {
 		before.server.figures[k], now.server.figures[k] = 0, 0
@@ -108,7 +111,7 @@ func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
 	assert.Equal(t, whyElsewhere, Diagnose(s)[0].Evidence, "there was none")
 	now.server.figures[journalSyncs], now.server.figures["journal_sync_seconds_total"] = 50, 2
 	s = newSeen(before, now, nil)
-	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what can be told of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
+	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what is known of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
 }
 
 // TestAServerThatIsAloneHasNoMembers that lag.
@@ -133,13 +136,13 @@ func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
 		own, all float64 // processors of two; % of the machine
 		first    string
 	}{
-		"others do":                   {0.2, 95, "what else runs on this machine"},
+		"others do":                   {0.2, 95, "what else runs on this host"},
 		"mongod does":                 {1.8, 95, "merge more readings"},
-		"how much is its is not told": {math.NaN(), 95, "look at what runs on this machine"},
+		"how much is its is not told": {math.NaN(), 95, "find what runs on this host"},
 		"it is seen alone":            {1.8, math.NaN(), "merge more readings"},
 	} {
 		s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: c.own}, {Name: rateMachineBusy, Value: c.all}}}
-		assert.Contains(t, remedyProcessor(&s)[0].action, c.first, name)
+		assert.Contains(t, actions(foundProcessor, &s)[0], c.first, name)
 	}
 }
 
@@ -147,5 +150,5 @@ func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
 func TestWhatIsBesideMongodIsNobodysInParticular(t *testing.T) {
 	t.Parallel()
 	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
-	assert.Contains(t, actions(remedyProcessor(&s)), "everything beside mongod together, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
+	assert.Contains(t, actions(foundProcessor, &s)[0], "everything beside mongod, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
 }

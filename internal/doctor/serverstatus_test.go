@@ -76,12 +76,12 @@ func TestNumbersOfEveryTypeAreRead(t *testing.T) {
 	}}})
 	require.NoError(t, err)
 	for _, name := range []string{"int32", "int64", "double"} {
-		assert.Equal(t, 7.0, number(raw, "a", name), name)
+		assert.Equal(t, 7.0, Number(raw, "a", name), name)
 	}
 	for _, name := range []string{"text", "null", "absent"} {
-		assert.True(t, math.IsNaN(number(raw, "a", name)), name)
+		assert.True(t, math.IsNaN(Number(raw, "a", name)), name)
 	}
-	assert.True(t, math.IsNaN(number(raw, "a", "int32", "deeper")))
+	assert.True(t, math.IsNaN(Number(raw, "a", "int32", "deeper")))
 }
 
 func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
@@ -102,7 +102,7 @@ func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
 			s, why := parseStatus(raw, noon)
 			assert.Equal(t, c.why, why)
 			assert.Equal(t, c.topology, s.info.topology)
-			for _, signal := range signals(look{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(look{}, look{}), nil) {
+			for _, signal := range signals(sample{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(sample{}, sample{}), nil) {
 				assert.Equal(t, Unknown, signal.Class, signal.Name)
 				assert.NotEmpty(t, signal.Why, signal.Name)
 			}
@@ -159,7 +159,7 @@ func FuzzStatus(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s, why := parseStatus(raw, noon)
-		now := look{at: noon, server: s, serverWhy: why, disk: unseenDisk(whyElsewhere),
+		now := sample{at: noon, server: s, serverWhy: why, disk: unseenDisk(whyElsewhere),
 			collections: map[string]collection{"readings": parseCollection([]bson.Raw{raw}, true)}}
 		require.Len(t, signals(now, ratesBetween(now, now), nil), len(rules))
 	})
@@ -183,6 +183,6 @@ func TestAMemberThatTakesNoWritesSaysSo(t *testing.T) {
 		s, why := parseStatus(raw, noon)
 		require.Empty(t, why)
 		assert.Equal(t, c.want, s.secondary, name)
-		assert.Equal(t, c.want, newView(look{server: s}, view{}, nil).shown().Server.Secondary, name)
+		assert.Equal(t, c.want, newView(sample{server: s}, view{}, nil).shown().Server.Secondary, name)
 	}
 }

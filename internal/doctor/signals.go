@@ -4,14 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
-// A Class says how a signal stands.
+// A Class says how bad a signal is.
 type Class int
 
 // The classes, with their values in brim_storage_health.
 const (
-	Unknown    Class = -1 // cannot be seen
+	Unknown    Class = -1
 	Healthy    Class = 0
 	Degrading  Class = 1
 	Bottleneck Class = 2
@@ -33,60 +38,218 @@ func (c Class) String() string {
 // MarshalText gives the class its name in JSON.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// A Signal is one thing that may slow writes down, how it stands, and what it
-// was held against.
+// A Threshold is where a signal starts to degrade and where it becomes a
+// bottleneck, in the signal's unit.
+type Threshold struct {
+	Degrading  float64 `json:"degrading"`
+	Bottleneck float64 `json:"bottleneck"`
+	Below      bool    `json:"below,omitempty"` // small values are the bad ones
+}
+
+// Class returns the class of a value.
+func (t Threshold) Class(value float64) Class {
+	switch {
+	case t.Below && value <= t.Bottleneck, !t.Below && value > t.Bottleneck:
+		return Bottleneck
+	case t.Below && value < t.Degrading, !t.Below && value >= t.Degrading:
+		return Degrading
+	default:
+		return Healthy
+	}
+}
+
+// A Signal is one thing that may slow writes down: its value, its class and the
+// threshold that the class is taken from.
 type Signal struct {
 	Name      string    `json:"name"`
 	Title     string    `json:"title"`
-	Value     float64   `json:"value"` // NaN, in JSON null, when it cannot be seen
+	Value     float64   `json:"value"` // NaN, in JSON null, when it is unknown
 	Unit      string    `json:"unit"`
 	Class     Class     `json:"class"`
 	Threshold Threshold `json:"threshold"`
 	Source    string    `json:"source"`        // of the threshold
-	Why       string    `json:"why,omitempty"` // it cannot be seen or is not healthy
+	Why       string    `json:"why,omitempty"` // it is unknown or not healthy
 }
 
-// MarshalJSON writes a value that cannot be seen as null.
+// MarshalJSON writes an unknown value as null.
 func (s Signal) MarshalJSON() ([]byte, error) {
 	type plain Signal
-	b, err := json.Marshal(struct {
+	return json.Marshal(struct {
 		plain
 		Value *float64 `json:"value"`
-	}{plain: plain(s), Value: finite(s.Value)})
-	if err != nil {
-		return nil, fmt.Errorf("write signal %s: %w", s.Name, err)
-	}
-	return b, nil
+	}{plain(s), finite(s.Value)})
 }
 
-// Describe says the threshold in words, as in "degrading from 50 %, bottleneck
-// over 80 %".
+// Describe returns the threshold in words, as in "degrading from 50 %,
+// bottleneck over 80 %".
 func (s Signal) Describe() string {
 	degrading, bottleneck := s.Bounds()
 	return "degrading " + degrading + ", bottleneck " + bottleneck
 }
 
-// Bounds says in words where the signal degrades and where it is the
-// bottleneck, as in "from 50 %" and "over 80 %".
+// Bounds returns the two halves of the threshold in words, as in "from 50 %" and
+// "over 80 %".
 func (s Signal) Bounds() (degrading, bottleneck string) {
-	number := func(v float64) string { return plain(v) + " " + s.Unit }
+	d, b := plain(s.Threshold.Degrading)+" "+s.Unit, plain(s.Threshold.Bottleneck)+" "+s.Unit
 	if s.Threshold.Below {
-		return "under " + number(s.Threshold.Degrading), "at " + number(s.Threshold.Bottleneck) + " or less"
+		return "under " + d, "at " + b + " or less"
 	}
-	return "from " + number(s.Threshold.Degrading), "over " + number(s.Threshold.Bottleneck)
+	return "from " + d, "over " + b
 }
 
-// signals classes all that a look says, by thresholds of which nil is the
-// built-in ones.
-func signals(now look, r rates, t *Thresholds) []Signal {
-	out := t.blank(now.disk.kind)
+// Text is the value with its unit, as in "81.5 %".
+func (s Signal) Text() string { return withUnit(s.Value, s.Unit) }
+
+// Names of the signals: the label values of brim_storage_health.
+const (
+	diskBusy             = "disk_busy"
+	diskAwait            = "disk_await"
+	processor            = "processor"
+	cacheDirtyShare      = "cache_dirty"
+	cacheUpdatesShare    = "cache_updates"
+	cacheUsedShare       = "cache_used"
+	applicationEvictions = "application_evictions"
+	checkpointDuration   = "checkpoint_duration"
+	historyStore         = "history_store"
+	writeTickets         = "write_tickets"
+	readTickets          = "read_tickets"
+	fragmentation        = "fragmentation"
+	writeSlowdown        = "write_slowdown"
+)
+
+// Sources of thresholds.
+const (
+	published = "published"
+	bounds    = "WiredTiger's own bounds of eviction"
+	ours      = "ours"
+)
+
+// leastSlowdown is where writes start to count as slow.
+const leastSlowdown = 2
+
+// A rule is a row of the table of signals.
+type rule struct {
+	name, title, unit string
+	threshold         Threshold
+	source            string
+	means             string // what it does to writes when it is not healthy
+	measure           func(now *sample, r rates, t Threshold) measured
+}
+
+// rules are all signals, in the order in which they are shown. To add one, add a
+// row; diagnoses in diagnosis.go say what it may be the cause of.
+var rules = []rule{
+	{
+		diskBusy, "Disk busy", "%", Threshold{Degrading: 50, Bottleneck: 80}, published,
+		"the disk has work most of the time, so writes wait for each other",
+		func(_ *sample, r rates, _ Threshold) measured { return known(r.value(rateDiskBusy), r.diskWhy) },
+	},
+	{
+		diskAwait, "Disk latency", "ms", Threshold{}, "", // by kind of disk: see awaits
+		"each read and write takes long for a disk of this kind",
+		diskLatency,
+	},
+	{
+		// With two CPUs, 70 % leaves half a CPU for bursts; over 90 % all work waits
+		// for a CPU first.
+		processor, "CPU busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
+		"little CPU time is left for bursts; over the bottleneck all work waits for a CPU first",
+		cpuBusy,
+	},
+	// WiredTiger has two bounds for each of the next three: at the target its own
+	// threads start to evict, at the trigger application threads must help. Dirty: 5
+	// and 20 %; updates: 2.5 and 10 %; used: 80 and 95 %.
+	{
+		cacheDirtyShare, "Cache dirty", "%", Threshold{Degrading: 5, Bottleneck: 15}, published,
+		"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % application threads must",
+		func(now *sample, _ rates, _ Threshold) measured { return cacheShare(now, cacheDirty) },
+	},
+	{
+		cacheUpdatesShare, "Cache updates", "%", Threshold{Degrading: 2.5, Bottleneck: 10}, bounds + ": target and trigger",
+		"appends gather faster than they are merged into pages: the engine does that from 2.5 % on, and at 10 % application threads must",
+		func(now *sample, _ rates, _ Threshold) measured { return cacheShare(now, cacheUpdates) },
+	},
+	{
+		// A full cache stays at its target and is healthy there; trouble starts between
+		// the two.
+		cacheUsedShare, "Cache used", "%", Threshold{Degrading: 90, Bottleneck: 95}, bounds + ": nearer to the trigger than to the target",
+		"the engine cannot hold the cache at its target of 80 %, and at 95 % application threads must evict",
+		func(now *sample, _ rates, _ Threshold) measured { return cacheShare(now, cacheUsed) },
+	},
+	{
+		// A page now and then is chance; clients feel one a second. At a hundred a
+		// second, at about 1 ms a page, a tenth of a thread's time is gone.
+		applicationEvictions, "Application evictions", "pages/s", Threshold{Degrading: 1, Bottleneck: 100}, ours,
+		"threads that serve clients must make room in the cache before they can go on",
+		evictions,
+	},
+	{
+		checkpointDuration, "Last checkpoint", "s", Threshold{Degrading: 5, Bottleneck: 15}, published,
+		"a checkpoint writes so much that it competes with clients for the disk for long",
+		func(now *sample, _ rates, _ Threshold) measured {
+			if now.server.value(checkpoints) == 0 {
+				return known(now.server.value(checkpointLast), whyNoCheckpoint)
+			}
+			return known(now.server.value(checkpointLast), now.serverWhy)
+		},
+	},
+	{
+		// Measured at 2,500 appends/s: under 100 without history, 2,000 to 7,000 with
+		// the server's default of 300 s, which costs a quarter of the engine's
+		// throughput; ten thousand take most of it.
+		historyStore, "History store", "inserts/s", Threshold{Degrading: 100, Bottleneck: 10_000}, ours,
+		"old versions of documents are kept and written, because of minSnapshotHistoryWindowInSeconds or a long-running read",
+		func(_ *sample, r rates, _ Threshold) measured { return known(r.value(rateHistory), r.serverWhy) },
+	},
+	{
+		writeTickets, "Write tickets available", "%", Threshold{Degrading: leastTickets, Bottleneck: 5, Below: true}, ours,
+		"the engine admits hardly any more writes",
+		func(now *sample, _ rates, _ Threshold) measured {
+			return ticketShare(now, writesAvailable, writesInUse, writesQueued)
+		},
+	},
+	{
+		readTickets, "Read tickets available", "%", Threshold{Degrading: leastTickets, Bottleneck: 5, Below: true}, ours,
+		"the engine admits hardly any more reads",
+		func(now *sample, _ rates, _ Threshold) measured {
+			return ticketShare(now, readsAvailable, readsInUse, readsQueued)
+		},
+	},
+	{
+		fragmentation, "Free space inside files", "%", Threshold{Degrading: 20, Bottleneck: 50}, ours,
+		"much of a collection's file is empty, as after deletes; compact gives it back",
+		freeShare,
+	},
+	{
+		// A diagnosis of slow writes needs this signal and a resource at its limit.
+		writeSlowdown, "Write slowdown", "x usual", Threshold{Degrading: leastSlowdown, Bottleneck: 5}, ours,
+		"updates take that many times as long as they usually do",
+		func(now *sample, _ rates, _ Threshold) measured { return now.path.measure() },
+	},
+}
+
+// awaits are the thresholds of a disk's latency in ms by kind of disk. A disk of
+// unknown kind counts as an SSD: most virtual disks are on one.
+var awaits = map[diskKind]struct {
+	threshold Threshold
+	source    string
+}{
+	diskNVMe:    {Threshold{Degrading: 0.5, Bottleneck: 2}, published + ", for NVMe"},
+	diskSSD:     {Threshold{Degrading: 2, Bottleneck: 10}, published + ", for an SSD"},
+	diskHDD:     {Threshold{Degrading: 10, Bottleneck: 25}, ours + ", for a hard disk"},
+	diskUnknown: {Threshold{Degrading: 2, Bottleneck: 10}, published + ", for an SSD: this disk's kind is unknown"},
+}
+
+// signals measures all signals; t nil: against the built-in thresholds.
+func signals(now sample, r rates, t *Thresholds) []Signal {
+	out := t.unmeasured(now.disk.kind)
 	for i := range out {
 		s := &out[i]
-		m := measure(s, now, r)
+		m := rules[i].measure(&now, r, s.Threshold)
 		s.Value = m.value
 		switch {
 		case math.IsNaN(m.value):
-			s.Class, s.Why = Unknown, m.unknown
+			s.Why = m.unknown
 		case m.harmless != "":
 			s.Class, s.Why = Healthy, m.harmless
 		default:
@@ -99,96 +262,58 @@ func signals(now look, r rates, t *Thresholds) []Signal {
 	return out
 }
 
-// measured is a signal's value with what is to be said of it.
+// measured is a signal's value with what there is to say about it.
 type measured struct {
 	value    float64
 	unknown  string // why it is NaN
-	harmless string // why it means nothing bad, whatever it is
+	harmless string // why it is healthy, whatever its value
 	about    string // more about it, whatever its class
 }
 
-// known is a value of which there is nothing to say but why it is NaN.
+const (
+	whyMissing      = "this MongoDB does not report it"
+	whyNoCheckpoint = "no checkpoint was taken yet"
+	whyNoCollection = "no stream has a collection"
+)
+
+// known is a value with the reason why it is NaN, if it is.
 func known(value float64, reason string) measured {
 	return measured{value: value, unknown: whyNaN(value, reason)}
 }
 
-// measure returns the value of a signal that has none yet.
-func measure(s *Signal, now look, r rates) measured {
-	switch s.Name {
-	case diskBusy:
-		return known(r.value(rateDiskBusy), r.diskWhy)
-	case diskAwait:
-		return latency(r, s.Threshold)
-	case processor:
-		return processorShare(now, r)
-	case cacheDirtyShare:
-		return share(now, cacheDirty)
-	case cacheUpdatesShare:
-		return share(now, cacheUpdates)
-	case cacheUsedShare:
-		return share(now, cacheUsed)
-	case applicationEvictions:
-		return clientsEvictions(r)
-	case checkpointDuration:
-		v := now.server.value(checkpointLast)
-		if now.server.value(checkpoints) == 0 {
-			return known(v, whyNoCheckpoint)
-		}
-		return known(v, now.serverWhy)
-	case historyStore:
-		return known(r.value(rateHistory), r.serverWhy)
-	case writeTickets:
-		return ticketShare(now, writesAvailable, writesInUse, writesQueued)
-	case readTickets:
-		return ticketShare(now, readsAvailable, readsInUse, readsQueued)
-	case fragmentation:
-		return freeShare(now)
-	case writeSlowdown:
-		return now.path.measure()
+func whyNaN(value float64, reason string) string {
+	switch {
+	case !math.IsNaN(value):
+		return ""
+	case reason == "":
+		return whyMissing
+	default:
+		return reason
 	}
-	return known(math.NaN(), "") // a test holds the rules to this list
 }
 
 const (
-	whyMissing      = "this MongoDB does not tell it"
-	whyNoCheckpoint = "no checkpoint was taken yet"
+	// leastBusy in percent is where a disk starts to have anything to do: the few
+	// operations of an idle machine may each take long and delay nothing.
+	leastBusy = 5
+	// muchBusy in percent is up to where a disk has time for more.
+	muchBusy = 50
+	// largeOperation is the mean size of operations of a disk that moves bulk data:
+	// pages of the engine are 4 to 32 KiB on disk, and readahead and sequential
+	// writes are merged to 64 KiB and more.
+	largeOperation = 64 << 10
 )
 
-// whyNaN is the reason for a value that is NaN.
-func whyNaN(value float64, reason string) string {
-	if !math.IsNaN(value) {
-		return ""
-	}
-	if reason == "" {
-		return whyMissing
-	}
-	return reason
-}
-
-// leastBusy is the share of the time in percent from which on a disk has
-// anything to do: the few operations of an idle machine may each take long, as
-// the first after a rest does, and hold nobody up.
-const leastBusy = 5
-
-// muchBusy is the share of the time in percent up to which a disk has time for
-// more.
-const muchBusy = 50
-
-// largeOperation is the mean size from which on operations are those of a
-// disk that moves bytes: pages of the engine are 4 to 32 KiB on the disk, and what is
-// read ahead or written in a row is put together to 64 KiB and more.
-const largeOperation = 64 << 10
-
-// latency is how long a read or write of the disk took in the mean, in ms. Large
-// ones, as of an import, take long by nature and wait for each other. As long as
-// the disk has time left and syncs of the journal, which are what writes wait
-// for, are quick, they hold nobody up.
-func latency(r rates, t Threshold) measured {
+// diskLatency is the mean time of a read or write in ms. Large ones, as of an
+// import, take long by nature and wait for each other. As long as the disk has
+// time left and syncs of the journal, which writes wait for, are quick, they
+// delay nothing.
+func diskLatency(_ *sample, r rates, t Threshold) measured {
 	m := known(r.value(rateDiskAwait), r.diskWhy)
 	busy, size, sync := r.value(rateDiskBusy), r.operationSize(), r.value(rateJournalSyncTime)
 	switch {
 	case m.value > 0 && busy < leastBusy:
-		m.harmless = fmt.Sprintf("the disk has next to nothing to do (busy %s %%), so that this holds nobody up", round(busy))
+		m.harmless = fmt.Sprintf("the disk is nearly idle (busy %s %%), so this delays nothing", round(busy))
 	case t.Class(m.value) >= Degrading && busy < muchBusy && size >= largeOperation && sync > 0 && t.Class(sync) < Bottleneck:
 		m.harmless = fmt.Sprintf("operations are large (%s KiB each) and take long by nature; the disk has time left (busy %s %%), and syncs of the journal, which writes wait for, take %s ms",
 			round(size/1024), round(busy), round(sync))
@@ -196,12 +321,11 @@ func latency(r rates, t Threshold) measured {
 	return m
 }
 
-// fewPages are chance, as a server that has just begun has clients evict some;
-// they are what makes a page a second in the usual ten.
+// fewPages are chance: a server that has just started has clients evict some.
 const fewPages = 10
 
-// clientsEvictions is how many pages a second clients' threads evict.
-func clientsEvictions(r rates) measured {
+// evictions is how many pages a second application threads evict.
+func evictions(_ *sample, r rates, _ Threshold) measured {
 	m := known(r.value(rateAppEvictions), r.serverWhy)
 	if pages := m.value * r.over.Seconds(); m.value > 0 && pages < fewPages {
 		m.harmless = fmt.Sprintf("%.0f in all, which may be chance", pages)
@@ -209,63 +333,124 @@ func clientsEvictions(r rates) measured {
 	return m
 }
 
-// operationSize is how many bytes a read or write of the disk had in the mean;
-// NaN: not known.
-func (r rates) operationSize() float64 {
-	operations := r.value(rateDiskReads) + r.value(rateDiskWrites)
-	return (r.value(rateDiskReadBytes) + r.value(rateDiskWritten)) * mega / math.Max(operations, 1e-9)
+// cpuBusy is the share of the CPUs that mongod keeps busy, in percent, or all
+// processes of its host if that is this one and they take more.
+func cpuBusy(now *sample, r rates, _ Threshold) measured {
+	host := r.value(rateMachineBusy)
+	own, why := percent*r.value(rateProcessors)/now.cores, r.serverWhy
+	if now.cores <= 0 {
+		own = math.NaN()
+		if why == "" {
+			why = now.coresWhy
+		}
+	}
+	switch {
+	case math.IsNaN(own) && math.IsNaN(host):
+		return known(own, why)
+	case math.IsNaN(own):
+		return measured{value: host, about: "of all processes on this host; mongod's own share is unknown: " + whyNaN(own, why)}
+	case host > own:
+		return measured{value: host, about: fmt.Sprintf("of all processes on this host; mongod's own share is %.0f %%", own)}
+	default:
+		return measured{value: own}
+	}
 }
 
-// share is what a part of the cache is of the whole, in percent.
-func share(now look, part key) measured {
-	return known(100*now.server.value(part)/now.server.value(cacheMax), now.serverWhy)
+// cacheShare is a part of the cache in percent of its size.
+func cacheShare(now *sample, part key) measured {
+	return known(percent*now.server.value(part)/now.server.value(cacheMax), now.serverWhy)
 }
 
-// ticketShare is what of the tickets is available, in percent. Since MongoDB 7
-// their number follows the load and is small when there is little, so that
-// none being left means nothing unless somebody waits.
-func ticketShare(now look, available, inUse, queued key) measured {
+// leastTickets in percent is where few tickets start to mean something.
+const leastTickets = 20
+
+// ticketShare is the share of tickets that are available, in percent. Since
+// MongoDB 7 their number follows the load and is small when there is little, so
+// few of them mean nothing unless operations wait.
+func ticketShare(now *sample, available, inUse, queued key) measured {
 	left := now.server.value(available)
-	m := known(100*left/(left+now.server.value(inUse)), now.serverWhy)
+	m := known(percent*left/(left+now.server.value(inUse)), now.serverWhy)
 	if now.server != nil && now.server.probing && now.server.value(queued) == 0 && m.value < leastTickets {
-		m.harmless = "nobody waits for one; since MongoDB 7 their number follows the load"
+		m.harmless = "no operation waits for one; since MongoDB 7 their number follows the load"
 	}
 	return m
 }
 
-// leastTickets is where few tickets begin to mean something.
-const leastTickets = 20
+// leastFragmented is the file size in bytes from which on free space counts: a
+// small file is mostly free after any checkpoint, and there is nothing to gain.
+const leastFragmented = 64 << 20
 
 // freeShare is the largest share of a collection's file that is free, in
-// percent, among the files that are large enough for it to matter. Where none
-// is, it is that of the small ones, and harmless.
-func freeShare(now look) measured {
-	nan := math.NaN()
-	large, small, unknown := nan, nan, whyNoCollection
-	most := func(most *float64, v float64) {
-		if !(*most >= v) {
-			*most = v
-		}
-	}
+// percent, among files large enough to matter. Where none is, it is that of the
+// small ones, and harmless.
+func freeShare(now *sample, _ rates, _ Threshold) measured {
+	large, small, unknown := math.NaN(), math.NaN(), whyNoCollection
 	for _, c := range now.collections {
+		most, share := &small, 0.0
 		switch {
 		case c.why != "":
 			unknown = c.why
+			continue
 		case c.storage >= leastFragmented:
-			most(&large, 100*c.free/c.storage)
+			most, share = &large, percent*c.free/c.storage
 		case c.storage > 0:
-			most(&small, 100*c.free/c.storage)
-		default:
-			most(&small, 0)
+			share = percent * c.free / c.storage
+		}
+		if !(*most >= share) {
+			*most = share
 		}
 	}
 	switch {
 	case !math.IsNaN(large):
 		return measured{value: large}
 	case small > 0:
-		return measured{value: small, harmless: fmt.Sprintf("no file has %d MiB, and so small ones are not worth compacting", leastFragmented>>20)}
+		return measured{value: small, harmless: fmt.Sprintf("no file has %d MiB, and smaller ones are not worth compacting", leastFragmented>>20)}
 	}
 	return measured{value: small, unknown: unknown}
 }
 
-const whyNoCollection = "no stream has a collection"
+// finite returns nil for what JSON has no number for.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// plain writes a number as a configuration file has it.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+func withUnit(v float64, unit string) string {
+	if math.IsNaN(v) {
+		return "unknown"
+	}
+	return join(" ", round(v), unit)
+}
+
+// round writes a number with its significant digits.
+func round(v float64) string {
+	size := math.Abs(v)
+	switch {
+	case size >= 100:
+		return humanize.Comma(int64(math.Round(v)))
+	case size >= 10:
+		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+	case size > 0 && size < 0.01:
+		return "< 0.01"
+	}
+	text := strconv.FormatFloat(v, 'f', 2, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// Signed writes a change with its sign, as in "+1.5".
+func Signed(v float64) string {
+	if v > 0 {
+		return "+" + round(v)
+	}
+	return "-" + round(-v)
+}
+
+// join joins the parts that are not empty.
+func join(between string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == "" }), between)
+}

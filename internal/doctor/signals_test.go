@@ -57,32 +57,32 @@ func TestClassesAtTheirBounds(t *testing.T) {
 	require.Len(t, awaits, len(disks))
 }
 
-// twoLooks are ten seconds of a server and a disk that have nothing to do.
-func twoLooks() (before, now look) {
+// twoSamples are ten seconds of a server and a disk that have nothing to do.
+func twoSamples() (before, now sample) {
 	figures := func() map[key]float64 {
 		return map[key]float64{
 			cacheMax: 1000, cacheUsed: 100, cacheDirty: 10, cacheUpdates: 5, appEvictions: 40, historyInserts: 70, checkpoints: 3, checkpointLast: 0.5,
 			cpuUser: 20, cpuSystem: 5, readsAvailable: 128, readsInUse: 0, readsQueued: 0, writesAvailable: 128, writesInUse: 0, writesQueued: 0,
 		}
 	}
-	at := func(seconds float64) look {
-		return look{
+	at := func(seconds float64) sample {
+		return sample{
 			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, roundTrip: 0.0005, cores: 2, path: WritePath{Seconds: 0.005, Baseline: 0.005}, historyWindow: math.NaN(), server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
 			collections: map[string]collection{"readings": {storage: 1 << 30, free: 1 << 20}},
-			disk:        diskLook{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
+			disk:        diskSample{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
 		}
 	}
 	return at(100), at(110)
 }
 
 // slowed are looks of a daemon whose updates take six times as long as usual.
-func slowed() (before, now look) {
-	before, now = twoLooks()
+func slowed() (before, now sample) {
+	before, now = twoSamples()
 	now.path = WritePath{Seconds: 0.015, Baseline: 0.0025}
 	return before, now
 }
 
-func classes(before, now look) map[string]Signal {
+func classes(before, now sample) map[string]Signal {
 	out := make(map[string]Signal)
 	for _, s := range signals(now, ratesBetween(before, now), nil) {
 		out[s.Name] = s
@@ -96,40 +96,40 @@ func TestEachSignalIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		signal string
-		change func(now *look)
+		change func(now *sample)
 		value  float64
 		class  Class
 	}{
-		"nothing":                    {"", func(*look) {}, 0, Healthy},
-		"a busy disk":                {diskBusy, func(l *look) { l.disk.busySeconds += 6 }, 60, Degrading},
-		"a disk that is always busy": {diskBusy, func(l *look) { l.disk.busySeconds += 10.2 }, 100, Bottleneck},
-		"a slow disk":                {diskAwait, func(l *look) { l.disk.writes += 100; l.disk.busySeconds++; l.disk.waitSeconds += 0.1 }, 1, Degrading},
-		"a very slow disk": {diskAwait, func(l *look) {
+		"nothing":                    {"", func(*sample) {}, 0, Healthy},
+		"a busy disk":                {diskBusy, func(l *sample) { l.disk.busySeconds += 6 }, 60, Degrading},
+		"a disk that is always busy": {diskBusy, func(l *sample) { l.disk.busySeconds += 10.2 }, 100, Bottleneck},
+		"a slow disk":                {diskAwait, func(l *sample) { l.disk.writes += 100; l.disk.busySeconds++; l.disk.waitSeconds += 0.1 }, 1, Degrading},
+		"a very slow disk": {diskAwait, func(l *sample) {
 			l.disk.reads += 50
 			l.disk.writes += 50
 			l.disk.busySeconds++
 			l.disk.waitSeconds += 0.3
 		}, 3, Bottleneck},
-		"a mongod that works hard":       {processor, func(l *look) { l.server.figures[cpuUser] += 13; l.server.figures[cpuSystem] += 3 }, 80, Degrading},
-		"a dirty cache":                  {cacheDirtyShare, func(l *look) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
-		"a cache of updates":             {cacheUpdatesShare, func(l *look) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
-		"a cache that is full and well":  {"", func(l *look) { l.server.figures[cacheUsed] = 810 }, 0, Healthy},
-		"an overfull cache":              {cacheUsedShare, func(l *look) { l.server.figures[cacheUsed] = 960 }, 96, Bottleneck},
-		"clients' threads that evict":    {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 50 }, 5, Degrading},
-		"clients' threads evicting much": {applicationEvictions, func(l *look) { l.server.figures[appEvictions] += 5000 }, 500, Bottleneck},
-		"a long checkpoint":              {checkpointDuration, func(l *look) { l.server.figures[checkpointLast] = 6 }, 6, Degrading},
-		"history that is kept":           {historyStore, func(l *look) { l.server.figures[historyInserts] += 200_000 }, 20_000, Bottleneck},
-		"few write tickets":              {writeTickets, func(l *look) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 10, 90 }, 10, Degrading},
-		"no read tickets":                {readTickets, func(l *look) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 0, 128 }, 0, Bottleneck},
-		"a file with holes":              {fragmentation, func(l *look) { l.collections["other"] = collection{storage: 100 << 20, free: 60 << 20} }, 60, Bottleneck},
-		"a small file with holes":        {"", func(l *look) { l.collections["other"] = collection{storage: 1 << 20, free: 1 << 19} }, 0, Healthy},
-		"slow writes":                    {writeSlowdown, func(l *look) { l.path.Seconds = 0.02 }, 4, Degrading},
-		"writes that hang":               {writeSlowdown, func(l *look) { l.path.Seconds = 10 }, 2000, Bottleneck},
-		"nothing is written":             {"", func(l *look) { l.path = WritePath{Idle: true} }, 0, Healthy},
+		"a mongod that works hard":       {processor, func(l *sample) { l.server.figures[cpuUser] += 13; l.server.figures[cpuSystem] += 3 }, 80, Degrading},
+		"a dirty cache":                  {cacheDirtyShare, func(l *sample) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
+		"a cache of updates":             {cacheUpdatesShare, func(l *sample) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
+		"a cache that is full and well":  {"", func(l *sample) { l.server.figures[cacheUsed] = 810 }, 0, Healthy},
+		"an overfull cache":              {cacheUsedShare, func(l *sample) { l.server.figures[cacheUsed] = 960 }, 96, Bottleneck},
+		"clients' threads that evict":    {applicationEvictions, func(l *sample) { l.server.figures[appEvictions] += 50 }, 5, Degrading},
+		"clients' threads evicting much": {applicationEvictions, func(l *sample) { l.server.figures[appEvictions] += 5000 }, 500, Bottleneck},
+		"a long checkpoint":              {checkpointDuration, func(l *sample) { l.server.figures[checkpointLast] = 6 }, 6, Degrading},
+		"history that is kept":           {historyStore, func(l *sample) { l.server.figures[historyInserts] += 200_000 }, 20_000, Bottleneck},
+		"few write tickets":              {writeTickets, func(l *sample) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 10, 90 }, 10, Degrading},
+		"no read tickets":                {readTickets, func(l *sample) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 0, 128 }, 0, Bottleneck},
+		"a file with holes":              {fragmentation, func(l *sample) { l.collections["other"] = collection{storage: 100 << 20, free: 60 << 20} }, 60, Bottleneck},
+		"a small file with holes":        {"", func(l *sample) { l.collections["other"] = collection{storage: 1 << 20, free: 1 << 19} }, 0, Healthy},
+		"slow writes":                    {writeSlowdown, func(l *sample) { l.path.Seconds = 0.02 }, 4, Degrading},
+		"writes that hang":               {writeSlowdown, func(l *sample) { l.path.Seconds = 10 }, 2000, Bottleneck},
+		"nothing is written":             {"", func(l *sample) { l.path = WritePath{Idle: true} }, 0, Healthy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			before, now := twoLooks()
+			before, now := twoSamples()
 			c.change(&now)
 			got := classes(before, now)
 			require.Len(t, got, len(rules))
@@ -149,12 +149,12 @@ func TestEachSignalIsSeen(t *testing.T) {
 
 func TestTicketsThatFollowTheLoadMatterOnlyWhenSomebodyWaits(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	now.server.probing = true
 	now.server.figures[writesAvailable], now.server.figures[writesInUse] = 0, 4
 	got := classes(before, now)[writeTickets]
 	assert.Equal(t, Healthy, got.Class)
-	assert.Contains(t, got.Why, "nobody waits")
+	assert.Contains(t, got.Why, "no operation waits")
 	now.server.figures[writesQueued] = 3
 	assert.Equal(t, Bottleneck, classes(before, now)[writeTickets].Class)
 }
@@ -164,31 +164,31 @@ func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets, processor}
 	ofDisk := []string{diskBusy, diskAwait}
 	for name, c := range map[string]struct {
-		change  func(before, now *look)
+		change  func(before, now *sample)
 		unknown []string
 		why     string
 	}{
-		"MongoDB was and is away": {func(before, now *look) {
+		"MongoDB was and is away": {func(before, now *sample) {
 			before.server, before.serverWhy = nil, whyAway
 			now.server, now.serverWhy = nil, whyAway
 		}, ofEngine, whyAway},
-		"it may not tell, as before": {func(before, now *look) {
+		"it may not tell, as before": {func(before, now *sample) {
 			before.server, now.server, now.serverWhy = nil, nil, whyNotPermitted
 		}, ofEngine, whyNotPermitted},
-		"MongoDB is away":        {func(_, now *look) { now.server, now.serverWhy, now.answered = nil, whyAway, false }, ofEngine, whyAway},
-		"it may not tell":        {func(_, now *look) { now.server, now.serverWhy = nil, whyNotPermitted }, ofEngine, whyNotPermitted},
-		"it lacks a statistic":   {func(_, now *look) { delete(now.server.figures, cacheDirty) }, []string{cacheDirtyShare}, whyMissing},
-		"the first look":         {func(before, _ *look) { *before = look{disk: unseenDisk(whyNoLook)} }, []string{diskBusy, diskAwait, applicationEvictions, historyStore, processor}, whyFirst},
-		"it was started anew":    {func(_, now *look) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
-		"another is primary":     {func(_, now *look) { now.server.host = "db2" }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
-		"the disk is elsewhere":  {func(_, now *look) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
-		"the disk is another":    {func(_, now *look) { now.disk.device = "sda" }, ofDisk, whyFirst},
-		"no sizes are told":      {func(_, now *look) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
-		"there is no collection": {func(_, now *look) { now.collections = nil }, []string{fragmentation}, whyNoCollection},
+		"MongoDB is away":        {func(_, now *sample) { now.server, now.serverWhy, now.answered = nil, whyAway, false }, ofEngine, whyAway},
+		"it may not tell":        {func(_, now *sample) { now.server, now.serverWhy = nil, whyNotPermitted }, ofEngine, whyNotPermitted},
+		"it lacks a statistic":   {func(_, now *sample) { delete(now.server.figures, cacheDirty) }, []string{cacheDirtyShare}, whyMissing},
+		"the first sample":       {func(before, _ *sample) { *before = sample{disk: unseenDisk(whyNoSample)} }, []string{diskBusy, diskAwait, applicationEvictions, historyStore, processor}, whyFirst},
+		"it was started anew":    {func(_, now *sample) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
+		"another is primary":     {func(_, now *sample) { now.server.host = "db2" }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
+		"the disk is elsewhere":  {func(_, now *sample) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
+		"the disk is another":    {func(_, now *sample) { now.disk.device = "sda" }, ofDisk, whyFirst},
+		"no sizes are told":      {func(_, now *sample) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
+		"there is no collection": {func(_, now *sample) { now.collections = nil }, []string{fragmentation}, whyNoCollection},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			before, now := twoLooks()
+			before, now := twoSamples()
 			c.change(&before, &now)
 			var unknown []string
 			for _, s := range signals(now, ratesBetween(before, now), nil) {
@@ -206,14 +206,14 @@ func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
 
 func TestSignalsAreJSON(t *testing.T) {
 	t.Parallel()
-	before, now := twoLooks()
+	before, now := twoSamples()
 	now.server.figures[cacheDirty] = 60
 	now.disk = unseenDisk(whyElsewhere)
 	got := classes(before, now)
 	dirty, err := json.Marshal(got[cacheDirtyShare])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"name":"cache_dirty","title":"Cache dirty","value":6,"unit":"%","class":"degrading","threshold":{"degrading":5,"bottleneck":15},
-		"source":"published","why":"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % clients' threads must"}`, string(dirty))
+		"source":"published","why":"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % application threads must"}`, string(dirty))
 	busy, err := json.Marshal(got[diskBusy])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"name":"disk_busy","title":"Disk busy","value":null,"unit":"%","class":"unknown","threshold":{"degrading":50,"bottleneck":80},
@@ -241,7 +241,7 @@ func TestFreeSpaceOfASmallFileIsToldAndHarmless(t *testing.T) {
 		"its size is not told":   {map[string]collection{"a": unseenCollection(whyNoRead)}, math.NaN(), Unknown, whyNoRead},
 		"there is no collection": {nil, math.NaN(), Unknown, whyNoCollection},
 	} {
-		_, now := twoLooks()
+		_, now := twoSamples()
 		now.collections = c.there
 		seen := Seen{Signals: signals(now, rates{}, nil)}
 		assert.Equal(t, c.value == 48, strings.Contains(seen.Excused(), "free space inside files 48 %: no file has 64 MiB"), name)

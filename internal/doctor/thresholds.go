@@ -1,124 +1,181 @@
 package doctor
 
-// Where a threshold comes from.
-const (
-	published = "published"
-	bounds    = "WiredTiger's own bounds of eviction"
-	ours      = "ours"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
 )
 
-// A Threshold says from where on a signal degrades and from where on it is the
-// bottleneck, in the signal's unit.
-type Threshold struct {
-	Degrading  float64 `json:"degrading"`
-	Bottleneck float64 `json:"bottleneck"`
-	Below      bool    `json:"below,omitempty"` // small values are the bad ones
+// Thresholds are an operator's own, from a file. What the file does not name
+// stays as built in; nil is the built-in ones alone.
+type Thresholds struct {
+	own map[string]ownThreshold // by signal; disk_await by signal and kind: "disk_await nvme"
 }
 
-// A rule is a signal without its value.
-type rule struct {
-	name, title, unit string
-	threshold         Threshold
-	source            string
-	means             string // what it does to writes when it is not healthy
+type ownThreshold struct {
+	Threshold
+	source string // FILE:LINE
 }
 
-// Names of the signals: the closed label set of brim_storage_health.
-const (
-	diskBusy             = "disk_busy"
-	diskAwait            = "disk_await"
-	processor            = "processor"
-	cacheDirtyShare      = "cache_dirty"
-	cacheUpdatesShare    = "cache_updates"
-	cacheUsedShare       = "cache_used"
-	applicationEvictions = "application_evictions"
-	checkpointDuration   = "checkpoint_duration"
-	historyStore         = "history_store"
-	writeTickets         = "write_tickets"
-	readTickets          = "read_tickets"
-	fragmentation        = "fragmentation"
-	writeSlowdown        = "write_slowdown"
-)
-
-// leastSlowdown is from where on writes count as slow.
-const leastSlowdown = 2
-
-// rules are all signals, in the order in which they are shown.
-var rules = []rule{
-	{diskBusy, "Disk busy", "%", Threshold{Degrading: 50, Bottleneck: 80}, published,
-		"the disk has work most of the time, so writes wait for each other"},
-	{diskAwait, "Disk latency", "ms", Threshold{}, "", // by the kind of the disk, see awaits
-		"each read and write takes long for a disk of this kind"},
-	// Of a machine with two CPUs 70 % leaves half of one for what comes in
-	// bursts; over 90 % whatever is to be done waits for a CPU first.
-	{processor, "CPU busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
-		"little CPU time is left for what comes in bursts; over the bottleneck all work waits for a CPU first"},
-	// WiredTiger has two bounds for each of the next three: at its target its own
-	// threads begin to evict, at its trigger clients' threads must help. Dirty: 5
-	// and 20 %; updates: 2.5 and 10 %; used: 80 and 95 %.
-	{cacheDirtyShare, "Cache dirty", "%", Threshold{Degrading: 5, Bottleneck: 15}, published,
-		"pages are changed faster than they are written: the engine evicts them from 5 % on, and at 20 % clients' threads must"},
-	{cacheUpdatesShare, "Cache updates", "%", Threshold{Degrading: 2.5, Bottleneck: 10}, bounds + ": target and trigger",
-		"appends gather faster than they are made part of pages: the engine does that from 2.5 % on, and at 10 % clients' threads must"},
-	// A full cache rests at its target and is well there; what is amiss begins
-	// between the two.
-	{cacheUsedShare, "Cache used", "%", Threshold{Degrading: 90, Bottleneck: 95}, bounds + ": nearer to the trigger than to the target",
-		"the engine cannot hold the cache at its target of 80 %, and at 95 % clients' threads must evict"},
-	// A page now and then is chance; from one a second on clients feel it. At a
-	// hundred a second, with about 1 ms a page, a tenth of a thread's time goes.
-	{applicationEvictions, "Evictions by clients' threads", "pages/s", Threshold{Degrading: 1, Bottleneck: 100}, ours,
-		"threads that serve clients must make room in the cache before they can go on"},
-	{checkpointDuration, "Last checkpoint", "s", Threshold{Degrading: 5, Bottleneck: 15}, published,
-		"a checkpoint writes so much that it competes with clients for the disk for long"},
-	// Measured at 2,500 appends/s: under 100 when no history is kept, 2,000 to
-	// 7,000 with the server's default of 300 s, which costs a quarter of what
-	// the engine could do; ten thousand are most of what it does then.
-	{historyStore, "History store", "inserts/s", Threshold{Degrading: 100, Bottleneck: 10_000}, ours,
-		"old versions of documents are kept and written, as minSnapshotHistoryWindowInSeconds or a long-running read asks"},
-	{writeTickets, "Write tickets available", "%", Threshold{Degrading: 20, Bottleneck: 5, Below: true}, ours,
-		"the engine lets hardly any more writes in"},
-	{readTickets, "Read tickets available", "%", Threshold{Degrading: 20, Bottleneck: 5, Below: true}, ours,
-		"the engine lets hardly any more reads in"},
-	{fragmentation, "Free space inside files", "%", Threshold{Degrading: 20, Bottleneck: 50}, ours,
-		"much of a collection's file holds nothing, as after deletes; compact gives it back"},
-	// A diagnosis of what is slow needs this signal and a resource at its limit.
-	{writeSlowdown, "Write slowdown", "x usual", Threshold{Degrading: leastSlowdown, Bottleneck: 5}, ours,
-		"updates take that many times as long as they usually do"},
+// LoadThresholds reads a YAML file of thresholds in the signals' units:
+//
+//	disk_busy: {degrading: 60, bottleneck: 90}
+//	disk_await:
+//	  nvme: {degrading: 1, bottleneck: 4}
+//
+// Bounds that no value reaches, such as 1000 %, turn a signal off. An error names
+// the line and what is allowed; several are joined.
+func LoadThresholds(path string) (*Thresholds, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read thresholds: %w", err)
+	}
+	return parseThresholds(path, content)
 }
 
-// awaits are the thresholds of a disk's latency in ms by its kind. A disk of
-// unknown kind is held against an SSD's: what is virtual mostly rests on one.
-var awaits = map[diskKind]struct {
-	threshold Threshold
-	source    string
-}{
-	diskNVMe:    {Threshold{Degrading: 0.5, Bottleneck: 2}, published + ", for NVMe"},
-	diskSSD:     {Threshold{Degrading: 2, Bottleneck: 10}, published + ", for an SSD"},
-	diskHDD:     {Threshold{Degrading: 10, Bottleneck: 25}, ours + ", for a hard disk"},
-	diskUnknown: {Threshold{Degrading: 2, Bottleneck: 10}, published + ", for an SSD: this disk's kind is unknown"},
-}
+// Rules returns all signals without a value, with their thresholds for a kind of
+// disk: nvme, ssd, hdd or unknown. t nil: the built-in ones.
+func Rules(t *Thresholds, kind string) []Signal { return t.unmeasured(diskKind(kind)) }
 
-// leastFragmented is the size in bytes from which on free space in a
-// collection's file counts: a small one is mostly free after any checkpoint,
-// and there is nothing to win.
-const leastFragmented = 64 << 20
-
-// Class says how a signal with a value stands.
-func (t Threshold) Class(value float64) Class {
-	if t.Below {
-		switch {
-		case value <= t.Bottleneck:
-			return Bottleneck
-		case value < t.Degrading:
-			return Degrading
+func (t *Thresholds) unmeasured(kind diskKind) []Signal {
+	out := make([]Signal, len(rules))
+	for i := range rules {
+		r, name := &rules[i], rules[i].name
+		s := Signal{Name: r.name, Title: r.title, Unit: r.unit, Value: math.NaN(), Class: Unknown, Threshold: r.threshold, Source: r.source}
+		if r.name == diskAwait {
+			if _, ok := awaits[kind]; !ok {
+				kind = diskUnknown
+			}
+			s.Threshold, s.Source = awaits[kind].threshold, awaits[kind].source
+			name += " " + string(kind)
 		}
-		return Healthy
+		if t != nil {
+			if own, ok := t.own[name]; ok {
+				s.Threshold, s.Source = own.Threshold, own.source
+			}
+		}
+		out[i] = s
 	}
+	return out
+}
+
+// A thresholdsFile is one that is being read.
+type thresholdsFile struct {
+	path     string
+	own      map[string]ownThreshold
+	problems []error
+}
+
+func parseThresholds(path string, content []byte) (*Thresholds, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(content, &root); err != nil {
+		// The parser names no line where it is the first.
+		text, line := strings.TrimPrefix(err.Error(), "yaml: "), "1"
+		if rest, ok := strings.CutPrefix(text, "line "); ok {
+			line, text, _ = strings.Cut(rest, ": ")
+		}
+		return nil, fmt.Errorf("%s:%s: not valid YAML: %s", path, line, text)
+	}
+	f := thresholdsFile{path: path, own: make(map[string]ownThreshold)}
+	if len(root.Content) > 0 && root.Content[0].Tag != "!!null" { // else it has comments at most
+		f.each(root.Content[0], "thresholds", ruleNames(), func(key, value *yaml.Node, r *rule) {
+			if r.name != diskAwait {
+				f.threshold(key, value, r, r.name)
+				return
+			}
+			kinds := []string{string(diskNVMe), string(diskSSD), string(diskHDD), string(diskUnknown)}
+			f.each(value, diskAwait, kinds, func(kind, value *yaml.Node, _ *rule) {
+				f.threshold(kind, value, r, diskAwait+" "+kind.Value)
+			})
+		})
+	}
+	if err := errors.Join(f.problems...); err != nil {
+		return nil, err
+	}
+	return &Thresholds{own: f.own}, nil
+}
+
+func ruleNames() []string {
+	names := make([]string, len(rules))
+	for i := range rules {
+		names[i] = rules[i].name
+	}
+	return names
+}
+
+func (f *thresholdsFile) wrong(n *yaml.Node, format string, args ...any) {
+	f.problems = append(f.problems, fmt.Errorf("%s:%d: %s", f.path, n.Line, fmt.Sprintf(format, args...)))
+}
+
+// each calls take for every allowed key of a mapping, with the rule of that name
+// if there is one.
+func (f *thresholdsFile) each(n *yaml.Node, what string, allowed []string, take func(key, value *yaml.Node, r *rule)) {
+	if n.Kind != yaml.MappingNode {
+		f.wrong(n, "%s: must be a mapping; allowed keys are %s", what, strings.Join(allowed, ", "))
+		return
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if value.Kind == yaml.AliasNode && value.Alias.Kind != yaml.ScalarNode {
+			value = value.Alias
+		}
+		line, twice := seen[key.Value]
+		seen[key.Value] = key.Line
+		switch {
+		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, key.Value):
+			f.wrong(key, "%s: unknown name %q; allowed are %s", what, key.Value, strings.Join(allowed, ", "))
+		case twice:
+			f.wrong(key, "%s: %s is already set in line %d", what, key.Value, line)
+		default:
+			var r *rule
+			if i := slices.Index(ruleNames(), key.Value); i >= 0 {
+				r = &rules[i]
+			}
+			take(key, value, r)
+		}
+	}
+}
+
+// threshold reads the two halves of one threshold and checks their order.
+func (f *thresholdsFile) threshold(key, value *yaml.Node, r *rule, name string) {
+	before, t := len(f.problems), Threshold{Degrading: -1, Bottleneck: -1, Below: r.threshold.Below}
+	f.each(value, name, []string{"degrading", "bottleneck"}, func(half, value *yaml.Node, _ *rule) {
+		v := f.number(value, name+"."+half.Value, r.unit)
+		if half.Value == "degrading" {
+			t.Degrading = v
+		} else {
+			t.Bottleneck = v
+		}
+	})
+	missing := map[bool]string{true: "degrading", false: "bottleneck"}[t.Degrading < 0]
 	switch {
-	case value > t.Bottleneck:
-		return Bottleneck
-	case value >= t.Degrading:
-		return Degrading
+	case len(f.problems) > before:
+	case t.Degrading < 0, t.Bottleneck < 0:
+		f.wrong(key, "%s: %s is missing; both are needed, as in {degrading: %s, bottleneck: %s}", name, missing, plain(r.threshold.Degrading), plain(r.threshold.Bottleneck))
+	case t.Below && t.Bottleneck > t.Degrading:
+		f.wrong(key, "%s: small values are the bad ones, so bottleneck must not exceed degrading; it is %s, and degrading is %s", name, plain(t.Bottleneck), plain(t.Degrading))
+	case !t.Below && t.Bottleneck < t.Degrading:
+		f.wrong(key, "%s: bottleneck must not be less than degrading; it is %s, and degrading is %s", name, plain(t.Bottleneck), plain(t.Degrading))
+	default:
+		f.own[name] = ownThreshold{t, fmt.Sprintf("%s:%d", f.path, key.Line)}
 	}
-	return Healthy
+}
+
+// number reads a bound in the signal's unit.
+func (f *thresholdsFile) number(n *yaml.Node, name, unit string) float64 {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	v, err := strconv.ParseFloat(n.Value, 64)
+	if n.Kind != yaml.ScalarNode || err != nil || !(v >= 0 && v <= math.MaxFloat64) {
+		f.wrong(n, "%s: %q is not a number of at least 0, in %s", name, n.Value, unit)
+	}
+	return v
 }

@@ -32,12 +32,12 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: nobody(t).Database("brim")})
-	alone := look{server: &status{info: serverInfo{topology: "standalone"}}}
-	b.lookAtWindow(t.Context(), &alone)
+	alone := sample{server: &status{info: serverInfo{topology: "standalone"}}}
+	b.sampleWindow(t.Context(), &alone)
 	assert.Zero(t, alone.historyWindow)
-	for _, now := range []look{{}, {server: &status{}, serverWhy: whyMongos}, {server: &status{info: serverInfo{topology: "replica_set"}}}} {
-		b.lookAtWindow(t.Context(), &now)
-		s := newSeen(look{}, now, nil)
+	for _, now := range []sample{{}, {server: &status{}, serverWhy: whyMongos}, {server: &status{info: serverInfo{topology: "replica_set"}}}} {
+		b.sampleWindow(t.Context(), &now)
+		s := newSeen(sample{}, now, nil)
 		assert.Nil(t, s.Server.HistoryWindowSeconds)
 		assert.False(t, s.keepsNoHistory())
 	}

@@ -13,25 +13,21 @@ import (
 // A WritePath is how long updates take to be stored, beside how long they
 // usually take. A resource at its limit explains nothing while the two agree.
 type WritePath struct {
-	Seconds  float64 // mean round trip of an update; NaN or 0: not known, or idle
-	Baseline float64 // the median while writes were not slow; NaN or 0: not known yet
+	Seconds  float64 // mean round trip of an update; NaN or 0: unknown, or idle
+	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
 	Idle     bool    // next to nothing is written, and nothing waits
-	Why      string  // neither is known
+	Why      string  // both are unknown
 }
 
-// MarshalJSON writes what is not known as null.
+// MarshalJSON writes what is unknown as null.
 func (p WritePath) MarshalJSON() ([]byte, error) {
-	b, err := json.Marshal(struct {
+	return json.Marshal(struct {
 		Seconds  *float64 `json:"seconds"`
 		Baseline *float64 `json:"baseline_seconds"`
 		Slowdown *float64 `json:"slowdown"`
 		Idle     bool     `json:"idle"`
 		Why      string   `json:"why,omitempty"`
 	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.Why})
-	if err != nil {
-		return nil, fmt.Errorf("write the write path: %w", err)
-	}
-	return b, nil
 }
 
 func unknownPath(why string) WritePath {
@@ -40,19 +36,19 @@ func unknownPath(why string) WritePath {
 
 const (
 	// slowAnyway caps the baseline: a path that has been slow since the start has
-	// not shown what it can do.
+	// not shown how fast it can be.
 	slowAnyway = 0.1
-	// leastDelay in seconds is what counts as slower at all: a round trip of 3 ms
+	// leastDelay in seconds is the least that counts as slower: a round trip of 3 ms
 	// instead of 1 is chance on a busy machine.
 	leastDelay = 0.01
-	// fewUpdates between two looks say nothing of how long one takes.
+	// fewUpdates between two samples say nothing about how long one takes.
 	fewUpdates = 5
-	// overdue in seconds is from where on readings that wait while nothing is
-	// stored mean that writes hang.
+	// overdue in seconds is how long readings wait, while nothing is stored, before
+	// it means that writes hang.
 	overdue = 2
 )
 
-// usual is the baseline as far as it is believed.
+// usual is the baseline within its cap.
 func (p WritePath) usual() float64 {
 	if !(p.Baseline > 0) {
 		return slowAnyway
@@ -61,7 +57,7 @@ func (p WritePath) usual() float64 {
 }
 
 // slowdown is how many times as long as usual an update takes; 1 if nothing is
-// written; NaN if that is not known.
+// written; NaN: unknown.
 func (p WritePath) slowdown() float64 {
 	switch {
 	case p.Idle:
@@ -73,7 +69,7 @@ func (p WritePath) slowdown() float64 {
 	}
 }
 
-// measure makes a signal's value of it.
+// measure is the value of the signal write_slowdown.
 func (p WritePath) measure() measured {
 	m := known(p.slowdown(), p.Why)
 	switch {
@@ -86,7 +82,7 @@ func (p WritePath) measure() measured {
 	return m
 }
 
-// String tells the times, as in "updates take 31 ms, usually 5 ms".
+// String gives the times, as in "updates take 31 ms, usually 5 ms".
 func (p WritePath) String() string {
 	switch {
 	case p.Idle:
@@ -100,14 +96,14 @@ func (p WritePath) String() string {
 	}
 }
 
-// Writes are what a daemon's writes came to since its start.
+// Writes are the totals of a daemon's writes since its start.
 type Writes struct {
 	Updates float64 // stored
-	Seconds float64 // their round trips, added up
-	Overdue float64 // for how long the oldest reading has waited beyond the time in which readings gather
+	Seconds float64 // sum of their round trips
+	Overdue float64 // how long the oldest reading has waited beyond the flush interval
 }
 
-// Metrics of a daemon that the write path is read from.
+// Metrics of a daemon from which the write path is read.
 const (
 	metricWriteSeconds  = "brim_store_write_seconds"
 	metricWriteBaseline = "brim_store_write_baseline_seconds"
@@ -138,47 +134,47 @@ func WritePathOf(l scrape.Look) WritePath {
 }
 
 const (
-	whyNoWrites   = "the daemon has not told yet how long its writes take"
+	whyNoWrites   = "the daemon has not reported yet how long its writes take"
 	whyFewAtFirst = "MongoDB has done too few writes to know how long one usually takes"
 )
 
 // A Pace learns how long a daemon's updates usually take.
 //
-//	last 3 looks ─▶ mean round trip ─▶ not slow? ─▶ median of the last hour = baseline
+//	last 3 samples ─▶ mean round trip ─▶ not slow? ─▶ median of the last hour = baseline
 //
 // Only what was not slow is learned, so that a slow hour does not become usual.
 type Pace struct {
 	read    func() (Writes, error)
-	looks   []Writes  // the last, oldest first
+	samples []Writes  // the last, oldest first
 	learned []float64 // means, oldest first
 }
 
 const (
-	// paceLooks smooth a single slow command, as at a checkpoint.
-	paceLooks = 3
-	// leastLearned are learned whatever they are, since there is nothing yet that
-	// they could be slow against.
+	// paceSamples smooth a single slow command, as at a checkpoint.
+	paceSamples = 3
+	// leastLearned are learned whatever they are, since there is nothing yet to
+	// compare them with.
 	leastLearned = 6
-	// mostLearned are an hour of looks, 5 s apart.
+	// mostLearned are an hour of samples, 5 s apart.
 	mostLearned = 720
 )
 
 // NewPace makes one that has learned nothing yet.
 func NewPace(read func() (Writes, error)) *Pace { return &Pace{read: read} }
 
-// Look reads the daemon's writes once more. It is for one goroutine.
+// Look takes one more sample of the daemon's writes. It is for one goroutine.
 func (p *Pace) Look(context.Context) WritePath {
 	now, err := p.read()
 	if err != nil {
 		return unknownPath("the daemon's metrics cannot be read: " + err.Error())
 	}
-	p.looks = append(p.looks, now)
-	if len(p.looks) == 1 {
+	p.samples = append(p.samples, now)
+	if len(p.samples) == 1 {
 		return unknownPath(whyFirst)
 	}
-	before := p.looks[0]
-	if len(p.looks) > paceLooks {
-		p.looks = slices.Delete(p.looks, 0, 1)
+	before := p.samples[0]
+	if len(p.samples) > paceSamples {
+		p.samples = slices.Delete(p.samples, 0, 1)
 	}
 	path := WritePath{Baseline: p.baseline()}
 	updates := now.Updates - before.Updates
@@ -208,10 +204,9 @@ func (p *Pace) baseline() float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pathOfServer makes do with the server's own counters, where no daemon tells
-// more: what a write operation takes now, beside what it took since the server's
-// start.
-func pathOfServer(before, now look, r rates) WritePath {
+// pathOfServer uses the server's own counters, where no daemon tells more: what a
+// write operation takes now, beside what it took since the server's start.
+func pathOfServer(before, now sample, r rates) WritePath {
 	writes := r.value(rateWrites) * r.over.Seconds()
 	inside := now.server.value(writesInUse) + now.server.value(writesQueued)
 	n, seconds := before.server.value(operationsWrite), before.server.value("operation_seconds_total write")

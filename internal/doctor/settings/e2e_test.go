@@ -127,7 +127,7 @@ func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 		documents[i] = bson.D{{Key: "_id", Value: i}, {Key: "measurements", Value: different[i%60].Lookup("measurements")}}
 	}
 	used := map[store.Compressor]float64{}
-	g := &gathering{facts: &facts{}, server: newServer(db)}
+	g := &facts{server: newServer(db)}
 	for _, c := range []store.Compressor{store.Snappy, store.Zstd} {
 		require.NoError(t, db.CreateCollection(t.Context(), string(c), options.CreateCollection().SetStorageEngine(c.StorageEngine())))
 		_, err := db.Collection(string(c)).InsertMany(t.Context(), documents)

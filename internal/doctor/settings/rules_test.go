@@ -167,7 +167,7 @@ var faults = map[string]fault{
 			r.set(1251, engine("cache", "page evict attempts by application threads")...)
 		},
 		rule: "cache and working set", name: "setting_cache", cause: "too small",
-		saying: []string{"clients' threads evicted 100 pages a second", "the machine's 1.5 GiB allow no more", "--granularity"},
+		saying: []string{"application threads evicted 100 pages a second", "the machine's 1.5 GiB allow no more", "--granularity"},
 	},
 	"a second clock": {
 		change: func(r *recorded) {

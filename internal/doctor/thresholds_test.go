@@ -24,7 +24,7 @@ write_tickets:
 `), 0o600))
 	own, err := LoadThresholds(path)
 	require.NoError(t, err)
-	before, now := twoLooks()
+	before, now := twoSamples()
 	work(&now, 5.5, 1000, 8192, 0.7)
 	of := func(t *Thresholds) Seen { return newSeen(before, now, t) }
 	builtIn, ours := of(nil), of(own)
@@ -52,7 +52,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 	require.NoError(t, err)
 	m, err := New(Config{Database: nobody(t).Database("brim"), Thresholds: own})
 	require.NoError(t, err)
-	before, now := twoLooks()
+	before, now := twoSamples()
 	source := func() string {
 		seen := Seen{Signals: m.view(now, view{last: before}).signals}
 		return seen.Signal(diskBusy).Source
@@ -73,14 +73,14 @@ func TestThresholdsThatMakeNoSenseAreRefused(t *testing.T) {
 		"the wrong order of small": {"read_tickets: {degrading: 5, bottleneck: 20}", "f.yaml:1: read_tickets: small values are the bad ones"},
 		"an unknown kind of disk":  {"disk_await:\n  tape: {degrading: 1, bottleneck: 2}", `f.yaml:2: disk_await: unknown name "tape"; allowed are nvme, ssd, hdd, unknown`},
 		"no kind of disk":          {"disk_await: {degrading: 1, bottleneck: 2}", `f.yaml:1: disk_await: unknown name "degrading"; allowed are nvme, ssd, hdd, unknown`},
-		"no number":                {"disk_busy: {degrading: much, bottleneck: 2}", `f.yaml:1: disk_busy.degrading: "much" is not a number from 0 on, in %`},
-		"more than any number":     {"disk_busy: {degrading: 1, bottleneck: .inf}", `".inf" is not a number from 0 on`},
-		"less than nothing":        {"history_store: {degrading: -1, bottleneck: 120}", `"-1" is not a number from 0 on, in inserts/s`},
+		"no number":                {"disk_busy: {degrading: much, bottleneck: 2}", `f.yaml:1: disk_busy.degrading: "much" is not a number of at least 0, in %`},
+		"more than any number":     {"disk_busy: {degrading: 1, bottleneck: .inf}", `".inf" is not a number of at least 0`},
+		"less than nothing":        {"history_store: {degrading: -1, bottleneck: 120}", `"-1" is not a number of at least 0, in inserts/s`},
 		"not a number":             {"history_store: {degrading: .nan, bottleneck: 120}", `".nan" is not a number`},
-		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy: keys with values are expected here; allowed are degrading, bottleneck"},
-		"a list":                   {"- disk_busy", "f.yaml:1: thresholds: keys with values are expected here"},
-		"a name twice":             {"disk_busy: {degrading: 1, bottleneck: 2}\ndisk_busy: {degrading: 1, bottleneck: 3}", "f.yaml:2: thresholds: disk_busy is there already, in line 1"},
-		"no YAML":                  {"disk_busy: {", "f.yaml:1: this is no YAML"},
+		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy: must be a mapping; allowed keys are degrading, bottleneck"},
+		"a list":                   {"- disk_busy", "f.yaml:1: thresholds: must be a mapping"},
+		"a name twice":             {"disk_busy: {degrading: 1, bottleneck: 2}\ndisk_busy: {degrading: 1, bottleneck: 3}", "f.yaml:2: thresholds: disk_busy is already set in line 1"},
+		"no YAML":                  {"disk_busy: {", "f.yaml:1: not valid YAML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,9 +126,9 @@ func FuzzThresholds(f *testing.F) {
 func TestBrokenYAMLIsNamedWithItsLine(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]string{
-		"x: {a: b":                         "t.yaml:1: this is no YAML: ",
+		"x: {a: b":                         "t.yaml:1: not valid YAML: ",
 		"- a\nb: c\n":                      "t.yaml:",
-		"disk_busy: 1\ncache_used: a: b\n": "t.yaml:2: this is no YAML: mapping values are not allowed",
+		"disk_busy: 1\ncache_used: a: b\n": "t.yaml:2: not valid YAML: mapping values are not allowed",
 	} {
 		_, err := parseThresholds("t.yaml", []byte(content))
 		require.ErrorContains(t, err, want)

@@ -1,12 +1,19 @@
+// Package brimtest runs brim, and other programs, as processes in tests.
 package brimtest
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,10 +21,89 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A Binary is brim, built when the first test asks. A test package has one and
+// removes it when its tests have run.
+type Binary struct {
+	Tags  string // of the build
+	Plain bool   // without the race detector, even where the tests have it
+
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// Path returns where the binary is. It has the race detector in it if the
+// tests have, as those of other packages, so that it is compiled once.
+func (b *Binary) Path(t testing.TB) string {
+	t.Helper()
+	b.once.Do(func() { b.err = b.build(t.Context()) })
+	require.NoError(t, b.err)
+	return b.path()
+}
+
+func (b *Binary) path() string { return filepath.Join(b.dir, "brim") }
+
+func (b *Binary) build(ctx context.Context) (err error) {
+	if b.dir, err = os.MkdirTemp("", "brim-test-"); err != nil {
+		return fmt.Errorf("make directory for brim: %w", err)
+	}
+	args := []string{"build", "-o", b.path(), "-tags", b.Tags}
+	if Race && !b.Plain {
+		args = append(args, "-race")
+	}
+	out, err := exec.CommandContext(ctx, "go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build brim: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Run runs brim with these variables and arguments, and returns what it printed.
+func (b *Binary) Run(t testing.TB, env []string, args ...string) (output string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), b.Path(t), args...)
+	cmd.Env = append(Env(), env...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// Settings returns what `brim serve` would run with, by names of settings,
+// given these variables and flags.
+func (b *Binary) Settings(t testing.TB, env []string, flags ...string) map[string]string {
+	t.Helper()
+	out, err := b.Run(t, env, append([]string{"config", "print", "--output", "json"}, flags...)...)
+	require.NoError(t, err, out)
+	var printed struct {
+		Settings []struct{ Name, Value string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &printed), out)
+	settings := make(map[string]string)
+	for _, s := range printed.Settings {
+		settings[s.Name] = s.Value
+	}
+	return settings
+}
+
+// Remove deletes the binary if it was built.
+func (b *Binary) Remove() {
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir)
+	}
+}
+
+// Env is the environment without settings of brim, which refuses those that it
+// does not know, except the ones to keep. BRIM_MONGOD_BIN tells where a mongod is.
+func Env(keep ...string) []string {
+	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return strings.HasPrefix(name, "BRIM_") && !slices.Contains(keep, name)
+	})
+}
+
 // Patience is how long a test waits for another process on a busy machine.
 const Patience = 90 * time.Second
 
-// A Process is a program under way.
+// A Process is a running program.
 type Process struct {
 	Cmd *exec.Cmd
 
@@ -27,7 +113,7 @@ type Process struct {
 	exited chan struct{} // closed when it has ended
 }
 
-// Launch starts a command, and nothing more: who launches it ends it. If the
+// Launch starts a command; the caller ends it. If the
 // test binary ends before that, the process gets the signal.
 func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	t.Helper()
@@ -52,7 +138,7 @@ func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	return p
 }
 
-// Start starts a command in a directory of its own, with all that it writes in
+// Start starts a command in a directory of its own, with its output in
 // a log. At the test's end it is stopped; the test fails if it cannot be, or
 // if the race detector found something.
 func Start(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
@@ -107,7 +193,7 @@ func (p *Process) Signal(s os.Signal) {
 	require.NoError(p.t, p.Cmd.Process.Signal(s))
 }
 
-// Kill ends the process as a crash does.
+// Kill ends the process by SIGKILL.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // it may have ended
 	<-p.exited
@@ -124,20 +210,20 @@ func (p *Process) Wait() int {
 	return p.Cmd.ProcessState.ExitCode()
 }
 
-// Stop ends the process in good order and returns its exit code.
+// Stop ends the process by SIGTERM and returns its exit code.
 func (p *Process) Stop() int {
 	p.t.Helper()
 	p.Signal(syscall.SIGTERM)
 	return p.Wait()
 }
 
-// Logged is all that the process has written.
+// Logged returns all output of the process.
 func (p *Process) Logged() string {
 	text, _ := os.ReadFile(p.log)
 	return string(text)
 }
 
-// Holds waits until a condition outside this process holds; false if the
+// Holds waits until a condition holds; false if the
 // process ended, or patience did.
 func (p *Process) Holds(condition func() bool) bool {
 	deadline := time.After(Patience)
@@ -155,7 +241,7 @@ func (p *Process) Holds(condition func() bool) bool {
 	return true
 }
 
-// Await waits until a condition outside this process holds, and fails the test
+// Await waits until a condition holds, and fails the test
 // if it never does.
 func (p *Process) Await(what string, condition func() bool) {
 	p.t.Helper()
@@ -181,4 +267,32 @@ func (p *Process) AwaitLog(message string) (entry map[string]any) {
 		return false
 	})
 	return entry
+}
+
+// Ask sends a request on a connection of its own.
+func Ask(method, url, body string) (code int, answer string, err error) {
+	return AskFor(Patience, method, url, body)
+}
+
+// AskFor is Ask with another timeout.
+func AskFor(patience time.Duration, method, url, body string) (code int, answer string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	return CarryOut(req)
+}
+
+// CarryOut sends a request on a connection of its own.
+func CarryOut(req *http.Request) (code int, answer string, err error) {
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
 }

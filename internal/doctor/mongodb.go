@@ -1,0 +1,405 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A status is what serverStatus said.
+type status struct {
+	info      serverInfo
+	host      string // with the port, as the server calls itself
+	pid       int
+	started   time.Time // of the process, to about a second; by this machine's clock
+	uptime    float64   // in seconds
+	probing   bool      // the number of tickets follows the load
+	secondary bool      // a member of a set that takes no writes
+	figures   map[key]float64
+}
+
+// serverInfo is what brim_mongodb_info tells.
+type serverInfo struct {
+	version  string
+	topology string // standalone, replica_set or sharded
+	engine   string
+}
+
+// standalone is the topology of a server that is no member of a set.
+const standalone = "standalone"
+
+// Why the server's signals are unknown.
+const (
+	whyNoSample      = "no sample was taken yet"
+	whyAway          = "MongoDB does not answer"
+	whyRefused       = "MongoDB refuses the user of its URI"
+	whyNotPermitted  = "the user is not allowed to run serverStatus: the role clusterMonitor permits it"
+	whyNoSense       = "MongoDB's answer is malformed"
+	whyMongos        = "a mongos has no storage engine: examine the shards"
+	whyOtherEngine   = "the storage engine is not WiredTiger"
+	whyNoHostInfo    = "the user is not allowed to run hostInfo, which tells the CPUs: the role clusterMonitor permits it"
+	whyCoresUnasked  = "MongoDB has not reported how many CPUs it has"
+	whyCoresNotThere = "MongoDB does not report how many CPUs it has"
+)
+
+// Error codes of the server: for what its user may not do, for an unknown user or
+// a wrong password, and what Atlas answers in place of both.
+const (
+	codeUnauthorized         = 13
+	codeAuthenticationFailed = 18
+	codeNamespaceNotFound    = 26
+	codeAtlas                = 8000
+)
+
+// NotPermitted reports whether err is a server's that its user may not do what was
+// asked: a role would help.
+func NotPermitted(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAtlas)) && !refused(err)
+}
+
+// refused reports whether the server refuses the user of the URI: no role would
+// help.
+func refused(err error) bool {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return false
+	}
+	var handshake *auth.Error // also if the connection broke in it
+	return server.HasErrorCode(codeAuthenticationFailed) || server.HasErrorCode(codeAtlas) && errors.As(err, &handshake)
+}
+
+// statusCommand asks for the status without what is not read, which is more than
+// half of it. Of "metrics" all is left out but the whole itself, since "mem"
+// comes with it. A server ignores names that it does not know.
+func statusCommand() bson.D {
+	command := bson.D{{Key: "serverStatus", Value: 1}}
+	for _, section := range strings.Fields(`activeIndexBuilds asserts batchedDeletes bucketCatalog catalogStats changeStreamPreImages
+		collectionCatalog defaultRWConcern electionMetrics flowControl freeMonitoring health hedgingMetrics indexBuilds indexBulkBuilder
+		indexStats internalTransactions locks logicalSessionRecordCache mirroredReads network opcounters opcountersRepl oplogTruncation
+		planCache queryAnalyzers querySettings queryStats readConcernCounters readPreferenceCounters resourceConsumption scramCache
+		security shardingStatistics spillWiredTiger tcmalloc tenantMigrations trafficRecording transactions transportSecurity
+		twoPhaseCommitCoordinator`) {
+		command = append(command, bson.E{Key: section, Value: 0})
+	}
+	var metrics bson.D
+	for _, part := range strings.Fields(`aggStageCounters apiVersions changeStreams commands cursor diagnostics document
+		dotsAndDollarsFields getLastError mongos network operation operatorCounters query queryExecutor record repl serverStatus sorter
+		storage ttl`) {
+		metrics = append(metrics, bson.E{Key: part, Value: false})
+	}
+	return append(command, bson.E{Key: "Instance Size", Value: 0}, bson.E{Key: "metrics", Value: metrics})
+}
+
+// run runs a command on admin within the monitor's patience.
+func (m *Monitor) run(parent context.Context, command bson.D) (bson.Raw, error) {
+	ctx, cancel := context.WithTimeout(parent, m.patience())
+	defer cancel()
+	return m.database.Client().Database("admin").RunCommand(ctx, command, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+}
+
+// sampleServer asks MongoDB for its status once.
+func (m *Monitor) sampleServer(parent context.Context, now *sample) {
+	var raw bson.Raw
+	err := m.ping(parent, now)
+	if err == nil {
+		raw, err = m.run(parent, statusCommand())
+	}
+	switch {
+	case err == nil:
+		now.answered = true
+		now.server, now.serverWhy = parseStatus(raw, m.config.Now())
+	case refused(err):
+		now.answered, now.serverWhy = true, whyRefused
+	case NotPermitted(err):
+		now.answered, now.serverWhy = true, whyNotPermitted
+	default:
+		now.serverWhy, now.away = whyAway, err.Error()
+	}
+	if parent.Err() == nil {
+		m.say("storage engine", now.serverWhy, err)
+	}
+}
+
+// pings are enough round trips for one not to be delayed by chance.
+const pings = 3
+
+// ping measures the round trip to the server.
+func (m *Monitor) ping(ctx context.Context, now *sample) error {
+	now.roundTrip = math.NaN()
+	for range pings {
+		took, err := store.Ping(ctx, m.database.Client())
+		if err != nil {
+			return err
+		}
+		if !(now.roundTrip <= took.Seconds()) {
+			now.roundTrip = took.Seconds()
+		}
+	}
+	return nil
+}
+
+// away is what the connection knows of a server that does not answer.
+func (m *Monitor) away() error {
+	if m.config.Available != nil {
+		if err := m.config.Available(); errors.Is(err, store.ErrAway) {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseStatus reads serverStatus in the shapes of MongoDB 6, 7 and 8. A why that
+// is not empty says that the engine's values are not in it.
+func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
+	if raw.Validate() != nil { // else looking things up in it could panic
+		return nil, whyNoSense
+	}
+	s = &status{
+		info: serverInfo{version: Text(raw, "version"), topology: standalone, engine: Text(raw, "storageEngine", "name")},
+		host: Text(raw, "host"), uptime: Number(raw, "uptimeMillis") / 1000, figures: make(map[key]float64, len(figures)),
+	}
+	if pid := Number(raw, "pid"); pid > 0 {
+		s.pid = int(pid)
+	}
+	if !math.IsNaN(s.uptime) {
+		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
+	}
+	s.probing = majorOf(s.info.version) >= 7
+	if Text(raw, "repl", "setName") != "" {
+		s.info.topology = "replica_set"
+		primary, told := LookUp(raw, "repl", "isWritablePrimary")
+		is, _ := primary.BooleanOK()
+		s.secondary = told && !is
+	}
+	for i := range figures {
+		s.figures[figures[i].key] = figures[i].read(raw)
+	}
+	if s.figures[checkpoints] == 0 {
+		s.figures[checkpointLast] = math.NaN() // the server says 0 before the first
+	}
+	switch {
+	case Text(raw, "process") == "mongos":
+		s.info.topology, s.info.engine = "sharded", "none"
+		why = whyMongos
+	case s.info.engine != "wiredTiger":
+		why = whyOtherEngine
+	}
+	return s, why
+}
+
+// majorOf is the first number of a version; what is no number counts as old.
+func majorOf(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// value returns a figure; NaN: unknown.
+func (s *status) value(k key) float64 {
+	if s != nil {
+		if v, ok := s.figures[k]; ok {
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+// isProcess reports whether the server is the process that was asked before.
+func (s *status) isProcess(host string, pid int, started time.Time) bool {
+	const clockError = 5 * time.Second
+	return host != "" && s.host == host && s.pid == pid && s.started.Sub(started).Abs() < clockError
+}
+
+// Counters are what MongoDB's status said at one moment: the figures that
+// /metrics shows, for measuring something between two of them.
+type Counters struct {
+	At       time.Time // when the answer arrived
+	Version  string    // of the server
+	Topology string    // standalone, replica_set or sharded
+	status   *status
+}
+
+// ReadCounters asks the primary once. The user needs the role clusterMonitor.
+func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
+	raw, err := client.Database("admin").RunCommand(ctx, statusCommand(), options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	if NotPermitted(err) {
+		return Counters{}, fmt.Errorf("read MongoDB's counters: %s: %w", whyNotPermitted, err)
+	}
+	if err != nil {
+		return Counters{}, fmt.Errorf("read MongoDB's counters: %w", err)
+	}
+	return ParseCounters(raw, time.Now())
+}
+
+// ParseCounters reads an answer to serverStatus that arrived at a moment.
+func ParseCounters(raw bson.Raw, at time.Time) (Counters, error) {
+	s, why := parseStatus(raw, at)
+	if why != "" {
+		return Counters{}, fmt.Errorf("read MongoDB's counters: %s", why)
+	}
+	return Counters{At: at, Version: s.info.version, Topology: s.info.topology, status: s}, nil
+}
+
+// Value returns the figure with a metric's name without brim_mongodb_, in the
+// unit of that, as in cache_dirty_bytes; a label's value follows a space, as in
+// "tickets_available write". NaN: the server does not report it.
+func (c Counters) Value(name string) float64 { return c.status.value(key(name)) }
+
+// Since returns how much a figure has grown.
+func (c Counters) Since(before Counters, name string) float64 {
+	return c.Value(name) - before.Value(name)
+}
+
+// cpuTime is how long the CPUs of this machine have run since its start, all of
+// them added up. The zero value is unknown.
+type cpuTime struct {
+	total, busy float64 // seconds
+}
+
+// busySince returns the share of the CPUs' time in which they were busy; NaN:
+// unknown.
+func (l cpuTime) busySince(before cpuTime) float64 {
+	if before.total == 0 || l.total <= before.total {
+		return math.NaN()
+	}
+	return min(max((l.busy-before.busy)/(l.total-before.total), 0), 1)
+}
+
+// cpus are those of the machine of one server process, with its memory.
+type cpus struct {
+	host    string // of the process that was asked
+	pid     int
+	started time.Time
+	count   float64 // 0: unknown
+	why     string  // count is 0
+	memory  float64 // bytes; 0: unknown
+}
+
+// sampleCPUs asks a server process once for its CPUs and memory and, if it runs
+// on this machine, reads how busy they are.
+func (m *Monitor) sampleCPUs(ctx context.Context, now *sample) {
+	if m.config.DBPath != "" || m.place.here {
+		now.machine = m.disks.machine()
+	}
+	s := now.server
+	if s == nil {
+		return
+	}
+	c := m.cpus
+	if !s.isProcess(c.host, c.pid, c.started) {
+		c = cpus{host: s.host, pid: s.pid, started: s.started}
+		raw, err := m.run(ctx, bson.D{{Key: "hostInfo", Value: 1}})
+		switch {
+		case err == nil:
+			c.count, c.why = countProcessors(raw)
+			c.memory = MemoryOf(raw)
+		case NotPermitted(err):
+			c.why = whyNoHostInfo
+		default:
+			now.coresWhy = whyCoresUnasked
+			return // asked again with the next sample
+		}
+		m.cpus = c
+	}
+	now.cores, now.coresWhy, now.memory = c.count, c.why, c.memory
+}
+
+// countProcessors reads an answer to hostInfo: the CPUs that the process may use,
+// or those of the machine.
+func countProcessors(raw bson.Raw) (count float64, why string) {
+	if raw.Validate() != nil {
+		return 0, whyNoSense
+	}
+	if n := firstPositive(raw, "numCoresAvailableToProcess", "numCores"); n > 0 {
+		return n, ""
+	}
+	return 0, whyCoresNotThere
+}
+
+// MemoryOf reads from an answer to hostInfo how many bytes a process may use:
+// those of its container, or of the machine; 0: unknown.
+func MemoryOf(raw bson.Raw) float64 {
+	if raw.Validate() != nil {
+		return 0
+	}
+	return mebi * firstPositive(raw, "memLimitMB", "memSizeMB")
+}
+
+func firstPositive(raw bson.Raw, names ...string) float64 {
+	for _, name := range names {
+		if n := Number(raw, "system", name); n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// sampleWindow asks for how long the server keeps old versions of documents. It
+// is asked each time, since an operator may change it meanwhile.
+func (m *Monitor) sampleWindow(ctx context.Context, now *sample) {
+	const parameter = "minSnapshotHistoryWindowInSeconds"
+	now.historyWindow = math.NaN()
+	switch {
+	case now.server == nil || now.serverWhy != "":
+	case now.server.info.topology == standalone:
+		now.historyWindow = 0 // whatever is set: without an oplog there is no history to read
+	default:
+		raw, err := m.run(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: parameter, Value: 1}})
+		if err == nil && raw.Validate() == nil { // else the diagnosis does without
+			now.historyWindow = Number(raw, parameter)
+		}
+	}
+}
+
+// Number returns a number of any BSON type from a valid document; NaN: there is
+// none.
+func Number(raw bson.Raw, path ...string) float64 {
+	v, ok := LookUp(raw, path...)
+	if !ok {
+		return math.NaN()
+	}
+	if n, ok := v.AsFloat64OK(); ok {
+		return n
+	}
+	return math.NaN()
+}
+
+// Text returns a string from a valid document, empty if there is none.
+func Text(raw bson.Raw, path ...string) string {
+	v, _ := LookUp(raw, path...)
+	s, _ := v.StringValueOK()
+	return s
+}
+
+// LookUp follows a path one step at a time: the driver's own lookup of several
+// steps panics where an array is on the way.
+func LookUp(raw bson.Raw, path ...string) (v bson.RawValue, ok bool) {
+	for i, name := range path {
+		if i > 0 {
+			if raw, ok = v.DocumentOK(); !ok {
+				return v, false
+			}
+		}
+		var err error
+		if v, err = raw.LookupErr(name); err != nil {
+			return v, false
+		}
+	}
+	return v, true
+}
