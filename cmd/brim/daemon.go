@@ -22,7 +22,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/framing"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/read"
@@ -113,8 +112,6 @@ func newDaemon(c *configuration, log *slog.Logger, p *process) (*daemon, error) 
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
 	d.http.WriteTimeout = answerTimeout
 	d.admin = newHTTPServer(ctx, pages, log)
-	framing.Protect(d.http, d.door.WriteProblem)
-	framing.Protect(d.admin, d.door.WriteProblem)
 	d.secureHTTP(d.http, d.admin)
 	d.grpc = d.door.NewGRPCServer(d.grpcOptions()...)
 	return d, nil

@@ -72,7 +72,7 @@ const answerTimeout = 6 * time.Minute
 // newHTTPServer returns a server whose requests end with ctx.
 func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           closeAfterChunks(handler),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: handshakeTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -82,4 +82,18 @@ func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 		IdleTimeout: 2 * time.Minute,
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
 	}
+}
+
+// closeAfterChunks closes a connection of HTTP/1 behind each request with
+// Transfer-Encoding. Such a request may have a Content-Length too, which net/http
+// ignores; where a proxy goes by it, a sender could hide a second request in the body
+// of the first. With the connection closed, nothing behind the body is a request
+// (RFC 9112, 6.1).
+func closeAfterChunks(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }

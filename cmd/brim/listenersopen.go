@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/framing"
 )
 
 // Names of the listeners in metrics.
@@ -67,11 +66,6 @@ func (d *daemon) grpcOptions() []grpc.ServerOption {
 }
 
 // serve serves all listeners, each within its limit of connections.
-//
-//	limit of connections ─┬─ plain ─ ingest.Front ─ framing ─ net/http
-//	                      └─ TLS ─ net/http, which speaks HTTP/2, too
-//
-// A front reads what comes as it is, so that TLS goes without.
 func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	l, limits := &d.listeners, d.limits
 	l.http = limits.Listener(l.http, listenerHTTP, most, perAddress)
@@ -83,9 +77,8 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 		serving.Go(func() error { return served("the admin pages", d.admin.ServeTLS(l.admin, "", "")) })
 		return
 	}
-	front := d.door.Front(l.http, d.http) // here, so that the door knows of it before it is waited for
-	serving.Go(func() error { return served("HTTP", d.http.Serve(framing.Listener(front))) })
-	serving.Go(func() error { return served("the admin pages", d.admin.Serve(framing.Listener(l.admin))) })
+	serving.Go(func() error { return served("HTTP", d.http.Serve(l.http)) })
+	serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
 }
 
 // otherFiles are what a daemon has open beside connections for readings: of its

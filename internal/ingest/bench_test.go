@@ -27,13 +27,9 @@ func BenchmarkDecodeOneJSON(b *testing.B) {
 func benchJSON(b *testing.B, f form, encode func([]cpuReading) []byte) {
 	eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
 		content := encode(readings)
-		for _, path := range bothPaths() {
-			b.Run(path.name, func(b *testing.B) {
-				benchDecode(b, len(readings), len(content), func(in *intake) error {
-					return withBody(in.door, content, func(body *body) error { return path.json(in, body, f) })
-				})
-			})
-		}
+		benchDecode(b, len(readings), len(content), func(in *intake) error {
+			return withBody(in.door, content, func(body *body) error { return in.decodeJSON(body, f) })
+		})
 	})
 }
 
@@ -49,11 +45,7 @@ func BenchmarkDecodeProtobuf(b *testing.B) {
 			eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
 				message, err := proto.Marshal(c.encode(readings))
 				require.NoError(b, err)
-				for _, path := range bothPaths() {
-					b.Run(path.name, func(b *testing.B) {
-						benchDecode(b, len(readings), len(message), func(in *intake) error { return path.protobuf(in, message) })
-					})
-				}
+				benchDecode(b, len(readings), len(message), func(in *intake) error { return in.decodeProtobuf(message) })
 			})
 		})
 	}

@@ -39,6 +39,13 @@ func readAnswer(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 
 const requestHead = "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nContent-Type: application/x-ndjson\r\n"
 
+const goodReading = `{"sensorId":"s","fields":{"t":1}}`
+
+// oneRequest returns a request with this body, behind which others may follow.
+func oneRequest(body string) string {
+	return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", requestHead, len(body), body)
+}
+
 func TestAnswerArrivesAlthoughTheBodyIsTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{

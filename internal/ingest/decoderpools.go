@@ -1,57 +1,28 @@
 package ingest
 
 import (
-	"bytes"
-	"io"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/mem"
 )
 
-// A jsonDecoder decodes bodies of JSON, one after the other.
-type jsonDecoder struct {
-	simple simpleDecoder
-	plain  *readingDecoder
-	values values
-}
-
-// jsonPool keeps decoders between requests.
+// jsonPool keeps decoders of JSON between requests.
 type jsonPool struct{ pool sync.Pool }
 
 func (p *jsonPool) get(in *intake) *jsonDecoder {
 	d, ok := p.pool.Get().(*jsonDecoder)
 	if !ok {
-		d = &jsonDecoder{plain: newReadingDecoder()}
+		d = new(jsonDecoder)
 	}
-	d.simple.in, d.plain.builder = in, in.builder
+	d.in = in
 	return d
 }
 
 // put gives back a decoder, unless it has grown large.
 func (p *jsonPool) put(d *jsonDecoder) {
-	if cap(d.values.buf) > bufferBytes || cap(d.plain.text)+cap(d.plain.name) > bufferBytes {
-		return
-	}
-	d.values = values{buf: d.values.buf[:0]}
-	d.simple.in, d.simple.sensor, d.simple.tags = nil, nil, nil
-	clear(d.simple.texts[:cap(d.simple.texts)])
-	d.plain.letGo()
-	p.pool.Put(d)
-}
-
-// open returns a decoder of the values of a body.
-func (d *jsonDecoder) open(in *intake, src io.Reader) *values {
-	d.values = values{in: in, simple: &d.simple, plain: d.plain, src: src, buf: d.values.buf[:0]}
-	return &d.values
-}
-
-// letGo forgets the body that was decoded.
-func (d *readingDecoder) letGo() {
-	d.builder, d.buf = nil, bytes.Buffer{}
-	if d.used {
-		d.stream(strings.NewReader(""))
-		d.used = false
+	if cap(d.text)+cap(d.name)+cap(d.alias) <= bufferBytes {
+		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
+		p.pool.Put(d)
 	}
 }
 
@@ -70,26 +41,19 @@ func (p *wirePool) get(in *intake) *wireDecoder {
 // put gives back a decoder, unless it has grown large.
 func (p *wirePool) put(d *wireDecoder) {
 	const most = 1 << 14
-	size := cap(d.times) + cap(d.tags) + cap(d.dense.times) + cap(d.dense.words) + cap(d.dense.texts) + cap(d.dense.tags)
-	for i := range d.columns[:cap(d.columns)] {
-		size += d.columns[:cap(d.columns)][i].letGo()
+	d.columns = d.columns[:cap(d.columns)]
+	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
+	for i := range d.columns {
+		size += cap(d.columns[i].absent)
+		d.columns[i].name = nil
 	}
 	if size > most {
 		return
 	}
-	d.in, d.dense.head = nil, nil
+	d.in = nil
 	clear(d.tags[:cap(d.tags)])
-	clear(d.dense.tags[:cap(d.dense.tags)])
-	clear(d.dense.texts[:cap(d.dense.texts)])
+	clear(d.texts[:cap(d.texts)])
 	p.pool.Put(d)
-}
-
-// letGo forgets the message that the column was in, and returns how many values
-// it has room for.
-func (c *column) letGo() int {
-	c.name = nil
-	clear(c.strings[:cap(c.strings)])
-	return cap(c.doubles) + cap(c.ints) + cap(c.bools) + cap(c.strings) + cap(c.absent)
 }
 
 // maxAlias is how long the part of a request may be that is the key of an alias.

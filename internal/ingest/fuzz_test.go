@@ -120,19 +120,6 @@ func seedJSON(f *testing.F) {
 	f.Add([]byte(sample(f, "nyc-weather-2013.ndjson")[:1000]))
 }
 
-func FuzzJSON(f *testing.F) {
-	seedJSON(f)
-	d, _ := newTestDoor(f)
-	f.Fuzz(func(t *testing.T, content []byte) {
-		if in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeJSON(b, formJSON) }); err == nil {
-			checkIntake(t, in)
-		}
-		if in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeJSON(b, formLook) }); err == nil {
-			checkIntake(t, in)
-		}
-	})
-}
-
 func FuzzNDJSON(f *testing.F) {
 	seedJSON(f)
 	d, _ := newTestDoor(f)

@@ -58,19 +58,6 @@ func (d *Door) identifyRequest(r *http.Request, scopes ...access.Scope) (*access
 	return d.identify(access.OfRequest(r), scopes...)
 }
 
-// identifyHeader is identify for a request that may write, by what stands in its
-// Authorization header.
-func (d *Door) identifyHeader(authorization []byte) (*access.Identity, error) {
-	if d.config.Guard == nil {
-		return nil, nil
-	}
-	who, err := d.config.Guard.IdentifyHeader(authorization)
-	if err != nil {
-		return nil, err
-	}
-	return who, who.Require(access.Ingest)
-}
-
 // guarded wraps a handler that those may reach who have one of the scopes.
 func (d *Door) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

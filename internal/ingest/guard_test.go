@@ -141,18 +141,17 @@ func TestWhoMaySendOverHTTP(t *testing.T) {
 func TestARefusalComesBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	d, _, _ := guardedDoor(t)
-	f := serveFront(t, d)
-	conn := f.dial(t)
-	head := simpleStart + "Host: b\r\nContent-Type: application/json\r\n"
+	conn := dial(t, d)
+	head := "POST /v1/readings HTTP/1.1\r\n" + "Host: b\r\nContent-Type: application/json\r\n"
 	_, err := io.WriteString(conn, head+"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n")
 	require.NoError(t, err)
 	response, _ := readAnswer(t, bufio.NewReader(conn))
 	assert.Equal(t, 401, response.StatusCode, "and not 100")
 
-	conn = f.dial(t)
+	conn = dial(t, d)
 	in := bufio.NewReader(conn)
 	for range 2 { // a small body is read, so that the connection lives
-		_, err = io.WriteString(conn, simple(goodReading, "X-Other: 1\r\n"))
+		_, err = io.WriteString(conn, oneRequest(goodReading))
 		require.NoError(t, err)
 		response, _ = readAnswer(t, in)
 		assert.Equal(t, 401, response.StatusCode)
@@ -163,49 +162,6 @@ func TestARefusalComesBeforeTheBody(t *testing.T) {
 	response, _ = readAnswer(t, in)
 	assert.Equal(t, 401, response.StatusCode)
 	assert.True(t, response.Close, "nobody waits for the rest")
-}
-
-func TestAFrontKnowsTokens(t *testing.T) {
-	t.Parallel()
-	d, j, g := guardedDoor(t)
-	f := serveFront(t, d)
-	conn := f.dial(t)
-	in := bufio.NewReader(conn)
-	for i, c := range []struct {
-		header string
-		status int
-	}{
-		{"Authorization: " + g.bearer("all") + "\r\n", 200},
-		{"authorization: bearer " + g.tokens["all"] + "\r\n", 200},
-		{"Authorization: Bearer brim_x\r\n", 401},
-		{"Authorization: " + g.bearer("reader") + "\r\n", 403},
-		{"Authorization: " + g.bearer("north") + "\r\n", 403},
-		{"Authorization: " + g.bearer("few") + "\r\n", 200},
-		{"Authorization: " + g.bearer("few") + "\r\n", 429},
-	} {
-		start := time.Now()
-		_, err := io.WriteString(conn, simple(goodReading, c.header))
-		require.NoError(t, err)
-		response, body := readAnswer(t, in)
-		if whole := c.header != "Authorization: "+g.bearer("north")+"\r\n"; whole && c.status != 200 { // not for its readings
-			assert.GreaterOrEqual(t, time.Since(start), refusalTime)
-		}
-		assert.Equal(t, c.status, response.StatusCode, "%d: %s", i, body)
-		assert.Equal(t, c.status == 401, response.Header.Get("WWW-Authenticate") != "")
-		assert.Equal(t, c.status == 429, response.Header.Get("Retry-After") != "")
-	}
-	assert.Zero(t, f.handled.Load(), "all were answered by the front")
-	assert.Len(t, j.readings(), 3)
-	g.revoke(t)
-	_, err := io.WriteString(conn, simple(goodReading, "Authorization: "+g.bearer("all")+"\r\n"))
-	require.NoError(t, err)
-	response, _ := readAnswer(t, in)
-	assert.Equal(t, 401, response.StatusCode)
-	_, err = io.WriteString(conn, simple(goodReading))
-	require.NoError(t, err)
-	response, _ = readAnswer(t, in)
-	assert.Equal(t, 401, response.StatusCode)
-	assert.EqualValues(t, 1, f.handled.Load(), "who says nothing of himself is for net/http")
 }
 
 func TestSensorsOfOthersAreRefused(t *testing.T) {

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -50,8 +49,6 @@ type exchange struct {
 	wire  wireBody
 	body  body
 	text  []byte // of an answer
-
-	content bytes.Reader // of a simple request; its exchange has no r
 }
 
 // newExchange returns an exchange that was used before, or a new one.
@@ -255,9 +252,6 @@ const (
 // would have its connection reset before it reads the answer. A body that the
 // client has not begun to send is left alone.
 func (x *exchange) drain() {
-	if x.r == nil {
-		return // it was whole before it was looked at
-	}
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
 	}

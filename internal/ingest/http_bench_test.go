@@ -21,8 +21,7 @@ import (
 const singleReading = `{"sensorId":"load-m8x2k1-123","ts":1795255200123,"fields":{"temperature":21.437,"humidity":55.125,"pressure":1013.25,"voltage":3.301},"tags":{"site":"north","model":"a1"}}`
 
 // BenchmarkSingleReading takes requests of a single reading: by the handler alone,
-// and by a server to which a client keeps a connection, without a front and with
-// one.
+// and by a server to which a client keeps a connection.
 func BenchmarkSingleReading(b *testing.B) {
 	config := testConfig()
 	config.Ack = telemetry.Journaled
@@ -34,13 +33,14 @@ func BenchmarkSingleReading(b *testing.B) {
 		defer server.Close()
 		benchServer(b, server.Listener.Addr().String())
 	})
-	b.Run("front", func(b *testing.B) { benchServer(b, serveFront(b, d).front.Addr().String()) })
 	g := theGuard(b)
 	config.Guard, config.Registerer = g.Guard, nil
 	guarded, err := New(config, droppingJournal{})
 	require.NoError(b, err)
-	b.Run("front, token", func(b *testing.B) {
-		benchServer(b, serveFront(b, guarded).front.Addr().String(), "Authorization: "+g.bearer("all")+"\r\n")
+	b.Run("server, token", func(b *testing.B) {
+		server := httptest.NewServer(guarded.Handler())
+		defer server.Close()
+		benchServer(b, server.Listener.Addr().String(), "Authorization: "+g.bearer("all")+"\r\n")
 	})
 }
 

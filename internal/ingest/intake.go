@@ -157,6 +157,12 @@ func (in *intake) takeBack() {
 	in.count--
 }
 
+// again begins the reading at hand once more, and forgets what was given of it.
+func (in *intake) again() {
+	in.takeBack()
+	_ = in.begin() // there was room for it before
+}
+
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
 		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)

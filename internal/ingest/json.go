@@ -2,12 +2,14 @@ package ingest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"math/bits"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -18,17 +20,31 @@ type form uint8
 const (
 	formJSON  form = iota // an object, an array of objects, or objects one after the other
 	formLines             // NDJSON
-	formLook              // one of the two, by its looks
+	formGuess             // one of the two
 )
 
-// decodeJSON decodes a body of JSON. An error refuses the whole request; a
-// refused reading is only noted.
+// decodeJSON decodes a body of JSON. An error refuses the whole request; a refused
+// reading is only noted.
 //
 // In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
 func (in *intake) decodeJSON(b *body, f form) error {
+	l := in.door.lines.get(b)
+	defer in.door.lines.put(l)
 	d := in.door.json.get(in)
 	defer in.door.json.put(d)
-	err := in.decodeForm(b, f, d)
+	if f == formGuess {
+		first, whole, err := l.peek()
+		if err != nil {
+			return err
+		}
+		f = d.guess(first, whole)
+	}
+	if f == formLines {
+		in.meaning = meaning{form: meansLines}
+		return d.decodeLines(l)
+	}
+	in.meaning = meaning{form: meansJSON}
+	err := d.decodeValues(l)
 	var known *telemetry.Error
 	if errors.As(err, &known) && known.Code == codeMalformed {
 		if worse := b.drain(); worse != nil {
@@ -38,58 +54,59 @@ func (in *intake) decodeJSON(b *body, f form) error {
 	return err
 }
 
-// decodeForm decodes a body of this form.
-func (in *intake) decodeForm(b *body, f form, d *jsonDecoder) error {
-	if f == formJSON {
-		in.meaning = meaning{form: meansJSON}
-		return d.open(in, b).decode()
-	}
-	l := in.door.lines.get(b)
-	defer in.door.lines.put(l)
-	f, err := l.form(f)
-	if err != nil {
-		return err
-	}
-	if f == formLines {
-		in.meaning = meaning{form: meansLines}
-		return in.decodeLines(l, d)
-	}
-	in.meaning = meaning{form: meansJSON}
-	return d.open(in, l.rest()).decode()
+// A jsonDecoder decodes readings in JSON where they lie. What encoding/json makes of
+// them is what fuzzing compares it with, but for two things: members that are
+// unknown or given twice are refused, and integers keep all of their 64 bits.
+type jsonDecoder struct {
+	in *intake
+
+	src     []byte
+	i       int    // how much of src is decoded
+	more    bool   // src is not all that there is
+	err     error  // what is wrong with the syntax
+	members uint8  // of the reading, that were seen
+	name    []byte // of a member, without its escapes
+	text    []byte // a string, without its escapes
+
+	// Most requests hold several readings of a series. So the sensor id and the tags
+	// are cut out, and looked up by their text, before they are decoded.
+	late         bool   // sensor and tags are cut out only
+	sensor, tags []byte // as they stand in src; nil: none
+	alias        []byte // key of both
 }
 
-// form returns the form of a body of which nothing was read yet, which is known
-// or is to be told by its looks.
-func (l *lines) form(known form) (form, error) {
-	if known != formLook {
-		return known, nil
-	}
-	first, whole, err := l.peek()
-	if err != nil {
-		return known, err
-	}
-	return guessForm(first, whole), nil
-}
+// The members of a reading.
+const (
+	memberSensor = 1 << iota
+	memberTime
+	memberFields
+	memberTags
+)
 
-// guessForm tells from its first line what a body is: lines of objects, unless
-// it is an array or the first line is the beginning of an object that goes on
-// in the next.
-func guessForm(first []byte, whole bool) form {
+// aliasJSON begins the keys of aliases that are parts of JSON: the sensor id in its
+// quotes, and the object of tags.
+const aliasJSON = 'j'
+
+var (
+	errMore    = errors.New("it ends in the middle")
+	errTooLong = fmt.Errorf("it is longer than %d bytes", maxReadingBytes)
+)
+
+// guess tells what a body is from its first line: lines of objects, unless it is an
+// array, or the first line is the beginning of an object that goes on in the next.
+func (d *jsonDecoder) guess(first []byte, whole bool) form {
 	if len(first) > 0 && first[0] == '[' {
 		return formJSON
 	}
-	if !whole {
-		return formLines
-	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(first), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if err := d.SkipValue(); errors.Is(err, io.ErrUnexpectedEOF) {
+	d.begin(first, false)
+	if d.skip(0); whole && errors.Is(d.err, errMore) {
 		return formJSON
 	}
 	return formLines
 }
 
 // decodeLines decodes NDJSON. Empty lines do not count.
-func (in *intake) decodeLines(l *lines, d *jsonDecoder) error {
+func (d *jsonDecoder) decodeLines(l *lines) error {
 	for {
 		line, long, err := l.next()
 		if errors.Is(err, io.EOF) {
@@ -100,52 +117,651 @@ func (in *intake) decodeLines(l *lines, d *jsonDecoder) error {
 		if !long && len(bytes.TrimSpace(skipManySpaces(line))) == 0 {
 			continue
 		}
-		if err := in.begin(); err != nil {
+		if err := d.in.begin(); err != nil {
 			return err
 		}
-		if !long && d.simple.line(line) {
-			continue
-		}
 		if long {
-			in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes))
-		} else if err := d.plain.line(line); err != nil {
-			in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is not JSON: %s", syntax(err, 0)))
+			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes))
+		} else if d.begin(line, false); d.reading() {
+			if d.space(); d.i < len(line) {
+				d.fail("there is %q behind the object", line[d.i])
+			}
 		}
-		in.end()
+		if d.err != nil {
+			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is not JSON: %v at byte %d", d.err, d.i))
+		}
+		d.end()
 	}
 }
 
-// syntax tells what is wrong with JSON, and where.
+// decodeValues decodes an array of readings, or readings one after the other.
+func (d *jsonDecoder) decodeValues(l *lines) error {
+	array := false
+	for count := 0; ; count++ {
+		c, err := l.skipSpace()
+		if count == 0 && c == '[' {
+			array = true
+			l.end++
+			c, err = l.skipSpace()
+		}
+		if array && err == nil {
+			switch {
+			case c == ']':
+				l.end++
+				return d.decodeEnd(l)
+			case count > 0 && c != ',':
+				return d.malformed(l, fmt.Errorf("a comma or the end of the array was expected, not %q", c))
+			case count > 0:
+				l.end++
+				c, err = l.skipSpace()
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && !array:
+			return nil
+		case errors.Is(err, io.EOF):
+			return d.malformed(l, errMore)
+		case err != nil:
+			return err
+		case !array && c != '{':
+			return d.malformed(l, fmt.Errorf("%q where a reading should be; a body is an object, an array of objects, or one object a line", c))
+		}
+		if err := d.value(l); err != nil {
+			return err
+		}
+	}
+}
+
+// decodeEnd sees to it that there is nothing behind the array.
+func (d *jsonDecoder) decodeEnd(l *lines) error {
+	c, err := l.skipSpace()
+	if err == nil {
+		return d.malformed(l, fmt.Errorf("there is %q behind the array", c))
+	} else if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// value decodes the value that comes next, reading more of the body until it is
+// there whole.
+func (d *jsonDecoder) value(l *lines) error {
+	if err := d.in.begin(); err != nil {
+		return err
+	}
+	for {
+		have := min(len(l.buf)-l.end, maxReadingBytes)
+		d.begin(l.buf[l.end:l.end+have], l.err == nil || have < len(l.buf)-l.end)
+		if d.reading() {
+			d.end()
+			l.end += d.i
+			return nil
+		}
+		switch {
+		case !d.more || !errors.Is(d.err, errMore):
+			l.end += d.i
+			return d.malformed(l, d.err)
+		case have == maxReadingBytes:
+			return d.malformed(l, errTooLong)
+		}
+		d.in.again()
+		// Twice as much, so that a long value is not decoded over and over.
+		for l.start = l.end; len(l.buf)-l.end < 2*have; {
+			if err := l.fill(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// malformed returns the error for a body whose syntax is wrong at the end of l.
+func (d *jsonDecoder) malformed(l *lines, err error) error {
+	if l.err != nil && !errors.Is(l.err, io.EOF) {
+		return l.err // that is why it ends
+	}
+	where := ""
+	if d.in.count > 0 {
+		where = fmt.Sprintf(" in or behind reading %d", d.in.count-1)
+	}
+	return &telemetry.Error{
+		Kind: telemetry.Invalid, Code: codeMalformed,
+		Message: fmt.Sprintf("the JSON is broken%s: %v at byte %d; nothing was taken", where, err, l.gone+int64(l.end)),
+	}
+}
+
+// begin makes src what is decoded next.
+func (d *jsonDecoder) begin(src []byte, more bool) { d.src, d.i, d.more, d.err = src, 0, more, nil }
+
+// reading decodes a value, which is to be a reading. It returns false if the syntax
+// is wrong.
 //
-// offset counts the bytes that the decoder did not see.
-func syntax(err error, offset int64) string {
-	var s *jsontext.SyntacticError
-	if errors.Is(err, errReadingTooLong) {
-		return errReadingTooLong.Error()
+// With sensor and tags cut out, a reading with several faults is not refused for
+// the first of them. So what is refused is decoded again in its order.
+func (d *jsonDecoder) reading() bool {
+	d.space()
+	if d.i < len(d.src) && d.src[d.i] != '{' {
+		return d.refuse(telemetry.Malformed, "a reading must be an object, not %s")
 	}
-	if !errors.As(err, &s) {
-		return strings.TrimPrefix(err.Error(), "jsontext: ")
+	at := d.i
+	d.late, d.members, d.sensor, d.tags = true, 0, nil, nil
+	ok := d.object(d.member, 1)
+	if ok && !d.in.builder.Refused() && d.series() {
+		return true
 	}
-	if errors.Is(s.Err, io.ErrUnexpectedEOF) {
-		return fmt.Sprintf("it ends in the middle, at byte %d", offset+s.ByteOffset)
+	if errors.Is(d.err, errMore) && d.more {
+		return false
 	}
-	return fmt.Sprintf("%s at byte %d", strings.TrimPrefix(s.Err.Error(), "jsontext: "), offset+s.ByteOffset)
+	d.in.again()
+	d.i, d.err, d.late, d.members = at, nil, false, 0
+	d.alias = d.alias[:0]
+	return d.object(d.member, 1)
 }
 
-func kindName(k jsontext.Kind) string {
-	switch k {
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "a boolean"
-	case '"':
-		return "a string"
-	case '0':
-		return "a number"
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
+// series gives the builder the sensor and the tags that were cut out. It returns
+// false if it does not take them.
+func (d *jsonDecoder) series() bool {
+	b := d.in.builder
+	d.alias = append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0)
+	d.alias = append(append(d.alias, d.sensor...), d.tags...)
+	if known := d.in.door.known.Alias(d.alias); known != nil {
+		b.SameSeries(known)
+		d.alias = d.alias[:0]
+		return true
 	}
-	return "something"
+	if len(d.sensor)+len(d.tags) > maxAlias {
+		d.alias = d.alias[:0]
+	}
+	// Both are known to be whole.
+	end := d.i
+	src := d.src
+	if d.sensor != nil {
+		d.src, d.i = d.sensor, 0
+		if text, ok := d.string(&d.text); ok {
+			b.Sensor(text)
+		}
+	}
+	if d.tags != nil {
+		d.src, d.i = d.tags, 0
+		d.object(d.tag, 2)
+	}
+	d.src, d.i = src, end
+	return !b.Refused()
+}
+
+// end ends the reading, and remembers its series.
+func (d *jsonDecoder) end() {
+	if d.in.end() && len(d.alias) > 0 {
+		d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
+	}
+	d.alias = d.alias[:0]
+}
+
+// maxDepth is how deep objects and arrays may be nested.
+const maxDepth = 10_000
+
+// object decodes the object at i, with member for the value of each name.
+func (d *jsonDecoder) object(member func(name []byte) bool, depth int) bool {
+	if d.peek() != '{' {
+		return d.fail("an object was expected")
+	}
+	d.i++
+	if d.space(); d.peek() == '}' {
+		d.i++
+		return true
+	}
+	for {
+		d.space()
+		name, ok := d.string(&d.name)
+		if !ok || !d.colon() || !member(name) {
+			return false
+		}
+		switch d.space(); d.peek() {
+		case '}':
+			d.i++
+			return true
+		case ',':
+			d.i++
+		default:
+			return d.fail("a comma or the end of the object was expected")
+		}
+	}
+}
+
+func (d *jsonDecoder) colon() bool {
+	if d.space(); d.peek() != ':' {
+		return d.fail("a colon was expected")
+	}
+	d.i++
+	d.space()
+	return true
+}
+
+// member decodes a member of a reading.
+func (d *jsonDecoder) member(name []byte) bool {
+	var member uint8
+	switch string(name) {
+	case "sensorId":
+		member = memberSensor
+	case "ts":
+		member = memberTime
+	case "fields":
+		member = memberFields
+	case "tags":
+		member = memberTags
+	default:
+		d.note(telemetry.UnknownKey, "the key %s is unknown; a reading has sensorId, ts, fields and tags", telemetry.Quote(name))
+		return d.skip(1)
+	}
+	if d.members&member != 0 {
+		d.note(telemetry.DuplicateKey, "%s is given twice", name)
+		return d.skip(1)
+	}
+	d.members |= member
+	switch c := d.peek(); {
+	case member == memberTime:
+		return d.time()
+	case c == 'n': // as if it were absent
+		return d.skip(1)
+	case member == memberFields && c == '{':
+		return d.object(d.field, 2)
+	case member == memberTags && c == '{':
+		if !d.late {
+			return d.object(d.tag, 2)
+		}
+		from := d.i
+		ok := d.skip(1)
+		d.tags = d.src[from:d.i]
+		return ok
+	case member == memberSensor && c == '"':
+		from := d.i
+		text, ok := d.string(&d.text)
+		if d.sensor = d.src[from:d.i]; ok && !d.late {
+			d.in.builder.Sensor(text)
+		}
+		return ok
+	case member == memberSensor:
+		return d.refuse(telemetry.SensorInvalid, "sensorId must be a string, not %s")
+	}
+	return d.refuse(telemetry.Malformed, "%s must be an object, not %s", string(name))
+}
+
+func (d *jsonDecoder) time() bool {
+	b := d.in.builder
+	switch c := d.peek(); {
+	case c == '"':
+		text, ok := d.string(&d.text)
+		if ms, good := parseTime(text); good && ok {
+			b.Time(ms)
+		} else if ok {
+			d.note(telemetry.TimeInvalid, "ts %s is not an RFC 3339 timestamp, like 2026-11-21T10:00:00.123Z", telemetry.Quote(text))
+		}
+		return ok
+	case c == '-' || isDigit(c):
+		raw, ok := d.number()
+		if !ok {
+			return false
+		}
+		switch ms, form := parseInt(raw); form {
+		case numberInt:
+			b.Time(ms)
+		case numberHuge:
+			d.note(telemetry.TimeOutOfRange, "ts %s is out of range; integers are milliseconds since the epoch", telemetry.Quote(raw))
+		default:
+			d.note(telemetry.TimeInvalid, "ts %s is not an integer; numbers are whole milliseconds since the epoch", telemetry.Quote(raw))
+		}
+		return true
+	}
+	return d.refuse(telemetry.TimeInvalid, "ts must be an RFC 3339 string or integer milliseconds since the epoch, not %s")
+}
+
+func (d *jsonDecoder) tag(name []byte) bool {
+	if d.peek() != '"' {
+		return d.refuse(telemetry.TagValue, "tag %s must be a string, not %s", telemetry.Quote(name))
+	}
+	text, ok := d.string(&d.text)
+	if ok {
+		d.in.builder.Tag(name, text)
+	}
+	return ok
+}
+
+func (d *jsonDecoder) field(name []byte) bool {
+	b := d.in.builder
+	switch c := d.peek(); c {
+	case '"':
+		text, ok := d.string(&d.text)
+		if ok {
+			b.Text(name, text)
+		}
+		return ok
+	case 't', 'f':
+		ok := d.skip(2)
+		if ok {
+			b.Bool(name, c == 't')
+		}
+		return ok
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return d.fieldNumber(name)
+	}
+	return d.refuse(telemetry.ValueType, "field %s must be a number, a boolean or a string, not %s", telemetry.Quote(name))
+}
+
+// fieldNumber takes a number without fraction and exponent as an integer, any other
+// as a double. So -0 is the integer 0 and -0.0 a negative zero.
+func (d *jsonDecoder) fieldNumber(name []byte) bool {
+	b := d.in.builder
+	// Small integers and short decimals are what most fields hold.
+	s := d.src[d.i:]
+	sign := 0
+	if s[0] == '-' {
+		sign = 1
+	}
+	n, digits := readDigits(0, s[sign:])
+	if end := sign + digits; digits > 0 && digits < maxDigits && end < len(s) && (s[sign] != '0' || digits == 1) {
+		switch point := 0; {
+		case s[end] == '.':
+			if n, point = readDigits(n, s[end+1:]); point == 0 {
+				break
+			}
+			end += 1 + point
+			if v, exact := decimal(n, digits+point, point); exact && end < len(s) && s[end]|0x20 != 'e' {
+				if sign > 0 {
+					v = -v
+				}
+				b.Float(name, v)
+				d.i += end
+				return true
+			}
+		case s[end]|0x20 != 'e':
+			v := int64(n)
+			if sign > 0 {
+				v = -v
+			}
+			b.Int(name, v)
+			d.i += end
+			return true
+		}
+	}
+	raw, ok := d.number()
+	if !ok {
+		return false
+	}
+	switch n, form := parseInt(raw); form {
+	case numberInt:
+		b.Int(name, n)
+	case numberHuge:
+		d.note(telemetry.ValueRange, "field %s is %s, which does not fit a 64-bit integer; write it with a fraction to store a double", telemetry.Quote(name), cutText(raw))
+	default:
+		if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
+			b.Float(name, f)
+		} else {
+			d.note(telemetry.ValueNotFinite, "field %s is %s, beyond the range of a double", telemetry.Quote(name), cutText(raw))
+		}
+	}
+	return true
+}
+
+// number returns the number at i.
+func (d *jsonDecoder) number() (raw []byte, ok bool) {
+	from := d.i
+	if d.peek() == '-' {
+		d.i++
+	}
+	digits := func() bool {
+		_, n := readDigits(0, d.src[d.i:])
+		d.i += n
+		return n > 0 || d.fail("a digit was expected")
+	}
+	if d.peek() == '0' {
+		d.i++
+	} else if !digits() {
+		return nil, false
+	}
+	if d.peek() == '.' {
+		d.i++
+		if !digits() {
+			return nil, false
+		}
+	}
+	if d.peek()|0x20 == 'e' {
+		d.i++
+		if c := d.peek(); c == '+' || c == '-' {
+			d.i++
+		}
+		if !digits() {
+			return nil, false
+		}
+	}
+	if d.i == len(d.src) && d.more {
+		return nil, d.fail("") // it may go on
+	}
+	return d.src[from:d.i], true
+}
+
+// string returns the contents of the string at i, without escapes, valid until the
+// next call with the same scratch memory. Half a surrogate pair becomes a byte that
+// is not UTF-8, for the builder to refuse.
+func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
+	if d.peek() != '"' {
+		return nil, d.fail("a string was expected")
+	}
+	d.i++
+	from := d.i
+	escaped := false
+	for {
+		d.i = specialByte(d.src, d.i)
+		switch c := d.peek(); {
+		case d.i == len(d.src):
+			return nil, d.fail("")
+		case c == '"':
+			text = d.src[from:d.i]
+			d.i++
+			if escaped {
+				*scratch = append(*scratch, text...)
+				text = *scratch
+			}
+			return text, true
+		case c != '\\':
+			return nil, d.fail("control characters must be escaped in strings")
+		}
+		if !escaped {
+			*scratch, escaped = (*scratch)[:0], true
+		}
+		*scratch = append(*scratch, d.src[from:d.i]...)
+		if !d.escape(scratch) {
+			return nil, false
+		}
+		from = d.i
+	}
+}
+
+// escape appends what the escape sequence at i stands for.
+func (d *jsonDecoder) escape(dst *[]byte) bool {
+	d.i++
+	c := d.peek()
+	switch c {
+	case '"', '\\', '/':
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		r, ok := d.unit()
+		if !ok {
+			return false
+		}
+		if utf16.IsSurrogate(r) {
+			at, low := d.i, rune(0)
+			if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
+				d.i++
+				if low, ok = d.unit(); !ok {
+					return false
+				}
+			} else if d.peek() == '\\' && d.i+1 == len(d.src) {
+				d.i++
+				return d.fail("")
+			}
+			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+				d.i = at
+				*dst = append(*dst, 0xff)
+				return true
+			}
+		}
+		*dst = utf8.AppendRune(*dst, r)
+		return true
+	default:
+		return d.fail("an escape sequence was expected behind the backslash")
+	}
+	d.i++
+	*dst = append(*dst, c)
+	return true
+}
+
+// unit decodes the four hexadecimal digits behind the u at i.
+func (d *jsonDecoder) unit() (rune, bool) {
+	d.i++
+	var r rune
+	for range 4 {
+		switch c := d.peek(); {
+		case isDigit(c):
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			r = r<<4 | rune(c|0x20-'a'+10)
+		default:
+			return 0, d.fail("four hexadecimal digits were expected behind \\u")
+		}
+		d.i++
+	}
+	return r, true
+}
+
+// skip passes over the value at i.
+func (d *jsonDecoder) skip(depth int) bool {
+	if depth > maxDepth {
+		return d.fail("it is nested more than %d deep", maxDepth)
+	}
+	switch c := d.peek(); {
+	case c == '"':
+		_, ok := d.string(&d.text)
+		return ok
+	case c == '-' || isDigit(c):
+		_, ok := d.number()
+		return ok
+	case c == '{':
+		return d.object(func([]byte) bool { return d.skip(depth + 1) }, depth+1)
+	case c == '[':
+		d.i++
+		if d.space(); d.peek() == ']' {
+			d.i++
+			return true
+		}
+		for {
+			if d.space(); !d.skip(depth + 1) {
+				return false
+			}
+			switch d.space(); d.peek() {
+			case ']':
+				d.i++
+				return true
+			case ',':
+				d.i++
+			default:
+				return d.fail("a comma or the end of the array was expected")
+			}
+		}
+	}
+	for _, word := range [...]string{"true", "false", "null"} {
+		rest := d.src[d.i:]
+		if len(rest) >= len(word) && string(rest[:len(word)]) == word {
+			d.i += len(word)
+			return true
+		}
+		if len(rest) < len(word) && string(rest) == word[:len(rest)] {
+			d.i = len(d.src)
+		}
+	}
+	return d.fail("a value was expected")
+}
+
+// space passes over white space.
+func (d *jsonDecoder) space() {
+	for d.i < len(d.src) && isJSONSpace(d.src[d.i]) {
+		d.i++
+	}
+}
+
+func isJSONSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+// peek returns the byte at i, 0 at the end.
+func (d *jsonDecoder) peek() byte {
+	if d.i == len(d.src) {
+		return 0
+	}
+	return d.src[d.i]
+}
+
+// fail notes that the syntax is wrong at i. It returns false.
+func (d *jsonDecoder) fail(format string, args ...any) bool {
+	if d.i == len(d.src) {
+		d.err = errMore
+	} else {
+		d.err = fmt.Errorf(format, args...)
+	}
+	return false
+}
+
+// refuse refuses the reading for the value at i, which it passes over, and whose
+// kind is put into the message.
+func (d *jsonDecoder) refuse(code telemetry.Code, format string, args ...any) bool {
+	kind := "a number"
+	switch d.peek() {
+	case 'n':
+		kind = "null"
+	case 't', 'f':
+		kind = "a boolean"
+	case '"':
+		kind = "a string"
+	case '{':
+		kind = "an object"
+	case '[':
+		kind = "an array"
+	}
+	args = append(args, kind)
+	ok := d.skip(1)
+	if ok {
+		d.note(code, format, args...)
+	}
+	return ok
+}
+
+func (d *jsonDecoder) note(code telemetry.Code, format string, args ...any) {
+	if !d.in.builder.Refused() {
+		d.in.builder.Refuse(telemetry.Refuse(code, format, args...))
+	}
+}
+
+// specialByte returns where the first quote, backslash or control character in
+// src[i:] is, or the length of src. It looks at eight bytes at once: of the bits that
+// are set in special, the lowest is right, and higher ones mean nothing.
+func specialByte(src []byte, i int) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(src); i += 8 {
+		word := binary.LittleEndian.Uint64(src[i:])
+		quote, backslash := word^(ones*'"'), word^(ones*'\\')
+		if special := ((quote-ones)&^quote | (backslash-ones)&^backslash | (word-ones*' ')&^word) & high; special != 0 {
+			return i + bits.TrailingZeros64(special)/8
+		}
+	}
+	for i < len(src) && src[i] != '"' && src[i] != '\\' && src[i] >= ' ' {
+		i++
+	}
+	return i
 }

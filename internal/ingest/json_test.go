@@ -48,20 +48,20 @@ func TestFormsOfABody(t *testing.T) {
 
 		{"a broken line", typeLines, one("a") + "\n{\"sensorId\": oops}\n" + one("b"), 207, "ab", `"errors":[{"index":1,"code":"malformed","message":"the line is not JSON: `},
 		{"a broken first line without a type", "", "{\"sensorId\": oops}\n" + one("b"), 207, "b", `"index":0,"code":"malformed"`},
-		{"a line with two objects", typeLines, one("a") + one("b") + "\n" + one("c"), 207, "c", "there is something behind the object"},
-		{"a line that ends too early", typeLines, one("a")[:20] + "\n" + one("c"), 207, "c", "it ends in the middle, at byte 20"},
+		{"a line with two objects", typeLines, one("a") + one("b") + "\n" + one("c"), 207, "c", "there is '{' behind the object"},
+		{"a line that ends too early", typeLines, one("a")[:20] + "\n" + one("c"), 207, "c", "it ends in the middle at byte 20"},
 		{"an array as a line", typeLines, "[" + one("a") + "]\n" + one("c"), 207, "c", "a reading must be an object, not an array"},
-		{"broken syntax in an array", typeJSON, "[" + one("a") + "," + `{"sensorId":"b",,}` + "," + one("c") + "]", 400, "", `in or behind reading 1: invalid character ',' at start of value`},
+		{"broken syntax in an array", typeJSON, "[" + one("a") + "," + `{"sensorId":"b",,}` + "," + one("c") + "]", 400, "", `in or behind reading 1: a string was expected at byte 51`},
 		{"an array that does not end", typeJSON, "[" + one("a") + ",", 400, "", "it ends in the middle"},
 		{"an array that ends with a comma", typeJSON, "[" + one("a") + ",]", 400, "", `"code":"malformed"`},
-		{"something behind an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "there is something behind the array"},
+		{"something behind an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "there is '{' behind the array"},
 		{"garbage behind an array", typeJSON, "[" + one("a") + "] x", 400, "", `"code":"malformed"`},
 		{"garbage behind an object", typeJSON, one("a") + " garbage", 400, "", "nothing was taken"},
 		{"a broken second object as JSON", typeJSON, one("a") + "\n{oops}\n", 400, "", "in or behind reading 1"},
-		{"a number", typeJSON, "5", 400, "", "the body holds a number where a reading should be"},
-		{"a number behind an object", typeJSON, one("a") + "5", 400, "", "the body holds a number where a reading should be"},
+		{"a number", typeJSON, "5", 400, "", "'5' where a reading should be"},
+		{"a number behind an object", typeJSON, one("a") + "5", 400, "", "'5' where a reading should be"},
 		{"words", typeJSON, "hello", 400, "", `"code":"malformed"`},
-		{"half an object", typeJSON, one("a")[:12], 400, "", "it ends in the middle, at byte 12"},
+		{"half an object", typeJSON, one("a")[:12], 400, "", "it ends in the middle at byte 12"},
 		{"nothing", typeJSON, "", 400, "", `"code":"no_readings"`},
 		{"nothing as lines", typeLines, "\n\n", 400, "", `"code":"no_readings"`},
 		{"nothing without a type", "", "", 400, "", `"code":"no_readings"`},
@@ -165,7 +165,7 @@ func TestALineThatIsTooLongIsRefusedAlone(t *testing.T) {
 
 	w = post(t, d, "/v1/readings", typeJSON, "["+good+","+long+"]")
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), "in or behind reading 1: it is longer than 4 MiB")
+	assert.Contains(t, w.Body.String(), "in or behind reading 1: it is longer than 4194304 bytes")
 
 	w = post(t, d, "/write", "", "cpu t=1\ncpu t=\""+strings.Repeat("a", maxReadingBytes)+"\"\ncpu t=1\n")
 	assert.Equal(t, 400, w.Code)

@@ -3,64 +3,78 @@ package ingest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// The line protocol of InfluxDB, as the package lineprotocol of influxdata reads it,
+// which is what fuzzing compares this decoder with:
+//
+//	measurement,tag=value,tag=value field=1.5,field=2i,field="text" 1767225600000000000
+//
+// A backslash escapes a comma, a space or an equals sign in a word, and a quote or a
+// backslash in a string; in front of anything else it stands for itself. A string
+// may hold line ends.
+
+// A precision is the unit of timestamps.
+type precision struct {
+	name  string
+	ratio int64 // milliseconds in a unit; negative: units in a millisecond
+}
+
+// millis converts a timestamp, rounding down.
+func (p precision) millis(n int64) (ms int64, ok bool) {
+	if p.ratio < 0 {
+		ms = n / -p.ratio
+		if n%-p.ratio < 0 {
+			ms--
+		}
+		return ms, true
+	}
+	return n * p.ratio, n <= math.MaxInt64/p.ratio && n >= math.MinInt64/p.ratio
+}
+
 // A lineDecoder decodes line protocol.
 type lineDecoder struct {
 	in        *intake
+	lines     *lines
 	precision precision
 	sensorTag string
-	plain     bool // everything takes the plain path
 
-	// The series of the line at hand, if it had to be decoded.
+	s []byte // the entry, without the end of its last line
+	i int    // how much of it is decoded
+
+	// The series of the entry, where it is not known by its text.
 	measurement []byte
 	tags        []lineTag
-	simple      bool   // no word of it needs an escape
-	words       []byte // where the plain path keeps the words
-	sensor      []byte // that was made of them
-
-	// Most requests hold several lines of a series, and tags are the longest
-	// part of a line. So what stands in front of the first space is looked up,
-	// behind the stream that the request was sent to, before it is decoded.
-	alias []byte // empty where nothing was looked up
-	shift int    // bytes of the line that were not decoded
-
-	// What the fast path saw of earlier lines.
-	names    []byte // of the last one's fields, each with its equals sign
-	nameEnds []int
-	like     likeness
+	sensor      []byte
+	alias       []byte // key of that text; empty: it is not worth remembering
+	unescaped   []byte // words that held escapes
 }
 
-// newLineDecoder returns a decoder that gives its readings to in.
-func newLineDecoder(in *intake, p precision) *lineDecoder {
-	return &lineDecoder{in: in, precision: p, sensorTag: in.door.config.SensorTag}
-}
+type lineTag struct{ name, value []byte }
 
-// decodeLineProtocol decodes a body of line protocol. Comments and empty lines
-// do not count; a line whose syntax is wrong is refused like one that breaks
-// another rule.
+// decodeLineProtocol decodes a body of line protocol. Comments and empty lines do
+// not count. A line with a syntax error is refused like one that breaks any other
+// rule.
 func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	in.times.Unit = p.name
 	l := in.door.lines.get(b)
 	defer in.door.lines.put(l)
-	return newLineDecoder(in, p).all(l)
+	d := lineDecoder{in: in, lines: l, precision: p, sensorTag: in.door.config.SensorTag}
+	return d.all()
 }
 
-// all decodes all lines.
-func (d *lineDecoder) all(l *lines) error {
+func (d *lineDecoder) all() error {
 	for {
-		line, long, err := l.next()
+		line, long, err := d.lines.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -70,16 +84,10 @@ func (d *lineDecoder) all(l *lines) error {
 			continue
 		}
 		if d.in.lines == nil {
-			d.in.lines = make([]uint32, 0, l.guess())
+			d.in.lines = make([]uint32, 0, d.lines.guess())
 		}
-		d.in.lines = append(d.in.lines, uint32(l.number))
-		if long {
-			if err := d.refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes)); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := d.entry(l, line); err != nil {
+		d.in.lines = append(d.in.lines, uint32(d.lines.number))
+		if err := d.entry(line, long); err != nil {
 			return err
 		}
 	}
@@ -94,100 +102,96 @@ func isBlank(line []byte) bool {
 	return len(line) == 0 || line[0] == '#'
 }
 
-// entry decodes the current line, and those behind it into which it reaches by
-// a string with ends of lines inside. If that makes no sense, it was a missing
-// quote, and only the first line is refused.
-func (d *lineDecoder) entry(l *lines, line []byte) error {
-	if !d.plain {
-		if done, err := d.fast(line); done || err != nil {
-			return err
+// entry decodes the current line, and those behind it that a string reaches into. If
+// that makes no sense, a quote is missing, and only the first line is refused.
+func (d *lineDecoder) entry(line []byte, long bool) error {
+	length, number := d.lines.end-d.lines.start, d.lines.number
+	d.s, d.i = line, 0
+	var known *batch.Series
+	var refused *telemetry.Refusal
+	var err error
+	if long {
+		refused, err = telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes), d.in.begin()
+	} else if known, refused, err = d.series(); err == nil && refused == nil {
+		if refused, err = d.fields(); refused == nil && err == nil {
+			refused = d.time()
 		}
 	}
-	length, number := l.end-l.start, l.number
-	for open := opensString(line, false); open; {
-		from := l.end - l.start
-		if more, err := l.extend(); err != nil {
-			return err
-		} else if !more {
-			l.cut(length, number)
-			break
-		}
-		open = opensString(l.buf[l.start+from:l.end], true)
-	}
-	line = l.line()
-	key := seriesPart(line)
-	known := d.lookUp(key)
-	r, err := d.decode(line, len(key), known)
 	if err != nil {
 		return err
 	}
-	if r != nil {
-		d.in.builder.Refuse(r)
-		l.cut(length, number)
+	if refused != nil {
+		d.in.builder.Refuse(refused)
+		d.lines.cut(length, number)
 	}
-	if taken := d.in.end(); taken && known == nil {
-		d.remember()
+	if d.in.end() && known == nil && len(d.alias) > 0 {
+		d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
 	}
 	return nil
 }
 
-// refuse refuses a line unseen.
-func (d *lineDecoder) refuse(r *telemetry.Refusal) error {
-	if err := d.in.begin(); err != nil {
-		return err
-	}
-	d.in.builder.Refuse(r)
-	d.in.end()
-	return nil
-}
+// aliasLine begins the keys of aliases that are parts of lines.
+const aliasLine = 'l'
 
-// decode decodes one entry up to the end of its reading, which it leaves open.
-// It returns what is wrong with its syntax. If the series is known, the first
-// length bytes hold it.
-func (d *lineDecoder) decode(line []byte, length int, known *batch.Series) (*telemetry.Refusal, error) {
-	if known != nil {
-		if err := d.beginKnown(known); err != nil {
-			return nil, err
+// series decodes measurement and tags and begins a reading of that series. Most
+// requests hold several lines of a series, and tags are the longest part of a line,
+// so the text up to the first space is looked up before it is decoded.
+func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
+	d.alias = d.alias[:0]
+	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
+		d.alias = append(append(append(append(d.alias, aliasLine), d.in.home.Name...), 0), d.s[:n]...)
+		if known := d.in.door.known.Alias(d.alias); known != nil {
+			if known.Stream != d.in.stream.Name {
+				d.in.toStream(d.in.door.streams[known.Stream])
+			}
+			if err := d.in.begin(); err != nil {
+				return nil, nil, err
+			}
+			d.in.builder.SameSeries(known)
+			d.i = n
+			return known, nil, nil
 		}
-		// The last character of the series stands for the whole.
-		d.shift = length - 1
-		p := lineprotocol.NewDecoderWithBytes(line[d.shift:])
-		p.Next()
-		return d.decodeFields(p), nil
 	}
-	d.shift = 0
-	p := lineprotocol.NewDecoderWithBytes(line)
-	p.Next()
-	measurement, wrong := p.Measurement()
-	if err := d.begin(measurement); err != nil {
-		return nil, err
+	d.spaces()
+	d.unescaped, d.tags = d.unescaped[:0], d.tags[:0]
+	var ok bool
+	d.measurement, ok = d.word(inMeasurement)
+	if err := d.begin(); err != nil {
+		return nil, nil, err
 	}
-	if wrong != nil {
-		return d.wrong(wrong), nil
+	switch {
+	case !ok:
+		return nil, d.wrong("the measurement is not UTF-8"), nil
+	case len(d.measurement) == 0 || d.measurement[0] == '#':
+		return nil, d.wrong("a measurement was expected"), nil
 	}
-	d.words, d.simple = append(d.words[:0], measurement...), false
-	d.measurement = d.words
-	if err := d.decodeTags(p); err != nil {
-		return d.wrong(err), nil
+	for d.at() == ',' {
+		d.i++
+		name, ok := d.word(inName)
+		if !ok || len(name) == 0 || d.at() != '=' {
+			return nil, d.wrong("the name of a tag and an equals sign were expected"), nil
+		}
+		d.i++
+		value, ok := d.word(inName)
+		if !ok || len(value) == 0 {
+			return nil, d.wrong("the value of tag %s was expected", telemetry.Quote(name)), nil
+		}
+		d.in.builder.Tag(name, value)
+		d.tags = append(d.tags, lineTag{name, value})
 	}
-	return d.decodeFields(p), nil
-}
-
-// beginKnown begins a reading of a known series.
-func (d *lineDecoder) beginKnown(series *batch.Series) error {
-	if series.Stream != d.in.stream.Name {
-		d.in.toStream(d.in.door.streams[series.Stream])
+	if d.at() != ' ' {
+		if d.i == len(d.s) {
+			return nil, d.wrong("the line has no fields"), nil
+		}
+		return nil, d.wrong("a comma or a space was expected"), nil
 	}
-	err := d.in.begin()
-	if err == nil {
-		d.in.builder.SameSeries(series)
-	}
-	return err
+	d.giveSensor()
+	return nil, nil, nil
 }
 
 // begin begins a reading of the stream that the measurement is the name of.
-func (d *lineDecoder) begin(measurement []byte) error {
-	stream, ok := d.in.door.streams[string(measurement)]
+func (d *lineDecoder) begin() error {
+	stream, ok := d.in.door.streams[string(d.measurement)]
 	if !ok {
 		stream = d.in.home
 	}
@@ -195,91 +199,208 @@ func (d *lineDecoder) begin(measurement []byte) error {
 	return d.in.begin()
 }
 
-func (d *lineDecoder) decodeTags(p *lineprotocol.Decoder) error {
-	d.tags = d.tags[:0]
-	for {
-		key, value, err := p.NextTag()
-		if err != nil {
-			return err
-		} else if key == nil {
+// giveSensor gives the builder the sensor id: the value of the tag that is
+// configured, or the series key.
+func (d *lineDecoder) giveSensor() {
+	if d.sensorTag == "" {
+		d.in.builder.Sensor(d.seriesKey())
+		return
+	}
+	for _, t := range d.tags {
+		if string(t.name) == d.sensorTag {
+			d.in.builder.Sensor(t.value)
+			return
+		}
+	}
+	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
+		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
+}
+
+// seriesKey returns the measurement and the tags sorted by name, with a backslash
+// before each comma, space, backslash and, in tags, equals sign, so that different
+// series never have the same key.
+func (d *lineDecoder) seriesKey() []byte {
+	byName := func(x, y lineTag) int { return bytes.Compare(x.name, y.name) }
+	if !slices.IsSortedFunc(d.tags, byName) {
+		slices.SortStableFunc(d.tags, byName)
+	}
+	d.sensor = telemetry.AppendSeriesWord(d.sensor[:0], d.measurement, false)
+	for _, t := range d.tags {
+		d.sensor = telemetry.AppendSeriesWord(append(d.sensor, ','), t.name, true)
+		d.sensor = telemetry.AppendSeriesWord(append(d.sensor, '='), t.value, true)
+	}
+	return d.sensor
+}
+
+// fields decodes the fields and what separates them from the timestamp.
+func (d *lineDecoder) fields() (*telemetry.Refusal, error) {
+	for d.spaces(); ; d.i++ {
+		d.unescaped = d.unescaped[:0]
+		name, ok := d.word(inName)
+		switch {
+		case !ok || len(name) == 0:
+			return d.wrong("the name of a field was expected"), nil
+		case d.at() != '=':
+			return d.wrong("an equals sign was expected behind field %s", telemetry.Quote(name)), nil
+		}
+		d.i++
+		if d.at() == '"' {
+			if refused, err := d.text(name); refused != nil || err != nil {
+				return refused, err
+			}
+		} else if refused := d.value(name); refused != nil {
+			return refused, nil
+		}
+		if d.at() != ',' {
+			return nil, nil
+		}
+	}
+}
+
+// value decodes a number or a boolean.
+func (d *lineDecoder) value(name []byte) *telemetry.Refusal {
+	b := d.in.builder
+	s := d.s[d.i:]
+	// Small integers and short decimals are what most fields hold.
+	if n, digits := readDigits(0, s); digits > 0 && digits < maxDigits && digits < len(s) && s[digits] == 'i' && endsValue(s[digits+1:]) {
+		b.Int(name, int64(n))
+		d.i += digits + 1
+		return nil
+	} else if v, length := shortDecimal(s); length > 0 {
+		b.Float(name, v)
+		d.i += length
+		return nil
+	}
+	length := 0
+	for length < len(s) && !endsValue(s[length:]) {
+		length++
+	}
+	if s = s[:length]; length == 0 {
+		return d.wrong("the value of field %s was expected", telemetry.Quote(name))
+	}
+	malformed := func(kind string) *telemetry.Refusal {
+		return telemetry.Refuse(telemetry.Malformed, "field %s has the value %s, which is not %s", telemetry.Quote(name), telemetry.Quote(s), kind)
+	}
+	switch last := s[length-1]; {
+	case s[0] == '-' || s[0] == '.' || isDigit(s[0]):
+		if last == 'i' || last == 'u' {
+			n, fits, ok := parseLineInt(s[:length-1])
+			switch {
+			case !ok || last == 'u' && s[0] == '-':
+				return malformed("an integer")
+			case fits:
+				b.Int(name, n)
+			default:
+				b.Refuse(telemetry.Refuse(telemetry.ValueRange, "field %s is %s, which does not fit a signed 64-bit integer", telemetry.Quote(name), cutText(s[:length-1])))
+			}
 			break
 		}
-		d.in.builder.Tag(key, value)
-		d.tags = append(d.tags, lineTag{name: d.keep(key), value: d.keep(value)})
+		for _, c := range s {
+			if !isDigit(c) && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' {
+				return malformed("a number")
+			}
+		}
+		v, err := strconv.ParseFloat(string(s), 64)
+		switch {
+		case err == nil:
+			b.Float(name, v)
+		case errors.Is(err, strconv.ErrRange):
+			b.Refuse(telemetry.Refuse(telemetry.ValueNotFinite, "field %s is %s, beyond the range of a double", telemetry.Quote(name), cutText(s)))
+		default:
+			return malformed("a number")
+		}
+	default:
+		v, ok := parseLineBool(s)
+		if !ok {
+			return malformed("a number, a boolean, or a string in double quotes")
+		}
+		b.Bool(name, v)
 	}
-	d.giveSensor()
+	d.i += length
 	return nil
 }
 
-// decodeFields decodes the rest of the line.
-func (d *lineDecoder) decodeFields(p *lineprotocol.Decoder) *telemetry.Refusal {
+// endsValue reports whether a value ends in front of s.
+func endsValue(s []byte) bool {
+	return len(s) == 0 || s[0] == ',' || s[0] == ' ' || s[0] == '\r' || s[0] == '\n'
+}
+
+// text decodes a string, which the quote at i begins.
+func (d *lineDecoder) text(name []byte) (*telemetry.Refusal, error) {
+	d.i++
+	from, begin := d.i, len(d.unescaped) // of what is not in unescaped yet; of the string in there
 	for {
-		key, kind, value, err := p.NextFieldBytes()
-		if err != nil {
-			return d.wrong(err)
-		} else if key == nil {
-			return d.decodeTime(p)
+		n := bytes.IndexAny(d.s[d.i:], `"\`)
+		if n < 0 || d.s[d.i+n] == '\\' && d.i+n+1 == len(d.s) {
+			// A backslash that ends the line stands for itself, or escapes nothing.
+			d.i = len(d.s)
+			if more, err := d.lines.extend(); err != nil {
+				return nil, err
+			} else if !more {
+				return d.wrong("the string of field %s has no closing quote", telemetry.Quote(name)), nil
+			}
+			d.s = d.lines.line()
+			continue
 		}
-		if !d.field(key, kind, value) {
-			return telemetry.Refuse(telemetry.Malformed, "field %s has the value %s, which is no %s",
-				telemetry.Quote(key), telemetry.Quote(value), kind)
+		d.i += n
+		if d.s[d.i] == '"' {
+			break
 		}
+		if c := textEscape(d.s[d.i+1]); c != 0 {
+			d.unescaped = append(append(d.unescaped, d.s[from:d.i]...), c)
+			d.i++
+			from = d.i + 1
+		}
+		d.i++
 	}
+	text := d.s[from:d.i]
+	if len(d.unescaped) > begin {
+		d.unescaped = append(d.unescaped, text...)
+		text = d.unescaped[begin:]
+	}
+	d.i++
+	if !utf8.Valid(text) {
+		return d.wrong("the string of field %s is not UTF-8", telemetry.Quote(name)), nil
+	}
+	d.in.builder.Text(name, text)
+	if !endsValue(d.s[d.i:]) {
+		return d.wrong("a comma or a space was expected behind the string of field %s", telemetry.Quote(name)), nil
+	}
+	return nil, nil
 }
 
-// field gives the builder one field; it returns false if its syntax is wrong.
-func (d *lineDecoder) field(key []byte, kind lineprotocol.ValueKind, value []byte) bool {
-	b := d.in.builder
-	switch kind {
-	case lineprotocol.Float:
-		return d.float(key, value)
-	case lineprotocol.Int, lineprotocol.Uint:
-		n, fits, ok := parseLineInt(value)
-		switch {
-		case !ok || kind == lineprotocol.Uint && value[0] == '-':
-			return false
-		case fits:
-			b.Int(key, n)
-		case !b.Refused():
-			b.Refuse(telemetry.Refuse(telemetry.ValueRange, "field %s is %s, which does not fit a signed 64-bit integer", telemetry.Quote(key), cutText(value)))
-		}
-	case lineprotocol.String:
-		b.Text(key, value)
-	case lineprotocol.Bool:
-		v, ok := parseLineBool(value)
-		if !ok {
-			return false
-		}
-		b.Bool(key, v)
-	default:
-		return false
+// textEscape returns what a backslash and this byte stand for in a string; 0 if they
+// stand for themselves.
+func textEscape(c byte) byte {
+	switch c {
+	case '"', '\\':
+		return c
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
 	}
-	return true
+	return 0
 }
 
-func (d *lineDecoder) float(key, value []byte) bool {
-	for _, c := range value {
-		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			return false
-		}
+// time decodes the timestamp, if there is one, with which the line must end.
+func (d *lineDecoder) time() *telemetry.Refusal {
+	if d.i == len(d.s) {
+		return nil
 	}
-	v, err := strconv.ParseFloat(string(value), 64)
-	switch {
-	case err == nil:
-		d.in.builder.Float(key, v)
-	case errors.Is(err, strconv.ErrRange):
-		d.in.builder.Refuse(telemetry.Refuse(telemetry.ValueNotFinite, "field %s is %s, beyond the range of a double", telemetry.Quote(key), cutText(value)))
-	default:
-		return false
+	d.spaces()
+	from := d.i
+	for d.i < len(d.s) && (d.s[d.i] == '-' || isDigit(d.s[d.i])) {
+		d.i++
 	}
-	return true
-}
-
-func (d *lineDecoder) decodeTime(p *lineprotocol.Decoder) *telemetry.Refusal {
-	text, err := p.TimeBytes()
-	if err != nil {
-		return d.wrong(err)
-	} else if text == nil {
+	text := d.s[from:d.i]
+	d.spaces()
+	if rest := d.s[d.i:]; len(rest) > 0 && string(rest) != "\r" {
+		return d.wrong("a timestamp or the end of the line was expected")
+	}
+	if len(text) == 0 {
 		return nil
 	}
 	n, fits, ok := parseLineInt(text)
@@ -292,6 +413,70 @@ func (d *lineDecoder) decodeTime(p *lineprotocol.Decoder) *telemetry.Refusal {
 	}
 	d.in.builder.Time(ms)
 	return nil
+}
+
+// wrong says which syntax was expected at the current place.
+func (d *lineDecoder) wrong(format string, args ...any) *telemetry.Refusal {
+	return telemetry.Refuse(telemetry.Malformed, "the line is not line protocol: "+format+" at column %d", append(args, d.i+1)...)
+}
+
+// at returns the current byte, 0 at the end.
+func (d *lineDecoder) at() byte {
+	if d.i == len(d.s) {
+		return 0
+	}
+	return d.s[d.i]
+}
+
+func (d *lineDecoder) spaces() {
+	for d.i < len(d.s) && d.s[d.i] == ' ' {
+		d.i++
+	}
+}
+
+// Which words a byte may be part of without a backslash. A measurement may hold
+// equals signs, in which it differs from names and values of tags and names of fields.
+const (
+	inMeasurement = 1 << iota
+	inName
+)
+
+var wordBytes = func() (set [256]uint8) {
+	for c := range set {
+		if c < ' ' || c == 0x7f || c == ',' || c == ' ' {
+			continue
+		}
+		if set[c] = inMeasurement; c != '=' {
+			set[c] |= inName
+		}
+	}
+	return set
+}()
+
+// word decodes a word, which may be empty. It returns false if it is not UTF-8.
+func (d *lineDecoder) word(kind uint8) (word []byte, ok bool) {
+	from, begin := d.i, len(d.unescaped) // of what is not in unescaped yet; of the word in there
+	high := byte(0)
+	for ; d.i < len(d.s); d.i++ {
+		c := d.s[d.i]
+		if wordBytes[c]&kind == 0 {
+			break
+		}
+		high |= c
+		if c == '\\' && d.i+1 < len(d.s) {
+			if next := d.s[d.i+1]; next == ',' || next == ' ' || next == '=' && kind == inName {
+				d.unescaped = append(append(d.unescaped, d.s[from:d.i]...), next)
+				d.i++
+				from = d.i + 1
+			}
+		}
+	}
+	word = d.s[from:d.i]
+	if len(d.unescaped) > begin {
+		d.unescaped = append(d.unescaped, word...)
+		word = d.unescaped[begin:]
+	}
+	return word, high < utf8.RuneSelf || utf8.Valid(word)
 }
 
 func parseLineBool(s []byte) (v, ok bool) {
@@ -307,55 +492,36 @@ func parseLineBool(s []byte) (v, ok bool) {
 // parseLineInt reads an integer; fits is false if it takes more than 64 bits.
 func parseLineInt(s []byte) (n int64, fits, ok bool) {
 	digits := bytes.TrimPrefix(s, []byte{'-'})
-	if len(digits) == 0 {
+	if _, count := readDigits(0, digits); count == 0 || count < len(digits) {
 		return 0, false, false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false, false
-		}
 	}
 	n, form := parseInt(s)
 	return n, form == numberInt, true
 }
 
-// wrong says what is wrong with the syntax of a line.
-func (d *lineDecoder) wrong(err error) *telemetry.Refusal {
-	const most = 200
-	where := ""
-	var syntax *lineprotocol.DecodeError
-	if errors.As(err, &syntax) {
-		column := syntax.Column
-		if syntax.Line == 1 { // else it is behind the end of a line in a string
-			column += d.shift
-		}
-		where, err = fmt.Sprintf(" at column %d", column), syntax.Err
+// shortDecimal reads a double of so few digits that it is exact without strconv,
+// and returns the length of its text; 0 if s does not begin with one.
+func shortDecimal(s []byte) (v float64, length int) {
+	i := 0
+	if len(s) > 0 && s[0] == '-' {
+		i = 1
 	}
-	what := err.Error()
-	if len(what) > most {
-		cut := most
-		for !utf8.RuneStart(what[cut]) {
-			cut--
-		}
-		what = what[:cut] + "…"
+	n, digits := readDigits(0, s[i:])
+	i += digits
+	point := 0 // digits behind it
+	if i < len(s) && s[i] == '.' {
+		n, point = readDigits(n, s[i+1:])
+		i += 1 + point
 	}
-	return telemetry.Refuse(telemetry.Malformed, "the line is not line protocol: %s%s", what, where)
-}
-
-// A precision is the unit of timestamps.
-type precision struct {
-	name  string
-	ratio int64 // milliseconds in a unit; negative: units in a millisecond
-}
-
-// millis converts a timestamp, towards the past.
-func (p precision) millis(n int64) (ms int64, ok bool) {
-	if p.ratio < 0 {
-		ms = n / -p.ratio
-		if n%-p.ratio < 0 {
-			ms--
-		}
-		return ms, true
+	if !endsValue(s[i:]) || digits+point == 0 {
+		return 0, 0
 	}
-	return n * p.ratio, n <= math.MaxInt64/p.ratio && n >= math.MinInt64/p.ratio
+	v, exact := decimal(n, digits+point, point)
+	if !exact {
+		return 0, 0
+	}
+	if s[0] == '-' {
+		v = -v // of 0 too: a negative zero
+	}
+	return v, i
 }

@@ -12,7 +12,7 @@ import (
 // BenchmarkDecodeLineProtocol decodes a request in each operation: a line of
 // each of 1,000 hosts, as they come when all report at the same time; 50 lines of
 // each of 100, with a string or without; and a line of each of 1,000 that were
-// never seen before. The plain path stands beside the fast one.
+// never seen before.
 func BenchmarkDecodeLineProtocol(b *testing.B) {
 	for _, c := range []struct {
 		name            string
@@ -24,18 +24,16 @@ func BenchmarkDecodeLineProtocol(b *testing.B) {
 		{"hosts=first-seen", 1000, 1000, true, false},
 		{"hosts=100,text", 5000, 100, false, true},
 	} {
-		for _, path := range []string{"fast", "plain"} {
-			b.Run(c.name+"/path="+path, func(b *testing.B) {
-				content := lineProtocol(makeCPU(c.readings, c.hosts))
-				if c.first {
-					content = bytes.ReplaceAll(content, []byte("hostname=host_"), []byte("hostname=0000000"))
-				}
-				if c.text {
-					content = bytes.ReplaceAll(content, []byte(" usage_user="), []byte(` state="idle",usage_user=`))
-				}
-				benchLines(b, &lineBench{content: content, readings: c.readings, first: c.first, plain: path == "plain"})
-			})
-		}
+		b.Run(c.name, func(b *testing.B) {
+			content := lineProtocol(makeCPU(c.readings, c.hosts))
+			if c.first {
+				content = bytes.ReplaceAll(content, []byte("hostname=host_"), []byte("hostname=0000000"))
+			}
+			if c.text {
+				content = bytes.ReplaceAll(content, []byte(" usage_user="), []byte(` state="idle",usage_user=`))
+			}
+			benchLines(b, &lineBench{content: content, readings: c.readings, first: c.first})
+		})
 	}
 }
 
@@ -43,7 +41,6 @@ type lineBench struct {
 	content  []byte
 	readings int
 	first    bool // each request is of hosts of its own
-	plain    bool
 }
 
 func benchLines(b *testing.B, c *lineBench) {
@@ -55,9 +52,8 @@ func benchLines(b *testing.B, c *lineBench) {
 		}
 		in := d.newIntake(d.streams["readings"], telemetry.Stored)
 		l := pool.get(bytes.NewReader(c.content))
-		decoder := newLineDecoder(in, precision{name: "ns", ratio: -1_000_000})
-		decoder.plain = c.plain
-		if err := decoder.all(l); err != nil || in.builder.Len() != c.readings {
+		decoder := lineDecoder{in: in, lines: l, precision: precision{name: "ns", ratio: -1_000_000}}
+		if err := decoder.all(); err != nil || in.builder.Len() != c.readings {
 			b.Fatal(in.builder.Len(), err, in.answer.Errors)
 		}
 		pool.put(l)

@@ -127,14 +127,14 @@ func TestLinesThatAreRefused(t *testing.T) {
 		{`cpu,host= t=1`, "malformed"},
 		{`cpu t`, "malformed"},
 		{`cpu t=`, "malformed"},
-		{`cpu t=NaN`, "malformed: the line is not line protocol: field value has unrecognized type at column 7"},
-		{`cpu t=0x10`, `malformed: field "t" has the value "0x10", which is no float`},
+		{`cpu t=NaN`, `malformed: field "t" has the value "NaN", which is not a number`},
+		{`cpu t=0x10`, `malformed: field "t" has the value "0x10", which is not a number`},
 		{`cpu t=1_000`, "malformed"},
-		{`cpu t=1.5i`, `malformed: field "t" has the value "1.5", which is no int`},
+		{`cpu t=1.5i`, `malformed: field "t" has the value "1.5i", which is not an integer`},
 		{`cpu t=-1u`, "malformed"},
 		{`cpu t=-i`, "malformed"},
 		{`cpu t=yes`, "malformed"},
-		{`cpu t=truth`, `malformed: field "t" has the value "truth", which is no bool`},
+		{`cpu t=truth`, `malformed: field "t" has the value "truth", which is not a number, a boolean`},
 		{`cpu t=1 12a`, "malformed"},
 		{`cpu t=1 1 1`, "malformed"},
 		{`cpu t=1 -`, "ts_invalid"},
@@ -142,7 +142,7 @@ func TestLinesThatAreRefused(t *testing.T) {
 		{"cpu t=\"\xff\"", "malformed"},
 		{"cp\x01u t=1", "malformed"},
 		{`,a=b t=1`, "malformed"},
-		{`cpu,host=a t=NaN`, "unrecognized type at column 14"},
+		{`cpu,host=a t=NaN`, `which is not a number`},
 	} {
 		d, j := newTestDoor(t)
 		// The line stands between others of its series, which are looked up.

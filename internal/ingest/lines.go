@@ -20,8 +20,9 @@ const bufferBytes = 64 << 10
 type lines struct {
 	src        io.Reader
 	buf        []byte
-	start, end int // of the current line, its end of line included
-	number     int // of the line, from 1
+	start, end int   // of the current line, its end of line included
+	number     int   // of the line, from 1
+	gone       int64 // bytes of the body in front of buf
 	err        error
 }
 
@@ -150,6 +151,7 @@ func (l *lines) fill() error {
 		return l.err
 	}
 	if l.start > 0 {
+		l.gone += int64(l.start)
 		kept := copy(l.buf, l.buf[l.start:])
 		l.buf, l.end, l.start = l.buf[:kept], l.end-l.start, 0
 	}
@@ -190,18 +192,18 @@ func (l *lines) peek() (first []byte, whole bool, err error) {
 	}
 }
 
-// rest returns a reader of all that was not returned by next.
-func (l *lines) rest() io.Reader {
-	return io.MultiReader(bytes.NewReader(l.buf[l.end:]), restReader{l})
-}
-
-// restReader goes on where the buffer ends.
-type restReader struct{ l *lines }
-
-// Read implements io.Reader.
-func (r restReader) Read(p []byte) (int, error) {
-	if r.l.err != nil {
-		return 0, r.l.err
+// skipSpace moves end behind white space, of a body that is not read by lines, and
+// returns the byte that is there; io.EOF when there is none.
+func (l *lines) skipSpace() (byte, error) {
+	for {
+		for ; l.end < len(l.buf); l.end++ {
+			if c := l.buf[l.end]; !isJSONSpace(c) {
+				return c, nil
+			}
+		}
+		l.start = l.end
+		if err := l.fill(); err != nil && l.end == len(l.buf) {
+			return 0, err
+		}
 	}
-	return r.l.src.Read(p)
 }

@@ -56,22 +56,6 @@ func TestLinesAreThoseOfTheBody(t *testing.T) {
 	})
 }
 
-func TestRestIsWhatLinesDidNotReturn(t *testing.T) {
-	t.Parallel()
-	var pool linePool
-	content := "\n first\nsecond\n" + strings.Repeat("x", 3*bufferBytes)
-	l := pool.get(strings.NewReader(content))
-	first, whole, err := l.peek()
-	require.NoError(t, err)
-	assert.True(t, whole)
-	assert.Equal(t, "first", string(first))
-	_, _, err = l.next()
-	require.NoError(t, err)
-	rest, err := io.ReadAll(l.rest())
-	require.NoError(t, err)
-	assert.Equal(t, content[len("\n first\n"):], string(rest))
-}
-
 func TestErrorsOfReadingReachTheOneWhoReadsLines(t *testing.T) {
 	t.Parallel()
 	var pool linePool

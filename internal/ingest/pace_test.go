@@ -41,9 +41,8 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, j := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 20*time.Millisecond, 10<<20 })
-			f := serveFront(t, d)
-			conn := f.dial(t)
-			request, protocol := simpleStart+"Host: b\r\nContent-Type: application/json\r\n"+begin, "http"
+			conn := dial(t, d)
+			request, protocol := "POST /v1/readings HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"+begin, "http"
 			if begin == "" {
 				request, protocol = "POST /write HTTP/1.1\r\nHost: b\r\nContent-Length: 100\r\n\r\nm", "line"
 			}
@@ -67,11 +66,10 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 300*time.Millisecond, 1<<30 })
-	f := serveFront(t, d)
-	conn := f.dial(t)
+	conn := dial(t, d)
 	in := bufio.NewReader(conn)
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		_, err := io.WriteString(conn, simple(goodReading, "X-Other: 1\r\n"))
+		_, err := io.WriteString(conn, oneRequest(goodReading))
 		require.NoError(t, err)
 		response, body := readAnswer(t, in)
 		require.Equal(t, 200, response.StatusCode, body)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -68,11 +69,11 @@ func brokenMessage(err error) error {
 type wireDecoder struct {
 	in      *intake
 	tags    []wireTag
-	times   []int64
+	times   []uint64
 	columns []column
-	dense   denseSeries
-	alias   []byte // key of the series at hand
-	plain   bool   // decodes everything, what is known and what is dense, too
+	words   []uint64 // of the first column's values, then of the second's, and so on
+	texts   [][]byte // that the words of strings are indices of
+	alias   []byte   // key of the series at hand
 }
 
 type wireTag struct{ name, value []byte }
@@ -112,9 +113,6 @@ func (d *wireDecoder) reading(message []byte) error {
 	m := wireMessage{rest: message}
 	var sensor []byte
 	tail := 0 // bytes of what begins with the first tag; -1 if more than tags is in there
-	if d.plain {
-		tail = -1
-	}
 	for left := len(message); m.next(); left = len(m.rest) {
 		if tail > 0 && m.num != 4 {
 			tail = -1
@@ -231,4 +229,349 @@ func decodeTag(message []byte) (wireTag, error) {
 		}
 	}
 	return t, m.err
+}
+
+// A column is one field of the rows of a series. Its values, without those of absent
+// rows, are words of the decoder.
+type column struct {
+	name   []byte
+	kind   telemetry.Kind
+	kinds  int // of values that it has; one is allowed
+	begin  int // of its words
+	count  int // of its words
+	absent []uint64
+
+	used, passed int // values used up and absent rows passed, while rows are read
+}
+
+// series decodes one Series. Rows are readings like any others, but columns that do
+// not fit the rows leave none of them certain and refuse all.
+func (d *wireDecoder) series(message []byte) error {
+	sensor, head, err := d.seriesHead(message)
+	if err != nil {
+		return err
+	}
+	alike, err := d.seriesColumns(message)
+	if err != nil {
+		return err
+	}
+	var known *batch.Series
+	if head != nil {
+		d.beginAlias(aliasSeries)
+		d.alias = append(d.alias, head...)
+		known = d.in.door.known.Alias(d.alias)
+	}
+	var shape *batch.Shape // of the rows, where all of them have the same
+	for row, ms := range d.times {
+		if err := d.in.begin(); err != nil {
+			return err
+		}
+		b := d.in.builder
+		if known != nil {
+			b.SameSeries(known)
+		} else {
+			b.Sensor(sensor)
+			for _, t := range d.tags {
+				b.Tag(t.name, t.value)
+			}
+		}
+		b.Time(int64(ms))
+		if shape != nil {
+			b.Columns(shape, d.words, len(d.times), row)
+		} else {
+			for i := range d.columns {
+				d.give(&d.columns[i], uint32(row))
+			}
+		}
+		if !d.in.end() {
+			continue
+		}
+		if known == nil && head != nil {
+			known = b.LastSeries()
+			d.in.door.known.SetAlias(d.alias, known)
+		}
+		if alike && b.MapDots == 0 {
+			shape = b.LastShape()
+		}
+	}
+	return nil
+}
+
+// give gives the builder the column's value in this row, if there is one.
+func (d *wireDecoder) give(c *column, row uint32) {
+	if c.passed < len(c.absent) && c.absent[c.passed] == uint64(row) {
+		c.passed++
+		return
+	}
+	word := d.words[c.begin+c.used]
+	c.used++
+	switch b := d.in.builder; c.kind {
+	case telemetry.Float:
+		b.Float(c.name, math.Float64frombits(word))
+	case telemetry.Int:
+		b.Int(c.name, int64(word))
+	case telemetry.Bool:
+		b.Bool(c.name, word != 0)
+	default:
+		b.Text(c.name, d.texts[word])
+	}
+}
+
+// seriesHead decodes all but the columns. head is the part of the message that
+// holds sensor and tags, nil if they do not stand together in front or are long.
+func (d *wireDecoder) seriesHead(message []byte) (sensor, head []byte, err error) {
+	d.tags, d.times = d.tags[:0], d.times[:0]
+	most := d.in.door.config.MaxReadings - d.in.count
+	split, length := false, 0
+	m := wireMessage{rest: message}
+	for m.next() {
+		switch {
+		case m.is(1, protowire.BytesType):
+			sensor = m.bytes
+		case m.is(2, protowire.BytesType):
+			tag, err := decodeTag(m.bytes)
+			if err != nil {
+				return nil, nil, err
+			}
+			d.tags = append(d.tags, tag)
+		case m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
+			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
+				return nil, nil, d.in.tooMany()
+			} else if err != nil {
+				return nil, nil, err
+			}
+		}
+		switch end := len(message) - len(m.rest); {
+		case m.num != 1 && m.num != 2:
+			split = true
+		case split:
+			length = maxAlias + 1
+		default:
+			length = end
+		}
+	}
+	if m.err == nil && 0 < length && length <= maxAlias {
+		head = message[:length]
+	}
+	return sensor, head, m.err
+}
+
+// seriesColumns decodes the columns. alike says that every row has a value in every
+// column, and none of them is a string.
+func (d *wireDecoder) seriesColumns(message []byte) (alike bool, err error) {
+	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
+	alike = len(d.times) > 0
+	m := wireMessage{rest: message}
+	for m.next() {
+		if !m.is(4, protowire.BytesType) {
+			continue
+		}
+		if len(d.columns) > telemetry.MaxFields {
+			continue // one too many, which every row will be refused for
+		}
+		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
+		c := &d.columns[len(d.columns)-1]
+		*c = column{absent: c.absent[:0], begin: len(d.words)}
+		if err := d.column(c, m.bytes); err != nil {
+			return false, err
+		}
+		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
+		if err := d.in.afford(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
+			return false, err
+		}
+	}
+	return alike, m.err
+}
+
+// column decodes a Column of a series.
+func (d *wireDecoder) column(c *column, message []byte) error {
+	rows := len(d.times)
+	most := c.begin + rows
+	m := wireMessage{rest: message}
+	for m.next() {
+		var err error
+		before := len(d.words)
+		kind := telemetry.Kind(0)
+		integers := m.kind == protowire.BytesType || m.kind == protowire.VarintType
+		switch {
+		case m.is(1, protowire.BytesType):
+			c.name = m.bytes
+		case m.num == 2 && (m.kind == protowire.BytesType || m.kind == protowire.Fixed64Type):
+			kind = telemetry.Float
+			d.words, err = m.appendDoubles(d.words, most)
+		case m.num == 3 && integers:
+			kind = telemetry.Int
+			d.words, err = m.appendVarints(d.words, most)
+			for i := before; i < len(d.words); i++ {
+				d.words[i] = uint64(protowire.DecodeZigZag(d.words[i]))
+			}
+		case m.num == 4 && integers:
+			kind = telemetry.Bool
+			d.words, err = m.appendVarints(d.words, most)
+			for i := before; i < len(d.words); i++ {
+				d.words[i] = min(d.words[i], 1)
+			}
+		case m.is(5, protowire.BytesType):
+			kind = telemetry.Text
+			if len(d.words) == most {
+				err = errTooManyValues
+				break
+			}
+			d.words, d.texts = append(d.words, uint64(len(d.texts))), append(d.texts, m.bytes)
+		case m.num == 6 && integers:
+			c.absent, err = m.appendVarints(c.absent, rows)
+		}
+		if errors.Is(err, errTooManyValues) {
+			return fmt.Errorf("column %s has more values or absent rows than there are rows, which are %d", telemetry.Quote(c.name), rows)
+		} else if err != nil {
+			return err
+		}
+		if len(d.words) > before && c.kind != kind {
+			c.kind = kind
+			c.kinds++
+		}
+	}
+	c.count = len(d.words) - c.begin
+	if m.err != nil {
+		return m.err
+	}
+	return c.check(rows)
+}
+
+// check reports whether every row can tell its value.
+func (c *column) check(rows int) error {
+	if c.kinds > 1 {
+		return fmt.Errorf("column %s has values of different types; one type is allowed", telemetry.Quote(c.name))
+	}
+	if c.count+len(c.absent) != rows {
+		return fmt.Errorf("column %s has %d values and %d absent rows, but there are %d rows", telemetry.Quote(c.name), c.count, len(c.absent), rows)
+	}
+	for i, row := range c.absent {
+		if row >= uint64(rows) || i > 0 && row <= c.absent[i-1] {
+			return fmt.Errorf("column %s: the numbers of absent rows must rise from 0 to %d", telemetry.Quote(c.name), rows-1)
+		}
+	}
+	return nil
+}
+
+var (
+	errWire          = errors.New("the message is not protobuf")
+	errTooManyValues = errors.New("more values than rows")
+)
+
+// A wireMessage walks over the fields of an encoded protobuf message, so that
+// readings are decoded without a Go value for each part of them. Like every protobuf
+// decoder its users skip fields that they do not know, or that have another wire type
+// than they expect.
+type wireMessage struct {
+	rest  []byte
+	num   protowire.Number
+	kind  protowire.Type
+	bytes []byte // of a field of bytes
+	word  uint64 // of any other
+	err   error
+}
+
+// next moves to the next field; it returns false at the end and on an error.
+//
+// Nearly all fields have a number below 16, and a length or an integer below
+// 128, so that one byte each tells them.
+func (m *wireMessage) next() bool {
+	rest := m.rest
+	if len(rest) < 2 || rest[0]-8 >= 0x80-8 || rest[1] >= 0x80 {
+		return m.nextLong()
+	}
+	end := 2
+	switch m.kind = protowire.Type(rest[0] & 7); m.kind {
+	case protowire.VarintType:
+		m.word = uint64(rest[1])
+	case protowire.BytesType:
+		if end += int(rest[1]); end > len(rest) {
+			return m.fail()
+		}
+		m.bytes = rest[2:end]
+	default:
+		return m.nextLong()
+	}
+	m.num, m.rest = protowire.Number(rest[0]>>3), rest[end:]
+	return true
+}
+
+// nextLong is next for all fields.
+func (m *wireMessage) nextLong() bool {
+	if len(m.rest) == 0 {
+		return false
+	}
+	var n int
+	if m.num, m.kind, n = protowire.ConsumeTag(m.rest); n < 0 {
+		return m.fail()
+	}
+	m.rest = m.rest[n:]
+	switch m.kind {
+	case protowire.VarintType:
+		m.word, n = protowire.ConsumeVarint(m.rest)
+	case protowire.Fixed64Type:
+		m.word, n = protowire.ConsumeFixed64(m.rest)
+	case protowire.BytesType:
+		m.bytes, n = protowire.ConsumeBytes(m.rest)
+	default:
+		n = protowire.ConsumeFieldValue(m.num, m.kind, m.rest)
+	}
+	if n < 0 {
+		return m.fail()
+	}
+	m.rest = m.rest[n:]
+	return true
+}
+
+func (m *wireMessage) fail() bool {
+	m.rest, m.err = nil, errWire
+	return false
+}
+
+// is reports whether the field is the one with this number and type.
+func (m *wireMessage) is(num protowire.Number, kind protowire.Type) bool {
+	return m.num == num && m.kind == kind
+}
+
+// appendVarints appends the elements of a repeated integer, which may be packed or
+// not, to dst, which is to have this many elements at most.
+func (m *wireMessage) appendVarints(dst []uint64, most int) ([]uint64, error) {
+	if m.kind == protowire.VarintType {
+		if len(dst) >= most {
+			return dst, errTooManyValues
+		}
+		return append(dst, m.word), nil
+	}
+	for packed := m.bytes; len(packed) > 0; {
+		v, n := uint64(packed[0]), 1
+		if v >= 0x80 {
+			if v, n = protowire.ConsumeVarint(packed); n < 0 {
+				return dst, errWire
+			}
+		}
+		if len(dst) >= most {
+			return dst, errTooManyValues
+		}
+		dst, packed = append(dst, v), packed[n:]
+	}
+	return dst, nil
+}
+
+// appendDoubles does the same for the bits of doubles.
+func (m *wireMessage) appendDoubles(dst []uint64, most int) ([]uint64, error) {
+	packed := m.bytes
+	if m.kind == protowire.Fixed64Type {
+		packed = binary.LittleEndian.AppendUint64(nil, m.word)
+	}
+	for ; len(packed) >= 8; packed = packed[8:] {
+		if len(dst) >= most {
+			return dst, errTooManyValues
+		}
+		dst = append(dst, binary.LittleEndian.Uint64(packed))
+	}
+	if len(packed) > 0 {
+		return dst, errWire
+	}
+	return dst, nil
 }

@@ -78,7 +78,7 @@ func TestColumnsThatDoNotFitRefuseAll(t *testing.T) {
 		{`series 0: column "c" has 1 values and 0 absent rows, but there are 2 rows`, &telemetrypb.Column{Ints: []int64{1}}},
 		{`series 0: column "c" has more values or absent rows than there are rows, which are 2`, &telemetrypb.Column{Doubles: []float64{1, 2, 3}}},
 		{`has 2 values and 1 absent rows`, &telemetrypb.Column{Bools: []bool{true, true}, Absent: []uint32{0}}},
-		{`has values of 2 types; one is allowed`, &telemetrypb.Column{Ints: []int64{1}, Strings: []string{""}}},
+		{`has values of different types; one type is allowed`, &telemetrypb.Column{Ints: []int64{1}, Strings: []string{""}}},
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Ints: []int64{1}, Absent: []uint32{2}}},
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Absent: []uint32{1, 0}}},
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Absent: []uint32{1, 1}}},

@@ -10,7 +10,7 @@ import (
 func formOf(contentType string) (form, error) {
 	switch contentType { // as nearly all write it
 	case "":
-		return formLook, nil
+		return formGuess, nil
 	case "application/json":
 		return formJSON, nil
 	case "application/x-ndjson":
@@ -24,7 +24,7 @@ func formOf(contentType string) (form, error) {
 		case "application/x-ndjson", "application/ndjson", "application/jsonl":
 			return formLines, nil
 		case "application/x-www-form-urlencoded": // what curl -d sends if not told otherwise
-			return formLook, nil
+			return formGuess, nil
 		}
 	}
 	return 0, telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
