@@ -146,7 +146,7 @@ func TestRunbookHasTheDoctorsRemedies(t *testing.T) {
 		delete(there, name)
 	}
 	assert.Empty(t, there, "sections of no diagnosis")
-	sections(t, "Maintenance that was interrupted")
+	sections(t, "Interrupted maintenance")
 }
 
 // anchor is what GitHub makes of a heading.

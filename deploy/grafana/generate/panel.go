@@ -217,7 +217,7 @@ func (p panel) options() object {
 // classes are the values of brim_storage_health.
 func classes() object {
 	return object{
-		"-1": object{"text": "cannot be seen", "color": "text", "index": 0},
+		"-1": object{"text": "unknown", "color": "text", "index": 0},
 		"0":  object{"text": "healthy", "color": "green", "index": 1},
 		"1":  object{"text": "degrading", "color": "orange", "index": 2},
 		"2":  object{"text": "bottleneck", "color": "red", "index": 3},

@@ -8,7 +8,7 @@ func writePath() dashboard {
 	return dashboard{
 		name:  "write-path",
 		title: "Brim: write path",
-		about: "How long updates of buckets take as these fill, and where readings wait on the way from a request to MongoDB.",
+		about: "How long updates take as buckets fill, and where readings wait between a request and MongoDB.",
 		rows: []row{
 			{"Now", now()},
 			{"Latency as buckets fill", filling()},
@@ -23,13 +23,13 @@ func now() []panel {
 	return []panel{
 		{title: "Stored", kind: number, unit: perSec, about: "Readings stored a second, of all streams.",
 			queries: each("stored", total("brim_store_update_readings_sum"))},
-		{title: "Write p99", kind: number, unit: seconds, warn: 0.0256, alarm: 0.0512, about: "99 % of the updates of buckets take less. An alert fires above 51.2 ms, which like 25.6 ms is a bound of the histogram: in between quantiles are interpolated.",
+		{title: "Write p99", kind: number, unit: seconds, warn: 0.0256, alarm: 0.0512, about: "99 % of updates take less. An alert fires above 51.2 ms, which like 25.6 ms is a bound of the histogram; in between, quantiles are interpolated.",
 			queries: each("p99", quantile(0.99, storeWrites))},
-		{title: "Last tenth against first", kind: number, unit: "suffix:×", warn: 2, alarm: 5, about: "p99 of updates of nearly full buckets, as a multiple of that in new ones, over what the page shows. Near 1: the size of buckets costs nothing.",
+		{title: "Last tenth against first", kind: number, unit: "suffix:×", warn: 2, alarm: 5, about: "p99 of updates of nearly full buckets, as a multiple of that of new ones, over the page's time range. Near 1: the size of buckets costs nothing.",
 			queries: each("ratio",
 				`histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="90-100"}[$__range])))`+
 					` / histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="0-10"}[$__range])))`)},
-		{title: "Lag p99", kind: number, unit: seconds, warn: 4.096, alarm: 8.192, about: "99 % of the readings are stored within this time after they came. About the flush interval with ack=journaled; what is sent with ack=stored is flushed at once. An alert fires above 8.2 s.",
+		{title: "Lag p99", kind: number, unit: seconds, warn: 4.096, alarm: 8.192, about: "99 % of readings are stored within this time after they arrive. About the flush interval with ack=journaled; requests with ack=stored are flushed at once. An alert fires above 8.2 s.",
 			queries: each("p99", quantile(0.99, "brim_queue_lag_seconds_bucket"))},
 		{title: "Refused", kind: number, unit: share, warn: 0.01, alarm: 0.05, about: "Share of the readings that break a rule.",
 			queries: each("refused", total("brim_ingest_rejected_total")+" / ("+total("brim_ingest_rejected_total")+" + "+total("brim_ingest_readings_total")+")")},
@@ -42,12 +42,12 @@ func filling() []panel {
 	const half = width / 2
 	return []panel{
 		{title: "Latency by fill", kind: bars, by: "fill", unit: seconds, width: half, height: 9, queries: byFill(),
-			about: "Round trip of updates by how full the bucket is, over what the page shows. Bars that rise to the right are the cost of large documents: a smaller granularity, or more readings per update, lowers them."},
+			about: "Round trip of updates by how full the bucket is, over the page's time range. Bars that rise to the right are the cost of large documents; a smaller granularity, or more readings per update, lowers them."},
 		{title: "Latency over the window", unit: seconds, width: half, height: 9,
-			about:   "The same over time, with how much of the window has passed by the clock (dashed, right). A sawtooth in step with it: buckets are too large. Steps out of step with it: look at checkpoints.",
+			about:   "The same over time, with the elapsed part of the window by the clock (dashed, right). A sawtooth in step with it: buckets are too large. Out of step with it: check checkpoints.",
 			queries: with(medianAndP99(storeWrites), share, "window, {{stream}}", "max by (stream) (brim_store_bucket_window_ratio"+ofStream+")")},
 		{title: "p99 by fill over time", unit: seconds, width: half, height: 9, queries: each("{{fill}} %", quantile(0.99, storeWrites, "fill")),
-			about: "A line for each tenth of the fill. Lines side by side: the fill costs nothing. All rise together: the storage is slow, whatever the fill."},
+			about: "A line for each tenth of the fill. Equal lines: the fill costs nothing. All rise together: the storage is slow, whatever the fill."},
 		{title: "Write latency", kind: heatmap, unit: seconds, width: half, height: 9,
 			queries: each("{{le}}", "sum by (le) (increase("+storeWrites+"[$__rate_interval]))"),
 			about:   "All updates by their round trip. A second band above the first, now and then: checkpoints or evictions. The whole band rises: fill or disk."},
@@ -59,9 +59,9 @@ func merging() []panel {
 		{title: "Rate", unit: perSec, queries: each("acknowledged", total("brim_ingest_readings_total"), "stored", total("brim_store_update_readings_sum")),
 			about: "Readings acknowledged and readings stored, of all streams. Stored below acknowledged for longer than a flush: the journal grows."},
 		{title: "Readings per update", unit: count, queries: each("mean", mean("brim_store_update_readings"), "p90", quantile(0.9, "brim_store_update_readings_bucket")),
-			about: "How many readings one update of a bucket carries. The more, the fewer times a document is rewritten: the cheapest way to a lower latency. 1 means no merging."},
+			about: "How many readings one update carries. The more, the less often a document is rewritten: the cheapest way to lower latency. 1 means no merging."},
 		{title: "Updates", unit: perSec, queries: with(each("{{stream}}", total("brim_store_write_seconds_count"+ofStream, "stream")), count, "active buckets", "sum(brim_store_active_buckets)"),
-			about: "Updates of buckets a second, by stream, and buckets that were written lately (dashed, right, of all streams)."},
+			about: "Updates a second, by stream, and recently written buckets (dashed, right, of all streams)."},
 	}
 }
 
@@ -70,44 +70,44 @@ func waiting() []panel {
 		{title: "Lag", unit: seconds, queries: medianAndP99("brim_queue_lag_seconds_bucket"), alarm: 8.192,
 			about: "Time from the receipt of a request until its readings are stored. It should stay near the flush interval, or under it with ack=stored."},
 		{title: "Waiting readings", unit: count, queries: each("waiting", "sum(brim_queue_readings)"),
-			about: "Readings taken and not yet stored. A level is normal (rate times flush interval), a slope is not."},
+			about: "Readings accepted and not yet stored. A flat line is normal (rate times flush interval), a slope is not."},
 		{title: "Oldest reading not stored", unit: seconds, queries: each("oldest", "max(brim_journal_oldest_unapplied_seconds)"), alarm: 60,
-			about: "How long some acknowledged reading has been on this machine's disk alone. Only the loss of that disk would lose it."},
+			about: "How long some acknowledged reading has been on this machine's disk only. Losing that disk would lose it."},
 		{title: "Journal", unit: inBytes, queries: with(each("bytes", "sum(brim_journal_bytes)"), share, "share of what it may hold", "max(brim_journal_bytes / brim_journal_max_bytes)"),
-			about: "At 100 % of --journal-max-bytes requests are refused. A level of some segments is normal, since it is deleted a segment at a time."},
+			about: "At 100 % of --journal-max-bytes, requests are refused. Some segments are always there, since it is deleted a segment at a time."},
 		{title: "Journal fsync", unit: seconds, queries: with(medianAndP99("brim_journal_fsync_seconds_bucket"), count, "requests per fsync", mean("brim_journal_commit_requests")),
 			about: "Each acknowledgement waits for one of these. Requests per fsync (dashed, right) rise under load, which keeps the cost of one down."},
 		{title: "Set aside", unit: count, queries: each("buckets set aside", "sum(brim_queue_set_aside_buckets)", "keys", "sum(brim_journal_keys)"),
 			about: "Buckets that cannot be written while others can: above 0 for minutes, look at the daemon's log. Beside them the idempotency keys that are known."},
 		{title: "Outcomes", unit: perSec, queries: each(
-			"writes put off", total("brim_queue_retries_total"),
+			"failed writes, retried", total("brim_queue_retries_total"),
 			"unknown outcomes", total("brim_store_unknown_outcomes_total"),
 			"duplicates prevented", total("brim_store_duplicates_prevented_total"),
 			"tag conflicts", total("brim_store_tag_conflicts_total"),
 			"journal reads failed", total("brim_queue_read_errors_total"),
 			"journal marks failed", total("brim_journal_mark_failures_total")),
-			about: "All 0 on a quiet day. Unknown outcomes: connections to MongoDB break. Duplicates prevented: the guard did its work. Tag conflicts: a sensor changed its tags within a bucket."},
+			about: "Normally all 0. Unknown outcomes: connections to MongoDB break. Duplicates prevented: the write guard worked. Tag conflicts: a sensor changed its tags within a bucket."},
 		{title: "Must be 0", unit: count, queries: each(
 			"dead letters", "sum(brim_queue_dead_letters_total)",
 			"out of order", "sum(brim_queue_out_of_order_total)",
 			"journal bytes given up", "sum(brim_journal_given_up_bytes)"),
-			about: "Since the start: readings that MongoDB refused for good, readings that lost their order (a defect in Brim), and journal that could not be read."},
+			about: "Since the start: readings that MongoDB refused for good, readings out of order (a defect in Brim), and journal bytes that could not be read."},
 	}
 }
 
 func requests() []panel {
 	return []panel{
-		{title: "Request latency", unit: seconds, about: "From a request's head to its answer, by protocol. With ack=journaled it should be close to an fsync of the journal, whatever MongoDB does.",
+		{title: "Request latency", unit: seconds, about: "From a request's first byte to its answer, by protocol. With ack=journaled it should be close to an fsync of the journal, whatever MongoDB does.",
 			queries: each("{{protocol}} p50", quantile(0.5, "brim_ingest_request_seconds_bucket", "protocol"), "{{protocol}} p99", quantile(0.99, "brim_ingest_request_seconds_bucket", "protocol"))},
 		{title: "Requests by answer", unit: requestsSec, stack: true, queries: each("{{protocol}} {{code}}", total("brim_ingest_requests_total", "protocol", "code")+" > 0"),
-			about: "207 and 400: readings break rules, the next panel says which. 503: nothing is taken, and the panel behind says why."},
-		{title: "Readings by protocol", unit: perSec, stack: true, about: "Readings acknowledged a second. Requests answered as before (repeated) are those whose idempotency key was known; their readings count once.",
+			about: "207 and 400: readings break rules; Readings refused says which. 503: nothing is accepted; Requests refused whole says why."},
+		{title: "Readings by protocol", unit: perSec, stack: true, about: "Readings acknowledged a second. Repeated requests are those whose idempotency key was known; their readings count once.",
 			queries: with(each("{{protocol}}", total("brim_ingest_readings_total", "protocol")), requestsSec, "repeated", total("brim_ingest_repeated_total"))},
 		{title: "Readings refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_ingest_rejected_total", "reason")+" > 0"),
-			about: "By the rule that they break. They are not taken, and their sender was told why."},
+			about: "By the rule that they break. They are not accepted, and their sender got the reason."},
 		{title: "Requests refused whole", unit: requestsSec, stack: true, queries: each("{{reason}}", total("brim_journal_refused_total", "reason")),
-			about: "Answered 503, nothing of them taken. journal_full and queue_full: MongoDB takes less than what comes. busy: more requests at once than fit. journal_failed: look at the disk."},
-		{title: "Daemon", unit: count, about: "Processors in use, and memory (dashed, right). Memory is bounded: what does not fit waits in the journal.",
-			queries: with(each("processors", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), inBytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
+			about: "Answered 503, nothing of them accepted. journal_full and queue_full: MongoDB accepts less than arrives. busy: more concurrent requests than fit. journal_failed: check the disk."},
+		{title: "Daemon", unit: count, about: "Processors in use, and memory (dashed, right). Memory is bounded: the rest waits in the journal.",
+			queries: with(each("CPUs", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), inBytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
 	}
 }
