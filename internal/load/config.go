@@ -13,78 +13,75 @@ import (
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
-// Config says what load is made. What is zero has the default that is named.
+// Config of a run. Zero values have the defaults that are named.
 type Config struct {
-	// Senders makes what each of the Connections sends with; ctx is that of the
-	// run. Required.
+	// Senders makes a Sender for each of the Connections. Required.
 	Senders     func(ctx context.Context) (Sender, error)
-	Connections int // requests that can be under way; 0: 64
-	// MaxInFlight is how many requests may be due and not answered, those that
-	// wait for a connection among them. What is due beyond is dropped and counted.
-	// 0: 10,000, which is 5 s at the 2,000 requests a second of the examples.
+	Connections int // requests that can be sent at once; 0: 64
+	// MaxInFlight requests may be due and not answered, including those that wait for a
+	// connection. Further ones are dropped and counted. 0: 10,000, which is 5 s at 2,000
+	// requests a second.
 	MaxInFlight int
-	// Grace is how long answers are waited for when nothing more is due. 0: 30 s.
+	// Grace is how long to wait for answers when nothing more is due. 0: 30 s.
 	Grace time.Duration
 
-	// Stream is what is written to; its granularity is that of by_fill, and the
-	// default Start. Required.
+	// Stream to write to; its granularity is that of by_fill and of the default Start.
+	// Required.
 	Stream Stream
 
-	Sensors  int           // 0: 1,000, or as many as Rate makes necessary
+	Sensors  int           // 0: 1,000, or as many as Rate needs
 	Interval time.Duration // of event time, between readings of a sensor; 0: 5 s
-	Speedup  float64       // event time in a second; 0: 1
-	// Rate, unless zero, is when readings are due. It sets the sensors: as many
-	// as, at its larger end, report every Interval. Their number is whole and the
-	// rate is kept, so that the interval becomes a little longer or shorter.
+	Speedup  float64       // seconds of event time in a second; 0: 1
+	// Rate of readings. It sets the number of sensors: as many as report every Interval
+	// at its larger end. That number is whole, so the interval becomes a little longer
+	// or shorter.
 	Rate  Rate
-	Steps int // in which the rate goes from end to end; 0: evenly
-	// Batch is the readings in a request. They are those of so many consecutive
-	// arrivals, as a gateway of many sensors gathers them, and the request is due
-	// when the last of them is. 0: 1.
+	Steps int // of a ramp; 0: it is linear
+	// Batch is the number of readings in a request, from consecutive sensors, as a
+	// gateway would collect them. It is due when the last of them is. 0: 1.
 	Batch    int
-	Duration time.Duration // in which readings are due; 0: 30 s, or the whole of From
-	// Start is the event time of the begin. Zero: such that event time ends on the
-	// newest boundary of a window that is not in the future.
+	Duration time.Duration // in which readings are due; 0: 30 s, or all of From
+	// Start of event time. Zero: such that event time ends on the newest boundary of a
+	// window that is not in the future.
 	Start time.Time
 	Seed  uint64 // 0: 1
 	Fleet FleetConfig
 
-	// From is a file to replay, instead of sensors. Its readings keep their
-	// timestamps unless Start is given.
+	// From is a file to replay instead of sensors. Its readings keep their timestamps
+	// unless Start is given.
 	From       string
-	FromFormat Format // empty: as its first line looks
-	// FromPrecision is what timestamps of line protocol count. Empty: nanoseconds,
-	// and what is then before 1971 is refused, for it surely counts something else.
+	FromFormat Format // empty: detected from its first line
+	// FromPrecision of line protocol. Empty: nanoseconds; timestamps in 1970 are then
+	// refused, because their unit is surely another.
 	FromPrecision Precision
 
-	// Described in the result only.
+	// For the result only.
 	Version, Target, Protocol, Ack string
 
-	// Progress, unless nil, is told each interval of a second when it is over; the
-	// next waits for it.
+	// Progress, unless nil, gets each interval of a second.
 	Progress func(Progress)
-	// Registerer gets the generator's metrics; nil: nobody does.
+	// Registerer of the generator's metrics; nil: none.
 	Registerer prometheus.Registerer
 	// Faults, for tests.
 	Faults *fault.Injector
 
-	asked      time.Duration // Interval as it was before Rate changed it
-	timersOnly bool          // for tests, whose clock moves by timers
+	asked      time.Duration // Interval before Rate changed it
+	timersOnly bool          // for tests with a fake clock
 }
 
-// Progress is how a run goes.
+// Progress of a run.
 type Progress struct {
 	Interval
 
-	Elapsed, Duration time.Duration // Duration is 0 where nobody knows
-	Asked             float64       // readings a second, by the schedule, now
+	Elapsed, Duration time.Duration // Duration is 0 if unknown
+	Asked             float64       // readings a second due now
 	Acked             int64         // readings so far
 	TotalFailed       int64         // readings so far
 	TotalDropped      int64
 	Draining          bool // nothing more is due
 }
 
-// MaxDuplicates is the largest share of duplicates: something must be new.
+// MaxDuplicates is the maximum ratio of duplicates: some readings must be new.
 const MaxDuplicates = 0.99
 
 // Bounds of the settings.
@@ -99,8 +96,7 @@ const (
 	maxSteps       = 1000
 )
 
-// complete returns the configuration with its defaults, or what is wrong in it;
-// now is when the run begins.
+// complete returns the configuration with its defaults; now is when the run begins.
 func (c Config) complete(now time.Time) (Config, error) {
 	if c.Senders == nil {
 		return c, errors.New("load has no senders")
@@ -115,7 +111,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 	c.asked = c.Interval
 	c.setSensors()
 	if c.Sensors > maxSensors {
-		return c, fmt.Errorf("the rate needs %d sensors, at most %d are allowed: shorten the interval, or raise the speed-up", c.Sensors, maxSensors)
+		return c, fmt.Errorf("the rate needs %d sensors; at most %d are allowed: shorten the interval or raise the speed-up", c.Sensors, maxSensors)
 	}
 	if c.Fleet.SensorPrefix == "" {
 		c.Fleet.SensorPrefix = "load-" + strconv.FormatInt(now.UnixMilli(), 36) + "-"
@@ -124,7 +120,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 		c.Start = DefaultStart(now, time.Duration(c.Stream.GranularitySeconds)*time.Second, c.eventSpan())
 	}
 	if c.Start.UnixMilli() < 0 {
-		return c, fmt.Errorf("event time would begin before 1970: %v long at speed-up %g", c.Duration, c.Speedup)
+		return c, fmt.Errorf("event time would begin before 1970, because it is %v long at speed-up %g", c.Duration, c.Speedup)
 	}
 	return c, nil
 }
@@ -223,17 +219,17 @@ func (c *Config) setSensors() {
 	c.Interval = toDuration(float64(c.Sensors) * c.Speedup / c.Rate.Max())
 }
 
-// eventSpan is how much event time the run takes.
+// eventSpan is the length of the run in event time.
 func (c *Config) eventSpan() time.Duration {
 	return toDuration(c.Duration.Seconds() * c.Speedup)
 }
 
-// DefaultStart returns where event time begins if it takes so long: it ends on
-// the newest boundary of a window that is not in the future.
+// DefaultStart returns the start of a span of event time that ends on the newest
+// boundary of a window that is not in the future.
 func DefaultStart(now time.Time, window, span time.Duration) time.Time {
 	ms := now.UnixMilli()
 	return time.UnixMilli(ms - ms%window.Milliseconds()).Add(-span).UTC()
 }
 
-// elapsedOf returns how far a time lies in its window, also before 1970.
+// elapsedOf returns the elapsed part of the window of a time, before 1970 too.
 func elapsedOf(ms, windowMs int64) int64 { return (ms%windowMs + windowMs) % windowMs }

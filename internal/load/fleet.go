@@ -1,38 +1,39 @@
 package load
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// FleetConfig is what the readings are like. Shares are from 0 to 1.
+// FleetConfig describes the readings. Ratios are from 0 to 1.
 type FleetConfig struct {
 	Fields int    // of a reading; 0: 4
 	Signal Signal // empty: Mixed
-	// Missing is the share of fields that a reading lacks. At least one is left.
+	// Missing is the ratio of fields that a reading lacks. At least one is left.
 	Missing float64
-	// Duplicates is the share of arrivals at which a sensor sends its reading
-	// before once more, the same to the millisecond, instead of a new one. At most
-	// 0.99.
+	// Duplicates is the ratio of readings that repeat the sensor's previous one, to the
+	// millisecond. At most 0.99.
 	Duplicates float64
-	// Late is the share of readings that were measured before they arrive, by a
-	// millisecond up to LateBy of event time.
+	// Late is the ratio of readings that arrive late, by a millisecond up to LateBy of
+	// event time.
 	Late   float64
 	LateBy time.Duration // 0: 10 minutes
-	// Disorder is the share of readings that arrive after their successor: they
-	// are one to two of the sensor's intervals old.
+	// Disorder is the ratio of readings that arrive after their successor: they are one
+	// to two of the sensor's intervals old.
 	Disorder float64
-	// SensorPrefix stands before the number in a sensor's id. Empty: one that no
-	// other run has, so that buckets of an earlier run are not filled further.
+	// SensorPrefix of the ids of sensors, before their number. Empty: a unique one, so
+	// that the run does not add to buckets of an earlier one.
 	SensorPrefix string
 }
 
-// A fleet makes readings. What arrival n is follows from the seed and n alone,
-// so that senders can make their own, at any time and in any order. It is
-// read-only.
+// A fleet makes readings. Reading n follows from the seed and n alone, so that senders
+// can make their own, at any time and in any order. It is read-only.
 type fleet struct {
 	schedule   *schedule
 	begin      float64 // event time of the run's begin, in ms since the epoch
@@ -59,8 +60,8 @@ func newFleet(c *Config, s *schedule) *fleet {
 	}
 	tags := siteTags()
 	f.sensors = make([]sensor, c.Sensors)
-	// Sensors are numbered from 1; their phases follow each other in any order,
-	// so that neighbours do not all report at one time.
+	// Sensors are numbered from 1; the order of their phases is random, so that
+	// neighbours do not report at the same time.
 	for i, number := range rand.New(rand.NewPCG(c.Seed, 1)).Perm(c.Sensors) {
 		r := f.seed.split(uint64(number))
 		f.sensors[i] = sensor{
@@ -81,8 +82,7 @@ func siteTags() [][]telemetry.Tag {
 	return out
 }
 
-// A scratch is where a sender makes its readings. They are valid until the next
-// are made.
+// A scratch has the readings of a sender's request, until the next.
 type scratch struct {
 	readings []telemetry.Reading
 	fields   []telemetry.Field
@@ -92,12 +92,11 @@ type scratch struct {
 func (m *scratch) clear(fields int) {
 	m.readings = m.readings[:0]
 	if m.fields = m.fields[:0]; cap(m.fields) < fields {
-		m.fields = make([]telemetry.Field, 0, fields) // never moves while readings point into it
+		m.fields = make([]telemetry.Field, 0, fields) // must not move while readings point into it
 	}
 }
 
-// fill makes the readings of arrivals first to first+count-1, those of a sensor
-// behind each other.
+// fill makes the readings first to first+count-1, with those of a sensor adjacent.
 func (f *fleet) fill(m *scratch, first int64, count int) {
 	m.clear(count * len(f.quantities))
 	apart := min(len(f.sensors), count)
@@ -108,7 +107,7 @@ func (f *fleet) fill(m *scratch, first int64, count int) {
 	}
 }
 
-// reading makes that of arrival n.
+// reading makes reading n of the fleet.
 func (f *fleet) reading(m *scratch, n int64) {
 	all := int64(len(f.sensors))
 	s, k := &f.sensors[n%all], uint64(n/all)
@@ -117,8 +116,8 @@ func (f *fleet) reading(m *scratch, n int64) {
 		n -= all
 	}
 	r := s.random.split(k + 2)
-	// What is due at a whole millisecond can be computed as a little less, which
-	// must not be cut to the one before it; a thousandth is more than the error.
+	// A whole millisecond can be computed as a little less, and must not be truncated
+	// to the one before; a thousandth is more than the error.
 	ms := int64(f.begin + f.schedule.due(n)*f.perSecond + 0.001)
 	if f.config.Late > 0 && r.unit(1) < f.config.Late {
 		ms -= 1 + int64(r.unit(2)*float64(f.config.LateBy.Milliseconds()))
@@ -139,7 +138,181 @@ func (f *fleet) reading(m *scratch, n int64) {
 	})
 }
 
-// repeats reports whether a sensor sends its reading before, instead of reading k.
+// repeats reports whether a sensor repeats its previous reading instead of reading k.
 func (f *fleet) repeats(s *sensor, k uint64) bool {
 	return f.config.Duplicates > 0 && s.random.split(k+2).unit(0) < f.config.Duplicates
+}
+
+// Sensors makes the readings of a run's sensors without a run, to fill collections
+// directly. A reading follows from the seed, the sensor and its number alone. It is
+// read-only.
+type Sensors struct {
+	signal     Signal
+	quantities []quantity
+	all        []sensor
+}
+
+// SensorsConfig describes the sensors.
+type SensorsConfig struct {
+	Count  int    // at least 1
+	Fields int    // of a reading; 0: 4
+	Signal Signal // empty: Mixed
+	Seed   uint64
+	Prefix string // before the number, from 1, in a sensor's id
+}
+
+// NewSensors returns sensors with the tags that a run gives them.
+func NewSensors(c SensorsConfig) (*Sensors, error) {
+	if c.Count < 1 || c.Fields < 0 || c.Fields > telemetry.MaxFields {
+		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed are at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
+	}
+	if c.Fields == 0 {
+		c.Fields = len(named)
+	}
+	if c.Signal == "" {
+		c.Signal = Mixed
+	}
+	s := &Sensors{signal: c.Signal, quantities: quantities(c.Fields), all: make([]sensor, c.Count)}
+	seed, tags := random(c.Seed).split(0), siteTags()
+	for i := range s.all {
+		r := seed.split(uint64(i))
+		s.all[i] = sensor{id: c.Prefix + strconv.Itoa(i+1), random: r, tags: tags[r.at(1)%uint64(len(tags))]}
+	}
+	return s, nil
+}
+
+// Len is the number of sensors.
+func (s *Sensors) Len() int { return len(s.all) }
+
+// ID is that of sensor i, from 0.
+func (s *Sensors) ID(i int) string { return s.all[i].id }
+
+// Tags are those of sensor i. They are shared.
+func (s *Sensors) Tags(i int) []telemetry.Tag { return s.all[i].tags }
+
+// AppendFields appends the fields of reading k of sensor i, measured at a time.
+func (s *Sensors) AppendFields(dst []telemetry.Field, i int, k uint64, at time.Time) []telemetry.Field {
+	for q := range s.quantities {
+		dst = append(dst, s.quantities[q].field(&s.all[i], s.signal, q, k, at.UnixMilli()))
+	}
+	return dst
+}
+
+// A Signal is how a sensor's values change over time.
+type Signal string
+
+// The signals.
+const (
+	Walk     Signal = "walk"     // drifts, as a random walk does
+	Seasonal Signal = "seasonal" // rises and falls with the day and the hour, with noise
+	Steps    Signal = "steps"    // stays at a level for some readings, then changes
+	Mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
+)
+
+// Signals lists them.
+func Signals() []Signal { return []Signal{Mixed, Walk, Seasonal, Steps} }
+
+// A random is a sequence of random numbers with random access, so that reading n is the
+// same whenever it is made.
+type random uint64
+
+// at returns the number at an index (the finalizer of SplitMix64).
+func (r random) at(place uint64) uint64 {
+	z := uint64(r) + (place+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// unit returns the number at an index, scaled to [0, 1).
+func (r random) unit(place uint64) float64 { return float64(r.at(place)>>11) / (1 << 53) }
+
+// split returns an independent sequence.
+func (r random) split(part uint64) random { return random(r.at(part)) }
+
+// A quantity measured by a field: from low to high, rounded to 1/scale.
+type quantity struct {
+	name             string
+	low, high, scale float64
+}
+
+// named are the quantities of the first fields: temperature, humidity, air
+// pressure, voltage.
+var named = [...]quantity{
+	{"t", -10, 40, 10}, {"h", 20, 95, 10}, {"p", 980, 1040, 10}, {"v", 3, 4.2, 100},
+}
+
+// quantities returns those of n fields; the further ones are f5, f6 and so on.
+func quantities(n int) []quantity {
+	out := append([]quantity(nil), named[:min(n, len(named))]...)
+	for i := len(out); i < n; i++ {
+		out = append(out, quantity{fmt.Sprintf("f%d", i+1), 0, 100, 100})
+	}
+	return out
+}
+
+// of returns the signal of field i of a sensor.
+func (s Signal) of(sensor random, i int) Signal {
+	if s != Mixed {
+		return s
+	}
+	kinds := [...]Signal{Walk, Seasonal, Steps}
+	return kinds[(sensor.at(0)+uint64(i))%uint64(len(kinds))]
+}
+
+// level returns the signal at reading k, measured at a time, from 0 to 1; r is that of
+// the sensor's field.
+func (s Signal) level(r random, k uint64, ms int64) float64 {
+	switch s {
+	case Walk:
+		return r.walk(k)
+	case Seasonal:
+		const dayMs, hourMs = 86_400_000, 3_600_000
+		day := float64(ms%dayMs)/dayMs + r.unit(0)
+		hour := float64(ms%hourMs)/hourMs + r.unit(1)
+		return 0.5 + 0.32*math.Sin(2*math.Pi*day) + 0.12*math.Sin(2*math.Pi*hour) + 0.1*(r.unit(k+2)-0.5)
+	default: // a level for 40 readings, with a little noise
+		return 0.05 + 0.85*r.unit(k/40) + 0.05*r.split(1).unit(k)
+	}
+}
+
+// walk returns a random walk at step k without computing the steps before: the sum of
+// lines between random points, which are higher the wider they are apart, so that over
+// any distance it strays with the square root of it.
+func (r random) walk(k uint64) float64 {
+	const octaves = 6
+	sum, height, all := 0.0, 1.0, 0.0
+	for i := range uint64(octaves) {
+		shift := 2 * (octaves - i) // points are 4^6 readings apart, then 4^5, …, 4
+		octave := r.split(i)
+		a, b := octave.unit(k>>shift), octave.unit(k>>shift+1)
+		sum += height * (a + (b-a)*float64(k&(1<<shift-1))/float64(uint64(1)<<shift))
+		all += height
+		height /= 2
+	}
+	return sum / all
+}
+
+// field is field i of a sensor's reading k, measured at a time.
+func (q *quantity) field(s *sensor, signal Signal, i int, k uint64, ms int64) telemetry.Field {
+	level := signal.of(s.random, i).level(s.random.split(uint64(i)), k, ms)
+	return telemetry.Field{Name: q.name, Value: telemetry.FloatValue(q.value(level))}
+}
+
+// value returns the level as a value of the quantity.
+func (q *quantity) value(level float64) float64 {
+	v := q.low + (q.high-q.low)*min(max(level, 0), 1)
+	return math.Round(v*q.scale) / q.scale
+}
+
+// ParseSignal returns the signal that s names.
+func ParseSignal(s string) (Signal, error) {
+	names := make([]string, 0, len(Signals()))
+	for _, known := range Signals() {
+		if string(known) == s {
+			return known, nil
+		}
+		names = append(names, string(known))
+	}
+	return "", fmt.Errorf("signal %q is unknown; allowed are %s", s, strings.Join(names, ", "))
 }

@@ -166,6 +166,9 @@ func TestSharesAreKept(t *testing.T) {
 
 func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 	t.Parallel()
+	daemon, err := newParser("")
+	require.NoError(t, err)
+	defer daemon.close()
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.SampledFrom([]float64{0, 0.3, 1})
 		c := Config{
@@ -189,7 +192,7 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 				return
 			}
 			for _, r := range s.fill(&j, &m) {
-				if err := check(&r); err != nil {
+				if _, err := daemon.parse(NDJSON, r.AppendJSON(nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -285,7 +288,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"need a rate with two ends":  func(c *Config) { c.Steps, c.Rate = 3, Rate{1, 1} },
 		"replayed at its own pace":   func(c *Config) { c.From, c.Rate = "x", Rate{1, 1} },
 		"sensors: 1.000001e+06":      func(c *Config) { c.Sensors = 1_000_001 },
-		"sensors, at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
+		"sensors; at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
 		"would begin before 1970":    func(c *Config) { c.Speedup, c.Duration = 1e6, 1000*time.Hour },
 		"seconds of interval: -1":    func(c *Config) { c.Interval = -time.Second },
 		"readings in a request: -10": func(c *Config) { c.Batch = -10 },

@@ -1,48 +1,409 @@
-// Package load pretends to be many sensors. A schedule says when each request
-// is due, a fleet what its readings are, a Sender (package load/send) takes it
-// to a daemon, and Run brings them together and tells how long it took. What
-// came of a run is a Result, which package load/report shows.
+// Package load simulates many sensors. A schedule says when each request is due, a
+// fleet what its readings are, a Sender (package load/send) sends it to a daemon, and
+// Run measures how long that takes. The outcome is a Result, which package load/report
+// shows.
 //
 // The load is open-loop: request n is due at a time that does not depend on the
-// answers, and its response time counts from then. A server that stalls is thus
-// seen by all requests that should have been sent meanwhile, as its users would
-// see it, and not only by the one that it kept waiting.
+// answers, and its response time counts from then. When a server stalls, all requests
+// that were due meanwhile show it, as its users would see it, and not only the one that
+// was waiting.
 package load
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Request is what is sent at once. Its owner is whoever called Sender.Send,
-// who uses it again for the next.
+// A Request for a Sender. The caller of Send reuses it for the next one.
 type Request struct {
-	// Readings share memory with the fleet: they are valid until Send returns.
-	// Readings of one sensor stand together where the fleet could arrange it.
+	// Readings share memory with the fleet, and are valid until Send returns. The
+	// readings of one sensor are adjacent if possible.
 	Readings []telemetry.Reading
 }
 
-// An Answer is what the daemon said to a request.
+// An Answer of the daemon to a request.
 type Answer struct {
 	Accepted, Rejected int
-	// Failure is why the request as a whole was not taken, empty if it was: a
-	// short name out of a small closed set like "timeout", "connection", "503".
+	// Failure is why the whole request failed; empty if it did not. It is one of a few
+	// short names, such as "timeout", "connection", "503".
 	Failure string
 }
 
-// A Sender takes requests to a daemon. Send blocks until the answer came or ctx
-// ends, never tries again, and may be called by one goroutine only; a run has
-// one Sender for each request that can be under way. The error is for people, and
-// is set only together with a Failure or where every reading was rejected.
+// A Sender sends requests to a daemon. Send blocks until the answer comes or ctx ends,
+// and never retries. It may be called from one goroutine only; a run has a Sender for
+// each connection. The error is for people, and is set only with a Failure or if every
+// reading was rejected.
 type Sender interface {
 	Send(ctx context.Context, r *Request) (Answer, error)
 	Close() error
 }
 
-// A Stream is what the daemon says of the stream that is written to.
+// A Stream of the daemon, to which the readings are written.
 type Stream struct {
 	Name               string
 	Storage            string // bucket, timeseries or memory
 	GranularitySeconds int
 }
+
+// A Generator is one run of load:
+//
+//	source ─ next ─▶ dispatcher ─▶ jobs ─▶ senders ─▶ the daemon
+//	                  │ at its due time      │ fill, Send
+//	                  ▼                      ▼
+//	               dropped                 tally ◀─ recorder, each second ─▶ Progress
+type Generator struct {
+	config    Config
+	rateGiven bool // and not made of sensors and interval
+	source    source
+	jobs      chan job
+	tally     *tally
+	meters    *metrics
+
+	began       time.Time
+	outstanding atomic.Int64 // requests due and not answered
+	held        atomic.Int64 // bytes of their readings, in a replay
+	due         atomic.Int64 // readings
+	dueRequests atomic.Int64
+	dropped     atomic.Int64 // readings
+	draining    atomic.Bool  // nothing more is due
+	maxHeld     int64        // maxHeld, but for tests
+	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
+
+	noteMu sync.Mutex
+	notes  []string // errors other than those of requests
+}
+
+// interruptGrace is how long an interrupted run waits for answers.
+const interruptGrace = 5 * time.Second
+
+// New checks the configuration and prepares a run. Nothing is sent yet.
+func New(c Config) (*Generator, error) {
+	rateGiven := c.Rate != Rate{}
+	c, err := c.complete(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	g := &Generator{config: c, rateGiven: rateGiven, maxHeld: maxHeld, jobs: make(chan job, c.MaxInFlight), tally: newTally(c.Connections)}
+	if g.meters, err = newMetrics(c.Registerer, func() float64 { return float64(g.outstanding.Load()) }); err != nil {
+		return nil, err
+	}
+	if c.From == "" {
+		g.source = newFleetSource(&c)
+	}
+	return g, nil
+}
+
+// Run prepares a run and carries it out.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	g, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.Run(ctx)
+}
+
+// Setup describes the run, as far as it is known before.
+func (g *Generator) Setup() Setup { return g.setup() }
+
+// Run generates the load and waits for the answers. It may be called once. When ctx
+// ends, nothing more is due, and the result covers the run so far. An error comes
+// without a result if nothing was sent, and with one if the run had to end early, such
+// as at an invalid line of a replayed file.
+func (g *Generator) Run(ctx context.Context) (*Result, error) {
+	if g.source == nil {
+		r, err := openReplay(&g.config)
+		if err != nil {
+			return nil, err
+		}
+		g.source = r
+	}
+	senders, err := g.open(ctx)
+	if err != nil {
+		return nil, errors.Join(err, g.source.close())
+	}
+	g.began = time.Now()
+	rec := newRecorder(g)
+	var recording sync.WaitGroup
+	over := make(chan struct{})
+	recording.Go(func() { rec.run(over) })
+
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var working sync.WaitGroup
+	for i, s := range senders {
+		working.Go(func() { g.send(sending, i, s) })
+	}
+	err = g.dispatch(ctx)
+	length := g.scheduled(ctx)
+	g.drain(ctx, &working, cancel)
+	lasted := time.Since(g.began)
+	close(over)
+	recording.Wait()
+	r := rec.result(length, lasted)
+	r.Interrupted = ctx.Err() != nil
+	if err != nil && g.due.Load() == 0 {
+		r = nil
+	}
+	return r, errors.Join(err, g.source.close())
+}
+
+// open opens the senders.
+func (g *Generator) open(ctx context.Context) ([]Sender, error) {
+	senders := make([]Sender, 0, g.config.Connections)
+	for range g.config.Connections {
+		s, err := g.config.Senders(ctx)
+		if err != nil {
+			errs := []error{fmt.Errorf("open a connection: %w", err)}
+			for _, open := range senders {
+				errs = append(errs, open.Close())
+			}
+			return nil, errors.Join(errs...)
+		}
+		senders = append(senders, s)
+	}
+	return senders, nil
+}
+
+// dispatch passes each request to the senders when it is due.
+func (g *Generator) dispatch(ctx context.Context) error {
+	defer close(g.jobs)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		j, more, err := g.source.next()
+		if err != nil {
+			return err
+		}
+		if !more {
+			length, _ := g.source.length()
+			g.sleep(ctx, timer, length)
+			return nil
+		}
+		if !g.sleep(ctx, timer, j.due) {
+			return nil
+		}
+		g.due.Add(int64(j.count))
+		g.dueRequests.Add(1)
+		g.meters.offered.Add(float64(j.count))
+		if !g.hasRoom(&j) {
+			g.drop(&j)
+			continue
+		}
+		g.outstanding.Add(1)
+		g.held.Add(j.bytes)
+		g.jobs <- j // never blocks: it has capacity for all that may be outstanding
+	}
+}
+
+// maxHeld bounds the bytes of a replay's readings that are due and not answered. Those
+// of a fleet are made when they are sent.
+const maxHeld = 256 << 20
+
+// hasRoom reports whether one more job may be outstanding.
+func (g *Generator) hasRoom(j *job) bool {
+	held := g.held.Load()
+	return g.outstanding.Load() < int64(g.config.MaxInFlight) && (held == 0 || held+j.bytes <= g.maxHeld)
+}
+
+// The last part of a longer wait is a nap, because a timer would be late. When requests
+// follow each other closely, the runtime is awake anyway, and a sleeping thread would
+// only cost time.
+const (
+	longestNap  = 2 * time.Millisecond
+	shortestNap = 100 * time.Microsecond
+)
+
+// sleep waits until a time of the run; false if ctx ended first.
+func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Duration) bool {
+	for ctx.Err() == nil {
+		wait := until - time.Since(g.began)
+		switch {
+		case wait <= 0:
+			return true
+		case wait >= shortestNap && wait <= longestNap && !g.config.timersOnly:
+			nap(wait)
+			continue
+		case wait > longestNap && !g.config.timersOnly:
+			wait -= longestNap * 3 / 4 // a timer can be that late
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// drop counts a job that is due and will not be sent.
+func (g *Generator) drop(j *job) {
+	g.dropped.Add(int64(j.count))
+	g.meters.dropped.Add(float64(j.count))
+}
+
+// scheduled is how long requests were due.
+func (g *Generator) scheduled(ctx context.Context) time.Duration {
+	elapsed := time.Since(g.began)
+	if length, known := g.source.length(); known && ctx.Err() == nil {
+		return length
+	}
+	return elapsed
+}
+
+// drain waits for the outstanding answers, for a limited time.
+func (g *Generator) drain(ctx context.Context, working *sync.WaitGroup, cancel context.CancelFunc) {
+	g.draining.Store(true)
+	answered := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() { working.Wait(); close(answered) })
+	patience := time.NewTimer(g.config.Grace)
+	defer patience.Stop()
+	select {
+	case <-answered:
+	case <-patience.C:
+	case <-ctx.Done():
+		g.unsent.Store(true)
+		hurry := time.NewTimer(min(interruptGrace, g.config.Grace))
+		defer hurry.Stop()
+		select {
+		case <-answered:
+		case <-hurry.C:
+		}
+	}
+	g.unsent.Store(true)
+	cancel()
+	waiting.Wait()
+}
+
+// send sends jobs on one connection.
+func (g *Generator) send(ctx context.Context, number int, s Sender) {
+	var m scratch
+	var request Request
+	window := int64(g.config.Stream.GranularitySeconds) * 1000
+	closedLoop := g.config.Faults.Off(fault.DueTime)
+	for j := range g.jobs {
+		unsent := g.unsent.Load()
+		request.Readings = g.source.fill(&j, &m)
+		f := fate{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
+		sent := time.Since(g.began)
+		if unsent {
+			g.drop(&j)
+		} else {
+			g.meters.sent.Add(float64(j.count))
+			f.answer, f.err = s.Send(ctx, &request)
+		}
+		over := time.Since(g.began)
+		f.response, f.service = over-j.due, over-sent
+		if closedLoop {
+			f.response = f.service
+		}
+		g.tally.note(number, &f)
+		g.meters.note(&f)
+		g.outstanding.Add(-1)
+		g.held.Add(-j.bytes)
+	}
+	if err := s.Close(); err != nil {
+		g.note(fmt.Sprintf("close a connection: %v", err))
+	}
+}
+
+// byTenth counts readings by the tenth of their windows.
+func byTenth(readings []telemetry.Reading, windowMs int64) (t tenths) {
+	for i := range readings {
+		t[elapsedOf(readings[i].Time.UnixMilli(), windowMs)*10/windowMs]++
+	}
+	return t
+}
+
+func (g *Generator) note(text string) {
+	g.noteMu.Lock()
+	defer g.noteMu.Unlock()
+	if len(g.notes) == 0 {
+		g.notes = append(g.notes, text)
+	}
+}
+
+// A job is a request that is due.
+type job struct {
+	due   time.Duration       // since the run began
+	first int64               // reading, of a fleet
+	count int                 // readings
+	lines []telemetry.Reading // of a replay
+	bytes int64               // of lines, estimated
+}
+
+// A source provides the requests: a fleet or a replay. The dispatcher calls next, the
+// recorder eventAt, rateAt and length, and any sender fill; the rest is called before
+// and after the run.
+type source interface {
+	// next returns the next job, in order of time; false: there is none.
+	next() (job, bool, error)
+	// fill returns the readings of a job, valid until the next use of the scratch.
+	fill(j *job, m *scratch) []telemetry.Reading
+	// length is how long readings are due; false: that is not known yet.
+	length() (time.Duration, bool)
+	// eventAt returns event time, in ms since the epoch.
+	eventAt(elapsed time.Duration) int64
+	// rateAt returns the requested readings a second; -1: unknown.
+	rateAt(elapsed time.Duration) float64
+	// describe adds what is known to the setup.
+	describe(s *Setup)
+	close() error
+}
+
+// fleetSource provides the readings of a fleet, batch by batch.
+type fleetSource struct {
+	*fleet
+
+	batch    int64
+	duration time.Duration
+	end      time.Time // of event time
+	arrival  int64     // the next
+}
+
+func newFleetSource(c *Config) *fleetSource {
+	s := newSchedule(c.Rate, c.Duration, c.Steps)
+	return &fleetSource{fleet: newFleet(c, s), batch: int64(c.Batch), duration: c.Duration, end: c.Start.Add(c.eventSpan())}
+}
+
+func (s *fleetSource) next() (job, bool, error) {
+	count := min(s.batch, s.schedule.total-s.arrival)
+	if count <= 0 {
+		return job{}, false, nil
+	}
+	j := job{due: toDuration(s.schedule.due(s.arrival + count - 1)), first: s.arrival, count: int(count)}
+	s.arrival += count
+	return j, true, nil
+}
+
+func (s *fleetSource) fill(j *job, m *scratch) []telemetry.Reading {
+	s.fleet.fill(m, j.first, j.count)
+	return m.readings
+}
+
+func (s *fleetSource) length() (time.Duration, bool) { return s.duration, true }
+
+func (s *fleetSource) eventAt(elapsed time.Duration) int64 {
+	return int64(s.begin + elapsed.Seconds()*s.perSecond)
+}
+
+func (s *fleetSource) rateAt(elapsed time.Duration) float64 {
+	if elapsed > s.duration {
+		return 0
+	}
+	return s.schedule.rateAt(elapsed.Seconds())
+}
+
+func (s *fleetSource) describe(to *Setup) {
+	to.Sensors = len(s.sensors)
+	to.EventStart, to.EventEnd = time.UnixMilli(int64(s.begin)).UTC(), s.end
+}
+
+func (*fleetSource) close() error { return nil }

@@ -3,9 +3,12 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -13,16 +16,18 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// maxLineBytes is how long a line of a file may be, as at the daemon's door.
+// maxLineBytes is the maximum length of a line.
 const maxLineBytes = 4 << 20
 
-// A replay gives the readings of a file, in its order and at its own pace: a
-// reading is due as long after the first as their timestamps are apart, divided
-// by the speed-up. One that is older than a reading before it is due at once.
-// The file is read as it is sent.
+// A replay provides the readings of a file, in its order and at its own pace: a reading
+// is due as long after the first as their timestamps are apart, divided by the
+// speed-up. One that is older than a reading before it is due at once. The file is read
+// while it is sent.
 type replay struct {
 	path   string
 	file   *os.File
@@ -31,7 +36,7 @@ type replay struct {
 	parser *parser
 	number int // of the line
 	ended  bool
-	broken error // why, if not by the file's end
+	broken error // why it ended before the end of the file
 
 	batch   int
 	speedup float64
@@ -44,12 +49,12 @@ type replay struct {
 	least, most int64         // event times, ms
 	sensors     map[string]struct{}
 	begin       atomic.Int64 // first, for the recorder
-	scheduled   atomic.Int64 // how long readings are due, unknownLength while that is not known
+	scheduled   atomic.Int64 // how long readings are due, or unknownLength
 }
 
 const unknownLength = -1
 
-// byteOrderMark is what some editors begin a file with.
+// byteOrderMark at the beginning of a file, by some editors.
 const byteOrderMark = "\ufeff"
 
 func openReplay(c *Config) (*replay, error) {
@@ -57,15 +62,19 @@ func openReplay(c *Config) (*replay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the file to replay: %w", err)
 	}
+	parser, err := newParser(c.FromPrecision)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	r := &replay{
-		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: newParser(c.FromPrecision),
+		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: parser,
 		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
 	}
 	r.scheduled.Store(unknownLength)
 	if magic, err := r.lines.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		unzipped, err := gzip.NewReader(r.lines)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), file.Close())
+			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), r.close())
 		}
 		r.lines = bufio.NewReaderSize(unzipped, 64<<10)
 	}
@@ -82,7 +91,7 @@ func (r *replay) next() (job, bool, error) {
 		reading, more, err := r.read()
 		if err != nil || !more {
 			r.end(r.due)
-			r.broken = err // told when what came before it is sent
+			r.broken = err // returned after the readings before it
 			break
 		}
 		if !r.take(&reading) {
@@ -106,14 +115,13 @@ func (r *replay) next() (job, bool, error) {
 	return j, true, nil
 }
 
-// end notes that nothing more is due, and how long readings were.
 func (r *replay) end(length time.Duration) {
 	r.ended = true
 	r.scheduled.Store(int64(length))
 }
 
-// footprint is about how much memory a reading takes until it is sent. Words
-// that occur again and again are not counted.
+// footprint estimates the memory of a reading. Names and tags, which are shared, are
+// not counted.
 func footprint(r *telemetry.Reading) int64 {
 	bytes := int64(unsafe.Sizeof(*r)) + int64(cap(r.Fields))*int64(unsafe.Sizeof(telemetry.Field{})) + int64(cap(r.Tags))*int64(unsafe.Sizeof(telemetry.Tag{}))
 	for i := range r.Fields {
@@ -124,8 +132,7 @@ func footprint(r *telemetry.Reading) int64 {
 	return bytes
 }
 
-// take moves a reading to event time and notes when it is due; false if that is
-// after the run.
+// take moves a reading to event time and computes when it is due; false: after the run.
 func (r *replay) take(reading *telemetry.Reading) bool {
 	if r.first < 0 {
 		if !r.start.IsZero() {
@@ -146,7 +153,7 @@ func (r *replay) take(reading *telemetry.Reading) bool {
 	return true
 }
 
-// read returns the reading of the next line that has one.
+// read returns the reading in the next line that has one.
 func (r *replay) read() (telemetry.Reading, bool, error) {
 	for {
 		line, err := r.line()
@@ -189,7 +196,7 @@ func (r *replay) line() ([]byte, error) {
 		return nil, fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number, maxLineBytes)
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
-		err = nil // the last line needs no end
+		err = nil // the last line needs no line break
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("read %s at line %d: %w", r.path, r.number, err)
@@ -221,8 +228,152 @@ func (r *replay) describe(to *Setup) {
 }
 
 func (r *replay) close() error {
+	r.parser.close()
 	if err := r.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", r.path, err)
 	}
 	return nil
+}
+
+// A Format of a file to replay.
+type Format string
+
+// The formats.
+const (
+	NDJSON       Format = "ndjson" // a reading a line, as for POST /v1/readings
+	LineProtocol Format = "line"   // InfluxDB line protocol
+)
+
+// ParseFormat returns the format of that name; empty is none.
+func ParseFormat(s string) (Format, error) {
+	switch f := Format(s); f {
+	case NDJSON, LineProtocol, "":
+		return f, nil
+	}
+	return "", fmt.Errorf("format %q is unknown; allowed are ndjson and line, or none to detect it", s)
+}
+
+// A Precision is the unit of timestamps in line protocol.
+type Precision string
+
+// ParsePrecision returns the precision of that name; empty is none.
+func ParsePrecision(s string) (Precision, error) {
+	switch s {
+	case "", "ns", "us", "ms", "s":
+		return Precision(s), nil
+	}
+	return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
+}
+
+// guessFormat detects the format from the first line that is not empty.
+func guessFormat(line []byte) Format {
+	if line = bytes.TrimSpace(line); len(line) > 0 && (line[0] == '{' || line[0] == '[') {
+		return NDJSON
+	}
+	return LineProtocol
+}
+
+// A parser decodes lines as a daemon does: it passes each as a request to the daemon's
+// HTTP handler, and is the journal behind it.
+type parser struct {
+	door      *ingest.Door
+	handler   http.Handler
+	precision Precision
+	decoded   []telemetry.Reading // from the last line
+}
+
+// noTime is the clock of the handler, and so the time of a reading without one.
+var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
+
+func newParser(precision Precision) (*parser, error) {
+	p := &parser{precision: precision}
+	var err error
+	p.door, err = ingest.New(ingest.Config{
+		Streams: []ingest.Stream{{Name: "replay", Storage: "memory", Granularity: time.Hour}}, DefaultStream: "replay",
+		Acks: []telemetry.Ack{telemetry.Journaled}, MinTime: time.Unix(0, 0), Now: func() time.Time { return noTime },
+	}, p)
+	if err != nil {
+		return nil, fmt.Errorf("set up the decoders: %w", err)
+	}
+	p.handler = p.door.Handler()
+	return p, nil
+}
+
+func (p *parser) close() {
+	p.door.Stop()
+	p.door.Wait()
+}
+
+// Append implements ingest.Journal.
+func (p *parser) Append(_ context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	for i := range b.Len() {
+		p.decoded = append(p.decoded, b.Reading(uint32(i)))
+	}
+	return batch.Receipt{Ack: r.Want}, nil
+}
+
+// Repeat implements ingest.Journal.
+func (*parser) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
+	return batch.Receipt{}, nil
+}
+
+// parse returns the reading in a line, or what is wrong with it.
+func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
+	url := "/v1/readings"
+	if f == LineProtocol {
+		url = "/write?precision=ns"
+		if p.precision != "" {
+			url = "/write?precision=" + string(p.precision)
+		}
+	}
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(line))
+	if err != nil {
+		return telemetry.Reading{}, err
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson") // ignored for line protocol
+	p.decoded = p.decoded[:0]
+	w := answer{header: make(http.Header)}
+	p.handler.ServeHTTP(&w, r)
+	if w.status >= http.StatusBadRequest || len(p.decoded) != 1 {
+		return telemetry.Reading{}, w.problem(len(p.decoded))
+	}
+	switch reading := p.decoded[0]; {
+	case reading.Time.Equal(noTime):
+		return reading, errors.New("the reading has no ts, which says when it is due")
+	case f == LineProtocol && p.precision == "" && reading.Time.Year() == 1970:
+		return reading, fmt.Errorf("the timestamp is %s if it is in nanoseconds; name its unit: us, ms or s (ns if that is right)", reading.Time.UTC().Format(time.RFC3339))
+	default:
+		return reading, nil
+	}
+}
+
+// An answer is that of the handler.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// problem says why there is not one reading in a line.
+func (a *answer) problem(readings int) error {
+	var problem struct {
+		Code, Message string
+		Errors        []struct{ Code, Message string }
+	}
+	switch err := json.Unmarshal(a.body.Bytes(), &problem); {
+	case err == nil && len(problem.Errors) > 0:
+		return fmt.Errorf("%s: %s", problem.Errors[0].Code, problem.Errors[0].Message)
+	case err == nil && problem.Message != "":
+		return fmt.Errorf("%s: %s", problem.Code, problem.Message)
+	}
+	return fmt.Errorf("it has %d readings; allowed is one a line", readings)
 }

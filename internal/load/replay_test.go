@@ -149,7 +149,7 @@ func TestTimestampsOfLineProtocolCountWhatIsSaid(t *testing.T) {
 		assert.Equal(t, int64(1_767_225_600), s.readings[0].Time.Unix(), precision)
 	}
 	_, _, err := replayed(t, Config{From: fileWith(t, "cpu u=1 1767225600", false)})
-	require.ErrorContains(t, err, "line 1: the timestamp is 1970-01-01T00:00:01Z if it counts nanoseconds; name what it counts: us, ms or s")
+	require.ErrorContains(t, err, "line 1: the timestamp is 1970-01-01T00:00:01Z if it is in nanoseconds; name its unit: us, ms or s")
 	s, _, err := replayed(t, Config{From: fileWith(t, "cpu u=1 1767225600", false), FromPrecision: "ns"})
 	require.NoError(t, err)
 	assert.Equal(t, 1970, s.readings[0].Time.Year())
@@ -171,27 +171,27 @@ func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
 	good := `{"sensorId":"a","ts":1767225600000,"fields":{"t":1}}` + "\n"
 	for bad, want := range map[string]string{
 		`{"sensorId":"a","ts":1,"fields":{"t":1}`: "is not JSON",
-		`[1]`:                               "is not a JSON object",
+		`[1]`:                               "malformed: ",
 		`{"sensorId":"a","fields":{"t":1}}`: "no ts",
-		`{"sensorId":"a","ts":"noon","fields":{"t":1}}`:                 "allowed are RFC 3339",
-		`{"sensorId":"a","ts":1.5,"fields":{"t":1}}`:                    "whole number",
-		`{"sensorId":"a","ts":1,"fields":{"t":null}}`:                   "field \"t\" is no number",
-		`{"sensorId":"a","ts":1,"fields":{"t":1},"x":1}`:                "allowed are sensorId",
-		`{"sensorId":"a","ts":1,"fields":{"t":1},"tags":{"x":1}}`:       "tag \"x\" is no string",
+		`{"sensorId":"a","ts":"noon","fields":{"t":1}}`:                 "ts_invalid: ",
+		`{"sensorId":"a","ts":1.5,"fields":{"t":1}}`:                    "ts_invalid: ",
+		`{"sensorId":"a","ts":1,"fields":{"t":null}}`:                   "value_type: ",
+		`{"sensorId":"a","ts":1,"fields":{"t":1},"x":1}`:                "unknown_key: ",
+		`{"sensorId":"a","ts":1,"fields":{"t":1},"tags":{"x":1}}`:       "tag_value: ",
 		`{"sensorId":"a","ts":1,"fields":{"t":1e999}}`:                  "range of a double",
 		`{"sensorId":"a","ts":1,"fields":{"t":9223372036854775808}}`:    "64-bit integer",
 		`{"sensorId":"a","ts":1,"fields":{"a.b":1}}`:                    "holds a dot",
-		`{"sensorId":"a","ts":1,"fields":{}}`:                           "has 0 fields",
+		`{"sensorId":"a","ts":1,"fields":{}}`:                           "fields_missing: ",
 		`{"sensorId":"","ts":1,"fields":{"t":1}}`:                       "sensorId is missing",
 		`{"sensorId":"a","ts":1,"fields":{"t":1}}{"x":1}`:               "something behind",
-		`{"sensorId":"a","ts":-1,"fields":{"t":1}}`:                     "years 1970",
-		`cpu,host=a usage=1 1767225600000000000`:                        "is not a JSON object",
+		`{"sensorId":"a","ts":-1,"fields":{"t":1}}`:                     "ts_out_of_range: ",
+		`cpu,host=a usage=1 1767225600000000000`:                        "malformed: ",
 		`{"sensorId":"a","sensorId":"b","ts":1,"fields":{"t":1}}`:       "duplicate",
 		`{"sensorId":"a","ts":1,"fields":{"t":1,"t":2}}`:                "duplicate",
 		`{"sensorId":"a","ts":1,"fields":{"` + "\xff" + `":1}}`:         "UTF-8",
 		`{"sensorId":"` + strings.Repeat("x", maxLineBytes) + `"}`:      "longer than",
-		`{"sensorId":"a","ts":253402300800000,"fields":{"t":1}}`:        "years 1970",
-		`{"sensorId":7,"ts":1,"fields":{"t":1}}`:                        "wrong type",
+		`{"sensorId":"a","ts":253402300800000,"fields":{"t":1}}`:        "ts_out_of_range: ",
+		`{"sensorId":7,"ts":1,"fields":{"t":1}}`:                        "sensor_invalid: ",
 		`{"sensorId":"a","ts":1,"fields":{"t":"` + "\\u0000" + `"}}`:    "",
 		`{"sensorId":"a","ts":"2026-01-01T00:00:00z","fields":{"t":1}}`: "",
 	} {
@@ -276,54 +276,4 @@ func TestAnInterruptedReplayEndsEventTime(t *testing.T) {
 		assert.Equal(t, 5*time.Second, r.Setup.EventEnd.Sub(r.Setup.EventStart))
 		assert.Equal(t, 5.0, r.Setup.DurationSeconds)
 	})
-}
-
-// FuzzParse gives lines to both parsers: what they take, the daemon takes, and
-// written as JSON it is read as the same again.
-func FuzzParse(f *testing.F) {
-	for _, seed := range []string{
-		`{"sensorId":"s-1","ts":"2026-11-21T10:00:00.123Z","fields":{"t":23.5,"h":65},"tags":{"site":"north"}}`,
-		`{"sensorId":"s","ts":1,"fields":{"a":true,"b":"\u0000","c":-0.0,"d":1e3}}`,
-		`cpu,host=a\ b,region=eu usage=42.5,n=3i,u=4u,ok=t,s="x y" 1767225600000000000`,
-		`m f=1 -1`, `{`, ``, `#`, "m f=\"a\nb\" 1", "m,t=\xff f=1 1",
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		p := newParser("ns")
-		for _, format := range []Format{NDJSON, LineProtocol} {
-			r, err := p.parse(format, line)
-			if err != nil {
-				continue
-			}
-			if err := check(&r); err != nil {
-				t.Fatal(err)
-			}
-			again, err := p.parse(NDJSON, r.AppendJSON(nil))
-			if err != nil {
-				t.Fatalf("%q: %v", r.AppendJSON(nil), err)
-			}
-			if fmt.Sprint(again) != fmt.Sprint(r) {
-				t.Fatalf("%v and then %v", r, again)
-			}
-		}
-	})
-}
-
-// BenchmarkParse reports the cost of one reading.
-func BenchmarkParse(b *testing.B) {
-	for format, line := range map[Format]string{
-		NDJSON:       `{"sensorId":"s-1","ts":"2026-11-21T10:00:00.123Z","fields":{"t":23.5,"h":65,"p":1013.2,"v":3.71},"tags":{"site":"north"}}`,
-		LineProtocol: `cpu,host=a,region=eu t=23.5,h=65i,p=1013.2,v=3.71 1767225600000000000`,
-	} {
-		b.Run(string(format), func(b *testing.B) {
-			p := newParser("")
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := p.parse(format, []byte(line)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

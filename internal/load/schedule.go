@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A Rate is how many readings a second are due: from From at the start to To at
-// the end of the run. The zero Rate leaves it to the sensors and their interval.
+// A Rate of readings a second: From at the start of the run, To at its end. The zero
+// Rate means that of the sensors and their interval.
 type Rate struct{ From, To float64 }
 
-// maxRate is above what one process can make.
+// maxRate is more than one process can generate.
 const maxRate = 1e8
 
-// ParseRate reads a rate like 2000, or 500..5000 for one that changes.
+// ParseRate parses a rate such as 2000, or a ramp such as 500..5000.
 func ParseRate(s string) (Rate, error) {
 	from, to, ramp := strings.Cut(s, "..")
 	if !ramp {
@@ -50,25 +50,25 @@ func (r Rate) String() string {
 	}
 }
 
-// A schedule says when each arrival of a run is due. Arrival n is due when the
-// integral of the rate reaches n, computed for each n anew: no error adds up,
-// however long the run. It is read-only.
+// A schedule says when each reading of a run is due. Reading n is due when the integral
+// of the rate reaches n, computed anew for each n, so that no error accumulates. It is
+// read-only.
 type schedule struct {
 	pieces []piece
-	total  int64 // arrivals that are due before the end
+	total  int64 // readings due before the end
 }
 
-// A piece is a part of the run in which the rate changes evenly.
+// A piece is a part of the run in which the rate changes linearly.
 type piece struct {
 	start    float64 // seconds since the run began
-	arrivals float64 // due before start
-	rate     float64 // at the start, arrivals a second
+	arrivals float64 // readings due before start
+	rate     float64 // at the start, readings a second
 	slope    float64 // its change, a second
 }
 
-// newSchedule returns a schedule over the duration, whose rate is r, changing
-// evenly or, with steps of at least 2, in so many steps of equal length, the
-// first at r.From and the last at r.To.
+// newSchedule returns a schedule over the duration with the rate r, which changes
+// linearly or, with at least 2 steps, in steps of equal length, the first at r.From and
+// the last at r.To.
 func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
 	s := &schedule{}
 	length := duration.Seconds()
@@ -86,23 +86,22 @@ func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
 			end += p.rate * length / float64(steps)
 		}
 	}
-	// A rounding error is no arrival.
+	// A rounding error is not a reading.
 	s.total = int64(math.Ceil(end - 1e-9*max(end, 1)))
 	return s
 }
 
-// due returns when arrival n is due, in seconds since the run began; n counts
-// from 0.
+// due returns when reading n, from 0, is due, in seconds since the run began.
 func (s *schedule) due(n int64) float64 {
 	x := float64(n)
-	// The last piece that begins with n or less done. A step at rate 0 begins
-	// with as many as its successor, and is passed over.
+	// The last piece that begins with at most n done. A step at rate 0 begins with as
+	// many as its successor, and is skipped.
 	i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].arrivals > x }) - 1
 	return s.pieces[i].due(x)
 }
 
-// due solves rate t + slope t²/2 = n for t, in the form that loses no digits
-// where the slope is small or the rate is.
+// due solves rate t + slope t²/2 = n for t, in the form that loses no digits for a small
+// slope or rate.
 func (p piece) due(n float64) float64 {
 	n -= p.arrivals
 	if n <= 0 {
@@ -111,15 +110,14 @@ func (p piece) due(n float64) float64 {
 	return p.start + 2*n/(p.rate+math.Sqrt(max(p.rate*p.rate+2*p.slope*n, 0)))
 }
 
-// rateAt returns the rate at a time, in arrivals a second.
+// rateAt returns the rate at a time, in readings a second.
 func (s *schedule) rateAt(seconds float64) float64 {
 	i := max(sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].start > seconds })-1, 0)
 	p := s.pieces[i]
 	return max(p.rate+p.slope*(seconds-p.start), 0)
 }
 
-// toDuration converts seconds to a duration, to the nanosecond and within a
-// century, which no run lasts.
+// toDuration converts seconds to a duration, limited to a century.
 func toDuration(seconds float64) time.Duration {
 	const century = 100 * 365 * 86_400
 	return time.Duration(math.Round(min(max(seconds, -century), century) * float64(time.Second)))

@@ -25,11 +25,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// codeNothingTaken is a daemon's where it refused every reading of a request.
+// codeNothingTaken of a daemon that refused every reading of a request.
 const codeNothingTaken = "nothing_taken"
 
-// grpcSender has one call of WriteStream, on which one request at a time waits
-// for its response.
+// grpcSender has one call of WriteStream, with one request at a time.
 type grpcSender struct {
 	pool    *Pool
 	client  telemetrypb.IngestServiceClient
@@ -40,7 +39,7 @@ type grpcSender struct {
 	cancel   context.CancelFunc                          // of the call
 	timer    *time.Timer                                 // cancels it when a request takes too long
 	timedOut *atomic.Bool
-	leash    leash
+	cancelOn canceler
 }
 
 func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
@@ -69,8 +68,8 @@ func (p *Pool) conn(number int) (*grpc.ClientConn, error) {
 	return p.conns[number], nil
 }
 
-// dialGRPC makes a client connection, which connects by itself. After a failure
-// it waits at most a second before it tries again: sensors would not give up.
+// dialGRPC makes a client connection, which connects by itself. After a failure it
+// retries within a second, as sensors would.
 func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()
 	if p.target.tls {
@@ -97,7 +96,7 @@ func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// bearer is a token that is shown with every call.
+// bearer is a token that is sent with every call.
 type bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -108,20 +107,20 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (bearer) RequireTransportSecurity() bool { return false } // see Config.Token
 
-// checkGRPC asks for the daemon's health. One that has no health service can be
-// reached all the same.
+// checkGRPC asks for the daemon's health. A daemon without a health service can be
+// reached too.
 func (p *Pool) checkGRPC(ctx context.Context) error {
 	conn, err := p.dialGRPC()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing is under way on it
+	defer func() { _ = conn.Close() }() // it is not in use
 	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
 	case codes.OK, codes.Unimplemented:
 		return nil
 	case codes.Unavailable:
-		// The network tells better why it cannot be reached.
+		// The error of the network is more precise.
 		var d net.Dialer
 		plain, dialErr := d.DialContext(ctx, "tcp", p.target.address)
 		if dialErr != nil {
@@ -129,7 +128,7 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 			break
 		}
 		_ = plain.Close()                                    // nothing was sent on it
-		if strings.Contains(err.Error(), "server preface") { // which has no code of its own
+		if strings.Contains(err.Error(), "server preface") { // it has no code of its own
 			err = fmt.Errorf("%w: %w", ErrNotGRPC, err)
 		}
 	}
@@ -144,12 +143,12 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	if err := s.exchange(ctx, r); err != nil {
 		a := s.brokenCall(ctx, err)
 		s.hangUp()
-		if a.Failure == FailureTimeout { // and not how the call was ended
+		if a.Failure == FailureTimeout { // not how the call was ended
 			err = fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.pool.config.Timeout)
 		}
 		return a, err
 	}
-	if !s.timer.Stop() { // it ends the call just now, too late for this request
+	if !s.timer.Stop() { // it is just ending the call, too late for this request
 		s.hangUp()
 	}
 	if e := s.answer.GetError(); e != nil {
@@ -171,19 +170,19 @@ func (s *grpcSender) exchange(ctx context.Context, r *load.Request) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("send: %w", err)
 	}
-	// After an EOF the call has ended, and receiving tells why.
+	// After an EOF the call has ended, and receiving returns why.
 	if err := s.call.RecvMsg(&s.answer); err != nil {
 		return fmt.Errorf("wait for the answer: %w", err)
 	}
 	return nil
 }
 
-// open makes sure that there is a call, which ends with ctx, or with the time
-// that a request may take.
+// open makes sure that there is a call, which ends with ctx, or when a request times
+// out.
 func (s *grpcSender) open(ctx context.Context) error {
 	if s.call != nil {
 		s.timer.Reset(s.pool.config.Timeout)
-		s.leash.hold(ctx, s.cancel)
+		s.cancelOn.set(ctx, s.cancel)
 		return nil
 	}
 	callCtx, cancel := context.WithCancel(context.Background())
@@ -193,7 +192,7 @@ func (s *grpcSender) open(ctx context.Context) error {
 		timedOut.Store(true)
 		cancel()
 	})
-	s.leash.hold(ctx, cancel)
+	s.cancelOn.set(ctx, cancel)
 	call, err := s.client.WriteStream(callCtx)
 	if err != nil {
 		return err
@@ -202,14 +201,14 @@ func (s *grpcSender) open(ctx context.Context) error {
 	return nil
 }
 
-// brokenCall names an error that ended the call.
+// brokenCall classifies an error that ended the call.
 func (s *grpcSender) brokenCall(ctx context.Context, err error) load.Answer {
 	switch {
 	case ctx.Err() != nil:
 		return brokenAnswer(ctx, err)
 	case s.timedOut.Load():
 		return load.Answer{Failure: FailureTimeout}
-	case errors.Is(err, io.EOF): // the daemon ended it as if all were done
+	case errors.Is(err, io.EOF): // the daemon ended it without an error
 		return load.Answer{Failure: FailureConnection}
 	}
 	return load.Answer{Failure: status.Code(err).String()}
@@ -217,7 +216,7 @@ func (s *grpcSender) brokenCall(ctx context.Context, err error) load.Answer {
 
 // hangUp ends the call; the next Send opens another.
 func (s *grpcSender) hangUp() {
-	s.leash.release()
+	s.cancelOn.release()
 	if s.timer != nil {
 		s.timer.Stop()
 		s.cancel()
@@ -228,8 +227,7 @@ func (s *grpcSender) hangUp() {
 // Close implements load.Sender.
 func (s *grpcSender) Close() error {
 	if s.call != nil {
-		// So that the daemon sees an end and not a client that ran away; nothing
-		// is under way.
+		// An orderly end; no request is waiting.
 		_ = s.call.CloseSend()
 	}
 	s.hangUp()

@@ -2,13 +2,17 @@ package send
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -20,20 +24,20 @@ import (
 const (
 	headerAck  = "Brim-Ack"
 	bufferSize = 16 << 10 // of a connection, each way
-	maxAnswer  = 1 << 20  // bytes; a hundred refusals are less
-	// maxIdle is how old an unused connection may be. A daemon closes it after
-	// two minutes, which the next request would find out too late.
+	maxAnswer  = 1 << 20  // bytes; a hundred refusals have less
+	// maxIdle of a connection. A daemon closes it after two minutes, which the next
+	// request would notice too late.
 	maxIdle = time.Minute
 )
 
-// httpSender speaks HTTP/1.1 on a connection of its own, with the messages of
-// fasthttp but not its client, which would share, queue and repeat.
+// httpSender speaks HTTP/1.1 on its own connection, with fasthttp's messages but not its
+// client, which would share, queue and retry.
 type httpSender struct {
 	pool     *Pool
 	conn     net.Conn // nil: none
 	in       *bufio.Reader
 	out      *bufio.Writer
-	leash    leash
+	cancel   canceler
 	used     time.Time
 	request  fasthttp.Request
 	response fasthttp.Response
@@ -86,7 +90,7 @@ func (s *httpSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	deadline := time.Now().Add(s.pool.config.Timeout)
 	if err := s.exchange(ctx, r, deadline); err != nil {
 		s.hangUp()
-		if !time.Now().Before(deadline) { // what fasthttp returns does not always tell
+		if !time.Now().Before(deadline) { // the errors of fasthttp do not always say so
 			err = fmt.Errorf("%w after %s: %w", os.ErrDeadlineExceeded, s.pool.config.Timeout, err)
 		}
 		return brokenAnswer(ctx, err), err
@@ -123,8 +127,8 @@ func (s *httpSender) exchange(ctx context.Context, r *load.Request, deadline tim
 	return nil
 }
 
-// connect makes sure that there is a connection, which ends with ctx and is
-// of no use after the deadline.
+// connect makes sure that there is a connection, which ends with ctx and times out at
+// the deadline.
 func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
 	if s.conn != nil && time.Since(s.used) > maxIdle {
 		s.hangUp()
@@ -137,11 +141,11 @@ func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
 		}
 	}
 	conn := s.conn
-	s.leash.hold(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only where it is closed
+	s.cancel.set(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only if it is closed
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	return ctx.Err() // behind the deadline, which may have replaced the leash's
+	return ctx.Err() // after the deadline, which may have replaced that of the canceler
 }
 
 func (s *httpSender) dial(ctx context.Context) error {
@@ -155,11 +159,11 @@ func (s *httpSender) dial(ctx context.Context) error {
 	return nil
 }
 
-// hangUp gives up the connection; the next Send makes another.
+// hangUp closes the connection; the next Send makes another.
 func (s *httpSender) hangUp() {
 	if s.conn != nil {
-		s.leash.release()
-		_ = s.conn.Close() // whatever was sent on it has been answered, or is counted as failed
+		s.cancel.release()
+		_ = s.conn.Close() // what was sent on it has been answered, or is counted as failed
 		s.conn = nil
 	}
 }
@@ -168,4 +172,92 @@ func (s *httpSender) hangUp() {
 func (s *httpSender) Close() error {
 	s.hangUp()
 	return nil
+}
+
+// httpAnswer interprets the response to so many readings.
+func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
+	switch status {
+	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
+		accepted, rejected, err := parseCounts(body)
+		if err != nil {
+			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
+		}
+		return counted(accepted, rejected, readings)
+	case http.StatusBadRequest:
+		// A daemon answers like this if it refused every reading.
+		if accepted, rejected, err := parseCounts(body); err == nil && accepted == 0 && rejected == readings {
+			return load.Answer{Rejected: rejected}, fmt.Errorf("every reading was refused: %s", problemOf(status, body))
+		}
+	}
+	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problemOf(status, body))
+}
+
+// counted returns an answer with these counts, if they are possible.
+func counted(accepted, rejected, readings int) (load.Answer, error) {
+	if accepted < 0 || rejected < 0 || accepted+rejected != readings {
+		return load.Answer{Failure: FailureAnswer}, fmt.Errorf("the answer has %d readings accepted and %d rejected, but %d were sent", accepted, rejected, readings)
+	}
+	return load.Answer{Accepted: accepted, Rejected: rejected}, nil
+}
+
+// parseCounts decodes the two counts of an answer. A daemon writes them first; anything
+// else is left to a real decoder.
+func parseCounts(body []byte) (accepted, rejected int, err error) {
+	if rest, ok := bytes.CutPrefix(body, []byte(`{"accepted":`)); ok {
+		if accepted, rest, ok = leadingInt(rest); ok {
+			if rest, ok = bytes.CutPrefix(rest, []byte(`,"rejected":`)); ok {
+				if rejected, _, ok = leadingInt(rest); ok {
+					return accepted, rejected, nil
+				}
+			}
+		}
+	}
+	var answer struct{ Accepted, Rejected *int }
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return 0, 0, err
+	}
+	if answer.Accepted == nil || answer.Rejected == nil {
+		return 0, 0, errors.New("it does not say how many readings were accepted and rejected")
+	}
+	return *answer.Accepted, *answer.Rejected, nil
+}
+
+// leadingInt decodes the digits at the beginning of b.
+func leadingInt(b []byte) (n int, rest []byte, ok bool) {
+	const digits = 9 // never overflow
+	i := 0
+	for ; i < len(b) && i <= digits && '0' <= b[i] && b[i] <= '9'; i++ {
+		n = n*10 + int(b[i]-'0')
+	}
+	return n, b[i:], i > 0 && i <= digits
+}
+
+// problemOf returns the message in the body of a refusal.
+func problemOf(status int, body []byte) string {
+	var problem struct {
+		Code, Message string
+		Errors        []struct{ Code, Message string }
+	}
+	const most = 300 // bytes of something else
+	switch err := json.Unmarshal(body, &problem); {
+	case err == nil && problem.Message != "":
+		return problem.Code + ": " + problem.Message
+	case err == nil && len(problem.Errors) > 0:
+		return problem.Errors[0].Code + ": " + problem.Errors[0].Message
+	case len(body) > 0:
+		return strconv.Quote(string(body[:min(len(body), most)]))
+	}
+	return http.StatusText(status)
+}
+
+// brokenAnswer classifies an error of the network.
+func brokenAnswer(ctx context.Context, err error) load.Answer {
+	var network net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return load.Answer{Failure: FailureCanceled}
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return load.Answer{Failure: FailureTimeout}
+	}
+	return load.Answer{Failure: FailureConnection}
 }

@@ -8,10 +8,10 @@
 //		…
 //	}
 //
-// Fail points are on. The mongods are members of a replica set of one, small
-// enough for several test binaries at once, and end with the test binary
-// however that ends. On a machine where none can be had the tests are
-// skipped, and say so; with BRIM_REQUIRE_MONGOD=1 they fail.
+// Fail points are on. The mongods are members of a replica set of one, small enough for
+// several test binaries at once, and end with the test binary. On a machine without a
+// usable mongod the tests are skipped, with a message; with BRIM_REQUIRE_MONGOD=1 they
+// fail.
 package mongodtest
 
 import (
@@ -38,23 +38,22 @@ const (
 	// startTimeout includes an installation over a slow network.
 	startTimeout = 10 * time.Minute
 	stopTimeout  = 15 * time.Second
-	// operationTimeout is for tests: long enough for a machine that is busy
-	// with other test binaries.
+	// operationTimeout is long enough for a machine that is busy with other test
+	// binaries.
 	operationTimeout = 30 * time.Second
 )
 
-// shared is what URI and Database give to all tests of the binary. It is a
-// variable of the package because tests have nothing else in common.
+// shared is the mongod of all tests of the binary.
 var shared struct {
 	mu     sync.Mutex
-	main   bool // Main or Run is under way
+	main   bool // Main or Run is running
 	tried  bool
 	dir    *scratch
 	server *mongod.Server
 	err    error
 }
 
-// Option is something that Run does besides.
+// Option of Run.
 type Option func(*settings)
 
 type settings struct {
@@ -62,13 +61,12 @@ type settings struct {
 	ignore []goleak.Option
 }
 
-// NoLeaks fails the binary when goroutines are left at the end.
+// NoLeaks fails the binary if goroutines are left at the end.
 func NoLeaks(ignore ...goleak.Option) Option {
 	return func(s *settings) { s.leaks, s.ignore = true, ignore }
 }
 
-// Main runs the tests, ends the shared mongod and exits. It is the whole of a
-// TestMain.
+// Main runs the tests, stops the shared mongod and exits. TestMain needs nothing else.
 func Main(m *testing.M, opts ...Option) { os.Exit(Run(m, opts...)) }
 
 // Run is Main without the exit: it returns the exit code.
@@ -83,7 +81,7 @@ func Run(m *testing.M, opts ...Option) int {
 
 	code := m.Run()
 	if err := closeShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "mongodtest: end the shared mongod:", err)
+		fmt.Fprintln(os.Stderr, "mongodtest: stop the shared mongod:", err)
 		code = max(code, 1)
 	}
 	if s.leaks && code == 0 {
@@ -95,21 +93,20 @@ func Run(m *testing.M, opts ...Option) int {
 	return code
 }
 
-// URI of the mongod that all tests of the binary share. It is started when
-// the first test asks.
+// URI of the mongod that all tests of the binary share. The first call starts it.
 func URI(t testing.TB) string {
 	t.Helper()
 	return Shared(t).URI()
 }
 
-// Shared is the server behind URI. A test that kills or changes it disturbs
-// the others: it should Start its own.
+// Shared is the server behind URI. A test that kills or changes a server has to Start its
+// own.
 func Shared(t testing.TB) *mongod.Server {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.main {
-		t.Fatal("the package needs func TestMain(m *testing.M) { mongodtest.Main(m) }, which ends the shared mongod")
+		t.Fatal("the package needs func TestMain(m *testing.M) { mongodtest.Main(m) }, which stops the shared mongod")
 	}
 	if !shared.tried {
 		shared.tried = true
@@ -140,7 +137,7 @@ func closeShared() error {
 	if shared.server == nil {
 		return nil
 	}
-	// The data is thrown away, so nothing has to be closed in good order.
+	// The data is deleted, so no clean stop is needed.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := shared.server.Close(ctx)
@@ -150,9 +147,8 @@ func closeShared() error {
 	return errors.Join(err, shared.dir.remove())
 }
 
-// Start starts a mongod of the test's own and stops it at the test's end.
-// What config leaves out is as for the shared one; DataDir, when empty, is a
-// directory of the test.
+// Start starts a mongod for the test, and stops it at the test's end. The defaults are
+// those of the shared one; an empty DataDir is a directory of the test.
 func Start(t testing.TB, config mongod.Config) *mongod.Server {
 	t.Helper()
 	if config.DataDir == "" {
@@ -178,9 +174,8 @@ func start(config mongod.Config) (*mongod.Server, error) {
 	return mongod.Start(ctx, Defaults(config))
 }
 
-// Defaults fills what config leaves out with what suits tests: small, with
-// fail points, and dying with the test binary. Tests that call mongod.Start
-// themselves need it.
+// Defaults fills in defaults for tests: small, with fail points, and ending with the test
+// binary. Tests that call mongod.Start need it.
 func Defaults(config mongod.Config) mongod.Config {
 	if config.Bin == "" {
 		config.Bin = os.Getenv("BRIM_MONGOD_BIN")
@@ -201,14 +196,14 @@ func Defaults(config mongod.Config) mongod.Config {
 	return config
 }
 
-// Database connects a client to the shared mongod, with an empty database
-// that is dropped at the test's end. The client is db.Client().
+// Database returns an empty database of the shared mongod, which is dropped at the test's
+// end. The client is db.Client().
 func Database(t testing.TB) *mongo.Database {
 	t.Helper()
 	return DatabaseAt(t, URI(t))
 }
 
-// DatabaseAt is Database at another mongod, one from Start.
+// DatabaseAt is Database of another mongod, from Start.
 func DatabaseAt(t testing.TB, uri string) *mongo.Database {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(operationTimeout))
@@ -229,8 +224,8 @@ func DatabaseAt(t testing.TB, uri string) *mongo.Database {
 	return db
 }
 
-// giveUp decides between a skip and a failure: only a machine that cannot
-// have a mongod, and was not told that it must, is let off.
+// giveUp skips the test if this machine has no usable mongod and BRIM_REQUIRE_MONGOD is
+// not set, and fails it otherwise.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
 	if !skips(err, os.Getenv("BRIM_REQUIRE_MONGOD")) {
@@ -244,10 +239,9 @@ func skips(err error, require string) bool {
 	return errors.Is(err, mongod.ErrUnavailable) && require != "1"
 }
 
-// FreePort returns a TCP port of 127.0.0.1 that is free, and that no test of any
-// process is given before this one has ended: its namesake of UDP is held for so
-// long. It is drawn from below those that the system gives to whoever asks for
-// any, and from below those that mongods draw.
+// FreePort returns a free TCP port of 127.0.0.1 that no other test of any process gets
+// before this one has ended: until then, the UDP port of that number is held. It is drawn
+// from below those that the system assigns, and those that mongods draw.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

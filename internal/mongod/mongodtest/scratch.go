@@ -11,9 +11,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// scratch is a directory for a shared mongod's data that is removed also when
-// its test binary was killed: by the next one that makes a scratch. Beside
-// each directory NAME is a file NAME.lock that its owner holds.
+// scratch is a directory for a shared mongod's data. If its test binary is killed, the
+// next one removes it. Beside each directory NAME is a file NAME.lock that its owner
+// locks.
 type scratch struct {
 	path string
 	lock *flock.Flock
@@ -21,7 +21,7 @@ type scratch struct {
 
 const lockSuffix = ".lock"
 
-// scratchRoot is of one user, so that nobody meets files of another.
+// scratchRoot is that of one user.
 func scratchRoot() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("brim-mongodtest-%d", os.Getuid()))
 }
@@ -31,7 +31,7 @@ func newScratch() (_ *scratch, err error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make %s: %w", root, err)
 	}
-	// Nobody sweeps between the making of a directory and its locking.
+	// No process sweeps between the creation of a directory and its locking.
 	sweeping := flock.New(filepath.Join(root, "sweep"))
 	if err := sweeping.Lock(); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", sweeping.Path(), err)
@@ -74,11 +74,11 @@ func sweep(root string) error {
 	return nil
 }
 
-// remove takes the directory first: a lock without one is swept, a directory
-// without a lock would stay.
+// remove removes the directory first: a lock without one is swept, a directory without a
+// lock would stay.
 func (s *scratch) remove() error {
 	return errors.Join(os.RemoveAll(s.path), os.Remove(s.lock.Path()), s.lock.Unlock())
 }
 
-// databaseName is new in every test, also of other binaries on one mongod.
+// databaseName is unique, among other test binaries too.
 func databaseName() string { return "test_" + strings.ToLower(rand.Text()) }
