@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/bench/advise"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -50,7 +52,7 @@ func newAdvise(p *process) *cobra.Command {
 // run measures, and shows what follows.
 func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if err := o.needs.Check(); err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
 	advice, measured := o.measure(ctx, p)
 	if advice == nil {
@@ -79,7 +81,7 @@ func (o *adviseOptions) measure(ctx context.Context, p *process) (*advise.Advice
 	say := func(what string) func(os.Signal) {
 		return func(os.Signal) { _, _ = fmt.Fprintln(live, what) }
 	}
-	running, aborting, release := onSignals(ctx, say("stopping, and removing what is scratch; a second signal does not wait"), say("stopping at once"))
+	running, aborting, release := daemon.OnSignals(ctx, say("stopping, and removing what is scratch; a second signal does not wait"), say("stopping at once"))
 	defer release()
 	c, err := o.lab.prepare()
 	if err != nil {
@@ -87,7 +89,7 @@ func (o *adviseOptions) measure(ctx context.Context, p *process) (*advise.Advice
 	}
 	c.Abort, c.Progress, c.Out = aborting, live.show, live
 	if c.Database != "" {
-		_, _ = fmt.Fprintf(live, "scratch database %s in %s, dropped in the end\n", c.Database, maskURI(c.URI))
+		_, _ = fmt.Fprintf(live, "scratch database %s in %s, dropped in the end\n", c.Database, config.MaskURI(c.URI))
 	}
 	return advise.Run(running, advise.Config{Needs: o.needs, Bench: c, Follow: o.follow})
 }
@@ -114,19 +116,19 @@ func adviceYAML(a *advise.Advice) string {
 	c, n := a.Chosen, a.Needs
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
-	line("# brim advise: %d sensors, %d fields every %s, queries of %s", n.Sensors, n.Fields, formatDuration(n.Interval), formatDuration(n.QuerySpan))
-	line("flush-interval: %s", formatDuration(c.Flush))
+	line("# brim advise: %d sensors, %d fields every %s, queries of %s", n.Sensors, n.Fields, config.FormatDuration(n.Interval), config.FormatDuration(n.QuerySpan))
+	line("flush-interval: %s", config.FormatDuration(c.Flush))
 	line("streams:")
 	line("  readings:")
 	line("    storage: %s", c.Storage)
-	line("    granularity: %s", formatDuration(c.Granularity))
+	line("    granularity: %s", config.FormatDuration(c.Granularity))
 	if c.Storage == store.Bucket {
 		line("    bucket-max-readings: %d", c.MaxReadings)
-		line("    bucket-max-bytes: %s", formatSize(int64(c.MaxBytes)))
+		line("    bucket-max-bytes: %s", config.FormatSize(int64(c.MaxBytes)))
 	}
 	line("    compressor: %s", c.Compressor)
 	if n.Retention > 0 {
-		line("    retention: %s", formatDuration(n.Retention))
+		line("    retention: %s", config.FormatDuration(n.Retention))
 	}
 	line("# in mongod's own configuration: storage.syncPeriodSecs: %d", int(c.Checkpoint.Seconds()))
 	return b.String()

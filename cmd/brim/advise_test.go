@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench/advise"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -19,11 +21,11 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*advise.Advice{
 		"buckets": {
-			Needs:  advise.Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 90 * time.Minute, Retention: 30 * day},
+			Needs:  advise.Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 90 * time.Minute, Retention: 30 * config.Day},
 			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Minute, MaxReadings: 21_607, MaxBytes: 1 << 20, Compressor: store.Zstd}, Flush: 2 * time.Second, Checkpoint: 2 * time.Minute},
 		},
 		"a time series, kept for ever": {
-			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * day},
+			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * config.Day},
 			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.TimeSeries, Granularity: time.Hour, Compressor: store.Snappy}, Flush: 300 * time.Millisecond, Checkpoint: time.Minute},
 		},
 	} {
@@ -33,7 +35,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(adviceYAML(a)), 0o600))
 			got := runBrim(t, nil, "config", "check", path)
 			require.NoError(t, got.err, got.stdout)
-			c := loadSettings(t, sources{path: path})
+			c := loadSettings(t, daemon.Sources{Path: path})
 			require.Len(t, c.Streams, 1)
 			s := c.Streams[0]
 			assert.Equal(t, a.Chosen.Storage, s.Storage)
@@ -45,7 +47,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 				assert.Equal(t, a.Chosen.MaxReadings, s.BucketMaxReadings)
 				assert.Equal(t, a.Chosen.MaxBytes, s.BucketMaxBytes)
 			}
-			flags := loadSettings(t, sources{flags: flagsOf(t, a.Flags())})
+			flags := loadSettings(t, daemon.Sources{Flags: flagsOf(t, a.Flags())})
 			assert.Equal(t, c.FlushInterval, flags.FlushInterval)
 			assert.Equal(t, s.Retention, flags.Default.Retention)
 			assert.Equal(t, s.BucketMaxBytes, flags.Default.BucketMaxBytes)

@@ -63,7 +63,7 @@ func play(t *testing.T, b *brimProcess) *player {
 	conn, err := grpc.NewClient(b.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-	return &player{t: t, b: b, grpc: conn, secrets: strings.NewReplacer()}
+	return &player{t: t, b: b, grpc: conn, secrets: strings.NewReplacer(b.Admin, "ADMIN")}
 }
 
 // golden compares what was noted with the file of that name.

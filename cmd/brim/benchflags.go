@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // benchOptions are the flags of `brim bench NAME` and `brim bench all`.
@@ -30,10 +32,10 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	flags.SortFlags = false
 	add := flagAdder(flags)
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; what is less is said")
-	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", count(&c.Repeats, 1, bench.MaxRepeats))
+	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
 	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
 	o.output = outputFlag(cmd, "text", "json")
-	add("report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
 	o.addPlace(cmd, p)
 	return o
 }
@@ -41,16 +43,16 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 // addPlace adds the flags that say where is measured.
 func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	c := &o.config
-	c.MongodBin = lookupEnv(p.env, "BRIM_MONGOD_BIN")
+	c.MongodBin = config.LookupEnv(p.env, "BRIM_MONGOD_BIN")
 	add := flagAdder(cmd.Flags())
-	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped in the end. Only this flag says so, not BRIM_MONGO_URI: nothing is written by accident to what a daemon uses", text(&c.URI, checkOwnURI))
-	add(uriFileSetting, "", "FILE", "the same by a file that holds the URI, which has no place in a list of processes if it has a password", func(path string) error {
-		uri, err := readURIFile(path)
+	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped in the end. Only this flag says so, not BRIM_MONGO_URI: nothing is written by accident to what a daemon uses", config.Text(&c.URI, checkOwnURI))
+	add(daemon.UriFileSetting, "", "FILE", "the same by a file that holds the URI, which has no place in a list of processes if it has a password", func(path string) error {
+		uri, err := config.ReadURIFile(path)
 		c.URI = uri
 		return err
 	})
 	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
-	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", text(&c.Dir, checkFolder))
+	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk that is to be measured; empty: the system's", config.Text(&c.Dir, checkFolder))
 }
 
 // addCells adds the choice of an experiment's parts.
@@ -60,7 +62,7 @@ func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 		for name := range strings.SplitSeq(s, ",") {
 			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {
-				return fmt.Errorf("%q is no cell of %s%s; allowed are %s", name, e.Name, didYouMean("", name, names), strings.Join(names, ", "))
+				return fmt.Errorf("%q is no cell of %s%s; allowed are %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
 			}
 			if !slices.Contains(o.config.Cells, name) {
 				o.config.Cells = append(o.config.Cells, name)
@@ -88,15 +90,5 @@ func checkOwnURI(uri string) error {
 	if uri == "" {
 		return errors.New("it must not be empty; leave it out for a mongod of its own")
 	}
-	return checkURI(uri)
-}
-
-// lookupEnv returns the value of a variable; empty if it is not set.
-func lookupEnv(env []string, name string) string {
-	for _, pair := range env {
-		if n, value, _ := strings.Cut(pair, "="); n == name {
-			return value
-		}
-	}
-	return ""
+	return config.CheckURI(uri)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	benchreport "github.com/brim-telemetry/brim/internal/bench/report"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // run runs experiments one after the other and shows what came of each. One that
@@ -24,7 +26,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 	defer closeUnwritten(page)
 	live := newBenchLive(p.stderr, o.usual())
 	defer live.end()
-	running, aborting, release := onSignals(ctx,
+	running, aborting, release := daemon.OnSignals(ctx,
 		func(os.Signal) {
 			_, _ = fmt.Fprintln(live, "stopping, and removing what is scratch; a second signal does not wait")
 		},
@@ -109,7 +111,7 @@ func (o *benchOptions) announce(w io.Writer, all []*bench.Experiment, database s
 	if database == "" {
 		return
 	}
-	_, _ = fmt.Fprintf(w, "scratch database %s in %s, dropped in the end\n", database, maskURI(o.config.URI))
+	_, _ = fmt.Fprintf(w, "scratch database %s in %s, dropped in the end\n", database, config.MaskURI(o.config.URI))
 	for _, e := range all {
 		if e.Restarts != "" {
 			_, _ = fmt.Fprintf(w, "left out of %s with --mongo-uri: %s\n", e.Name, e.Restarts)

@@ -15,20 +15,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-)
 
-// How a command shows a daemon who it is, in the environment. A token stands on
-// no command line, where every process of the machine can read it.
-const (
-	envToken     = envPrefix + "TOKEN"
-	envTokenFile = envPrefix + "TOKEN_FILE" // like --token-file
-	envCA        = envPrefix + "CA"         // like --ca
-	envCert      = envPrefix + "CERT"       // like --cert
-	envKey       = envPrefix + "KEY"        // like --key
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
-
-// clientVariables are the names of all of these.
-func clientVariables() []string { return []string{envToken, envTokenFile, envCA, envCert, envKey} }
 
 // A caller is a command as a client of daemons: what it shows them of itself,
 // and which certificates of theirs it trusts. A nil caller shows nothing, and
@@ -41,40 +31,29 @@ type caller struct {
 // clientFlags adds the flags of a command that calls a daemon. The result is to
 // be called when the flags are parsed.
 func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
-	tokenFile := flags.String("token-file", "", "`FILE` with the token to show the daemon; without it that in "+envToken+" ("+envTokenFile+")")
-	ca := flags.String("ca", "", "`FILE` with certificates of authorities to trust beside the system's ("+envCA+")")
-	cert := flags.String("cert", "", "`FILE` with a certificate to show the daemon ("+envCert+")")
-	key := flags.String("key", "", "`FILE` with the key of --cert ("+envKey+")")
+	tokenFile := flags.String("token-file", "", "`FILE` with the token to show the daemon; without it that in "+daemon.EnvToken+" ("+daemon.EnvTokenFile+")")
+	ca := flags.String("ca", "", "`FILE` with certificates of authorities to trust beside the system's ("+daemon.EnvCA+")")
+	cert := flags.String("cert", "", "`FILE` with a certificate to show the daemon ("+daemon.EnvCert+")")
+	key := flags.String("key", "", "`FILE` with the key of --cert ("+daemon.EnvKey+")")
 	return func(p *process) (*caller, error) {
-		file := cmp.Or(*tokenFile, p.variable(envTokenFile))
-		c := &caller{token: p.variable(envToken)}
+		file := cmp.Or(*tokenFile, config.LookupEnv(p.env, daemon.EnvTokenFile))
+		c := &caller{token: config.LookupEnv(p.env, daemon.EnvToken)}
 		if *tokenFile != "" || c.token == "" {
 			var err error
 			if c.token, err = readToken(file); err != nil {
-				return nil, usageError{fmt.Errorf("--token-file: %w", err)}
+				return nil, config.Usage(fmt.Errorf("--token-file: %w", err))
 			}
 		}
 		if err := checkToken(c.token); err != nil {
-			return nil, usageError{fmt.Errorf("%s: %w", envToken, err)}
+			return nil, config.Usage(fmt.Errorf("%s: %w", daemon.EnvToken, err))
 		}
 		var err error
-		c.tls, err = clientTLS(cmp.Or(*ca, p.variable(envCA)), cmp.Or(*cert, p.variable(envCert)), cmp.Or(*key, p.variable(envKey)))
+		c.tls, err = clientTLS(cmp.Or(*ca, config.LookupEnv(p.env, daemon.EnvCA)), cmp.Or(*cert, config.LookupEnv(p.env, daemon.EnvCert)), cmp.Or(*key, config.LookupEnv(p.env, daemon.EnvKey)))
 		if err != nil {
-			return nil, usageError{err}
+			return nil, config.Usage(err)
 		}
 		return c, nil
 	}
-}
-
-// variable returns a variable of the environment; empty, if there is none.
-func (p *process) variable(name string) string {
-	value := ""
-	for _, pair := range p.env {
-		if v, ok := strings.CutPrefix(pair, name+"="); ok {
-			value = v
-		}
-	}
-	return value
 }
 
 // maxTokenFile is more than any token has, and less than a wrong file may.
@@ -207,13 +186,13 @@ func (e clearError) Error() string {
 // explainCall tells what to do about an error of a request to a daemon at where,
 // which flag names.
 func explainCall(where, flag string, err error) error {
-	where = maskUser(where)
+	where = config.MaskUser(where)
 	var inClear clearError
 	var unverified *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	switch {
 	case errors.As(err, &inClear):
-		return usageError{fmt.Errorf("%s: %w", flag, inClear)}
+		return config.Usage(fmt.Errorf("%s: %w", flag, inClear))
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
 	case errors.As(err, &unverified):
@@ -228,9 +207,9 @@ func explainCall(where, flag string, err error) error {
 func (c *caller) hint(status int) string {
 	switch {
 	case status == http.StatusUnauthorized && (c == nil || c.token == ""):
-		return "; give a token by " + envToken + " or --token-file"
+		return "; give a token by " + daemon.EnvToken + " or --token-file"
 	case status == http.StatusUnauthorized:
-		return "; the token that was shown is that of " + envToken + " or --token-file"
+		return "; the token that was shown is that of " + daemon.EnvToken + " or --token-file"
 	}
 	return ""
 }

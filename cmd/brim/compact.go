@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/maintain/compact"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -60,13 +62,13 @@ func newCompact(p *process) *cobra.Command {
 	flags.BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
 	shareText, bytesText, passesText := "20%", "64MiB", "4"
 	flags.Var(&flagText{text: &shareText, kind: "SHARE", set: keep(&shareText, freeShare(&o.freeShare))}, "free-at-least", "`SHARE` of the files that must be free")
-	flags.Var(&flagText{text: &bytesText, kind: "SIZE", set: keep(&bytesText, size(&o.freeBytes, 1, math.MaxInt64, true))}, "free-bytes-at-least", "bytes that must be free")
-	flags.Var(&flagText{text: &passesText, kind: "N", set: keep(&passesText, count(&o.passes, 1, 100))}, "passes", "how often a member is compacted, at most, while that gives something back")
+	flags.Var(&flagText{text: &bytesText, kind: "SIZE", set: keep(&bytesText, config.Size(&o.freeBytes, 1, math.MaxInt64, true))}, "free-bytes-at-least", "bytes that must be free")
+	flags.Var(&flagText{text: &passesText, kind: "N", set: keep(&passesText, config.Count(&o.passes, 1, 100))}, "passes", "how often a member is compacted, at most, while that gives something back")
 	o.output = outputFlag(cmd, "text", "json")
 	o.site = siteFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.choice.All && o.choice.Member != "" {
-			return usageError{errors.New("--all and --member exclude each other: give one of them")}
+			return config.Usage(errors.New("--all and --member exclude each other: give one of them"))
 		}
 		return o.run(cmd.Context(), p)
 	}
@@ -113,7 +115,7 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	collection := one.Name
 	switch one.Storage {
 	case store.Memory:
-		return usageError{fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to compact", one.Name)}
+		return config.Usage(fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to compact", one.Name))
 	case store.TimeSeries:
 		collection = compact.BucketsOf(one.Name)
 	}
@@ -122,7 +124,7 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	live := newCompactLive(p.stderr)
-	running, stopping, release := onSignals(ctx,
+	running, stopping, release := daemon.OnSignals(ctx,
 		func(os.Signal) {
 			live.say("stopping: MongoDB is asked to end the compaction; a second signal does not wait for it")
 		},
@@ -171,7 +173,7 @@ func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *comp
 	todo, left, err := t.compactor.Choose(d, o.choice)
 	if err != nil {
 		t.live.end()
-		return usageError{fmt.Errorf("--member: %w", err)}
+		return config.Usage(fmt.Errorf("--member: %w", err))
 	}
 	report := &compactReport{Stream: t.stream, DryRun: o.dryRun, Deployment: d, Left: left, Chosen: []string{}}
 	for _, m := range todo {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 const sampleConfig = `
@@ -25,9 +27,9 @@ func TestPrintedConfigurationMakesTheSameSettings(t *testing.T) {
 	printed := runBrim(t, []string{"BRIM_LANES=7", "BRIM_LOG_LEVEL=debug"}, "config", "print", "--config", path, "--bucket-max-bytes", "64KiB")
 	require.NoError(t, printed.err)
 
-	want := loadSettings(t, sources{flags: map[string]string{"bucket-max-bytes": "64KiB"}, env: []string{"BRIM_LANES=7", "BRIM_LOG_LEVEL=debug"}, path: path})
-	again := loadSettings(t, sources{path: writeConfig(t, printed.stdout)})
-	assert.Equal(t, want.settings, again.settings)
+	want := loadSettings(t, daemon.Sources{Flags: map[string]string{"bucket-max-bytes": "64KiB"}, Env: []string{"BRIM_LANES=7", "BRIM_LOG_LEVEL=debug"}, Path: path})
+	again := loadSettings(t, daemon.Sources{Path: writeConfig(t, printed.stdout)})
+	assert.Equal(t, want.Settings, again.Settings)
 }
 
 func TestPrintedConfigurationSaysWhereEachValueCameFrom(t *testing.T) {
@@ -49,11 +51,11 @@ func TestPrintedConfigurationSaysWhereEachValueCameFrom(t *testing.T) {
 
 	got = runBrim(t, []string{"BRIM_LANES=7"}, "config", "print", "--config", path, "--output", "json")
 	require.NoError(t, got.err)
-	var d described
+	var d daemon.Described
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &d))
-	assert.Contains(t, d.Settings, shown{Name: "lanes", Value: "7", origin: origin{Source: fromEnv, Place: "BRIM_LANES"}})
-	assert.Contains(t, d.Streams["machines"], shown{Name: "retention", Value: "30d", origin: origin{Source: fromFile, Place: path + ":8"}})
-	assert.Contains(t, d.Streams["plain"], shown{Name: "retention", Value: "0", origin: origin{Source: fromDefault}})
+	assert.Contains(t, d.Settings, daemon.Shown{Name: "lanes", Value: "7", Origin: daemon.Origin{Source: daemon.FromEnv, Place: "BRIM_LANES"}})
+	assert.Contains(t, d.Streams["machines"], daemon.Shown{Name: "retention", Value: "30d", Origin: daemon.Origin{Source: daemon.FromFile, Place: path + ":8"}})
+	assert.Contains(t, d.Streams["plain"], daemon.Shown{Name: "retention", Value: "0", Origin: daemon.Origin{Source: daemon.FromDefault}})
 }
 
 func TestPasswordsAreNeverPrinted(t *testing.T) {
@@ -67,11 +69,11 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 	// What was masked would not work, so the file leaves it out.
 	got := runBrim(t, []string{"BRIM_MONGO_URI=mongodb://user:hush@h/"}, "config", "print")
 	assert.Regexp(t, `(?m)^# mongo-uri: .* give it in BRIM_MONGO_URI$`, got.stdout)
-	assert.Empty(t, loadSettings(t, sources{path: writeConfig(t, got.stdout)}).MongoURI)
+	assert.Empty(t, loadSettings(t, daemon.Sources{Path: writeConfig(t, got.stdout)}).MongoURI)
 
 	// A URI without a secret is kept.
 	got = runBrim(t, nil, "config", "print", "--mongo-uri", "mongodb://user@h/")
-	assert.Equal(t, "mongodb://user@h/", loadSettings(t, sources{path: writeConfig(t, got.stdout)}).MongoURI)
+	assert.Equal(t, "mongodb://user@h/", loadSettings(t, daemon.Sources{Path: writeConfig(t, got.stdout)}).MongoURI)
 }
 
 func TestCheckTellsAllProblemsAndIgnoresTheEnvironment(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/queue"
 )
 
@@ -39,11 +41,11 @@ func lettersFlags(cmd *cobra.Command) func(*process) (*queue.DeadLetterFile, err
 	dir := flags.String("data-dir", "", "`DIR` of the daemon's data (BRIM_DATA_DIR, or data-dir in the file) (default ./brim-data)")
 	path := flags.String("config", "", "YAML `FILE` with the daemon's settings")
 	return func(p *process) (*queue.DeadLetterFile, error) {
-		s := sources{env: p.env, path: *path}
+		s := daemon.Sources{Env: p.env, Path: *path}
 		if flags.Changed("data-dir") {
-			s.flags = map[string]string{"data-dir": *dir}
+			s.Flags = map[string]string{"data-dir": *dir}
 		}
-		c, err := s.load()
+		c, err := s.Load()
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +84,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 	limit, limitText := 1000, "1000"
 	cmd.Flags().Var(&flagText{text: &limitText, kind: "N", set: func(s string) error {
 		limitText = s
-		return count(&limit, 0, math.MaxInt32)(s)
+		return config.Count(&limit, 0, math.MaxInt32)(s)
 	}}, "limit", "letters to print, the oldest first; 0: all")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -48,7 +50,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	}
 	file := lettersFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&r.base, "url", daemonURL(p), "`URL` of the daemon ("+envURL+")")
+	flags.StringVar(&r.base, "url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
 	flags.StringVar(&r.stream, "stream", "", "`NAME` of a stream; empty: all")
 	flags.StringArrayVar(&r.ids, "id", nil, "`ID` of a letter; may be repeated; none: all")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "only say what would be sent")
@@ -57,7 +59,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		base, err := url.Parse(r.base)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return usageError{fmt.Errorf("--url: %q is not the URL of a daemon, like %s", maskUser(r.base), localDaemon)}
+			return config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(r.base), localDaemon))
 		}
 		if r.caller, err = access(p); err != nil {
 			return err
@@ -115,7 +117,7 @@ func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 	}
 	for _, id := range r.ids {
 		if !slices.ContainsFunc(letters, func(l queue.KeptLetter) bool { return l.ID == id }) {
-			return nil, usageError{fmt.Errorf("--id: there is no letter %q in %s", id, r.file.Path)}
+			return nil, config.Usage(fmt.Errorf("--id: there is no letter %q in %s", id, r.file.Path))
 		}
 	}
 	return slices.DeleteFunc(letters, func(l queue.KeptLetter) bool { return !slices.Contains(r.ids, l.ID) }), nil

@@ -16,6 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	advisor "github.com/brim-telemetry/brim/internal/doctor/settings"
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -39,7 +41,7 @@ func newDoctor(p *process) *cobra.Command {
 			"only reads; the user of MongoDB needs the role clusterMonitor, and read on the database.\n\n" +
 			"Something is found to hold writes up where writes are slower than they usually are and a resource is at its limit.\n" +
 			"What is usual a running daemon knows; without one MongoDB's own counters must do, from the second look on.\n\n" +
-			"What is a rate is known from the second look on: use --over or --watch. Exit codes: 0 healthy, 10 degrading,\n" +
+			"By default it takes two samples, 2 s apart, from which rates are worked out (--over). Exit codes: 0 healthy, 10 degrading,\n" +
 			"20 bottleneck (by the worst that was found to hold writes up, of a watch at its last look), 1 when MongoDB does not\n" +
 			"answer or its storage engine cannot be seen, 2 for wrong usage.\n\n" +
 			"The JSON has class, signals (name, title, value or null, unit, class, threshold, source, why), diagnosis (name,\n" +
@@ -54,7 +56,7 @@ func newDoctor(p *process) *cobra.Command {
 	o := newDoctorFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
-			return usageError{err}
+			return config.Usage(err)
 		}
 		return o.run(cmd.Context(), p)
 	}
@@ -77,7 +79,7 @@ var errAway = errors.New("MongoDB does not answer")
 
 // run looks as it was asked to, and returns the class as a verdict.
 func (o *doctorOptions) run(ctx context.Context, p *process) (err error) {
-	running, _, release := onSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
+	running, _, release := daemon.OnSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
 	defer release()
 	x, err := o.begin(running, p)
 	if err != nil {
@@ -129,9 +131,9 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 			return nil, err
 		}
 	}
-	thresholds, err := loadThresholds(cmp.Or(o.thresholds, s.thresholds))
+	thresholds, err := daemon.LoadThresholds(cmp.Or(o.thresholds, s.thresholds))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, config.Usage(err)
 	}
 	x := &examination{doctorOptions: o, site: s}
 	if x.conn, err = s.connect("doctor", slog.New(slog.DiscardHandler)); err != nil {
@@ -183,7 +185,7 @@ func (x *examination) look(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("look at %s: %w%s", maskURI(x.site.uri), err, x.fullDisk(ctx))
+		return fmt.Errorf("look at %s: %w%s", config.MaskURI(x.site.uri), err, x.fullDisk(ctx))
 	}
 	return nil
 }
@@ -267,7 +269,7 @@ func (x *examination) report() *doctorReport {
 	}
 	r := &doctorReport{
 		At: seen.At, OverSeconds: seen.Over.Seconds(), Class: class,
-		Server: seen.Server, URI: maskURI(x.site.uri), Disk: seen.Disk, Signals: seen.Signals, Rates: seen.Rates, Note: seen.Excused(), WritePath: seen.WritePath,
+		Server: seen.Server, URI: config.MaskURI(x.site.uri), Disk: seen.Disk, Signals: seen.Signals, Rates: seen.Rates, Note: seen.Excused(), WritePath: seen.WritePath,
 		Diagnosis: []doctor.Finding{},
 	}
 	for _, kind := range []doctor.Kind{doctor.Slow, doctor.Setting, doctor.Unseen} {

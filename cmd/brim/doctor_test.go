@@ -81,7 +81,7 @@ func TestDoctorsExitCodeIsTheClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := thresholdsFile(t, calm+"cache_used: "+c.used+"\n")
-			got := runBrim(t, nil, doctorFlags(t, "--output", "json", "--thresholds", file, "--database", "nothing_here")...)
+			got := runBrim(t, nil, doctorFlags(t, "--over", "0", "--output", "json", "--thresholds", file, "--database", "nothing_here")...)
 			assert.Equal(t, c.code, got.code, "%v %s", got.err, got.stdout)
 			assert.Empty(t, got.stderr)
 			var r seenJSON

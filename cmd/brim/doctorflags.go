@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // doctorOptions are what `brim doctor` was asked for.
@@ -29,17 +30,17 @@ type doctorOptions struct {
 func newDoctorFlags(cmd *cobra.Command) *doctorOptions {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	o := &doctorOptions{given: flags.Changed}
+	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
 	o.site = siteFlags(flags)
 	o.where = func() string { return siteWords(flags) }
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)
-	add("over", "0", "DURATION", "look again after this long, so that rates are known; 0: look once", duration(&o.over, time.Second, day, true))
+	add("over", "2s", "DURATION", "time between two samples, from which rates are worked out; 0: take one sample", config.Duration(&o.over, time.Second, config.Day, true))
 	flags.BoolVar(&o.watch, "watch", false, "look again and again, with what changed in between")
-	add("interval", "5s", "DURATION", "of --watch: time between two looks", duration(&o.interval, time.Second, time.Hour, false))
-	add("looks", "0", "N", "of --watch: end after so many looks; 0: with Ctrl-C", count(&o.looks, 0, 1_000_000))
-	add("thresholds", "", "FILE", "YAML with thresholds of your own, like disk_busy: {degrading: 60, bottleneck: 90}", text(&o.thresholds, checkThresholds))
-	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB cannot tell", text(&o.disk, checkFolder))
+	add("interval", "5s", "DURATION", "of --watch: time between two looks", config.Duration(&o.interval, time.Second, time.Hour, false))
+	add("looks", "0", "N", "of --watch: end after so many looks; 0: with Ctrl-C", config.Count(&o.looks, 0, 1_000_000))
+	add("thresholds", "", "FILE", "YAML with thresholds of your own, like disk_busy: {degrading: 60, bottleneck: 90}", config.Text(&o.thresholds, daemon.CheckThresholds))
+	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB cannot tell", config.Text(&o.disk, checkFolder))
 	for _, name := range trendFlags {
 		flags.String(name, "", "")
 		_ = flags.MarkHidden(name) // it was just added
@@ -56,24 +57,10 @@ func (o *doctorOptions) check() error {
 		return fmt.Errorf("--%s was removed: trends are alert rules now; load deploy/prometheus/alerts.yml into Prometheus, whose rules BrimDiskFullSoon, BrimDiskBusySoon, BrimProcessorBusySoon and BrimWritesSlowSoon look two weeks ahead", trendFlags[i])
 	}
 	switch {
-	case o.watch && o.over > 0:
+	case o.watch && o.given("over"):
 		return errors.New("--over and --watch exclude each other: a watch looks again each --interval")
 	case !o.watch && (o.given("interval") || o.given("looks")):
 		return errors.New("--interval and --looks belong to --watch, which is missing")
 	}
 	return nil
-}
-
-// checkThresholds refuses a file that cannot be used.
-func checkThresholds(path string) error {
-	_, err := loadThresholds(path)
-	return err
-}
-
-// loadThresholds returns nil where there is no file: the built-in ones.
-func loadThresholds(path string) (*doctor.Thresholds, error) {
-	if path == "" {
-		return nil, nil //nolint:nilnil // nil is the built-in ones
-	}
-	return doctor.LoadThresholds(path)
 }

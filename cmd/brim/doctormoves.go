@@ -8,6 +8,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -117,9 +119,9 @@ func dropByHand(t *maintain.Trace) [2]string {
 // a space before each. A password is not shown.
 func siteWords(flags *pflag.FlagSet) string {
 	var out strings.Builder
-	for _, name := range []string{"config", uriSetting, uriFileSetting, "database", "admin"} {
+	for _, name := range []string{"config", daemon.UriSetting, daemon.UriFileSetting, "database", "admin"} {
 		if f := flags.Lookup(name); f.Changed {
-			out.WriteString(" --" + name + " " + shellWord(maskURI(f.Value.String())))
+			out.WriteString(" --" + name + " " + config.ShellWord(config.MaskURI(f.Value.String())))
 		}
 	}
 	return out.String()

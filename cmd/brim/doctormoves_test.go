@@ -26,7 +26,7 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 	}
 	look := func() (code int, found map[string][]doctorFinding) {
 		t.Helper()
-		got := runBrim(t, nil, doctorFlags(t, "--database", db.Name(), "--output", "json")...)
+		got := runBrim(t, nil, doctorFlags(t, "--over", "0", "--database", db.Name(), "--output", "json")...)
 		var r seenJSON
 		require.NoError(t, json.Unmarshal([]byte(got.stdout), &r), "%v", got.err)
 		found = make(map[string][]doctorFinding)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -24,7 +25,7 @@ type doctorText struct {
 
 // newDoctorText uses colour on a terminal alone, and not where NO_COLOR is set.
 func newDoctorText(w io.Writer, env []string) *doctorText {
-	return &doctorText{w: w, colour: isTerminal(w) && lookupEnv(env, "NO_COLOR") == "", width: textWidth(w), columns: columnsOf(w)}
+	return &doctorText{w: w, colour: config.IsTerminal(w) && config.LookupEnv(env, "NO_COLOR") == "", width: textWidth(w), columns: columnsOf(w)}
 }
 
 func (t *doctorText) line(format string, args ...any) { _, _ = fmt.Fprintf(&t.b, format+"\n", args...) }
@@ -67,7 +68,7 @@ func (t *doctorText) strong(text string) string {
 func (t *doctorText) head(r *doctorReport) {
 	looked := "one look; rates are not known"
 	if r.OverSeconds > 0 {
-		looked = "two looks, " + formatDuration(time.Duration(r.OverSeconds*float64(time.Second)).Round(100*time.Millisecond)) + " apart"
+		looked = "two looks, " + config.FormatDuration(time.Duration(r.OverSeconds*float64(time.Second)).Round(100*time.Millisecond)) + " apart"
 	}
 	t.line("%s  %s, %s", t.paint(r.Class, strings.ToUpper(r.Class.String())), looked, r.At.Format(time.DateTime))
 	t.wrapped("MongoDB  ", serverInWords(r))

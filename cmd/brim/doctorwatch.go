@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/machine"
 )
@@ -42,7 +43,7 @@ func (x *examination) watchOn(ctx context.Context, p *process) error {
 		last = now
 	}
 	if !last.Server.Answered {
-		return fmt.Errorf("look at %s: %w", maskURI(x.site.uri), errAway)
+		return fmt.Errorf("look at %s: %w", config.MaskURI(x.site.uri), errAway)
 	}
 	return foundExit(last.Class)
 }
@@ -58,7 +59,7 @@ type doctorWatch struct {
 }
 
 func newDoctorWatch(p *process, asJSON bool) *doctorWatch {
-	return &doctorWatch{w: p.stdout, env: p.env, json: asJSON, place: isTerminal(p.stdout) && !asJSON, rows: func() int { return rowsOf(p.stdout) }}
+	return &doctorWatch{w: p.stdout, env: p.env, json: asJSON, place: config.IsTerminal(p.stdout) && !asJSON, rows: func() int { return rowsOf(p.stdout) }}
 }
 
 // show tells of a look, and of what changed since the one before; nil: this is

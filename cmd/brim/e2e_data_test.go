@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
@@ -96,9 +97,9 @@ func TestOneFastSensorIsStoredOnce(t *testing.T) {
 		return db
 	}
 	for _, granularity := range []time.Duration{time.Minute, 5 * time.Minute, time.Hour} {
-		t.Run(formatDuration(granularity), func(t *testing.T) {
+		t.Run(config.FormatDuration(granularity), func(t *testing.T) {
 			t.Parallel()
-			db := run("--granularity", formatDuration(granularity), "--bucket-max-readings", strconv.Itoa(maxReadings))
+			db := run("--granularity", config.FormatDuration(granularity), "--bucket-max-readings", strconv.Itoa(maxReadings))
 			sameReadings(t, sent, checkBuckets(t, db.Collection("readings"), bucketRules{granularity, maxReadings}))
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
@@ -218,7 +219,7 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	a.start()
 	got = runBrim(t, nil, append([]string{"journal", "replay", "--output", "json", "--database", "other", "--retarget"}, a.args...)...)
 	require.NoError(t, got.err)
-	var done replayed
+	var done daemon.Replayed
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &done))
 	assert.Equal(t, uint64(1), done.Stored)
 	assert.Zero(t, done.Left)

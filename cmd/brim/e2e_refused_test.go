@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -54,7 +55,7 @@ func badReadings(now time.Time) []badReading {
 		{telemetry.TimeInvalid, at(`1.5`)},
 		{telemetry.TimeOutOfRange, at(`-1`)},
 		{telemetry.TimeOutOfRange, at(fmt.Sprint(now.Add(time.Hour).UnixMilli()))},
-		{telemetry.TimeExpired, at(fmt.Sprint(now.Add(-31 * day).UnixMilli()))},
+		{telemetry.TimeExpired, at(fmt.Sprint(now.Add(-31 * config.Day).UnixMilli()))},
 		{telemetry.FieldsMissing, field("")},
 		{telemetry.FieldsTooMany, field(many("1"))},
 		{telemetry.FieldName, field(`"a.b":1`)},

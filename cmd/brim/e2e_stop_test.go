@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -79,7 +80,7 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.wait())
 	assert.Less(t, time.Since(begin), 10*time.Second)
-	assert.Contains(t, b.Logged(), errTwice.Error())
+	assert.Contains(t, b.Logged(), daemon.ErrTwice.Error())
 	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.False(t, processRuns(pid), "mongod is left behind")
 	<-requestEnded

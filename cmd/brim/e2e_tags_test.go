@@ -53,7 +53,7 @@ func TestTagsAreReadBackAsTheyWereSent(t *testing.T) {
 				assert.NotContains(t, fetch(t, base+"/summary"+span, "application/json"), "sensor\"", when)
 				got := runBrim(t, nil, "query", "s", "--url", "http://"+b.HTTP, "--from", "2026-11-20T10:00:00Z", "--to", "2026-11-20T11:00:00Z", "--output", "csv")
 				require.NoError(t, got.err)
-				assert.Equal(t, "ts,t,tags.site\n2026-11-20T10:00:00.000Z,0,north\n2026-11-20T10:00:01.000Z,1,south\n2026-11-20T10:00:02.000Z,2,\n",
+				assert.Equal(t, "sensorId,ts,t,tags.site\ns,2026-11-20T10:00:00.000Z,0,north\ns,2026-11-20T10:00:01.000Z,1,south\ns,2026-11-20T10:00:02.000Z,2,\n",
 					strings.ReplaceAll(got.stdout, "\r\n", "\n"), when)
 			}
 			check("before they are stored")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // patience is how long a test waits for another process on a busy machine.
@@ -128,10 +130,10 @@ func (b *brimProcess) admin(method, path string) (code int, answer string) {
 }
 
 // status returns what /status shows.
-func (b *brimProcess) status() status {
+func (b *brimProcess) status() daemon.Status {
 	b.t.Helper()
 	_, body := b.admin(http.MethodGet, "/status")
-	var s status
+	var s daemon.Status
 	require.NoError(b.t, json.Unmarshal([]byte(body), &s))
 	return s
 }
@@ -161,4 +163,27 @@ func processRuns(pid int) bool {
 		return !strings.HasPrefix(state, "Z")
 	}
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func writeConfig(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "brim.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// writeURI writes a file that holds a MongoDB URI.
+func writeURI(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "uri")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// request makes one request.
+func request(t testing.TB, method, url, body string) (int, string) {
+	t.Helper()
+	code, answer, err := brimtest.Ask(method, url, body)
+	require.NoError(t, err)
+	return code, answer
 }

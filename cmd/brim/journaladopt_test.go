@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // TestAJournalIsAdopted kills a daemon for ever, with readings that only its
@@ -33,10 +35,10 @@ func TestAJournalIsAdopted(t *testing.T) {
 	a.start()
 	got = runBrim(t, nil, append(replay, "--output", "json")...)
 	require.NoError(t, got.err)
-	var done replayed
+	var done daemon.Replayed
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &done))
-	assert.Equal(t, []replayedShare{{Session: session, Stream: "readings", Readings: 3}}, done.Taken)
-	assert.Equal(t, replayed{
+	assert.Equal(t, []daemon.ReplayedReadings{{Session: session, Stream: "readings", Readings: 3}}, done.Taken)
+	assert.Equal(t, daemon.Replayed{
 		Journal: filepath.Join(a.args[3], "journal"), Taken: done.Taken, Keys: 1, Stored: 3, Seconds: done.Seconds,
 	}, done)
 	inDatabase(t, a.uri, func(db *mongo.Database) {
@@ -75,11 +77,11 @@ func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
 func TestWhatWasReplayedIsTold(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
-		done replayed
+		done daemon.Replayed
 		want string
 	}{
 		"all": {
-			replayed{Journal: "/j", Taken: []replayedShare{{"s1", "readings", 7}, {"s2", "readings", 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
+			daemon.Replayed{Journal: "/j", Taken: []daemon.ReplayedReadings{{Session: "s1", Stream: "readings", Readings: 7}, {Session: "s2", Stream: "readings", Readings: 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
 			"9 readings stored in 1.5s, 0 left in the journal\n" +
 				"  session s1, stream readings: 7 readings were not known to be stored\n" +
 				"  session s2, stream readings: 2 readings were not known to be stored\n" +
@@ -87,8 +89,8 @@ func TestWhatWasReplayedIsTold(t *testing.T) {
 				"  1 were refused by MongoDB, see `brim deadletter list`\n" +
 				"Nothing in /j is needed any more.\n",
 		},
-		"keys": {replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is taken again.\n"},
-		"left": {replayed{Journal: "/j", Left: 3, Keys: 1}, "0 readings stored in 0s, 3 left in the journal\n"},
+		"keys": {daemon.Replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is taken again.\n"},
+		"left": {daemon.Replayed{Journal: "/j", Left: 3, Keys: 1}, "0 readings stored in 0s, 3 left in the journal\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

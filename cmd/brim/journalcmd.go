@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
@@ -50,17 +50,17 @@ func newJournalInspect(p *process) *cobra.Command {
 	path := flags.String("config", "", "YAML `FILE` with the daemon's settings")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		s := sources{env: p.env, path: *path, flags: make(map[string]string)}
+		s := daemon.Sources{Env: p.env, Path: *path, Flags: make(map[string]string)}
 		for name, value := range given {
 			if flags.Changed(name) {
-				s.flags[name] = *value
+				s.Flags[name] = *value
 			}
 		}
-		c, err := s.load()
+		c, err := s.Load()
 		if err != nil {
 			return err
 		}
-		report, err := inspectJournal(c.journalDir())
+		report, err := daemon.InspectJournal(c.JournalPath())
 		if err != nil {
 			return err
 		}
@@ -75,25 +75,6 @@ func newJournalInspect(p *process) *cobra.Command {
 		return err
 	}
 	return cmd
-}
-
-// inspectJournal looks into a journal that has to be there: a folder without one
-// is a name that was mistyped, and would look as if everything were stored.
-func inspectJournal(dir string) (report journal.Report, err error) {
-	if _, err := os.Stat(dir); err != nil {
-		return report, fmt.Errorf("look for a journal: %w", err)
-	}
-	if report, err = journal.Inspect(dir, nil); err != nil {
-		return report, err
-	}
-	if report.Marked || len(report.Segments) > 0 {
-		return report, nil
-	}
-	inside := filepath.Join(dir, "journal")
-	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
-		return report, fmt.Errorf("look for a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
-	}
-	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
 }
 
 // printJournal writes a report for people.
@@ -116,7 +97,7 @@ func printJournal(w io.Writer, r *journal.Report) error {
 	default:
 		line("\nnot known to be stored (the oldest arrived %s)\treadings\tstorage\tgranularity\ttarget", r.Oldest.UTC().Format(time.RFC3339))
 		for _, u := range r.Unapplied {
-			line("session %s, stream %s\t%d\t%s\t%s\t%s", u.Session, u.Stream, u.Readings, u.Settings.Storage, formatDuration(u.Settings.Granularity), u.Settings.Target)
+			line("session %s, stream %s\t%d\t%s\t%s\t%s", u.Session, u.Stream, u.Readings, u.Settings.Storage, config.FormatDuration(u.Settings.Granularity), u.Settings.Target)
 		}
 	}
 	for _, g := range r.GivenUp {

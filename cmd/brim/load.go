@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
 	"github.com/brim-telemetry/brim/internal/load/send"
@@ -84,7 +85,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	if err := o.caller.mayShow(o.target); err != nil {
-		return usageError{fmt.Errorf("--target: %w", err)}
+		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	files, err := o.openFiles()
 	if err != nil {
@@ -96,7 +97,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		Token: o.caller.token, TLS: o.caller.tls,
 	})
 	if err != nil {
-		return usageError{fmt.Errorf("--target: %w", err)}
+		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
 	generator, look, err := o.prepare(ctx, p, pool)
@@ -146,7 +147,7 @@ func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) 
 	o.live = live
 	generator, err := load.New(c)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, config.Usage(err)
 	}
 	o.warnAhead(p.stderr, generator.Setup(), time.Now())
 	warnInterval(p.stderr, generator.Setup())

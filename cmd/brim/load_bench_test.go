@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -28,14 +29,14 @@ func BenchmarkLoad(b *testing.B) {
 		name   string
 		batch  int
 		lowest float64
-		args   func(s status) []string
+		args   func(s daemon.Status) []string
 	}{
-		{"http/single", 1, 4_000, func(s status) []string { return []string{"--target", "http://" + s.Addresses.HTTP} }},
-		{"http/batch=100", 100, 40_000, func(s status) []string { return []string{"--target", "http://" + s.Addresses.HTTP} }},
-		{"grpc/single", 1, 4_000, func(s status) []string {
+		{"http/single", 1, 4_000, func(s daemon.Status) []string { return []string{"--target", "http://" + s.Addresses.HTTP} }},
+		{"http/batch=100", 100, 40_000, func(s daemon.Status) []string { return []string{"--target", "http://" + s.Addresses.HTTP} }},
+		{"grpc/single", 1, 4_000, func(s daemon.Status) []string {
 			return []string{"--target", "grpc://" + s.Addresses.GRPC, "--admin", s.Addresses.Admin}
 		}},
-		{"grpc/batch=100", 100, 20_000, func(s status) []string {
+		{"grpc/batch=100", 100, 20_000, func(s daemon.Status) []string {
 			return []string{"--target", "grpc://" + s.Addresses.GRPC, "--admin", s.Addresses.Admin}
 		}},
 	} {

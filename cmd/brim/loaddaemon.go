@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/send"
 	"github.com/brim-telemetry/brim/internal/scrape"
@@ -29,7 +31,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, er
 	}
 	if about != nil {
 		if err := o.otherDaemon(&about.Addresses); err != nil {
-			return load.Stream{}, usageError{err}
+			return load.Stream{}, config.Usage(err)
 		}
 	}
 	base, flag, err := o.httpSide(about)
@@ -69,7 +71,7 @@ func adminAddress(place *string) func(string) error {
 		s = strings.TrimSuffix(s, "/")
 		rest, secure := strings.CutPrefix(s, schemeTLS)
 		var at string
-		if err := address(&at)(strings.TrimPrefix(rest, "http://")); err != nil {
+		if err := config.Address(&at)(strings.TrimPrefix(rest, "http://")); err != nil {
 			return err
 		}
 		if *place = at; secure {
@@ -86,10 +88,10 @@ const localGRPC = "8431"
 // httpSide returns where the daemon answers HTTP, and the flag that says so. A
 // gRPC target does not tell; the admin listener does, and where a local daemon
 // has its sides by default is known.
-func (o *loadOptions) httpSide(about *status) (base, flag string, err error) {
+func (o *loadOptions) httpSide(about *daemon.Status) (base, flag string, err error) {
 	target, err := url.Parse(o.target)
 	if err != nil {
-		return "", "", usageError{errors.New("--target: it is not a URL")}
+		return "", "", config.Usage(errors.New("--target: it is not a URL"))
 	}
 	switch {
 	case o.http != "":
@@ -102,7 +104,7 @@ func (o *loadOptions) httpSide(about *status) (base, flag string, err error) {
 	case loopback(target.Hostname()) && target.Port() == localGRPC:
 		return localDaemon, "--http", nil
 	}
-	return "", "", usageError{fmt.Errorf("--target: %s does not tell about its streams; name the HTTP side of the same daemon with --http, or its admin listener with --admin", target.Redacted())}
+	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP side of the same daemon with --http, or its admin listener with --admin", target.Redacted()))
 }
 
 // loopback reports whether a host is this one, as seen by itself.
@@ -112,7 +114,7 @@ func loopback(host string) bool {
 }
 
 // adminStatus asks the admin listener about the daemon; nil without one.
-func (o *loadOptions) adminStatus(ctx context.Context) (*status, error) {
+func (o *loadOptions) adminStatus(ctx context.Context) (*daemon.Status, error) {
 	if o.admin == "" {
 		return nil, nil //nolint:nilnil // nobody is asked
 	}
@@ -124,7 +126,7 @@ func (o *loadOptions) adminStatus(ctx context.Context) (*status, error) {
 // otherDaemon tells that the admin listener is plainly that of another daemon
 // than the target: both are on this machine, on ports that do not belong
 // together. Of a name, another machine or a forwarded port nobody can tell.
-func (o *loadOptions) otherDaemon(at *addresses) error {
+func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
 	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) {
 		return nil //nolint:nilerr // it is not seen here

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
 )
@@ -133,7 +134,7 @@ func TestSidesOfADaemonThatAreTakenForAnother(t *testing.T) {
 
 func TestWhatCannotBeToldIsNoOtherDaemon(t *testing.T) {
 	t.Parallel()
-	at := &addresses{HTTP: "0.0.0.0:8430", GRPC: "[::]:8431", Admin: "127.0.0.1:8432"}
+	at := &daemon.Addresses{HTTP: "0.0.0.0:8430", GRPC: "[::]:8431", Admin: "127.0.0.1:8432"}
 	for _, row := range []struct {
 		target, admin string
 		other         bool

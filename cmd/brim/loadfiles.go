@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -114,7 +114,7 @@ func (o *loadOptions) serveMetrics(ctx context.Context) (*metricsServer, error) 
 	m.address = listener.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{}))
-	m.server = newHTTPServer(context.WithoutCancel(ctx), mux, slog.New(slog.DiscardHandler))
+	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	m.serving.Go(func() { _ = m.server.Serve(listener) }) // until it is closed
 	return m, nil
 }
@@ -130,7 +130,7 @@ func (m *metricsServer) close() {
 func loadRegistry() (*prometheus.Registry, error) {
 	reg := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), readVersion().collector(),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), readVersion().Collector(),
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
 	"github.com/brim-telemetry/brim/internal/load/send"
@@ -83,7 +85,7 @@ func flagAdder(flags *pflag.FlagSet) adder {
 func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 	c := &o.config
 	flags := cmd.Flags()
-	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+envURL+")")
+	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+daemon.EnvURL+")")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	add("ack", "", "LEVEL", "journaled or stored; empty: the daemon's default", func(s string) (err error) {
 		o.ack, err = telemetry.ParseAck(s)
@@ -97,9 +99,9 @@ func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 		o.http = s
 		return nil
 	})
-	add("connections", strconv.Itoa(defaultConnections), "N", "requests that can be under way", count(&c.Connections, 1, 10_000))
-	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", count(&c.MaxInFlight, 1, 1_000_000))
-	add("timeout", "30s", "DURATION", "of one request", duration(&o.timeout, time.Millisecond, time.Hour, false))
+	add("connections", strconv.Itoa(defaultConnections), "N", "requests that can be under way", config.Count(&c.Connections, 1, 10_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
+	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", func(s string) (err error) {
 		o.form, err = send.ParseForm(s)
 		return err
@@ -108,29 +110,23 @@ func (o *loadOptions) addTarget(cmd *cobra.Command, add adder) {
 
 func (o *loadOptions) addLoad(add adder) {
 	c := &o.config
-	add("sensors", "1000", "N", "number of sensors", count(&c.Sensors, 1, 1_000_000))
-	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", duration(&c.Interval, time.Millisecond, 30*day, false))
+	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
+	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
 	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e9))
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. Sensors are as many as report each --interval at the highest rate; they are a whole number, for which the interval gives way", func(s string) (err error) {
 		c.Rate, err = load.ParseRate(s)
 		return err
 	})
-	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", count(&c.Steps, 2, 1000))
-	add("batch", "1", "N", "readings in a request", count(&c.Batch, 1, 100_000))
-	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", duration(&c.Duration, 10*time.Millisecond, 100*day, false))
-	add("start", "", "TIME", "event time of the begin: RFC 3339, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", func(s string) error {
-		ms, err := parseInstant(s, time.Now())
-		if err == nil {
-			c.Start = time.UnixMilli(ms).UTC()
-		}
-		return err
-	})
+	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", config.Count(&c.Steps, 2, 1000))
+	add("batch", "1", "N", "readings in a request", config.Count(&c.Batch, 1, 100_000))
+	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
+	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
 }
 
 func (o *loadOptions) addReadings(add adder) {
 	f := &o.config.Fleet
-	add("fields", "4", "N", "fields of a reading", count(&f.Fields, 1, telemetry.MaxFields))
+	add("fields", "4", "N", "fields of a reading", config.Count(&f.Fields, 1, telemetry.MaxFields))
 	add("signal", "mixed", "mixed|walk|seasonal|steps", "how values change", func(s string) (err error) {
 		f.Signal, err = load.ParseSignal(s)
 		return err
@@ -138,7 +134,7 @@ func (o *loadOptions) addReadings(add adder) {
 	add("missing", "0", "SHARE", "of fields that are left out, from 0 to 1 or as 5%; one of each reading always stays", share(&f.Missing, 1))
 	add("duplicates", "0", "SHARE", "of arrivals that are the sensor's reading before, once more; at most 0.99", share(&f.Duplicates, load.MaxDuplicates))
 	add("late", "0", "SHARE", "of readings that were measured up to --late-by before", share(&f.Late, 1))
-	add("late-by", "10m", "DURATION", "how late those are at most, in event time; at least 1ms", duration(&f.LateBy, time.Millisecond, 365*day, false))
+	add("late-by", "10m", "DURATION", "how late those are at most, in event time; at least 1ms", config.Duration(&f.LateBy, time.Millisecond, 365*config.Day, false))
 	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder, 1))
 	add("sensor-prefix", "", "TEXT", "before the number in a sensor's id (default: one for each run, so that no bucket of an earlier one is filled further)", func(s string) error {
 		if refusal := telemetry.CheckSensor([]byte(s)); refusal != nil || len(s) > 1000 {
@@ -147,7 +143,7 @@ func (o *loadOptions) addReadings(add adder) {
 		f.SensorPrefix = s
 		return nil
 	})
-	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", text(&o.config.From, notEmpty))
+	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", config.Text(&o.config.From, daemon.NotEmpty))
 	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", func(s string) (err error) {
 		o.config.FromFormat, err = load.ParseFormat(s)
 		return err
@@ -159,9 +155,9 @@ func (o *loadOptions) addReadings(add adder) {
 }
 
 func (o *loadOptions) addReport(cmd *cobra.Command, add adder) {
-	add("report", "", "FILE", "write a page with plots", text(&o.report, notEmpty))
-	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", text(&o.hgrm, notEmpty))
-	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", text(&o.floor, notEmpty))
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
+	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", config.Text(&o.hgrm, daemon.NotEmpty))
+	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", config.Text(&o.floor, daemon.NotEmpty))
 	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
 		c, err := report.ParseCondition(s)
 		if err == nil {
@@ -170,7 +166,7 @@ func (o *loadOptions) addReport(cmd *cobra.Command, add adder) {
 		return err
 	})
 	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
-	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", address(&o.metricsAddr))
+	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
 	o.output = outputFlag(cmd, "text", "json")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
@@ -74,7 +75,7 @@ func (l *liveLine) text(p *load.Progress) string {
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s", p.Elapsed.Round(time.Second))
 	if p.Duration > 0 {
-		add("/%s", formatDuration(p.Duration.Round(time.Second)))
+		add("/%s", config.FormatDuration(p.Duration.Round(time.Second)))
 	}
 	if p.Draining {
 		add("  waiting for the last answers")

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -36,9 +37,9 @@ func runBrim(t *testing.T, env []string, args ...string) outcome {
 }
 
 // loadSettings loads a configuration that must be correct.
-func loadSettings(t *testing.T, s sources) *configuration {
+func loadSettings(t *testing.T, s daemon.Sources) *daemon.Config {
 	t.Helper()
-	c, err := s.load()
+	c, err := s.Load()
 	if err != nil {
 		t.Fatal(err)
 	}

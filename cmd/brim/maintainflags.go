@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -33,10 +35,10 @@ const defaultMoveRate = 32 << 20
 func maintainFlags(cmd *cobra.Command) *maintainOptions {
 	o := &maintainOptions{rate: defaultMoveRate, swap: maintain.SwapAtomic}
 	flags := cmd.Flags()
-	rate, swap := formatSize(o.rate), string(o.swap)
+	rate, swap := config.FormatSize(o.rate), string(o.swap)
 	flags.Var(&flagText{text: &rate, kind: "SIZE", set: func(s string) error {
 		rate = s
-		return size(&o.rate, 4<<10, 1<<40, true)(s)
+		return config.Size(&o.rate, 4<<10, 1<<40, true)(s)
 	}}, "rate", "bytes before compression that are read in a second; 0: no limit")
 	names := make([]string, 0, len(maintain.Swaps()))
 	for _, s := range maintain.Swaps() {
@@ -44,7 +46,7 @@ func maintainFlags(cmd *cobra.Command) *maintainOptions {
 	}
 	flags.Var(&flagText{text: &swap, kind: strings.Join(names, "|"), set: func(s string) error {
 		swap = s
-		return choice(&o.swap, maintain.Swaps()...)(s)
+		return config.Choice(&o.swap, maintain.Swaps()...)(s)
 	}}, "swap", "how the collections are exchanged: atomic keeps the old one and needs the right to applyOps; replace drops the old one; renames wants the daemons stopped")
 	flags.BoolVar(&o.dropOld, "drop-old", false, "drop the old collection of a move that is done")
 	flags.BoolVar(&o.abort, "abort", false, "give up a move that is not done, and drop the copy")
@@ -56,7 +58,7 @@ func maintainFlags(cmd *cobra.Command) *maintainOptions {
 // check refuses what does not go together.
 func (o *maintainOptions) check() error {
 	if o.abort && o.dropOld {
-		return usageError{errors.New("--abort gives up a move that is not done, --drop-old ends one that is; take one of them")}
+		return config.Usage(errors.New("--abort gives up a move that is not done, --drop-old ends one that is; take one of them"))
 	}
 	return nil
 }
@@ -64,7 +66,7 @@ func (o *maintainOptions) check() error {
 // A workplace is where a move works.
 type workplace struct {
 	site       *site
-	stream     stream
+	stream     daemon.Stream
 	connection *store.Connection
 	log        *slog.Logger
 	faults     *fault.Injector
@@ -82,7 +84,7 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	if err != nil {
 		return nil, err
 	}
-	injector, err := faults(p.env)
+	injector, err := daemon.Faults(p.env)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func (o *maintainOptions) move(w *workplace, kind string) maintain.Config {
 // softly runs something that a signal ends in good order: what is done stays
 // done, daemons are not left waiting.
 func softly(ctx context.Context, w *workplace, kind string, run func(context.Context) error) error {
-	running, stopping, release := onSignals(ctx,
+	running, stopping, release := daemon.OnSignals(ctx,
 		func(s os.Signal) {
 			w.log.Info("stopping; the same command goes on from here", "command", "brim "+kind, "signal", s.String())
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/maintain"
 )
 
@@ -30,7 +31,7 @@ type moveLine struct {
 const (
 	liveEvery  = 200 * time.Millisecond
 	plainPause = 5 * time.Second
-	month      = 30 * day
+	month      = 30 * config.Day
 )
 
 func newMoveLine(w io.Writer) *moveLine {
@@ -75,7 +76,7 @@ func (l *moveLine) text(now time.Time) string {
 			add("%.1f MB/s", perSecond/1e6)
 			// Longer than a month is what the first bytes after a pause say.
 			if left := float64(p.Total-p.Done) / perSecond; left >= 1 && left < month.Seconds() {
-				add("%s left", formatDuration(time.Duration(left)*time.Second))
+				add("%s left", config.FormatDuration(time.Duration(left)*time.Second))
 			}
 		}
 	}
@@ -83,7 +84,7 @@ func (l *moveLine) text(now time.Time) string {
 		add("%s documents", humanize.Comma(p.Documents))
 	}
 	if p.Behind >= time.Second {
-		add("%s behind", formatDuration(p.Behind.Round(time.Second)))
+		add("%s behind", config.FormatDuration(p.Behind.Round(time.Second)))
 	}
 	text := strings.Join(parts, "  ")
 	if p.Note != "" {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // newMan returns `brim man DIR`, which writes a manual page for each command.
@@ -27,7 +29,7 @@ func newMan(p *process) *cobra.Command {
 
 // writeManuals writes the pages of a command and of all below it. The same
 // version gives the same bytes: its date is that of the revision.
-func writeManuals(root *cobra.Command, dir string, v version) error {
+func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the folder for manual pages: %w", err)
 	}

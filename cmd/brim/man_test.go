@@ -11,13 +11,15 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 func TestManualsNameEveryCommandAndEveryFlag(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	root := (&process{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}).commands(experiments())
-	require.NoError(t, writeManuals(root, dir, version{Version: "v1.2.3", Date: "2026-11-21T10:00:00Z"}))
+	require.NoError(t, writeManuals(root, dir, daemon.Version{Version: "v1.2.3", Date: "2026-11-21T10:00:00Z"}))
 	pages := 0
 	var look func(*cobra.Command)
 	look = func(c *cobra.Command) {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -69,16 +69,16 @@ func newMigrate(p *process) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	add := flagAdder(cmd.Flags())
 	add("granularity", "", "DURATION", "length of a bucket's window: 1m to 1h, a divisor of an hour", func(s string) error {
-		d, err := brief.ParseDuration(s)
+		d, err := config.ParseDuration(s)
 		if err != nil {
 			return err
 		}
 		o.granularity = d
 		return store.CheckGranularity(d)
 	})
-	add("storage", "", "bucket|timeseries", "kind of storage", choice(&o.storage, store.Bucket, store.TimeSeries))
-	add("bucket-max-readings", "", "N", "readings in one part of a bucket; empty: as the stream has it", count(&o.maxReadings, 1, 1_000_000))
-	add("bucket-max-bytes", "", "SIZE", "estimated bytes of the readings in one part of a bucket; empty: as the stream has it", size(&o.maxBytes, 1<<10, 2<<20, false))
+	add("storage", "", "bucket|timeseries", "kind of storage", config.Choice(&o.storage, store.Bucket, store.TimeSeries))
+	add("bucket-max-readings", "", "N", "readings in one part of a bucket; empty: as the stream has it", config.Count(&o.maxReadings, 1, 1_000_000))
+	add("bucket-max-bytes", "", "SIZE", "estimated bytes of the readings in one part of a bucket; empty: as the stream has it", config.Size(&o.maxBytes, 1<<10, 2<<20, false))
 	o.maintainOptions = maintainFlags(cmd)
 	o.beside, o.flags = addStorageFlags(cmd.Flags()), cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
@@ -91,7 +91,7 @@ func (o *migrateOptions) run(ctx context.Context, p *process) error {
 	}
 	if o.storage == "" && o.granularity == 0 {
 		if !o.abort && !o.dropOld {
-			return usageError{errors.New("what is the stream to become? Give --granularity, like 1h, or --storage bucket|timeseries")}
+			return config.Usage(errors.New("what is the stream to become? Give --granularity, like 1h, or --storage bucket|timeseries"))
 		}
 		if err := o.learn(ctx, p); err != nil {
 			return err
@@ -110,10 +110,10 @@ func (o *migrateOptions) run(ctx context.Context, p *process) error {
 	defer w.close(context.WithoutCancel(ctx))
 	switch w.stream.Storage {
 	case store.TimeSeries:
-		return usageError{fmt.Errorf("stream %s is a time-series collection, of which MongoDB makes the buckets by itself: it has no granularity that can be changed. "+
-			"To have buckets: %s", w.stream.Name, o.words(w.stream.Name, false).command("--storage", "bucket", "--granularity", formatDuration(o.granularity)))}
+		return config.Usage(fmt.Errorf("stream %s is a time-series collection, of which MongoDB makes the buckets by itself: it has no granularity that can be changed. "+
+			"To have buckets: %s", w.stream.Name, o.words(w.stream.Name, false).command("--storage", "bucket", "--granularity", config.FormatDuration(o.granularity))))
 	case store.Memory:
-		return usageError{fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to migrate", w.stream.Name)}
+		return config.Usage(fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to migrate", w.stream.Name))
 	}
 	return softly(ctx, w, maintain.KindMigrate, func(ctx context.Context) error { return o.carryOut(ctx, p, w) })
 }
@@ -127,7 +127,7 @@ func (o *migrateOptions) migration(w *workplace, known []streamWriter) *maintain
 			Granularity: o.granularity, MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, Faults: w.faults,
 		},
 	}
-	m.To = formatDuration(o.granularity)
+	m.To = config.FormatDuration(o.granularity)
 	if o.maxReadings > 0 {
 		m.Regroup.MaxReadings = o.maxReadings
 	}
@@ -145,7 +145,7 @@ func (o *migrateOptions) migration(w *workplace, known []streamWriter) *maintain
 
 // carryOut does one of the three things, and reports.
 func (o *migrateOptions) carryOut(ctx context.Context, p *process, w *workplace) error {
-	r := &migrateReport{Stream: w.stream.Name, To: formatDuration(o.granularity), Aborted: o.abort, NoDaemon: o.beside.noDaemon}
+	r := &migrateReport{Stream: w.stream.Name, To: config.FormatDuration(o.granularity), Aborted: o.abort, NoDaemon: o.beside.noDaemon}
 	r.words, r.wordsToMove = o.words(r.Stream, false), o.words(r.Stream, true)
 	var err error
 	switch {

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // A streamWriter is a daemon that writes the stream.
 type streamWriter struct {
 	admin string
-	has   stream // its settings
+	has   daemon.Stream // its settings
 }
 
 // writers asks the daemons at --admin what they have of the stream. The error
@@ -34,27 +37,27 @@ func (o *migrateOptions) writers(ctx context.Context, w *workplace) ([]streamWri
 }
 
 // ask asks a daemon for a stream, which it must write to this site.
-func (s *site) ask(ctx context.Context, at, name string) (stream, error) {
+func (s *site) ask(ctx context.Context, at, name string) (daemon.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	about, err := s.caller.askStatus(ctx, at)
 	if err != nil {
-		return stream{}, err
+		return daemon.Stream{}, err
 	}
-	if deployment(about.MongoURI) != deployment(s.uri) || about.Database != s.database {
-		return stream{}, fmt.Errorf("the daemon at %s writes to database %q of %q, not to %q of %q; if that is the same server, name it as the daemon does (--mongo-uri)",
-			at, about.Database, about.MongoURI, s.database, maskURI(s.uri))
+	if config.Deployment(about.MongoURI) != config.Deployment(s.uri) || about.Database != s.database {
+		return daemon.Stream{}, fmt.Errorf("the daemon at %s writes to database %q of %q, not to %q of %q; if that is the same server, name it as the daemon does (--mongo-uri)",
+			at, about.Database, about.MongoURI, s.database, config.MaskURI(s.uri))
 	}
-	all, err := about.streams()
+	all, err := streamsOf(about)
 	if err != nil {
-		return stream{}, fmt.Errorf("ask %s: %w", at, err)
+		return daemon.Stream{}, fmt.Errorf("ask %s: %w", at, err)
 	}
 	for _, one := range all {
 		if one.Name == name {
 			return one, nil
 		}
 	}
-	return stream{}, fmt.Errorf("the daemon at %s has no stream %q", at, name)
+	return daemon.Stream{}, fmt.Errorf("the daemon at %s has no stream %q", at, name)
 }
 
 // stored refuses to go on while a daemon may still need what is to be dropped:
@@ -64,19 +67,19 @@ func (o *migrateOptions) stored(ctx context.Context, w *workplace) error {
 	known, err := o.writers(ctx, w)
 	if o.beside.noDaemon {
 		if len(known) > 0 {
-			return usageError{fmt.Errorf("--no-daemon: the daemon at %s writes stream %s; without the flag it is asked whether all is stored", known[0].admin, w.stream.Name)}
+			return config.Usage(fmt.Errorf("--no-daemon: the daemon at %s writes stream %s; without the flag it is asked whether all is stored", known[0].admin, w.stream.Name))
 		}
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("a daemon whose journal has readings from before the migration stores them twice once the empty documents are gone, and not all daemons can be asked: %w. "+
-			"Start it with --granularity %s, or say --no-daemon: no daemon writes the stream, and every journal is empty (`brim journal inspect`)", err, formatDuration(o.granularity))
+			"Start it with --granularity %s, or say --no-daemon: no daemon writes the stream, and every journal is empty (`brim journal inspect`)", err, config.FormatDuration(o.granularity))
 	}
 	for _, d := range known {
 		if d.has.Granularity != o.granularity {
-			to := formatDuration(o.granularity)
+			to := config.FormatDuration(o.granularity)
 			return fmt.Errorf("the daemon at %s still writes stream %s with a granularity of %s: restart it with --granularity %s, run %#q once more for what it has written, and then this",
-				d.admin, d.has.Name, formatDuration(d.has.Granularity), to, o.words(d.has.Name, true).command("--granularity", to))
+				d.admin, d.has.Name, config.FormatDuration(d.has.Granularity), to, o.words(d.has.Name, true).command("--granularity", to))
 		}
 	}
 	for _, d := range known {

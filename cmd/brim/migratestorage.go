@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -85,10 +86,10 @@ func (f *storageOptions) run(ctx context.Context, p *process, o *migrateOptions)
 	}
 	defer w.close(context.WithoutCancel(ctx))
 	if w.stream.Storage == store.Memory {
-		return usageError{fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to migrate", w.stream.Name)}
+		return config.Usage(fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to migrate", w.stream.Name))
 	}
 	if o.storage == store.TimeSeries && o.granularity != 0 && o.granularity != w.stream.Granularity {
-		return usageError{errors.New("--granularity: the one of a time-series collection is that of the stream; migrate the storage first")}
+		return config.Usage(errors.New("--granularity: the one of a time-series collection is that of the stream; migrate the storage first"))
 	}
 	cfg := f.change(o, w)
 	return softly(ctx, w, maintain.KindMigrate, func(ctx context.Context) error {
@@ -104,7 +105,7 @@ func (f *storageOptions) run(ctx context.Context, p *process, o *migrateOptions)
 			return err
 		}
 		w.line.end()
-		return printStorage(p, *o.output, &storageReport{Stream: cfg.Stream, SeriesResult: r, Granularity: formatDuration(cfg.Parts.Granularity), words: o.words(cfg.Stream, true)})
+		return printStorage(p, *o.output, &storageReport{Stream: cfg.Stream, SeriesResult: r, Granularity: config.FormatDuration(cfg.Parts.Granularity), words: o.words(cfg.Stream, true)})
 	})
 }
 
@@ -219,13 +220,13 @@ func (h *daemonHolder) holdOne(ctx context.Context, at, until string) (name stri
 // the operator's word.
 func (h *daemonHolder) sameMongoDB(at, theirs string) error {
 	switch {
-	case deployment(theirs) == deployment(h.site.uri):
+	case config.Deployment(theirs) == config.Deployment(h.site.uri):
 		return nil
 	case h.named:
-		h.log.Warn("the daemon calls its MongoDB by another name: readings may be lost unless both are the same one", "daemon", at, "its", theirs, "this", maskURI(h.site.uri))
+		h.log.Warn("the daemon calls its MongoDB by another name: readings may be lost unless both are the same one", "daemon", at, "its", theirs, "this", config.MaskURI(h.site.uri))
 		return nil
 	default:
-		return fmt.Errorf("the daemon at %s stores in %s, and this command works on %s; name by --admin the daemons that write the stream, this one, too, if both are the same MongoDB", at, theirs, maskURI(h.site.uri))
+		return fmt.Errorf("the daemon at %s stores in %s, and this command works on %s; name by --admin the daemons that write the stream, this one, too, if both are the same MongoDB", at, theirs, config.MaskURI(h.site.uri))
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -117,13 +119,13 @@ func TestAdminMayBeRepeated(t *testing.T) {
 
 func TestCapsOfAStreamThatHasNone(t *testing.T) {
 	t.Parallel()
-	c := &settings{}
-	for _, s := range c.all() {
-		switch s.name {
+	c := &daemon.Settings{}
+	for _, s := range c.All() {
+		switch s.Name {
 		case "bucket-max-readings":
-			assert.Equal(t, fmt.Sprint(usualMaxReadings), s.initial)
+			assert.Equal(t, fmt.Sprint(usualMaxReadings), s.Initial)
 		case "bucket-max-bytes":
-			assert.Equal(t, formatSize(int64(usualMaxBytes)), s.initial)
+			assert.Equal(t, config.FormatSize(int64(usualMaxBytes)), s.Initial)
 		}
 	}
 }

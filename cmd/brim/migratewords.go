@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -16,7 +18,7 @@ func (o *migrateOptions) refuseIgnored() error {
 		if !o.flags.Changed(name) {
 			return nil
 		}
-		return usageError{fmt.Errorf("--%s: %s; leave it out", name, why)}
+		return config.Usage(fmt.Errorf("--%s: %s; leave it out", name, why))
 	}
 	if o.storage != "" {
 		if err := refuse("swap", "a change of storage exchanges the collections in its own way"); err != nil {
@@ -57,7 +59,7 @@ func (o *migrateOptions) learn(ctx context.Context, p *process) error {
 		o.granularity = d
 		return store.CheckGranularity(d)
 	}
-	if err := choice(&o.storage, store.Bucket, store.TimeSeries)(work.To); err != nil {
+	if err := config.Choice(&o.storage, store.Bucket, store.TimeSeries)(work.To); err != nil {
 		return fmt.Errorf("the migration of stream %s is to %q, which this version of brim does not know: %w", w.stream.Name, work.To, err)
 	}
 	if o.dropOld && !work.Done {
@@ -74,7 +76,7 @@ type commandWords []string
 // say how it is moved.
 func (o *migrateOptions) words(stream string, moves bool) commandWords {
 	out := commandWords{"--stream", stream}
-	names := []string{"config", uriSetting, uriFileSetting, "database", "token-file", "ca", "cert", "key"}
+	names := []string{"config", daemon.UriSetting, daemon.UriFileSetting, "database", "token-file", "ca", "cert", "key"}
 	if moves {
 		names = append(names, howToMove...)
 	}
@@ -97,18 +99,7 @@ func (o *migrateOptions) words(stream string, moves bool) commandWords {
 func (c commandWords) command(more ...string) string {
 	words := []string{"brim", "migrate"}
 	for _, word := range append(more, c...) {
-		words = append(words, shellWord(maskURI(word)))
+		words = append(words, config.ShellWord(config.MaskURI(word)))
 	}
 	return strings.Join(words, " ")
-}
-
-// shellWord quotes a word where a shell would read more into it.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,@%+=", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/openapi"
+	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
@@ -35,7 +35,7 @@ func description(t *testing.T) *openapi3.T {
 // registers.
 func TestEveryPathIsDescribed(t *testing.T) {
 	t.Parallel()
-	want := []string{"GET " + openapi.Path}
+	want := []string{"GET " + openapi.Path, "GET /"}
 	for path, methods := range read.Paths() {
 		for _, m := range methods {
 			want = append(want, m+" "+path)
@@ -189,7 +189,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 	const sensor = "/v1/sensors/a%2Fb"
 	for request, want := range map[string]int{
-		"GET /v1/streams": 200, "POST /v1/streams": 405, "GET /ping": 204, "PUT /ping": 405, "GET /health": 200, "PUT /health": 405,
+		"GET /v1/streams": 200, "POST /v1/streams": 405, "GET /": 200, "GET /ping": 204, "PUT /ping": 405, "GET /health": 200, "PUT /health": 405,
 		"GET /openapi.yaml": 200, "DELETE /openapi.yaml": 405,
 		"GET /v1/sensors": 200, "GET /v1/sensors?limit=1": 200, "GET /v1/sensors?limit=0": 400, "POST /v1/sensors": 405, "GET /v1/sensors?stream=x": 404,
 		"GET " + sensor + "/latest": 200, "GET /v1/sensors/none/latest": 404, "GET " + sensor + "/latest?x": 400, "PUT " + sensor + "/latest": 405,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A printer writes items, page by page, in one of the forms of --output. After
@@ -23,14 +25,14 @@ type printer interface {
 func (o *queryOptions) newPrinter(p *process, k kind) printer {
 	switch {
 	case *o.output == "csv":
-		return &csvPrinter{w: p.stdout, kind: k, named: o.fields, shown: isTerminal(p.stdout)}
+		return &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, shown: config.IsTerminal(p.stdout)}
 	case *o.output == "ndjson", *o.output == "json" && k.single:
 		return linePrinter{p.stdout}
 	case *o.output == "json":
 		return &jsonPrinter{w: p.stdout, name: k.name}
 	}
 	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
-	if isTerminal(p.stdout) && k.drawn != nil && !k.single {
+	if config.IsTerminal(p.stdout) && k.drawn != nil && !k.single {
 		t.drawing = newDrawing(k, columnsOf(p.stdout), speaksUnicode(p.env))
 	}
 	return t

@@ -17,10 +17,11 @@ import (
 // must not be left out. So pages wait in a temporary file, but for the first: most
 // answers have no other. Where the columns are named they are written at once.
 type csvPrinter struct {
-	w     io.Writer
-	kind  kind
-	named []string // columns; none: those that occur
-	shown bool     // on a terminal, which what senders chose must not steer
+	w      io.Writer
+	kind   kind
+	sensor string   // of all rows; empty: each row names its own
+	named  []string // columns; none: those that occur
+	shown  bool     // on a terminal, which what senders chose must not steer
 
 	out   *csv.Writer     // writes rows into one; nil before the header is written
 	one   bytes.Buffer    // a row
@@ -114,6 +115,9 @@ func (c *csvPrinter) head(columns []string) error {
 	}
 	c.out, c.rest = csv.NewWriter(&c.one), bufio.NewWriter(c.w)
 	c.named = columns
+	if c.sensor != "" {
+		return c.row(slices.Concat([]string{"sensorId"}, c.kind.head, columns))
+	}
 	return c.row(slices.Concat(c.kind.head, columns))
 }
 
@@ -142,6 +146,9 @@ func (c *csvPrinter) rows(items func(yield func(json.RawMessage) bool)) error {
 		cells, fields, err := c.kind.row(item, true)
 		if err != nil {
 			return err
+		}
+		if c.sensor != "" {
+			cells = append([]string{c.sensor}, cells...)
 		}
 		for _, name := range c.named {
 			value, err := cellOf(fields[name])

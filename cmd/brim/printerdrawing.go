@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A drawing is a line for each numeric field: how its values went over time, in
@@ -56,7 +58,7 @@ func newDrawing(k kind, columns int, unicode bool) *drawing {
 // speaksUnicode reports whether the terminal's locale is one of UTF-8.
 func speaksUnicode(env []string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToUpper(lookupEnv(env, name)); v != "" {
+		if v := strings.ToUpper(config.LookupEnv(env, name)); v != "" {
 			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
-import "github.com/prometheus/procfs"
+import (
+	"github.com/prometheus/procfs"
+)
 
 // peakMemory returns the most memory that a process had in RAM, in bytes; ok
 // is false where the system does not tell.

@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // queryOptions are the flags of `brim query`.
@@ -31,7 +32,7 @@ type queryOptions struct {
 	prefix   string
 	silent   string // how long nothing came from sensors that are printed; empty: all
 	fields   []string
-	unstored switchPosition
+	unstored daemon.SwitchPosition
 	limit    int // 0: no limit
 	limited  bool
 	output   *string
@@ -66,7 +67,7 @@ Nothing is removed by this command; DELETE /v1/sensors/SENSOR does that.`
 //	                          ▲                 │
 //	                          └───── after ◀────┘
 func newQuery(p *process) *cobra.Command {
-	o := queryOptions{limit: 1000, unstored: on}
+	o := queryOptions{limit: 1000, unstored: daemon.On}
 	cmd := &cobra.Command{
 		Use:   "query SENSOR",
 		Short: "Print readings, summaries, and which sensors there are",
@@ -88,7 +89,7 @@ func newQuery(p *process) *cobra.Command {
 		o.limited = cmd.Flags().Changed("limit")
 		q, err := o.question(cmd.Flags(), time.Now())
 		if err != nil {
-			return usageError{err}
+			return config.Usage(err)
 		}
 		if o.caller, err = caller(p); err != nil {
 			return err
@@ -102,7 +103,7 @@ func newQuery(p *process) *cobra.Command {
 func (o *queryOptions) addFlags(cmd *cobra.Command, p *process) func(*process) (*caller, error) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, milliseconds since 1970, or back from now like -1h")
+	flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, a date, milliseconds since 1970, or back from now like -1h")
 	flags.StringVar(&o.to, "to", "", "end `TIME`, itself not included")
 	flags.StringVar(&o.every, "every", "", "summary by steps of this `DURATION`; of the last day, unless --from says more")
 	flags.BoolVar(&o.latest, "latest", false, "the newest reading")
@@ -111,12 +112,12 @@ func (o *queryOptions) addFlags(cmd *cobra.Command, p *process) func(*process) (
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	flags.StringSliceVar(&o.fields, "fields", nil, "`NAMES` of the fields to print, as columns in this order; empty: all")
 	limit := "1000"
-	flags.Var(&flagText{text: &limit, kind: "N", set: func(s string) error { limit = s; return count(&o.limit, 0, math.MaxInt32)(s) }}, "limit", "readings, steps or sensors to print; 0: all, and so it is of those that are silent")
+	flags.Var(&flagText{text: &limit, kind: "N", set: func(s string) error { limit = s; return config.Count(&o.limit, 0, math.MaxInt32)(s) }}, "limit", "readings, steps or sensors to print; 0: all, and so it is of those that are silent")
 	unstored := string(o.unstored)
-	flags.Var(&flagText{text: &unstored, kind: "on|off", set: keep(&unstored, choice(&o.unstored, on, off))}, "unstored", "also search the journal, for readings that are acknowledged and not stored yet")
+	flags.Var(&flagText{text: &unstored, kind: "on|off", set: keep(&unstored, config.Choice(&o.unstored, daemon.On, daemon.Off))}, "unstored", "also search the journal, for readings that are acknowledged and not stored yet")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "csv", "ndjson", "json")
-	flags.StringVar(&o.base, "url", daemonURL(p), "`URL` of the daemon ("+envURL+")")
+	flags.StringVar(&o.base, "url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
 	return clientFlags(flags)
 }
 
@@ -139,7 +140,7 @@ func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 
 // daemonURL is where commands ask a daemon, unless a flag says otherwise.
 func daemonURL(p *process) string {
-	if v := lookupEnv(p.env, envURL); v != "" {
+	if v := config.LookupEnv(p.env, daemon.EnvURL); v != "" {
 		return v
 	}
 	return localDaemon
@@ -161,11 +162,11 @@ func (o *queryOptions) question(flags *pflag.FlagSet, now time.Time) (*question,
 	if o.stream != "" {
 		q.query.Set("stream", o.stream)
 	}
-	if o.unstored == off {
-		q.query.Set("unstored", string(off))
+	if o.unstored == daemon.Off {
+		q.query.Set("unstored", string(daemon.Off))
 	}
 	if base, err := url.Parse(o.base); err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("--url: %q is not the URL of a daemon, like %s", maskUser(o.base), localDaemon)
+		return nil, fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(o.base), localDaemon)
 	}
 	q.address = strings.TrimSuffix(o.base, "/") + "/v1/sensors"
 	var err error
@@ -204,7 +205,7 @@ func (o *queryOptions) askSensors(q *question, now time.Time) error {
 	if o.silent == "" {
 		return nil
 	}
-	age, err := brief.ParseDuration(o.silent)
+	age, err := config.ParseDuration(o.silent)
 	if err == nil && age <= 0 {
 		err = fmt.Errorf("%q is not above 0", o.silent)
 	}
@@ -220,7 +221,7 @@ func (o *queryOptions) askSensors(q *question, now time.Time) error {
 }
 
 func (o *queryOptions) askSummary(q *question, now time.Time) error {
-	step, err := brief.ParseDuration(o.every)
+	step, err := config.ParseDuration(o.every)
 	if err == nil && step < time.Millisecond {
 		err = fmt.Errorf("%q is shorter than a millisecond", o.every)
 	}
@@ -229,7 +230,7 @@ func (o *queryOptions) askSummary(q *question, now time.Time) error {
 	}
 	q.kind, q.address = summaryKind(), q.address+"/"+escapeSensor(o.sensor)+"/summary"
 	q.none = fmt.Sprintf("sensor %q has no readings in this range", o.sensor)
-	q.query.Set("every", formatDuration(step))
+	q.query.Set("every", config.FormatDuration(step))
 	if err := o.setSpan(q.query, now); err != nil {
 		return err
 	}
@@ -252,11 +253,11 @@ func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 		if one.text == "" {
 			continue
 		}
-		ms, err := parseInstant(one.text, now)
+		at, err := config.ParseTime(one.text, now)
 		if err != nil {
-			return fmt.Errorf("--%s: %w", one.key, err)
+			return fmt.Errorf("--%s %q: %w", one.key, one.text, err)
 		}
-		query.Set(one.key, strconv.FormatInt(ms, 10))
+		query.Set(one.key, strconv.FormatInt(at.UnixMilli(), 10))
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,27 +164,4 @@ func TestQueryWithoutADaemonSaysWhatToStart(t *testing.T) {
 	got := runBrim(t, nil, "query", "s", "--url", server.URL)
 	assert.ErrorContains(t, got.err, "no daemon answers at "+server.URL+": start one with `brim serve`")
 	assert.Equal(t, exitFailed, got.code)
-}
-
-func TestInstantsAreReadInAllForms(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	for text, want := range map[string]time.Time{
-		"2026-11-21T10:00:00.5+01:00": time.Date(2026, 11, 21, 9, 0, 0, 5e8, time.UTC),
-		"0":                           time.Unix(0, 0),
-		"1795255200001":               now.Add(time.Millisecond),
-		"now":                         now,
-		"-1h":                         now.Add(-time.Hour),
-		"-2d":                         now.Add(-48 * time.Hour),
-		"+10m":                        now.Add(10 * time.Minute),
-		"-40000d":                     time.Unix(0, 0), // readings begin in 1970
-	} {
-		ms, err := parseInstant(text, now)
-		require.NoError(t, err, text)
-		assert.Equal(t, want.UnixMilli(), ms, text)
-	}
-	for _, text := range []string{"", "-", "-5", "10:00", "2026-11-21", "--1h", "-+1h"} {
-		_, err := parseInstant(text, now)
-		assert.Error(t, err, text)
-	}
 }

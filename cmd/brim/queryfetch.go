@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // maxAnswer bounds what is read of an answer: a page of readings with 256 long
@@ -70,7 +72,7 @@ func (o *queryOptions) readPage(body io.Reader, name string) (items []json.RawMe
 	}
 	list, ok := page[name]
 	if !ok {
-		return nil, "", fmt.Errorf("the daemon's answer has no %s; is %s the --http-addr of a daemon?", name, maskUser(o.base))
+		return nil, "", fmt.Errorf("the daemon's answer has no %s; is %s the --http-addr of a daemon?", name, config.MaskUser(o.base))
 	}
 	if err := json.Unmarshal(list, &items); err != nil {
 		return nil, "", fmt.Errorf("read the daemon's answer: %w", err)
@@ -109,7 +111,7 @@ func (o *queryOptions) explain(err error) error {
 	if told := explainCall(o.base, "--url", err); told != err { //nolint:errorlint // whether there is something to tell
 		return told
 	}
-	return fmt.Errorf("ask the daemon at %s: %w", maskUser(o.base), err)
+	return fmt.Errorf("ask the daemon at %s: %w", config.MaskUser(o.base), err)
 }
 
 // refusal makes an error of an answer that is no page.
@@ -119,7 +121,7 @@ func (o *queryOptions) refusal(code int, answer io.Reader) error {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if wantsTLS(code, body) {
-		return usageError{fmt.Errorf("--url: %s speaks TLS; call it by https://", maskUser(o.base))}
+		return config.Usage(fmt.Errorf("--url: %s speaks TLS; call it by https://", config.MaskUser(o.base)))
 	}
 	var problem struct{ Code, Message string }
 	if err := json.Unmarshal(body, &problem); err != nil || problem.Message == "" {
@@ -127,7 +129,7 @@ func (o *queryOptions) refusal(code int, answer io.Reader) error {
 	}
 	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, code, o.caller.hint(code))
 	if code == http.StatusBadRequest {
-		return usageError{err}
+		return config.Usage(err)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func TestQueryPrintsSummaries(t *testing.T) {
 
 	got = runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--fields", "t", "--output", "csv")
 	require.NoError(t, got.err)
-	assert.Equal(t, "start,count,t.n,t.min,t.mean,t.max\r\n2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\r\n2026-11-21T11:00:00.000Z,2,2,2,3,4\r\n", got.stdout)
+	assert.Equal(t, "sensorId,start,count,t.n,t.min,t.mean,t.max\r\ns,2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\r\ns,2026-11-21T11:00:00.000Z,2,2,2,3,4\r\n", got.stdout)
 }
 
 func TestASummaryIsDrawnWithTheBoundsOfItsReadings(t *testing.T) {
@@ -204,15 +204,15 @@ func TestCSVHasAColumnForEveryFieldHoweverLateItOccurs(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(got.stdout)).ReadAll()
 	require.NoError(t, err)
 	assert.Equal(t, [][]string{
-		{"ts", "late", "say", "t", "tags.site"},
-		{"2026-11-21T10:00:00.000Z", "", "a \"b\",\n=c", "0", ""},
-		{"2026-11-21T10:00:01.000Z", "", "a \"b\",\n=c", "1", ""},
-		{"2026-11-21T10:00:02.000Z", "", "a \"b\",\n=c", "2", ""},
-		{"2026-11-21T10:01:00.000Z", "true", "", "", "north"},
+		{"sensorId", "ts", "late", "say", "t", "tags.site"},
+		{"s", "2026-11-21T10:00:00.000Z", "", "a \"b\",\n=c", "0", ""},
+		{"s", "2026-11-21T10:00:01.000Z", "", "a \"b\",\n=c", "1", ""},
+		{"s", "2026-11-21T10:00:02.000Z", "", "a \"b\",\n=c", "2", ""},
+		{"s", "2026-11-21T10:01:00.000Z", "true", "", "", "north"},
 	}, rows)
 	got = runBrim(t, nil, "query", "s", "--url", server.URL, "--limit", "0", "--output", "csv", "--fields", "late,t")
 	require.NoError(t, got.err)
-	assert.True(t, strings.HasPrefix(got.stdout, "ts,late,t\r\n2026-11-21T10:00:00.000Z,,0\r\n"), got.stdout)
+	assert.True(t, strings.HasPrefix(got.stdout, "sensorId,ts,late,t\r\ns,2026-11-21T10:00:00.000Z,,0\r\n"), got.stdout)
 }
 
 func TestCSVKeepsTheLineEndsInsideValues(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A kind is what the items of an answer are, and how one becomes a row.
@@ -236,7 +238,7 @@ func formatAge(d time.Duration) string {
 	case d >= time.Hour:
 		unit = time.Minute
 	}
-	return formatDuration(d.Truncate(unit))
+	return config.FormatDuration(d.Truncate(unit))
 }
 
 // kept are the items that are asked for.

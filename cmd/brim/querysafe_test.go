@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 func TestCSVOnATerminalSteersNothing(t *testing.T) {
@@ -35,7 +37,7 @@ func TestAPasswordInAURLIsNotRepeated(t *testing.T) {
 		"ftp://u:CANARY://x@host?a=b":  "ftp://***@host?a=b",
 		"http://u:CANARY@[::1]:8430/p": "http://***@[::1]:8430/p",
 	} {
-		assert.Equal(t, want, maskUser(address))
+		assert.Equal(t, want, config.MaskUser(address))
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

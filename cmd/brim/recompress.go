@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -55,7 +56,7 @@ func newRecompress(p *process) *cobra.Command {
 	to := ""
 	cmd.Flags().Var(&flagText{text: &to, kind: "zstd|snappy|none", set: func(s string) error {
 		to = s
-		return choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor)(s)
+		return config.Choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor)(s)
 	}}, "to", "compressor of the new collection")
 	o.maintainOptions = maintainFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
@@ -67,10 +68,10 @@ func (o *recompressOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	if o.to == "" && !o.abort && !o.dropOld {
-		return usageError{errors.New("--to is missing: which compressor the collection gets; allowed are zstd, snappy, none")}
+		return config.Usage(errors.New("--to is missing: which compressor the collection gets; allowed are zstd, snappy, none"))
 	}
 	if o.to != "" && (o.abort || o.dropOld) {
-		return usageError{errors.New("--to begins a move or goes on with it, --abort and --drop-old end one; take one of them")}
+		return config.Usage(errors.New("--to begins a move or goes on with it, --abort and --drop-old end one; take one of them"))
 	}
 	w, err := o.open(ctx, p, kindRecompress)
 	if err != nil {
@@ -105,12 +106,12 @@ func (o *recompressOptions) report(p *process, r *maintain.Result) error {
 	if r.AlreadyDone {
 		add("stream %s has compressor %s already, from an earlier run", r.Stream, r.To)
 	} else {
-		add("stream %s has compressor %s now, in %s", r.Stream, r.To, formatDuration(r.Took.Round(100*time.Millisecond)))
+		add("stream %s has compressor %s now, in %s", r.Stream, r.To, config.FormatDuration(r.Took.Round(100*time.Millisecond)))
 	}
 	add("documents       %s", humanize.Comma(r.Documents))
 	add("on disk before  %s", roundSize(r.BytesBefore))
 	add("on disk after   %s%s", roundSize(r.BytesAfter), ofWhole(r.BytesAfter, r.BytesBefore))
-	add("daemons waited  %s", formatDuration(r.Fenced.Round(time.Millisecond)))
+	add("daemons waited  %s", config.FormatDuration(r.Fenced.Round(time.Millisecond)))
 	add("written meanwhile and copied again: %s groups (a sensor's hour each)", humanize.Comma(r.Remade))
 	if r.Repaired > 0 {
 		add("differed though nobody wrote into them, and were repaired: %s groups; has somebody else written to the copy?", humanize.Comma(r.Repaired))

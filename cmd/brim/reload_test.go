@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -40,7 +41,7 @@ func startFiled(t *testing.T, text string) filed {
 }
 
 // reload rewrites the file, sends SIGHUP, and returns what became of it.
-func (f filed) reload(text string) configStatus {
+func (f filed) reload(text string) daemon.ConfigStatus {
 	f.t.Helper()
 	before := f.reloads()
 	require.NoError(f.t, os.WriteFile(f.path, []byte(text), 0o600))
@@ -53,7 +54,7 @@ func (f filed) reload(text string) configStatus {
 func (f filed) reloads() (n float64) {
 	f.t.Helper()
 	_, text := f.admin(http.MethodGet, "/metrics")
-	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
+	for _, outcome := range []string{"applied", "partly", "refused"} {
 		_, value, found := strings.Cut(text, fmt.Sprintf("\nbrim_config_reloads_total{outcome=%q} ", outcome))
 		require.True(f.t, found, outcome)
 		value, _, _ = strings.Cut(value, "\n")
@@ -65,7 +66,7 @@ func (f filed) reloads() (n float64) {
 }
 
 // reasons returns them by setting.
-func (c configStatus) reasons() map[string]string {
+func reasons(c daemon.ConfigStatus) map[string]string {
 	out := make(map[string]string)
 	for _, d := range c.Pending {
 		out[d.Setting] = d.Why
@@ -94,7 +95,7 @@ func TestHangupPutsInForceWhatCanBe(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n  vib: {storage: timeseries}\n")
 	require.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`))
-	require.Equal(t, configStatus{File: f.path, LoadedAt: f.status().Config.LoadedAt, Outcome: reloadApplied, Pending: []difference{}}, *f.status().Config)
+	require.Equal(t, daemon.ConfigStatus{File: f.path, LoadedAt: f.status().Config.LoadedAt, Outcome: "applied", Pending: []daemon.Difference{}}, *f.status().Config)
 
 	got := f.reload(`
 log-level: debug
@@ -112,7 +113,7 @@ streams:
   vib: {storage: timeseries}
 `)
 	assert.Empty(t, got.Pending)
-	assert.Equal(t, reloadApplied, got.Outcome)
+	assert.Equal(t, "applied", got.Outcome)
 	assert.Empty(t, f.refused("/v1/readings", 2*time.Hour, `{"t":1,"x":2}`), "the retention is longer, and x is dropped")
 	assert.Equal(t, "field_not_allowed", f.refused("/v1/streams/vib/readings", 0, `{"t":1,"x":2}`))
 	for range 4 {
@@ -138,7 +139,7 @@ streams:
 	assert.Nil(t, info, "view: off")
 
 	got = f.reload("retention: 60m\nstreams:\n  readings:\n  vib: {storage: timeseries}\n")
-	assert.Equal(t, reloadApplied, got.Outcome)
+	assert.Equal(t, "applied", got.Outcome)
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`))
 	assert.Empty(t, f.refused("/v1/readings", 0, `{"x":2}`))
 	assert.Equal(t, time.Hour+5*time.Minute, expiryOf(t, f.db, "readings"))
@@ -157,7 +158,7 @@ func TestHangupChangesTheDaemonsOwnLimits(t *testing.T) {
 	require.NoError(t, os.WriteFile(ours, []byte("disk_busy: {degrading: 60, bottleneck: 90}\n"), 0o600))
 	text := "max-future: 2h\nquota-readings: 0.001\nthresholds: " + ours + "\nstreams:\n  readings: {silent-after: 1s}\n"
 	got := f.reload(text)
-	assert.Equal(t, reloadApplied, got.Outcome)
+	assert.Equal(t, "applied", got.Outcome)
 	assert.Empty(t, got.Pending)
 	assert.Empty(t, f.refused("/v1/readings", -time.Hour, `{"t":1}`))
 	assert.Empty(t, f.refused("/v1/readings", 0, `{"t":1}`), "the little that came in between lets one more pass")
@@ -167,10 +168,10 @@ func TestHangupChangesTheDaemonsOwnLimits(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(ours, []byte("disk_busy: {degrading: 90, bottleneck: 60}\n"), 0o600))
 	got = f.reload(text)
-	assert.Equal(t, reloadRefused, got.Outcome, "a file of thresholds that makes no sense is found out")
+	assert.Equal(t, "refused", got.Outcome, "a file of thresholds that makes no sense is found out")
 	assert.Contains(t, got.Reason, "ours.yaml:1")
 	got = f.reload("streams:\n  readings: {silent-after: 0}\n")
-	assert.Equal(t, reloadApplied, got.Outcome)
+	assert.Equal(t, "applied", got.Outcome)
 	assert.Equal(t, "ts_out_of_range", f.refused("/v1/readings", -time.Hour, `{"t":1}`))
 	f.awaitSensors(0, 0)
 	assert.Equal(t, 0, f.stop())
@@ -195,27 +196,27 @@ streams:
   readings: {granularity: 1m, compressor: zstd, write-concern: 2, retention: 1h}
   more:
 `)
-	assert.Equal(t, reloadPartly, got.Outcome)
-	reasons := got.reasons()
+	assert.Equal(t, "partly", got.Outcome)
+	why := reasons(got)
 	for setting, want := range map[string]string{
-		"lanes": takesRestart, "flush-interval": takesRestart, "quota-readings": "without an access file and without a quota", "streams.readings.granularity": takesRestart,
-		"streams.more": takesRestart, "streams.gone": "its collection will be left as it is",
+		"lanes": "takes a restart", "flush-interval": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
+		"streams.more": "takes a restart", "streams.gone": "its collection will be left as it is",
 		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
 		"streams.readings.write-concern": "allowed are majority and 1 to 1",
 	} {
-		assert.Contains(t, reasons[setting], want, setting)
-		delete(reasons, setting)
+		assert.Contains(t, why[setting], want, setting)
+		delete(why, setting)
 	}
-	assert.Empty(t, reasons)
+	assert.Empty(t, why)
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`), "the retention is in force")
 	line := f.awaitLog("setting is not in force")
 	assert.NotEmpty(t, line["setting"])
 	assert.NotEmpty(t, line["why"])
 
 	got = f.reload("streams:\n  gone:\n  readings: {storage: timeseries}\n")
-	assert.Equal(t, map[string]string{"streams.readings.storage": "cannot be made by a daemon: `brim migrate --stream readings --storage timeseries` changes the collection; then restart"}, got.reasons())
+	assert.Equal(t, map[string]string{"streams.readings.storage": "cannot be made by a daemon: `brim migrate --stream readings --storage timeseries` changes the collection; then restart"}, reasons(got))
 	got = f.reload("streams:\n  gone:\n  readings:\n")
-	assert.Equal(t, reloadApplied, got.Outcome, "what was pending is not wanted any more")
+	assert.Equal(t, "applied", got.Outcome, "what was pending is not wanted any more")
 	assert.Empty(t, got.Pending)
 }
 
@@ -226,11 +227,11 @@ func TestHangupTellsOfACollectionThatCannotFollow(t *testing.T) {
 	require.NoError(t, f.db.Collection("readings").Drop(t.Context()))
 	require.NoError(t, f.db.CreateCollection(t.Context(), "readings", options.CreateCollection().SetCapped(true).SetSizeInBytes(1<<20)))
 	got := f.reload("retention: 72h\nstreams:\n  readings:\n")
-	assert.Equal(t, reloadPartly, got.Outcome)
-	assert.Contains(t, got.reasons()["streams.readings"], "capped")
+	assert.Equal(t, "partly", got.Outcome)
+	assert.Contains(t, reasons(got)["streams.readings"], "capped")
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`), "what MongoDB would not keep is not taken")
 	got = f.reload("retention: 72h\nstreams:\n  readings: {write-journal: off}\n")
-	assert.Contains(t, got.reasons(), "streams.readings", "it stays until it is mended")
+	assert.Contains(t, reasons(got), "streams.readings", "it stays until it is mended")
 	assert.Equal(t, 0, f.stop())
 }
 
@@ -238,7 +239,7 @@ func TestNothingOfAWrongFileIsTaken(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\n")
 	got := f.reload("retention: 1d\nlog-level: debug\nstreams:\n  readings: {granularity: 7m}\nmistake: 1\n")
-	assert.Equal(t, reloadRefused, got.Outcome)
+	assert.Equal(t, "refused", got.Outcome)
 	assert.Contains(t, got.Reason, "unknown key mistake")
 	assert.Contains(t, got.Reason, "brim.yaml:4")
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`))
@@ -247,9 +248,9 @@ func TestNothingOfAWrongFileIsTaken(t *testing.T) {
 	before := f.reloads()
 	f.signal(syscall.SIGHUP)
 	f.eventually("the reload", func() bool { return f.reloads() > before })
-	assert.Equal(t, reloadRefused, f.status().Config.Outcome)
+	assert.Equal(t, "refused", f.status().Config.Outcome)
 	got = f.reload("retention: 1d\n")
-	assert.Equal(t, reloadApplied, got.Outcome)
+	assert.Equal(t, "applied", got.Outcome)
 	assert.Empty(t, got.Reason)
 }
 

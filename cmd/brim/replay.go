@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
+	"io"
+	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // newJournalReplay returns `brim journal replay`, a daemon without its doors:
@@ -31,16 +30,8 @@ func newJournalReplay(p *process) *cobra.Command {
 	}
 	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were taken for another MongoDB, database or storage; those stored there already are then stored here, too")
 	output := outputFlag(cmd, "text", "json")
-	flags := settingFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags(p).load()
-		if err != nil {
-			return err
-		}
-		if !c.journaling() {
-			return usageError{errors.New("--journal off: there is no journal to replay")}
-		}
-		done, err := replayJournal(cmd.Context(), c, p, *retarget)
+	settingFlags(cmd, p, func(ctx context.Context, c *daemon.Config) error {
+		done, err := daemon.Replay(ctx, c, p.options(), *retarget)
 		if err != nil {
 			return err
 		}
@@ -48,73 +39,31 @@ func newJournalReplay(p *process) *cobra.Command {
 			return printJSON(p.stdout, done)
 		}
 		return printReplayed(p.stdout, &done)
-	}
+	})
 	return cmd
 }
 
-// replayJournal brings the journal to the stores.
-func replayJournal(ctx context.Context, c *configuration, p *process, retarget bool) (done replayed, err error) {
-	logger := newLogger(p.stderr, c.LogLevel, c.LogFormat)
-	running, stopping, release := watchSignals(ctx, logger, nil)
-	defer release()
-	injector, err := faults(p.env)
-	if err != nil {
-		return done, usageError{err}
+// printReplayed tells people what was done.
+func printReplayed(w io.Writer, r *daemon.Replayed) error {
+	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
+	lines := []string{fmt.Sprintf("%d readings stored in %v, %d left in the journal", r.Stored, took, r.Left)}
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, s := range r.Taken {
+		add("  session %s, stream %s: %d readings were not known to be stored", s.Session, s.Stream, s.Readings)
 	}
-	d := &daemon{cfg: c, log: logger, stderr: p.stderr, faults: injector, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
-	found, err := inspectJournal(c.journalDir())
-	if err != nil {
-		return done, err
+	if r.Found > 0 {
+		add("  %d of them were stored already", r.Found)
 	}
-	done = replayedOf(&found)
-	j, err := openJournal(&c.settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
-	if err != nil {
-		return done, err
+	if r.Letters > 0 {
+		add("  %d were refused by MongoDB, see `brim deadletter list`", r.Letters)
 	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	j.Stop()
-	uri, err := d.findMongoDB(running)
-	if err != nil {
-		return done, err
+	switch {
+	case r.Left > 0:
+	case r.Keys > 0:
+		add("Nothing in %s is needed any more, but for %d idempotency keys: a request repeated elsewhere is taken again.", r.Journal, r.Keys)
+	default:
+		add("Nothing in %s is needed any more.", r.Journal)
 	}
-	if server := d.mongod.Load(); server != nil {
-		defer func() {
-			ctx, cancel := context.WithTimeout(stopping, c.StopTimeout)
-			defer cancel()
-			err = errors.Join(err, server.Close(ctx))
-		}()
-	}
-	s, err := openStorage(&c.settings, storageSetup{uri: uri, journal: j, faults: injector, logger: logger, registry: d.registry})
-	if err != nil {
-		return done, err
-	}
-	defer func() { err = errors.Join(err, s.disconnect(stopping)) }()
-	watched, end := context.WithCancel(running)
-	var watching sync.WaitGroup
-	watching.Go(func() { watchReplay(watched, j, s.queue, logger) })
-	watching.Go(func() { s.keepClaims(watched) })
-	err = s.prepare(running)
-	if err == nil {
-		err = s.queue.Flush(running)
-	}
-	end()
-	watching.Wait()
-	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
-	if countErr := done.count(s.queue.Status().Released, d.registry); err == nil {
-		err = countErr
-	}
-	if err == nil && done.Left > 0 {
-		err = fmt.Errorf("%d readings could not be stored and stay in the journal", done.Left)
-	}
-	if running.Err() != nil {
-		err = fmt.Errorf("stopped after %d readings; %d stay in the journal", done.Stored, done.Left)
-	}
-	return done, err
-}
-
-// cancelledContext is for a Close that is not to wait.
-func cancelledContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
 }

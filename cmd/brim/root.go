@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // process is what a command may use of the world around it.
@@ -29,6 +31,11 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	return p.carryOut(ctx, args, experiments())
 }
 
+// options are what a daemon is given of the process.
+func (p *process) options() daemon.Options {
+	return daemon.Options{Env: p.env, Stderr: p.stderr, Version: readVersion()}
+}
+
 // carryOut carries out a command, of which `brim bench` has these experiments.
 func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Experiment) error {
 	began := false // a command was found, and its flags and arguments make sense
@@ -37,7 +44,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !began {
-		return usageError{err}
+		return config.Usage(err)
 	}
 	return err
 }
@@ -53,7 +60,7 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p), newShard(), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
-	root.Version = readVersion().line()
+	root.Version = readVersion().Line()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version, like brim version") // or cobra would add -v too
 	root.SetFlagErrorFunc(explainFlag)
@@ -68,17 +75,10 @@ func newShard() *cobra.Command {
 	return &cobra.Command{
 		Use: "shard", Hidden: true, DisableFlagParsing: true, Short: "Removed: see docs/growing.md",
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("brim shard was removed: mongosh shards a collection with three commands, which are in docs/growing.md under \"More than one replica set\"")}
+			return config.Usage(errors.New("brim shard was removed: mongosh shards a collection with three commands, which are in docs/growing.md under \"More than one replica set\""))
 		},
 	}
 }
-
-// A usageError says that the command was not carried out because of how it was
-// called or configured.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
 
 // A verdict is the exit code of a command that did what it was asked, and by
 // the code says what it found. It is no error to be told.
@@ -96,14 +96,14 @@ const (
 )
 
 func exitCode(err error) int {
-	var usage usageError
+	var misused config.UsageError
 	var found verdict
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &found):
 		return int(found)
-	case errors.As(err, &usage):
+	case errors.As(err, &misused):
 		return exitUsage
 	default:
 		return exitFailed
@@ -121,7 +121,7 @@ func subcommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q for %s%s; allowed are %s", args[0], cmd.CommandPath(), didYouMean("", args[0], names), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q for %s%s; allowed are %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
 }
 
 // explainFlag adds to an error about flags which ones there are.
@@ -136,14 +136,14 @@ func explainFlag(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	allowed := choiceOf{names: names, prefix: "--", where: "`" + cmd.CommandPath() + " --help` lists all"}
-	return fmt.Errorf("%w%s", err, allowed.insteadOf(unknown.GetSpecifiedName()))
+	allowed := config.Choices{Names: names, Prefix: "--", Where: "`" + cmd.CommandPath() + " --help` lists all"}
+	return fmt.Errorf("%w%s", err, allowed.InsteadOf(unknown.GetSpecifiedName()))
 }
 
 // outputFlag adds --output to a command that prints a result.
 func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	output := allowed[0]
-	cmd.Flags().Var(&flagText{text: &output, kind: strings.Join(allowed, "|"), set: choice(&output, allowed...)}, "output", "form of the result")
+	cmd.Flags().Var(&flagText{text: &output, kind: strings.Join(allowed, "|"), set: config.Choice(&output, allowed...)}, "output", "form of the result")
 	return &output
 }
 
@@ -171,4 +171,13 @@ func exactly(what string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%s takes %s, and was given %d arguments: %s", cmd.CommandPath(), what, len(args), cmd.UseLine())
 	}
+}
+
+// withoutSecret is a flag's refusal without the value, where that may be one.
+func withoutSecret(err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && invalid.GetFlag().Name == daemon.UriSetting {
+		return fmt.Errorf("--%s: %w", daemon.UriSetting, invalid.Unwrap())
+	}
+	return err
 }

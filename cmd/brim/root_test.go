@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
@@ -47,7 +52,7 @@ func TestVersionIsPrintedInBothForms(t *testing.T) {
 
 	got = runBrim(t, nil, "version", "--output", "json")
 	require.NoError(t, got.err)
-	var v version
+	var v daemon.Version
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &v))
 	assert.Equal(t, readVersion(), v)
 }
@@ -69,7 +74,13 @@ func TestHelpAndCompletionGoToStdout(t *testing.T) {
 
 	got = runBrim(t, nil, "serve", "--help")
 	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "--granularity DURATION")
+	assert.Contains(t, got.stdout, "brim serve --help-all")
+	assert.NotContains(t, got.stdout, "--bucket-max-bytes")
+	got = runBrim(t, nil, "serve", "--help-all")
+	require.NoError(t, got.err)
 	assert.Contains(t, got.stdout, "--bucket-max-bytes SIZE")
+	assert.Contains(t, got.stdout, "--granularity DURATION")
 
 	got = runBrim(t, nil, "completion", "bash")
 	require.NoError(t, got.err)
@@ -79,9 +90,31 @@ func TestHelpAndCompletionGoToStdout(t *testing.T) {
 func TestNearNamesAreSuggestedAndFarOnesAreNot(t *testing.T) {
 	t.Parallel()
 	names := []string{"granularity", "retention", "storage"}
-	assert.Equal(t, " (did you mean granularity?)", didYouMean("", "granularty", names))
-	assert.Equal(t, " (did you mean --storage?)", didYouMean("--", "storag", names))
-	assert.Empty(t, didYouMean("", "colour", names))
-	assert.Equal(t, 3, distance("kitten", "sitting"))
-	assert.Equal(t, 4, distance("", "four"))
+	assert.Equal(t, " (did you mean granularity?)", config.DidYouMean("", "granularty", names))
+	assert.Equal(t, " (did you mean --storage?)", config.DidYouMean("--", "storag", names))
+	assert.Empty(t, config.DidYouMean("", "colour", names))
+	assert.Equal(t, 3, config.Distance("kitten", "sitting"))
+	assert.Equal(t, 4, config.Distance("", "four"))
+}
+
+// TestAnInvalidDurationNamesTheForms asks where durations are given: in flags,
+// in a configuration, and for steps of a query.
+func TestAnInvalidDurationNamesTheForms(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "brim.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("granularity: 5min\n"), 0o600))
+	for _, args := range [][]string{
+		{"config", "print", "--granularity", "5min"},
+		{"config", "print", "--flush-interval", "5min"},
+		{"config", "print", "--config", file},
+		{"query", "s", "--every", "5min"},
+		{"query", "--silent-for", "5min"},
+		{"migrate", "--granularity", "5min"},
+		{"load", "--interval", "5min"},
+	} {
+		got := runBrim(t, nil, args...)
+		assert.Equal(t, exitUsage, got.code, "%v", args)
+		assert.ErrorContains(t, got.err, `"5min" is not a duration`, "%v", args)
+		assert.ErrorContains(t, got.err, "a number with a unit: 300ms, 90s, 5m, 1h or 30d", "%v", args)
+	}
 }

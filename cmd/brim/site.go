@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -25,18 +27,18 @@ import (
 type site struct {
 	uri      string // may have a secret
 	database string
-	streams  []stream // as the daemon has them, or else the configuration
-	admin    string   // of a daemon, host:port or https://host:port
+	streams  []daemon.Stream // as the daemon has them, or else the configuration
+	admin    string          // of a daemon, host:port or https://host:port
 	caller   *caller
 	// thresholds is the file of what the doctor holds signals against; empty:
 	// the built-in ones.
 	thresholds string
-	daemon     *status // of the daemon there if it writes to this MongoDB; nil: none answers
-	chosen     string  // name of the stream that was asked for; empty: the default one
+	daemon     *daemon.Status // of the daemon there if it writes to this MongoDB; nil: none answers
+	chosen     string         // name of the stream that was asked for; empty: the default one
 }
 
 // siteSettings are the daemon's settings that say where it writes.
-var siteSettings = []string{uriSetting, uriFileSetting, "database", "admin-addr", "stream"}
+var siteSettings = []string{daemon.UriSetting, daemon.UriFileSetting, "database", "admin-addr", "stream"}
 
 // siteFlags adds the flags that name a site, which are the daemon's own, so
 // that its environment and its file can be used. The result is to be called
@@ -44,27 +46,27 @@ var siteSettings = []string{uriSetting, uriFileSetting, "database", "admin-addr"
 func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, error) {
 	path := flags.String("config", "", "YAML `FILE` with the daemon's settings and streams")
 	texts := make(map[string]*string)
-	for _, s := range (&settings{}).all() {
-		if !slices.Contains(siteSettings, s.name) {
+	for _, s := range (&daemon.Settings{}).All() {
+		if !slices.Contains(siteSettings, s.Name) {
 			continue
 		}
-		name, usage := s.name, s.usage
+		name, usage := s.Name, s.Usage
 		switch name {
-		case uriSetting:
+		case daemon.UriSetting:
 			usage = "MongoDB; empty: that of the daemon at --admin"
-		case uriFileSetting:
+		case daemon.UriFileSetting:
 			usage = "file that holds the URI, which has no place in a list of processes if it has a password"
 		case "admin-addr":
 			name, usage = "admin", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS"
 		case "stream":
 			usage = "the stream"
 		}
-		text := s.initial
+		text := s.Initial
 		set := func(given string) error { text = given; return nil }
 		if name == "admin" {
 			set = adminListener(&text)
 		}
-		flags.Var(&flagText{text: &text, kind: s.kind, set: set}, name, usage)
+		flags.Var(&flagText{text: &text, kind: s.Kind, set: set}, name, usage)
 		texts[name] = &text
 	}
 	access := clientFlags(flags)
@@ -75,7 +77,7 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 				given[strings.Replace(name, "admin", "admin-addr", 1)] = hostPort(*text)
 			}
 		}
-		c, err := sources{flags: given, env: p.env, path: *path}.load()
+		c, err := daemon.Sources{Flags: given, Env: p.env, Path: *path}.Load()
 		if err != nil {
 			return nil, err
 		}
@@ -109,28 +111,28 @@ func adminListener(place *string) func(string) error {
 }
 
 // findSite asks the daemon for what the configuration does not say.
-func (who *caller) findSite(ctx context.Context, c *configuration, admin string) (*site, error) {
+func (who *caller) findSite(ctx context.Context, c *daemon.Config, admin string) (*site, error) {
 	s := &site{uri: c.MongoURI, database: c.Database, streams: c.Streams, admin: admin, caller: who, chosen: c.Default.Name, thresholds: c.Thresholds}
 	asked, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	about, err := who.askStatus(asked, admin)
 	switch {
-	case s.uri != "" && (err != nil || !about.isAt(s.uri) || about.Database != s.database):
+	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
 		return s, nil // whoever answers there, it is no daemon of this MongoDB
 	case err != nil:
 		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
 	case about.MongoURI == "":
 		return nil, fmt.Errorf("the daemon at %s stores nothing in MongoDB yet, or not at all; name a MongoDB by --mongo-uri", s.admin)
-	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, masked):
+	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, config.Masked):
 		return nil, fmt.Errorf("the daemon at %s does not tell the password of its MongoDB; give its --mongo-uri (%s), or its --config", s.admin, mongoURIVariable())
 	case s.uri == "":
-		if s.uri, err = about.reachableURI(); err != nil {
+		if s.uri, err = reachableURI(about); err != nil {
 			return nil, fmt.Errorf("the embedded MongoDB of the daemon at %s asks for a password: %w", s.admin, err)
 		}
 		s.database = about.Database
 	}
-	s.daemon, s.chosen = about, about.defaultStream()
-	s.streams, err = about.streams()
+	s.daemon, s.chosen = about, defaultStream(about)
+	s.streams, err = streamsOf(about)
 	return s, err
 }
 
@@ -152,16 +154,16 @@ func (s *site) writePath(ctx context.Context) doctor.WritePath {
 
 // isAt reports whether the daemon stores in the MongoDB at a URI. An embedded
 // one has other users than the daemon's.
-func (s *status) isAt(uri string) bool {
+func isAt(s *daemon.Status, uri string) bool {
 	if s.Mongod != nil {
-		return deployment(s.MongoURI) == deployment(uri)
+		return config.Deployment(s.MongoURI) == config.Deployment(uri)
 	}
-	return s.MongoURI == maskURI(uri)
+	return s.MongoURI == config.MaskURI(uri)
 }
 
 // reachableURI is the daemon's, with the password that an embedded MongoDB
 // keeps in a file beside its data.
-func (s *status) reachableURI() (string, error) {
+func reachableURI(s *daemon.Status) (string, error) {
 	if s.Mongod == nil || !s.Mongod.Auth {
 		return s.MongoURI, nil
 	}
@@ -176,36 +178,36 @@ func (s *status) reachableURI() (string, error) {
 		return "", fmt.Errorf("read it from the file that the daemon names: %w", err)
 	}
 	uri := strings.TrimSpace(string(text))
-	if deployment(uri) != deployment(s.MongoURI) {
+	if config.Deployment(uri) != config.Deployment(s.MongoURI) {
 		return "", fmt.Errorf("what is in %s is not the URI of %s; is it of another machine? Run this command on the daemon's, or give --mongo-uri (%s)", path, s.MongoURI, mongoURIVariable())
 	}
 	return uri, nil
 }
 
-func mongoURIVariable() string { return setting{name: "mongo-uri"}.variable() }
+func mongoURIVariable() string { return daemon.Setting{Name: "mongo-uri"}.Variable() }
 
 // askStatus asks a daemon about itself.
-func (who *caller) askStatus(ctx context.Context, admin string) (*status, error) {
+func (who *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
 	body, err := who.askAdmin(ctx, http.MethodGet, admin, "/status")
 	if err != nil {
 		return nil, err
 	}
-	var s status
+	var s daemon.Status
 	if err := json.Unmarshal(body, &s); err != nil || s.Addresses.HTTP == "" {
 		return nil, fmt.Errorf("--admin: what %s answers is not the status of a daemon; %s", admin, adminHint)
 	}
 	return &s, nil
 }
 
-// streams are the daemon's, as it is configured.
-func (s *status) streams() ([]stream, error) {
-	out := make([]stream, 0, len(s.Streams))
+// streamsOf are the daemon's, as it is configured.
+func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
+	out := make([]daemon.Stream, 0, len(s.Streams))
 	for _, one := range s.Streams {
 		granularity := time.Duration(one.GranularitySeconds) * time.Second
 		if one.Name == "" || granularity <= 0 {
 			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
 		}
-		out = append(out, stream{
+		out = append(out, daemon.Stream{
 			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity,
 			BucketMaxReadings: one.BucketMaxReadings, BucketMaxBytes: one.BucketMaxBytes, MaxReadingsPerUpdate: one.MaxReadingsPerUpdate,
 			Compressor: store.Compressor(one.Compressor), Retention: time.Duration(one.RetentionSeconds) * time.Second,
@@ -214,7 +216,7 @@ func (s *status) streams() ([]stream, error) {
 	return out, nil
 }
 
-func (s *status) defaultStream() string {
+func defaultStream(s *daemon.Status) string {
 	for _, one := range s.Streams {
 		if one.Default {
 			return one.Name
@@ -224,7 +226,7 @@ func (s *status) defaultStream() string {
 }
 
 // stream returns the one that is to be worked on.
-func (s *site) stream() (stream, error) {
+func (s *site) stream() (daemon.Stream, error) {
 	names := make([]string, 0, len(s.streams))
 	for _, one := range s.streams {
 		if one.Name == s.chosen {
@@ -232,7 +234,7 @@ func (s *site) stream() (stream, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return stream{}, usageError{fmt.Errorf("--stream: there is no stream %q%s; allowed are %s", s.chosen, didYouMean("", s.chosen, names), strings.Join(names, ", "))}
+	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed are %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
 // connect prepares a connection with the concerns of the daemon's. The server

@@ -14,11 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // statusAt is an admin listener that answers with a status.
-func statusAt(t *testing.T, s *status) (address string) {
+func statusAt(t *testing.T, s *daemon.Status) (address string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "/status", r.URL.Path)
@@ -38,10 +39,10 @@ func siteOf(t *testing.T, args ...string) (*site, error) {
 }
 
 // runningStatus is that of a daemon with two streams and a MongoDB of its own.
-func runningStatus() *status {
-	return &status{
-		Addresses: addresses{HTTP: "127.0.0.1:1"}, MongoURI: "mongodb://127.0.0.1:27/?replicaSet=brim", Database: "brim", Mongod: &embeddedStatus{Running: true},
-		Streams: []streamStatus{
+func runningStatus() *daemon.Status {
+	return &daemon.Status{
+		Addresses: daemon.Addresses{HTTP: "127.0.0.1:1"}, MongoURI: "mongodb://127.0.0.1:27/?replicaSet=brim", Database: "brim", Mongod: &daemon.EmbeddedStatus{Running: true},
+		Streams: []daemon.StreamStatus{
 			{Name: "ecg", Storage: "bucket", GranularitySeconds: 60, BucketMaxReadings: 3600, BucketMaxBytes: 1 << 18, Compressor: "zstd", RetentionSeconds: 3600},
 			{Name: "weather", Default: true, Storage: "timeseries", GranularitySeconds: 3600, Compressor: "snappy"},
 		},
@@ -64,7 +65,7 @@ func TestASiteIsLearntFromTheDaemon(t *testing.T) {
 	require.NoError(t, err)
 	chosen, err = s.stream()
 	require.NoError(t, err)
-	assert.Equal(t, stream{
+	assert.Equal(t, daemon.Stream{
 		Name: "ecg", Storage: store.Bucket, Granularity: time.Minute, BucketMaxReadings: 3600, BucketMaxBytes: 1 << 18,
 		Compressor: store.Zstd, Retention: time.Hour,
 	}, chosen)
@@ -135,10 +136,10 @@ func TestAnAdminAddressIsComplainedAboutUnderItsName(t *testing.T) {
 
 // runningWithPassword is the status of a daemon whose own MongoDB asks for a
 // password, which is in the file.
-func runningWithPassword(file string) *status {
+func runningWithPassword(file string) *daemon.Status {
 	about := runningStatus()
 	about.MongoURI = "mongodb://brim:***@127.0.0.1:27/?replicaSet=brim&authSource=admin"
-	about.Mongod = &embeddedStatus{Running: true, Auth: true, URI: about.MongoURI, URIFile: file}
+	about.Mongod = &daemon.EmbeddedStatus{Running: true, Auth: true, URI: about.MongoURI, URIFile: file}
 	return about
 }
 

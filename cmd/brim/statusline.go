@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A statusLine is a line of a terminal that changes in place.
@@ -18,7 +20,7 @@ type statusLine struct {
 }
 
 func newStatusLine(w io.Writer) statusLine {
-	return statusLine{w: w, terminal: isTerminal(w), columns: func() int { return columnsOf(w) }}
+	return statusLine{w: w, terminal: config.IsTerminal(w), columns: func() int { return columnsOf(w) }}
 }
 
 // set shows another text in the line, as much of it as there is room for.
@@ -41,7 +43,7 @@ func (l *statusLine) end() {
 // columnsOf is how wide a terminal is, and anything else without end.
 func columnsOf(w io.Writer) int {
 	file, ok := w.(*os.File)
-	if !ok || !isTerminal(w) {
+	if !ok || !config.IsTerminal(w) {
 		return math.MaxInt
 	}
 	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // newToken returns `brim token`, for who may do what:
@@ -38,18 +40,18 @@ func accessFlags(cmd *cobra.Command) func(*process) (string, error) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	path := flags.String("access-file", "", "YAML `FILE` with identities (BRIM_ACCESS_FILE, or access-file in the file)")
-	config := flags.String("config", "", "YAML `FILE` with the daemon's settings")
+	settings := flags.String("config", "", "YAML `FILE` with the daemon's settings")
 	return func(p *process) (string, error) {
-		s := sources{env: p.env, path: *config}
+		s := daemon.Sources{Env: p.env, Path: *settings}
 		if flags.Changed("access-file") {
-			s.flags = map[string]string{"access-file": *path}
+			s.Flags = map[string]string{"access-file": *path}
 		}
-		c, err := s.load()
+		c, err := s.Load()
 		if err != nil {
 			return "", err
 		}
 		if c.AccessFile == "" {
-			return "", usageError{errors.New("which access file is not said; give --access-file FILE, BRIM_ACCESS_FILE, or --config FILE with access-file in it")}
+			return "", config.Usage(errors.New("which access file is not said; give --access-file FILE, BRIM_ACCESS_FILE, or --config FILE with access-file in it"))
 		}
 		return c.AccessFile, nil
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // created is what `brim token create` prints as JSON.
@@ -58,7 +59,7 @@ func newTokenCreate(p *process) *cobra.Command {
 		}
 		e, err := n.entry(args[0], time.Now())
 		if err != nil {
-			return usageError{err}
+			return config.Usage(err)
 		}
 		token, err := createToken(cmd.Context(), path, e)
 		if err != nil {
@@ -88,10 +89,10 @@ func (n *newIdentity) entry(name string, now time.Time) (*access.Entry, error) {
 		flag, text string
 		set        func(string) error
 	}{
-		{"requests-per-second", n.requests, rate(&e.Quota.RequestsPerSecond)},
-		{"readings-per-second", n.readings, rate(&e.Quota.ReadingsPerSecond)},
-		{"new-sensors-per-second", n.newSensors, rate(&e.Quota.NewSensorsPerSecond)},
-		{"active-sensors", n.sensors, whole(&e.Quota.ActiveSensors, access.MaxActiveSensors)},
+		{"requests-per-second", n.requests, daemon.Rate(&e.Quota.RequestsPerSecond)},
+		{"readings-per-second", n.readings, daemon.Rate(&e.Quota.ReadingsPerSecond)},
+		{"new-sensors-per-second", n.newSensors, daemon.Rate(&e.Quota.NewSensorsPerSecond)},
+		{"active-sensors", n.sensors, daemon.Whole(&e.Quota.ActiveSensors, access.MaxActiveSensors)},
 	} {
 		if limit.text == "" {
 			continue
@@ -107,7 +108,7 @@ func (n *newIdentity) entry(name string, now time.Time) (*access.Entry, error) {
 func parseExpiry(s string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		d, err := brief.ParseDuration(s)
+		d, err := config.ParseDuration(s)
 		if err != nil || d <= 0 {
 			return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // Bounds of how long POST /flush waits.
@@ -73,9 +73,9 @@ func flushTimeout(r *http.Request) (time.Duration, error) {
 
 // parseTimeout reads how long a flush may take.
 func parseTimeout(text string) (time.Duration, error) {
-	timeout, err := brief.ParseDuration(text)
+	timeout, err := config.ParseDuration(text)
 	if err != nil || timeout <= 0 || timeout > maxFlushTimeout {
-		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, brief.DurationForms)
+		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
 	}
 	return timeout, nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A Held says that a stream takes no readings, and that all it took is stored.
@@ -129,7 +129,7 @@ func holdTimes(lease, timeout string) (l, t time.Duration, err error) {
 	case untilRestart:
 		l = 0
 	default:
-		if l, err = brief.ParseDuration(lease); err != nil || l <= 0 || l > maxLease {
+		if l, err = config.ParseDuration(lease); err != nil || l <= 0 || l > maxLease {
 			return 0, 0, fmt.Errorf("for %q is not %s", lease, leaseCondition)
 		}
 	}

@@ -3,7 +3,9 @@ package batch
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -384,4 +386,300 @@ func appendSized(dst, s []byte) []byte {
 func cutSized(b []byte) (s, rest []byte) {
 	n := int(binary.LittleEndian.Uint16(b))
 	return b[2 : 2+n], b[2+n:]
+}
+
+// listSeries returns the number that the batch has for the series.
+func (b *Builder) listSeries(s *Series) uint32 {
+	if len(b.batch.series) == 0 {
+		b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	}
+	if b.batch.series[0].Series == s {
+		return 0
+	}
+	if b.listed == nil {
+		b.listed = make([]listing, listedSlots)
+	}
+	set := b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
+	to := &set[s.Hash>>32%listedWays]
+	for i := range set {
+		if l := &set[i]; l.request != b.request {
+			to = l
+		} else if l.series == s {
+			return l.number
+		}
+	}
+	*to = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
+	b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
+	return to.number
+}
+
+// listShape returns the number that the batch has for the shape.
+func (b *Builder) listShape(s *Shape) uint32 {
+	if n := len(b.rows); n > 0 && b.last == s {
+		return b.rows[n-1].shape
+	}
+	b.last = s
+	at, ok := b.shapeAt[s]
+	if !ok {
+		at = uint32(len(b.batch.shapes))
+		b.batch.shapes = append(b.batch.shapes, s)
+		b.shapeAt[s] = at
+	}
+	return at
+}
+
+// findShape returns the reading's shape; if it has none, it is refused.
+func (b *Builder) findShape() *Shape {
+	if b.guess != nil {
+		if b.matched == len(b.guess.Fields) {
+			return b.guess
+		}
+		b.dropGuess()
+	}
+	if s := b.interner.shapeOf(b.fieldKey); s != nil {
+		return s
+	}
+	shape, refusal := b.newShape(string(b.fieldKey))
+	if b.refusal = refusal; refusal != nil {
+		return nil
+	}
+	b.interner.setShape(shape)
+	b.own += shape.memory()
+	return shape
+}
+
+// newShape returns the shape that key describes. Its names are parts of the
+// key, so that a shape costs two allocations however many fields it has.
+func (b *Builder) newShape(key string) (*Shape, *telemetry.Refusal) {
+	shape := &Shape{key: key, Fields: make([]FieldType, 0, len(b.values)-int(b.row.offset))}
+	clear(b.seen)
+	for rest := key; rest != ""; {
+		kind, n := telemetry.Kind(rest[0]), int(rest[1])|int(rest[2])<<8 // as appendSized wrote it
+		name := rest[3 : 3+n]
+		rest = rest[3+n:]
+		b.nameBuf = append(b.nameBuf[:0], name...)
+		if r := telemetry.CheckFieldName(b.nameBuf); r != nil {
+			return nil, r
+		}
+		if _, twice := b.seen[name]; twice {
+			return nil, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
+		}
+		b.seen[name] = struct{}{}
+		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
+		shape.size += elementSize(kind, len(name))
+	}
+	return shape, nil
+}
+
+// findSeries returns the reading's series; if its tags are wrong, it is refused.
+func (b *Builder) findSeries() *Series {
+	b.keyBuf = appendSized(appendSizedText(b.keyBuf[:0], b.stream), b.sensor)
+	b.keyBuf = binary.LittleEndian.AppendUint16(b.keyBuf, uint16(b.tagCount))
+	b.keyBuf = append(b.keyBuf, b.tags...)
+	if s := b.interner.seriesOf(b.keyBuf); s != nil {
+		return s
+	}
+	encoded, tags := sortTags(b.stream, b.sensor, b.tags)
+	for i := 1; i < len(tags); i++ {
+		if bytes.Equal(tags[i].name, tags[i-1].name) {
+			b.refusal = telemetry.Refuse(telemetry.TagDuplicate, "tag %s is given twice", telemetry.Quote(tags[i].name))
+			return nil
+		}
+	}
+	if bytes.Equal(encoded, b.keyBuf) {
+		return b.makeSeries(encoded)
+	}
+	s := b.interner.seriesOf(encoded)
+	if s == nil {
+		s = b.makeSeries(encoded)
+	}
+	if s != nil {
+		b.interner.setSeries(string(b.keyBuf), s)
+	}
+	return s
+}
+
+// makeSeries makes the series that was just encoded, and remembers it.
+func (b *Builder) makeSeries(encoded []byte) *Series {
+	s, err := newSeries(string(encoded))
+	if err != nil {
+		b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
+		return nil
+	}
+	b.interner.setSeries(s.encoded, s)
+	b.own += s.memory()
+	return s
+}
+
+// A FieldList names the fields that readings of a stream may have, and says what
+// becomes of others. It never changes.
+type FieldList struct {
+	names map[string]struct{}
+	text  string // the names, as messages bear them
+	drop  bool
+}
+
+// NewFieldList returns a list of names, of which there must be some. If drop is
+// set, other fields are left out of their readings; otherwise readings with one
+// are refused.
+func NewFieldList(names []string, drop bool) *FieldList {
+	const most = 20 // in a message
+	l := &FieldList{names: make(map[string]struct{}, len(names)), drop: drop}
+	for _, name := range names {
+		l.names[name] = struct{}{}
+	}
+	l.text = strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		l.text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return l
+}
+
+// A choice is what a list makes of a shape.
+type choice struct {
+	list     *FieldList
+	from, to *Shape
+	kept     []int // fields of from that are those of to
+	refusal  *telemetry.Refusal
+}
+
+// limit applies the rules that only some senders and streams are bound by, and
+// returns the shape of what is left of the reading. What a series and a shape
+// were told is not asked again while readings have the same ones.
+func (b *Builder) limit(shape *Shape, series *Series) *Shape {
+	if b.AllowSensor != nil && series != b.allowed {
+		if b.refusal = b.AllowSensor(series.Sensor); b.refusal != nil {
+			return nil
+		}
+		b.allowed = series
+	}
+	if b.Fields == nil {
+		return shape
+	}
+	c := &b.choice
+	if c.list != b.Fields || c.from != shape {
+		*c = choice{list: b.Fields, from: shape, kept: c.kept[:0]}
+		b.choose(c)
+	}
+	if b.refusal = c.refusal; b.refusal != nil {
+		return nil
+	}
+	if c.to != c.from {
+		b.keepValues(c)
+	}
+	return c.to
+}
+
+// choose fills in what the list makes of a shape.
+func (b *Builder) choose(c *choice) {
+	for i := range c.from.Fields {
+		name := c.from.Fields[i].Name
+		if _, ok := c.list.names[name]; ok {
+			c.kept = append(c.kept, i)
+		} else if !c.list.drop {
+			c.refusal = telemetry.Refuse(telemetry.FieldNotAllowed, "field %s is not allowed in stream %s; allowed: %s",
+				telemetry.Quote([]byte(name)), b.stream, c.list.text)
+			return
+		}
+	}
+	switch len(c.kept) {
+	case len(c.from.Fields):
+		c.to = c.from
+	case 0:
+		c.refusal = telemetry.Refuse(telemetry.FieldsMissing, "the reading has no field that stream %s takes; allowed: %s", b.stream, c.list.text)
+	default:
+		c.to, c.refusal = b.partOf(c.from, c.kept)
+	}
+}
+
+// partOf returns the shape of some fields of another one.
+func (b *Builder) partOf(s *Shape, fields []int) (*Shape, *telemetry.Refusal) {
+	key := b.keyBuf[:0]
+	for _, i := range fields {
+		f := &s.Fields[i]
+		key = binary.LittleEndian.AppendUint16(append(key, byte(f.Kind)), uint16(len(f.Name)))
+		key = append(key, f.Name...)
+	}
+	b.keyBuf = key
+	if known := b.interner.shapeOf(key); known != nil {
+		return known, nil
+	}
+	made, refusal := b.newShape(string(key))
+	if refusal != nil {
+		return nil, refusal
+	}
+	b.interner.setShape(made)
+	b.own += made.memory()
+	return made, nil
+}
+
+// keepValues takes the values of other fields out of the reading.
+func (b *Builder) keepValues(c *choice) {
+	values := b.values[b.row.offset:]
+	texts := b.keptTexts[:0]
+	size, lost := 0, false // bytes of all strings that are kept; whether others are not
+	next := 0
+	for i := range c.from.Fields {
+		kept := next < len(c.kept) && c.kept[next] == i
+		if c.from.Fields[i].Kind == telemetry.Text {
+			if kept {
+				text := b.batch.Text(values[i])
+				texts, size = append(texts, text), size+len(text)
+			}
+			lost = lost || !kept
+		}
+		if kept {
+			values[next] = values[i]
+			next++
+		}
+	}
+	b.Dropped += len(c.from.Fields) - next
+	b.values = b.values[:int(b.row.offset)+next]
+	if lost {
+		b.keepTexts(c.to, texts, size)
+	}
+	clear(texts)
+	b.keptTexts = texts[:0]
+}
+
+// keepTexts makes these the only strings of the reading. They move towards the
+// front of where they lie, so that none is written over before it has moved.
+func (b *Builder) keepTexts(s *Shape, texts [][]byte, size int) {
+	b.batch.text.cut(b.textMark)
+	b.row.Size = uint32(size)
+	values, next := b.values[b.row.offset:], 0
+	for i := range s.Fields {
+		if s.Fields[i].Kind == telemetry.Text {
+			at := b.batch.text.add(texts[next])
+			values[i] = uint64(at)<<32 | uint64(len(texts[next]))
+			next++
+		}
+	}
+}
+
+// LastShape returns the shape of the last reading that was taken, for Columns;
+// nil if fields were left out of that. There must be one.
+func (b *Builder) LastShape() *Shape {
+	if b.partial {
+		return nil
+	}
+	return b.last
+}
+
+// Columns gives all fields of a reading at once, none of them a Text. Their
+// words, which are those that Values returns, lie in the columns of a table: that
+// of field i is words[i*rows+row]. It is to be the only call that gives fields.
+func (b *Builder) Columns(s *Shape, words []uint64, rows, row int) {
+	if b.refusal != nil {
+		return
+	}
+	for i := range s.Fields {
+		word := words[i*rows+row]
+		if s.Fields[i].Kind == telemetry.Float && word>>52&0x7ff == 0x7ff { // infinite, or no number
+			b.Refuse(telemetry.CheckFloat([]byte(s.Fields[i].Name), math.Float64frombits(word)))
+			return
+		}
+		b.values = append(b.values, word)
+	}
+	b.guess, b.matched = s, len(s.Fields)
 }

@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/launch"
 )
 
@@ -96,10 +96,10 @@ func printHelp(flags *flag.FlagSet, w io.Writer) error {
 // duration is a flag that is parsed like those of `brim`.
 type duration time.Duration
 
-func (d *duration) String() string { return brief.Duration(time.Duration(*d)) }
+func (d *duration) String() string { return config.FormatDuration(time.Duration(*d)) }
 
 func (d *duration) Set(s string) error {
-	v, err := brief.ParseDuration(s)
+	v, err := config.ParseDuration(s)
 	*d = duration(v)
 	return err
 }

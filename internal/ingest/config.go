@@ -48,7 +48,7 @@ type Config struct {
 	Connections func() int64
 	// BodyGrace is how long a body may take without a look at its pace; 10 s. From
 	// then on MinBodyRate bytes must have come for every second, 1 KiB: a modem of
-	// 20 kbit/s sends twice as many. See pace.go for long bodies.
+	// 20 kbit/s sends twice as many. Long bodies must come faster, see heavyRate.
 	BodyGrace   time.Duration
 	MinBodyRate int64
 	MinTime     time.Time     // readings before that are refused; 2000-01-01 UTC

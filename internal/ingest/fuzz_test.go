@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// checkIntake holds what must be true however strange the input was, and
+// checkIntake holds what must be true however unauthenticated the input was, and
 // returns what was built.
 func checkIntake(t *testing.T, in *intake) *batch.Batch {
 	t.Helper()

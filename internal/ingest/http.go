@@ -1,17 +1,23 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -314,4 +320,220 @@ func (d *Door) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
 		}
 	}
 	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s cannot be had from this daemon; it can give: %s", want, d.acks)
+}
+
+// aboutStreams is the answer to GET /v1/streams.
+type aboutStreams struct {
+	Default string          `json:"default"`
+	Acks    []telemetry.Ack `json:"acks"` // that can be had
+	Streams []aboutStream   `json:"streams"`
+}
+
+type aboutStream struct {
+	Name               string  `json:"name"`
+	Storage            string  `json:"storage"`
+	GranularitySeconds int64   `json:"granularity_seconds"`
+	Granularity        string  `json:"granularity"`
+	MaxReadings        int     `json:"bucket_max_readings,omitempty"`
+	MaxBytes           int64   `json:"bucket_max_bytes,omitempty"`
+	RetentionSeconds   float64 `json:"retention_seconds"` // 0: for ever
+
+	Fields      []string `json:"fields,omitempty"`       // that readings may have; none: any
+	OtherFields string   `json:"other_fields,omitempty"` // refuse or drop
+}
+
+func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
+	about := aboutStreams{Default: d.config.DefaultStream, Acks: d.config.Acks, Streams: []aboutStream{}}
+	for i := range d.order {
+		s := d.order[i].live.Load()
+		others := ""
+		if len(s.Fields) > 0 {
+			others = cmp.Or(s.OtherFields, refuseOthers)
+		}
+		about.Streams = append(about.Streams, aboutStream{
+			Name: s.Name, Storage: s.Storage,
+			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: config.FormatDuration(s.Granularity),
+			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
+			Fields: s.Fields, OtherFields: others,
+		})
+	}
+	writeJSON(w, http.StatusOK, about)
+}
+
+// servePing answers what clients of InfluxDB ask before they write; some of
+// them look for the header.
+func (d *Door) servePing(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("X-Influxdb-Version", "brim-"+d.config.Version)
+	w.Header().Set("X-Influxdb-Build", "Brim")
+	status := http.StatusNoContent
+	if d.stopping.Load() {
+		status = http.StatusServiceUnavailable
+	}
+	w.WriteHeader(status)
+}
+
+// aboutHealth has the shape that InfluxDB 2 answers in.
+type aboutHealth struct {
+	Name    string   `json:"name"`
+	Message string   `json:"message"`
+	Status  string   `json:"status"` // pass or fail
+	Checks  []string `json:"checks"` // always empty
+	Version string   `json:"version"`
+}
+
+func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: d.config.Version}
+	status := http.StatusOK
+	switch available := d.config.Available; {
+	case d.stopping.Load():
+		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
+	case available != nil && available() != nil:
+		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, about)
+}
+
+// serveLines takes line protocol, as clients of InfluxDB 1 and 2 send it. What
+// they say of databases, buckets and organisations is ignored.
+func (d *Door) serveLines(x *exchange) error {
+	p, err := precisionOf(x.r)
+	if err != nil {
+		return err
+	}
+	stream, err := d.stream("")
+	if err != nil {
+		return err
+	}
+	in, err := x.intake(stream)
+	if err != nil {
+		return err
+	}
+	return x.take(in, func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
+}
+
+// precisionOf returns the unit of a request's timestamps.
+func precisionOf(r *http.Request) (precision, error) {
+	name, allowed := "", "n, u, ns, us, ms, s, m, h"
+	if r.URL.RawQuery != "" {
+		name = r.URL.Query().Get("precision")
+	}
+	switch name {
+	case "", "ns", "n":
+		return precision{name: "ns", ratio: -1_000_000}, nil
+	case "us", "u":
+		return precision{name: "us", ratio: -1_000}, nil
+	case "ms":
+		return precision{name: "ms", ratio: 1}, nil
+	case "s":
+		return precision{name: "s", ratio: 1_000}, nil
+	case "m":
+		return precision{name: "m", ratio: 60_000}, nil
+	case "h":
+		return precision{name: "h", ratio: 3_600_000}, nil
+	}
+	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
+		"precision %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), allowed)
+}
+
+// answerLines tells what became of the lines, in the words of InfluxDB, which tell
+// Telegraf not to send the refused lines again: "partial write" where the others
+// were taken, "unable to parse" where none was.
+func (x *exchange) answerLines(r result, in *intake) {
+	status := statuses[r].line
+	a := &in.answer
+	if a.Rejected == 0 {
+		x.w.WriteHeader(status)
+		return
+	}
+	first := a.Errors[0]
+	p := problem{Code: codePartialWrite, Line: in.lines[first.Index]}
+	reason := fmt.Sprintf("line %d: %s: %s dropped=%d", p.Line, first.Code, first.Message, a.Rejected)
+	if a.Accepted > 0 {
+		p.Message = fmt.Sprintf("partial write: %d of %d lines were refused, the others were taken; %s", a.Rejected, in.count, reason)
+	} else {
+		p.Code = codeNothingTaken
+		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was taken; %s", a.Rejected, in.count, reason)
+	}
+	p.Error = p.Message
+	writeJSON(x.w, status, p)
+}
+
+// A problem is every answer that does not tell of single readings.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
+	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
+}
+
+// WriteProblem answers an HTTP request that failed with err, in the form that
+// every path has in common: the status of the error's kind and an object
+// {"code", "message"}. Errors that are no *telemetry.Error are logged, and their
+// text stays inside.
+func (d *Door) WriteProblem(w http.ResponseWriter, err error) {
+	known := d.knownError(protoHTTP, err)
+	setRetryAfter(w, known)
+	challenge(w.Header(), known)
+	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
+}
+
+// setRetryAfter says when to come back, where that is of use.
+func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
+	if seconds := retrySeconds(e); seconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+}
+
+// retrySeconds returns after how many seconds the client may come back, 0 where
+// coming back is of no use.
+func retrySeconds(e *telemetry.Error) int {
+	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
+		return 0
+	}
+	wait := e.RetryAfter
+	if wait <= 0 {
+		wait = retryAfter
+	}
+	return int(math.Ceil(wait.Seconds()))
+}
+
+// writeHead begins an answer in JSON. The names of the headers are written as
+// net/http keeps them, and their values share one array: an answer comes often.
+func writeHead(w http.ResponseWriter, status int) {
+	h, values := w.Header(), []string{"application/json", "nosniff"}
+	h["Content-Type"], h["X-Content-Type-Options"] = values[:1:1], values[1:]
+	w.WriteHeader(status)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	writeHead(w, status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	// The only error is that of the connection, and then nobody listens.
+	_ = e.Encode(v)
+}
+
+// formOf returns the form of a body of this Content-Type.
+func formOf(contentType string) (form, error) {
+	switch contentType { // as nearly all write it
+	case "":
+		return formGuess, nil
+	case "application/json":
+		return formJSON, nil
+	case "application/x-ndjson":
+		return formLines, nil
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err == nil {
+		switch media {
+		case "application/json":
+			return formJSON, nil
+		case "application/x-ndjson", "application/ndjson", "application/jsonl":
+			return formLines, nil
+		case "application/x-www-form-urlencoded": // what curl -d sends if not told otherwise
+			return formGuess, nil
+		}
+	}
+	return 0, telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
+		"Content-Type %s cannot be read; allowed are application/json and application/x-ndjson", telemetry.Quote([]byte(contentType)))
 }

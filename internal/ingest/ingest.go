@@ -51,8 +51,7 @@ type Journal interface {
 	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
-// A Door serves the protocols. It starts no goroutines but those of WriteStream
-// and of its fronts.
+// A Door serves the protocols. It starts no goroutines but those of WriteStream.
 type Door struct {
 	journal Journal
 	config  Config
@@ -84,7 +83,7 @@ type Door struct {
 	stopping atomic.Bool
 	stopped  chan struct{} // closed by Stop
 	stopOnce sync.Once
-	readers  sync.WaitGroup // of streams, and of fronts and their connections
+	readers  sync.WaitGroup // of streams
 }
 
 // New returns a door whose readings go to journal.
@@ -144,8 +143,8 @@ func (d *Door) Stop() {
 // Memory is how much requests and connections hold now, and may hold together.
 func (d *Door) Memory() (held, most int64) { return d.budget.held(), d.config.MaxBytes }
 
-// Wait returns when the goroutines of streams and fronts have ended, which they
-// do soon after the gRPC server has stopped and the fronts are closed.
+// Wait returns when the goroutines of streams have ended, which they do soon after the
+// gRPC server has stopped.
 func (d *Door) Wait() { d.readers.Wait() }
 
 // retryAfter is how long a refused client is told to wait where the refusal

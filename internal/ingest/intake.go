@@ -326,3 +326,7 @@ func (in *intake) refusedByStore(late []batch.Refused) {
 	slices.SortStableFunc(all, func(x, y refusedReading) int { return x.Index - y.Index })
 	in.answer.Errors = all[:min(len(all), maxListed)]
 }
+
+// maxAlias is how long the part of a request may be that is the key of an alias.
+// What is longer is decoded each time.
+const maxAlias = 4 << 10

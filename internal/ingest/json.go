@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/bits"
 	"strconv"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -764,4 +765,24 @@ func specialByte(src []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// jsonPool keeps decoders of JSON between requests.
+type jsonPool struct{ pool sync.Pool }
+
+func (p *jsonPool) get(in *intake) *jsonDecoder {
+	d, ok := p.pool.Get().(*jsonDecoder)
+	if !ok {
+		d = new(jsonDecoder)
+	}
+	d.in = in
+	return d
+}
+
+// put gives back a decoder, unless it has grown large.
+func (p *jsonPool) put(d *jsonDecoder) {
+	if cap(d.text)+cap(d.name)+cap(d.alias) <= bufferBytes {
+		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
+		p.pool.Put(d)
+	}
 }

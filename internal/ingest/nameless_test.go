@@ -30,7 +30,7 @@ func TestNobodyHoldsTheRoomForMessages(t *testing.T) {
 			require.NoError(t, c.WriteData(1, false, []byte("\x00\x00\x10\x00\x00abc")))
 		},
 		"many calls": func(t *testing.T, c *rawClient) {
-			for i := range uint32(namelessCalls + 1) {
+			for i := range uint32(unauthenticatedCalls + 1) {
 				c.callPath(t, 2*i+1, healthCheck)
 			}
 		},
@@ -49,7 +49,7 @@ func TestNobodyHoldsTheRoomForMessages(t *testing.T) {
 					assert.Zero(t, d.budget.held(), "all room is there")
 				}
 			}
-			assert.EqualValues(t, 1, d.endedFor(endNameless))
+			assert.EqualValues(t, 1, d.endedFor(endUnauthenticated))
 		})
 	}
 }

@@ -72,11 +72,11 @@ func TestAConnectionOnWhichNobodyIsKnownEnds(t *testing.T) {
 				near, far := net.Pipe()
 				defer far.Close()
 				count := 0
-				room := &callRoom{ended: map[ending]func(){endNameless: func() { count++ }}, asks: c.asks}
+				room := &callRoom{ended: map[ending]func(){endUnauthenticated: func() { count++ }}, asks: c.asks}
 				conn := newCallConn(near, room)
 				defer conn.Close()
 				c.then(conn)
-				<-time.After(strangerTime - time.Nanosecond) // of the bubble's clock
+				<-time.After(unauthenticatedTime - time.Nanosecond) // of the bubble's clock
 				synctest.Wait()
 				require.NoError(t, conn.ctx.Err())
 				<-time.After(time.Nanosecond)

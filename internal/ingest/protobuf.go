@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -574,4 +575,34 @@ func (m *wireMessage) appendDoubles(dst []uint64, most int) ([]uint64, error) {
 		return dst, errWire
 	}
 	return dst, nil
+}
+
+// wirePool keeps decoders of protobuf between requests.
+type wirePool struct{ pool sync.Pool }
+
+func (p *wirePool) get(in *intake) *wireDecoder {
+	d, ok := p.pool.Get().(*wireDecoder)
+	if !ok {
+		d = new(wireDecoder)
+	}
+	d.in = in
+	return d
+}
+
+// put gives back a decoder, unless it has grown large.
+func (p *wirePool) put(d *wireDecoder) {
+	const most = 1 << 14
+	d.columns = d.columns[:cap(d.columns)]
+	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
+	for i := range d.columns {
+		size += cap(d.columns[i].absent)
+		d.columns[i].name = nil
+	}
+	if size > most {
+		return
+	}
+	d.in = nil
+	clear(d.tags[:cap(d.tags)])
+	clear(d.texts[:cap(d.texts)])
+	p.pool.Put(d)
 }

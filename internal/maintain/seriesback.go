@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
@@ -64,7 +64,7 @@ func (s *series) sameWindow() error {
 		return nil
 	}
 	return refuse("the copy that was begun has buckets of %s, not of %s: repeat the command with --granularity %s, or take it back with --abort",
-		brief.Duration(window), brief.Duration(s.cfg.Parts.Granularity), brief.Duration(window))
+		config.FormatDuration(window), config.FormatDuration(s.cfg.Parts.Granularity), config.FormatDuration(window))
 }
 
 // beginBack looks whether it can be done, and makes the copy's collection.

@@ -81,7 +81,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		want string
 	}{
 		path + "?form=1":                                    {telemetry.Invalid, `parameter "form" is unknown; allowed are after, from`},
-		path + "?from=yesterday":                            {telemetry.Invalid, `from "yesterday" is neither`},
+		path + "?from=yesterday":                            {telemetry.Invalid, `from "yesterday": it is not a time; allowed are`},
 		path + "?from=2&to=1":                               {telemetry.Invalid, "is after to"},
 		path + "?limit=0":                                   {telemetry.Invalid, "1 to 100000"},
 		path + "?limit=":                                    {telemetry.Invalid, "parameter limit has no value"},

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -196,7 +196,7 @@ func parseLimit(values url.Values, absent, most int) (int, error) {
 // parseEvery reads the length of a step, like 90s, 5m, 1h or 7d, and returns it
 // in milliseconds.
 func parseEvery(s string) (int64, error) {
-	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), brief.DurationForms)
+	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), config.DurationForms)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 64)
 		if err != nil || n < 1 || n > 3_000_000 || days[0] == '+' {
@@ -214,19 +214,15 @@ func parseEvery(s string) (int64, error) {
 // maxTime is the end of the year 9999, in milliseconds since the epoch.
 const maxTime = 253_402_300_800_000
 
-// parseTime reads RFC 3339 or integer milliseconds since the epoch.
+// parseTime reads a time in milliseconds since the epoch.
 func parseTime(values url.Values, key string, absent int64) (int64, error) {
 	s := values.Get(key)
 	if s == "" {
 		return absent, nil
 	}
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil && ms >= 0 && ms <= maxTime {
-		return ms, nil
-	}
-	// A + that was not escaped arrives as a space.
-	t, err := time.Parse(time.RFC3339Nano, strings.ReplaceAll(s, " ", "+"))
+	t, err := config.ParseTime(s, time.Now())
 	if err != nil {
-		return 0, invalid("%s %s is neither RFC 3339 nor milliseconds since 1970", key, telemetry.Quote([]byte(s)))
+		return 0, invalid("%s %s: %v", key, telemetry.Quote([]byte(s)), err)
 	}
 	return min(max(0, t.UnixMilli()), maxTime), nil
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 const (
@@ -62,7 +62,7 @@ func windows() []window {
 	var all []window
 	for _, g := range []time.Duration{time.Hour, 5 * time.Minute, 15 * time.Minute, time.Minute} {
 		for _, y := range ways {
-			w := window{cell: brief.Duration(g) + "-" + y.name, granularity: g, way: y}
+			w := window{cell: config.FormatDuration(g) + "-" + y.name, granularity: g, way: y}
 			w.verdict = w.cell == hourSingle || w.cell == fiveSingle
 			if g != time.Hour && !w.verdict {
 				w.slow = "hourly buckets and 5-minute buckets with one reading per update are what was published"
@@ -76,7 +76,7 @@ func windows() []window {
 }
 
 func (w window) what() string {
-	what := fmt.Sprintf("%s buckets, %s", brief.Duration(w.granularity), w.way.words)
+	what := fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
 	if w.history {
 		what += ", and the server keeps old versions for 300 s"
 	}
@@ -365,13 +365,13 @@ func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p
 // tell says what is held constant and what is smaller.
 func (p plan) tell(lab *bench.Lab) {
 	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a phase through smaller buckets takes %s",
-		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), brief.Duration(p.hour), brief.Duration(p.short))
+		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
 	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	if lab.Own() {
 		lab.Pin("the server keeps no old versions (%s 0, as in the daemon's own mongod) except in %s", historyWindow, historyCell)
 	}
 	if lab.Quick {
-		lab.Reduce("an hour of event time passes in %s, not in 1m", brief.Duration(p.hour))
+		lab.Reduce("an hour of event time passes in %s, not in 1m", config.FormatDuration(p.hour))
 		lab.Reduce("buckets filled beforehand are those of %d sensors that report more often, not of 10000", p.prefilledSensors)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -55,7 +55,7 @@ func TestItIsMeasured(t *testing.T) {
 	assert.Less(t, journal("", "100"), 2*journal("", "1"), "a replica set journals what changed")
 	assert.Greater(t, journal(standalone, "100"), 2*journal(standalone, "1"), "a standalone journals the document")
 	for _, p := range published {
-		g := brief.Duration(p.granularity)
+		g := config.FormatDuration(p.granularity)
 		assert.InDelta(t, p.documents, r.Table("sizes").Median(g, documentsOf), 1e-6)
 		assert.Positive(t, r.Table("sizes").Median(g, "on disk, snappy"))
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -146,7 +146,7 @@ func claims() (all []bench.Claim) {
 	}
 	for _, to := range published[1:] {
 		all = append(all, bench.Claim{
-			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", brief.Duration(from.granularity), brief.Duration(to.granularity), from.held, to.held),
+			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(from.granularity), config.FormatDuration(to.granularity), from.held, to.held),
 			Published: to.seconds / from.seconds, PublishedAs: from.latency + " → " + to.latency, Unit: bench.Seconds,
 			Rule: bench.PairedFactor, From: fit(from.held, timeOf), Of: fit(to.held, timeOf), Because: becauseFixed,
 		})
@@ -163,7 +163,7 @@ func claims() (all []bench.Claim) {
 			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append touches no index whose keys it leaves alone.",
 		})
 	for _, p := range published {
-		g := brief.Duration(p.granularity)
+		g := config.FormatDuration(p.granularity)
 		all = append(all,
 			bench.Claim{
 				Says: "a full document at " + g + ", before compression", Published: p.documentBytes, PublishedAs: bench.Bytes.Format(p.documentBytes), Unit: bench.Bytes,
@@ -394,7 +394,7 @@ func (t *trial) conclude(points []*point, k int, on string) {
 			}
 			if n := inWindow(p.granularity); l.measure == cpuOf && on == "" && k <= n {
 				mean := float64(n-k) / 2 // readings in a bucket before an append, over its life
-				t.lab.Add("cores", brief.Duration(p.granularity), column, publishedSensors/publishedInterval.Seconds()/float64(k)*line.At(mean))
+				t.lab.Add("cores", config.FormatDuration(p.granularity), column, publishedSensors/publishedInterval.Seconds()/float64(k)*line.At(mean))
 			}
 		}
 	}
@@ -511,7 +511,7 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 	scale := publishedSensors / float64(t.sensors) * 24 / float64(t.hours)
 	fiveMinutes := 0.0
 	for _, p := range published {
-		g := brief.Duration(p.granularity)
+		g := config.FormatDuration(p.granularity)
 		collection := "size_" + g
 		if err := t.store(ctx, m, collection, p.granularity); err != nil {
 			return err
@@ -537,7 +537,7 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 }
 
 func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveMinutes float64) {
-	g, logical := brief.Duration(granularity), float64(seen.Logical)
+	g, logical := config.FormatDuration(granularity), float64(seen.Logical)
 	document := logical / float64(seen.Documents)
 	t.lab.Add("sizes", g, documentOf, document)
 	t.lab.Add("sizes", g, documentsOf, float64(seen.Documents)*scale)

@@ -27,7 +27,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
@@ -60,7 +60,7 @@ func (s Shape) String() string {
 	case Documents:
 		return "a document per reading"
 	case Buckets:
-		return "Brim's buckets, " + brief.Duration(s.Granularity)
+		return "Brim's buckets, " + config.FormatDuration(s.Granularity)
 	case Series:
 		return "time series, no metaField"
 	case TimeSeries:

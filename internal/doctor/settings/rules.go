@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -149,7 +149,7 @@ func members(f *facts) []doctor.Finding {
 		case m.State != secondary:
 			behind = append(behind, m.Name+" is "+strings.ToLower(m.Text))
 		case !newest.IsZero() && lag-delay >= leastLag:
-			behind = append(behind, m.Name+" is "+brief.Duration(coarse(lag))+" behind")
+			behind = append(behind, m.Name+" is "+config.FormatDuration(coarse(lag))+" behind")
 		}
 	}
 	if len(behind) == 0 {
@@ -592,7 +592,7 @@ func indexes(f *facts) []doctor.Finding {
 			out = append(out, doctor.Finding{
 				Name: "setting_index", Cause: fmt.Sprintf("index: nothing uses %s of stream %s", use.name, s.Name),
 				Evidence: fmt.Sprintf("used 0 times in %s, since %s; it takes %s, and %s",
-					brief.Duration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(s.sizes.indexes[use.name]), s.upkeep(use)),
+					config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(s.sizes.indexes[use.name]), s.upkeep(use)),
 				Action: action,
 				Cost: "hiding needs no restart and is undone by unhideIndex; once dropped it must be built again from all documents. " +
 					"Use is counted on this member since its start: queries of other members do not show",

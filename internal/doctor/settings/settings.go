@@ -26,7 +26,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
-	"github.com/brim-telemetry/brim/internal/brief"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -461,9 +461,9 @@ func (s span) ownGrowth(path ...string) float64 { return s.now.own(path...) - s.
 func (s span) String() string {
 	d := time.Duration(s.seconds * float64(time.Second))
 	if s.before != nil {
-		return "in the last " + brief.Duration(d.Round(time.Second/10))
+		return "in the last " + config.FormatDuration(d.Round(time.Second/10))
 	}
-	return "on average since the server's start " + brief.Duration(coarse(d)) + " ago"
+	return "on average since the server's start " + config.FormatDuration(coarse(d)) + " ago"
 }
 
 // coarse rounds a long time.

@@ -24,8 +24,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"google.golang.org/grpc/codes"
 
-	"github.com/brim-telemetry/brim/internal/brief"
 	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/send"
 )
@@ -193,7 +193,7 @@ func facts(r *load.Result) []fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
 	if s.Storage != "" {
-		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, brief.Duration(windowOf(r)))
+		target += fmt.Sprintf(" (%s, windows of %s)", s.Storage, config.FormatDuration(windowOf(r)))
 	}
 	ack := s.Ack
 	if ack == "" {
@@ -250,7 +250,7 @@ func fillNotes(r *load.Result) []string {
 	covered := r.Setup.EventEnd.Sub(r.Setup.EventStart)
 	if window := windowOf(r); covered > 0 && float64(covered) < 0.9*float64(window) {
 		notes = append(notes, fmt.Sprintf("The readings cover %s of a window of %s: raise --speedup or --duration for whole windows. Unless --start is given, they lie at the end of the window, where even a new bucket counts as full.",
-			brief.Duration(covered.Round(time.Second)), brief.Duration(window)))
+			config.FormatDuration(covered.Round(time.Second)), config.FormatDuration(window)))
 	}
 	for i := range r.StoreByFill {
 		if r.StoreByFill[i].Count == 0 && i < len(r.ByFill) && r.ByFill[i].Count > 0 {

@@ -1,0 +1,548 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// The encoded form of a batch, all numbers little endian:
+//
+//	head    received (ns) · rows · series · shapes · fields · values ·
+//	        chunks · bytes of the series · bytes of the shapes
+//	series  bytes of what follows the hash · hash · stream, sensor, number of tags,
+//	        then name and value of each; a string has its length in front, see pack
+//	shapes  length of the key, then the key: kind, length and name of each field
+//	texts   length of the chunk, then the chunk
+//	rows    time · index · size · series · shape
+//	values  one word each, row after row
+//
+// Session and first sequence are not in it: they belong to the record that the
+// batch is written in, and the granularity to the settings of its time.
+const (
+	headSize   = 8 + 8*4
+	rowSize    = 8 + 4*4
+	valueSize  = 8
+	seriesHead = 4 + 8
+	sizePrefix = 2 // of strings and keys, all far below 64 KiB
+)
+
+// EncodedSize is the number of bytes that AppendBinary adds.
+func (b *Batch) EncodedSize() int {
+	n := headSize + b.seriesSize() + b.shapesSize() + len(b.rows)*rowSize + len(b.values)*valueSize
+	for _, c := range b.text.chunks {
+		n += 4 + len(c)
+	}
+	return n
+}
+
+func (b *Batch) seriesSize() int {
+	n := 0
+	for i := range b.series {
+		n += seriesHead + len(b.series[i].packed)
+	}
+	return n
+}
+
+func (b *Batch) shapesSize() int {
+	n := 0
+	for i := range b.shapes {
+		n += sizePrefix + len(b.shapes[i].key)
+	}
+	return n
+}
+
+// AppendBinary adds the encoded form of b to dst.
+func AppendBinary(dst []byte, b *Batch) []byte {
+	fields := 0
+	for i := range b.shapes {
+		fields += len(b.shapes[i].Fields)
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(b.Received.UnixNano()))
+	for _, n := range [...]int{
+		len(b.rows), len(b.series), len(b.shapes), fields, len(b.values), len(b.text.chunks),
+		b.seriesSize(), b.shapesSize(),
+	} {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	}
+	for i := range b.series {
+		s := &b.series[i]
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.packed)))
+		dst = binary.LittleEndian.AppendUint64(dst, s.hash)
+		dst = append(dst, s.packed...)
+	}
+	for i := range b.shapes {
+		dst = appendSizedText(dst, b.shapes[i].key)
+	}
+	for _, c := range b.text.chunks {
+		dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(c))), c...)
+	}
+	dst = appendRows(dst, b.rows)
+	return appendValues(dst, b.values)
+}
+
+func appendRows(dst []byte, rows []Row) []byte {
+	at := len(dst)
+	dst = extend(dst, len(rows)*rowSize)
+	for i := range rows {
+		r, to := &rows[i], dst[at+i*rowSize:][:rowSize]
+		binary.LittleEndian.PutUint64(to, uint64(r.Time))
+		binary.LittleEndian.PutUint32(to[8:], r.Index)
+		binary.LittleEndian.PutUint32(to[12:], r.Size)
+		binary.LittleEndian.PutUint32(to[16:], r.series)
+		binary.LittleEndian.PutUint32(to[20:], r.shape)
+	}
+	return dst
+}
+
+func appendValues(dst []byte, values []uint64) []byte {
+	at := len(dst)
+	dst = extend(dst, len(values)*valueSize)
+	to := dst[at:]
+	for i, v := range values {
+		binary.LittleEndian.PutUint64(to[i*valueSize:], v)
+	}
+	return dst
+}
+
+// extend makes dst n bytes longer; what they hold is left to the caller.
+func extend(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst[:len(dst)+n]
+	}
+	return append(dst, make([]byte, n)...)
+}
+
+func appendSizedText(dst []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
+}
+
+// Origin is what a batch was taken in under, which its encoded form leaves out.
+type Origin struct {
+	Session   string
+	FirstSeq  uint64
+	Recovered bool
+	// Granularity returns that of a stream at the time; nil: its present one.
+	Granularity func(stream string) time.Duration
+	// Interner knows series and shapes; nil: none.
+	Interner *Interner
+	// Part says whose rows are wanted; what is of others is left out.
+	Part Part
+}
+
+// A Part is one of several that a stream's sensors are divided into by the hash
+// of their series. The zero Part is all of them.
+type Part struct {
+	Stream     string // empty: any
+	Number, Of uint64
+}
+
+// isOf reports whether a packed series is one of the part's stream. What is
+// broken is, so that it is found out.
+func (p Part) isOf(packed []byte) bool {
+	if p.Stream == "" {
+		return true
+	}
+	stream, _, err := cutChecked(packed)
+	return err != nil || string(stream) == p.Stream
+}
+
+// Has reports whether series with this hash belong to the part.
+func (p Part) Has(hash uint64) bool { return p.Of == 0 || hash%p.Of == p.Number }
+
+var (
+	errShort  = errors.New("the encoded batch ends too early")
+	errSeries = errors.New("a series of the encoded batch is broken")
+	errFields = errors.New("a list of fields in the encoded batch is broken")
+)
+
+// Decode returns the batch that AppendBinary encoded. It keeps no reference to
+// src. Any bytes may be given: what is not a batch is an error, and never costs
+// more memory than a small multiple of its length.
+func Decode(src []byte, origin Origin) (*Batch, error) {
+	h, rest, err := decodeHead(src)
+	if err != nil {
+		return nil, err
+	}
+	b := &Batch{
+		Received: time.Unix(0, h.received),
+		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered, granularity: origin.Granularity,
+	}
+	d := decoder{rest: rest, batch: b, interner: origin.Interner, part: origin.Part}
+	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
+		if err := step(&h); err != nil {
+			return nil, err
+		}
+	}
+	b.memory = b.countMemory(d.own)
+	return b, nil
+}
+
+type head struct {
+	received                                     int64
+	rows, series, shapes, fields, values, chunks int
+	seriesBytes, shapesBytes                     int
+}
+
+// decodeHead checks that the numbers can be true of that many bytes, so that
+// they may be believed when memory is reserved.
+func decodeHead(src []byte) (h head, rest []byte, err error) {
+	if len(src) < headSize {
+		return head{}, nil, errShort
+	}
+	h.received = int64(binary.LittleEndian.Uint64(src))
+	for i, n := range [...]*int{
+		&h.rows, &h.series, &h.shapes, &h.fields, &h.values, &h.chunks, &h.seriesBytes, &h.shapesBytes,
+	} {
+		*n = int(binary.LittleEndian.Uint32(src[8+4*i:]))
+	}
+	rest = src[headSize:]
+	// Each thing takes at least this many bytes; a name has one, at least.
+	least := h.rows*rowSize + h.values*valueSize + h.chunks*4 + h.seriesBytes + h.shapesBytes
+	switch {
+	case least > len(rest):
+		return head{}, nil, errShort
+	case h.series*(seriesHead+3*sizePrefix+1) > h.seriesBytes:
+		return head{}, nil, errors.New("the encoded batch has more series than bytes for them")
+	case h.shapes*(sizePrefix+4) > h.shapesBytes || h.fields*4 > h.shapesBytes:
+		return head{}, nil, errors.New("the encoded batch has more fields than bytes for them")
+	}
+	return h, rest, nil
+}
+
+type decoder struct {
+	rest     []byte
+	batch    *Batch
+	interner *Interner
+	part     Part
+	own      int      // bytes of what the interner did not know
+	numbers  []uint32 // of the encoded series in the batch, from 1; 0: not wanted
+	chunks   [][]byte // of the encoded strings
+	unread   int      // bytes of them: each string is there for one value
+}
+
+// take cuts n bytes off the front.
+func (d *decoder) take(n int) ([]byte, error) {
+	if n > len(d.rest) {
+		return nil, errShort
+	}
+	cut := d.rest[:n]
+	d.rest = d.rest[n:]
+	return cut, nil
+}
+
+// series decodes the series that are wanted.
+func (d *decoder) series(h *head) error {
+	section, err := d.take(h.seriesBytes)
+	if err != nil {
+		return err
+	}
+	d.numbers = make([]uint32, h.series)
+	d.batch.series = make([]seriesRef, 0, d.share(h.series))
+	for i := range d.numbers {
+		hash, encoded, rest, err := cutEntry(section)
+		if err != nil {
+			return err
+		}
+		section = rest
+		if !d.part.Has(hash) || !d.part.isOf(encoded) {
+			continue
+		}
+		s, err := d.seriesOf(encoded)
+		if err != nil {
+			return err
+		}
+		if s.Hash != hash {
+			return errSeries
+		}
+		d.batch.series = append(d.batch.series, seriesRef{s, hash})
+		d.numbers[i] = uint32(len(d.batch.series))
+	}
+	if len(section) > 0 {
+		return errors.New("the series of the encoded batch do not add up")
+	}
+	return nil
+}
+
+// share guesses how many of n are wanted.
+func (d *decoder) share(n int) int {
+	if d.part.Of <= 1 {
+		return n
+	}
+	return n/int(d.part.Of) + 8
+}
+
+// seriesOf returns the series that was packed so.
+func (d *decoder) seriesOf(packed []byte) (*Series, error) {
+	if d.interner != nil {
+		s, made, err := d.interner.unpacked(packed)
+		d.own += made
+		return s, err
+	}
+	s, err := unpackSeries(string(packed))
+	if err == nil {
+		d.own += s.memory()
+	}
+	return s, err
+}
+
+// shapes decodes all shapes.
+func (d *decoder) shapes(h *head) error {
+	section, err := d.take(h.shapesBytes)
+	if err != nil {
+		return err
+	}
+	all := make([]*Shape, h.shapes)
+	fields := 0
+	for i := range all {
+		var key []byte
+		if key, section, err = cutChecked(section); err != nil {
+			return err
+		}
+		if all[i], err = d.shapeOf(key, h.fields-fields); err != nil {
+			return err
+		}
+		fields += len(all[i].Fields)
+	}
+	if len(section) > 0 || fields != h.fields {
+		return errors.New("the fields of the encoded batch do not add up")
+	}
+	d.batch.shapes = all
+	return nil
+}
+
+// shapeOf returns the shape with this key, which has so many fields at most.
+func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
+	if d.interner != nil {
+		if s := d.interner.shapeOf(encoded); s != nil {
+			return s, nil
+		}
+	}
+	shape := &Shape{key: string(encoded)}
+	for key := (cutter{rest: shape.key}); key.rest != ""; {
+		kind := telemetry.Kind(key.rest[0])
+		key.rest = key.rest[1:]
+		name := key.text()
+		if key.short || kind < telemetry.Float || kind > telemetry.Text || len(shape.Fields) == most {
+			return nil, errFields
+		}
+		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
+		shape.size += elementSize(kind, len(name))
+	}
+	d.own += shape.memory()
+	if d.interner != nil {
+		d.interner.setShape(shape)
+	}
+	return shape, nil
+}
+
+// texts finds the strings, which are copied with the rows that have them.
+func (d *decoder) texts(h *head) error {
+	for range h.chunks {
+		size, err := d.take(4)
+		if err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(size)
+		if n > textChunk {
+			return fmt.Errorf("a text of the encoded batch has %d bytes", n)
+		}
+		chunk, err := d.take(int(n))
+		if err != nil {
+			return err
+		}
+		d.chunks = append(d.chunks, chunk)
+		d.unread += len(chunk)
+	}
+	if d.part.Of <= 1 {
+		d.batch.text.first = min(d.unread, textChunk)
+	}
+	return nil
+}
+
+// rows decodes the rows that are wanted with their values; all of them must be
+// all that is left.
+func (d *decoder) rows(h *head) error {
+	rows, err := d.take(h.rows * rowSize)
+	if err != nil {
+		return err
+	}
+	if len(d.rest) != h.values*valueSize {
+		return errors.New("the values of the encoded batch do not add up")
+	}
+	b := d.batch
+	b.rows = make([]Row, 0, d.share(h.rows))
+	b.values = make([]uint64, 0, d.share(h.values))
+	if d.part.Of > 1 {
+		b.places = make([]uint32, 0, d.share(h.rows))
+	}
+	offset := 0
+	for i := range h.rows {
+		from := rows[i*rowSize:][:rowSize]
+		series, shape := binary.LittleEndian.Uint32(from[16:]), binary.LittleEndian.Uint32(from[20:])
+		if int(series) >= h.series || int(shape) >= h.shapes {
+			return fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		}
+		words := offset
+		if offset += len(b.shapes[shape].Fields); offset > h.values {
+			return fmt.Errorf("row %d of the encoded batch has no values", i)
+		}
+		if d.numbers[series] == 0 {
+			continue
+		}
+		r := Row{
+			Time:  int64(binary.LittleEndian.Uint64(from)),
+			Index: binary.LittleEndian.Uint32(from[8:]), Size: binary.LittleEndian.Uint32(from[12:]),
+			series: d.numbers[series] - 1, shape: shape, offset: uint32(len(b.values)),
+		}
+		if err := d.values(&r, d.rest[words*valueSize:offset*valueSize]); err != nil {
+			return fmt.Errorf("row %d of the encoded batch: %w", i, err)
+		}
+		b.rows = append(b.rows, r)
+		if b.places != nil {
+			b.places = append(b.places, uint32(i))
+		}
+	}
+	if offset != h.values {
+		return errors.New("the encoded batch has values that belong to no row")
+	}
+	return nil
+}
+
+// values decodes the values of a row, and copies its strings.
+func (d *decoder) values(r *Row, words []byte) error {
+	b := d.batch
+	for i := range b.shapes[r.shape].Fields {
+		word := binary.LittleEndian.Uint64(words[i*valueSize:])
+		if b.shapes[r.shape].Fields[i].Kind == telemetry.Text {
+			at, n := uint32(word>>32), uint32(word)
+			chunk := int(at / textChunk)
+			if d.unread -= int(n); chunk >= len(d.chunks) || d.unread < 0 || int64(at%textChunk)+int64(n) > int64(len(d.chunks[chunk])) {
+				return errors.New("it refers to a string that is not there")
+			}
+			word = uint64(b.text.add(d.chunks[chunk][at%textChunk:][:n]))<<32 | uint64(n)
+		}
+		b.values = append(b.values, word)
+	}
+	return nil
+}
+
+// A cutter takes strings with their length in front off a longer one.
+type cutter struct {
+	rest  string
+	short bool // something was missing; what was returned since is empty
+}
+
+func (c *cutter) number() int {
+	if len(c.rest) < sizePrefix {
+		c.rest, c.short = "", true
+		return 0
+	}
+	n := int(c.rest[0]) | int(c.rest[1])<<8
+	c.rest = c.rest[sizePrefix:]
+	return n
+}
+
+func (c *cutter) text() string {
+	n := c.number()
+	if n > len(c.rest) {
+		c.rest, c.short = "", true
+		return ""
+	}
+	s := c.rest[:n]
+	c.rest = c.rest[n:]
+	return s
+}
+
+// cutEntry cuts an encoded series off the front.
+func cutEntry(section []byte) (hash uint64, encoded, rest []byte, err error) {
+	if len(section) < seriesHead {
+		return 0, nil, nil, errShort
+	}
+	n := uint64(binary.LittleEndian.Uint32(section))
+	hash = binary.LittleEndian.Uint64(section[4:])
+	if section = section[seriesHead:]; n > uint64(len(section)) {
+		return 0, nil, nil, errShort
+	}
+	return hash, section[:n], section[n:], nil
+}
+
+// cutChecked is cutSized for bytes that may be anything.
+func cutChecked(b []byte) (s, rest []byte, err error) {
+	if len(b) < sizePrefix {
+		return nil, nil, errShort
+	}
+	n := int(binary.LittleEndian.Uint16(b))
+	if n > len(b)-sizePrefix {
+		return nil, nil, errShort
+	}
+	return b[sizePrefix : sizePrefix+n], b[sizePrefix+n:], nil
+}
+
+// Summary is what can be said of an encoded batch at little cost.
+type Summary struct {
+	Received time.Time
+	Readings int
+}
+
+// Summarize looks into an encoded batch without decoding it, and calls visit
+// with each stream and the number of its readings; a stream may come more than
+// once.
+func Summarize(src []byte, visit func(stream []byte, readings int)) (Summary, error) {
+	h, rest, err := decodeHead(src)
+	if err != nil {
+		return Summary{}, err
+	}
+	out := Summary{Received: time.Unix(0, h.received), Readings: h.rows}
+	if h.series == 0 || visit == nil {
+		return out, nil
+	}
+	names, same, err := streamNames(rest[:h.seriesBytes], h.series)
+	if err != nil {
+		return Summary{}, err
+	}
+	if same {
+		visit(names[0], h.rows)
+		return out, nil
+	}
+	rows := len(rest) - h.values*valueSize - h.rows*rowSize // they end the batch
+	for i := range h.rows {
+		n := binary.LittleEndian.Uint32(rest[rows+i*rowSize+16:])
+		if int(n) >= len(names) {
+			return Summary{}, fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		}
+		visit(names[n], 1)
+	}
+	return out, nil
+}
+
+// streamNames returns the streams of n encoded series, only the first if all
+// have the same.
+func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
+	same = true
+	names = make([][]byte, 0, 1)
+	for i := range n {
+		var stream []byte
+		var encoded []byte
+		if _, encoded, section, err = cutEntry(section); err != nil {
+			return nil, false, err
+		}
+		if stream, _, err = cutChecked(encoded); err != nil {
+			return nil, false, err
+		}
+		if same && i > 0 && !bytes.Equal(stream, names[0]) {
+			same = false
+			for len(names) < i {
+				names = append(names, names[0])
+			}
+		}
+		if !same || i == 0 {
+			names = append(names, stream)
+		}
+	}
+	return names, same, nil
+}

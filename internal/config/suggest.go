@@ -1,0 +1,73 @@
+package config
+
+import (
+	"strings"
+)
+
+// A Choices are the names that can stand in one place.
+type Choices struct {
+	Names  []string
+	Prefix string // that is put before a name
+	Where  string // says where they are listed
+}
+
+// readable is how long a list of names may be in an error.
+const readable = 300
+
+// InsteadOf says what is allowed in place of a name that means nothing: the
+// nearest, and all where they are few, else where they are listed.
+func (c Choices) InsteadOf(name string) string {
+	near := DidYouMean(c.Prefix, name, c.Names)
+	list := c.Prefix + strings.Join(c.Names, ", "+c.Prefix)
+	if len(list) > readable {
+		return near + "; " + c.Where
+	}
+	return near + "; allowed are " + list
+}
+
+// DidYouMean returns a hint at the candidate that is nearest to a misspelt
+// name, or nothing if none is near. Prefix is put before it.
+func DidYouMean(prefix, name string, candidates []string) string {
+	best, least := "", len(name)/3+2
+	for _, c := range candidates {
+		if d := Distance(name, c); d < least {
+			best, least = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return " (did you mean " + prefix + best + "?)"
+}
+
+// Distance counts the characters to insert, remove or replace on the way from
+// a to b (Levenshtein).
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// ShellWord quotes a word where a shell would read more into it.
+func ShellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,@%+=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// The functions below make setters: each reads the text of one setting,
+// refuses what is not allowed by saying what is, and puts the value in its
+// place. The caller adds the setting's name.
+
+// Text takes any text that passes check.
+func Text(place *string, check func(string) error) func(string) error {
+	return func(s string) error {
+		if check != nil {
+			if err := check(s); err != nil {
+				return err
+			}
+		}
+		*place = s
+		return nil
+	}
+}
+
+func Choice[T ~string](place *T, allowed ...T) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(allowed, T(s)) {
+			names := make([]string, len(allowed))
+			for i, a := range allowed {
+				names[i] = string(a)
+			}
+			return fmt.Errorf("%q is unknown%s; allowed are %s", s, DidYouMean("", s, names), strings.Join(names, ", "))
+		}
+		*place = T(s)
+		return nil
+	}
+}
+
+// Count takes a whole number within bounds, both allowed.
+func Count(place *int, least, most int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
+		}
+		*place = n
+		return nil
+	}
+}
+
+// Size takes bytes like 256KiB, 1GB or 4096, within bounds, both allowed; zero
+// allows 0 besides.
+func Size[T ~int | ~int64](place *T, least, most int64, zero bool) func(string) error {
+	return func(s string) error {
+		n, err := humanize.ParseBytes(s)
+		if err == nil && n == 0 && zero {
+			*place = 0
+			return nil
+		}
+		if err != nil || n > math.MaxInt64 || int64(n) < least || int64(n) > most {
+			orZero := ""
+			if zero {
+				orZero = "0, or "
+			}
+			return fmt.Errorf("%q is not a size of %s%s to %s, written like 256KiB or 4GiB", s, orZero, FormatSize(least), FormatSize(most))
+		}
+		*place = T(n)
+		return nil
+	}
+}
+
+// FormatSize writes bytes as size reads them, in the largest unit that needs no
+// fraction.
+func FormatSize(n int64) string {
+	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if of := int64(1) << (40 - 10*i); n >= of && n%of == 0 {
+			return strconv.FormatInt(n/of, 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Duration takes a duration like 90s or 5m, or days like 30d, within bounds,
+// both allowed; zero allows 0 besides.
+func Duration(place *time.Duration, least, most time.Duration, zero bool) func(string) error {
+	return func(s string) error {
+		d, err := ParseDuration(s)
+		if err == nil && d == 0 && zero {
+			*place = 0
+			return nil
+		}
+		if err != nil || d < least || d > most {
+			orZero := ""
+			if zero {
+				orZero = "0, or "
+			}
+			return fmt.Errorf("%q is not a duration of %s%s to %s, written as %s", s, orZero, FormatDuration(least), FormatDuration(most), DurationForms)
+		}
+		*place = d
+		return nil
+	}
+}
+
+// Address takes host:port; port 0 is any free one.
+func Address(place *string) func(string) error {
+	return func(s string) error {
+		host, port, err := net.SplitHostPort(s)
+		if err == nil && strings.ContainsAny(host, " /@") {
+			err = errors.New("no host")
+		}
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return fmt.Errorf("%q is not HOST:PORT, like 127.0.0.1:8430, or :8430 for every interface", s)
+		}
+		*place = s
+		return nil
+	}
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestProblemsOfAFileNameTheirLine(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string][]string{
+		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); `brim config print` without a file lists all"},
+		"mongo_uri: x":                                {":1: unknown key mongo_uri (did you mean mongo-uri?)"},
+		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor (did you mean line_protocol.sensor_tag?)"},
+		"config: x":                                   {":1: unknown key config; `brim config print`"},
+		"lanes: [1, 2]":                               {":1: lanes must have a single value"},
+		"lanes:":                                      {":1: lanes must have a single value"},
+		"storage: {kind: bucket}":                     {":1: unknown key storage.kind"},
+		"lanes: 1\nlanes: 2":                          {`:2: mapping key "lanes" already defined at line 1`},
+		"lanes: 1\n\tx: 2":                            {":2: "},
+		"- lanes":                                     {":1: keys with values are expected here"},
+		"streams: 5":                                  {":1: streams must hold a mapping"},
+		"streams:\n  x: 5":                            {":2: streams.x must hold settings"},
+		"streams:\n  X y: {}":                         {`:2: streams: "X y" cannot name a stream`},
+		"streams:\n  x:\n    lanes: 2":                {":3: unknown key streams.x.lanes; allowed are storage, granularity"},
+		"streams:\n  x:\n    granularity: 7m":         {":3: streams.x.granularity: ", "divide an hour"},
+		"streams:\n  x: &a {storage: b}\n  y: *a":     {`:2: streams.x.storage: "b" is unknown`, `streams.y.storage: "b" is unknown`},
+		"a: 1\nb: 2\nlog-level: loud":                 {":1: unknown key a", ":2: unknown key b", `:3: log-level: "loud" is unknown; allowed are debug`},
+		"mongo-uri: http://h":                         {":1: mongo-uri: it is not a MongoDB URI"},
+		"mongo-uri: &u mongodb://h/\ndatabase: local": {`:2: database: "local" is MongoDB's own database`},
+	} {
+		path := writeConfig(t, content)
+		_, err := Sources{Path: path}.Load()
+		for _, w := range want {
+			assert.ErrorContains(t, err, w, content)
+			if w[0] == ':' {
+				assert.ErrorContains(t, err, path+w, content)
+			}
+		}
+	}
+}
+
+func TestAFileMayBeEmptyButNotMissing(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"", "# nothing yet\n", "---\n", "streams:\n", "streams: {}\n"} {
+		loadSettings(t, Sources{Path: writeConfig(t, content)})
+	}
+	_, err := Sources{Path: filepath.Join(t.TempDir(), "none.yaml")}.Load()
+	assert.ErrorContains(t, err, "none.yaml: no such file")
+}
+
+// FuzzFile looks for files that crash the reader, or that pass with streams
+// that cannot be.
+func FuzzFile(f *testing.F) {
+	f.Add("granularity: 1m\nstreams:\n  x: {storage: memory}\n")
+	f.Add("streams:\n  x:\n  y: &a {lanes: 1}\n  z: *a\n")
+	f.Add("a: &a {b: *a}")
+	f.Add("<<: {lanes: 3}\n? [x]\n: y")
+	f.Fuzz(func(t *testing.T, content string) {
+		c, err := Sources{Path: writeConfig(t, content)}.Load()
+		if err != nil {
+			return
+		}
+		for _, s := range c.Streams {
+			assert.NoError(t, checkStreamName(s.Name))
+		}
+		assert.NotEmpty(t, c.Streams)
+	})
+}

@@ -1,0 +1,199 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A journalLog is where readings are between the door and the lanes: on disk, or with
+// --journal off in memory.
+type journalLog interface {
+	ingest.Journal
+	queue.Journal
+	// Err tells why nothing can be taken, nil if it can.
+	Err() error
+	Status() journal.Status
+	// Reach returns when all that has a place in it can be followed.
+	Reach(ctx context.Context) error
+	// Secure makes durable how far everything is at rest.
+	Secure(ctx context.Context) error
+	// Sessions are those whose readings may yet be stored, the one that new ones are
+	// taken in under first, and Lose ends the use of one.
+	Sessions() []string
+	Lose(session string) error
+	// LostSessions are those that an earlier process lost, too.
+	LostSessions() []string
+	// Stop refuses what comes from now on.
+	Stop()
+	Close() error
+}
+
+// journalSetup is what a journal needs beside the settings.
+type journalSetup struct {
+	session  string
+	admit    func(stream string) error // asked when there is no journal on disk
+	retarget bool                      // replay readings that were taken for another place
+	faults   *fault.Injector
+	logger   *slog.Logger
+	registry prometheus.Registerer
+	known    *batch.Interner
+}
+
+// openJournal opens the journal on disk, or stands one in memory.
+func openJournal(c *Settings, s journalSetup) (journalLog, error) {
+	streams := make(map[string]journal.Stream, len(c.Streams))
+	for _, one := range c.Streams {
+		streams[one.Name] = c.journaled(one)
+	}
+	cfg := journal.Config{
+		Dir: c.JournalPath(), Session: s.session, Streams: streams,
+		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
+		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
+		Interner: s.known,
+		Faults:   s.faults, Logger: s.logger, Registerer: s.registry,
+	}
+	if !c.journaling() {
+		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, s.admit
+	}
+	j, err := journal.Open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	if err := c.checkUnapplied(j.Unapplied(), s.retarget || s.faults.Off(fault.Drain)); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// checkForgotten refuses to run while a journal that is no longer used holds
+// readings that were acknowledged: the one of --journal-dir if the journal is off,
+// and the one in --data-dir if --journal-dir names another.
+func (c *Settings) checkForgotten() error {
+	if !c.journaling() {
+		if err := checkStored(c.JournalPath(), "journal is off", "with the journal on", "--journal on"); err != nil {
+			return err
+		}
+	}
+	inData := (&Settings{DataDir: c.DataDir}).JournalPath()
+	if sameFolder(inData, c.JournalPath()) {
+		return nil
+	}
+	return checkStored(inData, "the journal is now in "+c.JournalPath(), "with --journal-dir "+inData, "--journal-dir "+inData)
+}
+
+// checkStored returns an error unless all that the journal in a folder holds is
+// stored. It says why the journal is not used, and how it could be.
+func checkStored(dir, why, how, flag string) error {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	report, err := journal.Inspect(dir, nil)
+	if err != nil {
+		return fmt.Errorf("%s: read the earlier one: %w", why, err)
+	}
+	readings := uint64(0)
+	for _, u := range report.Unapplied {
+		readings += u.Readings
+	}
+	if readings == 0 && !report.Damaged() {
+		return nil
+	}
+	return fmt.Errorf("%s, and the journal in %s holds %d readings that are not known to be stored, or is damaged (see `brim journal inspect --journal-dir %s`); "+
+		"start once more %s, or run `brim journal replay` with the current settings and %s", why, dir, readings, dir, how, flag)
+}
+
+// sameFolder reports whether two paths name one folder.
+func sameFolder(a, b string) bool {
+	atA, errA := os.Stat(a)
+	atB, errB := os.Stat(b)
+	return filepath.Clean(a) == filepath.Clean(b) || errA == nil && errB == nil && os.SameFile(atA, atB)
+}
+
+// journaled is what the journal keeps of a stream's settings, for a process
+// that is to store its readings later.
+func (c *Settings) journaled(s Stream) journal.Stream {
+	out := journal.Stream{Storage: string(s.Storage), Granularity: s.Granularity}
+	switch {
+	case s.Storage == store.Memory:
+		out.Target = "memory"
+	case c.MongoURI != "":
+		out.Target = config.Deployment(c.MongoURI) + "/" + c.Database
+	default:
+		// Both folders may be moved together.
+		place, err := filepath.Rel(c.JournalPath(), c.DataDir)
+		if err != nil {
+			place = c.DataDir
+		}
+		out.Target = "the embedded mongod, database " + c.Database + ", data in " + place + " of the journal's folder"
+	}
+	return out
+}
+
+// checkUnapplied refuses to store readings elsewhere than they were taken for,
+// unless told to: those that are stored there already would be stored twice.
+// Readings of a stream that is not configured would be stored nowhere.
+func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error {
+	var problems []error
+	for _, u := range left {
+		at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == u.Stream })
+		var now journal.Stream
+		if at >= 0 {
+			now = c.journaled(c.Streams[at])
+		}
+		if at >= 0 && (retarget || now.Storage == u.Settings.Storage && now.Target == u.Settings.Target) {
+			continue
+		}
+		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"
+		if at >= 0 {
+			present = "is now stored " + placeOf(now)
+			otherwise = "if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings"
+		}
+		problems = append(problems, fmt.Errorf(
+			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored %s and %s; "+
+				"start once more with the former settings until `brim journal inspect` shows none, or, %s",
+			c.JournalPath(), u.Readings, u.Stream, placeOf(u.Settings), present, otherwise))
+	}
+	return errors.Join(problems...)
+}
+
+// placeOf says where readings are stored.
+func placeOf(s journal.Stream) string {
+	if s.Storage == string(store.Memory) {
+		return "in memory"
+	}
+	return "as " + s.Storage + " at " + s.Target
+}
+
+// InspectJournal looks into a journal that has to be there: a folder without one
+// is a name that was mistyped, and would look as if everything were stored.
+func InspectJournal(dir string) (report journal.Report, err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return report, fmt.Errorf("look for a journal: %w", err)
+	}
+	if report, err = journal.Inspect(dir, nil); err != nil {
+		return report, err
+	}
+	if report.Marked || len(report.Segments) > 0 {
+		return report, nil
+	}
+	inside := filepath.Join(dir, "journal")
+	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
+		return report, fmt.Errorf("look for a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
+	}
+	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
+}

@@ -1,0 +1,164 @@
+package daemon
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/brim-telemetry/brim/internal/ingest"
+)
+
+// ingestPart is the part of the memory limit that requests may hold by default.
+const ingestPart = 8
+
+// ingestBytes is the budget of requests: what was set, or an eighth of the memory
+// limit, and never less than a body of the greatest length needs.
+func (c *Settings) ingestBytes(limit uint64) int64 {
+	if c.IngestMaxBytes > 0 {
+		return c.IngestMaxBytes
+	}
+	return max(ingest.LeastBudget(c.MaxBodyBytes), int64(min(limit/ingestPart, math.MaxInt64)))
+}
+
+// memoryLimit returns how much memory this process may use: the least of what its
+// control groups, GOMEMLIMIT and the machine allow; 0 if none of them has a limit.
+func memoryLimit(root string) uint64 {
+	limit := uint64(debug.SetMemoryLimit(-1))
+	if fs, err := procfs.NewFS(path.Join(root, "proc")); err == nil {
+		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil {
+			limit = min(limit, *m.MemTotalBytes)
+		}
+	}
+	if own, err := os.ReadFile(path.Join(root, "proc/self/cgroup")); err == nil {
+		limit = min(limit, groupLimit(root, string(own)))
+	}
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit
+}
+
+// groupLimit returns the least limit of the groups in /proc/self/cgroup and of
+// those above them, of either version.
+func groupLimit(root, own string) uint64 {
+	limit := uint64(math.MaxInt64)
+	for line := range strings.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		dir, file := "sys/fs/cgroup", "memory.max"
+		switch parts[1] {
+		case "":
+		case "memory":
+			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for group := path.Clean("/" + parts[2]); ; group = path.Dir(group) {
+			text, err := os.ReadFile(path.Join(root, dir, group, file))
+			if n, bad := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64); err == nil && bad == nil { // else there is none, like "max"
+				limit = min(limit, n)
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}
+
+// restBytes is what the Go runtime may have beside the budget of requests before
+// the collector runs for it: 150 MiB less the pages of the program itself, which
+// the runtime does not count.
+const restBytes = 64 << 20
+
+// A collectorLimit makes the garbage collector run before the process has more
+// than the budget of requests and restBytes. GOGC=100 alone lets the heap grow to
+// twice what was in use, so that what requests hold could be there twice.
+//
+// Where the rest of the process needs more than restBytes, as for many sensors and
+// keys, the limit is higher, and leaves it the room that GOGC=100 would, so that the
+// collector does not run all the time:
+//
+//	limit = budget + max(restBytes, rest, 2 × (rest - restBytes))
+//	rest  = in use after a collection - held by requests and connections then
+//
+// The least rest of the last collections counts, for requests hold more or less
+// than their leases say.
+type collectorLimit struct {
+	given   int64                     // GOMEMLIMIT, which is never exceeded
+	budget  func() (held, most int64) // of requests
+	rest    [8]int64                  // of the last collections
+	runs    int
+	current int64
+	ended   atomic.Bool
+}
+
+// limitCollector starts a collectorLimit. What it returns ends it.
+func limitCollector(budget func() (held, most int64)) (end func()) {
+	l := &collectorLimit{given: debug.SetMemoryLimit(-1), budget: budget}
+	_, most := budget()
+	l.apply(l.next(0, most))
+	l.await()
+	return func() {
+		l.ended.Store(true)
+		debug.SetMemoryLimit(l.given)
+	}
+}
+
+// await makes the next collection call measured.
+func (l *collectorLimit) await() {
+	type sentinel struct{ of *collectorLimit }
+	runtime.SetFinalizer(&sentinel{l}, func(s *sentinel) { s.of.collected() })
+}
+
+func (l *collectorLimit) collected() {
+	if l.ended.Load() {
+		return
+	}
+	held, most := l.budget()
+	l.apply(l.next(memoryInUse()-held, most))
+	l.await()
+}
+
+// next returns the limit after a collection that left so much to the rest.
+func (l *collectorLimit) next(rest, budget int64) int64 {
+	l.rest[l.runs%len(l.rest)] = rest
+	l.runs++
+	least := slices.Min(l.rest[:])
+	return min(l.given, budget+max(restBytes, least, 2*(least-restBytes)))
+}
+
+// apply sets the limit where it has changed by much, for setting it stops the process for a moment.
+func (l *collectorLimit) apply(limit int64) {
+	if change := limit - l.current; max(change, -change) > l.current/32 {
+		l.current = limit
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// memoryInUse is what the runtime has from the system but for what the last
+// collection freed or what became garbage since.
+func memoryInUse() int64 {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/total:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(samples)
+	in := int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
+	for _, s := range samples[2:] {
+		in -= int64(s.Value.Uint64())
+	}
+	return in
+}

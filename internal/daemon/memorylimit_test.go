@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheLeastMemoryLimitCounts(t *testing.T) {
+	t.Parallel()
+	const machine = "proc/meminfo"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  uint64
+	}{
+		"nothing is told":       {nil, 0},
+		"the machine":           {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 8 << 30},
+		"a group":               {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1073741824\n"}, 1 << 30},
+		"a group above":         {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "536870912\n"}, 512 << 20},
+		"a group of version 1":  {map[string]string{"proc/self/cgroup": "5:cpu:/x\n4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "268435456\n"}, 256 << 20},
+		"one without its files": {map[string]string{machine: "MemTotal: 1048576 kB\n", "proc/self/cgroup": "0::/gone\n"}, 1 << 30},
+	} {
+		root := t.TempDir()
+		for path, text := range c.files {
+			path = filepath.Join(root, path)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		assert.Equal(t, c.want, memoryLimit(root), name)
+	}
+}
+
+func TestTheBudgetIsAnEighthOfTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	c := Settings{MaxBodyBytes: 8 << 20}
+	assert.EqualValues(t, 1<<30, c.ingestBytes(8<<30))
+	assert.EqualValues(t, 64<<20, c.ingestBytes(256<<20), "at least that")
+	c.IngestMaxBytes = 100 << 20
+	assert.EqualValues(t, 100<<20, c.ingestBytes(8<<30))
+}
+
+// The limit leaves the rest of the process the room that GOGC=100 would where
+// that is much, and never exceeds GOMEMLIMIT.
+func TestTheCollectorsLimitFollowsWhatIsInUse(t *testing.T) {
+	t.Parallel()
+	const budget = 64 << 20
+	l := &collectorLimit{given: 8 << 30}
+	assert.EqualValues(t, budget+restBytes, l.next(0, budget))
+	for range len(l.rest) - 1 {
+		assert.EqualValues(t, budget+restBytes, l.next(1<<30, budget), "the least of the last collections counts")
+	}
+	assert.EqualValues(t, budget+2<<30-2*restBytes, l.next(1<<30, budget))
+	assert.EqualValues(t, budget+restBytes, l.next(-1, budget))
+	l.given = 100 << 20
+	assert.EqualValues(t, 100<<20, l.next(1<<30, budget))
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/admin"
+)
+
+// A toldSupervisor keeps what it is told.
+type toldSupervisor struct {
+	*supervisor
+	mu   sync.Mutex
+	said []string
+	err  error
+}
+
+func newToldSupervisor(parts func() []admin.Part) *toldSupervisor {
+	s := &toldSupervisor{}
+	s.supervisor = &supervisor{
+		parts: parts, config: func() ConfigStatus { return ConfigStatus{Outcome: reloadApplied} }, log: slog.New(slog.DiscardHandler), every: beatEvery, watchdog: true,
+		tell: func(state string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.said = append(s.said, state)
+			return s.err
+		},
+	}
+	return s
+}
+
+// TestADaemonThatHangsDoesNotBeat: parts that never answer are what the
+// watchdog is for.
+func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		beats := 0
+		s := newToldSupervisor(func() []admin.Part {
+			if beats++; beats > 3 {
+				<-hang
+			}
+			return nil
+		})
+		ended := s.start()
+		<-time.After(time.Hour) // of the bubble's clock
+		synctest.Wait()
+		s.mu.Lock()
+		assert.Len(t, s.said, 3)
+		s.mu.Unlock()
+		close(hang)
+		ended()
+	})
+}
+
+func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newToldSupervisor(func() []admin.Part { return nil })
+		s.err = errors.New("nobody hears") // which ends nothing
+		ended := s.start()
+		<-time.After(10*beatEvery + beatEvery/2)
+		ended()
+		assert.Len(t, s.said, 11)
+	})
+}
+
+func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
+	t.Parallel()
+	for want, parts := range map[string][]admin.Part{
+		"takes readings and stores them":                                   {{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}},
+		"takes readings; not ready behind the journal: mongodb: away":      {{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "away", Optional: true}},
+		"takes no readings; daemon: the daemon is stopping; journal: full": {{Name: "daemon", Reason: "the daemon is stopping"}, {Name: "journal", Reason: "full"}, {Name: "mongodb", Reason: "away", Optional: true}},
+	} {
+		assert.Equal(t, want, inWords(parts))
+	}
+	s := newToldSupervisor(func() []admin.Part { return []admin.Part{{Name: "daemon", Reason: "first\nREADY=1"}} })
+	assert.NotContains(t, s.status(), "\n", "a reason of several lines is one, and assigns nothing")
+}
+
+func TestNobodyIsToldWhereNobodyAsked(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&daemon{}, []string{"PATH=/bin"})
+	require.Nil(t, s)
+	s.takesReadings()
+	s.reloads()()
+	s.stops(time.Second)
+	s.start()()
+}

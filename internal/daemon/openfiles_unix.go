@@ -1,0 +1,17 @@
+//go:build unix
+
+package daemon
+
+import (
+	"syscall"
+)
+
+// openFiles is how many files this process may have open; 0: nobody can tell.
+// Go has raised it to the most that the system allows.
+func openFiles() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return uint64(limit.Cur) //nolint:unconvert // of another type on some systems
+}

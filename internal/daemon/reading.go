@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/openapi"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// queries are the settings of reading back.
+func (c *Settings) queries() []Setting {
+	return []Setting{
+		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
+		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "queries that are answered at once, by default two for each processor, at least 4; others wait a second, and then get 503"},
+		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
+		{
+			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
+			Usage: "how much of the journal is searched for readings that are not stored yet; while more waits, queries get 503",
+		},
+	}
+}
+
+// newReader returns what answers queries, shut until there is storage.
+func (d *daemon) newReader() (*read.Reader, error) {
+	c := &d.cfg.Settings
+	r, err := read.New(read.Config{
+		DefaultStream: c.Default.Name, Guard: d.guard, Problem: d.door.WriteProblem,
+		Timeout: c.QueryTimeout, MaxQueries: c.MaxQueries, MaxBytes: c.QueryMaxBytes, MaxBacklog: c.QueryMaxBacklog,
+		Logger: d.log, Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up reading back: %w", err)
+	}
+	return r, nil
+}
+
+// openReader lets queries in to the storage, and to what of the journal is
+// not there yet.
+func (d *daemon) openReader(j journalLog, s *storage) {
+	granularities := make(map[string]time.Duration)
+	for _, stream := range d.cfg.Streams {
+		granularities[stream.Name] = stream.Granularity
+	}
+	d.reader.Open(read.Stored{
+		Sources: s.sources(), Available: s.readable, Up: s.up,
+		Backlog: read.Backlog{
+			Journal: j, StoredBefore: s.queue.StoredBefore, StreamStored: s.queue.StreamStored,
+			Granularity: func(stream string) time.Duration { return granularities[stream] },
+		},
+		Flush: func(ctx context.Context) error {
+			if err := s.queue.Flush(ctx); err != nil {
+				return err
+			}
+			return j.Secure(ctx)
+		},
+	})
+}
+
+// dataHandler serves the data listener: readings out, and what it does not know
+// itself, readings in. A path that is not plain is unknown; http.ServeMux would
+// redirect it.
+func (d *daemon) dataHandler() http.Handler {
+	in, out, description := d.door.Handler(), d.reader.Handler(), openapi.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		escaped := r.URL.EscapedPath()
+		switch {
+		case read.Serves(r.URL):
+			out.ServeHTTP(w, r)
+		case escaped == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+			d.serveLinks(w)
+		case escaped == openapi.Path:
+			description.ServeHTTP(w, r)
+		case path.Clean("/"+escaped) != escaped && path.Clean("/"+escaped)+"/" != escaped:
+			d.door.WriteProblem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+				"there is nothing at %s; readings go to POST /v1/readings", telemetry.Quote([]byte(r.URL.Path))))
+		default:
+			in.ServeHTTP(w, r)
+		}
+	})
+}
+
+// serveLinks answers GET / with what can be asked here, and where the live page is.
+func (d *daemon) serveLinks(w http.ResponseWriter) {
+	type link struct {
+		Method string `json:"method"`
+		Path   string `json:"path"`
+		About  string `json:"about"`
+	}
+	answer := struct {
+		Page  string `json:"page"`
+		Links []link `json:"links"`
+	}{
+		Page: d.scheme() + "://" + reachable(d.listeners.admin) + "/",
+		Links: []link{
+			{http.MethodPost, "/v1/readings", "send readings"},
+			{http.MethodGet, "/v1/sensors", "list the sensors"},
+			{http.MethodGet, "/v1/sensors/{sensorId}/readings", "read back"},
+			{http.MethodGet, "/v1/sensors/{sensorId}/summary?every=1h", "summaries"},
+			{http.MethodGet, "/v1/streams", "list the streams"},
+			{http.MethodGet, openapi.Path, "all paths, as OpenAPI"},
+		},
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(answer) // fails only if the client is gone
+}

@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/journal"
+)
+
+// Replayed is what `brim journal replay` did.
+type Replayed struct {
+	Journal string             `json:"journal"` // its folder
+	Taken   []ReplayedReadings `json:"taken"`   // what was not known to be stored when it began
+	Keys    int                `json:"keys"`    // idempotency keys that the journal remembers, and nobody else does
+
+	Stored  uint64  `json:"stored"`       // or found to be stored already
+	Found   uint64  `json:"found"`        // of Stored: stored already when they were about to be sent, or to be sent again
+	Letters uint64  `json:"dead_letters"` // of Stored: refused by MongoDB, and kept in the dead-letter file
+	Left    int     `json:"left"`         // in the journal still
+	Seconds float64 `json:"seconds"`
+}
+
+// ReplayedReadings are the readings of one stream that one process took.
+type ReplayedReadings struct {
+	Session  string `json:"session"`
+	Stream   string `json:"stream"`
+	Readings uint64 `json:"readings"`
+}
+
+// replayedOf is what there is to do.
+func replayedOf(r *journal.Report) Replayed {
+	done := Replayed{Journal: r.Dir, Taken: []ReplayedReadings{}, Keys: r.Keys}
+	for _, u := range r.Unapplied {
+		done.Taken = append(done.Taken, ReplayedReadings{Session: u.Session, Stream: u.Stream, Readings: u.Readings})
+	}
+	return done
+}
+
+// count takes what the queue brought to rest, and how, from its metrics.
+func (r *Replayed) count(released uint64, from prometheus.Gatherer) error {
+	families, err := from.Gather()
+	if err != nil {
+		return fmt.Errorf("count what was replayed: %w", err)
+	}
+	r.Stored = released
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "brim_store_duplicates_prevented_total":
+				r.Found += uint64(m.GetCounter().GetValue())
+			case "brim_queue_dead_letters_total":
+				r.Letters += uint64(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return nil
+}
+
+// Replay brings the journal to the stores.
+func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Replayed, err error) {
+	if !c.journaling() {
+		return done, config.Usage(errors.New("--journal off: there is no journal to replay"))
+	}
+	logger := newLogger(o.Stderr, c.LogLevel, c.LogFormat)
+	running, stopping, release := watchSignals(ctx, logger, nil)
+	defer release()
+	injector, err := Faults(o.Env)
+	if err != nil {
+		return done, config.Usage(err)
+	}
+	d := &daemon{cfg: c, log: logger, stderr: o.Stderr, faults: injector, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
+	found, err := InspectJournal(c.JournalPath())
+	if err != nil {
+		return done, err
+	}
+	done = replayedOf(&found)
+	j, err := openJournal(&c.Settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	j.Stop()
+	uri, err := d.findMongoDB(running)
+	if err != nil {
+		return done, err
+	}
+	if server := d.mongod.Load(); server != nil {
+		defer func() {
+			ctx, cancel := context.WithTimeout(stopping, c.StopTimeout)
+			defer cancel()
+			err = errors.Join(err, server.Close(ctx))
+		}()
+	}
+	s, err := openStorage(&c.Settings, storageSetup{uri: uri, journal: j, faults: injector, logger: logger, registry: d.registry})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, s.disconnect(stopping)) }()
+	watched, end := context.WithCancel(running)
+	var watching sync.WaitGroup
+	watching.Go(func() { watchReplay(watched, j, s.queue, logger) })
+	watching.Go(func() { s.keepClaims(watched) })
+	err = s.prepare(running)
+	if err == nil {
+		err = s.queue.Flush(running)
+	}
+	end()
+	watching.Wait()
+	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
+	if countErr := done.count(s.queue.Status().Released, d.registry); err == nil {
+		err = countErr
+	}
+	if err == nil && done.Left > 0 {
+		err = fmt.Errorf("%d readings could not be stored and stay in the journal", done.Left)
+	}
+	if running.Err() != nil {
+		err = fmt.Errorf("stopped after %d readings; %d stay in the journal", done.Stored, done.Left)
+	}
+	return done, err
+}
+
+// cancelledContext is for a Close that is not to wait.
+func cancelledContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,365 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Settings is everything that can be set of `brim serve`, checked.
+type Settings struct {
+	MongoURI     string // whichever way it was given
+	MongoURIFile string // empty: it was not given by a file
+	Database     string
+	DataDir      string
+
+	MongodBin       string
+	MongodCache     string
+	MongodPort      int
+	MongodCacheSize int64 // bytes; 0: mongod's choice
+	MongodAuth      SwitchPosition
+
+	HTTPAddr, GRPCAddr, AdminAddr string
+	listenerSettings
+	accessSettings
+
+	Default Stream   // its Name is --stream
+	Streams []Stream // all of them, the default one among them, by name
+
+	Journal           SwitchPosition
+	JournalDir        string // empty: in DataDir
+	JournalMaxBytes   int64
+	JournalCorruption corruptionAnswer
+	IdempotencyWindow time.Duration
+	IdempotencyKeys   int
+
+	Ack           telemetry.Ack
+	StoredTimeout time.Duration
+	FlushInterval time.Duration
+	Lanes         int
+	QueueMaxBytes int64
+
+	MaxBodyBytes, MaxInflatedBytes int64
+	MaxInflateRatio                int
+	IngestMaxBytes                 int64 // 0: by the memory limit
+	MaxReadingsPerRequest          int
+	MinTime                        time.Time
+	MaxFuture                      time.Duration
+	MapDots                        string
+	SensorTag                      string
+
+	QueryTimeout                   time.Duration
+	MaxQueries                     int
+	QueryMaxBytes, QueryMaxBacklog int64
+
+	ServerStatusInterval time.Duration
+	Thresholds           string // file; empty: the built-in ones
+
+	LogLevel, LogFormat string
+	StopTimeout         time.Duration
+}
+
+// SwitchPosition is the value of a setting that is on or off.
+type SwitchPosition string
+
+const (
+	On  SwitchPosition = "on"
+	Off SwitchPosition = "off"
+)
+
+// corruptionAnswer is what is done with a journal that is damaged.
+type corruptionAnswer string
+
+const (
+	refuse     corruptionAnswer = "refuse"     // do not start
+	quarantine corruptionAnswer = "quarantine" // put the damaged segment aside, save what can be read of it
+)
+
+// Stream is what can be set of one stream.
+type Stream struct {
+	Name                 string
+	Storage              store.Storage
+	Granularity          time.Duration
+	BucketMaxReadings    int
+	BucketMaxBytes       int
+	MaxReadingsPerUpdate int
+	Compressor           store.Compressor
+	Retention            time.Duration
+	WriteConcern         store.WriteConcern
+	Fields               []string // that readings may have; none: any
+	OtherFields          fieldAnswer
+	View                 SwitchPosition
+	SilentAfter          time.Duration
+}
+
+// A Setting is one line of the configuration: a flag, a variable and a key of
+// the file, with one place that its value goes to.
+type Setting struct {
+	Name    string // of the flag; the variable is BRIM_ and the same in capitals
+	key     string // in the file, where it is not the name
+	Kind    string // what help shows in place of a value
+	Initial string // the default
+	Usage   string
+	secret  bool // never shown in full
+	list    bool // a list in the file, with commas elsewhere
+	set     func(text string) error
+}
+
+// Common reports whether most people set it: the short help shows those.
+func (s Setting) Common() bool {
+	return slices.Contains([]string{
+		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
+		"stream", "storage", "granularity", "bucket-max-readings", "compressor", "retention",
+		"journal-max-bytes", "ack", "flush-interval", "log-level",
+	}, s.Name)
+}
+
+// path is the setting's place in the file.
+func (s Setting) path() string {
+	if s.key != "" {
+		return s.key
+	}
+	return s.Name
+}
+
+// Variable is the setting's name in the environment.
+func (s Setting) Variable() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+// All lists the settings in the order in which help and print show them.
+func (c *Settings) All() []Setting {
+	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.queries(), c.process())
+}
+
+func (c *Settings) places() []Setting {
+	return []Setting{
+		{
+			Name: "mongo-uri", Kind: "URI", secret: true, set: config.Text(&c.MongoURI, config.CheckURI),
+			Usage: "MongoDB to store in; without it Brim runs a mongod of its own. Others see flags in the list of processes: give a password in BRIM_MONGO_URI or by --mongo-uri-file",
+		},
+		{
+			Name: UriFileSetting, Kind: "FILE", set: config.Text(&c.MongoURIFile, nil),
+			Usage: "file that holds the URI, in place of --mongo-uri",
+		},
+		{Name: "database", Kind: "NAME", Initial: "brim", set: config.Text(&c.Database, checkDatabase), Usage: "MongoDB database"},
+		{
+			Name: "data-dir", Kind: "DIR", Initial: "./brim-data", set: config.Text(&c.DataDir, NotEmpty),
+			Usage: "folder of the embedded mongod and of what could not be stored",
+		},
+		{Name: "http-addr", Kind: "ADDR", Initial: "127.0.0.1:8430", set: config.Address(&c.HTTPAddr), Usage: "where readings come in over HTTP"},
+		{Name: "grpc-addr", Kind: "ADDR", Initial: "127.0.0.1:8431", set: config.Address(&c.GRPCAddr), Usage: "where readings come in over gRPC"},
+		{
+			Name: "admin-addr", Kind: "ADDR", Initial: "127.0.0.1:8432", set: config.Address(&c.AdminAddr),
+			Usage: "metrics, health, status and profiles",
+		},
+		{
+			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
+			Usage: "default stream, also the name of its collection",
+		},
+	}
+}
+
+func (c *Settings) mongod() []Setting {
+	return []Setting{
+		{Name: "mongod-bin", Kind: "FILE", set: config.Text(&c.MongodBin, nil), Usage: "mongod to run; empty: the one on PATH, or an installed one"},
+		{Name: "mongod-port", Kind: "PORT", Initial: "0", set: config.Count(&c.MongodPort, 0, math.MaxUint16), Usage: "port of the embedded mongod on 127.0.0.1; 0: the one of the last run, or any"},
+		{Name: "mongod-cache", Kind: "DIR", set: config.Text(&c.MongodCache, checkMongodCache), Usage: "where an installed mongod is kept; empty: brim in $XDG_CACHE_HOME, or what stands for it"},
+		{
+			// mongod's own bounds.
+			Name: "mongod-cache-size", Kind: "SIZE", Initial: "0", set: config.Size(&c.MongodCacheSize, 256<<20, 10_000<<30, true),
+			Usage: "WiredTiger cache of the embedded mongod; 0: half of the memory",
+		},
+		{
+			Name: "mongod-auth", Kind: "on|off", Initial: "on", set: config.Choice(&c.MongodAuth, On, Off),
+			Usage: "have the embedded mongod ask for a password; the URI with it is in mongod/uri in --data-dir",
+		},
+	}
+}
+
+// all lists what a stream may set for itself; the top level has the same
+// settings, for the streams that do not.
+func (s *Stream) all() []Setting {
+	return []Setting{
+		{
+			Name: "storage", Kind: "KIND", Initial: "bucket", Usage: "where readings rest: bucket, timeseries or memory",
+			set: config.Choice(&s.Storage, store.Bucket, store.TimeSeries, store.Memory),
+		},
+		{
+			Name: "granularity", Kind: "DURATION", Initial: "5m", Usage: "length of a bucket's window, 1m to 1h, a divisor of an hour",
+			set: func(text string) error {
+				d, err := config.ParseDuration(text)
+				if err != nil {
+					return err
+				}
+				s.Granularity = d
+				return store.CheckGranularity(d)
+			},
+		},
+		{Name: "bucket-max-readings", Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
+		{Name: "bucket-max-bytes", Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
+		{Name: "max-readings-per-update", Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
+		{
+			Name: "compressor", Kind: "NAME", Initial: "snappy", Usage: "WiredTiger block compressor: snappy, zstd or none",
+			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
+		},
+		{
+			// Up to what fits a TTL index, 68 years.
+			Name: "retention", Kind: "DURATION", Initial: "0", set: config.Duration(&s.Retention, time.Minute, 24_000*config.Day, true),
+			Usage: "age at which MongoDB removes readings; 0: never",
+		},
+		{
+			Name: "write-concern", Kind: "majority|N", Initial: "majority", set: writeConcern(&s.WriteConcern),
+			Usage: "members of the replica set that a write waits for; readings that a minority has can be lost when the primary is",
+		},
+		{
+			Name: "write-journal", Kind: "on|off", Initial: "on", set: writeJournal(&s.WriteConcern),
+			Usage: "wait until those members have journaled the write; off: readings can be lost when all of them crash",
+		},
+		{Name: "fields", Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
+		{
+			Name: "other-fields", Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
+			Usage: "what to do with a reading that has other fields than those: refuse it, or drop the fields",
+		},
+		{Name: "view", Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading a document"},
+		{
+			Name: "silent-after", Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
+			Usage: "how long after its last reading a sensor counts as silent; 0: none does",
+		},
+	}
+}
+
+func (c *Settings) journal() []Setting {
+	return []Setting{
+		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: take only what MongoDB confirms at once"},
+		{Name: "journal-dir", Kind: "DIR", set: config.Text(&c.JournalDir, nil), Usage: "folder of the journal; empty: journal in --data-dir"},
+		{
+			// Below a mebibyte not even one request of the default size fits.
+			Name: "journal-max-bytes", Kind: "SIZE", Initial: "4GiB", set: config.Size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
+			Usage: "size of the journal; when MongoDB is away for so long that it is full, requests get 503",
+		},
+		{
+			Name: "journal-corruption", Kind: "ANSWER", Initial: "refuse", set: config.Choice(&c.JournalCorruption, refuse, quarantine),
+			Usage: "what to do with a damaged journal: refuse to start, or quarantine what cannot be read, which may lose readings",
+		},
+		{
+			Name: "idempotency-window", Kind: "DURATION", Initial: "15m", set: config.Duration(&c.IdempotencyWindow, time.Second, 7*config.Day, false),
+			Usage: "how long a request's Idempotency-Key is remembered",
+		},
+		{Name: "idempotency-keys", Kind: "N", Initial: "1000000", set: config.Count(&c.IdempotencyKeys, 1, 100_000_000), Usage: "Idempotency-Keys remembered at most"},
+	}
+}
+
+func (c *Settings) promise() []Setting {
+	return []Setting{
+		{
+			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises where the client does not say: journaled or stored; without a journal it is stored",
+			set: func(text string) error {
+				ack, err := telemetry.ParseAck(text)
+				c.Ack = ack
+				return err
+			},
+		},
+		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
+		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&c.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather before they are written; under load up to four times as long, 4s at most"},
+		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "48MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that wait to be stored, a third of it for the newest requests; with a journal the others wait there"},
+	}
+}
+
+func (c *Settings) limits() []Setting {
+	return []Setting{
+		{Name: "max-body-bytes", Kind: "SIZE", Initial: "8MiB", set: config.Size(&c.MaxBodyBytes, 1<<10, 1<<30, false), Usage: "size of a request as it is sent"},
+		{Name: "max-inflated-bytes", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), Usage: "size of a request when decompressed"},
+		{Name: "max-inflate-ratio", Kind: "N", Initial: "200", set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
+		{
+			Name: "ingest-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
+			Usage: "memory of all requests that are not in the journal yet, taken before a body is read: two bytes for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB",
+		},
+		{Name: "max-readings-per-request", Kind: "N", Initial: "10000", set: config.Count(&c.MaxReadingsPerRequest, 1, 1_000_000), Usage: "readings in one request"},
+		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},
+		{Name: "max-future", Kind: "DURATION", Initial: "10m", set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
+		{
+			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
+			Usage: "what replaces dots in the names of fields and tags; empty: such names are refused",
+		},
+		{
+			Name: "line-protocol-sensor-tag", key: "line_protocol.sensor_tag", Kind: "NAME", set: config.Text(&c.SensorTag, checkTag),
+			Usage: "line protocol: tag that holds the sensor id; empty: the series key",
+		},
+	}
+}
+
+func (c *Settings) process() []Setting {
+	return []Setting{
+		{
+			Name: "server-status-interval", Kind: "DURATION", Initial: "5s", set: config.Duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
+			Usage: "how often MongoDB's storage engine and its disk are looked at, for the metrics and the live page",
+		},
+		{
+			Name: "thresholds", Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
+			Usage: "YAML with thresholds of what is looked at, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
+		},
+		{Name: "log-level", Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
+		{Name: "log-format", Kind: "FORM", Initial: "text", set: config.Choice(&c.LogFormat, "text", "json"), Usage: "text or json"},
+		{
+			Name: "stop-timeout", Kind: "DURATION", Initial: "15s", set: config.Duration(&c.StopTimeout, time.Second, time.Hour, false),
+			Usage: "how long a stop may take, flush and mongod included",
+		},
+	}
+}
+
+// checkTogether checks what no setting can check alone.
+func (c *Settings) checkTogether() error {
+	if c.MaxInflatedBytes < c.MaxBodyBytes {
+		return fmt.Errorf("max-inflated-bytes %s is less than max-body-bytes %s; a request does not shrink when it is decompressed",
+			config.FormatSize(c.MaxInflatedBytes), config.FormatSize(c.MaxBodyBytes))
+	}
+	if least := ingest.LeastBudget(c.MaxBodyBytes); c.IngestMaxBytes > 0 && c.IngestMaxBytes < least {
+		return fmt.Errorf("ingest-max-bytes %s is too small for one request of max-body-bytes %s; it needs %s",
+			config.FormatSize(c.IngestMaxBytes), config.FormatSize(c.MaxBodyBytes), config.FormatSize(least))
+	}
+	if c.Ack == telemetry.Journaled && !c.journaling() {
+		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
+	}
+	return c.checkListeners()
+}
+
+// journaling reports whether readings are journaled on disk.
+func (c *Settings) journaling() bool { return c.Journal == On }
+
+// JournalPath is where the journal is.
+func (c *Settings) JournalPath() string {
+	if c.JournalDir != "" {
+		return c.JournalDir
+	}
+	return filepath.Join(c.DataDir, "journal")
+}
+
+// acks lists the levels of acknowledgement that can be had.
+func (c *Settings) acks() []telemetry.Ack {
+	if c.journaling() {
+		return []telemetry.Ack{telemetry.Journaled, telemetry.Stored}
+	}
+	return []telemetry.Ack{telemetry.Stored}
+}
+
+// Of the memory for waiting readings, a third is for those that were just
+// journaled, so that lanes which are writing need not read them from the disk;
+// the lanes have the rest. Mostly both hold the same.
+func (c *Settings) tailBytes() int64 { return c.QueueMaxBytes / 3 }
+func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
+
+// needsMongoDB reports whether any stream is stored there.
+func (c *Settings) needsMongoDB() bool {
+	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Storage != store.Memory })
+}

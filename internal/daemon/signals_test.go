@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestASignalThatComesTwiceAtOnceIsOne: timeout(1) sends its to the process, and
+// to the process group.
+func TestASignalThatComesTwiceAtOnceIsOne(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]struct {
+		signal os.Signal
+		after  time.Duration
+		hard   bool
+	}{
+		"the same at once":    {syscall.SIGTERM, 0, false},
+		"the same soon":       {syscall.SIGTERM, oneSignal - time.Millisecond, false},
+		"the same later":      {syscall.SIGTERM, oneSignal, true},
+		"another one at once": {syscall.SIGINT, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				signals, done := make(chan os.Signal), make(chan struct{})
+				soft, hard := false, false
+				go heed(signals, done, nil, func(os.Signal) { soft = true }, func(os.Signal) { hard = true })
+				signals <- syscall.SIGTERM
+				<-time.After(then.after) // of the bubble's clock
+				signals <- then.signal
+				close(done)
+				synctest.Wait()
+				assert.True(t, soft)
+				assert.Equal(t, then.hard, hard)
+			})
+		})
+	}
+}

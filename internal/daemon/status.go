@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// parts tells what of the daemon is ready. With a journal on disk, MongoDB and
+// what stands on it need not be: readings are taken without.
+func (d *daemon) parts() []admin.Part {
+	j, s := d.journal.Load(), d.storage.Load()
+	parts := []admin.Part{part("daemon", d.phase(j != nil))}
+	if j != nil {
+		parts = append(parts, part("journal", (*j).Err()))
+	}
+	behind := len(parts)
+	if server := d.mongod.Load(); server != nil {
+		var err error
+		if !server.Running() {
+			err = fmt.Errorf("the embedded mongod is down; it is started again by itself (%d times so far)", server.Restarts())
+		}
+		parts = append(parts, part("mongod", err))
+	}
+	if s == nil {
+		parts = append(parts, part("storage", admin.ErrNotReady))
+	} else {
+		if s.conn != nil {
+			parts = append(parts, part("mongodb", s.available()), part("sessions", s.claims.Err()))
+		}
+		for _, stream := range d.cfg.Streams {
+			parts = append(parts, part("stream "+stream.Name, s.reason(stream.Name)))
+		}
+	}
+	for i := behind; i < len(parts); i++ {
+		parts[i].Optional = d.cfg.journaling()
+	}
+	return append(parts, d.heldParts()...)
+}
+
+func part(name string, err error) admin.Part {
+	if err != nil {
+		return admin.Part{Name: name, Reason: err.Error()}
+	}
+	return admin.Part{Name: name, Ready: true}
+}
+
+// phase returns why the daemon as a whole cannot take readings.
+func (d *daemon) phase(opened bool) error {
+	switch {
+	case d.draining.Load():
+		return errDraining
+	case !opened:
+		return admin.ErrNotReady
+	default:
+		return nil
+	}
+}
+
+var errDraining = errors.New("the daemon is stopping")
+
+// Status is what GET /status shows.
+type Status struct {
+	Version       string          `json:"version"`
+	Revision      string          `json:"revision,omitempty"`
+	UptimeSeconds float64         `json:"uptime_seconds"`
+	Session       string          `json:"session"`
+	Ready         bool            `json:"ready"`
+	Addresses     Addresses       `json:"addresses"`
+	MongoURI      string          `json:"mongo_uri,omitempty"` // secrets masked; none without MongoDB
+	Database      string          `json:"database,omitempty"`
+	MongoDB       *availability   `json:"mongodb,omitempty"`
+	Mongod        *EmbeddedStatus `json:"mongod,omitempty"` // the embedded one
+	Streams       []StreamStatus  `json:"streams"`
+	Journal       *journal.Status `json:"journal,omitempty"` // absent while the daemon starts
+	Queue         *queueStatus    `json:"queue,omitempty"`   // absent until there is a MongoDB to try
+	Config        *ConfigStatus   `json:"config,omitempty"`
+}
+
+type Addresses struct {
+	HTTP  string `json:"http"`
+	GRPC  string `json:"grpc"`
+	Admin string `json:"admin"`
+	TLS   bool   `json:"tls,omitempty"` // which all of them speak
+}
+
+type availability struct {
+	Available bool   `json:"available"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+type EmbeddedStatus struct {
+	Running  bool   `json:"running"`
+	Version  string `json:"version"`
+	URI      string `json:"uri"`            // secrets masked
+	URIFile  string `json:"uri_file"`       // path of the file with the whole one, of this user alone
+	Auth     bool   `json:"authentication"` // it asks for passwords
+	Pid      int    `json:"pid"`            // 0 while it is down
+	Restarts int    `json:"restarts"`
+
+	OtherUsers []string `json:"other_users,omitempty"` // that are not the daemon's, at most 20
+}
+
+type StreamStatus struct {
+	Name                 string   `json:"name"`
+	Default              bool     `json:"default"`
+	Storage              string   `json:"storage"`
+	Granularity          string   `json:"granularity"`
+	GranularitySeconds   int      `json:"granularity_seconds"`
+	BucketMaxReadings    int      `json:"bucket_max_readings,omitempty"`
+	BucketMaxBytes       int      `json:"bucket_max_bytes,omitempty"`
+	MaxReadingsPerUpdate int      `json:"max_readings_per_update,omitempty"`
+	Compressor           string   `json:"compressor,omitempty"`
+	RetentionSeconds     int64    `json:"retention_seconds"` // 0: for ever
+	WriteConcern         string   `json:"write_concern,omitempty"`
+	Fields               []string `json:"fields,omitempty"` // that readings may have; none: any
+	OtherFields          string   `json:"other_fields,omitempty"`
+	View                 string   `json:"view,omitempty"` // its name
+	SilentAfterSeconds   int64    `json:"silent_after_seconds,omitempty"`
+	Ready                bool     `json:"ready"`
+	Reason               string   `json:"reason,omitempty"`     // why it is not
+	HeldUntil            string   `json:"held_until,omitempty"` // it takes no readings until then
+}
+
+type queueStatus struct {
+	Readings int    `json:"readings"`  // taken and not stored, in memory or in the journal alone
+	Released uint64 `json:"released"`  // stored or put aside since the start
+	Bytes    int64  `json:"bytes"`     // of readings in memory
+	MaxBytes int64  `json:"max_bytes"` // of those
+	Buckets  int    `json:"buckets"`   // whose state is remembered
+	SetAside int    `json:"set_aside"` // buckets that cannot be written while others can
+}
+
+func (d *daemon) status() any {
+	out := Status{
+		Version: d.version.Version, Revision: d.version.Revision,
+		UptimeSeconds: time.Since(d.began).Seconds(), Session: d.session,
+		Ready: admin.Ready(d.parts()),
+		Addresses: Addresses{
+			HTTP: d.listeners.http.Addr().String(), GRPC: d.listeners.grpc.Addr().String(), Admin: d.listeners.admin.Addr().String(), TLS: d.tls != nil,
+		},
+	}
+	if d.cfg.needsMongoDB() {
+		out.MongoURI, out.Database = config.MaskURI(d.cfg.MongoURI), d.cfg.Database
+	}
+	if server := d.mongod.Load(); server != nil {
+		out.MongoURI = config.MaskURI(server.URI())
+		out.Mongod = &EmbeddedStatus{
+			Running: server.Running(), Version: server.Version(), URI: out.MongoURI, URIFile: server.URIFile(), Auth: server.RequiresAuth(), Pid: server.Pid(), Restarts: server.Restarts(),
+			OtherUsers: server.OtherUsers(),
+		}
+	}
+	if j := d.journal.Load(); j != nil {
+		status := (*j).Status()
+		out.Journal = &status
+	}
+	s := d.storage.Load()
+	if s != nil {
+		if s.conn != nil {
+			p := part("", s.available())
+			out.MongoDB = &availability{Available: p.Ready, Reason: p.Reason}
+		}
+		q := s.queue.Status()
+		out.Queue = &queueStatus{
+			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: d.cfg.laneBytes(), Buckets: q.Buckets, SetAside: q.SetAside,
+		}
+	}
+	if d.reloads != nil {
+		config := d.reloads.status()
+		out.Config = &config
+	}
+	for _, stream := range d.current().Streams {
+		one := stream.status()
+		one.Default = stream.Name == d.cfg.Default.Name
+		state := part("", admin.ErrNotReady)
+		if s != nil {
+			state = part("", s.reason(stream.Name))
+		}
+		one.Ready, one.Reason = state.Ready, state.Reason
+		if h := d.inlet.holds.of(stream.Name); h != nil {
+			one.HeldUntil = h.String()
+		}
+		out.Streams = append(out.Streams, one)
+	}
+	return out
+}
+
+func (s Stream) hasBuckets() bool { return s.Storage == store.Bucket }
+
+func (s Stream) status() StreamStatus {
+	out := StreamStatus{
+		Name: s.Name, Storage: string(s.Storage),
+		Granularity: config.FormatDuration(s.Granularity), GranularitySeconds: int(s.Granularity / time.Second),
+		RetentionSeconds: int64(s.Retention / time.Second), SilentAfterSeconds: int64(s.SilentAfter / time.Second),
+	}
+	if s.Storage != store.Memory {
+		out.Compressor, out.WriteConcern = string(s.Compressor), s.WriteConcern.String()
+	}
+	if len(s.Fields) > 0 {
+		out.Fields, out.OtherFields = s.Fields, string(s.OtherFields)
+	}
+	if s.hasBuckets() && s.View == On {
+		out.View = store.ViewName(s.Name)
+	}
+	if s.hasBuckets() {
+		out.BucketMaxReadings, out.BucketMaxBytes, out.MaxReadingsPerUpdate = s.BucketMaxReadings, s.BucketMaxBytes, s.MaxReadingsPerUpdate
+	}
+	return out
+}

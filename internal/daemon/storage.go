@@ -1,0 +1,389 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/daemon/staleness"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/claim"
+	"github.com/brim-telemetry/brim/internal/store/memory"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+)
+
+// A home is where one stream rests.
+type home interface {
+	queue.Store
+	read.Source
+	// Prepare creates the collection, or checks that the one that is there can
+	// take the stream. A *store.MismatchError or *store.ConcernError is final;
+	// other errors may pass.
+	Prepare(ctx context.Context) error
+	// Stands returns nil while the collection that was prepared has the stream's
+	// name, and a store.ErrNotPrepared if it has not. Without one nothing is written.
+	Stands(ctx context.Context) error
+}
+
+// storage is the queue with the stores behind it.
+type storage struct {
+	conn  *store.Connection // nil where no stream needs MongoDB
+	homes map[string]home
+	queue *queue.Queue
+	log   *slog.Logger
+
+	claims *claim.Claims // likewise
+
+	staleness *staleness.Watch
+	doubt     chan struct{} // receives when a stream's collection may have been replaced
+
+	mu       sync.Mutex
+	prepared map[string]error         // by stream: nil while it can take readings
+	ready    map[string]chan struct{} // by stream: closed when it could for the first time
+}
+
+// storageSetup is what storage needs beside the settings.
+type storageSetup struct {
+	uri      string // empty where no stream needs MongoDB
+	journal  journalLog
+	faults   *fault.Injector
+	logger   *slog.Logger
+	registry prometheus.Registerer
+	lost     func() // set by openStorage
+}
+
+var errUnprepared = errors.New("its collection has not been looked at yet")
+
+// openStorage wires the stores and the queue, whose lanes start where the
+// journal is, each when its stream is prepared. MongoDB may be away.
+func openStorage(c *Settings, setup storageSetup) (*storage, error) {
+	s := &storage{
+		homes: make(map[string]home), log: setup.logger, doubt: make(chan struct{}, 1),
+		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
+	}
+	setup.lost = s.doubtAll
+	var database *mongo.Database
+	if setup.uri != "" {
+		conn, err := store.Connect(store.ConnectionConfig{URI: setup.uri, Database: c.Database, Faults: setup.faults, Logger: setup.logger, Found: s.doubtAll})
+		if err != nil {
+			return nil, err
+		}
+		s.conn, database = conn, conn.Database()
+		s.claims = claim.New(claim.Config{
+			Database: conn.AsideDatabase(), Holder: c.holder(), Sessions: setup.journal.Sessions, Lose: setup.journal.Lose, LostBefore: setup.journal.LostSessions(),
+			Faults: setup.faults, Logger: setup.logger,
+		})
+	}
+	var err error
+	if s.staleness, err = newStaleness(c, setup); err != nil {
+		return nil, errors.Join(err, s.disconnect(context.Background()))
+	}
+	streams := make(map[string]queue.Stream)
+	for _, stream := range c.Streams {
+		h, err := stream.home(database, setup)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
+		}
+		ready := make(chan struct{})
+		s.homes[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
+		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
+	}
+	s.queue, err = queue.New(queue.Config{
+		Journal: setup.journal, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
+		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
+		Faults:      setup.faults, Logger: setup.logger, Registerer: setup.registry,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
+	}
+	s.staleness.SetKnownUntil(s.queue.ToldUntil)
+	return s, nil
+}
+
+// writer returns what the queue writes a stream to.
+func (s *storage) writer(h home) queue.Store {
+	if inMemory(h) {
+		return h
+	}
+	return s.claims.Guard(h)
+}
+
+// holder describes this process to others that want to claim its sessions.
+func (c *Settings) holder() claim.Holder {
+	host, _ := os.Hostname() // others then see a holder without a host
+	h := claim.Holder{Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now()}
+	if c.journaling() {
+		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
+	}
+	return h
+}
+
+func inMemory(h home) bool {
+	_, yes := h.(*memory.Store)
+	return yes
+}
+
+// home returns the stream's store.
+func (s Stream) home(database *mongo.Database, setup storageSetup) (home, error) {
+	switch s.Storage {
+	case store.Bucket:
+		return bucket.New(bucket.Config{
+			Database: database, Stream: s.Name, Granularity: s.Granularity,
+			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
+			Lost: setup.lost, Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
+		})
+	case store.TimeSeries:
+		return timeseries.New(timeseries.Config{
+			Database: database, Stream: s.Name, Granularity: s.Granularity,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
+			Lost: setup.lost, Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
+		})
+	case store.Memory:
+		setup.logger.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
+		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: setup.registry})
+	default:
+		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
+	}
+}
+
+// Between two attempts to prepare a stream, and for one.
+const (
+	firstPause     = 200 * time.Millisecond
+	lastPause      = 5 * time.Second
+	prepareTimeout = 10 * time.Second
+)
+
+// prepare makes all streams ready to be written, trying again for as long as
+// MongoDB is away. It returns nil when they are or ctx ends, and an error when
+// a stream can never be.
+func (s *storage) prepare(ctx context.Context) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		waits, err := s.prepareOnce(ctx)
+		if err != nil || !waits || machine.Pause(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// prepareOnce tries every stream that was never ready.
+func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
+	for name := range s.homes {
+		if s.begun(name) {
+			continue
+		}
+		err := s.prepareStream(ctx, name)
+		if final(err) {
+			return false, fmt.Errorf("prepare stream %s: %w", name, err)
+		}
+		waits = waits || err != nil
+	}
+	return waits, nil
+}
+
+func (s *storage) prepareStream(parent context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
+	defer cancel()
+	err := s.prepareClaimed(ctx, s.homes[name])
+	if parent.Err() == nil { // else the error says nothing about the stream
+		s.note(name, err)
+	}
+	return err
+}
+
+// prepareClaimed prepares a stream, and claims the sessions before that writes
+// anything.
+func (s *storage) prepareClaimed(ctx context.Context, h home) error {
+	if !inMemory(h) {
+		if err := s.claims.Ensure(ctx); err != nil {
+			return err
+		}
+	}
+	return h.Prepare(ctx)
+}
+
+// standsEvery is how often MongoDB is asked whether the streams' collections are
+// still those that were prepared. They are also checked as soon as MongoDB refuses
+// a write to another collection, and when MongoDB comes back.
+const standsEvery = 2 * time.Second
+
+// watch prepares a stream again when its collection was dropped or replaced, until
+// ctx ends.
+func (s *storage) watch(ctx context.Context) {
+	timer := time.NewTimer(standsEvery)
+	defer timer.Stop()
+	for pause := firstPause; ; {
+		select {
+		case <-timer.C:
+		case <-s.doubt:
+		case <-ctx.Done():
+			return
+		}
+		if s.stands(ctx) {
+			pause = firstPause
+			timer.Reset(standsEvery)
+			continue
+		}
+		timer.Reset(pause)
+		pause = min(2*pause, standsEvery)
+	}
+}
+
+// stands checks every stream that was ready once, and prepares it again if its
+// collection is gone. It reports whether all are ready; a stream whose server
+// cannot be asked counts as ready.
+func (s *storage) stands(ctx context.Context) bool {
+	all := true
+	for name, home := range s.homes {
+		if !s.begun(name) || s.readable(name) != nil {
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
+		err := home.Stands(asked)
+		cancel()
+		if errors.Is(err, store.ErrNotPrepared) {
+			s.note(name, err)
+			err = s.prepareStream(ctx, name)
+		}
+		all = all && err == nil
+	}
+	return all
+}
+
+// doubtAll makes watch check the collections at once.
+func (s *storage) doubtAll() {
+	select {
+	case s.doubt <- struct{}{}:
+	default:
+	}
+}
+
+// begun reports whether the stream was ready once.
+func (s *storage) begun(stream string) bool {
+	select {
+	case <-s.ready[stream]:
+		return true
+	default:
+		return false
+	}
+}
+
+// note remembers what became of a stream, and logs what is new.
+func (s *storage) note(stream string, err error) {
+	s.mu.Lock()
+	before := s.prepared[stream]
+	if before != nil && errors.Is(err, store.ErrNotPrepared) {
+		err = before // which says why
+	}
+	s.prepared[stream] = err
+	s.mu.Unlock()
+	switch {
+	case err == nil && before == nil:
+	case err == nil:
+		if !s.begun(stream) {
+			close(s.ready[stream])
+		}
+		s.log.Info("stream is ready", "stream", stream)
+	case before == nil:
+		s.log.Warn("the stream's collection was dropped or replaced; its readings wait until one is prepared", "stream", stream)
+	case final(err):
+		if s.begun(stream) && err.Error() != before.Error() { // else the start fails with it, or it was logged before
+			s.log.Error("the stream's collection cannot take its readings; they wait", "stream", stream, "err", err)
+		}
+	case errors.Is(before, errUnprepared), errors.Is(before, store.ErrNotPrepared):
+		s.log.Warn("stream waits for MongoDB", "stream", stream, "err", err)
+	}
+}
+
+// reason returns why a stream cannot take readings, nil if it can.
+func (s *storage) reason(stream string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prepared[stream]
+}
+
+// admit returns why a stream can take no readings now.
+func (s *storage) admit(stream string) error {
+	if inMemory(s.homes[stream]) {
+		return nil
+	}
+	if err := s.available(); err != nil {
+		return err
+	}
+	if err := s.reason(stream); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	return nil
+}
+
+// available returns why MongoDB cannot be used now, nil if it can be or is not
+// needed.
+func (s *storage) available() error {
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Available()
+}
+
+// watchReplies notices a MongoDB that has stopped answering, until ctx ends.
+func (s *storage) watchReplies(ctx context.Context) {
+	if s.conn != nil {
+		s.conn.WatchReplies(ctx)
+	}
+}
+
+// readable returns why a stream cannot be read now.
+func (s *storage) readable(stream string) error {
+	if inMemory(s.homes[stream]) {
+		return nil
+	}
+	return s.available()
+}
+
+// up returns a context that ends if the stream's database goes away.
+func (s *storage) up(stream string) context.Context {
+	if _, inMemory := s.homes[stream].(*memory.Store); inMemory || s.conn == nil {
+		return context.Background()
+	}
+	return s.conn.Up()
+}
+
+func (s *storage) sources() map[string]read.Source {
+	sources := make(map[string]read.Source, len(s.homes))
+	for name, h := range s.homes {
+		sources[name] = watchedSource{h, s.staleness.Stream(name)}
+	}
+	return sources
+}
+
+// keepClaims renews the claims until ctx ends.
+func (s *storage) keepClaims(ctx context.Context) {
+	if s.claims != nil {
+		s.claims.Run(ctx)
+	}
+}
+
+// disconnect releases the claims, too, since nothing is written any more.
+func (s *storage) disconnect(ctx context.Context) error {
+	if s.conn == nil {
+		return nil
+	}
+	if s.conn.Available() == nil {
+		s.claims.Close(ctx)
+	}
+	return s.conn.Close(ctx)
+}
