@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -348,4 +352,430 @@ func moreThan(n int, item string) string {
 		return "more " + item + "s than this one"
 	}
 	return fmt.Sprintf("more than these %d %ss", n, item)
+}
+
+// maxAnswer bounds what is read of an answer: a page of readings with 256 long
+// fields each would be larger, and is told to be asked for in smaller pages.
+const maxAnswer = 1 << 30
+
+// fetch asks for one page; after is where the next one begins, empty if this is
+// the last.
+func (o *queryOptions) fetch(ctx context.Context, q *question) (items []json.RawMessage, after string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, q.address+"?"+q.query.Encode(), http.NoBody)
+	if err != nil {
+		return nil, "", fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", q.kind.accept())
+	resp, err := o.client.Do(req)
+	if err != nil {
+		return nil, "", o.explain(err)
+	}
+	defer resp.Body.Close()
+	body := io.LimitReader(resp.Body, maxAnswer)
+	if resp.StatusCode != http.StatusOK {
+		return nil, "", o.refusal(resp.StatusCode, body)
+	}
+	switch {
+	case q.kind.single:
+		var item json.RawMessage
+		if err := json.NewDecoder(body).Decode(&item); err != nil {
+			return nil, "", fmt.Errorf("read the daemon's answer: %w", err)
+		}
+		return []json.RawMessage{item}, "", nil
+	case q.kind.lines && strings.HasPrefix(resp.Header.Get("Content-Type"), asLines):
+		items, err = readLines(body)
+		return items, "", err
+	default:
+		return o.readPage(body, q.kind.name)
+	}
+}
+
+// The forms in which a daemon can be asked to answer.
+const (
+	asJSON  = "application/json"
+	asLines = "application/x-ndjson"
+)
+
+// accept is the form in which an answer is asked for: as lines where it comes in
+// one page, since one of JSON is refused if it is long.
+func (k kind) accept() string {
+	if k.lines {
+		return asLines
+	}
+	return asJSON
+}
+
+// readPage reads a list of things under their name, and where the next one begins.
+func (o *queryOptions) readPage(body io.Reader, name string) (items []json.RawMessage, after string, err error) {
+	var page map[string]json.RawMessage
+	if err := json.NewDecoder(body).Decode(&page); err != nil {
+		return nil, "", fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	list, ok := page[name]
+	if !ok {
+		return nil, "", fmt.Errorf("the daemon's answer has no %s; is %s the --http-addr of a daemon?", name, config.MaskUser(o.base))
+	}
+	if err := json.Unmarshal(list, &items); err != nil {
+		return nil, "", fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if next, ok := page["after"]; ok {
+		if err := json.Unmarshal(next, &after); err != nil {
+			return nil, "", fmt.Errorf("read the daemon's answer: %w", err)
+		}
+	}
+	return items, after, nil
+}
+
+// readLines reads a thing a line. An answer that the daemon could not end has as
+// its last line why.
+func readLines(body io.Reader) (items []json.RawMessage, err error) {
+	for lines := json.NewDecoder(body); ; {
+		var item json.RawMessage
+		switch err := lines.Decode(&item); {
+		case errors.Is(err, io.EOF):
+			return items, nil
+		case err != nil:
+			return nil, fmt.Errorf("read the daemon's answer: %w", err)
+		}
+		var broken struct {
+			Error *struct{ Code, Message string }
+		}
+		if bytes.HasPrefix(item, []byte(`{"error"`)) && json.Unmarshal(item, &broken) == nil && broken.Error != nil {
+			return nil, fmt.Errorf("the daemon broke its answer off: %s (%s)", broken.Error.Message, broken.Error.Code)
+		}
+		items = append(items, item)
+	}
+}
+
+// explain tells what to do when there is no answer.
+func (o *queryOptions) explain(err error) error {
+	if told := explainCall(o.base, "--url", err); told != err { //nolint:errorlint // whether there is something to tell
+		return told
+	}
+	return fmt.Errorf("ask the daemon at %s: %w", config.MaskUser(o.base), err)
+}
+
+// refusal makes an error of an answer that is no page.
+func (o *queryOptions) refusal(code int, answer io.Reader) error {
+	body, err := io.ReadAll(io.LimitReader(answer, 1<<20))
+	if err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if wantsTLS(code, body) {
+		return config.Usage(fmt.Errorf("--url: %s speaks TLS; call it by https://", config.MaskUser(o.base)))
+	}
+	var problem struct{ Code, Message string }
+	if err := json.Unmarshal(body, &problem); err != nil || problem.Message == "" {
+		return fmt.Errorf("the daemon answered %d %s without saying why; is this its --http-addr?", code, http.StatusText(code))
+	}
+	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, code, o.caller.hint(code))
+	if code == http.StatusBadRequest {
+		return config.Usage(err)
+	}
+	return err
+}
+
+// askedFields finds the fields named by --fields that no printed item has: a
+// misspelled name would be an empty column, or nothing at all.
+type askedFields struct {
+	asked []string
+	whole bool            // as in kind.row
+	seen  map[string]bool // names of columns
+}
+
+// look notes the fields of items.
+func (a *askedFields) look(k kind, items []json.RawMessage) error {
+	if len(a.asked) == 0 {
+		return nil
+	}
+	for _, item := range items {
+		_, fields, err := k.row(item, a.whole)
+		if err != nil {
+			return err
+		}
+		for name := range fields {
+			a.seen[name] = true
+		}
+	}
+	return nil
+}
+
+// warn names the fields that were asked for and not seen, and those that were.
+func (a *askedFields) warn(w io.Writer, k kind) error {
+	var missing []string
+	for _, name := range a.asked {
+		if len(chosen(a.seen, []string{name})) == 1 && !a.seen[name] {
+			missing = append(missing, strconv.Quote(name))
+		}
+	}
+	there := a.names(k)
+	if len(missing) == 0 || len(there) == 0 {
+		return nil
+	}
+	const most = 20
+	rest := ""
+	if n := len(there) - most; n > 0 {
+		there, rest = there[:most], fmt.Sprintf(" and %d more", n)
+	}
+	_, err := fmt.Fprintf(w, "no %s shown has a field %s; they have %s%s\n", k.item, strings.Join(missing, " or "), strings.Join(there, ", "), rest)
+	return err
+}
+
+// names returns the names of the fields that were seen. Tags, and the statistics
+// of a field in a summary, come after a dot.
+func (a *askedFields) names(k kind) []string {
+	fields := make(map[string]bool)
+	for name := range a.seen {
+		if i := strings.LastIndexByte(name, '.'); i > 0 && k.item == "step" {
+			name = name[:i]
+		}
+		fields[printable(name)] = true
+	}
+	return slices.Sorted(maps.Keys(fields))
+}
+
+// A kind is what the items of an answer are, and how one becomes a row.
+type kind struct {
+	name   string   // of the array in the answer
+	item   string   // what one item is called, with an s for more
+	single bool     // the answer is one item itself
+	paged  bool     // the daemon gives it page by page
+	lines  bool     // it is asked for as NDJSON
+	head   []string // columns that every row has
+	// row returns the cells under head, and the others by their column. Whole says
+	// that nothing may be left out, as in CSV.
+	row func(item json.RawMessage, whole bool) (cells []string, fields map[string]json.RawMessage, err error)
+	// drawn returns what of a row is drawn: its time, and numbers by field.
+	drawn func(item json.RawMessage) (time.Time, map[string]point, error)
+	// legend says what is drawn, and last what its last value is called.
+	legend, last string
+}
+
+// A point is what one row adds to the drawing of a field.
+type point struct {
+	drawn    float64
+	min, max float64 // of the readings that the row stands for
+}
+
+// A sensor is one of an answer that lists them.
+type sensor struct {
+	ID     string    `json:"sensorId"`
+	Newest time.Time `json:"newest"`
+}
+
+type reading struct {
+	Time   string                     `json:"ts"`
+	Fields map[string]json.RawMessage `json:"fields"`
+	Tags   map[string]json.RawMessage `json:"tags"`
+}
+
+type step struct {
+	Start  string                                `json:"start"`
+	Count  int64                                 `json:"count"`
+	Fields map[string]map[string]json.RawMessage `json:"fields"`
+}
+
+// decodeItem reads an item of the daemon's answer.
+func decodeItem[T any](item json.RawMessage) (T, error) {
+	var v T
+	if err := json.Unmarshal(item, &v); err != nil {
+		return v, fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return v, nil
+}
+
+// readingsKind has a column for each field; tags are in CSV alone. Names of
+// fields have no dot, so that those of tags cannot be taken for one.
+func readingsKind() kind {
+	return kind{name: "readings", item: "reading", paged: true, head: []string{"ts"}, row: readingRow, drawn: drawnReading, last: "last"}
+}
+
+func latestKind() kind {
+	k := readingsKind()
+	k.single, k.paged = true, false
+	return k
+}
+
+func readingRow(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
+	r, err := decodeItem[reading](item)
+	if err != nil {
+		return nil, nil, err
+	}
+	if whole && len(r.Tags) > 0 {
+		if r.Fields == nil {
+			r.Fields = make(map[string]json.RawMessage, len(r.Tags))
+		}
+		for name, value := range r.Tags {
+			r.Fields["tags."+name] = value
+		}
+	}
+	return []string{r.Time}, r.Fields, nil
+}
+
+func drawnReading(item json.RawMessage) (time.Time, map[string]point, error) {
+	r, err := decodeItem[reading](item)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	points := make(map[string]point, len(r.Fields))
+	for name, raw := range r.Fields {
+		if v, ok := number(raw); ok {
+			points[name] = point{drawn: v, min: v, max: v}
+		}
+	}
+	at, err := time.Parse(time.RFC3339Nano, r.Time)
+	return at, points, err
+}
+
+// number returns a value that is a number.
+func number(raw json.RawMessage) (v float64, ok bool) {
+	return v, len(raw) > 0 && raw[0] != '"' && json.Unmarshal(raw, &v) == nil
+}
+
+// summaryKind has columns such as t.min for what is said of field t.
+func summaryKind() kind {
+	return kind{
+		name: "summary", item: "step", lines: true, head: []string{"start", "count"}, row: stepRow, drawn: drawnStep,
+		legend: "drawn: the mean of each step; min and max: of the readings", last: "last mean",
+	}
+}
+
+func stepRow(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
+	s, err := decodeItem[step](item)
+	if err != nil {
+		return nil, nil, err
+	}
+	cells := make(map[string]json.RawMessage, 4*len(s.Fields))
+	for field, said := range s.Fields {
+		for name, value := range said {
+			switch {
+			case whole:
+			case name == "n": // mostly it is the step's count
+				continue
+			case name == "mean":
+				value = rounded(value, max(decimals(said["min"]), decimals(said["max"])))
+			}
+			cells[field+"."+name] = value
+		}
+	}
+	return []string{s.Start, strconv.FormatInt(s.Count, 10)}, cells, nil
+}
+
+// mostDecimals is how many are taken for digits that somebody meant.
+const mostDecimals = 8
+
+// decimals is how many digits a number has behind its point.
+func decimals(raw json.RawMessage) int {
+	if bytes.ContainsAny(raw, "eE") {
+		return mostDecimals + 1
+	}
+	_, behind, _ := strings.Cut(string(raw), ".")
+	return len(behind)
+}
+
+// rounded is a mean as people compare it: with two more digits behind the point
+// than the values have, or ten in all where these have too many.
+func rounded(raw json.RawMessage, places int) json.RawMessage {
+	var v float64
+	if json.Unmarshal(raw, &v) != nil {
+		return raw
+	}
+	if places > mostDecimals {
+		return strconv.AppendFloat(nil, v, 'g', 10, 64)
+	}
+	out := strconv.AppendFloat(nil, v, 'f', places+2, 64)
+	out = bytes.TrimSuffix(bytes.TrimRight(out, "0"), []byte("."))
+	if string(out) == "-0" {
+		return json.RawMessage("0")
+	}
+	return out
+}
+
+// inColumns compares names of columns: by field, and what a summary says of one in
+// the order of the values. Least is left of most.
+func inColumns(a, b string) int {
+	split := func(name string) (field string, place int) {
+		i := strings.LastIndexByte(name, '.')
+		if i < 0 {
+			return name, 0
+		}
+		return name[:i], 1 + slices.Index([]string{"n", "min", "mean", "max"}, name[i+1:])
+	}
+	fieldA, placeA := split(a)
+	fieldB, placeB := split(b)
+	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(placeA, placeB), cmp.Compare(a, b))
+}
+
+func drawnStep(item json.RawMessage) (time.Time, map[string]point, error) {
+	s, err := decodeItem[step](item)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	points := make(map[string]point, len(s.Fields))
+	for field, said := range s.Fields {
+		if mean, ok := number(said["mean"]); ok {
+			points[field] = boundsOf(said, mean)
+		}
+	}
+	at, err := time.Parse(time.RFC3339Nano, s.Start)
+	return at, points, err
+}
+
+// boundsOf returns a step's point; the mean stands in for a bound that is missing.
+func boundsOf(said map[string]json.RawMessage, mean float64) point {
+	p := point{drawn: mean, min: mean, max: mean}
+	if v, ok := number(said["min"]); ok {
+		p.min = v
+	}
+	if v, ok := number(said["max"]); ok {
+		p.max = v
+	}
+	return p
+}
+
+// sensorsKind tells for people how long ago the newest reading was.
+func sensorsKind(now time.Time) kind {
+	return kind{name: "sensors", item: "sensor", paged: true, head: []string{"sensorId", "newest"}, row: func(item json.RawMessage, whole bool) ([]string, map[string]json.RawMessage, error) {
+		s, err := decodeItem[sensor](item)
+		if err != nil {
+			return nil, nil, err
+		}
+		newest := s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")
+		if whole {
+			return []string{s.ID, newest}, nil, nil
+		}
+		return []string{printable(s.ID), newest}, map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}, nil
+	}}
+}
+
+// formatAge is a span as people say it; a reading may be ahead of the clock.
+func formatAge(d time.Duration) string {
+	unit := time.Second
+	switch {
+	case d < 0:
+		return "ahead"
+	case d >= 48*time.Hour:
+		unit = time.Hour
+	case d >= time.Hour:
+		unit = time.Minute
+	}
+	return config.FormatDuration(d.Truncate(unit))
+}
+
+// kept are the items that are asked for.
+func (q *question) kept(items []json.RawMessage) ([]json.RawMessage, error) {
+	if q.keep == nil {
+		return items, nil
+	}
+	out := items[:0]
+	for _, item := range items {
+		s, err := decodeItem[sensor](item)
+		if err != nil {
+			return nil, err
+		}
+		if q.keep(s) {
+			out = append(out, item)
+		}
+	}
+	return out, nil
 }

@@ -10,19 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// newServe returns `brim serve`, the daemon:
-//
-//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
-//	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
-//	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
-//	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
-//	--admin-addr ──▶ admin ─────────────────────────────────┴─▶ flush, status, readiness, metrics
-//
-// The listeners come first and answer from then on, so that a taken port is
-// known at once and probes see a daemon that starts. The inlet opens when the
-// journal is open; the queue follows it when there is a MongoDB to try. The
-// stop goes the same way: the door and the journal refuse, the queue brings to
-// the stores what it can, then what is on the right of them ends.
+// newServe returns `brim serve`, the daemon.
 func newServe(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
@@ -41,6 +44,40 @@ func printJSON(w io.Writer, v any) error {
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
 		return fmt.Errorf("print the result: %w", err)
+	}
+	return nil
+}
+
+// newMan returns `brim man DIR`, which writes a manual page for each command.
+// It is for who packs a release, so it is not listed.
+func newMan(p *process) *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true,
+		Args: exactly("a folder"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := writeManuals(cmd.Root(), args[0], readVersion()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(p.stderr, "manual pages are in %s\n", args[0])
+			return err
+		},
+	}
+}
+
+// writeManuals writes the pages of a command and of all below it. The same
+// version gives the same bytes: its date is that of the revision.
+func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder for manual pages: %w", err)
+	}
+	date, err := time.Parse(time.RFC3339, v.Date)
+	if err != nil {
+		date = time.Unix(0, 0).UTC() // not known, and today is another page tomorrow
+	}
+	root.DisableAutoGenTag = true // a line with the day of the writing
+	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "brim " + v.Version, Manual: "Brim"}
+	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: dir, CommandSeparator: "-"}); err != nil {
+		return fmt.Errorf("write manual pages: %w", err)
 	}
 	return nil
 }

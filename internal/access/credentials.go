@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -75,8 +74,7 @@ func (c *Credentials) setAuthorization(sent []string) {
 	switch len(sent) {
 	case 0:
 	case 1:
-		secret, problem := secretOf([]byte(sent[0]), nil)
-		c.Secret, c.problem = string(secret), problem
+		c.Secret, c.problem = secretOf(sent[0])
 	default:
 		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed is one", len(sent))
 	}
@@ -86,30 +84,29 @@ func (c *Credentials) setAuthorization(sent []string) {
 const maxBasic = 1 << 10
 
 // secretOf returns the token in the value of an Authorization header, or what is
-// wrong with the value. The token is a part of value, or of buf, which may grow.
-func secretOf(value, buf []byte) (secret []byte, problem string) {
-	scheme, rest, _ := bytes.Cut(bytes.TrimSpace(value), []byte{' '})
-	rest = bytes.TrimSpace(rest)
-	is := func(name string) bool { return len(scheme) == len(name) && strings.EqualFold(string(scheme), name) } // does not allocate
-	switch {
-	case is("bearer"):
-	case is("token"):
-		rest = rest[bytes.LastIndexByte(rest, ':')+1:]
-	case is("basic"):
+// wrong with the value.
+func secretOf(value string) (secret, problem string) {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(value), " ")
+	rest = strings.TrimSpace(rest)
+	switch strings.ToLower(scheme) {
+	case "bearer":
+	case "token":
+		rest = rest[strings.LastIndexByte(rest, ':')+1:]
+	case "basic":
 		if len(rest) > maxBasic {
-			return nil, fmt.Sprintf("what follows Basic in the header Authorization has %d bytes; allowed are %d", len(rest), maxBasic)
+			return "", fmt.Sprintf("what follows Basic in the header Authorization has %d bytes; allowed are %d", len(rest), maxBasic)
 		}
-		decoded, err := base64.StdEncoding.AppendDecode(buf, rest)
-		_, after, found := bytes.Cut(decoded, []byte{':'})
+		decoded, err := base64.StdEncoding.DecodeString(rest)
+		_, after, found := strings.Cut(string(decoded), ":")
 		if err != nil || !found {
-			return nil, "what follows Basic in the header Authorization is not NAME:TOKEN in base64"
+			return "", "what follows Basic in the header Authorization is not NAME:TOKEN in base64"
 		}
 		rest = after
 	default: // the value is not repeated: it may be a token without its scheme
-		return nil, "the scheme of the header Authorization is unknown; allowed are Bearer TOKEN, Token TOKEN, and Basic with NAME:TOKEN in base64"
+		return "", "the scheme of the header Authorization is unknown; allowed are Bearer TOKEN, Token TOKEN, and Basic with NAME:TOKEN in base64"
 	}
-	if len(rest) == 0 {
-		return nil, "the header Authorization has no token"
+	if rest == "" {
+		return "", "the header Authorization has no token"
 	}
 	return rest, ""
 }

@@ -182,8 +182,13 @@ func (g *Guard) SetDefault(q Quota) error {
 // that is used up.
 func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	switch {
+	case g == nil:
+		return unrestricted, nil
 	case !g.Asks():
-		return g.identifyAnyone()
+		if err := g.anyone.countRequest(g.now()); err != nil {
+			return nil, err
+		}
+		return g.anyone, nil
 	case c.problem != "":
 		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", c.problem)
 	case c.Secret != "":
@@ -193,30 +198,6 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 		return g.identifyCertificate(&c)
 	}
 	return nil, g.refuse(telemetry.Unauthenticated, codeMissing, "this needs a token, in a header Authorization: Bearer TOKEN; brim token create makes one")
-}
-
-// IdentifyHeader is Identify with the value of an Authorization header alone. It does
-// not allocate, and keeps none of its bytes.
-func (g *Guard) IdentifyHeader(authorization []byte) (*Identity, error) {
-	if !g.Asks() {
-		return g.identifyAnyone()
-	}
-	var buf [128]byte
-	secret, problem := secretOf(authorization, buf[:0])
-	if problem != "" {
-		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", problem)
-	}
-	return g.identifyToken(secret)
-}
-
-func (g *Guard) identifyAnyone() (*Identity, error) {
-	if g == nil {
-		return unrestricted, nil
-	}
-	if err := g.anyone.countRequest(g.now()); err != nil {
-		return nil, err
-	}
-	return g.anyone, nil
 }
 
 // identifyToken takes the same time whether the token is known or not: its hash is

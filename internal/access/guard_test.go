@@ -161,7 +161,7 @@ func TestWhereNobodyIsAskedAllMayDoAll(t *testing.T) {
 			assert.False(t, i.Limited())
 			assert.Empty(t, i.Name)
 		}
-		i, err := g.IdentifyHeader([]byte("Bearer x"))
+		i, err := g.Identify(Credentials{Secret: "x"})
 		require.NoError(t, err)
 		require.NoError(t, i.Admit(5, none))
 		i.Refund(1)
@@ -376,7 +376,7 @@ func TestManyAskWhileTheFileChanges(t *testing.T) {
 					return
 				default:
 				}
-				i, err := g.IdentifyHeader([]byte("Bearer " + northToken))
+				i, err := g.Identify(Credentials{Secret: northToken})
 				if err == nil {
 					err = errors.Join(i.Check(), i.Require(Ingest), i.Admit(1, of("a", "b")))
 				}

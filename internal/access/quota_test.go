@@ -55,12 +55,10 @@ func TestRequestsAreHeldToTheirRate(t *testing.T) {
 	ask := func() error { _, err := g.Identify(Credentials{Secret: northToken}); return err }
 
 	require.NoError(t, ask())
-	i, err := g.IdentifyHeader([]byte("Bearer " + northToken))
+	i, err := g.Identify(Credentials{Secret: northToken})
 	require.NoError(t, err)
 	refusal := wantRefusal(t, ask(), telemetry.Quota, codeRequests)
 	assert.Contains(t, refusal.Message, "north is 2 requests a second")
-	_, err = g.IdentifyHeader([]byte("Bearer " + northToken))
-	wantRefusal(t, err, telemetry.Quota, codeRequests)
 	wantRefusal(t, StillKnown(With(t.Context(), i)), telemetry.Quota, codeRequests)
 	_, err = g.Identify(Credentials{Secret: "brim_south"})
 	require.NoError(t, err, "another one's quota is not touched")
@@ -80,7 +78,7 @@ func TestRequestsOfNobodyInParticularAreHeldToTheirRate(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Identify(Credentials{})
 	require.NoError(t, err)
-	_, err = g.IdentifyHeader(nil)
+	_, err = g.Identify(Credentials{})
 	assert.Contains(t, wantRefusal(t, err, telemetry.Quota, codeRequests).Message, "all clients together")
 }
 
@@ -241,14 +239,10 @@ func TestIdentifyingAndAdmittingNeedNoMemory(t *testing.T) {
 	i, err := g.Identify(Credentials{Secret: northToken})
 	require.NoError(t, err)
 	names := slices.Collect(fleet(0, 1000))
-	header := []byte("Bearer " + northToken)
 	require.NoError(t, i.Admit(1000, slices.Values(names)))
 	n := testing.AllocsPerRun(100, func() {
-		who, err := g.IdentifyHeader(header)
+		who, err := g.Identify(Credentials{Secret: northToken})
 		if err != nil || who.Require(Ingest) != nil || who.Check() != nil {
-			t.Error(err)
-		}
-		if _, err := g.Identify(Credentials{Secret: northToken}); err != nil {
 			t.Error(err)
 		}
 		if err := who.Admit(len(names), slices.Values(names)); err != nil {
@@ -267,12 +261,11 @@ func BenchmarkIdentify(b *testing.B) {
 	require.NoError(b, os.WriteFile(path, []byte("identities:\n"+entry("north", token)), 0o600))
 	g, err := Open(Config{Path: path})
 	require.NoError(b, err)
-	for name, header := range map[string]string{"known": "Bearer " + token, "unknown": "Bearer " + strings.Repeat("x", len(token))} {
+	for name, secret := range map[string]string{"known": token, "unknown": strings.Repeat("x", len(token))} {
 		b.Run(name, func(b *testing.B) {
-			value := []byte(header)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = g.IdentifyHeader(value)
+				_, _ = g.Identify(Credentials{Secret: secret})
 			}
 		})
 	}

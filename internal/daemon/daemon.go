@@ -1,3 +1,20 @@
+// Package daemon is what `brim serve` runs: its configuration, the wiring of the
+// packages that a reading passes, and its life from start to stop.
+//
+//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
+//	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
+//	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
+//	--admin-addr ──▶ admin ─────────────────────────────────┴─▶ flush, status, readiness, metrics
+//
+// The listeners start first and answer at once, so that a taken port fails the
+// start and probes see a daemon that is starting. The inlet opens when the journal
+// is open; the queue follows when there is a MongoDB to try. Stopping goes the same
+// way: ingest and the journal refuse, the queue stores what it can, then what is on
+// its right ends.
+//
+// Settings are in settings.go, their sources in config.go, what a reload changes in
+// reload.go, what /status shows in status.go.
 package daemon
 
 import (
@@ -7,8 +24,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +45,151 @@ import (
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/read"
 )
+
+// Options are what a daemon is given by the process that it runs in.
+type Options struct {
+	Env     []string  // NAME=value
+	Stderr  io.Writer // gets the log, and what a person at a terminal should see
+	Version Version
+}
+
+// Serve runs a daemon until ctx ends or a signal comes. A SIGHUP makes it read
+// its file again, where it has one.
+func Serve(ctx context.Context, c *Config, o Options) error {
+	level := new(slog.LevelVar)
+	level.Set(logLevel(c.LogLevel))
+	log := newLeveledLogger(o.Stderr, level, c.LogFormat)
+	hups := newHangups(c.from)
+	running, stopping, release := watchSignals(ctx, log, hups)
+	defer release()
+	d, err := newDaemon(c, log, o)
+	if err != nil {
+		return err
+	}
+	defer limitCollector(d.door.Memory)()
+	d.level, d.reloads = level, newReloader(d, c.from, hups.asked)
+	d.supervisor = newSupervisor(d, o.Env)
+	defer d.supervisor.start()()
+	serving, err := d.listen(running)
+	if err == nil {
+		ended := d.reloads.start(serving)
+		err = d.run(serving)
+		ended()
+	}
+	if serving.Err() != nil {
+		err = nil // what an interrupted start says is no news; stop knows if a server failed
+	}
+	return errors.Join(err, d.stop(stopping))
+}
+
+var ErrTwice = errors.New("a second signal ended the daemon at once")
+
+// oneSignal is within which time the same signal again is part of the first.
+// Nobody presses a key twice as fast.
+const oneSignal = 100 * time.Millisecond
+
+// watchSignals is onSignals, which are logged, for who has a use of hangups; or
+// nil.
+func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running, stopping context.Context, release func()) {
+	return onSignalsBut(ctx, hups,
+		func(s os.Signal) {
+			if hups != nil && s == syscall.SIGHUP {
+				log.Info("stopping", "signal", s.String(), "why", hups.why())
+				return
+			}
+			log.Info("stopping", "signal", s.String())
+		},
+		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
+}
+
+// OnSignals returns two contexts: running ends with ctx or at the first
+// signal to stop, of which soft tells, stopping at the second, of which hard does.
+// A third ends the process, as it would have without us. The same signal that
+// comes again at once is none: timeout(1) and some supervisors send theirs to the
+// process and to its group. That nobody reads our output any more ends nothing:
+// what was started must be ended in good order.
+func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
+	return onSignalsBut(ctx, nil, soft, hard)
+}
+
+// onSignalsBut is onSignals but for the hangups that somebody has a use of.
+func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
+	signals := make(chan os.Signal, 2)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		if !signal.Ignored(s) { // a shell's background job
+			signal.Notify(signals, s)
+		}
+	}
+	if hups.wanted() {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	broken := make(chan os.Signal, 1) // pipes: whoever wrote gets an error instead
+	signal.Notify(broken, syscall.SIGPIPE)
+	running, stop := context.WithCancel(ctx)
+	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	done := make(chan struct{})
+	watching.Go(func() {
+		heed(signals, done, hups,
+			func(s os.Signal) { soft(s); stop() },
+			func(s os.Signal) { hard(s); end(ErrTwice) })
+		signal.Stop(signals)
+	})
+	return running, stopping, func() {
+		signal.Stop(signals)
+		signal.Stop(broken)
+		close(done)
+		watching.Wait()
+		stop()
+		end(nil)
+	}
+}
+
+// heed carries out an act for each signal, until all are or done is closed.
+func heed(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ...func(os.Signal)) {
+	var last os.Signal
+	var at time.Time // when last came
+	for len(acts) > 0 {
+		select {
+		case s := <-signals:
+			if hups.takes(s) || s == last && time.Since(at) < oneSignal {
+				continue
+			}
+			last, at = s, time.Now()
+			acts[0](s)
+			acts = acts[1:]
+		case <-done:
+			return
+		}
+	}
+}
+
+// newLogger writes structured logs; a terminal gets the same as a file.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	return newLeveledLogger(w, logLevel(level), format)
+}
+
+// newLeveledLogger is newLogger with a level that may change.
+func newLeveledLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// logLevel returns the level by its name.
+func logLevel(name string) slog.Level {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(name)); err != nil {
+		return slog.LevelInfo
+	}
+	return l
+}
 
 // A daemon is what `brim serve` runs. It is made by newDaemon, then listens,
 // runs and stops, each once and in this order.
@@ -318,4 +481,175 @@ func (d *daemon) flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the storage to be opened: %w", ctx.Err())
 	}
+}
+
+// announce says that the daemon is ready: to a program in a log line, and to a
+// person at a terminal with what can be tried now.
+func (d *daemon) announce(uri string) {
+	scheme := d.scheme() + "://"
+	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
+	token := "" // how a request shows who sends it
+	if d.guard.Asks() {
+		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
+	}
+	send := fmt.Sprintf(`curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'`, http, token)
+	d.log.Info("ready", "took", time.Since(d.began).Round(time.Millisecond), "session", d.session, "page", page, "try", send)
+	if !config.IsTerminal(d.stderr) {
+		return
+	}
+	where := "in memory only"
+	if uri != "" {
+		where = fmt.Sprintf("%s  database %s, collection %s", config.MaskURI(uri), d.cfg.Database, d.cfg.Default.Name)
+	}
+	if server := d.mongod.Load(); server != nil {
+		where += fmt.Sprintf("\n  look into it  mongosh \"$(cat %s)\"", config.ShellWord(server.URIFile()))
+	}
+	_, _ = fmt.Fprintf(d.stderr, `
+  Brim %s is ready.
+
+  live page     %s
+  readings to   %s   gRPC %s
+  asks for      %s
+  stored        %s
+
+  Try:
+    %s
+    %s query --url %s s-1
+
+`, d.version.Version, page, http, reachable(d.listeners.grpc), d.asked(), where, send, os.Args[0], http)
+}
+
+// progress is where a long preparation tells how it goes: on a terminal to the
+// person there, anywhere else in the log.
+func (d *daemon) progress() io.Writer {
+	if config.IsTerminal(d.stderr) {
+		return d.stderr
+	}
+	return lineLogger{d.log}
+}
+
+// lineLogger logs the lines that are written to it.
+type lineLogger struct{ log *slog.Logger }
+
+func (l lineLogger) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.log.Info("preparing", "step", line)
+		}
+	}
+	return len(p), nil
+}
+
+// A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it,
+// so that a MongoDB that is away leaves time for the rest: one tenth for requests to
+// get their answers, three for a clean end of mongod, which takes one to three
+// seconds after heavy writing.
+const (
+	flushShare    = 0.6
+	requestsShare = 0.1
+)
+
+// stop refuses what comes, stores what was taken, and ends everything that the
+// daemon has started. When ctx ends it does no more than the ending. It also
+// undoes what of the daemon was started when the start went wrong.
+func (d *daemon) stop(ctx context.Context) error {
+	begin := time.Now()
+	left, cancel := context.WithTimeout(ctx, d.current().StopTimeout)
+	defer cancel()
+	d.draining.Store(true)
+	d.supervisor.stops(d.current().StopTimeout)
+	d.door.Stop()
+	errs := []error{d.drain(left)}
+	d.endRequests(left)
+	d.disconnect(left)
+	if looks := d.looks.Load(); looks != nil {
+		looks.end() // until here there is something to see, and mongod takes its metrics with it
+	}
+	if server := d.mongod.Load(); server != nil {
+		if err := server.Close(left); err != nil {
+			errs = append(errs, fmt.Errorf("stop the embedded MongoDB: %w", err))
+		}
+	}
+	errs = append(errs, d.admin.Close(), d.listeners.close())
+	if d.serving != nil {
+		errs = append(errs, d.serving.Wait())
+	}
+	d.hangUp()
+	if err := context.Cause(ctx); err != nil {
+		errs = append([]error{err}, errs...)
+	}
+	level := slog.LevelInfo
+	if d.serving == nil {
+		level = slog.LevelDebug // it never ran, and why is said by who ends
+	}
+	d.log.Log(context.Background(), level, "stopped", "took", time.Since(begin).Round(time.Millisecond))
+	return errors.Join(errs...)
+}
+
+// drain stores what was taken, as far as there is time, and closes the journal,
+// which answers those who still wait.
+func (d *daemon) drain(ctx context.Context) error {
+	j, s := d.journal.Load(), d.storage.Load()
+	if j == nil {
+		return nil
+	}
+	(*j).Stop()
+	left := 0
+	if s != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.current().StopTimeout)))
+		defer cancel()
+		left = s.queue.Close(ctx)
+	}
+	var errs []error
+	if err := (*j).Close(); err != nil {
+		errs = append(errs, fmt.Errorf("close the journal: %w", err))
+	}
+	switch {
+	case left > 0 && errors.Is((*j).Err(), journal.ErrGone):
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored, and %w; they are lost, unless %s was moved: then run `brim journal replay --journal-dir` with its new path",
+			left, journal.ErrGone, d.cfg.JournalPath()))
+	case left > 0 && d.cfg.journaling():
+		d.log.Info("readings stay in the journal and are stored after the next start", "readings", left)
+	case left > 0:
+		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored; none of them was acknowledged", left))
+	}
+	return errors.Join(errs...)
+}
+
+// disconnect ends the connections to MongoDB before an embedded one ends. With
+// a server that is gone the driver would wait for as long as it may.
+func (d *daemon) disconnect(ctx context.Context) {
+	s := d.storage.Load()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := s.disconnect(ctx); err != nil {
+		d.log.Debug("disconnect from MongoDB", "err", err)
+	}
+}
+
+// endRequests lets the requests that are under way get their answers, then
+// ends the servers of readings.
+func (d *daemon) endRequests(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.current().StopTimeout)))
+	defer cancel()
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		d.grpc.GracefulStop()
+	}()
+	if err := d.http.Shutdown(ctx); err != nil {
+		d.log.Warn("cut off HTTP requests", "err", err)
+		_ = d.http.Close() // what is left of the connections says nothing new
+	}
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		d.log.Warn("cut off gRPC calls", "err", ctx.Err())
+		d.grpc.Stop()
+		<-graceful
+	}
+	d.door.Wait()
 }

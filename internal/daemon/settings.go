@@ -6,9 +6,13 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -362,4 +366,283 @@ func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
 // needsMongoDB reports whether any stream is stored there.
 func (c *Settings) needsMongoDB() bool {
 	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Storage != store.Memory })
+}
+
+// listenerSettings are those of the three listeners beside their addresses.
+type listenerSettings struct {
+	TLSCert, TLSKey, TLSClientCA string // files; empty: without
+	TLSRequireClientCert         SwitchPosition
+	AllowUnauthenticated         SwitchPosition
+
+	MaxConnections           int // of each listener for readings
+	MaxConnectionsPerAddress int // 0: most of them
+}
+
+// A connection that waits takes 7 KiB of memory without TLS and 50 KiB with it,
+// so 4096 of a listener take 28 to 200 MiB; with both listeners full that is
+// 8192 open files, where systemd allows 524,288 and most shells can have as many.
+const defaultMaxConnections = "4096"
+
+func (c *listenerSettings) all() []Setting {
+	return []Setting{
+		{
+			Name: "tls-cert", Kind: "FILE", set: config.Text(&c.TLSCert, nil),
+			Usage: "certificate of all listeners in PEM, the authorities between behind it; read again when it changes; empty: no TLS",
+		},
+		{Name: "tls-key", Kind: "FILE", set: config.Text(&c.TLSKey, nil), Usage: "key of --tls-cert in PEM"},
+		{
+			Name: "tls-client-ca", Kind: "FILE", set: config.Text(&c.TLSClientCA, nil),
+			Usage: "authorities in PEM whose client certificates are taken; who a certificate is, the access file says",
+		},
+		{
+			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),
+			Usage: "refuse connections without a client certificate, probes and /metrics among them",
+		},
+		{
+			Name: "allow-unauthenticated", Kind: "on|off", Initial: "off", set: config.Choice(&c.AllowUnauthenticated, On, Off),
+			Usage: "let listeners open beyond this machine although nobody is asked who they are",
+		},
+		{
+			Name: "max-connections", Kind: "N", Initial: defaultMaxConnections, set: config.Count(&c.MaxConnections, 8, 1_000_000),
+			Usage: "connections to each listener for readings; one more is closed at once",
+		},
+		{
+			Name: "max-connections-per-address", Kind: "N", Initial: "0", set: config.Count(&c.MaxConnectionsPerAddress, 0, 1_000_000),
+			Usage: "connections from one address, of IPv6 a /64; 0: three quarters of --max-connections",
+		},
+	}
+}
+
+// checkListeners checks what no setting can check alone.
+func (c *listenerSettings) checkListeners() error {
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("tls-cert and tls-key belong together; give both, or neither")
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		return errors.New("tls-client-ca needs TLS; give tls-cert and tls-key, too")
+	case c.TLSRequireClientCert == On && c.TLSClientCA == "":
+		return errors.New("tls-require-client-cert needs the authority of those certificates; give tls-client-ca, too")
+	case c.MaxConnectionsPerAddress > c.MaxConnections:
+		return fmt.Errorf("max-connections-per-address %d is more than max-connections %d", c.MaxConnectionsPerAddress, c.MaxConnections)
+	}
+	return nil
+}
+
+// accessSettings say who is asked, and how much those may send who are not told
+// otherwise.
+type accessSettings struct {
+	AccessFile string // empty: nobody is asked
+	Quota      access.Quota
+}
+
+func (c *accessSettings) all() []Setting {
+	return []Setting{
+		{
+			Name: "access-file", Kind: "FILE", set: config.Text(&c.AccessFile, nil),
+			Usage: "YAML with who may do what, see brim token; read again when it changes; empty: nobody is asked",
+		},
+		{
+			Name: "quota-requests", Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
+			Usage: "requests, and messages of gRPC streams, a second of each identity that has no such quota, or of all clients where nobody is asked; 0: no limit",
+		},
+		{
+			Name: "quota-readings", Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),
+			Usage: "the same of readings a second; 0: no limit",
+		},
+		{
+			Name: "quota-new-sensors", Kind: "N", Initial: "0", set: Rate(&c.Quota.NewSensorsPerSecond),
+			Usage: "the same of sensors a second that nothing came from for an hour; 0: no limit",
+		},
+		{
+			Name: "quota-active-sensors", Kind: "N", Initial: "0", set: Whole(&c.Quota.ActiveSensors, access.MaxActiveSensors),
+			Usage: "the same of sensors in an hour; 0: no limit",
+		},
+	}
+}
+
+// openGuard returns who knows senders; nil where nobody is asked and nothing is
+// limited.
+func (d *daemon) openGuard() (*access.Guard, error) {
+	c := &d.cfg.accessSettings
+	if c.AccessFile == "" && c.Quota == (access.Quota{}) {
+		return nil, nil
+	}
+	return access.Open(access.Config{Path: c.AccessFile, Default: c.Quota, Logger: d.log, Registerer: d.registry, TLS: d.tls})
+}
+
+// Rate takes a number of things a second, which may be a fraction; 0 is none.
+func Rate(place *float64) func(string) error {
+	return func(s string) error {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= 0 && v <= access.MaxRate) {
+			return fmt.Errorf("%q is not a number from 0 to %d", s, int64(access.MaxRate))
+		}
+		*place = v
+		return nil
+	}
+}
+
+// Whole takes a whole number, for what is kept with fractions.
+func Whole(place *float64, most int) func(string) error {
+	return func(s string) error {
+		var n int
+		if err := config.Count(&n, 0, min(most, math.MaxInt32))(s); err != nil {
+			return err
+		}
+		*place = float64(n)
+		return nil
+	}
+}
+
+// fieldAnswer is what becomes of a reading with fields that its stream does
+// not allow.
+type fieldAnswer string
+
+const (
+	refuseReading fieldAnswer = "refuse" // the reading is refused
+	dropField     fieldAnswer = "drop"   // it is taken without them
+)
+
+// writeConcern takes majority, or a number of members.
+func writeConcern(place *store.WriteConcern) func(string) error {
+	return func(s string) error {
+		if s == store.MajorityName {
+			place.Members = 0
+			return nil
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > store.MostMembers {
+			return fmt.Errorf("%q is neither %s nor a whole number from 1 to %d", s, store.MajorityName, store.MostMembers)
+		}
+		place.Members = n
+		return nil
+	}
+}
+
+// writeJournal takes on and off.
+func writeJournal(place *store.WriteConcern) func(string) error {
+	return func(s string) error {
+		var position SwitchPosition
+		err := config.Choice(&position, On, Off)(s)
+		place.Unjournaled = position == Off
+		return err
+	}
+}
+
+// fieldNames takes names with commas between them.
+func fieldNames(place *[]string) func(string) error {
+	return func(s string) error {
+		*place = nil
+		if strings.TrimSpace(s) == "" {
+			return nil
+		}
+		var names []string
+		for name := range strings.SplitSeq(s, ",") {
+			name = strings.TrimSpace(name)
+			if r := telemetry.CheckFieldName([]byte(name)); r != nil {
+				return fmt.Errorf("%q cannot name a field: %s", name, r.Message)
+			}
+			if slices.Contains(names, name) {
+				return fmt.Errorf("%q is named twice", name)
+			}
+			names = append(names, name)
+		}
+		if len(names) > telemetry.MaxFields {
+			return fmt.Errorf("%d fields are named; a reading has at most %d", len(names), telemetry.MaxFields)
+		}
+		*place = names
+		return nil
+	}
+}
+
+// isList reports whether a setting may be a list in the file.
+func isList(name string) bool {
+	return slices.ContainsFunc((&Settings{}).All(), func(s Setting) bool { return s.list && s.Name == name })
+}
+
+// join writes a list as the text that flags have.
+func (f *file) join(key, name string, list []any) error {
+	if !isList(name) {
+		return errors.New("must have a single value")
+	}
+	texts := make([]string, len(list))
+	for i, v := range list {
+		switch v.(type) {
+		case string, int, int64, uint64, float64, bool:
+			texts[i] = fmt.Sprint(v)
+		default:
+			return errors.New("must be a list of single values, like [a, b]")
+		}
+		if strings.Contains(texts[i], ",") {
+			return fmt.Errorf("cannot hold %q: a name in it has no comma", texts[i])
+		}
+		if texts[i] == "" {
+			return errors.New("cannot hold an empty name")
+		}
+	}
+	if err := f.values.Set(key, strings.Join(texts, ",")); err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	return nil
+}
+
+func NotEmpty(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	return nil
+}
+
+// maxStreamName leaves room for the database in MongoDB's 255 bytes of a
+// namespace, and for what a terminal shows.
+const maxStreamName = 64
+
+// checkStreamName holds the rules of a name that is a URL path segment, a label
+// of metrics and a collection that needs no quoting anywhere.
+func checkStreamName(name string) error {
+	safe := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' }
+	switch {
+	case name == "" || len(name) > maxStreamName || strings.ContainsFunc(name, func(c rune) bool { return !safe(c) }):
+		return fmt.Errorf("%q cannot name a stream; allowed are 1 to %d characters of a-z, 0-9, _ and -", name, maxStreamName)
+	case name == "system":
+		return errors.New(`"system" cannot name a stream; MongoDB keeps it for itself`)
+	}
+	return nil
+}
+
+func checkDatabase(name string) error {
+	const most = 63 // MongoDB's limit
+	switch {
+	case name == "" || len(name) > most || strings.ContainsAny(name, "/\\. \"$*<>:|?\x00"):
+		return fmt.Errorf("%q cannot name a database; allowed are 1 to %d bytes without / \\ . \" $ * < > : | ? and space", name, most)
+	case slices.Contains([]string{"admin", "local", "config"}, name):
+		return fmt.Errorf("%q is MongoDB's own database", name)
+	}
+	return nil
+}
+
+// checkMongodCache takes a folder, and no size: that of the cache has a name much
+// like it.
+func checkMongodCache(s string) error {
+	if _, err := humanize.ParseBytes(s); err == nil {
+		return fmt.Errorf("%q is a size, and this is the folder where an installed mongod is kept; the size of mongod's cache is mongod-cache-size (a folder of this name is ./%s)", s, s)
+	}
+	return nil
+}
+
+func checkMapDots(s string) error {
+	if s == "" {
+		return nil
+	}
+	if len(s) != 1 || s[0] <= ' ' || s[0] >= 0x7f || s == "." || s == "$" {
+		return fmt.Errorf("%q is not one printable ASCII character other than . and $", s)
+	}
+	return nil
+}
+
+func checkTag(s string) error {
+	if len(s) > telemetry.MaxNameBytes {
+		return fmt.Errorf("a tag's name has at most %d bytes, this one has %d", telemetry.MaxNameBytes, len(s))
+	}
+	return nil
 }

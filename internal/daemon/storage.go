@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/claim"
 	"github.com/brim-telemetry/brim/internal/store/memory"
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A home is where one stream rests.
@@ -386,4 +389,72 @@ func (s *storage) disconnect(ctx context.Context) error {
 		s.claims.Close(ctx)
 	}
 	return s.conn.Close(ctx)
+}
+
+// tellStrangers says once which streams the database has that this daemon does
+// not: those that were taken out of its file, or another daemon's. They are left
+// as they are, and so is their retention.
+func (s *storage) tellStrangers(ctx context.Context) {
+	if s.conn == nil || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	var known []string
+	for name := range s.homes {
+		known = append(known, name)
+	}
+	found, err := store.Strangers(ctx, s.conn.Database(), known)
+	if err != nil {
+		s.log.Debug("look for streams that are not configured", "err", err)
+		return
+	}
+	if len(found) > 0 {
+		s.log.Info("the database has streams that are not configured here; their collections are left as they are", "streams", strings.Join(found, ", "))
+	}
+}
+
+// newStaleness makes the watch over sensors of which nothing comes any more.
+func newStaleness(c *Settings, setup storageSetup) (*staleness.Watch, error) {
+	after := make(map[string]time.Duration, len(c.Streams))
+	for _, stream := range c.Streams {
+		after[stream.Name] = stream.SilentAfter
+	}
+	w, err := staleness.New(staleness.Config{After: after, Logger: setup.logger, Registerer: setup.registry})
+	if err != nil {
+		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
+	}
+	return w, nil
+}
+
+// watchStaleness recalls the sensors of each stream once it is prepared.
+func (s *storage) watchStaleness(ctx context.Context) {
+	s.staleness.Run(ctx, func(ctx context.Context, stream string) iter.Seq2[telemetry.SensorSeen, error] {
+		return func(yield func(telemetry.SensorSeen, error) bool) {
+			select {
+			case <-s.ready[stream]:
+			case <-ctx.Done():
+				yield(telemetry.SensorSeen{}, ctx.Err())
+				return
+			}
+			s.homes[stream].Sensors(ctx, telemetry.SensorQuery{})(yield)
+		}
+	})
+}
+
+// A watchedSource is a stream's store, whose deleted sensors are missed by
+// nobody.
+type watchedSource struct {
+	read.Source
+
+	staleness *staleness.Stream
+}
+
+// Delete implements read.Source.
+func (w watchedSource) Delete(ctx context.Context, sensor string) (int64, error) {
+	n, err := w.Source.Delete(ctx, sensor)
+	if err == nil {
+		w.staleness.Forget(sensor)
+	}
+	return n, err
 }

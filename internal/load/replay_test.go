@@ -183,7 +183,7 @@ func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
 		`{"sensorId":"a","ts":1,"fields":{"a.b":1}}`:                    "holds a dot",
 		`{"sensorId":"a","ts":1,"fields":{}}`:                           "fields_missing: ",
 		`{"sensorId":"","ts":1,"fields":{"t":1}}`:                       "sensorId is missing",
-		`{"sensorId":"a","ts":1,"fields":{"t":1}}{"x":1}`:               "something behind",
+		`{"sensorId":"a","ts":1,"fields":{"t":1}}{"x":1}`:               "malformed: ",
 		`{"sensorId":"a","ts":-1,"fields":{"t":1}}`:                     "ts_out_of_range: ",
 		`cpu,host=a usage=1 1767225600000000000`:                        "malformed: ",
 		`{"sensorId":"a","sensorId":"b","ts":1,"fields":{"t":1}}`:       "duplicate",
