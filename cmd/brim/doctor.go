@@ -33,12 +33,12 @@ import (
 func newDoctor(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say how MongoDB's storage engine and its disk stand, what holds writes up, and what to do",
-		Long: "Say how MongoDB's storage engine and its disk stand, what holds writes up, and what to do.\n\n" +
-			"It looks at MongoDB's primary, and at the disk if MongoDB runs on this machine, holds each signal against a\n" +
-			"threshold and says in words what is the matter: causes before what follows from them, and what to do about each,\n" +
-			"the cheapest first, with what it costs. Settings that cost without need are named also when nothing is slow. It\n" +
-			"only reads; the user of MongoDB needs the role clusterMonitor, and read on the database.\n\n" +
+		Short: "Diagnose slow writes: MongoDB's storage engine, its disk and CPU, and what to do",
+		Long: "Diagnose slow writes: MongoDB's storage engine, its disk and CPU, and what to do.\n\n" +
+			"It samples MongoDB's primary, and the disk if MongoDB runs on this machine, compares each signal with a threshold\n" +
+			"and reports what is wrong: causes before what follows from them, and for each what to do, the cheapest first, with\n" +
+			"its cost. Settings that cost without need are reported even when nothing is slow. It only reads; the user of\n" +
+			"MongoDB needs the role clusterMonitor, and read on the database.\n\n" +
 			"Something is found to hold writes up where writes are slower than they usually are and a resource is at its limit.\n" +
 			"What is usual a running daemon knows; without one MongoDB's own counters must do, from the second look on.\n\n" +
 			"By default it takes two samples, 2 s apart, from which rates are worked out (--over). Exit codes: 0 healthy, 10 degrading,\n" +
@@ -299,7 +299,7 @@ func said(findings []doctor.Finding, setting *doctor.Finding) bool {
 
 // errBlind is that nothing is known of what is slow, which must not look like
 // health.
-var errBlind = errors.New("the storage engine could not be seen; why, and what would help, stands under what was not seen")
+var errBlind = errors.New("the storage engine is unknown; NOT MEASURED says why, and what would help")
 
 // foundExit is the exit code that a class comes to.
 func foundExit(c doctor.Class) error {

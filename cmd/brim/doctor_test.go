@@ -119,7 +119,7 @@ func TestDoctorLooksTwice(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, doctorFlags(t, "--over", "1s")...)
 	require.Contains(t, []int{0, 10, 20}, got.code, "%v", got.err)
-	assert.Contains(t, got.stdout, "two looks, 1")
+	assert.Contains(t, got.stdout, "two samples, 1")
 	assert.Contains(t, got.stdout, mongodtest.URI(t))
 	assert.Regexp(t, `History store +[\d,.< ]+ inserts/s`, got.stdout)
 	assert.NotContains(t, got.stdout, "\x1b", "no colour where there is no terminal")
@@ -183,7 +183,7 @@ func TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy(t *testing.T) {
 	assert.Equal(t, exitFailed, got.code)
 	require.ErrorIs(t, got.err, errBlind)
 	assert.True(t, strings.HasPrefix(got.stdout, "UNKNOWN  "), got.stdout)
-	assert.Contains(t, got.stdout, "DIAGNOSIS\nnothing is known.")
+	assert.Contains(t, got.stdout, "DIAGNOSIS\nunknown.")
 	assert.Contains(t, got.stdout, `grantRolesToUser(USER, ["clusterMonitor"])`)
 }
 
@@ -240,8 +240,8 @@ func TestDoctorsTextSaysAll(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, newDoctorText(&b, nil).report(made(doctor.Bottleneck)))
 	head, _, _ := strings.Cut(b.String(), "\nSIGNAL")
-	assert.Equal(t, `BOTTLENECK  two looks, 10s apart, 2026-11-21 12:00:00
-MongoDB  7.0.14 replica set, mongodb://db1, 8 processors, cache 4.0 GiB
+	assert.Equal(t, `BOTTLENECK  two samples, 10s apart, 2026-11-21 12:00:00
+MongoDB  7.0.14 replica set, mongodb://db1, 8 CPUs, cache 4.0 GiB
 Disk     nvme0n1, NVMe, 512 GiB of 1.0 TiB free, /data/db
 `, head)
 	assert.Contains(t, b.String(), `
@@ -259,7 +259,7 @@ history window
   do 1  set it to 0
   cost  none
 
-NOT SEEN
+NOT MEASURED
 not seen: tickets
   seen  it is a rate
   do 1  look twice

@@ -36,11 +36,11 @@ func (x *examination) lookAtMoves(parent context.Context) {
 func movesUnseen(err error) doctor.Finding {
 	f := doctor.Finding{
 		Name: "unseen_moves", Kind: doctor.Unseen, Class: doctor.Unknown,
-		Cause: "not seen: whether brim recompress or brim migrate was interrupted", Evidence: err.Error(),
-		Action: "look again when MongoDB answers", Cost: "none",
+		Cause: "not examined: whether brim recompress or brim migrate was interrupted", Evidence: err.Error(),
+		Action: "try again when MongoDB answers", Cost: "none",
 	}
 	if doctor.NotPermitted(err) {
-		f.Evidence = "the user may not read the streams' database: the role read on it permits it"
+		f.Evidence = "the user is not allowed to read the streams' database: the role read on it permits it"
 		f.Action, f.Cost = "grant the user the role read on the database of the streams", "the user may read the readings"
 	}
 	return f
@@ -53,9 +53,9 @@ func movesLeft(t *maintain.Traces, where string) []doctor.Finding {
 		return nil // it ends by itself what it has begun
 	}
 	pasted := func(command string) string { return "`" + command + where + "`" }
-	begun := "no command is noted in brim_maintenance"
+	begun := "brim_maintenance records no command"
 	if t.Kind != "" {
-		begun = fmt.Sprintf("`brim %s` to %s is in phase %s, and no process is at work on it", t.Kind, t.To, t.Phase)
+		begun = fmt.Sprintf("`brim %s` to %s is in phase %s, and no process is working on it", t.Kind, t.To, t.Phase)
 	}
 	var out []doctor.Finding
 	add := func(f doctor.Finding, actions ...[2]string) {
@@ -64,14 +64,14 @@ func movesLeft(t *maintain.Traces, where string) []doctor.Finding {
 			out = append(out, f)
 		}
 	}
-	const waits = "readings that waited are stored then"
+	const waits = "waiting readings are then stored"
 	again := [][2]string{
-		{"run the same command again, which goes on from there: " + pasted(t.Again), "load on the disk while it runs"},
-		{"or give it up, if it can be: " + pasted(t.Abort), "the copy is dropped"},
+		{"run the same command again, which continues from there: " + pasted(t.Again), "load on the disk while it runs"},
+		{"or abort it, if possible: " + pasted(t.Abort), "the copy is dropped"},
 	}
 	fence := doctor.Finding{
 		Name: doctor.FoundFenced, Kind: doctor.Slow, Class: doctor.Bottleneck,
-		Cause:    "fenced: nothing of stream " + t.Stream + " is stored, since maintenance keeps writes away",
+		Cause:    "fenced: nothing of stream " + t.Stream + " is stored, since maintenance blocks writes",
 		Evidence: "the validator of its collection refuses every document; readings wait in the daemons' journals; " + begun,
 	}
 	unfinished := doctor.Finding{
@@ -102,7 +102,7 @@ func movesLeft(t *maintain.Traces, where string) []doctor.Finding {
 	}
 	drop := dropByHand(t.Old)
 	if t.DropOld != "" {
-		drop = [2]string{"when all daemons have stored what they took in before the move: " + pasted(t.DropOld), "it cannot be read any more"}
+		drop = [2]string{"when all daemons have stored what they accepted before the move: " + pasted(t.DropOld), "it can no longer be read"}
 	}
 	add(old, drop)
 	return out
@@ -110,8 +110,8 @@ func movesLeft(t *maintain.Traces, where string) []doctor.Finding {
 
 func dropByHand(t *maintain.Trace) [2]string {
 	return [2]string{
-		fmt.Sprintf("look what is in it, and drop it in mongosh if no command runs: db.getCollection(%q).drop()", t.Collection),
-		"it cannot be read any more",
+		fmt.Sprintf("check what is in it, and drop it in mongosh if no command runs: db.getCollection(%q).drop()", t.Collection),
+		"it can no longer be read",
 	}
 }
 

@@ -66,9 +66,9 @@ func (t *doctorText) strong(text string) string {
 
 // head says what was looked at, and how it stands.
 func (t *doctorText) head(r *doctorReport) {
-	looked := "one look; rates are not known"
+	looked := "one sample; rates are unknown"
 	if r.OverSeconds > 0 {
-		looked = "two looks, " + config.FormatDuration(time.Duration(r.OverSeconds*float64(time.Second)).Round(100*time.Millisecond)) + " apart"
+		looked = "two samples, " + config.FormatDuration(time.Duration(r.OverSeconds*float64(time.Second)).Round(100*time.Millisecond)) + " apart"
 	}
 	t.line("%s  %s, %s", t.paint(r.Class, strings.ToUpper(r.Class.String())), looked, r.At.Format(time.DateTime))
 	t.wrapped("MongoDB  ", serverInWords(r))
@@ -85,10 +85,10 @@ func serverInWords(r *doctorReport) string {
 		parts = append([]string{s.Version + " " + strings.ReplaceAll(s.Topology, "_", " ")}, parts...)
 	}
 	if s.Secondary {
-		parts = append(parts, "a member that takes no writes: why they are slow is to be asked of the primary")
+		parts = append(parts, "a member that takes no writes: run brim doctor against the primary")
 	}
 	if s.Processors > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f processors", s.Processors))
+		parts = append(parts, fmt.Sprintf("%.0f CPUs", s.Processors))
 	}
 	if s.CacheBytes > 0 {
 		parts = append(parts, "cache "+humanize.IBytes(uint64(s.CacheBytes)))
@@ -102,11 +102,11 @@ func serverInWords(r *doctorReport) string {
 // diskInWords says also why the thresholds of its latency are those.
 func diskInWords(d *doctor.Disk) string {
 	if d.Device == "" {
-		return "not seen: " + d.Why
+		return "unknown: " + d.Why
 	}
 	kind := map[string]string{
 		"nvme": "NVMe", "ssd": "SSD", "hdd": "a hard disk",
-		"unknown": "of unknown kind (virtual disks do not tell theirs), held against an SSD's thresholds",
+		"unknown": "of unknown kind (virtual disks do not report theirs), compared with an SSD's thresholds",
 	}[d.Kind]
 	out := d.Device + ", " + kind
 	if d.Size > 0 {
@@ -181,21 +181,21 @@ func (t *doctorText) findings(r *doctorReport) {
 		t.wrapped("", r.Note+".")
 	}
 	t.part(r, doctor.Setting, "SETTINGS")
-	t.part(r, doctor.Unseen, "NOT SEEN")
+	t.part(r, doctor.Unseen, "NOT MEASURED")
 }
 
 // nothingWrong says what it means that no cause was found. Members that lag hold
 // writes up as well, and stand with the settings.
 func nothingWrong(r *doctorReport) string {
 	if r.Class == doctor.Unknown {
-		return "nothing is known"
+		return "unknown"
 	}
 	words := "nothing wrong"
 	if hasKind(r, doctor.Setting) {
-		words += " in the storage engine and its disk; the settings below may cost all the same"
+		words += " in the storage engine and its disk; the settings below may still cost"
 	}
 	if r.OverSeconds == 0 {
-		words += ", as far as one look can tell: what is a rate is known from the second look on"
+		words += ", as far as one sample can tell: rates are known from the second sample on"
 	}
 	return words
 }

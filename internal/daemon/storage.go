@@ -404,7 +404,7 @@ func (s *storage) tellStrangers(ctx context.Context) {
 	for name := range s.homes {
 		known = append(known, name)
 	}
-	found, err := store.Strangers(ctx, s.conn.Database(), known)
+	found, err := store.UnconfiguredStreams(ctx, s.conn.Database(), known)
 	if err != nil {
 		s.log.Debug("look for streams that are not configured", "err", err)
 		return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -120,7 +121,7 @@ type checker struct {
 func (c *checker) count(reading bson.Raw, id, sensor string, tags bson.RawValue) {
 	producer, ok := reading.Lookup("producer").AsInt64OK()
 	number, ok2 := reading.Lookup("number").AsInt64OK()
-	const most = 1 << 32 // numbers are dense: what is beyond was made by nobody
+	const most = 1 << 32 // numbers are dense: no producer made what is beyond
 	if !ok || !ok2 || number < 0 || number > most {
 		c.bad(id, "holds a reading without a mark: %s", reading)
 		return
@@ -164,7 +165,7 @@ func (c *checker) bad(id, format string, args ...any) {
 	c.result.BadDocuments = append(c.result.BadDocuments, id+" "+fmt.Sprintf(format, args...))
 }
 
-// compare looks for what is missing.
+// compare finds what is missing.
 func (c *checker) compare() {
 	for producer, of := range c.cfg.Log.state {
 		for number, state := range of {
@@ -188,4 +189,185 @@ func (c *checker) compare() {
 	slices.SortFunc(c.result.Lost, byMark)
 	slices.SortFunc(c.result.Twice, byMark)
 	slices.SortFunc(c.result.Invented, byMark)
+}
+
+// window names a bucket, all parts of it.
+type window struct {
+	sensor string
+	start  bson.DateTime
+	grain  int32
+}
+
+// Spoiled is a field, true in parts that a test has made unfit for any update:
+// their readings have to go to the next. They are checked for their number alone.
+const Spoiled = "spoiled"
+
+// Migrated is a field, true in what is left of a part whose readings were moved
+// to a bucket of another granularity: no readings, no room for any, and the guards of
+// those that it had.
+const Migrated = "migrated"
+
+type partState struct {
+	number int32
+	full   bool
+}
+
+// bucketDocument is one part as the contract describes it, written down a
+// second time so that the checker does not believe what it checks.
+type bucketDocument struct {
+	ID struct {
+		S string        `bson:"s"`
+		B bson.DateTime `bson:"b"`
+		G int32         `bson:"g"`
+		P int32         `bson:"p"`
+	} `bson:"_id"`
+	SensorID     string              `bson:"sensorId"`
+	BucketStart  bson.DateTime       `bson:"bucketStart"`
+	Count        int                 `bson:"count"`
+	Bytes        int                 `bson:"bytes"`
+	First        bson.DateTime       `bson:"first"`
+	Last         bson.DateTime       `bson:"last"`
+	Stats        map[string]bson.Raw `bson:"stats"`
+	Tags         bson.RawValue       `bson:"tags"`
+	Measurements []bson.Raw          `bson:"measurements"`
+	W            map[string]int64    `bson:"w"`
+}
+
+// document checks that a part says of itself what its readings say.
+func (c *checker) document(raw bson.Raw) {
+	var d bucketDocument
+	id := raw.Lookup("_id").String()
+	err := bson.Unmarshal(raw, &d)
+	w := window{d.ID.S, d.ID.B, d.ID.G}
+	full, _ := raw.Lookup("full").BooleanOK()
+	c.parts[w] = append(c.parts[w], partState{d.ID.P, full})
+	if spoiled, _ := raw.Lookup(Spoiled).BooleanOK(); spoiled {
+		return
+	}
+	if err != nil {
+		c.bad(id, "is no bucket: %v", err)
+		return
+	}
+	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {
+		c.bad(id, "says that it is of sensor %s and of %s", d.SensorID, d.BucketStart.Time())
+	}
+	c.guards(&d, id)
+	if tombstone, _ := raw.Lookup(Migrated).BooleanOK(); tombstone {
+		if len(d.Measurements) > 0 || d.Count != 0 || d.Bytes != 0 || !full {
+			c.bad(id, "was moved, and has %d readings, counts %d of %d bytes, full %t", len(d.Measurements), d.Count, d.Bytes, full)
+		}
+		return
+	}
+	if d.Count != len(d.Measurements) || d.Count == 0 {
+		c.bad(id, "counts %d of its %d readings", d.Count, len(d.Measurements))
+	}
+	if most := c.cfg.MaxReadings; most > 0 && d.Count > most {
+		c.bad(id, "holds %d readings, more than %d", d.Count, most)
+	}
+	if d.Bytes <= 0 {
+		c.bad(id, "says that it has %d bytes", d.Bytes)
+	}
+	// One reading that is larger than a whole part is alone in one.
+	if most := c.cfg.MaxBytes; most > 0 && d.Bytes > most && d.Count > 1 {
+		c.bad(id, "has %d bytes, more than %d", d.Bytes, most)
+	}
+	c.measurements(&d, id)
+}
+
+func (c *checker) guards(d *bucketDocument, id string) {
+	if len(d.W) == 0 {
+		c.bad(id, "has no guard")
+	}
+	for session, last := range d.W {
+		if last < 1 {
+			c.bad(id, "guards session %s with %d", session, last)
+		}
+	}
+}
+
+// measurements counts a part's readings and checks what is derived from them.
+func (c *checker) measurements(d *bucketDocument, id string) {
+	first, last := bson.DateTime(math.MaxInt64), bson.DateTime(math.MinInt64)
+	stats := make(map[string]*fieldStats)
+	for _, m := range d.Measurements {
+		c.count(m, id, d.ID.S, d.Tags)
+		elements, err := m.Elements()
+		if err != nil {
+			c.bad(id, "holds a broken reading: %v", err)
+			return
+		}
+		for _, e := range elements {
+			v := e.Value()
+			if e.Key() == "ts" {
+				ts := bson.DateTime(v.DateTime())
+				first, last = min(first, ts), max(last, ts)
+			} else if number, ok := v.AsFloat64OK(); ok {
+				addStats(stats, e.Key(), number)
+			}
+		}
+	}
+	end := d.ID.B + bson.DateTime(d.ID.G)*1000
+	if first < d.ID.B || last >= end {
+		c.bad(id, "holds readings from %s to %s, outside its window", first.Time(), last.Time())
+	}
+	if d.First != first || d.Last != last {
+		c.bad(id, "says first %s and last %s, and has %s and %s", d.First.Time(), d.Last.Time(), first.Time(), last.Time())
+	}
+	if len(d.Stats) != len(stats) {
+		c.bad(id, "has stats of %d fields, and %d have numbers", len(d.Stats), len(stats))
+	}
+	for name, want := range stats {
+		if why := want.differ(d.Stats[name]); why != "" {
+			c.bad(id, "stats of %s: %s", name, why)
+		}
+	}
+}
+
+// fieldStats are the statistics of a field, from its readings.
+type fieldStats struct {
+	min, max, sum float64
+	magnitude     float64 // sum without signs, what rounding is relative to
+	n             int64
+}
+
+func addStats(stats map[string]*fieldStats, name string, v float64) {
+	s := stats[name]
+	if s == nil {
+		s = &fieldStats{min: v, max: v}
+		stats[name] = s
+	}
+	s.min, s.max, s.sum, s.magnitude = min(s.min, v), max(s.max, v), s.sum+v, s.magnitude+math.Abs(v)
+	s.n++
+}
+
+// differ says in what the document's statistics are wrong, if they are.
+func (s *fieldStats) differ(have bson.Raw) string {
+	if have == nil {
+		return "there are none"
+	}
+	n, _ := have.Lookup("n").AsInt64OK()
+	low, _ := have.Lookup("min").AsFloat64OK()
+	high, _ := have.Lookup("max").AsFloat64OK()
+	sum, _ := have.Lookup("sum").AsFloat64OK()
+	if n != s.n || low != s.min || high != s.max || math.Abs(sum-s.sum) > s.magnitude*1e-9 {
+		return fmt.Sprintf("n %d, min %g, max %g, sum %g; its readings give %d, %g, %g, %g", n, low, high, sum, s.n, s.min, s.max, s.sum)
+	}
+	return ""
+}
+
+// checkParts holds that the parts of each window are numbered from 0, and that
+// no more than the last of them is open.
+func (c *checker) checkParts() {
+	for w, parts := range c.parts {
+		slices.SortFunc(parts, func(a, b partState) int { return cmp.Compare(a.number, b.number) })
+		for i, p := range parts {
+			id := fmt.Sprintf("sensor %s, window %s, part %d of %d", w.sensor, w.start.Time(), p.number, len(parts))
+			if int(p.number) != i {
+				c.bad(id, "should have number %d", i)
+			}
+			if !p.full && i < len(parts)-1 {
+				c.bad(id, "is open, and not the last")
+			}
+		}
+	}
 }

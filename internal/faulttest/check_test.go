@@ -78,7 +78,7 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 		{"nothing, if more is stored than was acknowledged", []bson.M{part(0, false, 0, 1, 2, 3, 4)}, ""},
 		{"a reading is missing", []bson.M{part(0, false, 0, 1, 2)}, "lost: 1/3"},
 		{"a reading is there twice", []bson.M{part(0, true, 0, 1, 2), part(1, false, 2, 3)}, "twice: 1/2"},
-		{"a reading that nobody sent", []bson.M{part(0, false, 0, 1, 2, 3, 5)}, "invented: 1/5"},
+		{"a reading that was never sent", []bson.M{part(0, false, 0, 1, 2, 3, 5)}, "invented: 1/5"},
 		{"too many in a part", []bson.M{part(0, false, 0, 1, 2, 3, 4, 5, 6)}, "holds 7 readings, more than 5"},
 		{"a wrong count", []bson.M{with(part(0, false, 0, 1, 2, 3), "count", 3)}, "counts 3 of its 4 readings"},
 		{"no bytes", []bson.M{with(part(0, false, 0, 1, 2, 3), "bytes", 0)}, "says that it has 0 bytes"},

@@ -40,7 +40,7 @@ func fullDisk(s *scene) outcome {
 		before := p.Counts.Refused.Load()
 		ballast := filepath.Join(disk, "ballast")
 		if round%2 == 0 {
-			// Somebody else takes the disk, all at once.
+			// Another program fills the disk, all at once.
 			fill(s.t, ballast)
 		}
 		require.True(s.t, d.await(func() bool { return p.Counts.Refused.Load() > before+20 }), "the journal's disk does not get full")

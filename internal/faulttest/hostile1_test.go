@@ -1,11 +1,20 @@
 package faulttest_test
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -27,7 +37,7 @@ import (
 
 // TestHOSTILE1 lets attackers with and without a token do what they can think of,
 // all at once, while good clients go on. A good client must not lose a reading,
-// memory and metrics must stay within their bounds, and nobody's secret may be
+// memory and metrics must stay within their bounds, and no secret may be
 // seen.
 func TestHOSTILE1(t *testing.T) {
 	faultTest{name: "HOSTILE-1", alone: true, run: hostile, sabotages: []sabotage{
@@ -238,7 +248,7 @@ func (g *siege) provoke() {
 	}
 }
 
-// checkMemory looks for the most that the daemons ever had.
+// checkMemory finds the most memory that the daemons ever had.
 func (g *siege) checkMemory() {
 	for what, d := range map[string]*daemon{"the daemon": g.daemon, "the one with TLS": g.secured} {
 		highest := d.highestRSS()
@@ -315,7 +325,7 @@ func sumOf(metrics, family, label string) (sum float64) {
 	return sum
 }
 
-// checkSecrets looks for what nobody may see wherever somebody may look.
+// checkSecrets searches everything that can be read for secrets.
 func (g *siege) checkSecrets() {
 	log, err := os.ReadFile(g.daemon.log)
 	require.NoError(g.t, err)
@@ -328,7 +338,7 @@ func (g *siege) checkSecrets() {
 		}
 		shown[path] = body
 	}
-	secrets := map[string]string{"the password of MongoDB": mongoSecret, "a token of nobody": unknown}
+	secrets := map[string]string{"the password of MongoDB": mongoSecret, "an unknown token": unknown}
 	for name, token := range g.tokens {
 		secrets["the token of "+name] = token
 	}
@@ -363,5 +373,720 @@ func rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
+	}
+}
+
+// attacks are all there are. In the short form fewer do the same at once.
+func (a *attacker) attacks() []attack {
+	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks())
+}
+
+// pick returns the value for the form at hand.
+func pick[T any](full bool, short, long T) T {
+	if full {
+		return long
+	}
+	return short
+}
+
+// bombs inflate to 800 MB.
+func (a *attacker) bombs() []attack {
+	gz, zst := a.readyBombs()
+	pause := pick(a.full, 500*time.Millisecond, 2*time.Second)
+	return []attack{
+		{"gzip bomb", 2, pause, func(ctx context.Context) { a.post(ctx, a.token, gz, "Content-Encoding", "gzip") }},
+		{"zstd bomb", 2, pause, func(ctx context.Context) { a.post(ctx, a.token, zst, "Content-Encoding", "zstd") }},
+		{"bomb in one piece", 1, pause, a.sendBomb},
+		{"unauthenticated bomb", 2, pause, func(ctx context.Context) { a.post(ctx, unknown, gz, "Content-Encoding", "gzip") }},
+		{"line protocol bomb", 1, pause, func(ctx context.Context) {
+			a.call(ctx, call{method: http.MethodPost, url: "http://" + a.http + "/write?db=" + preyStream, token: a.token, header: http.Header{"Content-Encoding": {"gzip"}}, body: bytes.NewReader(gz)})
+		}},
+	}
+}
+
+// readyBombs returns bombs of lines, in gzip and zstd, and sees to the one in one
+// piece.
+func (a *attacker) readyBombs() (gz, zst []byte) {
+	line := bytes.Repeat([]byte(strings.Repeat(" ", 1023)+"\n"), 16<<10)
+	const times = 50
+	encoder, err := zstd.NewWriter(nil)
+	must(err)
+	gz, zst = bytes.Repeat(inGzip(line), times), bytes.Repeat(encoder.EncodeAll(line, nil), times)
+	must(encoder.Close())
+	a.bomb = append(inGzip([]byte("[")), gz...)
+	return gz, zst
+}
+
+func inGzip(data []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(data)
+	must(err)
+	must(w.Close())
+	return out.Bytes()
+}
+
+// must is for what cannot go wrong. An attacker has no test to fail.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// slowClients hold on to what they have.
+func (a *attacker) slowClients() []attack {
+	many := pick(a.full, 60, 300)
+	head := "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer " + a.token + "\r\n"
+	body := []byte(head + "Content-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n{")
+	chunked := []byte(head + "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n{")
+	ask := []byte(strings.Repeat("GET /v1/streams HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer "+a.token+"\r\n\r\n", 50))
+	return []attack{
+		{"slow head", many, time.Second, func(ctx context.Context) { a.drip(ctx, a.http, "slow ", []byte(head+"X-Slow: "), 300*time.Millisecond) }},
+		{"slow admin head", many / 10, time.Second, func(ctx context.Context) {
+			a.drip(ctx, a.admin, "slow ", []byte("GET /metrics HTTP/1.1\r\nHost: brim\r\nX-Slow: "), 300*time.Millisecond)
+		}},
+		{"slow body", many, time.Second, func(ctx context.Context) { a.drip(ctx, a.http, "slow ", body, 300*time.Millisecond) }},
+		{"slow chunk", many / 4, time.Second, func(ctx context.Context) { a.drip(ctx, a.http, "slow ", chunked, 300*time.Millisecond) }},
+		{"slow gRPC preface", many / 4, time.Second, func(ctx context.Context) {
+			a.drip(ctx, a.grpc, "slow ", []byte("PRI * HTTP/2.0\r\n"), 300*time.Millisecond)
+		}},
+		{"does not read", many / 6, 50 * time.Millisecond, func(ctx context.Context) { a.flood(ctx, a.http, "unread ", nil, ask) }},
+		{"silent connections", many, time.Second, func(ctx context.Context) { a.raw(ctx, a.http, "idle ", nil, time.Minute) }},
+	}
+}
+
+// strangeReadings come with a token.
+func (a *attacker) strangeReadings() []attack {
+	field := func(n int, name func(i int) string) []byte {
+		var b bytes.Buffer
+		fmt.Fprintf(&b, `{"sensorId":"f-%d","fields":{`, rand.IntN(100))
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "%q:%d", name(i), i)
+		}
+		b.WriteString("}}\n")
+		return b.Bytes()
+	}
+	names := []string{"$where", "a.b", "a\x00b", "", "_id", "ts", strings.Repeat("x", 200), "$", ".", "..", "constructor"}
+	pause := pick(a.full, 50*time.Millisecond, 20*time.Millisecond)
+	return []attack{
+		{"a million sensors", 2, pick(a.full, pause, 400*time.Millisecond), a.newSensors},
+		{"10,000 names in a reading", 1, pause, func(ctx context.Context) {
+			a.post(ctx, a.token, field(10_000, func(i int) string { return fmt.Sprint("n", i) }))
+		}},
+		{"10,000 names over readings", 1, pause, func(ctx context.Context) {
+			a.post(ctx, a.token, field(200, func(int) string { return fmt.Sprint("o", rand.IntN(10_000)) }))
+		}},
+		{"names of operators", 1, pause, func(ctx context.Context) {
+			name := names[rand.IntN(len(names))]
+			body := fmt.Appendf(nil, `{"sensorId":%q,"fields":{%q:1,"ok":1},"tags":{%q:"$x"}}`+"\n", "$ne."+name, name, name)
+			a.post(ctx, a.token, body)
+		}},
+		{"deep JSON", 1, pause, func(ctx context.Context) { a.post(ctx, a.token, bytes.Repeat([]byte(`{"a":[`), 100_000)) }},
+		{"absurd reads", 2, 5 * pause, func(ctx context.Context) {
+			paths := []string{
+				"/v1/sensors/f-1/readings?from=0&to=253402300800000&limit=100000",
+				"/v1/sensors/f-1/readings?limit=99999999999999999999",
+				"/v1/sensors/f-1/summary?from=0&to=253402300800000&every=1ms",
+				"/v1/sensors/f-1/summary?from=0&to=253402300800000&every=0ms",
+				"/v1/sensors?prefix=%24ne&limit=10000", "/v1/sensors/%00/latest", "/v1/sensors/" + strings.Repeat("x", 8000) + "/readings",
+			}
+			a.call(ctx, call{method: http.MethodGet, url: "http://" + a.http + paths[rand.IntN(len(paths))], token: a.token, mark: "read "})
+		}},
+		{"admin without the scope", 1, 5 * pause, func(ctx context.Context) {
+			path := []string{"/flush", "/hold", "/release", "/debug/pprof/profile?seconds=60", "/debug/pprof/heap"}[rand.IntN(5)]
+			a.call(ctx, call{method: http.MethodPost, url: "http://" + a.admin + path, token: []string{"", a.token, unknown}[rand.IntN(3)], mark: "admin "})
+		}},
+		{"deletes without the scope", 1, 5 * pause, func(ctx context.Context) {
+			a.call(ctx, call{method: http.MethodDelete, url: "http://" + a.http + "/v1/sensors/s-2001", token: a.token, mark: "delete "})
+		}},
+	}
+}
+
+// newSensors sends a reading of each of many unknown sensors: of so few
+// that the quota may let them in, or of many in a large body.
+func (a *attacker) newSensors(ctx context.Context) {
+	var b bytes.Buffer
+	for range []int{400, 2000}[rand.IntN(2)] {
+		fmt.Fprintf(&b, "{\"sensorId\":\"m-%d\",\"fields\":{\"v\":1}}\n", a.number())
+	}
+	a.post(ctx, a.swarm, b.Bytes())
+}
+
+// sendBomb sends one that is one value, of which nothing can be done with before
+// it is there.
+func (a *attacker) sendBomb(ctx context.Context) {
+	a.call(ctx, call{
+		method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: a.token,
+		header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, body: bytes.NewReader(a.bomb),
+	})
+}
+
+// floods come without a token, or make no sense at all.
+func (a *attacker) floods() []attack {
+	one := []byte(`{"sensorId":"x","fields":{"v":1}}`)
+	pause := pick(a.full, 10*time.Millisecond, 5*time.Millisecond)
+	return []attack{
+		{"no token", 4, pause, func(ctx context.Context) { a.post(ctx, "", one) }},
+		{"wrong token", 2, pause, func(ctx context.Context) { a.post(ctx, unknown, one) }},
+		{"wrong token in the query", 1, pause, func(ctx context.Context) {
+			a.call(ctx, call{method: http.MethodPost, url: "http://" + a.http + "/write?u=x&p=" + unknown, body: strings.NewReader("m v=1")})
+		}},
+		{"huge head", 1, 10 * pause, func(ctx context.Context) { a.post(ctx, a.token, one, "X-Huge", strings.Repeat("h", 1<<20)) }},
+		{"5,000 headers", 1, 10 * pause, func(ctx context.Context) {
+			headers := make([]string, 0, 10_000)
+			for i := range 5000 {
+				headers = append(headers, fmt.Sprint("X-", i), "v")
+			}
+			a.post(ctx, a.token, one, headers...)
+		}},
+		{"connections", 4, pause, func(ctx context.Context) { a.raw(ctx, a.http, "idle ", nil, time.Millisecond) }},
+		{"random bytes", 2, pause, func(ctx context.Context) {
+			junk := make([]byte, 1+rand.IntN(4096))
+			for i := range junk {
+				junk[i] = byte(rand.Uint32())
+			}
+			a.raw(ctx, []string{a.http, a.grpc, a.admin}[rand.IntN(3)], "junk ", junk, 100*time.Millisecond)
+		}},
+		{"TLS to who speaks none", 1, pause, func(ctx context.Context) {
+			a.raw(ctx, []string{a.http, a.grpc, a.admin}[rand.IntN(3)], "junk ", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 100*time.Millisecond)
+		}},
+		{"smuggled", 1, 5 * pause, a.smuggle},
+	}
+}
+
+// smuggle hides a request in another one's body, from a server that counts its bytes
+// in the other way. What it hides has no mark, and would be found by the check.
+func (a *attacker) smuggle(ctx context.Context) {
+	hidden := "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer " + a.token +
+		"\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n" + `{"sensorId":"smuggled","fields":{"v":1}}`
+	head := "POST /v1/streams/" + preyStream + "/readings HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer " + a.token + "\r\n"
+	one := `{"sensorId":"x","fields":{"v":1}}`
+	chunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(one), one)
+	requests := []string{
+		head + fmt.Sprintf("Content-Length: %d\r\nContent-Length: %d\r\n\r\n", len(one), len(one)+len(hidden)) + one + hidden,
+		head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + chunk + hidden,
+		head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + hidden,
+		head + fmt.Sprintf("transfer-encoding: chunked\r\ncontent-length: %d\r\n\r\n", len(chunk)+len(hidden)) + chunk + hidden,
+		head + "Transfer-Encoding: xchunked\r\n\r\n" + chunk + hidden,
+		head + "Transfer-Encoding : chunked\r\nContent-Length: 5\r\n\r\n" + chunk + hidden,
+		head + fmt.Sprintf("Content-Length: +%d\r\n\r\n", len(one)) + one + hidden,
+		head + fmt.Sprintf("Content-Length: %d\r\n X: y\r\n\r\n", len(one)) + one + hidden,
+		head + "Content-Length: 0x21\r\n\r\n" + one + hidden,
+	}
+	sent, patience := []byte(requests[rand.IntN(len(requests))]), 200*time.Millisecond
+	if rand.IntN(2) == 0 {
+		a.raw(ctx, a.http, "smuggled ", sent, patience)
+	} else {
+		a.rawTLS(ctx, "smuggled over TLS ", sent, patience)
+	}
+}
+
+// An attack is something that an attacker does again and again.
+type attack struct {
+	name    string
+	clients int
+	every   time.Duration // pause in between
+	once    func(ctx context.Context)
+}
+
+// A target is what attackers know.
+type target struct {
+	HTTP, GRPC, Admin string // host:port
+	TLS               string // the HTTP listener of a daemon that speaks TLS
+	Token, Swarm      string // with quotas; the swarm's is for new sensors alone
+	Full              bool   // the form
+	First             int    // number of the first sensor
+}
+
+// An attacker does not call from where the good clients do, so that those are
+// not taken for him.
+type attacker struct {
+	http, grpc, admin, tls, token, swarm string // as of target
+	full                                 bool
+
+	client *http.Client
+	h2     *http.Client // HTTP/2 without TLS, as gRPC speaks
+	secure *http.Client // HTTP/2 over TLS
+	bomb   []byte       // in one piece, in gzip
+
+	mu    sync.Mutex
+	codes map[string]int  // how often each answer was given
+	texts map[string]bool // different ones, some
+	next  int
+	first int
+}
+
+func newAttacker(t target) *attacker {
+	a := &attacker{
+		http: t.HTTP, grpc: t.GRPC, admin: t.Admin, tls: t.TLS, token: t.Token, swarm: t.Swarm, full: t.Full, next: t.First, first: t.First,
+		codes: make(map[string]int), texts: make(map[string]bool),
+	}
+	transport := &http.Transport{DialContext: dialElsewhere, MaxIdleConnsPerHost: 64, DisableCompression: true}
+	a.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	a.h2 = &http.Client{Transport: &http.Transport{DialContext: dialElsewhere, Protocols: &protocols}, Timeout: 20 * time.Second}
+	a.secure = &http.Client{Transport: &http.Transport{DialContext: dialElsewhere, ForceAttemptHTTP2: true, TLSClientConfig: trusting()}, Timeout: 20 * time.Second}
+	return a
+}
+
+// close gives connections back.
+func (a *attacker) close() {
+	a.client.CloseIdleConnections()
+	a.h2.CloseIdleConnections()
+	a.secure.CloseIdleConnections()
+}
+
+func dialElsewhere(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}, Control: portLater}
+	return d.DialContext(ctx, network, address)
+}
+
+// saw notes an answer.
+func (a *attacker) saw(code, text string) {
+	const most = 5000
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.codes[code]++
+	if len(a.texts) < most {
+		a.texts[text[:min(len(text), 2000)]] = true
+	}
+}
+
+// seen is how often a code was given to requests for readings.
+func (a *attacker) seen(code string) float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return float64(a.codes[code])
+}
+
+func (a *attacker) answers() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Join(slices.Collect(maps.Keys(a.texts)), "\n")
+}
+
+// String is how often each answer was given.
+func (a *attacker) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for _, code := range slices.Sorted(maps.Keys(a.codes)) {
+		out = append(out, fmt.Sprintf("%s: %d", code, a.codes[code]))
+	}
+	return "attackers were answered: " + strings.Join(out, ", ")
+}
+
+// number is a different one each time.
+func (a *attacker) number() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	return a.next
+}
+
+// A call is a request of an attacker over HTTP.
+type call struct {
+	method, url string
+	token       string
+	header      http.Header
+	body        io.Reader
+	secure      bool   // over TLS
+	mark        string // before the code, where it is noted; empty: a request for readings
+}
+
+func (a *attacker) call(ctx context.Context, c call) {
+	req, err := http.NewRequestWithContext(ctx, c.method, c.url, c.body)
+	if err != nil {
+		return
+	}
+	if c.header != nil {
+		req.Header = c.header
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := pick(c.secure, a.client, a.secure).Do(req)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.saw(c.mark+"cut", err.Error())
+		}
+		return
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	a.saw(c.mark+strconv.Itoa(resp.StatusCode), string(text))
+}
+
+// post sends readings to the attackers' stream.
+func (a *attacker) post(ctx context.Context, token string, body []byte, headers ...string) {
+	h := http.Header{"Content-Type": {"application/x-ndjson"}}
+	for i := 0; i+1 < len(headers); i += 2 {
+		h.Add(headers[i], headers[i+1])
+	}
+	a.call(ctx, call{method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: token, header: h, body: bytes.NewReader(body)})
+}
+
+// raw opens a connection, writes to it, and reads until the other side closes
+// it, for as long as patience lasts.
+func (a *attacker) raw(ctx context.Context, address, mark string, data []byte, patience time.Duration) {
+	conn, err := dialElsewhere(ctx, "tcp", address)
+	if err != nil {
+		a.saw(mark+"refused", err.Error())
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = conn.Write(data)
+	answer, _ := io.ReadAll(io.LimitReader(conn, 64<<10))
+	for _, code := range statuses(answer) {
+		a.saw(mark+code, string(answer))
+	}
+}
+
+// statuses are the codes of the HTTP/1 answers in what a connection said.
+func statuses(answer []byte) (codes []string) {
+	for line := range bytes.Lines(answer) {
+		if rest, ok := bytes.CutPrefix(line, []byte("HTTP/1.1 ")); ok && len(rest) >= 3 {
+			codes = append(codes, string(rest[:3]))
+		}
+	}
+	return codes
+}
+
+// drip writes data and then one byte after another, until the other side has
+// enough of it.
+func (a *attacker) drip(ctx context.Context, address, mark string, data []byte, every time.Duration) {
+	conn, err := dialElsewhere(ctx, "tcp", address)
+	if err != nil {
+		a.saw(mark+"refused", err.Error())
+		return
+	}
+	defer conn.Close()
+	if _, err := conn.Write(data); err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		rest(ctx, every)
+		if _, err := conn.Write([]byte("a")); err != nil {
+			a.saw(mark+"cut", "")
+			return
+		}
+	}
+}
+
+// flood writes the same again and again and reads nothing.
+func (a *attacker) flood(ctx context.Context, address, mark string, first, again []byte) {
+	conn, err := dialElsewhere(ctx, "tcp", address)
+	if err != nil {
+		a.saw(mark+"refused", err.Error())
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write(first); err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		if _, err := conn.Write(again); err != nil {
+			if ctx.Err() == nil {
+				a.saw(mark+"cut", "")
+			}
+			return
+		}
+		rest(ctx, time.Millisecond)
+	}
+}
+
+// grpcAttacks speak HTTP/2, some of it.
+func (a *attacker) grpcAttacks() []attack {
+	many := pick(a.full, 30, 150)
+	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	pings := bytes.Repeat([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x00pingping"), 100)
+	settings := bytes.Repeat([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 100)
+	bomb := bytes.Repeat(inGzip(make([]byte, 16<<20)), 50)
+	message := append([]byte{1, byte(len(bomb) >> 24), byte(len(bomb) >> 16), byte(len(bomb) >> 8), byte(len(bomb))}, bomb...)
+	pause := pick(a.full, 100*time.Millisecond, 50*time.Millisecond)
+	return []attack{
+		{"pings", 2, pause, func(ctx context.Context) { a.flood(ctx, a.grpc, "gRPC ping ", preface, pings) }},
+		{"settings", 2, pause, func(ctx context.Context) { a.flood(ctx, a.grpc, "gRPC settings ", preface, settings) }},
+		{"gRPC bomb", 2, 5 * pause, func(ctx context.Context) {
+			a.grpcCall(ctx, "Write", a.token, bytes.NewReader(message), "gzip")
+		}},
+		{"gRPC without a token", 2, pause, func(ctx context.Context) {
+			a.grpcCall(ctx, "Write", "", bytes.NewReader([]byte{0, 0, 0, 0, 0}), "")
+		}},
+		{"gRPC junk", 1, pause, func(ctx context.Context) {
+			a.grpcCall(ctx, "Write", a.token, bytes.NewReader([]byte{0, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff}), "")
+		}},
+		{"gRPC claims a GiB", 2, pause, func(ctx context.Context) {
+			a.grpcCall(ctx, "WriteStream", a.token, bytes.NewReader([]byte{0, 0x40, 0, 0, 0, 1, 2, 3}), "")
+		}},
+		{"half-open streams", many, time.Second, func(ctx context.Context) {
+			reader, writer := io.Pipe()
+			defer writer.Close()
+			go func() { _, _ = writer.Write([]byte{0, 0, 0, 0xff, 0xff, 1, 2, 3}) }()
+			a.grpcCall(ctx, "WriteStream", a.token, reader, "")
+		}},
+		{"streams that are reset", 2, pause, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(10))*time.Millisecond)
+			defer cancel()
+			a.grpcCall(ctx, "WriteStream", a.token, bytes.NewReader([]byte{0, 0, 0, 0, 9}), "")
+		}},
+	}
+}
+
+// grpcCall calls a method as gRPC does, with whatever body.
+func (a *attacker) grpcCall(ctx context.Context, method, token string, body io.Reader, encoding string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.grpc+"/brim.v1.IngestService/"+method, body)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	if encoding != "" {
+		req.Header.Set("Grpc-Encoding", encoding)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := a.h2.Do(req)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.saw("gRPC cut", err.Error())
+		}
+		return
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	code, message := resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")
+	if code == "" {
+		code, message = resp.Header.Get("Grpc-Status"), resp.Header.Get("Grpc-Message")
+	}
+	a.saw("gRPC "+code, message+string(text))
+}
+
+// Attackers are a process of their own, of the lowest priority. On a machine with
+// few processors, attackers that are as strong as what they attack take the
+// processors from everybody, good clients as well, whatever the daemon does.
+// Attackers from elsewhere bring their own. With what others leave of the
+// processors they can still do more than most networks would carry, and the
+// daemon's work for them has the priority of its work for good clients.
+
+// attackerMode is set in the environment of a test binary that is to attack.
+const attackerMode = "BRIM_FAULT_ATTACKER"
+
+// A report is what attackers saw since the last one.
+type report struct {
+	Codes   map[string]int
+	Texts   []string
+	Sensors int // that were sent since the start, each another one
+}
+
+// attackMain attacks as long as it is told to: in comes a target, and then a line
+// for each time to begin or end; out goes a report at each end.
+func attackMain(in io.Reader, out io.Writer) error {
+	commands, reports := bufio.NewScanner(in), json.NewEncoder(out)
+	if !commands.Scan() {
+		return commands.Err()
+	}
+	var t target
+	if err := json.Unmarshal(commands.Bytes(), &t); err != nil {
+		return fmt.Errorf("read the target: %w", err)
+	}
+	a := newAttacker(t)
+	defer a.close()
+	attacks := a.attacks()
+	for commands.Scan() {
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		for _, one := range attacks {
+			for range one.clients {
+				running.Go(func() { one.again(ctx) })
+			}
+		}
+		commands.Scan()
+		cancel()
+		running.Wait()
+		a.close()
+		if err := reports.Encode(a.report()); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	return commands.Err()
+}
+
+// again attacks until ctx ends.
+func (a *attack) again(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.once(ctx)
+		rest(ctx, a.every)
+	}
+}
+
+// report returns what was seen since the last one.
+func (a *attacker) report() report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := report{Codes: a.codes, Sensors: a.next - a.first}
+	for text := range a.texts {
+		r.Texts = append(r.Texts, text)
+	}
+	a.codes, a.texts = make(map[string]int), make(map[string]bool)
+	return r
+}
+
+// add adds what another one saw.
+func (a *attacker) add(r *report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for code, n := range r.Codes {
+		a.codes[code] += n
+	}
+	for _, text := range r.Texts {
+		a.texts[text] = true
+	}
+}
+
+// attackers are the process.
+type attackers struct {
+	g       *siege
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	reports *json.Decoder
+}
+
+// startAttackers starts them; they rest.
+func (g *siege) startAttackers(t target) *attackers {
+	path, err := os.Executable()
+	require.NoError(g.t, err)
+	cmd := exec.Command("nice", "-n", "19", path)
+	cmd.Env = append(slices.Clone(foreignEnv()), attackerMode+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(g.t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(g.t, err)
+	require.NoError(g.t, cmd.Start())
+	p := &attackers{g: g, cmd: cmd, in: in, reports: json.NewDecoder(out)}
+	g.t.Cleanup(func() {
+		_ = in.Close() // which ends it
+		_ = cmd.Wait() // how, is known from its reports
+	})
+	require.NoError(g.t, json.NewEncoder(in).Encode(t))
+	return p
+}
+
+// attack lets them attack meanwhile, and returns how many sensors they have sent
+// until now.
+func (p *attackers) attack(meanwhile func()) (sensors int) {
+	t := p.g.t
+	_, err := io.WriteString(p.in, "begin\n")
+	require.NoError(t, err)
+	meanwhile()
+	_, err = io.WriteString(p.in, "end\n")
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, p.reports.Decode(&r))
+	p.g.attacker.add(&r)
+	return r.Sensors
+}
+
+// A siegePlan says how quiet times and sieges alternate: what a machine does
+// beside, changes from minute to minute.
+type siegePlan struct {
+	rounds       int
+	quiet, siege time.Duration // in each
+}
+
+// siegeTime, in the environment, is how long the siege lasts in the full form, in
+// all; ten minutes if it is not there.
+const siegeTime = "BRIM_FAULT_SIEGE"
+
+func (g *siege) plan() siegePlan {
+	switch {
+	case len(g.off) > 0:
+		return siegePlan{rounds: 1, quiet: 500 * time.Millisecond, siege: 1500 * time.Millisecond}
+	case !full():
+		return siegePlan{rounds: 2, quiet: time.Second, siege: 2500 * time.Millisecond}
+	}
+	all := 10 * time.Minute
+	if text := os.Getenv(siegeTime); text != "" {
+		var err error
+		all, err = time.ParseDuration(text)
+		require.NoError(g.t, err)
+	}
+	const rounds = 5
+	return siegePlan{rounds: rounds, quiet: max(all/10, 10*time.Second) / rounds * 2, siege: all / rounds}
+}
+
+// trusting is TLS that takes any certificate: who attacks asks for none.
+func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec // an attacker
+
+// tlsAttacks are against a listener that speaks TLS.
+func (a *attacker) tlsAttacks() []attack {
+	many := pick(a.full, 20, 100)
+	pause := pick(a.full, 20*time.Millisecond, 10*time.Millisecond)
+	hello := []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+	one := []byte(`{"sensorId":"x","fields":{"v":1}}`)
+	post := func(ctx context.Context, token string) {
+		a.call(ctx, call{
+			method: http.MethodPost, url: "https://" + a.tls + "/v1/readings", token: token, secure: true, mark: "TLS ",
+			header: http.Header{"Content-Type": {"application/json"}}, body: bytes.NewReader(one),
+		})
+	}
+	return []attack{
+		{"hellos", 4, pause, func(ctx context.Context) { a.rawTLS(ctx, "TLS ", nil, time.Millisecond) }},
+		{"half a hello", many, time.Second, func(ctx context.Context) { a.drip(ctx, a.tls, "TLS slow ", hello, 300*time.Millisecond) }},
+		{"hello of junk", 2, pause, func(ctx context.Context) {
+			junk := make([]byte, 5+rand.IntN(4096))
+			for i := range junk {
+				junk[i] = byte(rand.Uint32())
+			}
+			copy(junk, hello[:3])
+			a.raw(ctx, a.tls, "TLS junk ", junk, 100*time.Millisecond)
+		}},
+		{"no TLS to who speaks it", 1, pause, func(ctx context.Context) {
+			a.raw(ctx, a.tls, "TLS none ", []byte("GET / HTTP/1.1\r\nHost: brim\r\n\r\n"), 100*time.Millisecond)
+		}},
+		{"no token over TLS", 2, pause, func(ctx context.Context) { post(ctx, "") }},
+		{"wrong token over TLS", 1, pause, func(ctx context.Context) { post(ctx, unknown) }},
+		{"requests that are reset", 2, pause, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(5000))*time.Microsecond)
+			defer cancel()
+			post(ctx, a.token)
+		}},
+	}
+}
+
+// rawTLS is raw over TLS, of HTTP/1.
+func (a *attacker) rawTLS(ctx context.Context, mark string, data []byte, patience time.Duration) {
+	plain, err := dialElsewhere(ctx, "tcp", a.tls)
+	if err != nil {
+		a.saw(mark+"refused", err.Error())
+		return
+	}
+	conn := tls.Client(plain, trusting())
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = plain.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		if ctx.Err() == nil {
+			a.saw(mark+"cut", err.Error())
+		}
+		return
+	}
+	a.saw(mark+"shaken hands", "")
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = conn.Write(data)
+	answer, _ := io.ReadAll(io.LimitReader(conn, 64<<10))
+	for _, code := range statuses(answer) {
+		a.saw(mark+code, string(answer))
 	}
 }

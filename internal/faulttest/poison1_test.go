@@ -14,7 +14,7 @@ import (
 )
 
 // TestPOISON1 mixes bad readings of every kind into requests, and spoils parts
-// in the database, which looks to Brim as if their readings were bad.
+// in the database, so that their readings seem bad to Brim.
 func TestPOISON1(t *testing.T) {
 	faultTest{name: "POISON-1", run: badReadings, sabotages: []sabotage{without(fault.Isolate)}}.test(t)
 }

@@ -55,7 +55,7 @@ type ProducerCounts struct {
 	Answered  atomic.Int64 // with 200, 202, 204 or 207
 	Journaled atomic.Int64 // 202: stored was asked, journaled it is
 	Refused   atomic.Int64 // 503 and 429: nothing was taken; the request was sent again
-	Away      atomic.Int64 // nobody listened; the request was sent again
+	Away      atomic.Int64 // no server listened; the request was sent again
 	Unknown   atomic.Int64 // cut, timed out, or any other error
 	Repeated  atomic.Int64 // sent again, or twice, under the same key
 	Wronged   atomic.Int64 // good readings that were refused

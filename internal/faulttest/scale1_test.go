@@ -1,8 +1,22 @@
 package faulttest_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +54,7 @@ func scaledOut(s *scene) outcome {
 	set := s.replicaSet(time.Second)
 	s.check.MaxReadings = 20
 	b := s.balancer(places, "", smallParts...)
-	s.crowd(b)
+	s.addProducers(b)
 	adopted, faults := uint64(0), 0
 	for round := range form(s, 1, 8) {
 		wait(form(s, time.Second, 3*time.Second))
@@ -81,10 +95,10 @@ func scaledOut(s *scene) outcome {
 	return out
 }
 
-// crowd makes the producers of four daemons: some go to a daemon each, some
+// addProducers makes the producers of four daemons: some go to a daemon each, some
 // anywhere with readings of the same sensors, some wait for MongoDB, and some
 // repeat their requests with the same keys.
-func (s *scene) crowd(b *balancer) {
+func (s *scene) addProducers(b *balancer) {
 	at := func(route string, n int, cfg faulttest.ProducerConfig) {
 		s.produce(&daemon{HTTP: b.URL + route}, n, cfg)
 	}
@@ -138,4 +152,241 @@ func adoption(s *scene, adopt bool) outcome {
 	out := s.finish(1)
 	out.broken = append(out.broken, beside...)
 	return out
+}
+
+// An adoptionRun is `brim journal replay` on the journal of a daemon that is lost.
+type adoptionRun struct {
+	s        *scene
+	cmd      *exec.Cmd
+	out, log bytes.Buffer
+}
+
+// adopted is what such a run says that it did.
+type adopted struct {
+	Stored, Found uint64
+	Left          int
+}
+
+// adopt begins to store what a lost daemon has left, with the scene's MongoDB.
+func (s *scene) adopt(lost *daemon) *adoptionRun { return s.adoptFrom(lost, s.uri) }
+
+// adoptFrom is adopt with the URI that the lost daemon had.
+func (s *scene) adoptFrom(lost *daemon, uri string) *adoptionRun {
+	s.t.Helper()
+	a := s.adoption(lost, uri)
+	require.NoError(s.t, a.cmd.Start())
+	s.t.Cleanup(func() {
+		if a.cmd.ProcessState == nil { // the test gave up before done
+			_ = a.cmd.Process.Kill()
+			_ = a.cmd.Wait()
+		}
+	})
+	return a
+}
+
+func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
+	a := &adoptionRun{s: s}
+	args := append([]string{
+		"journal", "replay", "--data-dir", lost.Dir, "--mongo-uri", uri, "--database", s.db.Name(), "--granularity", "1m", "--output", "json",
+	}, smallParts...)
+	a.cmd = exec.Command(brimBinary(s.t), args...)
+	a.cmd.Env = append(foreignEnv(), "BRIM_FAULT="+lost.off)
+	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = lost.Dir, &a.out, &a.log
+	a.cmd.SysProcAttr = endsWithTest()
+	return a
+}
+
+// done waits for the end of the run, and holds that nothing is left.
+func (a *adoptionRun) done() (what adopted) {
+	a.s.t.Helper()
+	require.NoError(a.s.t, a.cmd.Wait(), a.log.String())
+	require.NoError(a.s.t, json.Unmarshal(a.out.Bytes(), &what), a.out.String())
+	assert.NotContains(a.s.t, a.log.String(), "WARNING: DATA RACE")
+	assert.Zero(a.s.t, what.Left)
+	a.s.t.Logf("adopted: %d readings stored, %d of them found stored", what.Stored, what.Found)
+	return what
+}
+
+// killAdoption begins to store what a lost daemon has left, and is killed.
+func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
+	s.t.Helper()
+	a := s.adoption(lost, s.uri)
+	return s.killAfter(a.cmd, &a.out, after)
+}
+
+// adoptBeside tries to store what a daemon has in its journal that is alive.
+func (s *scene) adoptBeside(alive *daemon) (broken []string) {
+	s.t.Helper()
+	a := s.adoption(alive, s.uri)
+	err := a.cmd.Run()
+	if err == nil || !strings.Contains(a.log.String(), "another process has it open") {
+		broken = append(broken, "a journal was replayed beside its daemon")
+	}
+	return broken
+}
+
+// adoptCopy stores what a copy of a running daemon's journal holds, without the
+// claim, which would prevent it: only the guard prevents duplicates.
+func (s *scene) adoptCopy(alive *daemon) adopted {
+	s.t.Helper()
+	double := &daemon{Dir: s.t.TempDir(), off: joinFaults(alive.off, "off="+string(fault.Claim))}
+	// What says how far the journal is durable must not be newer than the rest, or
+	// the copy counts as damaged. No segment of these few readings is done with.
+	mark, err := os.ReadFile(filepath.Join(alive.journal(), "mark"))
+	require.NoError(s.t, err)
+	require.NoError(s.t, os.CopyFS(double.journal(), os.DirFS(alive.journal())))
+	require.NoError(s.t, os.WriteFile(filepath.Join(double.journal(), "mark"), mark, 0o600))
+	return s.adopt(double).done()
+}
+
+// successor moves the journal of a lost daemon to another folder, as one does to
+// another machine, and starts a daemon on it.
+func (s *scene) successor(lost *daemon) *daemon {
+	s.t.Helper()
+	d := newDaemon(s.t, lost.off, append([]string{"--mongo-uri", s.uri, "--database", s.db.Name()}, smallParts...)...)
+	require.NoError(s.t, os.CopyFS(d.journal(), os.DirFS(lost.journal())))
+	require.NoError(s.t, os.RemoveAll(lost.journal()))
+	s.daemons = append(s.daemons, d)
+	return d.start().ready()
+}
+
+// A balancer forwards to several daemons. What a client may ask of it is the
+// first part of the path, as another would say it in a header:
+//
+//	/any/…        the next daemon in turn
+//	/hash/KEY/…   the daemon that the key's hash chooses of those that answer
+//	/keep/N/…     the daemon in place N, or none: for clients that repeat requests
+//
+// A request goes to another daemon only if it was not sent to the first: nobody
+// knows else whether it was taken.
+type balancer struct {
+	URL string
+
+	t      testing.TB
+	client *http.Client
+
+	mu     sync.Mutex
+	places []*daemon // nil: lost
+	turn   int
+}
+
+// balancer starts n daemons that store at uri, "" for the scene's MongoDB itself,
+// and a balancer before them.
+func (s *scene) balancer(n int, uri string, flags ...string) *balancer {
+	s.t.Helper()
+	b := &balancer{t: s.t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}}
+	for range n {
+		b.places = append(b.places, s.daemon(uri, flags...))
+	}
+	server := httptest.NewServer(b)
+	b.URL = server.URL
+	s.t.Cleanup(func() {
+		for _, p := range s.producers {
+			p.Stop()
+		}
+		server.Close()
+		b.client.CloseIdleConnections()
+	})
+	return b
+}
+
+// lose kills the daemon in a place as a crash does, and returns it.
+func (b *balancer) lose(place int) *daemon {
+	b.t.Helper()
+	b.mu.Lock()
+	lost := b.places[place]
+	b.places[place] = nil
+	b.mu.Unlock()
+	require.NotNil(b.t, lost)
+	lost.kill()
+	return lost
+}
+
+// fill puts a daemon into a place.
+func (b *balancer) fill(place int, d *daemon) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.places[place] = d
+}
+
+// at returns the daemon in a place.
+func (b *balancer) at(place int) *daemon {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.places[place]
+}
+
+// ServeHTTP implements http.Handler.
+func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	choices, path := b.choose(r.URL.Path)
+	for _, d := range choices {
+		resp, err := b.forward(r, d, path, body)
+		if dialing := (*net.OpError)(nil); errors.As(err, &dialing) && dialing.Op == "dial" {
+			continue // nothing was sent
+		} else if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body) // a client that is gone learns nothing
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+func (b *balancer) forward(r *http.Request, d *daemon, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, d.HTTP+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"Content-Type", "Brim-Ack", "Idempotency-Key"} {
+		if value := r.Header.Get(name); value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	// An answer that does not come whole is none.
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	resp.Body = io.NopCloser(bytes.NewReader(answer))
+	return resp, err
+}
+
+// choose returns the daemons to try, in order, and the path that they know.
+func (b *balancer) choose(path string) (choices []*daemon, rest string) {
+	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := 0
+	switch parts[0] {
+	case "any":
+		_, rest, _ = strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		b.turn++
+		first = b.turn
+	case "hash":
+		hash := fnv.New32a()
+		_, _ = hash.Write([]byte(parts[1]))
+		first, rest = int(hash.Sum32()), parts[2]
+	case "keep":
+		place, err := strconv.Atoi(parts[1])
+		if err != nil || b.places[place] == nil {
+			return nil, ""
+		}
+		return []*daemon{b.places[place]}, "/" + parts[2]
+	}
+	for i := range b.places {
+		if d := b.places[(first+i)%len(b.places)]; d != nil {
+			choices = append(choices, d)
+		}
+	}
+	return choices, "/" + rest
 }

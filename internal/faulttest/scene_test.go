@@ -260,7 +260,7 @@ func (s *scene) finish(faults int) outcome {
 	require.NoError(s.t, err)
 	out.result = *result
 	if out.stuck != nil {
-		out.result.Lost = nil // they are waiting, or nobody knows
+		out.result.Lost = nil // they wait, or it is not known
 	}
 	return out
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSET1 changes the granularity while there are readings in the journal, of
-// which nobody knows that they are stored.
+// which are not known to be stored.
 func TestSET1(t *testing.T) {
 	faultTest{name: "SET-1", run: otherSettings, sabotages: []sabotage{without(fault.Granularity)}}.test(t)
 }

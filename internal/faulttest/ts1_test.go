@@ -16,7 +16,7 @@ import (
 )
 
 // TestTS1LostAnswers is MONGO-1 on a time-series stream, which no guard can
-// protect: Brim looks before it sends again.
+// protect: Brim looks readings up before it sends them again.
 func TestTS1LostAnswers(t *testing.T) {
 	faultTest{
 		name: "TS-1", sabotages: []sabotage{without(fault.SeriesLook)},

@@ -27,10 +27,10 @@ import (
 //	lost-sessions                sessions that another process uses, too (JSON)
 //	lock                         held by the process that has the journal open
 
-// invalid says what is wrong with bytes that were read without an error.
-type invalid string
+// formatError says what is wrong with bytes that were read without an error.
+type formatError string
 
-func (e invalid) Error() string { return string(e) }
+func (e formatError) Error() string { return string(e) }
 
 // checksum continues a CRC32C.
 func checksum(seed uint32, b []byte) uint32 {
@@ -51,6 +51,7 @@ type segment struct {
 	start    int64  // offset of the first record
 	size     int64  // of the file
 	open     bool   // the committer writes to it
+	deleted  bool   // by the keeper, which is about to take it off the list
 	settings settings
 	seed     uint32
 
@@ -155,8 +156,8 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 	return seg, f, nil
 }
 
-// readSegmentHead reads what stands before the first record. The error is an
-// invalid one if the header is broken.
+// readSegmentHead reads what stands before the first record. The error is a
+// formatError if the header is broken.
 func readSegmentHead(f File, base uint64) (*segment, error) {
 	name := segmentName(base)
 	size, err := f.Size()
@@ -164,7 +165,7 @@ func readSegmentHead(f File, base uint64) (*segment, error) {
 		return nil, err
 	}
 	if size < segmentHead {
-		return nil, invalid("the segment ends inside its header")
+		return nil, formatError("the segment ends inside its header")
 	}
 	head := make([]byte, segmentHead)
 	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -173,26 +174,26 @@ func readSegmentHead(f File, base uint64) (*segment, error) {
 	n := binary.LittleEndian.Uint32(head[16:])
 	switch {
 	case binary.LittleEndian.Uint32(head) != segmentMagic:
-		return nil, invalid("the file does not begin with a segment header")
+		return nil, formatError("the file does not begin with a segment header")
 	case n > maxSettings || int64(n) > size-segmentHead:
-		return nil, invalid("the segment ends inside its settings")
+		return nil, formatError("the segment ends inside its settings")
 	}
 	text := make([]byte, n)
 	if _, err := f.ReadAt(text, segmentHead); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint32(head[20:]) != checksum(checksum(0, head[:20]), text) {
-		return nil, invalid("the checksum of the segment header is wrong")
+		return nil, formatError("the checksum of the segment header is wrong")
 	}
 	if v := binary.LittleEndian.Uint32(head[4:]); v != segmentVersion {
 		return nil, fmt.Errorf("journal segment %s has version %d; this release knows only %d; start the release that wrote it until everything is stored (POST /flush), stop it, and move the file away", name, v, segmentVersion)
 	}
 	if binary.LittleEndian.Uint64(head[8:]) != base {
-		return nil, invalid("the segment header belongs to another position than the file name")
+		return nil, formatError("the segment header belongs to another position than the file name")
 	}
 	s := &segment{name: name, base: base, end: base, start: int64(segmentHead + n), size: size}
 	if err := json.Unmarshal(text, &s.settings); err != nil {
-		return nil, invalid("the settings of the segment are not valid JSON")
+		return nil, formatError("the settings of the segment are not valid JSON")
 	}
 	s.seed = sessionSeed(s.settings.Session)
 	return s, nil
@@ -248,10 +249,10 @@ func (h *header) put(b []byte, seed uint32) {
 // parseHeader reads the header at the front of b, which has headerSize bytes.
 func parseHeader(b []byte, seed uint32, position uint64, check bool) (header, error) {
 	if binary.LittleEndian.Uint32(b) != recordMagic {
-		return header{}, invalid("there is no record")
+		return header{}, formatError("there is no record")
 	}
 	if check && binary.LittleEndian.Uint32(b[headerCRCPos:]) != checksum(seed, b[:headerCRCPos]) {
-		return header{}, invalid("the checksum of the record header is wrong")
+		return header{}, formatError("the checksum of the record header is wrong")
 	}
 	h := header{
 		length:   binary.LittleEndian.Uint32(b[4:]),
@@ -264,9 +265,9 @@ func parseHeader(b []byte, seed uint32, position uint64, check bool) (header, er
 	}
 	switch {
 	case h.position != position:
-		return header{}, invalid("the record belongs to another position")
+		return header{}, formatError("the record belongs to another position")
 	case h.length > maxPayload:
-		return header{}, invalid("the length of the record is impossible")
+		return header{}, formatError("the length of the record is impossible")
 	}
 	return h, nil
 }
@@ -296,7 +297,7 @@ type record struct {
 	encoded []byte // the batch
 }
 
-// readRecord reads the record at an offset. The error is an invalid one if the
+// readRecord reads the record at an offset. The error is a formatError if the
 // record is broken. The result is valid until the window is used again.
 func readRecord(w *window, s *segment, offset int64, check bool) (record, error) {
 	head, err := w.peek(offset, headerSize)
@@ -304,7 +305,7 @@ func readRecord(w *window, s *segment, offset int64, check bool) (record, error)
 		return record{}, err
 	}
 	if len(head) < headerSize {
-		return record{}, invalid("the record header is cut off")
+		return record{}, formatError("the record header is cut off")
 	}
 	h, err := parseHeader(head, s.seed, s.position(offset), check)
 	if err != nil {
@@ -312,28 +313,28 @@ func readRecord(w *window, s *segment, offset int64, check bool) (record, error)
 	}
 	size := headerSize + int(h.length)
 	if int64(size) > w.limit-offset {
-		return record{}, invalid("the record is cut off")
+		return record{}, formatError("the record is cut off")
 	}
 	whole, err := w.peek(offset, size)
 	if err != nil {
 		return record{}, err
 	}
 	if len(whole) < size {
-		return record{}, invalid("the record is cut off")
+		return record{}, formatError("the record is cut off")
 	}
 	r := record{header: h, encoded: whole[headerSize:]}
 	if check && checksum(0, r.encoded) != h.crc {
-		return record{}, invalid("the checksum of the record is wrong")
+		return record{}, formatError("the checksum of the record is wrong")
 	}
 	if h.flags&flagKey == 0 {
 		return r, nil
 	}
 	if len(r.encoded) < keyHead {
-		return record{}, invalid("the key in the record is cut off")
+		return record{}, formatError("the key in the record is cut off")
 	}
 	n := uint64(binary.LittleEndian.Uint32(r.encoded[24:]))
 	if n > uint64(len(r.encoded)-keyHead) {
-		return record{}, invalid("the answer in the record is cut off")
+		return record{}, formatError("the answer in the record is cut off")
 	}
 	r.key = &keyed{id: keyID(r.encoded[:16]), bodyHash: binary.LittleEndian.Uint64(r.encoded[16:]), answer: r.encoded[keyHead:][:n]}
 	r.encoded = r.encoded[keyHead+n:]
@@ -373,7 +374,7 @@ func encodeKeys(entries []keyEntry) []byte {
 
 func decodeKeys(b []byte) ([]keyEntry, error) {
 	if len(b) < keysHead || binary.LittleEndian.Uint32(b) != keysMagic {
-		return nil, invalid("it is not a file of keys")
+		return nil, formatError("it is not a file of keys")
 	}
 	if v := binary.LittleEndian.Uint32(b[4:]); v != keysVersion {
 		return nil, fmt.Errorf("it has version %d; this release knows only %d", v, keysVersion)
@@ -381,12 +382,12 @@ func decodeKeys(b []byte) ([]keyEntry, error) {
 	n := binary.LittleEndian.Uint32(b[8:])
 	rest := b[keysHead:]
 	if binary.LittleEndian.Uint32(b[12:]) != checksum(0, rest) || uint64(n)*keyFixed > uint64(len(rest)) {
-		return nil, invalid("its checksum is wrong")
+		return nil, formatError("its checksum is wrong")
 	}
 	out := make([]keyEntry, 0, n)
 	for range n {
 		if len(rest) < keyFixed {
-			return nil, invalid("it is cut off")
+			return nil, formatError("it is cut off")
 		}
 		e := keyEntry{
 			id: keyID(rest[:16]), bodyHash: binary.LittleEndian.Uint64(rest[16:]),
@@ -394,7 +395,7 @@ func decodeKeys(b []byte) ([]keyEntry, error) {
 		}
 		size := uint64(binary.LittleEndian.Uint32(rest[40:]))
 		if rest = rest[keyFixed:]; size > uint64(len(rest)) {
-			return nil, invalid("it is cut off")
+			return nil, formatError("it is cut off")
 		}
 		e.answer, rest = string(rest[:size]), rest[size:]
 		out = append(out, e)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/journal"
@@ -109,3 +110,5 @@ func mustAppend(t testing.TB, j interface {
 	require.NoError(t, err)
 	require.Equal(t, telemetry.Journaled, r.Ack)
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

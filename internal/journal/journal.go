@@ -52,7 +52,7 @@ type Config struct {
 	Streams map[string]Stream // that may be written to, by name
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
-	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB, in memory 4 KiB
+	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB, in memory MaxBytes/16384, at least 4 KiB
 	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
 
@@ -106,7 +106,7 @@ func (c *Config) setDefaults() error {
 	if c.Memory {
 		c.Dir, c.Files = "memory", newMemoryFiles()
 		setDefault(&c.MaxBytes, 64<<20)
-		setDefault(&c.SegmentBytes, 4<<10)
+		setDefault(&c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
 	}
 	setDefault(&c.MaxBytes, 4<<30)
 	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, 64<<20))

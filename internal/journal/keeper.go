@@ -102,10 +102,19 @@ func (j *Journal) tidyUp() error {
 	if err := j.writeMark(true); err != nil {
 		return err
 	}
+	var err error
 	for _, s := range done {
-		if err := j.delete(s); err != nil {
-			return fmt.Errorf("delete journal segment %s: %w", s.name, err)
+		if err = j.delete(s); err != nil {
+			err = fmt.Errorf("delete journal segment %s: %w", s.name, err)
+			break
 		}
+	}
+	j.segMu.Lock()
+	j.segments = slices.DeleteFunc(j.segments, func(s *segment) bool { return s.deleted })
+	j.segMu.Unlock()
+	j.logRoom()
+	if err != nil {
+		return err
 	}
 	if err := j.cfg.Files.SyncDir(j.cfg.Dir); err != nil {
 		return fmt.Errorf("sync the journal's directory: %w", err)
@@ -147,11 +156,8 @@ func (j *Journal) delete(s *segment) error {
 	if late {
 		j.lateKeys = append(j.lateKeys, s)
 	}
-	j.segMu.Lock()
-	j.segments = slices.DeleteFunc(j.segments, func(one *segment) bool { return one == s })
-	j.segMu.Unlock()
+	s.deleted = true
 	j.bytes.Add(-s.size)
-	j.logRoom()
 	return nil
 }
 

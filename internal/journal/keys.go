@@ -267,7 +267,7 @@ func (k *keys) between(from, to uint64) (out []keyEntry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expire()
-	for n := range k.entries.numbers() {
+	for n := k.entries.base; n < k.entries.base+uint64(k.entries.n); n++ {
 		e := k.entries.at(n)
 		if e.end > to {
 			break
@@ -310,16 +310,6 @@ func (d *deque[T]) at(number uint64) *T {
 func (d *deque[T]) first() *T { return d.at(d.base) }
 func (d *deque[T]) last() *T  { return d.at(d.base + uint64(d.n) - 1) }
 
-func (d *deque[T]) numbers() func(yield func(uint64) bool) {
-	return func(yield func(uint64) bool) {
-		for i := range uint64(d.n) {
-			if !yield(d.base + i) {
-				return
-			}
-		}
-	}
-}
-
 func (d *deque[T]) push(item T) (number uint64) {
 	if d.skip+d.n == len(d.chunks)*chunkItems {
 		d.chunks = append(d.chunks, make([]T, chunkItems))
@@ -335,9 +325,14 @@ func (d *deque[T]) drop() {
 	*d.first() = zero
 	d.base++
 	d.n--
-	if d.skip++; d.skip == chunkItems {
-		d.chunks[0] = nil
-		d.chunks, d.skip = d.chunks[1:], 0
+	if d.skip++; d.skip < chunkItems {
+		return
+	}
+	empty := d.chunks[0]
+	d.chunks[0] = nil
+	d.chunks, d.skip = d.chunks[1:], 0
+	if len(d.chunks)*chunkItems-d.n < chunkItems {
+		d.chunks = append(d.chunks, empty) // one to spare
 	}
 }
 

@@ -369,7 +369,7 @@ func (c *scan) readSegment(f *scannedSegment, next uint64) error {
 	}
 	defer file.Close()
 	s, err := readSegmentHead(file, f.base)
-	var wrong invalid
+	var wrong formatError
 	if errors.As(err, &wrong) {
 		return c.unreadable(f, next, file, string(wrong))
 	}
@@ -424,7 +424,7 @@ func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
 			continue
 		}
 		err := c.readRecord(f, w, offset)
-		var wrong invalid
+		var wrong formatError
 		if errors.As(err, &wrong) {
 			resume, verdict, err := c.passOver(f, w, offset, last, string(wrong))
 			if err != nil || verdict == torn {
@@ -449,7 +449,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 		return err
 	}
 	if c.check && f.records > 0 && r.firstSeq <= f.lastSeq {
-		return invalid("the sequence of the record does not rise")
+		return formatError("the sequence of the record does not rise")
 	}
 	unapplied := r.position >= c.applied
 	var streams []streamCount
@@ -465,7 +465,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	sum, err := batch.Summarize(r.encoded, visit)
 	if err != nil {
 		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
-		return invalid("the record holds no batch: " + err.Error())
+		return formatError("the record holds no batch: " + err.Error())
 	}
 	for _, one := range streams {
 		c.count(f.segment, one)

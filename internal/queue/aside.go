@@ -422,21 +422,26 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	written := 0
+	written, found := 0, 0
 	for _, s := range shares {
 		written += len(s.Rows)
 	}
 	l.cfg.Store.Write(ctx, shares)
 	for _, s := range shares {
 		written -= len(s.Rows) + s.Found
+		found += s.Found
 	}
 	now = time.Now()
-	if written > 0 {
+	switch {
+	case written > 0:
 		a.pause, a.round = 0, 0
 		l.lastWrite.set(now)
 		for _, b := range l.waiting { // those that fail again are at fault
 			b.notBefore = now
 		}
+	case found > 0: // an earlier look ahead stored them: go on to rows that are not stored
+		a.at = now.Add(readPause)
+		return
 	}
 	a.pause = min(max(2*a.pause, probePause), maxBackoff)
 	a.at = now.Add(a.pause)

@@ -80,18 +80,6 @@ var eventNames = [events]string{"row", "send", "probe", "stored", "partly", "fai
 func (e event) String() string { return eventNames[e] }
 
 // transitions lists every transition; the test has the same table in words.
-//
-//	                    row            send            probe    stored       partly          fails        stuck  due      walk         caught up
-//	idle                pending
-//	pending             pending        in flight
-//	in flight                                                   idle         pending         backing off  aside
-//	backing off         backing off                                                                              pending
-//	aside                                              probing
-//	probing             probing                                 joining      joining         aside        aside
-//	joining                                                                                                               catching up
-//	catching up         c-up pending                                                                                                   idle
-//	catch-up pending    c-up pending   c-up in flight
-//	catch-up in flight                                          catching up  c-up pending    aside        aside
 var transitions = [states][events]state{
 	idle:            {row: pending},
 	pending:         {row: pending, send: inFlight},

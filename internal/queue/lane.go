@@ -465,7 +465,9 @@ func (l *lane) flush(ctx context.Context) {
 	for i, b := range flushed {
 		shares[i] = &b.share
 		b.sending()
-		l.tell(b, b.share.Rows[len(b.share.Rows)-1]) // it came, whatever becomes of the write
+		if n := len(b.share.Rows); n > 0 {
+			l.tell(b, b.share.Rows[n-1]) // it came, whatever becomes of the write
+		}
 		l.move(b, send)
 	}
 	write := func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -336,4 +337,221 @@ func TestOneInAHurryDoesNotHurryTheRest(t *testing.T) {
 		assert.InDelta(t, before, store.updates-before, 10)
 		q.Close(context.Background())
 	})
+}
+
+// arrivals remembers what it hears.
+type arrivals struct {
+	mu     sync.Mutex
+	newest map[string]time.Time
+	times  int
+}
+
+func (a *arrivals) Came(sensor string, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.newest == nil {
+		a.newest = make(map[string]time.Time)
+	}
+	a.newest[sensor] = at
+	a.times++
+}
+
+func (a *arrivals) of(sensor string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.newest[sensor]
+}
+
+func TestArrivalsAreToldOncePerUpdate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		heard, q := &store.heard, start(t, store, Config{})
+		for range 20 {
+			_, err := q.Append(t.Context(), request("a", 100))
+			require.NoError(t, err)
+		}
+		assert.WithinDuration(t, time.Now(), heard.of("a"), 10*time.Second)
+		assert.LessOrEqual(t, heard.times, 100, "not for each of 2,000 readings")
+		pass(time.Hour)
+		assert.Equal(t, time.Now(), q.ToldUntil(stream), "who sleeps has told of everything")
+		q.Close(cancelled())
+	})
+}
+
+func TestWhileMongoDBIsAwayItIsNotKnownWhatComes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		back := make(chan struct{})
+		store.before = func(ctx context.Context, _ []*batch.Share) {
+			select {
+			case <-back:
+			case <-ctx.Done():
+			}
+		}
+		heard, q := &store.heard, start(t, store, Config{Lanes: 1})
+		began := time.Now()
+		q.add(request("a", 1), nil)
+		pass(time.Minute) // the write of this one hangs
+		assert.Equal(t, began, heard.of("a"))
+		q.add(request("b", 1), nil)
+		pass(time.Minute)
+		assert.Less(t, q.ToldUntil(stream).Sub(began), 10*time.Second, "b came, and nobody was told")
+		close(back)
+		pass(time.Minute)
+		assert.Equal(t, began.Add(time.Minute), heard.of("b"))
+		assert.Equal(t, time.Now(), q.ToldUntil(stream))
+		q.Close(cancelled())
+	})
+}
+
+func TestASensorIsHeardWhoseBucketIsSetAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, q, heal := stuckLane(t, Config{})
+		feed(t, q, 800)
+		require.Equal(t, 1, q.Status().SetAside)
+		pass(10 * time.Second)
+		q.add(mixed(1000, "stuck"), nil)
+		synctest.Wait()
+		assert.Equal(t, time.Now(), store.heard.of("stuck"))
+		heal()
+		pass(time.Minute)
+		q.Close(cancelled())
+	})
+}
+
+// pass lets time pass, in a bubble, and what it brings about.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// play lets a lane write so long of each 100 ms, for a minute, and returns when
+// the last write ended.
+func play(p *pace, write time.Duration) time.Time {
+	begin := p.last.Add(100*time.Millisecond - write)
+	for range 600 {
+		p.wrote(begin, begin.Add(write))
+		begin = begin.Add(100 * time.Millisecond)
+	}
+	return p.last
+}
+
+func TestALaneGathersLongerWhileWritingTakesLong(t *testing.T) {
+	t.Parallel()
+	p := newPace(time.Second)
+	play(&p, 5*time.Millisecond)
+	assert.Equal(t, time.Second, p.interval, "with time to spare")
+	play(&p, 40*time.Millisecond)
+	assert.Equal(t, 4*time.Second, p.interval, "it stops at four times the flush interval")
+	play(&p, 20*time.Millisecond)
+	assert.Equal(t, 4*time.Second, p.interval, "between the two bounds nothing changes")
+	play(&p, 5*time.Millisecond)
+	assert.Equal(t, time.Second, p.interval, "and it comes back")
+}
+
+func TestOneLongWriteChangesLittle(t *testing.T) {
+	t.Parallel()
+	p := newPace(time.Second)
+	now := time.Now()
+	p.wrote(now, now.Add(10*time.Second))
+	assert.Equal(t, 1500*time.Millisecond, p.interval)
+	play(&p, time.Millisecond)
+	assert.Equal(t, time.Second, p.interval)
+}
+
+func TestALongFlushIntervalStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	for interval, most := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 400 * time.Millisecond, 2 * time.Second: 4 * time.Second, 30 * time.Second: 30 * time.Second,
+	} {
+		p := newPace(interval)
+		play(&p, 40*time.Millisecond)
+		play(&p, 40*time.Millisecond)
+		assert.Equal(t, most, p.interval)
+	}
+}
+
+func TestALongPauseEndsALongInterval(t *testing.T) {
+	t.Parallel()
+	p := newPace(time.Second)
+	last := play(&p, 40*time.Millisecond)
+	p.rest(last.Add(3 * time.Second))
+	assert.Equal(t, 4*time.Second, p.interval)
+	p.rest(last.Add(5 * time.Second))
+	assert.Equal(t, time.Second, p.interval)
+}
+
+// TestEverythingComesToRestOnce lets buckets fail, recover, be stored by halves
+// and hold poison at random, with memory for a fraction of it: in the end each
+// reading is stored or put aside once, in the order of its bucket (the fake store
+// and the fake letters see to the order).
+func TestEverythingComesToRestOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomRun(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func randomRun(t *testing.T, random *rand.Rand) {
+	store, letters := newFakeStore(t), &fakeLetters{}
+	failing := make(map[string]bool)
+	healed := false
+	isPoison := func(r batch.Ref) bool { return r.Seq()%97 == 0 }
+	lanes := rand.New(rand.NewPCG(random.Uint64(), 2)) // under the store's lock
+	store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+		good := 0 // leading rows that can be stored
+		for good < len(share.Rows) && !isPoison(share.Rows[good]) {
+			good++
+		}
+		switch {
+		case good == 0:
+			return batch.Poison, errAway
+		case !healed && (failing[share.Sensor] || lanes.IntN(10) == 0):
+			return batch.Wait, errAway
+		case good == len(share.Rows) && (healed || lanes.IntN(10) > 0):
+			return batch.Stored, nil
+		}
+		// A part is stored, the rest can be sent at once.
+		store.keepSome(share, max(1, min(good, len(share.Rows)/2)))
+		return batch.Again, nil
+	}
+	q := start(t, store, Config{Lanes: 1 + random.IntN(4), MaxBytes: 1 << 20, DeadLetters: letters})
+	taken, poison := 0, 0
+	for range 300 {
+		var sensors []string
+		for range 1 + random.IntN(60) {
+			sensors = append(sensors, fmt.Sprint("s-", random.IntN(12)))
+		}
+		for i := range sensors {
+			if (taken+i+1)%97 == 0 {
+				poison++
+			}
+		}
+		q.add(mixed(random.IntN(900_000), sensors...), nil)
+		taken += len(sensors)
+		if random.IntN(10) == 0 {
+			store.mu.Lock()
+			failing[fmt.Sprint("s-", random.IntN(12))] = random.IntN(3) > 0
+			store.mu.Unlock()
+		}
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond) //nolint:forbidigo // fake time
+	}
+	store.mu.Lock()
+	healed = true
+	store.mu.Unlock()
+	require.NoError(t, q.Flush(t.Context()))
+	s := q.Status()
+	assert.Zero(t, s.Readings)
+	assert.Zero(t, s.Bytes)
+	assert.Zero(t, s.SetAside)
+	assert.Equal(t, uint64(300), s.Rest)
+	assert.Len(t, letters.letters, poison)
+	assert.Equal(t, taken-poison, store.count())
+	assert.Zero(t, q.Close(context.Background()))
 }

@@ -3,24 +3,26 @@ package read
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Journal is where readings wait to be stored. Its methods do not wait, and may
-// be called by several goroutines.
+// Journal is where readings wait to be stored. Its methods do not block, and may be
+// called by several goroutines.
 type Journal interface {
-	// End is the position behind the last record that is durable.
+	// End is the position after the last durable record.
 	End() uint64
-	// Follow returns a cursor at a position. It may leave out rows that are not of
-	// the part.
+	// Follow returns a cursor at a position. It may leave out rows that do not belong
+	// to the part.
 	Follow(position uint64, part batch.Part) batch.Cursor
 }
 
-// A Backlog is what was acknowledged and may not be stored.
+// A Backlog is what was acknowledged and may not be stored yet.
 type Backlog struct {
 	Journal Journal
 	// StoredBefore returns a position of the journal before which all readings of
@@ -29,8 +31,8 @@ type Backlog struct {
 	// StreamStored returns such a position for all sensors of a stream, and one
 	// for all readings except those of buckets that are set aside.
 	StreamStored func(stream string) (all, most uint64)
-	// Granularity returns that of a stream, for readings that were journaled
-	// without one.
+	// Granularity returns that of a stream, for readings that were journaled without
+	// one.
 	Granularity func(stream string) time.Duration
 }
 
@@ -38,7 +40,7 @@ type Backlog struct {
 // some 30,000 readings of a sensor, which with eight queries at once are 64 MiB.
 const maxUnstoredBytes = 8 << 20
 
-// hashes is what the parts are made of that leave nearly nothing but one sensor.
+// hashes is the number of parts of which each has hardly more than one sensor.
 const hashes = 1 << 62
 
 // A search gathers the readings of one sensor from the backlog.
@@ -46,15 +48,15 @@ type search struct {
 	stream, sensor string
 	hash           uint64
 	from, to       int64 // of the readings' times
-	latest         bool  // only the newest one is of interest
-	most           int   // only so many of the oldest are; 0: all
+	latest         bool  // find only the newest one
+	most           int   // find only so many of the oldest ones; 0: all
 	backlog        *Backlog
 
 	found []telemetry.Unstored
 	bytes int
 }
 
-// unstored gathers what may not be stored of what the question is about.
+// unstored gathers the readings in question that may not be stored yet.
 func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	b := &q.stored.Backlog
 	if b.Journal == nil || q.params.storedOnly {
@@ -80,21 +82,37 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	return s.found, nil
 }
 
-// run searches from the sensor's oldest reading that may not be stored to the end
-// of what was acknowledged when it begins.
+// run searches from the sensor's oldest reading that may not be stored.
 func (s *search) run(ctx context.Context, most uint64) error {
-	journal := s.backlog.Journal
-	end := journal.End()
-	from := s.backlog.StoredBefore(s.stream, s.hash)
-	if end > from && end-from > most {
+	stored := func() uint64 { return s.backlog.StoredBefore(s.stream, s.hash) }
+	return s.backlog.search(ctx, backlogSearch{
+		part: batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes},
+		from: func(uint64) uint64 { return stored() }, stored: stored, most: most,
+		take: func(r *batch.Record) error { return s.take(r.Batch) },
+	})
+}
+
+// A backlogSearch goes through the records of a part of the journal.
+type backlogSearch struct {
+	part   batch.Part
+	from   func(end uint64) uint64 // where to begin
+	stored func() uint64           // everything before it is stored
+	most   uint64                  // bytes to search at most
+	take   func(*batch.Record) error
+}
+
+// search goes to the end of what was acknowledged when it begins.
+func (b *Backlog) search(ctx context.Context, q backlogSearch) error {
+	end := b.Journal.End()
+	from := q.from(end)
+	if end > from && end-from > q.most {
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("%d MiB of the journal wait to be stored, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"ask again later, or with unstored=off for what is stored", (end-from)>>20, most>>20),
+				"ask again later, or with unstored=off for what is stored", (end-from)>>20, q.most>>20),
 		}
 	}
-	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}
-	cursor := journal.Follow(from, part)
+	cursor := b.Journal.Follow(from, q.part)
 	defer func() { cursor.Close() }()
 	for n := 0; cursor.Position() < end; n++ {
 		if n%256 == 0 && ctx.Err() != nil {
@@ -102,22 +120,19 @@ func (s *search) run(ctx context.Context, most uint64) error {
 		}
 		record, found, err := cursor.Next()
 		if err != nil {
-			// What was trimmed meanwhile is stored, and MongoDB is yet to be asked.
-			stored := s.backlog.StoredBefore(s.stream, s.hash)
+			// What was trimmed in the meantime is stored, and MongoDB has not been asked yet.
+			stored := q.stored()
 			if stored <= cursor.Position() {
 				return fmt.Errorf("search the journal: %w", err)
 			}
 			cursor.Close()
-			cursor = journal.Follow(stored, part)
+			cursor = b.Journal.Follow(stored, q.part)
 			continue
 		}
-		if !found {
+		if !found || record.Position >= end {
 			return nil
 		}
-		if record.Position >= end {
-			return nil
-		}
-		if err := s.take(record.Batch); err != nil {
+		if err := q.take(&record); err != nil {
 			return err
 		}
 	}
@@ -126,7 +141,11 @@ func (s *search) run(ctx context.Context, most uint64) error {
 
 // take keeps the readings of a batch that are asked for.
 func (s *search) take(b *batch.Batch) error {
-	if !s.isIn(b) {
+	in := false
+	for i := range b.SeriesLen() {
+		in = in || b.HashAt(i) == s.hash
+	}
+	if !in {
 		return nil
 	}
 	granularity := b.Granularity(s.stream)
@@ -160,9 +179,9 @@ func (s *search) take(b *batch.Batch) error {
 	return nil
 }
 
-// leaveOldest drops what is behind the page that is asked for, whatever comes
-// besides, and reports whether that made room. It keeps half of the room free, so
-// that it is not called for each reading.
+// leaveOldest drops what certainly comes after the page that is asked for, and
+// reports whether that made room. It keeps half of the room free, so that it is not
+// called for each reading.
 func (s *search) leaveOldest() bool {
 	if s.most == 0 || len(s.found) <= s.most {
 		return false
@@ -177,16 +196,6 @@ func (s *search) leaveOldest() bool {
 	return s.bytes <= maxUnstoredBytes/2
 }
 
-// isIn reports whether any reading of the batch can be of the sensor.
-func (s *search) isIn(b *batch.Batch) bool {
-	for i := range b.SeriesLen() {
-		if b.HashAt(i) == s.hash {
-			return true
-		}
-	}
-	return false
-}
-
 // weight estimates the bytes of memory that a reading takes.
 func weight(r *telemetry.Reading) int {
 	n := 160 + len(r.Tags)*32
@@ -194,4 +203,90 @@ func weight(r *telemetry.Reading) int {
 		n += 56 + len(f.Value.Text())
 	}
 	return n
+}
+
+// pending gathers the sensors of a page from the backlog: the first of those asked
+// for in the order of their ids, as many as the page may hold.
+type pending struct {
+	ask    telemetry.SensorQuery
+	newest map[string]int64
+	last   string // ids after it are not in the page; empty: any may be
+}
+
+// wants reports whether a sensor may be in the page.
+func (p *pending) wants(sensor string) bool {
+	return sensor > p.ask.After && strings.HasPrefix(sensor, p.ask.Prefix) && (p.last == "" || sensor <= p.last)
+}
+
+// add notes the time of a reading. It keeps at most twice the page; an id that was
+// left out stays out, since the page can only end earlier.
+func (p *pending) add(sensor string, at int64) {
+	if before, known := p.newest[sensor]; known {
+		p.newest[sensor] = max(before, at)
+		return
+	}
+	if !p.wants(sensor) {
+		return
+	}
+	p.newest[strings.Clone(sensor)] = at // the id itself may keep a whole batch in memory
+	if len(p.newest) >= 2*p.ask.Limit {
+		p.cut()
+	}
+}
+
+// cut drops the sensors after the page.
+func (p *pending) cut() {
+	ids := slices.Sorted(maps.Keys(p.newest))
+	for _, id := range ids[p.ask.Limit:] {
+		delete(p.newest, id)
+	}
+	p.last = ids[p.ask.Limit-1]
+}
+
+// sorted returns the sensors of the page in order.
+func (p *pending) sorted() []telemetry.SensorSeen {
+	out := make([]telemetry.SensorSeen, 0, len(p.newest))
+	for id, newest := range p.newest {
+		out = append(out, telemetry.SensorSeen{Sensor: id, Newest: newest})
+	}
+	slices.SortFunc(out, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
+	return out[:min(len(out), p.ask.Limit)]
+}
+
+// pendingSensors returns the sensors of a page that have readings in the backlog.
+// If there is more to search than allowed, it leaves out what is set aside: that can
+// wait for days, and would hold up the whole list.
+func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
+	b, stream, most := &q.stored.Backlog, q.params.stream, uint64(q.reader.cfg.MaxBacklog)
+	if b.Journal == nil || q.params.storedOnly {
+		return nil, nil
+	}
+	p := pending{ask: ask, newest: make(map[string]int64)}
+	err := b.search(ctx, backlogSearch{
+		part: batch.Part{Stream: stream}, most: most,
+		from: func(end uint64) uint64 {
+			all, moving := b.StreamStored(stream)
+			if end > all && end-all > most {
+				return moving
+			}
+			return all
+		},
+		stored: func() uint64 { all, _ := b.StreamStored(stream); return all },
+		take:   func(r *batch.Record) error { p.take(b, stream, r); return nil },
+	})
+	return p.sorted(), err
+}
+
+// take adds the sensors of a record, except those whose readings in it are stored.
+func (p *pending) take(b *Backlog, stream string, record *batch.Record) {
+	for i := range uint32(record.Batch.Len()) {
+		row := record.Batch.Row(i)
+		series := record.Batch.Series(row)
+		if series.Stream != stream || !p.wants(series.Sensor) {
+			continue
+		}
+		if _, known := p.newest[series.Sensor]; known || b.StoredBefore(stream, series.Hash) <= record.Position {
+			p.add(series.Sensor, row.Time)
+		}
+	}
 }

@@ -112,7 +112,7 @@ func TestWhatIsJournaledIsFound(t *testing.T) {
 			rest.Store(j.End())
 			s = searchFor(&backlog, "readings", "a")
 			require.NoError(t, s.run(t.Context(), 1<<30))
-			assert.Empty(t, s.found, "all is at rest")
+			assert.Empty(t, s.found, "all is stored")
 		})
 	}
 }

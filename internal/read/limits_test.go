@@ -111,9 +111,9 @@ func TestTooManyQueriesAreTurnedAway(t *testing.T) {
 		got := get(r, "/v1/sensors/a/readings")
 		assert.Contains(t, got.body, "queries_too_many")
 		assert.Contains(t, got.body, "--max-queries")
-		assert.Equal(t, forPlace, time.Since(begin))
+		assert.Equal(t, slotWait, time.Since(begin))
 		go ask()
-		<-time.After(forPlace / 2) // of the bubble's clock
+		<-time.After(slotWait / 2) // of the bubble's clock
 		leave <- struct{}{}
 		assert.Equal(t, http.StatusOK, (<-done).status)
 		<-inside
@@ -226,7 +226,7 @@ func TestSettingsOutOfRangeAreRefused(t *testing.T) {
 		"max-queries":       func(c *Config) { c.MaxQueries = -1 },
 		"query-max-bytes":   func(c *Config) { c.MaxBytes = 1 },
 		"query-max-backlog": func(c *Config) { c.MaxBacklog = 1 },
-		"problems":          func(c *Config) { c.Problem = nil },
+		"function to write errors":          func(c *Config) { c.Problem = nil },
 		"logger":            func(c *Config) { c.Logger = nil },
 	} {
 		cfg := good

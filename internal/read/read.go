@@ -1,12 +1,16 @@
-// Package read answers what is stored: one way to ask, over every kind of
-// storage, with what was acknowledged and is on its way there.
+// Package read answers queries for readings, over every kind of storage, including
+// readings that are acknowledged and not stored yet:
 //
-//	GET ─▶ route ─▶ access ─▶ parse ─▶ a place of --max-queries ─┬─▶ gather: the journal, from where the sensor's lane is
-//	                                                             └─▶ Source: MongoDB, which says what of that it has
+//	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: the journal, from where the sensor's lane is
+//	                                                            └─▶ Source: MongoDB, which knows what of that it has
 //
-// The journal is looked at before MongoDB is. So a reading that leaves the
-// journal in between is stored, and one that is in both is known by its session and
-// sequence: each is seen once.
+// The journal is searched before MongoDB is queried. So a reading that leaves the
+// journal in between is stored, and one that is in both is recognized by its session
+// and sequence: each is seen once.
+//
+// request.go reads what a request asks for, serve.go carries it out within its limits,
+// answers.go has the answer to each kind of request, backlog.go the journal, write.go
+// the output.
 package read
 
 import (
@@ -28,12 +32,12 @@ import (
 
 // Source is a stream's store, as far as reading goes.
 //
-// Several goroutines may ask at once. What is yielded ends early when the consumer
-// does; a failure is the last thing. Documents that are fetched are taken out
-// of the budget of ctx, see telemetry.Spend, whose error ends the answer.
+// Several goroutines may call it at once. A sequence ends early when the consumer
+// stops; an error comes last. Fetched documents count against the budget of ctx, see
+// telemetry.Spend, whose error ends the answer.
 type Source interface {
-	// Readings yields the readings of q in time order, those of q.Unstored that are
-	// not stored among them.
+	// Readings yields the readings of q in time order, including those of q.Unstored
+	// that are not stored.
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	// Summary yields the steps of q that have readings, in time order. Where Every
 	// is 0 there is one, which starts at From.
@@ -51,39 +55,39 @@ type Source interface {
 // Config says how to answer.
 type Config struct {
 	DefaultStream string
-	Guard         *access.Guard // nil: all may ask
+	Guard         *access.Guard // nil: everyone may read
 	// Problem writes an error as the API's answer.
 	Problem func(w http.ResponseWriter, err error)
 
 	Timeout time.Duration // of one answer; 0: 30 s
-	// MaxQueries is how many are answered at once; 0: DefaultQueries. Others wait a
-	// second for a place, and get 503.
+	// MaxQueries is how many are answered at once; 0: DefaultQueries. Others wait up to
+	// a second for a slot, and then get 503.
 	MaxQueries int
-	// MaxBytes is what one answer may read of documents; 0: 256 MiB. A reading
-	// of ten fields has some 150 bytes: that is a month of a sensor that sends
+	// MaxBytes is how many bytes of documents one answer may read; 0: 256 MiB. A
+	// reading of ten fields has some 150 bytes: that is a month of a sensor that sends
 	// every second or two, and some two seconds of MongoDB's work.
 	MaxBytes int64
-	// MaxBacklog is how much of the journal is searched for what is not stored yet;
-	// 0: 64 MiB. Mostly it holds the readings of a second or two; after
-	// MongoDB was away it may be gigabytes.
+	// MaxBacklog is how much of the journal is searched for readings that are not
+	// stored yet; 0: 64 MiB. Usually those are of a second or two; after MongoDB was
+	// away they may be gigabytes.
 	MaxBacklog int64
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
 
-// Stored is where the answers come from, once it is there.
+// Stored is where the answers come from, once it is open.
 type Stored struct {
 	Sources map[string]Source // by stream
-	// Available returns nil while a stream's database answers, or where it has none;
+	// Available returns nil while a stream's database answers, or if it has none;
 	// otherwise requests end with 503.
 	Available func(stream string) error
-	// Up returns a context that ends when the database of the stream goes away, to
-	// end queries of it. Nil: there is no database that could.
+	// Up returns a context that ends when the database of the stream goes away, to end
+	// its queries. Nil: there is no database.
 	Up      func(stream string) context.Context
 	Backlog Backlog
-	// Flush returns when all that was taken before the call is stored, and would not
-	// be stored again after a crash.
+	// Flush returns when all readings accepted before the call are stored, and would
+	// not be stored again after a crash.
 	Flush func(ctx context.Context) error
 }
 
@@ -91,13 +95,13 @@ type Stored struct {
 type Reader struct {
 	cfg     Config
 	metrics *metrics
-	places  *places // of the answers that are under way
+	slots   *slots // of the answers in progress
 	stored  atomic.Pointer[Stored]
 }
 
 // DefaultQueries is how many queries are answered at once unless Config says
 // otherwise: two for each processor, at least four. More would only slow each other
-// down, and the writes with them, until none is answered in time.
+// and the writes down, until none is answered in time.
 func DefaultQueries() int { return max(4, 2*runtime.GOMAXPROCS(0)) }
 
 // New returns a reader that answers 503 until Open.
@@ -105,8 +109,8 @@ func New(cfg Config) (*Reader, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	r := &Reader{cfg: cfg, places: newPlaces(cfg.MaxQueries)}
-	r.metrics = newMetrics(cfg.Registerer, r.places.used)
+	r := &Reader{cfg: cfg, slots: newSlots(cfg.MaxQueries)}
+	r.metrics = newMetrics(cfg.Registerer, r.slots.used)
 	return r, nil
 }
 
@@ -128,7 +132,7 @@ func (c *Config) setDefaults() error {
 	}
 	switch {
 	case c.Problem == nil:
-		return errors.New("a reader needs a way to tell problems")
+		return errors.New("a reader needs a function to write errors")
 	case c.Logger == nil:
 		return errors.New("a reader needs a logger")
 	case c.Timeout < time.Millisecond || c.Timeout > time.Hour:
@@ -136,9 +140,9 @@ func (c *Config) setDefaults() error {
 	case c.MaxQueries < 1 || c.MaxQueries > 10_000:
 		return fmt.Errorf("max-queries %d is out of range; allowed are 1 to 10000", c.MaxQueries)
 	case c.MaxBytes < 1<<20:
-		return fmt.Errorf("query-max-bytes %d is too small; it needs 1MiB", c.MaxBytes)
+		return fmt.Errorf("query-max-bytes %d is too small; allowed is 1MiB or more", c.MaxBytes)
 	case c.MaxBacklog < 1<<20:
-		return fmt.Errorf("query-max-backlog %d is too small; it needs 1MiB", c.MaxBacklog)
+		return fmt.Errorf("query-max-backlog %d is too small; allowed is 1MiB or more", c.MaxBacklog)
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func TestPendingSensorsAreSearchedWithinABound(t *testing.T) {
 	rest.Store(j.End())
 	assert.Contains(t, get(r, "/v1/sensors").body, `"a"`)
 
-	p := newPending(telemetry.SensorQuery{Limit: 10})
+	p := pending{ask: telemetry.SensorQuery{Limit: 10}, newest: make(map[string]int64)}
 	for i := range 100_000 {
 		p.add(fmt.Sprint(i), int64(i))
 		require.LessOrEqual(t, len(p.newest), 20)

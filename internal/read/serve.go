@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
@@ -29,13 +30,13 @@ var errTimeout = errors.New("the answer took too long")
 // away.
 var errAway = errors.New("the stream's database went away")
 
-// errGone says that the client does not take the answer any more.
+// errGone says that the client no longer takes the answer.
 var errGone = errors.New("the client does not take the answer")
 
-// errCut says that an answer broke off after it had begun; the client was told.
+// errCut says that an answer was aborted after it had begun; the client was told.
 var errCut = errors.New("the answer was broken off")
 
-// serve answers a request, and notes what became of it.
+// serve answers a request, and counts the outcome.
 func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor string) {
 	begin := time.Now()
 	a := &answer{ResponseWriter: w, head: req.Method == http.MethodHead}
@@ -45,8 +46,8 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
 	case errors.Is(err, errCut):
 		r.metrics.answered(c, codeCut, begin)
-		// Without a last chunk the client's HTTP library tells that the answer is not whole.
-		panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http is told to break a connection off
+		// Without a last chunk the client's HTTP library reports that the answer is incomplete.
+		panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http aborts a connection
 	case req.Context().Err() != nil, errors.Is(err, errGone):
 		r.metrics.answered(c, codeGone, begin)
 	default:
@@ -110,7 +111,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	return errCut
 }
 
-// sourceOf returns the stream that is asked, and completes its name.
+// sourceOf returns the stream to query, and fills in the default's name.
 func (r *Reader) sourceOf(stored *Stored, p *params) (Source, error) {
 	if p.stream == "" {
 		p.stream = r.cfg.DefaultStream
@@ -138,7 +139,7 @@ func (q *question) carryOut(ctx context.Context, c call) error {
 	}
 }
 
-// explain makes of an error what the client is to know.
+// explain turns an error into what the client should know.
 func (q *question) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -154,11 +155,11 @@ func (q *question) explain(ctx context.Context, err error) error {
 		return away(errors.Join(cause, err))
 	}
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		// What one may read at the most takes seconds where there is nothing else to
-		// do: it is the load that makes the difference, and that passes.
+		// On an idle machine even the largest allowed query takes seconds: the cause is
+		// the load, which passes.
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "query_timed_out", RetryAfter: 5 * time.Second, Err: err,
-			Message: fmt.Sprintf("the answer took longer than the %v that one may take (--query-timeout), as MongoDB or this machine is busy; "+
+			Message: fmt.Sprintf("the answer took longer than %v (--query-timeout), since MongoDB or this machine is busy; "+
 				"ask again later, or %s", q.reader.cfg.Timeout, askForLess),
 		}
 	}
@@ -168,7 +169,7 @@ func (q *question) explain(ctx context.Context, err error) error {
 	case store.Transient(err):
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "query_interrupted", RetryAfter: time.Second, Err: err,
-			Message: "MongoDB ended the query before it was answered, as it does when it runs short of resources or a collection is replaced; ask again",
+			Message: "MongoDB ended the query early, as it does when it is short of resources or a collection is replaced; ask again",
 		}
 	}
 	return err
@@ -176,9 +177,8 @@ func (q *question) explain(ctx context.Context, err error) error {
 
 const askForLess = "ask for less at once: a narrower span with from and to, a smaller limit with after from page to page, or a shorter span of a summary"
 
-// gaveNothing is the error of an answer for which MongoDB sent no document in
-// all the time that there was: another question would not do better. An error that
-// says more stays.
+// gaveNothing is the error of an answer for which MongoDB sent no document within
+// the timeout: a smaller query would not help. A more specific error stays.
 func (r *Reader) gaveNothing(err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
@@ -186,7 +186,7 @@ func (r *Reader) gaveNothing(err error) error {
 	}
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "mongodb_away", RetryAfter: time.Second, Err: err,
-		Message: fmt.Sprintf("MongoDB sent nothing within the %v that an answer may take (--query-timeout): it hangs, is overloaded or cannot be reached; ask again later", r.cfg.Timeout),
+		Message: fmt.Sprintf("MongoDB sent nothing within %v (--query-timeout): it hangs, is overloaded or cannot be reached; ask again later", r.cfg.Timeout),
 	}
 }
 
@@ -195,4 +195,96 @@ func away(err error) error {
 		Kind: telemetry.Unavailable, Code: "mongodb_away", Message: "MongoDB does not answer; nothing can be read until it is back",
 		RetryAfter: time.Second, Err: err,
 	}
+}
+
+// slots are those of --max-queries. One identity has at most half of them, so that
+// it cannot keep all others from reading. Unauthenticated clients are not told apart:
+// a dashboard and a proxy have one address.
+type slots struct {
+	all, half int
+
+	mu      sync.Mutex
+	taken   int
+	of      map[string]int // by name of the identity
+	waiting int
+	freed   chan struct{} // closed when one is free again
+}
+
+// slotWait is how long a request waits for a slot: a dashboard asks for everything
+// it shows at once, and most answers take less. At most waitersPerSlot wait for each.
+const (
+	slotWait       = time.Second
+	waitersPerSlot = 16
+)
+
+func newSlots(all int) *slots {
+	return &slots{all: all, half: (all + 1) / 2, of: make(map[string]int), freed: make(chan struct{})}
+}
+
+// used is how many are taken.
+func (p *slots) used() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return float64(p.taken)
+}
+
+// enter takes one of the slots for an identity, and waits a while for one.
+func (r *Reader) enter(ctx context.Context, who *access.Identity) (leave func(), err error) {
+	p, name := r.slots, who.Name
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	leave, err = p.take(name)
+	if err == nil || p.waiting == p.all*waitersPerSlot {
+		return leave, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	defer cancel()
+	p.waiting++
+	defer func() { p.waiting-- }()
+	for err != nil && ctx.Err() == nil {
+		freed := p.freed
+		p.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if ctx.Err() == nil {
+			leave, err = p.take(name)
+		}
+	}
+	return leave, err
+}
+
+// take takes a slot now, or says why there is none; p is locked.
+func (p *slots) take(name string) (leave func(), err error) {
+	switch {
+	case p.taken == p.all:
+		return nil, tooMany(fmt.Sprintf("%d queries are being answered, which is the limit (--max-queries)", p.all))
+	case name != "" && p.of[name] == p.half:
+		return nil, tooMany(fmt.Sprintf("%d queries of %s are being answered, which is the limit for one identity (half of --max-queries)", p.half, name))
+	}
+	p.taken++
+	if name != "" {
+		p.of[name]++
+	}
+	return func() { p.leave(name) }, nil
+}
+
+func (p *slots) leave(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	close(p.freed)
+	p.freed = make(chan struct{})
+	if name == "" {
+		return
+	}
+	if p.of[name]--; p.of[name] == 0 {
+		delete(p.of, name)
+	}
+}
+
+func tooMany(message string) error {
+	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "queries_too_many", RetryAfter: time.Second, Message: message + "; ask again soon"}
 }

@@ -44,26 +44,26 @@ func (a *answer) Write(b []byte) (int, error) {
 	}
 }
 
-// A client that does not read gives its place back: when it takes nothing of an
-// answer for long, and when it is not done soon after an answer must be.
+// A client that does not read loses its slot: when it takes nothing of an answer for
+// a while, and when it is not done soon after the answer's timeout.
 const (
 	unreadClient = 5 * time.Second // for a piece
-	slowClient   = 5 * time.Second // beyond what an answer may take
+	slowClient   = 5 * time.Second // beyond the timeout
 )
 
-// hurry says within which time all must be written; restore takes that back, for
+// hurry sets the time within which all must be written; restore removes that, for
 // the connection's next answer.
 func (a *answer) hurry(within time.Duration) (restore func()) {
 	control, until := http.NewResponseController(a.ResponseWriter), time.Now().Add(within)
 	if control.SetWriteDeadline(until) != nil {
-		return func() {} // not a connection that can be held up
+		return func() {} // not a connection with deadlines
 	}
 	a.until = until
 	return func() { _ = control.SetWriteDeadline(time.Time{}) } // it could be set before
 }
 
-// press gives the client its time for a piece; ease is called when that is
-// written, for over HTTP/2 a deadline ends an answer that has nothing to write too.
+// press gives the client its time for a piece; ease is called when that is written,
+// since over HTTP/2 a deadline also ends an answer that has nothing to write.
 func (a *answer) press() (ease func()) {
 	if a.until.IsZero() {
 		return func() {}
@@ -81,24 +81,24 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
 
 // afterHeader tells where the next page of an NDJSON answer begins: in a trailer,
-// and in a header where that was known before the first byte was sent.
+// and in a header if that was known before the first byte was sent.
 const afterHeader = "Brim-After"
 
-// Of NDJSON this much is gathered before the head is sent, so that most answers
-// still can end with a status of their own, and then before each piece.
+// This much NDJSON is buffered before the head is sent, so that most failures can
+// still be answered with a status of their own, and then before each piece.
 const (
 	firstPiece = 256 << 10
 	nextPiece  = 64 << 10
 )
 
-// A writer writes a list of things: an object of JSON, which is whole or not
-// sent at all, or a line each as they come.
+// A writer writes a list of items: as one JSON object, which is complete or not sent
+// at all, or each as a line.
 type writer struct {
 	answer *answer
 	lines  bool
 	body   []byte
 	opened int // bytes of what stands before the list
-	held   int // bytes of body before what may be taken back; -1: nothing may be
+	held   int // bytes of body before what may be taken back; -1: nothing may
 }
 
 func (q *question) newWriter(open string) *writer {
@@ -110,7 +110,7 @@ func (q *question) newWriter(open string) *writer {
 	return out
 }
 
-// next begins a thing.
+// next begins an item.
 func (o *writer) next() {
 	if !o.lines && len(o.body) > o.opened {
 		o.body = append(o.body, ",\n"...)
@@ -132,7 +132,7 @@ func (o *writer) takeBack() bool {
 	return true
 }
 
-// flush ends a thing.
+// flush ends an item.
 func (o *writer) flush() error {
 	if !o.lines {
 		return nil
@@ -167,7 +167,7 @@ func (o *writer) send() error {
 	o.held = min(o.held, 0)
 	if o.answer.head {
 		o.body = append(o.body[:0], rest...)
-		return nil // all that a HEAD can be told was
+		return nil // HEAD has no body
 	}
 	if _, err := o.answer.Write(sent); err != nil {
 		return err
@@ -207,8 +207,7 @@ func (o *writer) end(after string) error {
 	return err
 }
 
-// breakOff ends an answer that has begun with a line that tells why it is not
-// whole.
+// breakOff ends an answer that has begun with a line that says why it is incomplete.
 func (r *Reader) breakOff(w *answer, err error) {
 	line := struct {
 		Error struct {
@@ -221,14 +220,14 @@ func (r *Reader) breakOff(w *answer, err error) {
 	if errors.As(err, &known) {
 		line.Error.Code, line.Error.Message = known.Code, known.Message
 	}
-	r.cfg.Logger.Warn("broke an answer off", "code", line.Error.Code, "err", err)
+	r.cfg.Logger.Warn("aborted an answer", "code", line.Error.Code, "err", err)
 	text, _ := json.Marshal(line) // strings always can be
 	if _, err := w.Write(append(text, '\n')); err == nil {
 		_ = http.NewResponseController(w).Flush() // the connection ends here in any case
 	}
 }
 
-// headerText is a cursor as a header can carry it: sensor ids may hold anything
+// headerText is a cursor as a header can carry it: sensor ids may contain anything
 // printable, so they are percent-encoded beyond ASCII.
 func headerText(s string) string {
 	var out []byte

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 )
 
 // Compressor is WiredTiger's block compressor of a collection.
@@ -45,19 +48,19 @@ type Collection struct {
 	Database   *mongo.Database
 	Name       string
 	Compressor Compressor  // "" leaves the server's default
-	Exchanging bool        // it is made by who exchanges it for another
-	Only       bson.Binary // UUID of the one collection that indexes are made for; empty: whichever has the name, or a new one
+	Exchanging bool        // the caller is exchanging it for another, and may create it
+	Only       bson.Binary // UUID of the one collection to make indexes for; empty: any of the name, or a new one
 }
 
-// What stands behind a collection's name in those of its copy, while it is moved
-// into another form, and of what it was, afterwards.
+// Suffixes of a collection's name: of its copy, while it is moved into another
+// form, and of the original afterwards.
 const (
 	CopySuffix = ".brim_new"
 	KeptSuffix = ".brim_old"
 )
 
-// errExchanging says that a collection has no name at present. A new one of that
-// name would be taken for it.
+// errExchanging says that a collection currently has no name. A new one of that
+// name would be mistaken for it.
 func errExchanging(name, other string) error {
 	return fmt.Errorf("collection %q is not there, and %q is: an exchange of the two stopped halfway; run the same `brim migrate` or `brim recompress` again, "+
 		"or, if %q was dropped on purpose, drop or rename %q", name, other, name, other)
@@ -68,7 +71,7 @@ type Info struct {
 	Type    string      // collection, timeseries or view
 	Options bson.Raw    // as for the command create
 	UUID    bson.Binary // of a time series: that of the collection with its buckets; a view has none
-	Created bool        // by the call that returns it
+	Created bool        // by the call that returned it
 }
 
 // Look returns what the server knows of the collection, nil if it does not
@@ -110,8 +113,8 @@ const (
 	seriesBuckets = "system.buckets."
 )
 
-// Ensure creates the collection with opts unless it exists, and returns what
-// is there. Another daemon may create it at the same moment. While the
+// Ensure creates the collection with opts unless it exists, and returns what the
+// server knows of it. Another daemon may create it at the same moment. While the
 // collection is being exchanged, and has no name, it is not created.
 func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOptionsBuilder) (*Info, error) {
 	info, err := c.Look(ctx)
@@ -134,7 +137,7 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 	case err != nil:
 		return nil, err
 	case info == nil:
-		return nil, fmt.Errorf("create collection %q: it vanished again", c.Name)
+		return nil, fmt.Errorf("create collection %q: it was dropped at once", c.Name)
 	}
 	info.Created = created == nil
 	return info, nil
@@ -161,7 +164,7 @@ func (c Collection) mayCreate(ctx context.Context) error {
 	}
 	names, err := c.Database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name + CopySuffix, c.Name + KeptSuffix}}}}})
 	if err != nil {
-		return fmt.Errorf("look whether collection %q is being exchanged: %w", c.Name, err)
+		return fmt.Errorf("find out whether collection %q is being exchanged: %w", c.Name, err)
 	}
 	if len(names) > 0 {
 		return errExchanging(c.Name, names[0])
@@ -184,9 +187,9 @@ func (c Collection) CheckType(info *Info, want string) error {
 	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}
 }
 
-// CheckCompressor returns a mismatch if the collection was created with
-// another compressor than the one asked for. One that was created without
-// naming a compressor passes, since the server does not say what it got.
+// CheckCompressor returns a mismatch if the collection was created with another
+// compressor than c's. One that was created without naming a compressor passes,
+// since the server does not say which it has.
 func (c Collection) CheckCompressor(info *Info) error {
 	if c.Compressor == "" {
 		return nil
@@ -207,8 +210,8 @@ func (c Collection) CheckCompressor(info *Info) error {
 	return nil
 }
 
-// CheckShape returns a mismatch if the collection cannot hold documents that
-// grow and are found by the bytes of their keys.
+// CheckShape returns a mismatch if the collection cannot hold documents that grow
+// and that are found by the bytes of their keys.
 func (c Collection) CheckShape(info *Info) error {
 	mismatch := &MismatchError{Collection: c.Name, Hint: "choose another stream name or database, or copy the collection into one without it"}
 	if capped, _ := info.Options.Lookup("capped").BooleanOK(); capped {
@@ -222,8 +225,8 @@ func (c Collection) CheckShape(info *Info) error {
 	return nil
 }
 
-// HasValidator reports whether the collection may refuse documents. What it
-// refuses waits in the daemon's journal.
+// HasValidator reports whether the collection may refuse documents, which then wait
+// in the daemon's journal.
 func (i *Info) HasValidator() bool {
 	validator, ok := i.Options.Lookup("validator").DocumentOK()
 	if !ok {
@@ -245,4 +248,151 @@ func HasCode(err error, codes ...int) bool {
 		}
 	}
 	return false
+}
+
+// expiryName is the name of the index by which MongoDB removes old documents.
+const expiryName = "brim_retention"
+
+// EnsureExpiry makes the index on key remove documents after the given time, or
+// drops that index if after is 0.
+func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Duration) error {
+	have, there, err := c.Expiry(ctx)
+	if err != nil || have == after && there == (after > 0) {
+		return err
+	}
+	seconds := int32(after / time.Second)
+	switch {
+	case after == 0:
+		const gone, namespaceNotFound = 27, 26 // another daemon was quicker
+		if err = c.Database.Collection(c.Name).Indexes().DropOne(ctx, expiryName); HasCode(err, gone, namespaceNotFound) {
+			err = nil
+		}
+	case !there:
+		err = c.CreateIndex(ctx, expiryName, bson.D{{Key: key, Value: 1}}, bson.E{Key: "expireAfterSeconds", Value: seconds})
+		const indexOptionsConflict = 85
+		if !HasCode(err, indexOptionsConflict) { // else another daemon was quicker
+			break
+		}
+		fallthrough
+	default:
+		err = c.Database.RunCommand(ctx, bson.D{
+			{Key: "collMod", Value: c.Name},
+			{Key: "index", Value: bson.D{{Key: "name", Value: expiryName}, {Key: "expireAfterSeconds", Value: seconds}}},
+		}).Err()
+	}
+	const indexNotFound = 27
+	if HasCode(err, indexNotFound) {
+		return &MismatchError{
+			Collection: c.Name, What: "index", Have: "on " + key + " of another name", Want: expiryName,
+			Hint: fmt.Sprintf("drop it, in mongosh: db.getCollection(%q).dropIndex({%s: 1})", c.Name, key),
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("set retention of collection %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Expiry returns after what time EnsureExpiry's index removes documents, if it
+// is there; 0: it removes none.
+func (c Collection) Expiry(ctx context.Context) (after time.Duration, there bool, err error) {
+	cursor, err := c.Database.Collection(c.Name).Indexes().List(ctx)
+	if err != nil {
+		return 0, false, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+	}
+	var indexes []struct {
+		Name    string `bson:"name"`
+		Seconds int64  `bson:"expireAfterSeconds"`
+	}
+	if err := cursor.All(ctx, &indexes); err != nil {
+		return 0, false, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+	}
+	for _, i := range indexes {
+		if i.Name == expiryName {
+			return time.Duration(i.Seconds) * time.Second, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// longestLookup bounds the search for longer buckets, which reads the whole
+// collection where there are none.
+const longestLookup = 2 * time.Second
+
+// LongestWindow returns the length of the longest window that the collection's
+// buckets have, at least that of granularity. MongoDB counts from the start of
+// a bucket's window: by a shorter one it would remove longer buckets, left from an
+// earlier granularity, before their youngest readings are old enough. If the search
+// takes too long, it is an hour, the longest possible.
+func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestLookup)
+	defer cancel()
+	longest := granularity
+	for {
+		var found struct {
+			ID struct {
+				Seconds int64 `bson:"g"`
+			} `bson:"_id"`
+		}
+		err := c.Database.Collection(c.Name).FindOne(ctx,
+			bson.D{{Key: "_id.g", Value: bson.D{{Key: "$gt", Value: int64(longest / time.Second)}}}},
+			options.FindOne().SetProjection(bson.D{{Key: "_id.g", Value: 1}})).Decode(&found)
+		switch {
+		case errors.Is(err, mongo.ErrNoDocuments):
+			return longest, nil
+		case err != nil && mongo.IsTimeout(err):
+			return MaxGranularity, nil
+		case err != nil:
+			return 0, fmt.Errorf("search for longer buckets in collection %q: %w", c.Name, err)
+		}
+		longest = time.Duration(found.ID.Seconds) * time.Second
+	}
+}
+
+// Sharded reports whether a sharded cluster spreads the collection over its shards.
+// It returns a mismatch if the shard key lets two documents of the same _id lie on
+// two shards: what is written again would then be stored again.
+func (c Collection) Sharded(ctx context.Context) (bool, error) {
+	var hello struct {
+		Message string `bson:"msg"`
+	}
+	if err := c.Database.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return false, fmt.Errorf("ask MongoDB whether it is a sharded cluster: %w", err)
+	}
+	if hello.Message != "isdbgrid" {
+		return false, nil
+	}
+	return c.shardedBy(ctx)
+}
+
+// shardedBy is Sharded on a cluster, by its catalog.
+func (c Collection) shardedBy(ctx context.Context) (bool, error) {
+	namespace := c.Database.Name() + "." + c.Name
+	var found struct {
+		Key          bson.D `bson:"key"`
+		Unsplittable bool   `bson:"unsplittable"` // known to the cluster, and on one shard
+		Dropped      bool   `bson:"dropped"`
+	}
+	err := c.Database.Client().Database("config", options.Database().SetReadConcern(readconcern.Majority())).Collection("collections").
+		FindOne(ctx, bson.D{{Key: "_id", Value: namespace}}).Decode(&found)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments), err == nil && (found.Unsplittable || found.Dropped):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look up the shard key of collection %q: %w; grant the right to find in collections of the database config, "+
+			"which the role brimServeShards of deploy/mongodb/roles.js has: readings are not written while the key is unknown, since they might be stored twice", c.Name, err)
+	}
+	// Documents of the same _id lie on one shard if all fields of the key are in the
+	// _id of every bucket; and a router takes those from an equality on _id.
+	known := []string{"_id", "_id.s", "_id.b", "_id.g", "_id.p"}
+	if len(found.Key) == 0 || slices.ContainsFunc(found.Key, func(e bson.E) bool { return !slices.Contains(known, e.Key) }) {
+		key, _ := bson.MarshalExtJSON(found.Key, false, false)
+		return false, &MismatchError{
+			Collection: c.Name, What: "shard key", Have: string(key), Want: `a key of fields of _id, like {"_id.s": "hashed"}`,
+			Hint: "with this one, two shards may each hold a document of the same _id, and a reading that is sent again would be stored twice; " +
+				"choose another stream name or database, and shard that by _id.s, or reshard the collection (MongoDB 5.0 and later), in mongosh: " +
+				fmt.Sprintf(`sh.reshardCollection(%q, {"_id.s": "hashed"})`, namespace),
+		}
+	}
+	return true, nil
 }

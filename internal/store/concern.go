@@ -15,9 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// A WriteConcern says how many members of a replica set must have a write
-// before it counts as stored. The zero value is the one that Brim's promise rests
-// on: a majority of them has journaled it.
+// A WriteConcern says how many members of a replica set must have a write before it
+// counts as stored. The zero value is the one that exactly-once storage needs: a
+// majority of them has journaled it.
 type WriteConcern struct {
 	Members     int  // 0: a majority
 	Unjournaled bool // in memory is enough
@@ -29,7 +29,7 @@ const MajorityName = "majority"
 // MostMembers is how many members a replica set can have, by MongoDB.
 const MostMembers = 50
 
-// String names the members that are waited for, and whether for their disks.
+// String names the number of members, and whether they need not journal.
 func (w WriteConcern) String() string {
 	members := MajorityName
 	if w.Members > 0 {
@@ -41,10 +41,9 @@ func (w WriteConcern) String() string {
 	return members
 }
 
-// Writes returns the collection as readings are written to it. Everything else
-// goes by the concerns of db: a look whether readings are stored, and the fence
-// that closes a part, are worth something only where a majority stands behind
-// them.
+// Writes returns the collection to write readings to. All else uses the concerns of
+// db: a lookup of stored readings, and the update that closes a part, can be relied on
+// only if a majority has confirmed them.
 func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Lister[options.CollectionOptions]) *mongo.Collection {
 	if w == (WriteConcern{}) {
 		return db.Collection(name, more...)
@@ -57,10 +56,9 @@ func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Li
 	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
 }
 
-// Reads returns the collection as answers are read from it: so that they show
-// what was confirmed. What fewer than a majority confirm, or without their disks,
-// a read that goes by the majority does not show yet, while nobody waits for it
-// any more; the primary has it.
+// Reads returns the collection to read answers from, so that they show what was
+// confirmed. If fewer than a majority confirm writes, or without journaling, a
+// majority read may not show them yet; the primary has them.
 func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
 	if w == (WriteConcern{}) {
 		return db.Collection(name)
@@ -68,25 +66,24 @@ func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
 	return db.Collection(name, options.Collection().SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
 }
 
-// A ConcernError says that a deployment can never confirm what a stream asks
-// for. Trying again does not help.
+// A ConcernError says that a deployment can never confirm a stream's writes. Trying
+// again does not help.
 type ConcernError struct {
 	Stream  string
-	Members int // that are asked for
+	Members int // that the stream asks for
 	There   int // that hold data
 }
 
 // Error implements error.
 func (e *ConcernError) Error() string {
-	return fmt.Sprintf("stream %q asks for a write-concern of %d, and of MongoDB's members %d hold data: every write would wait for ever; allowed are majority and 1 to %d",
+	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait for ever; allowed are majority and 1 to %d",
 		e.Stream, e.Members, e.There, e.There)
 }
 
-// fenceName is a collection that is never made: what is written to it matches
-// nothing.
+// fenceName is a collection that is never created: updates of it match nothing.
 const fenceName = "brim_fence"
 
-// Fence waits until all that the primary has applied so far is confirmed as w
+// Fence waits until everything that the primary has applied so far is confirmed as w
 // says: a write that changes nothing waits for the newest entry of the oplog.
 func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	_, err := w.Writes(db, fenceName).UpdateOne(ctx,
@@ -97,9 +94,8 @@ func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	return nil
 }
 
-// Confirm makes what a look by the majority has just shown as good as a write
-// with this concern that was acknowledged. A number of members may be more than
-// the majority has; what else can be asked for is less.
+// Confirm makes what a majority read has just shown as good as an acknowledged write
+// with this concern. Only a number of members can be more than a majority.
 func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
 	if w.Members <= 1 {
 		return nil
@@ -107,10 +103,9 @@ func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
 	return w.Fence(ctx, db)
 }
 
-// Check returns a *ConcernError unless the deployment has the members that are
-// asked for. Where MongoDB does not tell them, as on a sharded cluster or for
-// want of the right, nothing is judged, and the log says so: writes that cannot be
-// confirmed then wait, and say why.
+// Check returns a *ConcernError unless the deployment has as many members. If MongoDB
+// does not list them, as on a sharded cluster or without the right, it only logs
+// that: writes that cannot be confirmed then wait, and say why.
 func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream string, log *slog.Logger) error {
 	if w.Members <= 1 {
 		return nil
@@ -131,11 +126,11 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	case HasCode(err, notReplicated):
 		there = 1
 	case errors.As(err, &told) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
-		log.Warn("whether MongoDB has as many members as the stream's write-concern asks for cannot be seen; with too few its readings wait in the journal. "+
-			"A right to replSetGetConfig lets it be seen: the role brimServe of deploy/mongodb/roles.js has it", "stream", stream, "write_concern", w.String(), "err", err)
+		log.Warn("the daemon may not see whether MongoDB has as many members as the stream's write-concern asks for; with too few its readings wait in the journal. "+
+			"Grant the right to replSetGetConfig, which the role brimServe of deploy/mongodb/roles.js has", "stream", stream, "write_concern", w.String(), "err", err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("ask for the members of MongoDB: %w", err)
+		return fmt.Errorf("list the members of MongoDB: %w", err)
 	}
 	for _, m := range reply.Config.Members {
 		if !m.Arbiter {

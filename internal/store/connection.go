@@ -10,14 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // ConnectionConfig says which MongoDB to use.
@@ -32,29 +35,30 @@ type ConnectionConfig struct {
 	Found func()
 }
 
-// A Connection is a MongoDB deployment that may be away: it is made without
-// one, and finds it again by itself.
+// A Connection is a connection to a MongoDB deployment that may be away: it is made
+// without one, and finds it again by itself.
 type Connection struct {
+	cfg      ConnectionConfig
 	client   *mongo.Client
-	aside    *mongo.Client // for what must not wait for connections that queries and writes use
-	database string
-	log      *slog.Logger
-	found    func()
-	faults   *fault.Injector
+	aside    *mongo.Client // for what must not wait for the connections of queries and writes
+	presence *presence
+
 	writable atomic.Bool
 	mute     atomic.Bool // the last ping was not answered in time
-	presence *presence
-	saying   sync.Mutex  // held while the log is told of a change
-	told     atomic.Bool // the log says that writes are accepted
-	closing  atomic.Bool
 	lastErr  atomic.Pointer[error]
-	admitted admission
+	// New connections are refused. The monitors of the driver see a server also if it
+	// refuses the user, and earlier connections go on, so neither shows it.
+	refused atomic.Bool
+
+	logging sync.Mutex  // held while a change is logged
+	logged  atomic.Bool // the log says that writes are accepted
+	closing atomic.Bool
 }
 
-// Connect prepares a connection; an error means that the URI makes no sense,
-// never that the server is away.
+// Connect prepares a connection. An error means that the URI is invalid, never that
+// the server is away.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
-	c := &Connection{database: cfg.Database, log: cfg.Logger, found: cfg.Found, faults: cfg.Faults, admitted: admission{log: cfg.Logger}, presence: newPresence()}
+	c := &Connection{cfg: cfg, presence: newPresence()}
 	opts := clientOptions(&cfg, c.connectionUsed).
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
@@ -78,21 +82,21 @@ const asidePool = 3
 
 func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.ClientOptions {
 	return options.Client().SetAppName(cmp.Or(cfg.App, "brim")).
-		// Longer than a failover takes to be noticed is too long for a lane to
-		// hang in; it backs off and tries again by itself.
+		// A lane must not hang longer than a failover takes to be noticed; it backs
+		// off and tries again by itself.
 		SetServerSelectionTimeout(3 * time.Second).
 		// A timeout in the client, even none, keeps timed-out operations from
 		// closing their connections.
 		SetTimeout(0).
-		// The default of ten seconds would be how long a daemon goes on refusing
+		// With the default of ten seconds a daemon would go on refusing for that long
 		// after MongoDB is back.
 		SetHeartbeatInterval(time.Second).
 		SetPoolMonitor(&event.PoolMonitor{Event: used}).
 		ApplyURI(cfg.URI)
 }
 
-// topologyChanged is called by the driver's monitors whenever a server comes,
-// goes or changes its role.
+// topologyChanged is called by the driver's monitors whenever a server appears,
+// disappears or changes its role.
 func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 	writable := false
 	for _, s := range e.NewDescription.Servers {
@@ -101,83 +105,103 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 			writable = true
 		}
 	}
-	c.saying.Lock()
-	defer c.saying.Unlock()
+	c.logging.Lock()
+	defer c.logging.Unlock()
 	c.presence.set(writable && !c.mute.Load())
-	if before := c.writable.Swap(writable); writable && !before && c.found != nil {
-		c.found()
+	if before := c.writable.Swap(writable); writable && !before && c.cfg.Found != nil {
+		c.cfg.Found()
 	}
-	if writable || c.closing.Load() {
-		return // whether it lets the user in shows when a connection is used
-	}
-	if c.admitted.err() != nil {
-		return // that was said, and the driver takes the refusal for a server that goes and comes
-	}
-	if c.told.Swap(false) {
-		c.log.Warn("MongoDB is away", "err", c.Available())
+	// Whether a writable server accepts the user shows when a connection is used; a
+	// refusal was logged, and looks to the driver like a server that comes and goes.
+	if !writable && !c.closing.Load() && !c.refused.Load() && c.logged.Swap(false) {
+		c.cfg.Logger.Warn("MongoDB is away", "err", c.Available())
 	}
 }
 
+// The codes of a refused user: MongoDB's, and Atlas's.
+const (
+	authenticationFailed = 18
+	atlasError           = 8000
+)
+
 // connectionUsed is called by the driver's pools for each use of a connection, and
-// where none could be had.
+// for each failure to get one.
 func (c *Connection) connectionUsed(e *event.PoolEvent) {
-	c.admitted.monitor(e)
-	if e.Type != event.ConnectionCheckedOut || c.told.Load() {
-		return
-	}
-	c.saying.Lock()
-	defer c.saying.Unlock()
-	if c.writable.Load() && !c.told.Swap(true) {
-		c.log.Info("MongoDB accepts writes")
+	switch e.Type {
+	case event.ConnectionCheckOutFailed:
+		var answer driver.Error
+		if errors.As(e.Error, &answer) && (answer.Code == authenticationFailed || answer.Code == atlasError) && !c.refused.Swap(true) {
+			c.cfg.Logger.Error("MongoDB refuses the user: authentication failed; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile",
+				"server", e.Address, "code", answer.Code)
+		}
+	case event.ConnectionReady:
+		if c.refused.Swap(false) {
+			c.cfg.Logger.Info("MongoDB accepts the user", "server", e.Address)
+		}
+	case event.ConnectionCheckedOut:
+		if c.logged.Load() {
+			return
+		}
+		c.logging.Lock()
+		defer c.logging.Unlock()
+		if c.writable.Load() && !c.logged.Swap(true) {
+			c.cfg.Logger.Info("MongoDB accepts writes")
+		}
 	}
 }
+
+// ErrRefused says that MongoDB refuses the user that the URI names. Writes wait, as
+// if MongoDB were away, until it accepts the user.
+var ErrRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
 
 // ErrAway says that no MongoDB server accepts writes at present.
 var ErrAway = errors.New("MongoDB is away")
 
-// ErrNoneFound says that no server was found yet, for no known reason.
+// ErrNoneFound says that no server was found yet, and no error occurred.
 var ErrNoneFound = fmt.Errorf("%w: no server was found yet", ErrAway)
 
 // Available returns nil while a server that accepts writes is known, answers
-// (while WatchReplies runs), and lets the user in; otherwise an ErrRefused, or an
-// ErrAway that says what was seen last. It does no I/O.
+// (while WatchReplies runs), and accepts the user; otherwise an ErrRefused, or an
+// ErrAway with the last error. It does no I/O.
 func (c *Connection) Available() error {
 	err := c.lastErr.Load()
 	switch {
 	case c.mute.Load() && (c.writable.Load() || err != nil && mongo.IsTimeout(*err)):
 		return errNoReply
+	case c.writable.Load() && c.refused.Load():
+		return ErrRefused
 	case c.writable.Load():
-		return c.admitted.err()
+		return nil
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrAway, *err)
 	}
 	return ErrNoneFound
 }
 
-// Up returns a context that ends when, for a while, no server accepts writes and
-// answers.
+// Up returns a context that ends when no server has accepted writes and answered for
+// a while.
 func (c *Connection) Up() context.Context { return c.presence.current() }
 
 // Client gives access to the whole deployment.
 func (c *Connection) Client() *mongo.Client { return c.client }
 
-// Database gives access to Brim's database with the concerns that the promise
-// rests on: writes are acknowledged by a majority that has journaled them, and
-// what is read is majority-committed and comes from the primary, whatever the
-// URI prefers, since a secondary may lag behind what was just written.
+// Database gives access to Brim's database with the concerns that exactly-once
+// storage needs: writes are acknowledged by a majority that has journaled them, and
+// reads are majority-committed and from the primary, whatever the URI prefers, since
+// a secondary may lag behind what was just written.
 func (c *Connection) Database() *mongo.Database { return c.databaseOf(c.client) }
 
-// AsideDatabase is Database by connections of its own, a few, for what must be
-// quick while many queries or writes are slow.
+// AsideDatabase is Database over a few connections of its own, for commands that
+// must be quick while many queries or writes are slow.
 func (c *Connection) AsideDatabase() *mongo.Database { return c.databaseOf(c.aside) }
 
 func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 	journaled := true
 	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
-	if c.faults.Off(fault.Majority) {
+	if c.cfg.Faults.Off(fault.Majority) {
 		concern = writeconcern.W1()
 	}
-	return client.Database(c.database, options.Database().
+	return client.Database(c.cfg.Database, options.Database().
 		SetWriteConcern(concern).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()))
@@ -186,9 +210,156 @@ func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 // Close disconnects, within ctx.
 func (c *Connection) Close(ctx context.Context) error {
 	c.closing.Store(true)
-	defer c.presence.close() // the driver tells that its servers go
+	defer c.presence.close() // after the driver has reported that its servers are gone
 	if err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx)); err != nil {
 		return fmt.Errorf("disconnect from MongoDB: %w", err)
 	}
 	return nil
+}
+
+// PingTimeout and pingInterval add up to less than 3 s, within which a server that
+// does not answer must be reported. The driver itself notices after half a minute:
+// a stopped process keeps its sockets open.
+const (
+	PingTimeout  = 2 * time.Second
+	pingInterval = 500 * time.Millisecond
+)
+
+// errNoReply is why Available fails while no ping is answered.
+var errNoReply = fmt.Errorf("%w: it does not answer: no reply to any ping within %v, though its connections are open", ErrAway, PingTimeout)
+
+// Ping asks the server that accepts writes for a reply, and returns how long the
+// quickest took. Until one comes, more pings follow on other connections: a host
+// without a free CPU delays the threads of a server differently, and a stopped
+// server delays all of them:
+//
+//	0 s     0.5      1.0      1.5      2.0
+//	├─ ping ───────────────────────────┤
+//	        ├─ ping ───────────────────┤
+//	                 ├─ ping ──────────┤
+//	                          ├─ ping ─┤  no reply to any: it does not answer
+func Ping(parent context.Context, client *mongo.Client) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(parent, PingTimeout)
+	defer cancel()
+	type reply struct {
+		took time.Duration
+		err  error
+	}
+	replies := make(chan reply)
+	ping := func() {
+		began := time.Now()
+		err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}},
+			options.RunCmd().SetReadPreference(readpref.Primary())).Err()
+		replies <- reply{time.Since(began), err}
+	}
+	next := time.NewTicker(pingInterval)
+	defer next.Stop()
+	go ping()
+	var best *reply
+	for pending := 1; pending > 0; {
+		select {
+		case r := <-replies:
+			pending--
+			next.Stop()
+			if best == nil || r.err == nil && (best.err != nil || r.took < best.took) {
+				best = &r
+			}
+		case <-next.C:
+			pending++
+			go ping()
+		}
+	}
+	return best.took, best.err
+}
+
+// WatchReplies pings until ctx ends, so that Available knows of a server that has
+// stopped answering.
+func (c *Connection) WatchReplies(ctx context.Context) {
+	for machine.Pause(ctx, pingInterval) == nil {
+		c.noteReply(ctx)
+	}
+}
+
+func (c *Connection) noteReply(ctx context.Context) {
+	_, err := Ping(ctx, c.aside)
+	if ctx.Err() != nil {
+		return
+	}
+	mute := errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
+	before := c.mute.Swap(mute)
+	c.presence.set(c.writable.Load() && !mute)
+	switch {
+	case mute && !before && c.writable.Load():
+		c.cfg.Logger.Warn("MongoDB does not answer", "err", err)
+	case before && err == nil:
+		c.cfg.Logger.Info("MongoDB answers again")
+	}
+}
+
+// goneAfter is how long MongoDB must be away before operations that wait for it are
+// canceled: after a broken connection the driver considers a server unknown for an
+// instant.
+const goneAfter = 500 * time.Millisecond
+
+// presence makes contexts that end when MongoDB has been away for goneAfter.
+type presence struct {
+	mu      sync.Mutex
+	present bool
+	ctx     context.Context //nolint:containedctx // it is what callers are given
+	cancel  context.CancelFunc
+	gone    *time.Timer
+}
+
+func newPresence() *presence {
+	p := &presence{}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// set says whether MongoDB is there.
+func (p *presence) set(present bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if present == p.present {
+		return
+	}
+	p.present = present
+	if p.gone != nil {
+		p.gone.Stop()
+	}
+	if !present {
+		p.gone = time.AfterFunc(goneAfter, p.end)
+		return
+	}
+	if p.ctx.Err() != nil {
+		p.ctx, p.cancel = context.WithCancel(context.Background())
+	}
+}
+
+// end ends the current context, unless MongoDB is there again.
+func (p *presence) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.present {
+		p.cancel()
+	}
+}
+
+// current returns the context that ends when MongoDB goes away; if MongoDB has
+// been away for goneAfter already, it has ended.
+func (p *presence) current() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ctx
+}
+
+// close ends the current context for good.
+func (p *presence) close() {
+	p.set(false)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone != nil {
+		p.gone.Stop()
+	}
+	p.cancel()
 }

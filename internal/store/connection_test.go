@@ -9,14 +9,18 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -43,9 +47,9 @@ func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestWritesAreAcceptedOnceTheUserIsLetIn: a server that is seen may refuse the
+// TestWritesAreAcceptedOnceTheUserIsAccepted: a server that is seen may refuse the
 // user, and then nothing is said of writes.
-func TestWritesAreAcceptedOnceTheUserIsLetIn(t *testing.T) {
+func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
 	t.Parallel()
 	logged := func(uri string) (log string, err error) {
 		var lines bytes.Buffer
@@ -176,4 +180,108 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 		_, err = c.Ensure(t.Context(), options.CreateCollection())
 		assert.NoError(t, err, "what has its name is not in exchange")
 	}
+}
+
+// TestOneSlowPingIsNoSilentServer: a host without a free CPU holds up one, and a
+// server that has stopped answers none.
+func TestOneSlowPingIsNoSilentServer(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{})
+	client := mongodtest.DatabaseAt(t, server.URI()).Client()
+	blocked := func(mode any) {
+		require.NoError(t, client.Database("admin").RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000}}},
+		}).Err())
+	}
+	t.Cleanup(func() { blocked("off") })
+	blocked(bson.D{{Key: "times", Value: 1}})
+	took, err := Ping(t.Context(), client)
+	require.NoError(t, err)
+	assert.Less(t, took, PingTimeout)
+
+	blocked("alwaysOn")
+	_, err = Ping(t.Context(), client)
+	assert.True(t, mongo.IsTimeout(err), err)
+}
+
+// TestAServerWhoseConnectionsAreAllInUseAnswers: slow queries must not end
+// themselves and all others.
+func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
+	t.Parallel()
+	c := dial(t, mongodtest.Start(t, mongod.Config{}).URI()+"&maxPoolSize=1", "brim")
+	admin := c.AsideDatabase().Client().Database("admin")
+	blocked := func(mode string) error {
+		return admin.RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "waitInFindBeforeMakingBatch"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "nss", Value: "brim.c"}}},
+		}).Err()
+	}
+	_, err := c.AsideDatabase().Collection("c").InsertOne(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.NoError(t, blocked("alwaysOn"))
+	up := c.Up()
+	var query sync.WaitGroup
+	query.Go(func() { assert.NoError(t, c.Database().Collection("c").FindOne(up, bson.D{}).Err()) })
+	defer query.Wait()
+	defer func() { assert.NoError(t, blocked("off")) }()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return c.Client().Database("brim").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() != nil
+	}, 20*time.Second, 10*time.Millisecond, "the connection is in use")
+
+	c.noteReply(t.Context())
+	assert.NoError(t, c.Available())
+	assert.NoError(t, up.Err(), "the query goes on")
+}
+
+func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPresence()
+		defer p.close()
+		p.set(true)
+		first := p.current()
+		p.set(false)
+		<-time.After(goneAfter / 2) // of the bubble's clock
+		p.set(true)
+		<-time.After(2 * goneAfter)
+		assert.NoError(t, first.Err(), "it was back in time")
+
+		p.set(false)
+		began := time.Now()
+		<-first.Done()
+		assert.Equal(t, goneAfter, time.Since(began))
+		assert.Error(t, p.current().Err())
+		p.set(true)
+		assert.NoError(t, p.current().Err())
+	})
+}
+
+// TestMembersThatMayNotBeSeenAreTold: where the user may not ask for the members
+// nothing is refused, and the log says which right is missing.
+func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
+	t.Parallel()
+	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see members", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	fail := func(mode any) {
+		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}, {Key: "appName", Value: "may not see members"}}},
+		}).Err())
+	}
+	var log bytes.Buffer
+	check := func() error {
+		return WriteConcern{Members: 3}.Check(t.Context(), c.Database(), "a", slog.New(slog.NewTextHandler(&log, nil)))
+	}
+	var concern *ConcernError
+	require.ErrorAs(t, check(), &concern)
+	assert.Empty(t, log.String())
+	fail("alwaysOn")
+	t.Cleanup(func() { fail("off") })
+	require.NoError(t, check())
+	assert.Contains(t, log.String(), "Grant the right to replSetGetConfig")
+	assert.Contains(t, log.String(), "stream=a")
 }

@@ -15,104 +15,75 @@ var Fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-
 
 // Metrics are a stream's measurements of its writes.
 type Metrics struct {
-	Stream string
-
 	write      [len(Fills)]prometheus.Observer
 	readings   prometheus.Observer
 	Unknown    prometheus.Counter // operations whose outcome was not known
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
-
-	OwnTags prometheus.Counter // readings stored with tags of their own, which are not those of their bucket's part
+	OwnTags    prometheus.Counter // readings stored with tags of their own, which are not those of their bucket's part
 
 	// Collections that were prepared in place of another while the daemon ran.
 	Recreated, Replaced prometheus.Counter
 }
 
-// vectors are what several streams of one process share.
-type vectors struct {
-	write               *prometheus.HistogramVec
-	readings            prometheus.Histogram
-	unknown, duplicates prometheus.Counter
-	ownTags             prometheus.Counter
-	preparedAgain       *prometheus.CounterVec
-}
-
 // NewMetrics registers the metrics of a stream.
 func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granularity time.Duration) (*Metrics, error) {
-	v := vectors{
-		write: prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
-			Name: "brim_store_write_seconds",
-			Help: "Round trip of the command that carried a bucket's update, one observation per update, by how full the bucket's window or part was.",
-			// 100 us to 26 s: a local update takes some 300 us, a timed-out one 10 s.
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
-		}), []string{"stream", "storage", "fill"}),
-		readings: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
+	var failed error
+	write := shared(reg, &failed, prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
+		Name: "brim_store_write_seconds",
+		Help: "Round trip of the command that carried a bucket's update, one observation per update, by how full the bucket's window or part was.",
+		// 100 us to 26 s: a local update takes some 300 us, a timed-out one 10 s.
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
+	}), []string{"stream", "storage", "fill"}))
+	again := shared(reg, &failed, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_store_prepared_again_total",
+		Help: "Times that a stream's collection was dropped or replaced while the daemon ran and another was prepared in its place: created, or found there.",
+	}, []string{"stream", "collection"}))
+	m := &Metrics{
+		readings: shared(reg, &failed, prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name:    "brim_store_update_readings",
 			Help:    "Readings carried by one bucket's update.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13),
-		})),
-		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+		}))),
+		Unknown: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_unknown_outcomes_total",
 			Help: "Updates whose outcome the network or the database left unknown; each was resolved or sent again.",
-		}),
-		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+		})),
+		Duplicates: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_duplicates_prevented_total",
 			Help: "Readings found to be stored already when they were about to be sent again.",
-		}),
-		ownTags: prometheus.NewCounter(prometheus.CounterOpts{
+		})),
+		OwnTags: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_tag_conflicts_total",
 			Help: "Readings whose tags differ from those of their bucket's part; each is stored with its own tags, which takes more space.",
-		}),
-		preparedAgain: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_store_prepared_again_total",
-			Help: "Times that a stream's collection was dropped or replaced while the daemon ran and another was prepared in its place: created, or found there.",
-		}, []string{"stream", "collection"}),
-	}
-	for _, r := range []func() error{
-		func() (err error) { v.write, err = register(reg, v.write); return err },
-		func() (err error) { v.readings, err = register(reg, v.readings); return err },
-		func() (err error) { v.unknown, err = register(reg, v.unknown); return err },
-		func() (err error) { v.duplicates, err = register(reg, v.duplicates); return err },
-		func() (err error) { v.ownTags, err = register(reg, v.ownTags); return err },
-		func() (err error) { v.preparedAgain, err = register(reg, v.preparedAgain); return err },
-		func() error { return reg.Register(windowRatio(stream, granularity)) },
-	} {
-		if err := r(); err != nil {
-			return nil, err
-		}
-	}
-	m := &Metrics{
-		Stream: stream, readings: v.readings, Unknown: v.unknown, Duplicates: v.duplicates, OwnTags: v.ownTags,
-		Recreated: v.preparedAgain.WithLabelValues(stream, "created"), Replaced: v.preparedAgain.WithLabelValues(stream, "found"),
+		})),
+		Recreated: again.WithLabelValues(stream, "created"), Replaced: again.WithLabelValues(stream, "found"),
 	}
 	for i, fill := range Fills {
-		m.write[i] = v.write.WithLabelValues(stream, string(storage), fill)
+		m.write[i] = write.WithLabelValues(stream, string(storage), fill)
 	}
-	return m, nil
-}
-
-// windowRatio shows where in its windows the wall clock stands.
-func windowRatio(stream string, granularity time.Duration) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	ratio := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "brim_store_bucket_window_ratio",
-		Help:        "Elapsed share of the stream's present window: 0 at its start, 1 at its end.",
+		Help:        "Elapsed fraction of the stream's current window: 0 at its start, 1 at its end.",
 		ConstLabels: prometheus.Labels{"stream": stream},
 	}, func() float64 {
 		now := time.Now().UnixMilli()
 		return float64(now-WindowStart(now, granularity)) / float64(granularity.Milliseconds())
 	})
+	return m, errors.Join(failed, reg.Register(ratio))
 }
 
-// register returns c, or the same collector that an earlier stream registered.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+// shared registers c, or returns the same collector that an earlier stream
+// registered.
+func shared[C prometheus.Collector](reg prometheus.Registerer, failed *error, c C) C {
 	err := reg.Register(c)
 	var before prometheus.AlreadyRegisteredError
 	if errors.As(err, &before) {
 		if same, ok := before.ExistingCollector.(C); ok {
-			return same, nil
+			return same
 		}
 	}
-	return c, err
+	*failed = errors.Join(*failed, err)
+	return c
 }
 
 // Wrote notes one bucket's update of n readings that was carried by a command
@@ -124,7 +95,7 @@ func (m *Metrics) Wrote(took time.Duration, n int, fill float64) {
 }
 
 // Fill is how full a bucket is for the metrics: the position of the newest
-// reading in the window, or the share of the part's cap, whichever is more.
+// reading in the window, or the ratio of the part to its cap, whichever is more.
 func Fill(newest, start int64, granularity time.Duration, partRatio float64) float64 {
 	return max(float64(newest-start)/float64(granularity.Milliseconds()), partRatio)
 }

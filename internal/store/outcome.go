@@ -16,8 +16,8 @@ import (
 //	content    halve, until one reading stands alone   500: the query is Brim's own
 //	not named  send it again after a while             500
 //
-// Only for content and tooLarge is a reading ever given up, and only when it was
-// written alone.
+// A reading is given up only for content and tooLarge, and only when it was written
+// alone.
 type outcome uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	away             // no usable server was reached: it is starting, stopping, hanging, or not the primary
 	passing          // the server ended this command, and may execute the next
 	tooLarge         // a document outgrew MongoDB's limit
-	content          // what the update carries is to blame, or the part that it was sent to
+	content          // the update's content is to blame, or the part that it was sent to
 )
 
 var outcomes = map[int]outcome{

@@ -1,70 +1,81 @@
 package store
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/mongod/mongostest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// shardedCollection is one of a cluster that answers as MongoDB's documentation
-// says, see package mongostest.
-func shardedCollection(t *testing.T, c *mongostest.Cluster) Collection {
-	t.Helper()
-	return Collection{Database: dial(t, c.URI(), "brim").Database(), Name: "readings"}
+// TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch writes what a cluster keeps in its
+// catalog.
+func TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		key     bson.D
+		more    bson.D
+		sharded bool
+		bad     bool
+	}{
+		"by a field of the document":       {key: bson.D{{Key: "sensorId", Value: "hashed"}}, bad: true},
+		"by a field of it besides":         {key: bson.D{{Key: "_id.s", Value: 1}, {Key: "bucketStart", Value: 1}}, bad: true},
+		"by hash":                          {key: bson.D{{Key: "_id.s", Value: "hashed"}}, sharded: true},
+		"in order, cut by time":            {key: bson.D{{Key: "_id.s", Value: 1}, {Key: "_id.b", Value: 1}}, sharded: true},
+		"by _id":                           {key: bson.D{{Key: "_id", Value: 1}}, sharded: true},
+		"known to the cluster, on a shard": {key: bson.D{{Key: "_id", Value: 1}}, more: bson.D{{Key: "unsplittable", Value: true}}},
+		"dropped":                          {key: bson.D{{Key: "sensorId", Value: 1}}, more: bson.D{{Key: "dropped", Value: true}}},
+		"not sharded":                      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := mongodtest.Database(t)
+			c := Collection{Database: db, Name: "readings"}
+			if namespace := db.Name() + ".readings"; tt.key != nil {
+				_, err := db.Client().Database("config").Collection("collections").InsertOne(t.Context(),
+					append(bson.D{{Key: "_id", Value: namespace}, {Key: "key", Value: tt.key}}, tt.more...))
+				require.NoError(t, err)
+			}
+			sharded, err := c.shardedBy(t.Context())
+			assert.Equal(t, tt.sharded, sharded)
+			if !tt.bad {
+				require.NoError(t, err)
+				return
+			}
+			var mismatch *MismatchError
+			require.ErrorAs(t, err, &mismatch, "it is final")
+			assert.Equal(t, "shard key", mismatch.What)
+			assert.ErrorContains(t, err, `sh.reshardCollection("`+db.Name()+`.readings", {"_id.s": "hashed"})`)
+		})
+	}
 }
 
-func TestACollectionOnAClusterIsSeen(t *testing.T) {
+func TestWithoutAClusterNothingIsSharded(t *testing.T) {
 	t.Parallel()
-	c := mongostest.StartCluster(t)
-	coll := shardedCollection(t, c)
-	s, err := coll.Sharding(t.Context())
+	sharded, err := Collection{Database: mongodtest.Database(t), Name: "readings"}.Sharded(t.Context())
 	require.NoError(t, err)
-	assert.True(t, s.Cluster)
-	assert.False(t, s.Sharded())
-	require.NoError(t, coll.CheckShardKey(s), "on one shard, an _id is unique")
-
-	key := bson.D{{Key: "_id.s", Value: "hashed"}, {Key: "_id.b", Value: 1}}
-	c.Shard("brim.system.buckets.readings", key)
-	s, err = coll.Sharding(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, "brim.system.buckets.readings", s.Namespace)
-	assert.True(t, s.Key.Equal(ShardKey(key)), s.Key.String())
-}
-
-func TestACollectionThatIsTrackedOnOneShardIsNotSharded(t *testing.T) {
-	t.Parallel()
-	c := mongostest.StartCluster(t)
-	c.Track("brim.readings")
-	s, err := shardedCollection(t, c).Sharding(t.Context())
-	require.NoError(t, err)
-	assert.True(t, s.Cluster)
-	assert.False(t, s.Sharded())
-}
-
-func TestAKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
-	t.Parallel()
-	err := Collection{Name: "readings"}.CheckShardKey(&Sharding{Cluster: true, Namespace: "brim.readings", Key: ShardKey{{Key: "sensorId", Value: "hashed"}}})
-	var mismatch *MismatchError
-	require.ErrorAs(t, err, &mismatch)
-	assert.Equal(t, "shard key", mismatch.What)
-	assert.Contains(t, err.Error(), `sh.reshardCollection("brim.readings", {"_id.s": "hashed"})`)
+	assert.False(t, sharded)
 }
 
 func TestACatalogThatCannotBeReadIsAnErrorThatSaysWhichRight(t *testing.T) {
 	t.Parallel()
-	c := mongostest.StartCluster(t)
-	c.Change(func() {
-		c.Refuse = func(command mongostest.Command) bson.D {
-			if command.Database == "config" {
-				return mongostest.Failure(13, "Unauthorized", "not authorized on config to execute command")
-			}
-			return nil
-		}
-	})
-	_, err := shardedCollection(t, c).Sharding(t.Context())
-	require.ErrorContains(t, err, "grant the right to find in collections of the database config")
+	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see the catalog", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	fail := func(mode string) {
+		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"find"}}, {Key: "appName", Value: "may not see the catalog"}}},
+		}).Err())
+	}
+	fail("alwaysOn")
+	t.Cleanup(func() { fail("off") })
+	_, err = Collection{Database: c.Database(), Name: "readings"}.shardedBy(t.Context())
+	require.ErrorContains(t, err, "grant the right to find in collections of the database config, which the role brimServeShards")
+	var mismatch *MismatchError
+	assert.NotErrorAs(t, err, &mismatch, "the right may be granted while the daemon runs")
 }

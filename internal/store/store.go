@@ -1,16 +1,23 @@
-// Package store is where readings come to rest, the end of their way. Its
-// sub-packages bucket, timeseries and memory each take a lane's shares and
-// report what became of them; this package holds what they have in common: the
-// windows of buckets, the BSON form of a reading, the connection to MongoDB,
-// the making and checking of collections, and the metrics.
+// Package store holds what the stores of readings have in common. Each of its
+// sub-packages bucket, timeseries and memory writes the shares of a lane, reports the
+// outcome of each, and answers queries:
+//
+//	           ┌─▶ bucket ─────┐
+//	claim ─────┤               ├─▶ Base: settings, the prepared collection ─▶ Connection ─▶ MongoDB
+//	 ▲         └─▶ timeseries ─┘
+//	lanes ───────▶ memory
+//
+// Here are also the windows of buckets, the BSON form of a reading (document.go), the
+// parts of answers (answer.go), MongoDB's error codes (outcome.go), and the metrics.
 package store
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
 
-// Storage is the kind of place where a stream's readings rest.
+// Storage is how a stream's readings are stored.
 type Storage string
 
 // The kinds of storage.
@@ -31,7 +38,7 @@ const (
 // hour, so that windows never straddle one.
 func CheckGranularity(g time.Duration) error {
 	if g < MinGranularity || g > MaxGranularity || g%time.Second != 0 || MaxGranularity%g != 0 {
-		return fmt.Errorf("granularity %v does not fit: it must divide an hour, from 1m to 1h (1m, 2m, 5m, 10m, 15m, 30m, 1h, …)", g)
+		return fmt.Errorf("granularity %v is invalid: it must divide an hour, from 1m to 1h (1m, 2m, 5m, 10m, 15m, 30m, 1h, …)", g)
 	}
 	return nil
 }
@@ -39,3 +46,20 @@ func CheckGranularity(g time.Duration) error {
 // WindowStart returns the start of the window of length g that ms, not before
 // 1970, lies in; both in milliseconds since the epoch.
 func WindowStart(ms int64, g time.Duration) int64 { return ms - ms%g.Milliseconds() }
+
+type permitKey struct{}
+
+// WithPermit returns a context for Write with a function that is called before each of
+// its commands: together they can take longer than the claim is valid that the write
+// began with.
+func WithPermit(ctx context.Context, permit func() error) context.Context {
+	return context.WithValue(ctx, permitKey{}, permit)
+}
+
+// Permitted returns why the next command of a write must not be sent, or nil.
+func Permitted(ctx context.Context) error {
+	if permit, ok := ctx.Value(permitKey{}).(func() error); ok {
+		return permit()
+	}
+	return nil
+}

@@ -4,30 +4,31 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// ViewSuffix stands behind a bucket stream's name in that of its view. No stream
-// can have such a name, since none has a dot.
-const ViewSuffix = ".flat"
+// viewSuffix follows a bucket stream's name in that of its view. No stream can have
+// such a name, since none has a dot.
+const viewSuffix = ".flat"
 
 // ViewName returns the name of a bucket stream's view.
-func ViewName(stream string) string { return stream + ViewSuffix }
+func ViewName(stream string) string { return stream + viewSuffix }
 
-// viewMark stands in the pipeline of every view that Brim makes, by which it
-// knows its own.
+// viewMark is in the pipeline of every view that Brim makes, and identifies it.
 const viewMark = "made by brim: one reading a document"
 
-// viewPipeline shows one reading a document: {_id, sensorId, ts, fields, tags}.
+// viewPipeline shows one reading per document: {_id, sensorId, ts, fields, tags}.
 //
-// A $project that keeps _id and sensorId as they are lets the server move a $match
-// on them in front of the $unwind, so that a range of _id is an index scan;
-// readings that are merged into the document itself would hide _id from it, and
-// each query would read the whole collection. The fields stay together also
-// because one may be called sensorId. Tags are those of the reading, if it has its
-// own, or else those of its part; if the path is missing, there are no tags.
+// A $project that keeps _id and sensorId unchanged lets the server move a $match on
+// them before the $unwind, so that a range of _id is an index scan; if the readings
+// were merged into the document itself, each query would read the whole collection.
+// The fields stay together also because one may be called sensorId. Tags are the
+// reading's own, if it has any, or else those of its part; if the path is missing,
+// there are no tags.
 func viewPipeline() mongo.Pipeline {
 	const reading = "$measurements"
 	without := func(field string, input any) bson.D {
@@ -51,8 +52,8 @@ type View struct {
 	Stream   string
 }
 
-// Ensure makes the view, or makes it as it is to be. What has the view's name
-// and is not Brim's is left alone; foreign tells that there is such a thing.
+// Ensure creates the view, or updates an older one. Something else of the view's name
+// is left alone, and reported as foreign.
 func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
 	name := ViewName(v.Stream)
 	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
@@ -104,4 +105,35 @@ func (i *Info) isCurrent() bool {
 	have, ok := i.Options.Lookup("pipeline").ArrayOK()
 	kind, want, err := bson.MarshalValue(viewPipeline())
 	return ok && err == nil && kind == bson.TypeArray && bytes.Equal(have, want)
+}
+
+// UnconfiguredStreams lists the streams that have a collection in the database and are
+// not among the known ones: buckets by their view, time series by their fields. It
+// reads only the catalog.
+func UnconfiguredStreams(ctx context.Context, db *mongo.Database, known []string) ([]string, error) {
+	cursor, err := db.ListCollections(ctx, bson.D{{Key: "type", Value: bson.D{{Key: "$in", Value: bson.A{"view", "timeseries"}}}}})
+	if err != nil {
+		return nil, fmt.Errorf("list the database's collections: %w", err)
+	}
+	var found []struct {
+		Name    string   `bson:"name"`
+		Type    string   `bson:"type"`
+		Options bson.Raw `bson:"options"`
+	}
+	if err := cursor.All(ctx, &found); err != nil {
+		return nil, fmt.Errorf("list the database's collections: %w", err)
+	}
+	var out []string
+	for _, f := range found {
+		info := Info{Type: f.Type, Options: f.Options}
+		stream, isView := strings.CutSuffix(f.Name, viewSuffix)
+		meta, _ := f.Options.Lookup("timeseries", "metaField").StringValueOK()
+		time, _ := f.Options.Lookup("timeseries", "timeField").StringValueOK()
+		ours := isView && info.ours(stream) || meta == "sensor" && time == TimeKey && !strings.Contains(f.Name, ".")
+		if ours && !slices.Contains(known, stream) {
+			out = append(out, stream)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }

@@ -4,167 +4,200 @@
 // so an update can be repeated without storing a reading twice:
 //
 //	share ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
-//	           ▲                                 ├─ E11000 ────▶ look at all parts ─┬─ stored already ─▶ drop
+//	           ▲                                 ├─ E11000 ────▶ look up all parts ─┬─ stored already ─▶ drop
 //	           │                                 │                                  ├─ part full ──────▶ close it, next part
 //	           │                                 │                                  └─ neither ────────▶ wait
 //	           │                                 ├─ unknown ───▶ wait
 //	           └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
+//
+// This file prepares the collection; write.go has the diagram, hang.go what
+// happens when one document is locked, update.go the BSON, read.go the way back.
 package bucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Config describes a bucket stream.
-type Config struct {
-	Database             *mongo.Database // with the concerns of store.Connection.Database
-	Stream               string          // also the name of the collection
-	Granularity          time.Duration   // length of a window, see store.CheckGranularity
-	MaxReadings          int             // this and what follows, see Settings
-	MaxBytes             int
-	MaxReadingsPerUpdate int
-	Retention            time.Duration
-	WriteConcern         store.WriteConcern
-	View                 bool
-	Compressor           store.Compressor
-	WriteTimeout         time.Duration // of one command; 0: 10 s
-	Logger               *slog.Logger  // nil: what Prepare finds is not told
-	Lost                 func()        // called when the collection is found to be gone, to have it prepared again; may be nil
-	Registerer           prometheus.Registerer
-	Faults               *fault.Injector // nil outside tests
-}
+// Config describes a bucket stream, and Settings what of it can change.
+type (
+	Config   = store.Config
+	Settings = store.Settings
+)
 
 // Store writes and reads one bucket stream. Its methods may be called by
 // several goroutines, each with its own shares.
 type Store struct {
-	cfg     Config
-	coll    *mongo.Collection // with the database's concerns
-	live    atomic.Pointer[live]
-	target  *store.Target
-	metrics *store.Metrics
-	bulks   bulks
-	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
-	slowest atomic.Int64 // of the last commands, in ns; see patience
-
-	identity  identity
-	preparing sync.Mutex
+	*store.Base
+	bulks    bulks
+	sharded  atomic.Bool  // the collection is spread over shards; known once it is prepared
+	slowest  atomic.Int64 // of the last commands, in ns; see patience
+	identity identity
 }
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
-	if err := store.CheckGranularity(cfg.Granularity); err != nil {
+	if err := check(cfg.Settings()); err != nil {
 		return nil, err
 	}
-	if err := cfg.settings().check(); err != nil {
-		return nil, err
-	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = 10 * time.Second
-	}
-	metrics, err := store.NewMetrics(cfg.Registerer, cfg.Stream, store.Bucket, cfg.Granularity)
+	base, err := store.NewBase(cfg, store.Bucket)
 	if err != nil {
-		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
+		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Store{cfg: cfg, coll: cfg.Database.Collection(cfg.Stream), metrics: metrics, target: store.NewTarget(cfg.Lost)}
-	return s, s.Change(cfg.settings())
+	base.Use(cfg.Settings())
+	return &Store{Base: base}, nil
 }
 
-// Write sends each share, or as much of it as one update can carry, in as few
-// commands as are quick to make, resolves what was refused, and leaves in every
-// share what is not yet stored, with a verdict. It returns when all verdicts
-// are there; ctx cuts it short, which leaves outcomes unknown.
-func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
-	to := s.target.Now()
-	if to == nil {
-		for _, share := range shares {
-			share.Verdict, share.Err = batch.Unsent, store.ErrNotPrepared
-		}
-		return
+// maxPartBytes keeps an update under the 16 MiB that a document may have, even
+// if every field of every reading has another name: the statistics then take
+// up to five times the bytes of the readings.
+const maxPartBytes = 2 << 20
+
+func check(c Settings) error {
+	switch {
+	case c.MaxReadings < 1 || c.MaxReadings > 1_000_000:
+		return fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", c.MaxReadings)
+	case c.MaxBytes < 1<<10 || c.MaxBytes > maxPartBytes:
+		return fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 2MiB", c.MaxBytes)
+	case c.MaxReadingsPerUpdate < 0:
+		return fmt.Errorf("max-readings-per-update %d is negative; 0 means no limit", c.MaxReadingsPerUpdate)
 	}
-	bulk := s.bulks.get(s.cfg.Faults)
-	defer s.bulks.put(bulk)
-	s.forget(shares, to)
-	s.prepareAll(ctx, bulk, shares)
-	for ops := bulk.ops; len(ops) > 0; {
-		n := oneCommand(ops)
-		if err := s.command(ctx, bulk, ops[:n], to); err != nil {
-			// What ended one command would end the next, after another wait.
-			for i := range ops[n:] {
-				ops[n+i].share.Verdict, ops[n+i].share.Err = batch.Unsent, err
-			}
-			return
-		}
-		ops = ops[n:]
-	}
+	return nil
 }
 
-// prepareAll makes the operations of all shares that have something to send.
-func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Share) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
-	defer cancel()
-	s.lookWhereUnsure(ctx, shares)
-	for _, share := range shares {
-		if op, ok := s.prepare(ctx, share); ok {
-			bulk.ops = append(bulk.ops, op)
-		}
-	}
-}
-
-// command sends some of the bulk's operations and settles them. An error says that
-// the outcome of the command as a whole is unknown. A command that hangs while
-// MongoDB answers others is divided.
-func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *store.Prepared) error {
-	if err := store.Permitted(outer); err != nil {
-		unsent(ops, err)
+// Change puts settings in force, from the next update on. The collection
+// follows at the next Prepare.
+func (s *Store) Change(c Settings) error {
+	if err := check(c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(outer, s.cfg.WriteTimeout)
-	defer cancel()
-	r := s.exchange(ctx, bulk, ops, to)
-	switch {
-	case !errors.Is(r.err, errHangs):
-		return s.settle(ctx, ops, r)
-	case len(ops) == 1:
-		s.hangs(&ops[0])
-		return nil
-	}
-	return s.divide(outer, ops, to)
+	s.Use(c)
+	return nil
 }
 
-// exchange sends the operations and returns the reply. It leaves the shares as they
-// are, so that it may run on any goroutine.
-func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
-	s.cfg.Faults.At(fault.BeforeBulk)
-	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
-		r = bulk.send(ctx, s.live.Load().into, ops, to)
-		return r.err
-	})
-	s.cfg.Faults.At(fault.AfterBulk)
-	s.target.Wrote(to, r.err)
-	if errors.Is(err, errHangs) {
-		r.err = err
-	}
-	return r
+// Prepare creates the collection, or checks that the existing one can take the
+// stream, and brings its retention and its view to what the settings say. A
+// *store.MismatchError or *store.ConcernError is final; other errors may pass.
+func (s *Store) Prepare(ctx context.Context) error {
+	noMatch := bson.D{{Key: "update", Value: s.Stream}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{}}}}, {Key: "u", Value: changeNothing}, {Key: "multi", Value: true}, // no _id is empty
+	}}}}
+	return s.Base.Prepare(ctx, store.Preparation{Type: "collection", Create: options.CreateCollection(), Probe: noMatch, Check: s.check})
 }
 
-func unsent(ops []operation, err error) {
-	for i := range ops {
-		ops[i].share.Verdict, ops[i].share.Err = batch.Unsent, err
+// changeNothing is for updates that match no document.
+var changeNothing = bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}}
+
+func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info, now *store.Live) error {
+	if err := c.CheckShape(info); err != nil {
+		return err
 	}
+	sharded, err := c.Sharded(ctx)
+	if err != nil {
+		return err
+	}
+	s.sharded.Store(sharded)
+	if err := s.expire(ctx, c, now.Retention); err != nil {
+		return err
+	}
+	if info.HasValidator() {
+		s.Logger.Warn("the stream's collection has a validator: readings that it refuses wait in the journal; `brim doctor` recognizes one that a move left behind",
+			"stream", s.Stream)
+	}
+	return s.ensureView(ctx, now.View)
+}
+
+// expire makes MongoDB remove buckets when their youngest reading can be no
+// younger than the retention: it counts from a bucket's start.
+func (s *Store) expire(ctx context.Context, c store.Collection, retention time.Duration) error {
+	if retention == 0 {
+		return c.EnsureExpiry(ctx, "bucketStart", 0)
+	}
+	have, _, err := c.Expiry(ctx)
+	if err != nil {
+		return err
+	}
+	window := s.Granularity
+	if have != retention+window { // else the last lookup found no longer windows
+		if window, err = c.LongestWindow(ctx, window); err != nil {
+			return err
+		}
+	}
+	if window > s.Granularity {
+		s.Logger.Info("there may be buckets of a longer granularity; until a start finds that the last one is gone, all buckets stay that much longer",
+			"stream", s.Stream, "longer", window)
+	}
+	return c.EnsureExpiry(ctx, "bucketStart", retention+window)
+}
+
+// ensureView makes the view, or removes it. A stream works without one, so a
+// lasting obstacle is only logged.
+func (s *Store) ensureView(ctx context.Context, want bool) error {
+	view := store.View{Database: s.Database, Stream: s.Stream}
+	if !want {
+		return s.tolerate(view.Remove(ctx))
+	}
+	foreign, err := view.Ensure(ctx)
+	if foreign {
+		s.Logger.Warn("something that Brim did not make has the name of the stream's view, and is left alone; view: off ends this message",
+			"stream", s.Stream, "name", store.ViewName(s.Stream))
+	}
+	return s.tolerate(err)
+}
+
+func (s *Store) tolerate(err error) error {
+	const unauthorized = 13
+	if !store.HasCode(err, unauthorized) {
+		return err
+	}
+	s.Logger.Warn("MongoDB does not let the daemon maintain the stream's view; view: off ends this message", "stream", s.Stream, "err", err)
+	return nil
+}
+
+// ofSensor is a filter of documents of one sensor that a router sends to the
+// shards that have them. A router takes the fields of the shard key from a whole
+// _id. From a range of _ids it takes nothing, and asks all shards, unless the
+// sensor is named beside it:
+//
+//	{_id: {s, b, g, p}}                             one shard: updates, fences
+//	{_id: {$gte: …, $lt: …}}                        all shards
+//	{"_id.s": s, _id: {$gte: …, $lt: …}}            one shard: queries for a sensor
+func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
+	if !s.sharded.Load() {
+		return filter
+	}
+	return append(bson.D{{Key: "_id.s", Value: sensor}}, filter...)
+}
+
+// confirm makes what was just seen stored as good as an acknowledged write. On a
+// sharded collection it asks the shards that were queried, by updates that match
+// nothing: a write elsewhere would not wait for them.
+func (s *Store) confirm(ctx context.Context, shares []*batch.Share) error {
+	now := s.Live.Load()
+	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {
+		return now.WriteConcern.Confirm(ctx, s.Database)
+	}
+	fences := make([]mongo.WriteModel, len(shares))
+	for i, share := range shares {
+		at, filter := int32(0), []byte{0, 0, 0, 0}
+		filter = appendID(filter, share, 0)
+		// A predicate that is never true by itself would be all that is left of the
+		// filter, and the router could not tell the shard from it.
+		filter = end(bsoncore.AppendStringElement(filter, "full", "never"), at)
+		fences[i] = mongo.NewUpdateOneModel().SetFilter(bson.Raw(filter)).SetUpdate(changeNothing)
+	}
+	if _, err := now.Into.BulkWrite(ctx, fences, options.BulkWrite().SetOrdered(false)); err != nil {
+		return fmt.Errorf("wait for the write concern %s: %w", now.WriteConcern, err)
+	}
+	return nil
 }

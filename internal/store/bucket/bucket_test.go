@@ -215,7 +215,7 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 		bson.D{{Key: "ts", Value: at(1)}, {Key: "v", Value: 1.0}, {Key: "sensor", Value: bson.D{{Key: "tags", Value: bson.D{{Key: "site", Value: "south"}}}}}},
 		bson.D{{Key: "ts", Value: at(2)}, {Key: "v", Value: 1.0}, {Key: "sensor", Value: bson.D{}}},
 	}, docs[0]["measurements"])
-	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.OwnTags), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.OwnTags), 0)
 }
 
 // TestTagsThatBrimDoesNotWriteEndTheirPart: no filter of an update matches them.

@@ -39,7 +39,7 @@ func TestManyOperationsGoInSeveralCommands(t *testing.T) {
 	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window)
 
 	storetest.GivesUp(t, s, shares, 24)
-	unknown := testutil.ToFloat64(s.metrics.Unknown)
+	unknown := testutil.ToFloat64(s.Metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)/2, "what was not sent has no unknown outcome")
 
@@ -76,7 +76,7 @@ func TestTimedOutWriteHoldsNoMemory(t *testing.T) {
 		require.Equal(t, batch.Wait, share.Verdict)
 		require.ErrorIs(t, share.Err, context.DeadlineExceeded)
 	}
-	s.cfg.WriteTimeout = 10 * time.Second
+	s.WriteTimeout = 10 * time.Second
 	storetest.WriteAll(t, s, next)
 	storetest.WriteAll(t, s, hung)
 	for i := range 8 {

@@ -43,7 +43,7 @@ func TestGuardIsOnTheFirstReading(t *testing.T) {
 	storetest.WriteAll(t, s, someRows(b, 0, 7))
 	storetest.WriteAll(t, s, someRows(b, 3, 12))
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
-	assert.InDelta(t, 4, testutil.ToFloat64(s.metrics.Duplicates), 0)
+	assert.InDelta(t, 4, testutil.ToFloat64(s.Metrics.Duplicates), 0)
 }
 
 // TestDelayedUpdateCannotEnterAClosedPart sends an update that sat in a socket
@@ -62,7 +62,7 @@ func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	moved := someRows(b, 2, 4)
 	require.True(t, s.closePart(t.Context(), moved[0], partOf(moved[0])))
 	storetest.WriteAll(t, s, moved)
-	_, err := s.coll.BulkWrite(t.Context(), []mongo.WriteModel{model})
+	_, err := s.Majority.BulkWrite(t.Context(), []mongo.WriteModel{model})
 	require.True(t, mongo.IsDuplicateKeyError(err), "%v", err)
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 	assert.Len(t, documents(t, db), 2)
@@ -159,7 +159,7 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 			}
 		case fate < 0.5 && len(network) > 0: // and arrives at last
 			at := rnd.IntN(len(network))
-			_, err := s.coll.BulkWrite(t.Context(), network[at:at+1])
+			_, err := s.Majority.BulkWrite(t.Context(), network[at:at+1])
 			require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
 		case fate < 0.6: // the daemon starts again
 			share.State, share.Recovered = nil, true
@@ -169,7 +169,7 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 		}
 	}
 	for _, late := range network {
-		_, err := s.coll.BulkWrite(t.Context(), []mongo.WriteModel{late})
+		_, err := s.Majority.BulkWrite(t.Context(), []mongo.WriteModel{late})
 		require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
 	}
 }

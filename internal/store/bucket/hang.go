@@ -20,7 +20,7 @@ import (
 var errHangs = errors.New("the write timed out while MongoDB answered others; its document may be locked by a transaction")
 
 // errSlow says that no write of a division was answered.
-var errSlow = errors.New("MongoDB is too slow to tell which write hangs")
+var errSlow = errors.New("MongoDB is too slow to find out which write hangs")
 
 // errNotTried says that a division ended before it came to an operation.
 var errNotTried = errors.New("not tried yet: too many writes before it got no answer")
@@ -34,14 +34,14 @@ const (
 	// commands.
 	manyTimes = 4
 	// longestPatience is the most for a single bucket that hung before: a write
-	// that takes no longer than that on its own is taken to work.
+	// that takes no longer than that on its own is considered to work.
 	longestPatience = 5 * time.Second
-	// A command that hangs is divided into its operations, of which some are sent
-	// at a time, as many documents may be locked; none is begun when this took long.
+	// A command that hangs is divided into its operations. This many are sent at a
+	// time, since many documents may be locked, and none begins after this long.
 	aloneAtOnce    = 16
 	longestDivided = 2 * time.Second
-	// tooMany operations without an answer, and none with one, are not this or that
-	// document's fault.
+	// If this many operations get no answer, and none gets one, it is not the fault of
+	// single documents.
 	tooMany = 3
 )
 
@@ -63,12 +63,12 @@ func (s *Store) answered(took time.Duration) {
 }
 
 // unlessItHangs runs a command and gives it up, with errHangs, if it hangs: it
-// takes longer than commands do of late, and a write to the collection that changes
-// nothing, sent behind it, was answered, and as long again it was not. Where MongoDB
-// or the collection as a whole does not answer, neither is, and the command has
-// until ctx ends.
+// takes longer than recent commands did; a write to the collection that changes
+// nothing, sent after it, was answered; and the same time later the command still
+// was not. If MongoDB or the whole collection does not answer, neither is answered,
+// and the command has until ctx ends.
 func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
-	if s.cfg.Faults.Off(fault.Divide) {
+	if s.Faults.Off(fault.Divide) {
 		return command(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -103,14 +103,13 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 // changeNothing writes to the collection, where the sensor's documents are, and
 // matches none.
 func (s *Store) changeNothing(ctx context.Context, sensor string) error {
-	_, err := s.live.Load().into.UpdateOne(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: 0}}),
-		bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}})
+	_, err := s.Live.Load().Into.UpdateOne(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: 0}}), changeNothing)
 	return err
 }
 
-// divide sends the operations of a command that hung again, each alone: those
-// that were applied say so, by the guard, and what hangs is given up. Several are
-// sent at once; shares are settled here, on the goroutine of their lane.
+// divide sends the operations of a command that hung again, each alone: the guard
+// shows those that were applied, and those that hang are given up. Several are sent
+// at once; shares are settled here, on the goroutine of their lane.
 func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared) error {
 	var (
 		all     sync.WaitGroup
@@ -122,7 +121,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 	)
 	for worker := range failed {
 		all.Go(func() {
-			bulk := s.bulks.get(s.cfg.Faults)
+			bulk := s.bulks.get(s.Faults)
 			defer s.bulks.put(bulk)
 			for at := next.Add(1) - 1; at < int64(len(ops)); at = next.Add(1) - 1 {
 				if failed[worker] == nil {
@@ -135,7 +134,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 					replies[at].err = failed[worker]
 					continue
 				}
-				ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+				ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 				replies[at], tried[at] = s.exchange(ctx, bulk, ops[at:at+1], to), true
 				cancel()
 				if err := replies[at].err; !replies[at].answered() && !errors.Is(err, errHangs) {
@@ -154,7 +153,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 
 // settleEach settles operations that were sent alone, or not at all.
 func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply, tried []bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	var conflicts []*batch.Share
 	for i := range ops {
@@ -164,7 +163,7 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 		case errors.Is(replies[i].err, errHangs):
 			s.hangs(&ops[i])
 		default:
-			more, _ := s.outcomes(ctx, ops[i:i+1], replies[i])
+			more, _ := s.settle(ctx, ops[i:i+1], replies[i])
 			conflicts = append(conflicts, more...)
 		}
 	}

@@ -49,8 +49,8 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 
 // unconnected returns a store that can make updates and not send them.
 func unconnected(c Settings) *Store {
-	s := &Store{}
-	s.live.Store(&live{Settings: c})
+	s := &Store{Base: &store.Base{}}
+	s.Live.Store(&store.Live{Settings: c})
 	return s
 }
 

@@ -238,6 +238,8 @@ func TestAWriteThatTheMajorityDoesNotShowYetIsWaitedFor(t *testing.T) {
 		require.Len(t, again[0].Rows, 2, "nothing is known to be stored")
 	}
 	lag("off")
+	_, err = c.Client().Database("other").Collection("c").InsertOne(t.Context(), bson.D{}) // else nothing moves the majority on for 10 s
+	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		s.Write(t.Context(), again)
 		return again[0].Verdict == batch.Stored

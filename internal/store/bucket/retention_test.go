@@ -60,7 +60,7 @@ func TestMongoDBRemovesWhatIsOlderThanTheRetention(t *testing.T) {
 	require.Eventually(t, removed, time.Minute, 50*time.Millisecond)
 
 	// Inside the retention, a bucket that somebody removed is opened anew.
-	_, err = s.coll.DeleteMany(t.Context(), bson.D{{Key: "sensorId", Value: "middle"}})
+	_, err = s.Majority.DeleteMany(t.Context(), bson.D{{Key: "sensorId", Value: "middle"}})
 	require.NoError(t, err)
 	put("middle", 6, retention-window-time.Second)
 	docs = documents(t, c.Database())

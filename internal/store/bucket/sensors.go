@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,10 +15,16 @@ import (
 )
 
 // Sensors yields the sensors that have readings stored, in the order of their
-// ids' bytes, each with the time of its newest reading: behind the last key of
-// one, the first key is the next one's. It ends with an error if one occurs.
+// ids' bytes, each with the time of its newest reading: the first key after the
+// last one of a sensor is the next sensor's. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.SensorIndex{Next: s.nextSensor, Newest: s.newest}.Sensors(ctx, q)
+	return store.SensorIndex{
+		Next: s.nextSensor,
+		Newest: func(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+			_, ms, found, err = s.newest(ctx, sensor)
+			return ms, found, err
+		},
+	}.Sensors(ctx, q)
 }
 
 // nextSensor returns the sensor of the first key of the span, "" if there is none.
@@ -30,7 +37,7 @@ func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, er
 	if span.To != "" {
 		keys = append(keys, bson.E{Key: "$lt", Value: firstKey(span.To)})
 	}
-	doc, err := s.answers().FindOne(ctx, bson.D{{Key: "_id", Value: keys}},
+	doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: keys}},
 		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return "", nil
@@ -38,39 +45,119 @@ func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, er
 	if err != nil {
 		return "", err
 	}
-	if err := telemetry.Spend(ctx, len(doc)); err != nil {
-		return "", err
-	}
 	id, _ := doc.Lookup("_id", "s").StringValueOK()
-	return id, nil
+	return id, telemetry.Spend(ctx, len(doc))
 }
 
-// Windows that are looked at in one go for the newest reading of a sensor: an
-// hour of five minutes, and a few.
+// newestBatch is how many documents one batch of newest holds: an hour of windows
+// of five minutes, and a few.
 const newestBatch = 16
 
-// newest returns the time of the sensor's newest reading. It goes back from the
-// last window, until none that began earlier can reach as far.
-func (s *Store) newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
-	cursor, err := s.answers().Find(ctx, s.ofSensor(sensor, withReadings(sensor)), options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).
+// newest returns the key of the document with the sensor's newest reading, the last
+// of several, and that reading's time. It goes back from the last window to the
+// first that began too early to reach as far:
+//
+//	9:00 ├──────────────── 1h ── newest ──┤
+//	                  9:50 ├ 1m ┤
+func (s *Store) newest(ctx context.Context, sensor string) (id bson.RawValue, ms int64, found bool, err error) {
+	withReadings := bson.D{
+		{Key: "_id", Value: keysOf(sensor)},
+		{Key: "last", Value: bson.D{{Key: "$type", Value: "date"}}}, // tombstones have none
+	}
+	cursor, err := s.Answers().Find(ctx, s.ofSensor(sensor, withReadings), options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).
 		SetProjection(bson.D{{Key: "last", Value: 1}}).SetBatchSize(newestBatch))
 	if err != nil {
-		return 0, false, err
+		return id, 0, false, err
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for cursor.Next(ctx) {
 		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
-			return 0, false, err
+			return id, 0, false, err
 		}
 		start, err := startOf(cursor.Current)
 		if err != nil {
-			return 0, false, err
+			return id, 0, false, err
 		}
 		if found && start+store.MaxGranularity.Milliseconds() <= ms {
 			break
 		}
-		last, _ := cursor.Current.Lookup("last").DateTimeOK()
-		ms, found = max(ms, last), true
+		if last, _ := cursor.Current.Lookup("last").DateTimeOK(); !found || last > ms {
+			of := cursor.Current.Lookup("_id")
+			id, ms, found = bson.RawValue{Type: of.Type, Value: append([]byte(nil), of.Value...)}, last, true
+		}
 	}
-	return ms, found, cursor.Err()
+	return id, ms, found, cursor.Err()
+}
+
+// Latest returns the sensor's newest reading, stored or among the unstored ones, and
+// whether there is one. Of several of one time it is the last unstored one, or else
+// the last in the order of Readings.
+func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
+	r, found, err := s.latest(ctx, sensor)
+	if err != nil {
+		return telemetry.Reading{}, false, fmt.Errorf("find the latest reading of sensor %q: %w", sensor, err)
+	}
+	r, found = store.Newer(r, found, unstored)
+	return r, found, nil
+}
+
+func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
+	for range exchangeAttempts {
+		id, _, any, err := s.newest(ctx, sensor)
+		if err != nil || !any {
+			return r, false, err
+		}
+		doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: id}},
+			options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}})).Raw()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			continue // it was removed in between
+		}
+		if err == nil {
+			err = telemetry.Spend(ctx, len(doc))
+		}
+		if err == nil {
+			r, found, err = lastReading(doc, sensor)
+		}
+		if err != nil || found { // else it was migrated in between
+			return r, found, err
+		}
+	}
+	return r, false, nil
+}
+
+// lastReading returns the last of the newest readings of a document.
+func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, err error) {
+	var newest bson.Raw
+	var at int64
+	err = eachMeasurement(doc, sensor, func(m bson.Raw) error {
+		if ms, ok := m.Lookup(store.TimeKey).DateTimeOK(); ok && (newest == nil || ms >= at) {
+			newest, at = m, ms
+		}
+		return nil
+	})
+	if err != nil || newest == nil {
+		return r, false, err
+	}
+	r, err = store.ReadingOf(newest, sensor, store.TagsOf(doc.Lookup("tags")))
+	return r, err == nil, err
+}
+
+// Delete removes all documents of the sensor, tombstones too, and returns how
+// many readings they held, see store.Base.Delete.
+func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
+	return s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
+}
+
+// firstKey precedes and lastKey follows every key of the sensor, and no other
+// sensor's; keysOf matches those in between.
+func firstKey(sensor string) bson.D {
+	return bson.D{{Key: "s", Value: sensor}, {Key: "b", Value: bson.MinKey{}}}
+}
+
+func lastKey(sensor string) bson.D {
+	return bson.D{{Key: "s", Value: sensor}, {Key: "b", Value: bson.MaxKey{}}}
+}
+
+func keysOf(sensor string) bson.D {
+	return bson.D{{Key: "$gt", Value: firstKey(sensor)}, {Key: "$lt", Value: lastKey(sensor)}}
 }

@@ -16,8 +16,8 @@ import (
 // Summary yields the summaries of q's steps, in time order, with what of
 // q.Unstored is not stored. It ends with an error if one occurs.
 //
-// A document whose readings all belong to one step gives its statistics, and
-// its readings stay on the server; the others give their readings:
+// If all readings of a document belong to one step, its statistics are used, and its
+// readings stay on the server; else its readings are:
 //
 //	step   ├────────────────────────┼───────────────
 //	        ├ stats ┤├ stats ┤├ readings ┤├ stats ┤
@@ -41,8 +41,8 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
-// summaryProjection shows the readings of a document only where its statistics
-// would not do.
+// summaryProjection shows the readings of a document only if its statistics would not
+// do.
 func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	whole := bson.A{
@@ -87,10 +87,10 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 	return nil
 }
 
-// readingsOf fetches the readings of a document whose statistics turned out not
-// to make sense.
+// readingsOf fetches the readings of a document whose statistics turned out to be
+// wrong.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
-	out, err := s.answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
+	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
 		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: migratedMark, Value: 1}})).Raw()
 	if err != nil {
 		return nil, err
@@ -101,69 +101,34 @@ func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) 
 	return out, telemetry.Spend(ctx, len(out))
 }
 
-// statisticsOf returns what a document says of its readings, false where that
-// cannot be true.
-func statisticsOf(doc bson.Raw) (out store.Statistics, ok bool) {
-	var first, last, count, stats bool
-	err := store.EachElement(doc, func(_ int, e bsoncore.Element) error {
-		v := e.Value()
-		switch string(e.KeyBytes()) {
-		case "first":
-			out.First, first = v.DateTimeOK()
-		case "last":
-			out.Last, last = v.DateTimeOK()
-		case "count":
-			out.Count, count = v.AsInt64OK()
-		case "stats":
-			out.Fields, stats = fieldsOf(v)
-		}
-		return nil
-	})
-	if err != nil || !first || !last || !count || !stats || out.Count < 1 {
+// statisticsOf returns what a document says of its readings, false if that cannot be
+// true.
+func statisticsOf(raw bson.Raw) (out store.Statistics, ok bool) {
+	doc := bsoncore.Document(raw)
+	var first, last, count bool
+	out.First, first = doc.Lookup("first").DateTimeOK()
+	out.Last, last = doc.Lookup("last").DateTimeOK()
+	out.Count, count = doc.Lookup("count").AsInt64OK()
+	fields, stats := doc.Lookup("stats").DocumentOK()
+	if !first || !last || !count || !stats || out.Count < 1 {
 		return out, false
 	}
-	for _, f := range out.Fields {
-		if f.N < 1 || f.N > out.Count {
-			return out, false
+	ok = true
+	err := store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
+		of, isDocument := e.Value().DocumentOK()
+		if !isDocument {
+			ok = false
+			return nil
 		}
-	}
-	return out, true
-}
-
-func fieldsOf(stats bsoncore.Value) (out []telemetry.FieldSummary, ok bool) {
-	doc, ok := stats.DocumentOK()
-	if !ok {
-		return nil, false
-	}
-	err := store.EachElement(bson.Raw(doc), func(_ int, e bsoncore.Element) error {
-		f, known := fieldOf(e)
-		ok = ok && known
-		out = append(out, f)
+		f := telemetry.FieldSummary{Name: e.Key()}
+		var least, most, sum, n bool
+		f.Min, least = store.NumberOf(of.Lookup("min"))
+		f.Max, most = store.NumberOf(of.Lookup("max"))
+		f.Sum, sum = of.Lookup("sum").AsFloat64OK()
+		f.N, n = of.Lookup("n").AsInt64OK()
+		ok = ok && least && most && sum && n && f.N >= 1 && f.N <= out.Count
+		out.Fields = append(out.Fields, f)
 		return nil
 	})
 	return out, ok && err == nil
-}
-
-func fieldOf(e bsoncore.Element) (f telemetry.FieldSummary, ok bool) {
-	of, ok := e.Value().DocumentOK()
-	if !ok {
-		return f, false
-	}
-	f.Name = e.Key()
-	var least, most, sum, n bool
-	err := store.EachElement(bson.Raw(of), func(_ int, e bsoncore.Element) error {
-		v := e.Value()
-		switch string(e.KeyBytes()) {
-		case "min":
-			f.Min, least = store.NumberOf(v)
-		case "max":
-			f.Max, most = store.NumberOf(v)
-		case "sum":
-			f.Sum, sum = v.AsFloat64OK()
-		case "n":
-			f.N, n = v.AsInt64OK()
-		}
-		return nil
-	})
-	return f, err == nil && least && most && sum && n
 }

@@ -1,18 +1,18 @@
 // Package claim keeps two processes from storing readings under one session, as
-// happens when the folder of a journal is copied or a machine is resumed from a
-// snapshot twice. Before a process stores anything, it claims each session that it
-// uses with a small document in MongoDB:
+// when the folder of a journal is copied or a machine is resumed from a snapshot
+// twice. Before a process stores anything, it claims each session that it uses with
+// a small document in MongoDB:
 //
-//	{_id: session, beat, host, pid, dir, …}     renewed every Interval, each time
+//	{_id: session, beat, host, pid, dir, …}     renewed every interval, each time
 //	                                            with another beat, and only if the
 //	                                            document still has the last one
 //
 //	no document ──────────────▶ ours
-//	the beat stands still ────▶ its holder ended: ours after Patience
+//	the beat does not change ─▶ its holder ended: ours after patience
 //	  … and has our lock ─────▶ likewise, at once
 //	the beat changes ─────────▶ refused, with a *HeldError
 //	ours has an earlier beat
-//	  of this process ────────▶ taken again: the database was restored
+//	  of this process ────────▶ claimed again: the database was restored
 //	ours has another beat ────▶ lost: nothing is stored under the session any more
 //
 // No clocks are compared, and of two that resume from one snapshot the second to
@@ -45,16 +45,16 @@ import (
 const Collection = "brim_sessions"
 
 // How long a claim is valid. A write begins only while the last renewal is younger
-// than two Intervals, and takes up to 10 s; another process waits longer than both
-// before it concludes from an unchanged beat that the holder has ended.
+// than trust, and takes up to 10 s; another process waits longer than both before it
+// concludes from an unchanged beat that the holder has ended.
 const (
-	defaultInterval = 4 * time.Second
-	trust           = 2               // Intervals
-	patience        = 5               // Intervals
-	renewTimeout    = 5 * time.Second // less than trust: one that took longer would be too old when it is confirmed
-	changes         = 2               // of a beat that show that its holder lives: one may be its last
-	mostDrawn       = 1 << 16
-	forgotten       = 30 * 24 * time.Hour // after which claims of holders that never came back are removed
+	interval     = 4 * time.Second     // between renewals
+	trust        = 2 * interval        // how long a renewal is good for
+	patience     = 5 * interval        // how long an unchanged beat is watched
+	renewTimeout = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
+	changes      = 2                   // of a beat that show that its holder runs: one may be its last
+	mostDrawn    = 1 << 16             // beats that are remembered
+	forgotten    = 30 * 24 * time.Hour // after which claims of holders that never came back are removed
 )
 
 // Config says who claims, and what.
@@ -64,13 +64,13 @@ type Config struct {
 	// Sessions returns the sessions whose readings may still have to be stored,
 	// that of new readings first.
 	Sessions func() []string
-	// Lose is called for one that is found to be in use by another process, until it
-	// returns nil. It remembers that for a later process, and replaces the first one.
+	// Lose is called for a session that another process has taken over, until it
+	// returns nil. It records that for a later process, and if that session was for
+	// new readings draws another one.
 	Lose func(session string) error
 	// LostBefore are sessions that an earlier process with this journal lost.
 	LostBefore []string
-	Interval   time.Duration // between renewals; 0: 4 s
-	Logger     *slog.Logger  // nil: none
+	Logger     *slog.Logger // nil: nothing is logged
 	Faults     *fault.Injector
 	Now        func() time.Time // nil: time.Now
 }
@@ -114,11 +114,11 @@ func (e *HeldError) Error() string {
 		"If this journal is a copy of the other daemon's, start with an empty --journal-dir; otherwise stop the other daemon first", e.Session, &e.By)
 }
 
-// errWatching says that a claim's holder may have ended.
+// errWatching says that it is not known yet whether a claim's holder has ended.
 var errWatching = errors.New("another process has claimed a session of this journal; waiting some seconds to see whether it still runs")
 
-// errLostBefore is why what an earlier process left under a session that it lost is
-// put aside: the guard would take it for stored wherever the other process has
+// errLostBefore is why readings that an earlier process left under a session that it
+// lost become dead letters: the guard would consider them stored if the other process
 // stored something under the same sequences.
 var errLostBefore = errors.New("the session was also used by another daemon; the reading may be stored already")
 
@@ -133,9 +133,9 @@ type Claims struct {
 
 	mu       sync.Mutex // held during requests to MongoDB
 	sessions map[string]*session
-	drawn    []string  // beats of this process, the newest ones, whether they are known to be in a document or not
+	drawn    []string  // the newest beats of this process, whether known to be in a document or not
 	untold   []string  // lost, and Lose did not return nil yet
-	failed   time.Time // the last renewal began then and failed with
+	failed   time.Time // when the last renewal failed, and with what
 	failure  error
 }
 
@@ -158,9 +158,6 @@ type claimed struct {
 
 // New returns the claims of a process that has none yet; it does no I/O.
 func New(cfg Config) *Claims {
-	if cfg.Interval == 0 {
-		cfg.Interval = defaultInterval
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -216,12 +213,12 @@ func (c *Claims) isFresh() bool {
 		return false
 	}
 	now := c.cfg.Now()
-	return now.Sub(*held) < trust*c.cfg.Interval && now.Round(0).Sub(held.Round(0)) < patience*c.cfg.Interval
+	return now.Sub(*held) < trust && now.Round(0).Sub(held.Round(0)) < patience
 }
 
 // Run renews the claims until ctx ends.
 func (c *Claims) Run(ctx context.Context) {
-	tick := time.NewTicker(c.cfg.Interval)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	if c.cfg.Faults.Off(fault.Claim) {
 		return
@@ -253,13 +250,18 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 		}
 	}()
 	c.tell()
-	inUse := c.inUse()
+	inUse := slices.DeleteFunc(c.cfg.Sessions(), func(s string) bool { return c.Lost(s) != nil })
+	for _, s := range inUse {
+		if c.sessions[s] == nil {
+			c.sessions[s] = &session{}
+		}
+	}
 	others, err := c.write(ctx, inUse)
 	if err != nil {
 		return err
 	}
-	var free []string
-	if free, err = c.judge(ctx, others); err != nil {
+	free, err := c.judge(ctx, others)
+	if err != nil {
 		return err
 	}
 	if others, err = c.write(ctx, free); err != nil {
@@ -273,20 +275,9 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	return nil
 }
 
-// inUse lists the sessions that are to be claimed.
-func (c *Claims) inUse() []string {
-	sessions := slices.DeleteFunc(c.cfg.Sessions(), func(s string) bool { return c.Lost(s) != nil })
-	for _, s := range sessions {
-		if c.sessions[s] == nil {
-			c.sessions[s] = &session{}
-		}
-	}
-	return sessions
-}
-
 // write puts a new beat into the claims of the sessions, in one command, and
-// returns those that have another one than we know of. A beat is never sent twice:
-// a process that resumes from the same snapshot would take it for its own.
+// returns those that have a beat we do not know. A beat is never sent twice: a
+// process that resumes from the same snapshot would take it for its own.
 func (c *Claims) write(ctx context.Context, sessions []string) (others []string, err error) {
 	if len(sessions) == 0 {
 		return nil, nil
@@ -324,9 +315,9 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 	return others, nil
 }
 
-// run carries out a command that writes, without the driver's retries: of two
-// that resume from one snapshot the second would be told what the first one's
-// command came to. It returns which of the operations met a claim of another.
+// run carries out a command that writes, without the driver's retries: of two that
+// resume from one snapshot the second would get the result of the first one's
+// command. It returns which of the operations met a claim of another process.
 func (c *Claims) run(ctx context.Context, command bson.D) (refused map[int]bool, err error) {
 	const duplicateKey = 11000
 	err = c.cfg.Database.RunCommand(ctx, append(command,
@@ -373,14 +364,14 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 			free = append(free, theirs.Session)
 		case s.ours:
 			c.lose(&HeldError{theirs.Session, theirs.Holder})
-		case c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience*c.cfg.Interval:
+		case c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.watched == "":
 			s.watched, s.since = theirs.Beat, now
 			err = errWatching
 			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
-				"session", theirs.Session, "by", theirs.String(), "at_most", patience*c.cfg.Interval)
+				"session", theirs.Session, "by", theirs.String(), "at_most", patience)
 		case theirs.Beat != s.watched && s.changes+1 == changes:
 			return nil, &HeldError{theirs.Session, theirs.Holder}
 		case theirs.Beat != s.watched:
@@ -400,17 +391,17 @@ func (c *Claims) lose(e *HeldError) {
 	c.lost.Store(&lost)
 	delete(c.sessions, e.Session)
 	c.untold = append(c.untold, e.Session)
-	c.cfg.Logger.Error("another process stores readings under a session of this one; what this one has taken in under it and not stored stays in the journal, and becomes dead letters at the next start, for the two cannot be told apart",
+	c.cfg.Logger.Error("another process stores readings under a session of this one; readings that this one accepted under it and did not store stay in the journal, and become dead letters at the next start, since the two cannot be told apart",
 		"session", e.Session, "by", e.By.String())
 	c.tell()
 }
 
-// tell has it remembered which sessions are lost.
+// tell reports which sessions are lost.
 func (c *Claims) tell() {
 	c.untold = slices.DeleteFunc(c.untold, func(session string) bool {
 		err := c.cfg.Lose(session)
 		if err != nil {
-			c.cfg.Logger.Error("a lost session could not be noted in the journal; until it is, the daemon must not be started again with this journal", "session", session, "err", err)
+			c.cfg.Logger.Error("a lost session could not be recorded in the journal; until it is, the daemon must not be started again with this journal", "session", session, "err", err)
 		}
 		return err == nil
 	})

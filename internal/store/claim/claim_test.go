@@ -52,7 +52,7 @@ func newProcess(db *mongo.Database, pid int, lock string, sessions ...string) *p
 
 // later asks again when the claims are due.
 func (p *process) later(t *testing.T) error {
-	p.now = p.now.Add(trust * defaultInterval)
+	p.now = p.now.Add(trust)
 	return p.Ensure(t.Context())
 }
 
@@ -136,7 +136,7 @@ func TestAHolderThatStandsStillHasEnded(t *testing.T) {
 			next := newProcess(db, 2, "1:1", "new", "old")
 			change(&next.cfg.Holder)
 			require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
-			next.now = next.now.Add(patience*defaultInterval - time.Second)
+			next.now = next.now.Add(patience - time.Second)
 			require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
 			next.now = next.now.Add(time.Second)
 			require.NoError(t, next.Ensure(t.Context()))
@@ -224,7 +224,7 @@ func TestOfTwoFromASnapshotOfAnAttemptOneGoesOn(t *testing.T) {
 	require.NoError(t, one.Ensure(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	one.now = one.now.Add(trust * defaultInterval)
+	one.now = one.now.Add(trust)
 	require.Error(t, one.Ensure(ended))
 	snapshot(one, two)
 	require.NoError(t, one.later(t))
@@ -287,7 +287,7 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	require.Equal(t, batch.Stored, write())
 
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.CutAnswer)})
-	p.now = p.now.Add(trust*defaultInterval - time.Millisecond)
+	p.now = p.now.Add(trust - time.Millisecond)
 	require.Equal(t, batch.Stored, write(), "without asking")
 	p.now = p.now.Add(time.Millisecond)
 	require.Equal(t, batch.Wait, write())
@@ -323,9 +323,9 @@ func TestTheClaimMustHoldForEachCommandOfAWrite(t *testing.T) {
 	db := fresh(t)
 	p, next := newProcess(db, 1, "1:1", "s"), newProcess(db, 2, "1:2", "new", "s")
 	wrote := &slow{behind: func() {
-		p.now = p.now.Add(patience * defaultInterval)
+		p.now = p.now.Add(patience)
 		require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
-		next.now = next.now.Add(patience * defaultInterval)
+		next.now = next.now.Add(patience)
 		require.NoError(t, next.Ensure(t.Context()))
 	}}
 	shares := []*batch.Share{{Session: "s"}, {Session: "s"}}

@@ -4,9 +4,13 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Config describes a stream in memory.
@@ -97,4 +102,141 @@ func (s *Store) dropStored(share *batch.Share) int {
 	n := share.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(share.Session, r.Seq())] })
 	share.Found += n
 	return n
+}
+
+// Readings yields what is kept for the query, and what of q.Unstored is not, in
+// time order. Readings of one millisecond come in the order in which they were
+// written, the unstored ones behind them. It ends with an error if ctx does.
+func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		for r, err := range s.all(ctx, q) {
+			if !yield(r, err) {
+				return
+			}
+			if q.Limit--; q.Limit == 0 {
+				return
+			}
+		}
+	}
+}
+
+// all is Readings without its limit.
+func (s *Store) all(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		overlay := store.NewOverlay(q)
+		s.mu.RLock()
+		refs := slices.Concat(s.old[q.Sensor], s.young[q.Sensor])
+		s.mu.RUnlock()
+		refs = slices.DeleteFunc(refs, func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
+		slices.SortStableFunc(refs, func(a, b batch.Ref) int { return cmp.Compare(a.Row().Time, b.Row().Time) })
+		late := func(before int64) bool {
+			for _, r := range overlay.Before(before) {
+				if !yield(r, nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for _, r := range refs {
+			if err := ctx.Err(); err != nil {
+				yield(telemetry.Reading{}, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
+				return
+			}
+			overlay.Saw(batch.ReadingID(r.Batch.Session, r.Seq()))
+			if !late(r.Row().Time) || !yield(r.Batch.Reading(r.Index), nil) {
+				return
+			}
+		}
+		late(q.To)
+	}
+}
+
+// Summary yields the summaries of q's steps, in time order, with what of
+// q.Unstored is not kept.
+func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps := store.NewSteps(q)
+		for r, err := range s.all(ctx, q.Query) {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
+			if !steps.Close(r.Time.UnixMilli(), yield) {
+				return
+			}
+			steps.Add(r)
+		}
+		steps.CloseAll(yield)
+	}
+}
+
+// Sensors yields the sensors that readings are kept of, in the order of their
+// ids' bytes.
+func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		for _, seen := range s.seen(q) {
+			if err := ctx.Err(); err != nil {
+				yield(telemetry.SensorSeen{}, fmt.Errorf("list sensors: %w", err))
+				return
+			}
+			if !yield(seen, nil) {
+				return
+			}
+			if q.Limit--; q.Limit == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) seen(q telemetry.SensorQuery) []telemetry.SensorSeen {
+	newest := make(map[string]int64)
+	s.mu.RLock()
+	for _, generation := range []map[string][]batch.Ref{s.old, s.young} {
+		for sensor, refs := range generation {
+			if !strings.HasPrefix(sensor, q.Prefix) || sensor <= q.After {
+				continue
+			}
+			for _, r := range refs {
+				newest[sensor] = max(newest[sensor], r.Row().Time)
+			}
+		}
+	}
+	s.mu.RUnlock()
+	out := make([]telemetry.SensorSeen, 0, len(newest))
+	for _, sensor := range slices.Sorted(maps.Keys(newest)) {
+		out = append(out, telemetry.SensorSeen{Sensor: sensor, Newest: newest[sensor]})
+	}
+	return out
+}
+
+// Latest returns the sensor's newest reading, kept or among those that are
+// unstored, of one time the one that came last.
+func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
+	s.mu.RLock()
+	refs := slices.Concat(s.old[sensor], s.young[sensor])
+	s.mu.RUnlock()
+	newest := -1
+	for i, r := range refs {
+		if newest < 0 || r.Row().Time >= refs[newest].Row().Time {
+			newest = i
+		}
+	}
+	var r telemetry.Reading
+	if newest >= 0 {
+		r = refs[newest].Batch.Reading(refs[newest].Index)
+	}
+	r, found := store.Newer(r, newest >= 0, unstored)
+	return r, found, nil
+}
+
+// Delete forgets the sensor and returns how many readings it had.
+func (s *Store) Delete(_ context.Context, sensor string) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.old[sensor]) + len(s.young[sensor])
+	s.count -= len(s.young[sensor])
+	delete(s.old, sensor)
+	delete(s.young, sensor)
+	return int64(n), nil
 }

@@ -34,7 +34,7 @@ type model struct {
 // stored and some are not, and the reader is told of all. Every question must be
 // answered as the model does.
 func likeModel(t *testing.T, s Store) {
-	someChecks(t, 25, func(rt *rapid.T, run int) {
+	someChecks(t, 15, func(rt *rapid.T, run int) {
 		d := drawn{rt: rt, prefix: fmt.Sprintf("model-%d-", run), sensors: make(map[string]*model)}
 		for range rapid.IntRange(1, 2).Draw(rt, "sessions") {
 			d.session(s)

@@ -95,7 +95,7 @@ func TestManyReadingsGoInSeveralCommands(t *testing.T) {
 	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
 
 	storetest.GivesUp(t, s, shares, 40)
-	unknown := testutil.ToFloat64(s.metrics.Unknown)
+	unknown := testutil.ToFloat64(s.Metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)*3/4, "what was not sent has no unknown outcome")
 

@@ -102,7 +102,7 @@ func TestMongoDBRemovesWhatIsOlderThanTheRetention(t *testing.T) {
 		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(seq+1), r), 5*time.Minute))
 	}
 	count := func() int64 {
-		n, err := s.coll.CountDocuments(t.Context(), bson.D{})
+		n, err := s.Majority.CountDocuments(t.Context(), bson.D{})
 		require.NoError(t, err)
 		return n
 	}

@@ -1,79 +1,173 @@
 // Package timeseries keeps a stream's readings in a native time-series
 // collection. Such a collection has no unique index, so the database cannot
 // refuse a reading that it has already: after an unknown outcome this store
-// looks which readings arrived, and sends only the others, see unanswered.
+// looks up which readings arrived, and sends only the others, see unanswered.
 package timeseries
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
-	"sync/atomic"
+	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
 const (
 	timeField = store.TimeKey
 	metaField = store.SensorKey
+	idField   = metaField + ".id"
 )
 
-// Config describes a time-series stream.
-type Config struct {
-	Database     *mongo.Database // with the concerns of store.Connection.Database
-	Stream       string          // also the name of the collection
-	Granularity  time.Duration   // span of the server's buckets where it can be chosen, see Prepare
-	Compressor   store.Compressor
-	Retention    time.Duration // this and the next, see Settings
-	WriteConcern store.WriteConcern
-	Exchanging   bool          // see store.Collection
-	WriteTimeout time.Duration // of one command; 0: 10 s
-	Logger       *slog.Logger  // nil: what Prepare finds is not told
-	Lost         func()        // called when the collection is found to be gone, to have it prepared again; may be nil
-	Registerer   prometheus.Registerer
-	Faults       *fault.Injector // nil outside tests
-}
+// Config describes a time-series stream, and Settings what of it can change. The
+// granularity is the span of the server's buckets where it can be chosen.
+type (
+	Config   = store.Config
+	Settings = store.Settings
+)
 
 // Store writes and reads one time-series stream. Its methods may be called by
 // several goroutines, each with its own shares.
 type Store struct {
-	cfg     Config
-	coll    *mongo.Collection // with the database's concerns
-	live    atomic.Pointer[live]
-	target  *store.Target
-	metrics *store.Metrics
-	inserts inserts
-
-	preparing  sync.Mutex
+	*store.Base
+	inserts    inserts
 	unanswered unanswered
 }
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
-	if err := store.CheckGranularity(cfg.Granularity); err != nil {
+	base, err := store.NewBase(cfg, store.TimeSeries)
+	if err != nil {
 		return nil, err
 	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = 10 * time.Second
-	}
-	metrics, err := store.NewMetrics(cfg.Registerer, cfg.Stream, store.TimeSeries, cfg.Granularity)
-	if err != nil {
-		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Store{cfg: cfg, metrics: metrics, target: store.NewTarget(cfg.Lost), coll: cfg.Database.Collection(cfg.Stream)}
-	s.Change(Settings{Retention: cfg.Retention, WriteConcern: cfg.WriteConcern})
+	s := &Store{Base: base}
+	s.Change(cfg.Settings())
 	return s, nil
 }
 
-// collectionID is how a reading's own name is stored: as long as, and of the
-// type of, the names that drivers give.
-func collectionID(id [12]byte) bson.ObjectID { return bson.ObjectID(id) }
+// Change puts settings in force, from the next insert on. The collection
+// follows at the next Prepare.
+func (s *Store) Change(c Settings) { s.Use(c, options.Collection().SetRegistry(withoutIDs())) }
+
+// Prepare creates the collection, or checks that the existing one can take the
+// stream, and brings its retention to what the settings say. From MongoDB 6.3 on,
+// the server's buckets span what the granularity says; before, they are the
+// server's finest, of one hour. A *store.MismatchError or *store.ConcernError is
+// final; other errors may pass.
+func (s *Store) Prepare(ctx context.Context) error {
+	custom, err := s.customSpans(ctx)
+	if err != nil {
+		return err
+	}
+	ts := options.TimeSeries().SetTimeField(timeField).SetMetaField(metaField)
+	if custom {
+		ts.SetBucketMaxSpan(s.Granularity).SetBucketRounding(s.Granularity)
+	} else {
+		ts.SetGranularity("seconds")
+	}
+	create := options.CreateCollection().SetTimeSeriesOptions(ts)
+	if retention := s.Live.Load().Retention; retention > 0 {
+		create.SetExpireAfterSeconds(int64(retention / time.Second))
+	}
+	// Every time-series collection refuses a document without a time.
+	withoutTime := bson.D{{Key: "insert", Value: s.Stream}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.NewObjectID()}}}}}
+	return s.Base.Prepare(ctx, store.Preparation{
+		Type: "timeseries", Create: create, Probe: withoutTime,
+		Check: func(ctx context.Context, c store.Collection, info *store.Info, now *store.Live) error {
+			if err := s.checkFields(info.Options); err != nil {
+				return err
+			}
+			if err := s.span(ctx, info.Options, custom); err != nil {
+				return err
+			}
+			if err := s.expire(ctx, info.Options, now.Retention); err != nil {
+				return err
+			}
+			// A sensor is found by this one. The server's own index, where it makes one, is
+			// on the whole metaField and cannot find a sensor by its id.
+			if err := c.CreateIndex(ctx, "brim_sensor_time", bson.D{{Key: idField, Value: 1}, {Key: timeField, Value: 1}}); err != nil {
+				return fmt.Errorf("create index of collection %q: %w", s.Stream, err)
+			}
+			// A view of the buckets that the stream had before shows nothing any more.
+			return store.View{Database: s.Database, Stream: s.Stream}.Remove(ctx)
+		},
+	})
+}
+
+// checkFields compares what an existing collection can never change.
+func (s *Store) checkFields(have bson.Raw) error {
+	for _, field := range []struct{ what, want string }{{"timeField", timeField}, {"metaField", metaField}} {
+		if name, _ := have.Lookup("timeseries", field.what).StringValueOK(); name != field.want {
+			return &store.MismatchError{
+				Collection: s.Stream, What: field.what, Have: strconv.Quote(name), Want: strconv.Quote(field.want),
+				Hint: "choose another stream name or database",
+			}
+		}
+	}
+	return nil
+}
+
+// span widens the server's buckets to the granularity where both can be. They
+// cannot be made narrower; wider ones are as right, and only make short spans of
+// time slower to read.
+func (s *Store) span(ctx context.Context, have bson.Raw, custom bool) error {
+	want := int64(s.Granularity / time.Second)
+	is, chosen := number(have, "timeseries", "bucketMaxSpanSeconds"), number(have, "timeseries", "bucketRoundingSeconds") > 0
+	switch {
+	case !custom || is == want && chosen:
+		return nil
+	case !chosen || is > want:
+		s.Logger.Info("the time-series collection keeps the span of its buckets, which cannot be made shorter; all stored readings stay readable",
+			"stream", s.Stream, "seconds", is, "granularity", s.Granularity)
+		return nil
+	}
+	return s.modify(ctx, "widen the buckets", bson.E{Key: "timeseries", Value: bson.D{
+		{Key: "bucketMaxSpanSeconds", Value: want}, {Key: "bucketRoundingSeconds", Value: want},
+	}})
+}
+
+// expire brings the age at which readings are removed to the retention.
+func (s *Store) expire(ctx context.Context, have bson.Raw, retention time.Duration) error {
+	want := int64(retention / time.Second)
+	if number(have, "expireAfterSeconds") == want {
+		return nil
+	}
+	var to any = want
+	if want == 0 {
+		to = "off"
+	}
+	return s.modify(ctx, "set retention", bson.E{Key: "expireAfterSeconds", Value: to})
+}
+
+func (s *Store) modify(ctx context.Context, what string, change bson.E) error {
+	if err := s.Database.RunCommand(ctx, bson.D{{Key: "collMod", Value: s.Stream}, change}).Err(); err != nil {
+		return fmt.Errorf("%s of collection %q: %w", what, s.Stream, err)
+	}
+	return nil
+}
+
+// number returns a whole number of the options, 0 if there is none.
+func number(options bson.Raw, keys ...string) int64 {
+	n, _ := options.Lookup(keys...).AsInt64OK()
+	return n
+}
+
+// customSpans reports whether the server lets the span of its buckets be set.
+func (s *Store) customSpans(ctx context.Context) (bool, error) {
+	var info struct {
+		Version []int `bson:"versionArray"`
+	}
+	err := s.Database.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info)
+	if err != nil {
+		return false, fmt.Errorf("ask for MongoDB's version: %w", err)
+	}
+	if len(info.Version) < 2 {
+		return false, errors.New("ask for MongoDB's version: the answer names none")
+	}
+	major, minor := info.Version[0], info.Version[1]
+	return major > 6 || major == 6 && minor >= 3, nil
+}

@@ -142,8 +142,8 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	storetest.WriteAll(t, s, shares)
 	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
 	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
-	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Duplicates), 0)
-	assert.InDelta(t, 2, testutil.ToFloat64(s.metrics.Unknown), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Duplicates), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }
 
 // TestTheNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
@@ -179,8 +179,8 @@ func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	var plan struct {
 		Stages []bson.D `bson:"stages"`
 	}
-	explain := bson.D{{Key: "explain", Value: bson.D{{Key: "aggregate", Value: s.coll.Name()}, {Key: "pipeline", Value: lastBucket("old")}, {Key: "cursor", Value: bson.D{}}}}}
-	require.NoError(t, s.coll.Database().RunCommand(t.Context(), explain).Decode(&plan))
+	explain := bson.D{{Key: "explain", Value: bson.D{{Key: "aggregate", Value: s.Majority.Name()}, {Key: "pipeline", Value: lastBucket("old")}, {Key: "cursor", Value: bson.D{}}}}}
+	require.NoError(t, s.Majority.Database().RunCommand(t.Context(), explain).Decode(&plan))
 	var stages []string
 	for _, stage := range plan.Stages {
 		stages = append(stages, stage[0].Key)

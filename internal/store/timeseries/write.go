@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -22,6 +26,12 @@ type state struct {
 	doubt bool // some rows may be stored already
 }
 
+// idOf is a reading's own _id: as long as, and of the type of, those that drivers
+// make.
+func idOf(share *batch.Share, r batch.Ref) bson.ObjectID {
+	return bson.ObjectID(batch.ReadingID(share.Session, r.Seq()))
+}
+
 func stateOf(share *batch.Share) *state {
 	if st, ok := share.State.(*state); ok {
 		return st
@@ -31,16 +41,12 @@ func stateOf(share *batch.Share) *state {
 	return st
 }
 
-// Write inserts the rows of all shares, unordered and with as few commands as
-// are quick to make, after looking for those that an earlier attempt may have
-// stored. What is left in a share is not stored, or not known to be, and its
-// verdict says what to do.
+// Write inserts the rows of all shares, unordered and in few commands, after
+// looking up those that an earlier attempt may have stored. What is left in a share
+// is not stored, or not known to be, and its verdict says what to do.
 func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
-	to := s.target.Now()
+	to := s.Target(shares)
 	if to == nil {
-		for _, share := range shares {
-			share.Verdict, share.Err = batch.Unsent, store.ErrNotPrepared
-		}
 		return
 	}
 	in := s.inserts.get()
@@ -93,25 +99,25 @@ func unsent(readings []reading, err error) {
 // command sends some of the readings and settles their shares. An error says
 // that the outcome of all is unknown.
 func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	s.cfg.Faults.At(fault.BeforeBulk)
-	took, err := in.send(ctx, s.live.Load().into, readings, to)
-	s.cfg.Faults.At(fault.AfterBulk)
-	s.target.Wrote(to, err)
+	s.Faults.At(fault.BeforeBulk)
+	took, err := in.send(ctx, s.Live.Load().Into, readings, to)
+	s.Faults.At(fault.AfterBulk)
+	s.Wrote(to, err)
 	return s.settle(readings, err, took)
 }
 
-// lookWhereInDoubt takes the rows away that an earlier attempt stored. A share
-// for which that cannot be found out is told to wait.
+// lookWhereInDoubt removes the rows that an earlier attempt stored. A share for
+// which that cannot be found out waits.
 func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if !stateOf(share).doubt && !share.Recovered || s.cfg.Faults.Off(fault.SeriesLook) {
+		if !stateOf(share).doubt && !share.Recovered || s.Faults.Off(fault.SeriesLook) {
 			continue
 		}
 		// So that a majority read misses nothing that was applied, or will be.
@@ -120,7 +126,7 @@ func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
 			err = s.fence(ctx, session)
 			waited = err == nil
 		} else if !waited {
-			err = store.WriteConcern{}.Fence(ctx, s.cfg.Database)
+			err = store.WriteConcern{}.Fence(ctx, s.Database)
 			waited = err == nil
 		}
 		if err == nil {
@@ -150,7 +156,7 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 		case known:
 			s.settleShare(share, refused, at, took)
 		default:
-			s.metrics.Unknown.Inc()
+			s.Metrics.Unknown.Inc()
 			stateOf(share).doubt = true
 			share.Verdict, share.Err = batch.Wait, err
 		}
@@ -168,7 +174,7 @@ func (s *Store) settleStored(share *batch.Share, took time.Duration) {
 	for _, r := range share.Rows {
 		newest = max(newest, r.Row().Time)
 	}
-	s.metrics.Wrote(took, len(share.Rows), store.Fill(newest, share.Start, share.Granularity, 0))
+	s.Metrics.Wrote(took, len(share.Rows), store.Fill(newest, share.Start, share.Granularity, 0))
 	share.Drop(len(share.Rows))
 	stateOf(share).doubt = false
 }
@@ -199,7 +205,7 @@ func (s *Store) settleShare(share *batch.Share, refused map[int]mongo.WriteError
 		kept[r] = true
 	}
 	if n > 0 {
-		s.metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
+		s.Metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
 	}
 	share.DropWhere(func(r batch.Ref) bool { return !kept[r] })
 	copy(share.Rows, slices.Concat(poison, wait))
@@ -213,30 +219,30 @@ func (s *Store) settleShare(share *batch.Share, refused map[int]mongo.WriteError
 	}
 }
 
-// dropStored takes the rows away that are in the collection already.
+// dropStored removes the rows that are in the collection already.
 func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
 	ids := make([]bson.ObjectID, len(share.Rows))
 	for i, r := range share.Rows {
 		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
-		ids[i] = collectionID(batch.ReadingID(share.Session, r.Seq()))
+		ids[i] = idOf(share, r)
 	}
-	cursor, err := s.coll.Find(ctx, bson.D{
-		{Key: metaField + ".id", Value: share.Sensor},
+	cursor, err := s.Majority.Find(ctx, bson.D{
+		{Key: idField, Value: share.Sensor},
 		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(oldest)}, {Key: "$lte", Value: bson.DateTime(newest)}}},
 		{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}},
 	}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
-		return fmt.Errorf("look for stored readings: %w", err)
+		return fmt.Errorf("look up stored readings: %w", err)
 	}
 	var found []struct {
 		ID bson.ObjectID `bson:"_id"`
 	}
 	if err := cursor.All(ctx, &found); err != nil {
-		return fmt.Errorf("look for stored readings: %w", err)
+		return fmt.Errorf("look up stored readings: %w", err)
 	}
 	if len(found) > 0 {
-		if err := s.live.Load().WriteConcern.Confirm(ctx, s.cfg.Database); err != nil {
+		if err := s.Live.Load().WriteConcern.Confirm(ctx, s.Database); err != nil {
 			return err
 		}
 	}
@@ -245,10 +251,215 @@ func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 		stored[f.ID] = true
 	}
 	n := share.DropWhere(func(r batch.Ref) bool {
-		return stored[collectionID(batch.ReadingID(share.Session, r.Seq()))]
+		return stored[idOf(share, r)]
 	})
 	share.Found += n
-	s.metrics.Duplicates.Add(float64(n))
+	s.Metrics.Duplicates.Add(float64(n))
 	stateOf(share).doubt = false
+	return nil
+}
+
+// insert is what one Write sends: its readings, and the memory that they are
+// encoded in. The driver is given readings rather than bytes and asks each for
+// its document when it composes the command. It copies what it gets before it
+// asks for the next, so all of them are encoded in the same few bytes, and it holds
+// none of our memory when it begins to send.
+type insert struct {
+	readings []reading
+	docs     []*reading // of the current command
+	left     int        // of docs that are not encoded yet
+	sent     time.Time  // when all were encoded
+
+	templates *store.Shapes[store.Template]
+	doc       []byte // of the current reading
+	meta      []byte // the element with the sensor, of the series
+	series    *batch.Series
+}
+
+// reading is one document, as bson.Marshaler.
+type reading struct {
+	insert *insert
+	share  *batch.Share
+	ref    batch.Ref
+}
+
+// MarshalBSON returns bytes that are valid until the next document's are made.
+func (r *reading) MarshalBSON() ([]byte, error) {
+	in := r.insert
+	in.encode(r.share, r.ref)
+	if in.left--; in.left == 0 {
+		in.sent = time.Now()
+	}
+	return in.doc, nil
+}
+
+// encode makes the document of one reading.
+func (in *insert) encode(share *batch.Share, r batch.Ref) {
+	row := r.Row()
+	if s := r.Batch.Series(row); s != in.series {
+		in.series = s
+		at, meta := bsoncore.AppendDocumentElementStart(in.meta[:0], metaField)
+		meta = bsoncore.AppendStringElement(meta, "id", share.Sensor)
+		in.meta, _ = bsoncore.AppendDocumentEnd(store.AppendTags(meta, s.Tags), at)
+	}
+	at, doc := bsoncore.AppendDocumentStart(in.doc[:0])
+	doc = bsoncore.AppendObjectIDElement(doc, "_id", idOf(share, r))
+	doc = bsoncore.AppendDateTimeElement(doc, timeField, row.Time)
+	doc = append(doc, in.meta...)
+	doc = in.templates.Of(r.Batch.Shape(row)).AppendFields(doc, r.Batch, row)
+	in.doc, _ = bsoncore.AppendDocumentEnd(doc, at)
+}
+
+// inserts is a pool of them.
+type inserts struct{ pool sync.Pool }
+
+func (p *inserts) get() *insert {
+	if in, ok := p.pool.Get().(*insert); ok {
+		return in
+	}
+	return &insert{templates: store.NewShapes(store.NewTemplate)}
+}
+
+func (p *inserts) put(in *insert) {
+	clear(in.readings) // they hold batches
+	in.readings, in.series = in.readings[:0], nil
+	p.pool.Put(in)
+}
+
+// commandBytes is about how large a command gets, see package bucket.
+const commandBytes = 1 << 20
+
+// oneCommand returns how many of the readings go into the next command; those
+// of a share stay together.
+func oneCommand(readings []reading) int {
+	n, size := 0, int64(0)
+	for n < len(readings) && (size < commandBytes || readings[n].share == readings[n-1].share) {
+		size += int64(readings[n].ref.Row().Size) + 100
+		n++
+	}
+	return n
+}
+
+// withoutIDs is a registry for a collection that is only inserted into. For the
+// result of InsertMany, which is not used here, the driver decodes every document
+// that it is about to send into a struct of just its _id, a third of all that an
+// insert costs this process. The registry leaves that struct empty. A driver that
+// uses another struct gets its ids, at the old cost.
+func withoutIDs() *bson.Registry {
+	registry := bson.NewRegistry()
+	registry.RegisterTypeDecoder(reflect.TypeFor[struct {
+		ID any `bson:"_id"`
+	}](), bson.ValueDecoderFunc(func(bson.DecodeContext, bson.ValueReader, reflect.Value) error { return nil }))
+	return registry
+}
+
+// send inserts some of the readings with one command, which took the time that
+// is returned, without the encoding before it.
+func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []reading, to *store.Prepared) (time.Duration, error) {
+	in.docs = in.docs[:0]
+	for i := range readings {
+		readings[i].insert = in
+		in.docs = append(in.docs, &readings[i])
+	}
+	in.left, in.sent = len(readings), time.Now()
+	_, err := coll.InsertMany(ctx, in.docs, to.Insert)
+	return time.Since(in.sent), err
+}
+
+// An insert that was never answered may still be in one of the server's sockets,
+// and be executed after a lookup has missed its readings. So each Write inserts on
+// a logical session of its own, with retryable writes, and a lookup follows
+// another write on the same session:
+//
+//	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
+//	            no-op,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
+//
+// The server executes one command of a session at a time. If the insert comes
+// first, the no-op waits until it has ended, and the lookup sees what it stored.
+
+// unanswered are the sessions of this process whose last command has no known
+// outcome, by the shares that it carried. It does not rely on Share.State, which a
+// lane may drop.
+type unanswered struct {
+	mu sync.Mutex
+	of map[shareKey]*session
+}
+
+type shareKey struct {
+	session, sensor string
+	start           int64
+	granularity     time.Duration
+}
+
+func keyOf(share *batch.Share) shareKey {
+	return shareKey{share.Session, share.Sensor, share.Start, share.Granularity}
+}
+
+// A session is a logical one with a command that may still be on its way.
+type session struct {
+	mu      sync.Mutex // its commands are sent one at a time
+	logical *mongo.Session
+	barred  bool // that command can no longer be executed
+}
+
+// startSession returns a new logical session. An error says that the client is
+// disconnected.
+func (s *Store) startSession() (*mongo.Session, error) {
+	logical, err := s.Database.Client().StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
+	}
+	return logical, nil
+}
+
+// add remembers that a command with these readings, the last on its session, has
+// no known outcome.
+func (u *unanswered) add(logical *mongo.Session, readings []reading) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of == nil {
+		u.of = make(map[shareKey]*session)
+	}
+	one := &session{logical: logical}
+	for _, r := range readings {
+		u.of[keyOf(r.share)] = one
+	}
+}
+
+// session returns the session with a command that may still store rows of the
+// share, nil if there is none.
+func (u *unanswered) session(share *batch.Share) *session {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.of[keyOf(share)]
+}
+
+// forget drops a session whose command can no longer be executed.
+func (u *unanswered) forget(one *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.of, func(_ shareKey, of *session) bool { return of == one })
+}
+
+// fence returns when the session's command has ended or can never begin, and what
+// it stored is confirmed by a majority. On a standalone, and with
+// retryWrites=false in the URI, commands have no numbers and may overtake each
+// other.
+func (s *Store) fence(ctx context.Context, one *session) error {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.barred {
+		return nil
+	}
+	on := ctx
+	if !s.Faults.Off(fault.SeriesOrder) {
+		on = mongo.NewSessionContext(ctx, one.logical)
+	}
+	if err := (store.WriteConcern{}).Fence(on, s.Database); err != nil {
+		return err
+	}
+	one.barred = true
+	one.logical.EndSession(ctx)
+	s.unanswered.forget(one)
 	return nil
 }

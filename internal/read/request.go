@@ -1,0 +1,428 @@
+package read
+
+import (
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A call is a value of the label of that name.
+type call string
+
+const (
+	callSensors  call = "sensors"
+	callLatest   call = "latest"
+	callReadings call = "readings"
+	callSummary  call = "summary"
+	callDelete   call = "delete"
+)
+
+// A route is a path with its allowed methods.
+type route struct {
+	sensor string // of the path; empty: it has none
+	get    call   // empty: not allowed
+	delete bool
+}
+
+// root is the path that all others begin with.
+const root = "/v1/sensors"
+
+// findRoute returns the route of an escaped path. It does not use an http.ServeMux,
+// which redirects if a sensor id contains "//" or "..".
+func findRoute(escaped string) (rt route, ok bool) {
+	if escaped == root {
+		return route{get: callSensors}, true
+	}
+	rest, ok := strings.CutPrefix(escaped, root+"/")
+	if !ok {
+		return route{}, false
+	}
+	id, what, deeper := strings.Cut(rest, "/")
+	sensor, err := url.PathUnescape(id)
+	if err != nil || sensor == "" {
+		return route{}, false
+	}
+	rt.sensor = sensor
+	switch {
+	case !deeper:
+		rt.delete = true
+	case what == string(callLatest), what == string(callReadings), what == string(callSummary):
+		rt.get = call(what)
+	default:
+		return route{}, false
+	}
+	return rt, true
+}
+
+// Serves reports whether requests with the path are the reader's.
+func Serves(u *url.URL) bool {
+	p := u.EscapedPath()
+	return p == root || strings.HasPrefix(p, root+"/")
+}
+
+// Paths are the paths that a reader serves, as the description of the API has them.
+func Paths() map[string][]string {
+	return map[string][]string{
+		root:                          {http.MethodGet},
+		root + "/{sensorId}":          {http.MethodDelete},
+		root + "/{sensorId}/latest":   {http.MethodGet},
+		root + "/{sensorId}/readings": {http.MethodGet},
+		root + "/{sensorId}/summary":  {http.MethodGet},
+	}
+}
+
+// Handler serves the paths for which Serves is true.
+func (r *Reader) Handler() http.Handler {
+	reads := access.Require(r.cfg.Guard, access.Read, r.cfg.Problem, http.HandlerFunc(r.route))
+	deletes := access.Require(r.cfg.Guard, access.Admin, r.cfg.Problem, http.HandlerFunc(r.route))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodDelete {
+			deletes.ServeHTTP(w, req)
+			return
+		}
+		reads.ServeHTTP(w, req)
+	})
+}
+
+// route answers a request that is allowed.
+func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rt, ok := findRoute(req.URL.EscapedPath())
+	if !ok {
+		r.cfg.Problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+			"the path %s does not exist; a sensor has %s/{sensorId}/readings, /summary and /latest, with its id percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
+		return
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		if rt.get != "" {
+			r.serve(w, req, rt.get, rt.sensor)
+			return
+		}
+	case http.MethodDelete:
+		if rt.delete {
+			r.serve(w, req, callDelete, rt.sensor)
+			return
+		}
+	}
+	allowed := "GET, HEAD"
+	if rt.delete {
+		allowed = http.MethodDelete
+	}
+	w.Header().Set("Allow", allowed)
+	w.Header().Set("Content-Type", typeJSON)
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are ` + allowed + `"}` + "\n"))
+}
+
+// params are what a request asks for.
+type params struct {
+	call   call
+	source Source
+	stream string
+	query  telemetry.Query // without Unstored
+	after  cursor
+	every  int64 // milliseconds; 0: one step
+	list   telemetry.SensorQuery
+	lines  bool // NDJSON rather than JSON
+
+	storedOnly bool
+}
+
+// allowed lists the parameters of each call.
+func allowed(c call) []string {
+	switch c {
+	case callSensors:
+		return []string{"after", "limit", "prefix", "stream", "unstored"}
+	case callSummary:
+		return []string{"every", "from", "stream", "to", "unstored"}
+	case callReadings:
+		return []string{"after", "from", "limit", "stream", "to", "unstored"}
+	case callLatest:
+		return []string{"stream", "unstored"}
+	default:
+		return []string{"stream"}
+	}
+}
+
+// neverEmpty are the parameters that need a value.
+var neverEmpty = []string{"every", "from", "limit", "to", "unstored"}
+
+func invalid(format string, args ...any) error {
+	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
+}
+
+// parse reads what a request asks for, except for the source.
+func parse(c call, sensor string, r *http.Request) (params, error) {
+	p := params{call: c, query: telemetry.Query{Sensor: sensor}}
+	if c != callSensors {
+		if refusal := telemetry.CheckSensor([]byte(sensor)); refusal != nil {
+			return params{}, invalid("%s", refusal.Message)
+		}
+	}
+	values, err := parseQuery(r.URL.RawQuery, allowed(c))
+	if err != nil {
+		return params{}, err
+	}
+	p.stream = values.Get("stream")
+	switch s := values.Get("unstored"); s {
+	case "", "on":
+	case "off":
+		p.storedOnly = true
+	default:
+		return params{}, invalid("unstored %s is unknown; allowed are on and off", telemetry.Quote([]byte(s)))
+	}
+	switch c {
+	case callSensors:
+		err = p.parseList(values)
+	case callReadings:
+		err = p.parseReadings(values)
+	case callSummary:
+		err = p.parseSummary(values)
+	}
+	if err != nil {
+		return params{}, err
+	}
+	lines := c == callReadings || c == callSummary || c == callSensors
+	p.lines, err = wantsLines(r.Header.Values("Accept"), lines)
+	return p, err
+}
+
+// parseQuery returns the parameters, each of which may be given once.
+func parseQuery(raw string, allowed []string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("the query string is malformed: %v", err)
+	}
+	for key, given := range values {
+		if !slices.Contains(allowed, key) {
+			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
+		}
+		if len(given) > 1 {
+			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
+		}
+		if given[0] == "" && slices.Contains(neverEmpty, key) {
+			return nil, invalid("parameter %s has no value; give it one, or leave it out", key)
+		}
+	}
+	return values, nil
+}
+
+func (p *params) parseReadings(values url.Values) error {
+	if err := p.parseSpan(values); err != nil {
+		return err
+	}
+	var err error
+	if p.query.Limit, err = parseLimit(values, DefaultLimit, MaxLimit); err != nil {
+		return err
+	}
+	if s := values.Get("after"); s != "" {
+		if p.after, err = parseCursor(s); err != nil {
+			return invalid("%v", err)
+		}
+	}
+	return nil
+}
+
+func (p *params) parseSpan(values url.Values) error {
+	var err error
+	if p.query.From, err = parseTime(values, "from", 0); err != nil {
+		return err
+	}
+	if p.query.To, err = parseTime(values, "to", maxTime); err != nil {
+		return err
+	}
+	if p.query.From > p.query.To {
+		return invalid("from %s is after to %s", telemetry.FormatMillis(p.query.From), telemetry.FormatMillis(p.query.To))
+	}
+	return nil
+}
+
+// MaxSteps is how many steps one summary may have: 10,000 steps of ten fields
+// are some 8 MB of JSON.
+const MaxSteps = 10_000
+
+func (p *params) parseSummary(values url.Values) error {
+	if err := p.parseSpan(values); err != nil {
+		return err
+	}
+	text := values.Get("every")
+	if text == "" {
+		return nil
+	}
+	every, err := parseEvery(text)
+	if err != nil {
+		return invalid("every %v", err)
+	}
+	to, end := p.query.To, telemetry.FormatMillis(p.query.To)
+	if values.Get("to") == "" {
+		to, end = time.Now().UnixMilli(), "now" // steps in the future count when they have readings
+	}
+	if p.query.From < to {
+		if steps := (to-1)/every - p.query.From/every + 1; steps > MaxSteps {
+			return invalid("the span from %s to %s has %d steps of %s; at most %d are allowed: give a narrower span with from and to, or a longer every",
+				telemetry.FormatMillis(p.query.From), end, steps, text, MaxSteps)
+		}
+	}
+	p.every = every
+	return nil
+}
+
+func (p *params) parseList(values url.Values) error {
+	p.list = telemetry.SensorQuery{Prefix: values.Get("prefix"), After: values.Get("after")}
+	for key, text := range map[string]string{"prefix": p.list.Prefix, "after": p.list.After} {
+		if len(text) > telemetry.MaxSensorBytes || !utf8.ValidString(text) {
+			return invalid("%s %s cannot be part of a sensor id, which is UTF-8 of at most %d bytes", key, telemetry.Quote([]byte(text)), telemetry.MaxSensorBytes)
+		}
+	}
+	var err error
+	p.list.Limit, err = parseLimit(values, DefaultLimit, MaxSensors)
+	return err
+}
+
+func parseLimit(values url.Values, absent, most int) (int, error) {
+	s := values.Get("limit")
+	if s == "" {
+		return absent, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > most {
+		return 0, invalid("limit %s is not a number from 1 to %d", telemetry.Quote([]byte(s)), most)
+	}
+	return n, nil
+}
+
+// parseEvery reads the length of a step, like 90s, 5m, 1h or 7d, and returns it
+// in milliseconds.
+func parseEvery(s string) (int64, error) {
+	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), config.DurationForms)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 64)
+		if err != nil || n < 1 || n > 3_000_000 || days[0] == '+' {
+			return 0, wrong
+		}
+		return n * 24 * time.Hour.Milliseconds(), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Millisecond || d%time.Millisecond != 0 {
+		return 0, wrong
+	}
+	return d.Milliseconds(), nil
+}
+
+// maxTime is the end of the year 9999, in milliseconds since the epoch.
+const maxTime = 253_402_300_800_000
+
+// parseTime reads a time in milliseconds since the epoch.
+func parseTime(values url.Values, key string, absent int64) (int64, error) {
+	s := values.Get(key)
+	if s == "" {
+		return absent, nil
+	}
+	t, err := config.ParseTime(s, time.Now())
+	if err != nil {
+		return 0, invalid("%s %s: %v", key, telemetry.Quote([]byte(s)), err)
+	}
+	return min(max(0, t.UnixMilli()), maxTime), nil
+}
+
+const (
+	typeJSON  = "application/json"
+	typeLines = "application/x-ndjson"
+)
+
+// wantsLines chooses between JSON, the default, and NDJSON, if possible: the first
+// that is accepted.
+func wantsLines(accept []string, possible bool) (bool, error) {
+	if len(accept) == 0 || len(accept) == 1 && accept[0] == "" {
+		return false, nil
+	}
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		media, given, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		if q, err := strconv.ParseFloat(given["q"], 64); err == nil && q == 0 || math.IsNaN(q) {
+			continue // explicitly refused
+		}
+		switch {
+		case media == typeLines && possible:
+			return true, nil
+		case media == typeJSON, media == "application/*", media == "*/*":
+			return false, nil
+		}
+	}
+	forms := typeJSON
+	if possible {
+		forms += " and " + typeLines
+	}
+	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
+		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
+}
+
+// cursor says where a page begins: a time, and how many readings of that time were
+// on earlier pages, usually none. Readings of one millisecond have no lasting order:
+// it changes when they are stored, and another daemon adds some in between. So a page
+// ends before a millisecond that it cannot hold, unless that is longer than a page.
+type cursor struct {
+	set  bool
+	ms   int64
+	seen int
+}
+
+// past returns the cursor moved over one more reading.
+func (c cursor) past(ms int64) cursor {
+	if c.set && c.ms == ms {
+		c.seen++
+		return c
+	}
+	return cursor{set: true, ms: ms, seen: 1}
+}
+
+// String returns the form that clients pass from page to page, empty if there is no
+// next one.
+func (c cursor) String() string {
+	if !c.set {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", c.ms, c.seen)
+}
+
+// cut ends a page that has no room for a reading of the time ms, and returns where
+// the next one begins; last points after the readings on this one.
+func (o *writer) cut(last cursor, ms int64) cursor {
+	switch {
+	case ms != last.ms:
+		return cursor{set: true, ms: last.ms + 1}
+	case o.takeBack():
+		return cursor{set: true, ms: ms}
+	default:
+		return last
+	}
+}
+
+func parseCursor(s string) (cursor, error) {
+	ms, seen, ok := strings.Cut(s, ".")
+	c := cursor{set: true}
+	var err error
+	if ok {
+		if c.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
+			c.seen, err = strconv.Atoi(seen)
+		}
+	}
+	if !ok || err != nil || c.ms < 0 || c.ms > maxTime || c.seen < 0 || c.seen > 1<<30 {
+		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one of the previous page", telemetry.Quote([]byte(s)))
+	}
+	return c, nil
+}

@@ -1,0 +1,435 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// This file holds what the stores' answers have in common: the steps of a summary,
+// the list of sensors, what is not stored yet, the removal of a sensor.
+
+// Steps gathers readings, and statistics of readings, into summaries of the
+// steps that they lie in. The caller closes a step when nothing more comes for it.
+// It is for one goroutine.
+type Steps struct {
+	query telemetry.SummaryQuery
+	open  map[int64]*step // by start
+
+	last      *step // that was added to last
+	lastStart int64
+}
+
+// step is one that is open.
+type step struct {
+	count  int64
+	fields []telemetry.FieldSummary
+	places map[string]int // of fields, by name
+}
+
+// NewSteps returns empty steps. If q.Every is 0 there is one, which starts at
+// q.From.
+func NewSteps(q telemetry.SummaryQuery) *Steps {
+	return &Steps{query: q, open: make(map[int64]*step)}
+}
+
+// Start returns the start of the step that ms lies in.
+func (s *Steps) Start(ms int64) int64 {
+	every := s.query.Every
+	if every <= 0 {
+		return s.query.From
+	}
+	return ms - (ms%every+every)%every
+}
+
+// Wants reports whether a reading of that time belongs to the answer.
+func (s *Steps) Wants(ms int64) bool { return ms >= s.query.From && ms < s.query.To }
+
+// Whole reports whether all readings from first to last, both included, belong
+// to the answer and to one step.
+func (s *Steps) Whole(first, last int64) bool {
+	return first <= last && s.Wants(first) && s.Wants(last) && s.Start(first) == s.Start(last)
+}
+
+// at returns the open step that ms lies in.
+func (s *Steps) at(ms int64) *step {
+	start := s.Start(ms)
+	if s.last != nil && s.lastStart == start {
+		return s.last
+	}
+	of := s.open[start]
+	if of == nil {
+		of = &step{places: make(map[string]int)}
+		s.open[start] = of
+	}
+	s.last, s.lastStart = of, start
+	return of
+}
+
+// Add adds a reading, unless it lies outside of the span.
+func (s *Steps) Add(r telemetry.Reading) {
+	ms := r.Time.UnixMilli()
+	if !s.Wants(ms) {
+		return
+	}
+	of := s.at(ms)
+	of.count++
+	for i, f := range r.Fields {
+		if f.Value.Kind().Numeric() {
+			of.field(i, []byte(f.Name)).add(f.Value)
+		}
+	}
+}
+
+// AddDocument adds a stored reading {ts, fields…}, unless it lies outside of the
+// span.
+func (s *Steps) AddDocument(doc bson.Raw) error {
+	at, ok := doc.Lookup(TimeKey).DateTimeOK()
+	if !ok || !s.Wants(at) {
+		return nil
+	}
+	of := s.at(at)
+	of.count++
+	return EachElement(doc, func(i int, e bsoncore.Element) error {
+		v, ok := NumberOf(e.Value())
+		if !ok {
+			return nil
+		}
+		of.field(i-1, e.KeyBytes()).add(v) // the time comes first
+		return nil
+	})
+}
+
+// EachElement calls do for the elements of a document or an array, in order, with
+// their places. An element is valid for as long as the document.
+func EachElement(doc bson.Raw, do func(i int, e bsoncore.Element) error) error {
+	if len(doc) < 5 {
+		return fmt.Errorf("read stored document: %d bytes are too short for one", len(doc))
+	}
+	rest := []byte(doc[4:])
+	for i := 0; len(rest) > 1; i++ {
+		e, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return errors.New("read stored document: it is cut off")
+		}
+		if err := do(i, e); err != nil {
+			return err
+		}
+		rest = after
+	}
+	return nil
+}
+
+// Statistics are what a document says of its readings.
+type Statistics struct {
+	Count       int64
+	First, Last int64 // times of the readings, in milliseconds since the epoch
+	Fields      []telemetry.FieldSummary
+}
+
+// AddStatistics adds readings of which Whole is true for the first and last.
+func (s *Steps) AddStatistics(stats Statistics) {
+	of := s.at(stats.First)
+	of.count += stats.Count
+	for i, f := range stats.Fields {
+		of.field(i, []byte(f.Name)).merge(f)
+	}
+}
+
+// Close yields the steps that end at or before the time, in their order, and
+// forgets them. It reports whether the reader wants more.
+func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) bool {
+	if len(s.open) == 0 || s.query.Every <= 0 && before < math.MaxInt64 {
+		return true
+	}
+	for _, start := range slices.Sorted(maps.Keys(s.open)) {
+		if before < math.MaxInt64 && start+s.query.Every > before {
+			break
+		}
+		of := s.open[start]
+		delete(s.open, start)
+		slices.SortFunc(of.fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
+		if !yield(telemetry.Summary{Start: start, Count: of.count, Fields: of.fields}, nil) {
+			return false
+		}
+	}
+	s.last = nil
+	return true
+}
+
+// CloseAll is Close of all that is open.
+func (s *Steps) CloseAll(yield func(telemetry.Summary, error) bool) bool {
+	return s.Close(math.MaxInt64, yield)
+}
+
+// field returns the statistics of a field. Most readings have the same fields, so it
+// first tries the field's place in its reading.
+func (s *step) field(guess int, name []byte) *fieldSummary {
+	if guess >= 0 && guess < len(s.fields) && s.fields[guess].Name == string(name) {
+		return (*fieldSummary)(&s.fields[guess])
+	}
+	i, ok := s.places[string(name)]
+	if !ok {
+		i = len(s.fields)
+		s.fields = append(s.fields, telemetry.FieldSummary{Name: string(bytes.Clone(name))})
+		s.places[s.fields[i].Name] = i
+	}
+	return (*fieldSummary)(&s.fields[i])
+}
+
+type fieldSummary telemetry.FieldSummary
+
+func (f *fieldSummary) add(v telemetry.Value) {
+	f.merge(telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
+}
+
+func (f *fieldSummary) merge(g telemetry.FieldSummary) {
+	if f.N == 0 || CompareNumbers(g.Min, f.Min) < 0 {
+		f.Min = g.Min
+	}
+	if f.N == 0 || CompareNumbers(g.Max, f.Max) > 0 {
+		f.Max = g.Max
+	}
+	f.N += g.N
+	f.Sum += g.Sum
+}
+
+func number(v telemetry.Value) float64 {
+	if v.Kind() == telemetry.Int {
+		return float64(v.Int())
+	}
+	return v.Float()
+}
+
+// CompareNumbers compares integers and doubles by value, without rounding large
+// integers: MongoDB's order of numbers.
+func CompareNumbers(a, b telemetry.Value) int {
+	switch aInt, bInt := a.Kind() == telemetry.Int, b.Kind() == telemetry.Int; {
+	case aInt && bInt:
+		return cmp.Compare(a.Int(), b.Int())
+	case aInt:
+		return compareMixed(a.Int(), b.Float())
+	case bInt:
+		return -compareMixed(b.Int(), a.Float())
+	default:
+		return cmp.Compare(a.Float(), b.Float())
+	}
+}
+
+func compareMixed(i int64, f float64) int {
+	const beyond = 1 << 63 // the least double that is above all integers
+	switch {
+	case f >= beyond:
+		return -1
+	case f < -beyond:
+		return 1
+	}
+	whole := math.Trunc(f)
+	return cmp.Or(cmp.Compare(i, int64(whole)), cmp.Compare(whole, f))
+}
+
+// NumberOf returns a stored number, false if the value is none.
+func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
+	switch v.Type {
+	case bsoncore.TypeDouble:
+		return telemetry.FloatValue(v.Double()), true
+	case bsoncore.TypeInt64:
+		return telemetry.IntValue(v.Int64()), true
+	case bsoncore.TypeInt32:
+		return telemetry.IntValue(int64(v.Int32())), true
+	default:
+		return telemetry.Value{}, false
+	}
+}
+
+// A SensorIndex finds sensors in the order of their ids' bytes.
+type SensorIndex struct {
+	// Next returns the first sensor of the span, "" if there is none.
+	Next func(ctx context.Context, span NameSpan) (string, error)
+	// Newest returns the time of a sensor's newest reading, in milliseconds since
+	// 1970, and whether it has one: it may have been removed in between.
+	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
+}
+
+// Sensors yields the sensors that a query asks for, in the order of their ids'
+// bytes, each with the time of its newest reading. It skips from sensor to
+// sensor, so that one costs the same however many readings it has. It ends with
+// an error if one occurs.
+func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		span := SpanOf(q)
+		for left := q.Limit; ; {
+			id, err := x.Next(ctx, span)
+			if err == nil && id == "" {
+				return
+			}
+			var newest int64
+			found := false
+			if span.From, span.Behind = id, true; err == nil && strings.HasPrefix(id, q.Prefix) {
+				if newest, found, err = x.Newest(ctx, id); err != nil {
+					err = fmt.Errorf("find the newest reading of sensor %q: %w", id, err)
+				}
+			}
+			if err != nil {
+				yield(telemetry.SensorSeen{}, fmt.Errorf("list sensors: %w", err))
+				return
+			}
+			if !found {
+				continue
+			}
+			if !yield(telemetry.SensorSeen{Sensor: id, Newest: newest}, nil) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// NameSpan is where the ids of a query lie in the order of their bytes: from
+// From on, without From itself where Behind is set, and below To unless that is
+// empty.
+type NameSpan struct {
+	From, To string
+	Behind   bool
+}
+
+// SpanOf returns the span of a query's ids. It contains every id that is asked for;
+// if the prefix ends within a character, others too, which HasPrefix tells.
+func SpanOf(q telemetry.SensorQuery) NameSpan {
+	prefix := strings.ToValidUTF8(q.Prefix, "\xff")
+	prefix, _, _ = strings.Cut(prefix, "\xff")
+	span := NameSpan{From: prefix, To: behindPrefix(prefix)}
+	if q.After >= span.From && q.After != "" {
+		span.From, span.Behind = q.After, true
+	}
+	return span
+}
+
+// behindPrefix returns the least text above all that begin with the prefix, "" if
+// there is none. In UTF-8, the order of bytes is that of code points.
+func behindPrefix(prefix string) string {
+	const surrogates, behindSurrogates = 0xD800, 0xE000
+	for prefix != "" {
+		r, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		if r == utf8.MaxRune {
+			continue
+		}
+		if r++; r == surrogates {
+			r = behindSurrogates
+		}
+		return prefix + string(r)
+	}
+	return ""
+}
+
+// Newer returns the newest of a stored reading, if one was found, and the unstored
+// ones, of one time the last of these. What was stored since they were gathered is
+// not newer than what was found.
+func Newer(stored telemetry.Reading, found bool, unstored []telemetry.Unstored) (telemetry.Reading, bool) {
+	for _, u := range unstored {
+		if !found || !u.Reading.Time.Before(stored.Time) {
+			stored, found = u.Reading, true
+		}
+	}
+	return stored, found
+}
+
+// An Overlay merges unstored readings into stored ones that come in time order and
+// have a batch.ReadingID.
+type Overlay struct {
+	waiting []telemetry.Unstored // in time order
+	ids     map[[12]byte]int     // places in waiting
+	stored  []bool               // by place: it was seen among the stored ones
+	next    int
+}
+
+// NewOverlay takes those of q.Unstored that lie in the span.
+func NewOverlay(q telemetry.Query) *Overlay {
+	o := &Overlay{}
+	for _, u := range q.Unstored {
+		if ms := u.Reading.Time.UnixMilli(); ms >= q.From && ms < q.To {
+			o.waiting = append(o.waiting, u)
+		}
+	}
+	slices.SortStableFunc(o.waiting, func(a, b telemetry.Unstored) int { return a.Reading.Time.Compare(b.Reading.Time) })
+	o.ids, o.stored = make(map[[12]byte]int, len(o.waiting)), make([]bool, len(o.waiting))
+	for i, u := range o.waiting {
+		o.ids[batch.ReadingID(u.Session, u.Sequence)] = i
+	}
+	return o
+}
+
+// Saw notes that the reading of that id is stored.
+func (o *Overlay) Saw(id [12]byte) {
+	if i, ok := o.ids[id]; ok {
+		o.stored[i] = true
+	}
+}
+
+// Before returns the unstored readings that are older than ms and were not
+// returned yet. All stored ones that are older must have been seen.
+func (o *Overlay) Before(ms int64) (out []telemetry.Reading) {
+	for ; o.next < len(o.waiting) && o.waiting[o.next].Reading.Time.UnixMilli() < ms; o.next++ {
+		if !o.stored[o.next] {
+			out = append(out, o.waiting[o.next].Reading)
+		}
+	}
+	return out
+}
+
+// Delete removes the documents of a sensor that match, and returns how many
+// readings they held just before; each is how many one document holds, in the
+// language of aggregations. Readings that are not stored yet may come afterwards:
+// the caller has them stored before.
+func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any) (int64, error) {
+	var counts []struct {
+		Readings int64 `bson:"readings"`
+	}
+	cursor, err := b.Answers().Aggregate(ctx, mongo.Pipeline{
+		{{Key: "$match", Value: match}},
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "readings", Value: bson.D{{Key: "$sum", Value: each}}}}}},
+	})
+	if err == nil {
+		err = cursor.All(ctx, &counts)
+	}
+	if err != nil {
+		return 0, &telemetry.Error{
+			Kind: telemetry.Unavailable, Code: "not_deleted", RetryAfter: time.Second,
+			Err:     fmt.Errorf("count readings of sensor %q: %w", sensor, err),
+			Message: "MongoDB did not say how many readings the sensor has, which the daemon asks first, so nothing was deleted; repeat the request",
+		}
+	}
+	_, err = b.Majority.DeleteMany(ctx, match)
+	const unauthorized = 13
+	switch {
+	case HasCode(err, unauthorized):
+		return 0, &telemetry.Error{
+			Kind: telemetry.Forbidden, Code: "delete_not_granted", Err: err,
+			Message: "MongoDB does not let the daemon delete documents, so nothing was deleted; give the daemon's MongoDB user the action remove on the stream's collection",
+		}
+	case err != nil:
+		return 0, fmt.Errorf("delete sensor %q: %w", sensor, err)
+	case len(counts) == 0:
+		return 0, nil
+	}
+	return counts[0].Readings, nil
+}

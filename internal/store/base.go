@@ -1,0 +1,307 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+)
+
+// Config describes a stream that is stored in MongoDB.
+type Config struct {
+	Database     *mongo.Database // with the concerns of Connection.Database
+	Stream       string          // also the name of the collection
+	Granularity  time.Duration   // length of a window, see CheckGranularity
+	Compressor   Compressor
+	Exchanging   bool          // see Collection
+	WriteTimeout time.Duration // of one command; 0: 10 s
+	Logger       *slog.Logger  // nil: nothing is logged
+	Lost         func()        // called when the collection turns out to be gone; must not block; may be nil
+	Registerer   prometheus.Registerer
+	Faults       *fault.Injector // nil outside tests
+
+	MaxReadings          int // this and what follows: see Settings
+	MaxBytes             int
+	MaxReadingsPerUpdate int
+	Retention            time.Duration
+	WriteConcern         WriteConcern
+	View                 bool
+}
+
+// Settings are the part of a Config that can change while the stream is written.
+// A time series has only the retention and the write concern.
+type Settings struct {
+	// Lowering a cap closes the parts that exceed it; raising one does not reopen
+	// closed parts.
+	MaxReadings          int           // readings in a part, 1 to 1,000,000
+	MaxBytes             int           // estimated BSON bytes of the readings in a part, 1 KiB to 2 MiB
+	MaxReadingsPerUpdate int           // 0: no limit; 1: no merging
+	Retention            time.Duration // 0: for ever
+	WriteConcern         WriteConcern
+	View                 bool // keep a View beside the collection
+}
+
+// Settings returns the settings to start with.
+func (c Config) Settings() Settings {
+	return Settings{
+		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
+		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View,
+	}
+}
+
+// A Base is what the stores in MongoDB have in common: the settings in force and
+// the collection to write to.
+//
+// That collection is the one that was prepared, and no other that has, or gets, its
+// name. An insert into a name without a collection would create an ordinary one,
+// without the stream's options and indexes. So each write carries the UUID of its
+// collection, and MongoDB refuses it elsewhere:
+//
+//	            Prepare                a write is refused, or Stands finds another UUID
+//	unprepared ─────────▶ Prepared(UUID) ───────────────────────────────────────────────▶ unprepared
+type Base struct {
+	Config
+	Metrics  *Metrics
+	Majority *mongo.Collection // with the database's concerns
+	Live     atomic.Pointer[Live]
+
+	preparing   sync.Mutex
+	prepared    atomic.Pointer[Prepared]
+	generations atomic.Int64
+}
+
+// Live are the settings in force, and the collection as they ask for it.
+type Live struct {
+	Settings
+	Into *mongo.Collection // to write readings
+	From *mongo.Collection // to read answers
+}
+
+// Prepared is a collection that may be written to.
+type Prepared struct {
+	// Generation differs for each collection: what is remembered of an earlier one
+	// says nothing about this one.
+	Generation int64
+	Bulk       *options.BulkWriteOptionsBuilder  // unordered, to this collection alone
+	Insert     *options.InsertManyOptionsBuilder // likewise
+
+	uuid bson.Binary
+}
+
+// NewBase checks cfg; it does no I/O.
+func NewBase(cfg Config, storage Storage) (*Base, error) {
+	if err := CheckGranularity(cfg.Granularity); err != nil {
+		return nil, err
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Lost == nil {
+		cfg.Lost = func() {}
+	}
+	metrics, err := NewMetrics(cfg.Registerer, cfg.Stream, storage, cfg.Granularity)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
+	}
+	return &Base{Config: cfg, Metrics: metrics, Majority: cfg.Database.Collection(cfg.Stream)}, nil
+}
+
+// Use puts settings in force, from the next write on.
+func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions]) {
+	concern := c.WriteConcern
+	if b.Faults.Off(fault.Majority) {
+		concern = WriteConcern{} // that of the database, which has none then
+	}
+	b.Live.Store(&Live{Settings: c, Into: concern.Writes(b.Database, b.Stream, write...), From: concern.Reads(b.Database, b.Stream)})
+}
+
+// Answers returns the collection as answers are read from it.
+func (b *Base) Answers() *mongo.Collection { return b.Live.Load().From }
+
+// Collection describes the stream's collection.
+func (b *Base) Collection() Collection {
+	return Collection{Database: b.Database, Name: b.Stream, Compressor: b.Compressor, Exchanging: b.Exchanging}
+}
+
+// A Preparation is what one kind of storage needs of its collection.
+type Preparation struct {
+	Type   string // of the collection
+	Create *options.CreateCollectionOptionsBuilder
+	Probe  bson.D // a write that changes nothing, or that is refused for its content
+	// Check checks the rest, and makes what is missing.
+	Check func(ctx context.Context, c Collection, info *Info, now *Live) error
+}
+
+// Prepare creates the collection, or checks that the existing one can take the
+// stream. From then on, writes go to that collection. A *MismatchError or
+// *ConcernError is final; other errors may pass.
+func (b *Base) Prepare(ctx context.Context, p Preparation) error {
+	b.preparing.Lock()
+	defer b.preparing.Unlock()
+	now, c := b.Live.Load(), b.Collection()
+	info, err := c.Ensure(ctx, p.Create)
+	if err != nil {
+		return err
+	}
+	if err := c.CheckType(info, p.Type); err != nil {
+		return err
+	}
+	named, err := c.takesUUID(ctx, info, p.Probe)
+	if err != nil {
+		return err
+	}
+	if named {
+		c.Only = info.UUID
+	}
+	if err := c.CheckCompressor(info); err != nil {
+		if b.generations.Load() == 0 {
+			return err
+		}
+		// A move, or a restored dump, made it while the daemon ran; it works as well.
+		b.Logger.Warn("the stream's collection is used as it is; the next start requires the same compressor in the settings", "mismatch", err)
+	}
+	if err := now.WriteConcern.Check(ctx, b.Database, b.Stream, b.Logger); err != nil {
+		return err
+	}
+	if err := p.Check(ctx, c, info, now); err != nil {
+		return err
+	}
+	return b.target(info, named && !b.Faults.Off(fault.Target))
+}
+
+// target makes the collection the one to write to, and logs if it is not the one
+// before. Unless named, any collection of its name accepts the writes.
+func (b *Base) target(info *Info, named bool) error {
+	if now := b.prepared.Load(); now != nil && now.uuid.Equal(info.UUID) {
+		return nil
+	}
+	p := &Prepared{uuid: info.UUID, Bulk: options.BulkWrite().SetOrdered(false), Insert: options.InsertMany().SetOrdered(false)}
+	if named {
+		fields := bson.D{{Key: uuidField, Value: info.UUID}}
+		err := errors.Join(
+			xoptions.SetInternalBulkWriteOptions(p.Bulk, "addCommandFields", fields),
+			xoptions.SetInternalInsertManyOptions(p.Insert, "addCommandFields", fields),
+		)
+		if err != nil {
+			return fmt.Errorf("add the collection's UUID to writes: %w", err)
+		}
+	} else {
+		b.Logger.Warn("this MongoDB does not accept the UUID of a collection in writes (6.0 and later do): if the collection is dropped while the daemon runs, "+
+			"writes create an ordinary one of its name until that is noticed", "stream", b.Stream)
+	}
+	p.Generation = b.generations.Add(1)
+	switch {
+	case p.Generation == 1:
+	case info.Created:
+		b.Metrics.Recreated.Inc()
+		b.Logger.Warn("the stream's collection was dropped, or MongoDB was replaced: it was created again, with the stream's settings. "+
+			"Its earlier content is gone; readings that are not stored yet go to the new one", "stream", b.Stream)
+	default:
+		b.Metrics.Replaced.Inc()
+		b.Logger.Warn("the stream's collection was replaced by another one, as a move does: the new one now has the stream's settings, and writes go to it", "stream", b.Stream)
+	}
+	b.prepared.Store(p)
+	return nil
+}
+
+// ErrNotPrepared says that a stream currently has no prepared collection. Nothing
+// is written until it has one.
+var ErrNotPrepared = errors.New("its collection is not prepared")
+
+// Target returns the collection to write to. While there is none it returns nil and
+// marks the shares as unsent.
+func (b *Base) Target(shares []*batch.Share) *Prepared {
+	to := b.prepared.Load()
+	if to == nil {
+		for _, share := range shares {
+			share.Verdict, share.Err = batch.Unsent, ErrNotPrepared
+		}
+	}
+	return to
+}
+
+// Wrote notes how a write to p ended.
+func (b *Base) Wrote(p *Prepared, err error) {
+	if err != nil && HasCode(err, collectionUUIDMismatch) {
+		b.lose(p)
+	}
+}
+
+// lose ends the use of p.
+func (b *Base) lose(p *Prepared) {
+	if b.prepared.CompareAndSwap(p, nil) {
+		b.Lost()
+	}
+}
+
+// Stands returns nil while the collection that was prepared still has the stream's
+// name, and ErrNotPrepared if it does not, or if none was prepared.
+func (b *Base) Stands(ctx context.Context) error {
+	p := b.prepared.Load()
+	if p == nil {
+		return ErrNotPrepared
+	}
+	info, err := b.Collection().Look(ctx)
+	switch {
+	case err != nil:
+		return err
+	case info == nil || !info.UUID.Equal(p.uuid):
+		b.lose(p)
+		return ErrNotPrepared
+	}
+	return nil
+}
+
+// uuidField is how commands name the collection that they are meant for.
+const uuidField = "collectionUUID"
+
+// Codes of MongoDB.
+const (
+	collectionUUIDMismatch = 361
+	// Replies to a command with a field that the server does not know: those of
+	// MongoDB before 6.0, and those of other servers that speak its protocol.
+	unknownField, failedToParse, notImplemented = 40415, 9, 238
+)
+
+// takesUUID checks whether the server accepts the UUID of the collection in a
+// write. The write must change nothing, or be refused for its content.
+func (c Collection) takesUUID(ctx context.Context, info *Info, write bson.D) (bool, error) {
+	if len(info.UUID.Data) == 0 {
+		return false, nil
+	}
+	err := c.Database.RunCommand(ctx, append(write,
+		bson.E{Key: uuidField, Value: info.UUID}, bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}},
+	)).Err()
+	var server mongo.ServerError
+	switch {
+	case err == nil:
+		return true, nil
+	case !errors.As(err, &server) || Transient(err):
+		return false, fmt.Errorf("try a write that names collection %q by its UUID: %w", c.Name, err)
+	case HasCode(err, unknownField, failedToParse, notImplemented):
+		return false, nil
+	case !HasCode(err, collectionUUIDMismatch):
+		return true, nil // refused for its content
+	}
+	// It is gone already, or this server takes no UUID of a collection of its kind.
+	now, err := c.Look(ctx)
+	if err == nil && (now == nil || !now.UUID.Equal(info.UUID)) {
+		err = fmt.Errorf("collection %q was replaced while it was prepared", c.Name)
+	}
+	return false, err
+}

@@ -1,0 +1,699 @@
+package bucket
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Write sends each share, or as much of it as one update can carry, in few
+// commands, finds out why updates were refused, and leaves in every share what is
+// not yet stored, with a verdict. It returns when it has all verdicts; the end of
+// ctx leaves outcomes unknown.
+func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
+	to := s.Target(shares)
+	if to == nil {
+		return
+	}
+	bulk := s.bulks.get(s.Faults)
+	defer s.bulks.put(bulk)
+	s.forget(shares, to)
+	s.prepareAll(ctx, bulk, shares)
+	for ops := bulk.ops; len(ops) > 0; {
+		n := oneCommand(ops)
+		if err := s.command(ctx, bulk, ops[:n], to); err != nil {
+			// What ended one command would end the next, after another wait.
+			unsent(ops[n:], err)
+			return
+		}
+		ops = ops[n:]
+	}
+}
+
+// prepareAll makes the operations of all shares that have something to send. It
+// first looks up the parts of shares whose part is uncertain: an earlier process
+// may have stored their readings in a part that the guard of the next update would
+// not see.
+func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Share) {
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
+	defer cancel()
+	var unsure []*batch.Share
+	for _, share := range shares {
+		share.Verdict, share.Err = batch.Again, nil
+		p := partOf(share)
+		// Rows that an earlier process sent may come in several rounds, and need not
+		// be stored in the current part.
+		if p.applied > 0 && !s.Faults.Off(fault.Look) {
+			s.dropStored(share, int64(p.applied))
+		}
+		if p.mustLook {
+			unsure = append(unsure, share)
+		}
+	}
+	s.lookUp(ctx, unsure)
+	for _, share := range shares {
+		if op, ok := s.prepare(ctx, share); ok {
+			bulk.ops = append(bulk.ops, op)
+		}
+	}
+}
+
+// command sends some of the bulk's operations and settles them. An error says that
+// the outcome of the command as a whole is unknown. A command that hangs while
+// MongoDB answers others is divided.
+func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *store.Prepared) error {
+	if err := store.Permitted(outer); err != nil {
+		unsent(ops, err)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(outer, s.WriteTimeout)
+	defer cancel()
+	r := s.exchange(ctx, bulk, ops, to)
+	switch {
+	case !errors.Is(r.err, errHangs):
+		conflicts, err := s.settle(ctx, ops, r)
+		s.resolve(ctx, conflicts)
+		return err
+	case len(ops) == 1:
+		s.hangs(&ops[0])
+		return nil
+	}
+	return s.divide(outer, ops, to)
+}
+
+// exchange sends the operations and returns the reply. It does not change the
+// shares, so that it may run on any goroutine.
+func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
+	s.Faults.At(fault.BeforeBulk)
+	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
+		r = bulk.send(ctx, s.Live.Load().Into, ops, to)
+		return r.err
+	})
+	s.Faults.At(fault.AfterBulk)
+	s.Wrote(to, r.err)
+	if errors.Is(err, errHangs) {
+		r.err = err
+	}
+	return r
+}
+
+func unsent(ops []operation, err error) {
+	for i := range ops {
+		ops[i].share.Verdict, ops[i].share.Err = batch.Unsent, err
+	}
+}
+
+// part is what is known of the part that a bucket's next update goes to. It is
+// kept in the State of the bucket's share, from write to write. The database
+// checks every cap by itself; a part that is not known exactly only means that
+// an update may be cut too large and has to be cut again.
+type part struct {
+	number   int32
+	count    int64 // readings known to be inside
+	bytes    int64
+	tags     *[]telemetry.Tag // of the part; nil while not known
+	limit    int              // readings per update while a poison reading is searched for; 0: none
+	mustLook bool             // look it up before the next update, since the last one was refused
+	applied  uint64           // the largest sequence of the share's session that a lookup found, perhaps in an earlier part
+	of       int64            // generation of the collection that this describes; 0: none yet
+}
+
+// partOf returns the share's part.
+func partOf(share *batch.Share) *part {
+	if p, ok := share.State.(*part); ok {
+		return p
+	}
+	p := &part{mustLook: share.Recovered}
+	share.State = p
+	return p
+}
+
+// forget discards what is known of the shares' parts in an earlier collection: in
+// the new one they may be absent or different.
+func (s *Store) forget(shares []*batch.Share, to *store.Prepared) {
+	for _, share := range shares {
+		p := partOf(share)
+		if p.of == to.Generation {
+			continue
+		}
+		if p.of != 0 && !s.Faults.Off(fault.Forget) {
+			*p = part{mustLook: true}
+		}
+		p.of = to.Generation
+	}
+}
+
+// next moves on to the part after the current one, which is closed.
+func (p *part) next() { p.number, p.count, p.bytes, p.tags = p.number+1, 0, 0, nil }
+
+// A reading in the array is an element, with a type and a key of up to four
+// digits, whose document has a length, ts and a terminator beside its fields.
+const (
+	element  = 1 + 5
+	frame    = 4 + (1 + 3 + 8) + 1
+	overhead = element + frame
+)
+
+// weight estimates the bytes of a reading inside a part, without tags of its own.
+func weight(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
+
+// tagsOf returns the tags that a reading was sent with.
+func tagsOf(r batch.Ref) *[]telemetry.Tag { return &r.Batch.Series(r.Row()).Tags }
+
+// Weight estimates the bytes of a reading, stored as document, inside a part. It
+// is what a Store counts for the same reading.
+func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
+
+// operation is one guarded update.
+//
+// The tags of a part are in its document once, and only a reading that was sent
+// with other tags, or with none, has its own beside its fields. So an operation is
+// made for a part with certain tags: those that a lookup or a write has shown, or
+// else those of the first row. The latter is a guess, which is wrong if an earlier
+// process created the part with other tags, or another daemon is creating it, and
+// even the former is wrong if the part was deleted and created again. Therefore
+// the filter demands these tags, and an upsert that creates the part takes them
+// from the filter. Readings 1 and 2 are of site north, 3 is of site south:
+//
+//	part    operation              result
+//	none    north: 1, 2, 3 south   north: 1, 2, 3 south
+//	north   north: 1, 2, 3 south   north: …, 1, 2, 3 south
+//	south   north: 1, 2, 3 south   E11000, the lookup shows south, then:
+//	south   south: 1 north, 2 north, 3
+//
+// However late an operation arrives, it is applied to a part with the tags that it
+// was made for, or not at all, and no operation changes the tags of a part.
+type operation struct {
+	share  *batch.Share
+	part   *part
+	number int32 // of the part, at the time of sending
+	rows   []batch.Ref
+	bytes  int64
+	fills  bool // the part is closed by this very update
+
+	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
+	own  int              // rows with other tags
+
+	bulk   *bulk // that carries it
+	newest int64 // time of its rows; known once it is encoded
+
+	maxReadings, maxBytes int64
+}
+
+// ownTags returns the tags that a row keeps beside its fields, nil if it has those
+// of the part.
+func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
+	if tags := tagsOf(r); !store.SameTags(*tags, *op.tags) {
+		return tags
+	}
+	return nil
+}
+
+// cut decides how many of the share's rows go into its current part: as many as
+// fit, false if not even the first does. A reading that is larger than an empty
+// part goes alone.
+func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
+	now := s.Live.Load()
+	op := operation{
+		share: share, part: p, number: p.number,
+		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
+		tags: p.tags,
+	}
+	if op.tags == nil && len(share.Rows) > 0 {
+		op.tags = tagsOf(share.Rows[0])
+	}
+	most := op.maxReadings - p.count
+	if n := int64(now.MaxReadingsPerUpdate); n > 0 {
+		most = min(most, n)
+	}
+	if p.limit > 0 {
+		most = min(most, int64(p.limit))
+	}
+	most = min(most, int64(len(share.Rows)))
+	var n, largest int64
+	for ; n < most; n++ {
+		w, own := weight(share.Rows[n]), 0
+		if tags := op.ownTags(share.Rows[n]); tags != nil && !s.Faults.Off(fault.OwnTags) {
+			w, own = w+store.OwnTagsSize(*tags), 1
+		}
+		if op.bytes+w > op.maxBytes-p.bytes && (n > 0 || p.count > 0) {
+			break
+		}
+		op.bytes, op.own = op.bytes+w, op.own+own
+		largest = max(largest, w)
+	}
+	if n == 0 {
+		return op, false
+	}
+	op.rows = share.Rows[:n:n]
+	// Closing the part together with its last update saves a command. Whether
+	// the next reading fits by bytes is a guess; closing too early is harmless.
+	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
+	return op, true
+}
+
+// stored is what the database holds of one part.
+type stored struct {
+	ID struct {
+		Sensor string        `bson:"s"`
+		Start  bson.DateTime `bson:"b"`
+		Grain  int32         `bson:"g"`
+		Part   int32         `bson:"p"`
+	} `bson:"_id"`
+	Count  int64            `bson:"count"`
+	Bytes  int64            `bson:"bytes"`
+	Full   bool             `bson:"full"`
+	Tags   bson.RawValue    `bson:"tags"`
+	Writes map[string]int64 `bson:"w"`
+}
+
+// bulk is what one Write sends: its operations, and the memory that they are
+// encoded in. The driver is given operations rather than bytes and asks each
+// for its filter and its update when it composes the command. It copies what
+// it gets before it asks for the next, so all of them are encoded in the same few
+// kilobytes, and it holds none of our memory when it begins to send.
+type bulk struct {
+	encoder
+	ops    []operation
+	models []mongo.UpdateOneModel
+	writes []mongo.WriteModel
+	filter []byte // of the current operation
+	update []byte
+	left   int       // operations of the current command that are not encoded yet
+	sent   time.Time // when all were encoded
+}
+
+// filterOf and updateOf are an operation's two documents, as bson.Marshaler.
+type (
+	filterOf operation
+	updateOf operation
+)
+
+// MarshalBSON returns bytes that are valid until the next operation's are made.
+func (f *filterOf) MarshalBSON() ([]byte, error) {
+	b := f.bulk
+	b.filter = b.encoder.filter(b.filter[:0], (*operation)(f))
+	return b.filter, nil
+}
+
+// MarshalBSON returns bytes that are valid until the next operation's are made.
+func (u *updateOf) MarshalBSON() ([]byte, error) {
+	b := u.bulk
+	b.update = b.encoder.update(b.update[:0], (*operation)(u))
+	if b.left--; b.left == 0 {
+		b.sent = time.Now()
+	}
+	return b.update, nil
+}
+
+// bulks is a pool of them.
+type bulks struct{ pool sync.Pool }
+
+func (p *bulks) get(faults *fault.Injector) *bulk {
+	b, ok := p.pool.Get().(*bulk)
+	if !ok {
+		b = &bulk{}
+	}
+	b.faults = faults
+	return b
+}
+
+// keptBytes is how large an update's memory may be to be kept.
+const keptBytes = 1 << 20
+
+func (p *bulks) put(b *bulk) {
+	clear(b.ops) // they hold readings
+	b.ops = b.ops[:0]
+	if cap(b.update) <= keptBytes {
+		p.pool.Put(b)
+	}
+}
+
+// commandBytes is about how large a command gets. The driver grows its message
+// from a kilobyte on, copying it again and again, unless it finds one of the
+// size in its pool, and it keeps none of more than 16 MiB: at 60 readings of
+// ten fields an update, commands of 7 MiB cost this process about twice the CPU
+// a reading of those of 1 MiB.
+const commandBytes = 1 << 20
+
+// oneCommand returns how many of the operations go into the next command.
+func oneCommand(ops []operation) int {
+	n, size := 0, int64(0)
+	for n < len(ops) && (n == 0 || size < commandBytes) {
+		size += ops[n].size()
+		n++
+	}
+	return n
+}
+
+// size estimates the bytes of the update: the readings, and for each field four
+// elements of statistics with longer names.
+func (op *operation) size() int64 { return 512 + op.bytes + 5*int64(op.rows[0].Row().Size) }
+
+// send carries some of the operations to the collection, in one command. The
+// reply's time is that of the round trip, without the encoding before it.
+func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation, to *store.Prepared) reply {
+	upsert := true
+	b.models, b.writes = b.models[:0], b.writes[:0]
+	for i := range ops {
+		op := &ops[i]
+		op.bulk = b
+		b.models = append(b.models, mongo.UpdateOneModel{Filter: (*filterOf)(op), Update: (*updateOf)(op), Upsert: &upsert})
+	}
+	for i := range b.models {
+		b.writes = append(b.writes, &b.models[i])
+	}
+	b.left, b.sent = len(ops), time.Now()
+	_, err := coll.BulkWrite(ctx, b.writes, to.Bulk)
+	return reply{err: err, took: time.Since(b.sent)}
+}
+
+// reply is what came back for one bulk.
+type reply struct {
+	err  error
+	took time.Duration
+}
+
+// answered reports whether MongoDB said what became of the operations.
+func (r reply) answered() bool {
+	var bulk mongo.BulkWriteException
+	return r.err == nil || errors.As(r.err, &bulk)
+}
+
+// duplicateKey is how an upsert says that the part exists and did not match.
+const duplicateKey = 11000
+
+// errConflict says that a part refused an update and a lookup did not show why:
+// another daemon was creating it, or the majority lags behind the primary.
+var errConflict = errors.New("the part exists and refused the update")
+
+// prepare makes the share's next operation, closing its part first if that has
+// no room. It returns false, with the verdict set, when there is nothing to send.
+func (s *Store) prepare(ctx context.Context, share *batch.Share) (operation, bool) {
+	if share.Verdict == batch.Wait {
+		return operation{}, false
+	}
+	p := partOf(share)
+	if op, ok := s.cut(share, p); ok {
+		return op, true
+	}
+	if len(share.Rows) > 0 && !s.closePart(ctx, share, p) {
+		return operation{}, false
+	}
+	if len(share.Rows) == 0 {
+		share.Verdict = batch.Stored
+		return operation{}, false
+	}
+	return s.cut(share, p)
+}
+
+// settle gives every operation its outcome, except for the shares whose parts
+// refused their updates, which it returns. An error says that all outcomes are
+// unknown.
+func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Share, err error) {
+	var bulk mongo.BulkWriteException
+	if r.err != nil && !errors.As(r.err, &bulk) {
+		for i := range ops {
+			s.unknown(&ops[i], r.err)
+		}
+		return nil, r.err
+	}
+	refused := make(map[int]mongo.WriteError, len(bulk.WriteErrors))
+	for _, e := range bulk.WriteErrors {
+		refused[e.Index] = e.WriteError
+	}
+	for i := range ops {
+		op := &ops[i]
+		e, bad := refused[i]
+		switch {
+		case !bad && bulk.WriteConcernError != nil:
+			s.unknown(op, fmt.Errorf("write concern: %w", bulk.WriteConcernError))
+		case !bad:
+			s.applied(op, r.took)
+		case e.Code == duplicateKey:
+			conflicts = append(conflicts, op.share)
+		case store.TooLarge(e.Code) && op.part.count > 0:
+			s.closePart(ctx, op.share, op.part)
+		case store.TooLarge(e.Code) || store.ContentError(e.Code):
+			s.isolate(ctx, op, e)
+		default:
+			s.unknown(op, e)
+		}
+	}
+	return conflicts, nil
+}
+
+// unknown leaves an operation to be sent again: if it was applied, the guard
+// will say so.
+func (s *Store) unknown(op *operation, err error) {
+	s.Metrics.Unknown.Inc()
+	op.share.Verdict, op.share.Err = batch.Wait, err
+}
+
+func (s *Store) applied(op *operation, took time.Duration) {
+	n, p := len(op.rows), op.part
+	if op.own > 0 {
+		s.Metrics.OwnTags.Add(float64(op.own))
+	}
+	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
+	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
+	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.share.Start, op.share.Granularity, ratio))
+	if op.fills {
+		p.next()
+	}
+	if p.limit *= 2; int64(p.limit) >= op.maxReadings {
+		p.limit = 0
+	}
+	op.share.Drop(n)
+	settleRest(op.share)
+}
+
+// settleRest gives the verdict of a share of which something was stored.
+func settleRest(share *batch.Share) {
+	share.Verdict, share.Err = batch.Again, nil
+	if len(share.Rows) == 0 {
+		share.Verdict = batch.Stored
+	}
+}
+
+// resolve finds out why parts refused their updates. A share for which the lookup
+// shows nothing new waits.
+func (s *Store) resolve(ctx context.Context, shares []*batch.Share) {
+	type view struct {
+		rows int
+		part part
+	}
+	before := make([]view, len(shares))
+	for i, share := range shares {
+		before[i] = view{len(share.Rows), *partOf(share)}
+		share.Verdict = batch.Again
+	}
+	s.lookUp(ctx, shares)
+	for i, share := range shares {
+		if share.Verdict == batch.Wait {
+			continue
+		}
+		settleRest(share)
+		if before[i] == (view{len(share.Rows), *partOf(share)}) {
+			share.Verdict, share.Err = batch.Wait, errConflict
+		}
+	}
+}
+
+// isolate narrows a content error down to one reading, alone on a fresh part.
+func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) {
+	share, p := op.share, op.part
+	if s.Faults.Off(fault.Isolate) {
+		share.Verdict, share.Err = batch.Poison, e
+		return
+	}
+	if n := len(op.rows); n > 1 {
+		p.limit = n / 2
+		share.Verdict, share.Err = batch.Again, e
+		return
+	}
+	p.limit = 1
+	share.Verdict = batch.Again
+	s.lookUp(ctx, []*batch.Share{share})
+	switch {
+	case share.Verdict == batch.Wait:
+	case len(share.Rows) == 0:
+		share.Verdict = batch.Stored
+	case p.count > 0:
+		s.closePart(ctx, share, p)
+	default:
+		share.Verdict, share.Err = batch.Poison, e
+	}
+}
+
+// closePart closes the share's part, so that no delayed request can be applied to
+// it any more, and moves on to the next. It reports whether it did; otherwise the
+// share waits.
+func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool {
+	if s.Faults.Off(fault.Fence) {
+		p.next()
+		settleRest(share)
+		return true
+	}
+	at, filter := int32(0), []byte{0, 0, 0, 0}
+	filter = end(appendID(filter, share, p.number), at)
+	var closed stored
+	s.Faults.At(fault.BeforeClosePart)
+	err := s.unlessItHangs(ctx, []operation{{share: share}}, func(ctx context.Context) error {
+		return s.Majority.FindOneAndUpdate(ctx, bson.Raw(filter),
+			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
+			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
+		).Decode(&closed)
+	})
+	s.Faults.At(fault.AfterClosePart)
+	switch {
+	case errors.Is(err, errHangs):
+		share.Verdict, share.Err = batch.Hangs, err
+		return false
+	case errors.Is(err, mongo.ErrNoDocuments):
+		// Removed by the retention or by hand: the number is free again.
+		p.count, p.bytes, p.tags = 0, 0, nil
+	case err != nil:
+		share.Verdict, share.Err = batch.Wait, fmt.Errorf("close part: %w", err)
+		return false
+	default:
+		last := closed.Writes[share.Session]
+		if len(share.Rows) > 0 && last > 0 && share.Rows[0].Seq() <= uint64(last) {
+			if err := s.confirm(ctx, []*batch.Share{share}); err != nil {
+				share.Verdict, share.Err = batch.Wait, err
+				return false
+			}
+		}
+		s.dropStored(share, last)
+		p.next()
+	}
+	settleRest(share)
+	return true
+}
+
+func (s *Store) dropStored(share *batch.Share, last int64) {
+	if last > 0 {
+		n := share.DropStored(uint64(last))
+		share.Found += n
+		s.Metrics.Duplicates.Add(float64(n))
+	}
+}
+
+// partFields leaves out the measurements, and all else that may be large.
+var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "tags", Value: 1}, {Key: "w", Value: 1}}
+
+// lookupBatch is how many buckets one query asks for.
+const lookupBatch = 100
+
+// lookUp reads all parts of the shares' buckets, drops what is stored already,
+// and points each share at its first open part. If that fails, the share waits.
+func (s *Store) lookUp(ctx context.Context, shares []*batch.Share) {
+	for chunk := range slices.Chunk(shares, lookupBatch) {
+		parts, err := s.findParts(ctx, chunk)
+		if err == nil && len(parts) > 0 {
+			err = s.confirm(ctx, chunk)
+		}
+		for _, share := range chunk {
+			if err != nil {
+				share.Verdict, share.Err = batch.Wait, err
+				continue
+			}
+			s.learn(share, parts[keyOf(share)])
+		}
+	}
+}
+
+// learn updates the share from what is stored of its bucket. A bucket's stored
+// rows of one session are always a prefix, so the largest sequence is enough.
+func (s *Store) learn(share *batch.Share, parts []stored) {
+	var last int64
+	for _, d := range parts {
+		last = max(last, d.Writes[share.Session])
+	}
+	p := partOf(share)
+	if !p.mustLook || !s.Faults.Off(fault.Look) {
+		s.dropStored(share, last)
+	}
+	p.mustLook, p.applied = false, max(p.applied, uint64(last))
+	closed := 0
+	for closed < len(parts) && parts[closed].Full {
+		closed++
+	}
+	seen := part{}
+	switch {
+	case closed < len(parts):
+		seen = parts[closed].seen(p.tags)
+	case closed > 0:
+		seen.number = parts[closed-1].ID.Part + 1
+	}
+	// A lagging majority may show a part open that is known to be closed.
+	if seen.number >= p.number {
+		p.number, p.count, p.bytes, p.tags = seen.number, seen.count, seen.bytes, seen.tags
+	}
+}
+
+// seen returns the part as a lookup shows it. Its tags are the given ones if these
+// are equal, so that resolve can tell whether anything was learned.
+func (d *stored) seen(tags *[]telemetry.Tag) part {
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags}
+	have := store.TagsOf(d.Tags)
+	if tags == nil || !store.SameTags(*tags, have) {
+		p.tags = &have
+	}
+	if ours := d.Tags.IsZero() || len(have) > 0 && bytes.HasSuffix(store.AppendTags(nil, have), d.Tags.Value); !ours {
+		p.count = math.MaxInt32 // changed by hand, so that no filter would match: as if the part had no room
+	}
+	return p
+}
+
+// bucketKey names a bucket within the stream.
+type bucketKey struct {
+	sensor string
+	start  int64
+	grain  int32
+}
+
+func keyOf(share *batch.Share) bucketKey {
+	return bucketKey{share.Sensor, share.Start, int32(share.Granularity.Seconds())}
+}
+
+func (s *Store) findParts(ctx context.Context, shares []*batch.Share) (map[bucketKey][]stored, error) {
+	either := make(bson.A, len(shares))
+	for i, share := range shares {
+		from := end(appendKey([]byte{0, 0, 0, 0}, share, 0), 0)
+		to := end(appendKey([]byte{0, 0, 0, 0}, share, math.MaxInt32), 0)
+		either[i] = s.ofSensor(share.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
+	}
+	cursor, err := s.Majority.Find(ctx, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
+	if err != nil {
+		return nil, fmt.Errorf("look up parts: %w", err)
+	}
+	var all []stored
+	if err := cursor.All(ctx, &all); err != nil {
+		return nil, fmt.Errorf("look up parts: %w", err)
+	}
+	parts := make(map[bucketKey][]stored, len(shares))
+	for _, d := range all {
+		k := bucketKey{d.ID.Sensor, int64(d.ID.Start), d.ID.Grain}
+		parts[k] = append(parts[k], d)
+	}
+	for _, of := range parts {
+		slices.SortFunc(of, func(a, b stored) int { return cmp.Compare(a.ID.Part, b.ID.Part) })
+	}
+	return parts, nil
+}

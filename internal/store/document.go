@@ -1,0 +1,310 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// TimeKey is the key of a reading's timestamp in every kind of document.
+const TimeKey = "ts"
+
+// SensorKey is the key under which a reading's document describes its sensor; no
+// field can have that name, see telemetry.CheckFieldName. In a time series the
+// value is {id, tags}. In a bucket, where the part has the tags of most readings,
+// only a reading with other tags has it: {tags}, or {} if the reading has none.
+const SensorKey = "sensor"
+
+// The key of tags, in a part and under SensorKey.
+const tagsKey = "tags"
+
+// AppendFields appends the fields of a reading as BSON elements, in their original
+// order: exactly row.Size bytes.
+func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
+	words := b.Values(row)
+	for i := range b.Shape(row).Fields {
+		f := &b.Shape(row).Fields[i]
+		switch word := words[i]; f.Kind {
+		case telemetry.Int:
+			dst = bsoncore.AppendInt64Element(dst, f.Name, int64(word))
+		case telemetry.Bool:
+			dst = bsoncore.AppendBooleanElement(dst, f.Name, word != 0)
+		case telemetry.Text:
+			dst = appendText(dst, f.Name, b.Text(word))
+		default:
+			// The words of doubles are already in BSON's form.
+			dst = bsoncore.AppendHeader(dst, bsoncore.TypeDouble, f.Name)
+			dst = appendWord(dst, word)
+		}
+	}
+	return dst
+}
+
+func appendText(dst []byte, name string, text []byte) []byte {
+	dst = bsoncore.AppendHeader(dst, bsoncore.TypeString, name)
+	n := uint32(len(text) + 1)
+	dst = append(dst, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	return append(append(dst, text...), 0)
+}
+
+func appendWord(dst []byte, w uint64) []byte {
+	return append(dst, byte(w), byte(w>>8), byte(w>>16), byte(w>>24), byte(w>>32), byte(w>>40), byte(w>>48), byte(w>>56))
+}
+
+// AppendTags appends tags as one sub-document named tags, or nothing if there are
+// none.
+func AppendTags(dst []byte, tags []telemetry.Tag) []byte {
+	if len(tags) == 0 {
+		return dst
+	}
+	at, dst := bsoncore.AppendDocumentElementStart(dst, tagsKey)
+	for _, t := range tags {
+		dst = bsoncore.AppendStringElement(dst, t.Name, t.Value)
+	}
+	dst, _ = bsoncore.AppendDocumentEnd(dst, at) // fails only for an offset beyond dst
+	return dst
+}
+
+// AppendOwnTags adds tags to a reading in a bucket, the document at the end of
+// dst that begins at from: exactly OwnTagsSize bytes.
+func AppendOwnTags(dst []byte, from int, tags []telemetry.Tag) []byte {
+	at, dst := bsoncore.AppendDocumentElementStart(dst[:len(dst)-1], SensorKey)
+	dst, _ = bsoncore.AppendDocumentEnd(AppendTags(dst, tags), at) // as above
+	dst, _ = bsoncore.AppendDocumentEnd(dst, int32(from))
+	return dst
+}
+
+// OwnTagsSize returns by how many bytes its own tags make a reading larger.
+func OwnTagsSize(tags []telemetry.Tag) int64 {
+	const document = 4 + 1 // length, terminator
+	n := 1 + len(SensorKey) + 1 + document
+	if len(tags) > 0 {
+		n += 1 + len(tagsKey) + 1 + document
+	}
+	for _, t := range tags {
+		n += 1 + len(t.Name) + 1 + 4 + len(t.Value) + 1
+	}
+	return int64(n)
+}
+
+// SameTags reports whether tags, sorted by name, are the same.
+func SameTags(a, b []telemetry.Tag) bool {
+	// Series are shared, so mostly both are the same slice.
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// ReadingOf turns a stored document back into a reading of the sensor, with the
+// given tags unless it has its own. Keys in skip are not fields.
+func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
+	r := telemetry.Reading{Sensor: sensor, Tags: tags}
+	elements, err := doc.Elements()
+	if err != nil {
+		return r, fmt.Errorf("read stored reading: %w", err)
+	}
+next:
+	for _, e := range elements {
+		key, v := e.Key(), e.Value()
+		for _, s := range skip {
+			if key == s {
+				continue next
+			}
+		}
+		if key == TimeKey {
+			r.Time = time.UnixMilli(v.DateTime()).UTC()
+			continue
+		}
+		if of, ok := v.DocumentOK(); ok && key == SensorKey {
+			r.Tags = TagsOf(of.Lookup(tagsKey))
+			continue
+		}
+		value, err := valueOf(v)
+		if err != nil {
+			return r, fmt.Errorf("read stored field %q of sensor %q: %w", key, sensor, err)
+		}
+		r.Fields = append(r.Fields, telemetry.Field{Name: key, Value: value})
+	}
+	return r, nil
+}
+
+func valueOf(v bson.RawValue) (telemetry.Value, error) {
+	switch v.Type {
+	case bson.TypeDouble:
+		return telemetry.FloatValue(v.Double()), nil
+	case bson.TypeInt64:
+		return telemetry.IntValue(v.Int64()), nil
+	case bson.TypeInt32:
+		return telemetry.IntValue(int64(v.Int32())), nil
+	case bson.TypeBoolean:
+		return telemetry.BoolValue(v.Boolean()), nil
+	case bson.TypeString:
+		return telemetry.TextValue(v.StringValue()), nil
+	default:
+		return telemetry.Value{}, fmt.Errorf("BSON type %v is none of a reading's", v.Type)
+	}
+}
+
+// TagsOf turns a stored tags document back; nil for none.
+func TagsOf(v bson.RawValue) []telemetry.Tag {
+	doc, ok := v.DocumentOK()
+	if !ok {
+		return nil
+	}
+	elements, err := doc.Elements()
+	if err != nil {
+		return nil
+	}
+	var tags []telemetry.Tag
+	for _, e := range elements {
+		if s, ok := e.Value().StringValueOK(); ok {
+			tags = append(tags, telemetry.Tag{Name: e.Key(), Value: s})
+		}
+	}
+	return tags
+}
+
+// A Template is the BSON document {ts, fields…} of one shape without values. All
+// bytes of a reading except the values are those of its shape, so a reading is a copy
+// of the template with the values written into it:
+//
+//	length │ 09 "ts" 0 ········ │ 12 "t" 0 ········ │ 01 "h" 0 ········ │ 0
+//	                   └ time              └ word              └ word
+//
+// Shapes with strings have no fixed length; their readings are appended field
+// by field.
+type Template struct {
+	document []byte
+	words    []hole // values of eight bytes
+	bools    []hole // values of one byte
+	texts    bool   // there are strings, the rest is not in use
+}
+
+// A hole is where a value goes.
+type hole struct {
+	at    uint32 // in the document
+	value uint32 // which of the reading's words
+}
+
+const (
+	timeAt   = 4 + 1 + len(TimeKey) + 1 // length, type, key
+	fieldsAt = timeAt + 8
+)
+
+// NewTemplate makes the template of a shape's fields.
+func NewTemplate(fields []batch.FieldType) *Template {
+	t := &Template{}
+	at, doc := bsoncore.AppendDocumentStart(nil)
+	doc = bsoncore.AppendDateTimeElement(doc, TimeKey, 0)
+	for i, f := range fields {
+		h := hole{at: uint32(len(doc) + 1 + len(f.Name) + 1), value: uint32(i)}
+		switch f.Kind {
+		case telemetry.Text:
+			return &Template{texts: true}
+		case telemetry.Bool:
+			doc = bsoncore.AppendBooleanElement(doc, f.Name, false)
+			t.bools = append(t.bools, h)
+		case telemetry.Int:
+			doc = bsoncore.AppendInt64Element(doc, f.Name, 0)
+			t.words = append(t.words, h)
+		default:
+			doc = bsoncore.AppendDoubleElement(doc, f.Name, 0)
+			t.words = append(t.words, h)
+		}
+	}
+	t.document, _ = bsoncore.AppendDocumentEnd(doc, at) // fails only for an offset beyond doc
+	return t
+}
+
+// AppendDocument appends the reading as a document of its time and its fields.
+// The row must have the shape that the template was made of.
+func (t *Template) AppendDocument(dst []byte, b *batch.Batch, row *batch.Row) []byte {
+	if t.texts {
+		at, dst := bsoncore.AppendDocumentStart(dst)
+		dst = bsoncore.AppendDateTimeElement(dst, TimeKey, row.Time)
+		dst, _ = bsoncore.AppendDocumentEnd(AppendFields(dst, b, row), at)
+		return dst
+	}
+	from := len(dst)
+	dst = append(dst, t.document...)
+	doc := dst[from:]
+	binary.LittleEndian.PutUint64(doc[timeAt:], uint64(row.Time))
+	t.fill(doc, 0, b.Values(row))
+	return dst
+}
+
+// AppendFields appends only the fields, as elements: what AppendFields of this
+// package does.
+func (t *Template) AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
+	if t.texts {
+		return AppendFields(dst, b, row)
+	}
+	from := len(dst)
+	dst = append(dst, t.document[fieldsAt:len(t.document)-1]...)
+	t.fill(dst[from:], fieldsAt, b.Values(row))
+	return dst
+}
+
+// fill writes the values into doc, which begins skipped bytes into the
+// template. Words of doubles are already in BSON's form.
+func (t *Template) fill(doc []byte, skipped int, values []uint64) {
+	for _, h := range t.words {
+		binary.LittleEndian.PutUint64(doc[int(h.at)-skipped:], values[h.value])
+	}
+	for _, h := range t.bools {
+		at := int(h.at) - skipped
+		if doc[at] = 0; values[h.value] != 0 {
+			doc[at] = 1
+		}
+	}
+}
+
+// Shapes caches what was made of recent shapes. Equal shapes are mostly the same
+// pointer, in all batches, and are found by it; if they are not, something is made
+// again. It is for one goroutine at a time.
+type Shapes[T any] struct {
+	build func([]batch.FieldType) *T
+
+	last   *batch.Shape
+	made   *T                  // of last
+	known  map[*batch.Shape]*T // holds the shapes, so that no pointer comes to mean another
+	fields int                 // of the shapes in known
+}
+
+// NewShapes returns an empty cache; build makes something of a shape's fields.
+func NewShapes[T any](build func([]batch.FieldType) *T) *Shapes[T] {
+	return &Shapes[T]{build: build}
+}
+
+// knownFields is how many fields the known shapes have at most: some 400 shapes
+// of ten fields, half a megabyte.
+const knownFields = 4096
+
+// Of returns what was made of the shape.
+func (c *Shapes[T]) Of(shape *batch.Shape) *T {
+	if shape != c.last {
+		c.made = c.find(shape)
+		c.last = shape
+	}
+	return c.made
+}
+
+func (c *Shapes[T]) find(shape *batch.Shape) *T {
+	if made, ok := c.known[shape]; ok {
+		return made
+	}
+	made := c.made
+	if c.last == nil || !slices.Equal(c.last.Fields, shape.Fields) {
+		made = c.build(shape.Fields)
+	}
+	if c.fields += len(shape.Fields); c.known == nil || c.fields > knownFields {
+		c.known, c.fields = make(map[*batch.Shape]*T), len(shape.Fields)
+	}
+	c.known[shape] = made
+	return made
+}

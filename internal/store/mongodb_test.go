@@ -1,0 +1,94 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+)
+
+// onBoth tests a store of each kind, with a fresh database.
+func onBoth(t *testing.T, test func(t *testing.T, kind side, database string, s storetest.Store)) {
+	t.Helper()
+	for _, kind := range []side{{"bucket", 5 * time.Minute, 1000}, {"timeseries", 5 * time.Minute, 0}} {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			database := mongodtest.Database(t).Name()
+			s, _ := kind.open(t, mongodtest.URI(t), database)
+			test(t, kind, database, s)
+		})
+	}
+}
+
+func TestACommandNeedsThePermit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ side, _ string, s storetest.Store) {
+		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
+		errLost := errors.New("lost")
+		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), shares)
+		assert.Equal(t, batch.Unsent, shares[0].Verdict)
+		require.ErrorIs(t, shares[0].Err, errLost)
+		assert.Len(t, shares[0].Rows, 1)
+	})
+}
+
+// TestWhatTooFewMembersHaveIsNotStored: the write is applied and cannot be
+// confirmed. A lookup by the majority then finds it, and that is less than was asked
+// for.
+func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // which Prepare refuses
+		switch s := s.(type) {
+		case *bucket.Store:
+			require.NoError(t, s.Change(settings))
+		case *timeseries.Store:
+			s.Change(settings)
+		}
+		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
+		for range 4 {
+			s.Write(t.Context(), shares)
+			require.Equal(t, batch.Wait, shares[0].Verdict)
+			require.Len(t, shares[0].Rows, 2)
+			require.ErrorContains(t, shares[0].Err, "Not enough data-bearing nodes")
+		}
+		other, _ := kind.open(t, mongodtest.URI(t), database)
+		storetest.WriteAll(t, other, shares)
+		assert.Len(t, storetest.ReadAll(t, other, "a"), 2, "each is there once")
+	})
+}
+
+// TestACollectionThatIsGoneIsNoticedWithoutAWrite, and so is another in its place.
+func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
+	t.Parallel()
+	type stands interface {
+		Stands(ctx context.Context) error
+	}
+	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+		c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+		check := func(s storetest.Store) error { return s.(stands).Stands(t.Context()) }
+		require.NoError(t, check(s))
+		require.NoError(t, c.Database().Collection(storetest.Stream).Drop(t.Context()))
+		require.ErrorIs(t, check(s), store.ErrNotPrepared)
+		require.NoError(t, s.Prepare(t.Context()))
+		require.NoError(t, check(s))
+		require.NoError(t, c.Database().Collection(storetest.Stream).Drop(t.Context()))
+		other, _ := kind.open(t, mongodtest.URI(t), database)
+		require.ErrorIs(t, check(s), store.ErrNotPrepared)
+		require.NoError(t, s.Prepare(t.Context()))
+		require.NoError(t, check(other))
+	})
+}
