@@ -80,9 +80,8 @@ fmt: ## format all Go files
 	$(TOOL) golangci-lint fmt ./...
 
 .PHONY: bench
-bench: build ## how fast Brim is beside raw inserts into the same mongod, as a table; ARGS='--rows lines --pairs 1' for less
-	@$(GO) build -o bin/yardstick ./internal/yardstick
-	@exec ./bin/yardstick $(ARGS)
+bench: build ## how fast Brim is beside raw inserts into the same mongod, as a table; ARGS='--cells lines --repeats 1' for less
+	@exec ./bin/brim bench speed $(ARGS)
 
 .PHONY: claims
 claims: build ## all experiments in their short form, 10 minutes on a quiet machine; their claims go into docs/experiments.md

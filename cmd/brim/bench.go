@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/fill"
 	"github.com/brim-telemetry/brim/internal/bench/granularity"
 	benchreport "github.com/brim-telemetry/brim/internal/bench/report"
+	"github.com/brim-telemetry/brim/internal/bench/speed"
 	storagebench "github.com/brim-telemetry/brim/internal/bench/storage"
 	"github.com/brim-telemetry/brim/internal/bench/timeseries"
 )
@@ -21,7 +23,7 @@ import (
 func experiments() []*bench.Experiment {
 	return []*bench.Experiment{
 		granularity.Experiment(), fill.Experiment(), timeseries.Experiment(),
-		compression.Experiment(), checkpoint.Experiment(), storagebench.Experiment(),
+		compression.Experiment(), checkpoint.Experiment(), storagebench.Experiment(), speed.Experiment(),
 	}
 }
 
@@ -73,6 +75,7 @@ func newBenchOne(p *process, e *bench.Experiment) *cobra.Command {
 
 // newBenchAll returns `brim bench all`.
 func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
+	all = slices.DeleteFunc(slices.Clone(all), func(e *bench.Experiment) bool { return e.Extra })
 	names := make([]string, len(all))
 	for i, e := range all {
 		names[i] = e.Name

@@ -24,11 +24,12 @@ import (
 func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *bench.Experiment {
 	return &bench.Experiment{
 		Name: name, Question: "What comes of " + name + "?", Full: 10 * time.Minute, Quick: 30 * time.Second, Restarts: "the part with settings",
-		Cells: []bench.Cell{{Name: "push", What: "appends"}, {Name: "indexes", What: "further indexes", Slow: "it takes long"}},
-		Run: func(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-			lab.Steps(2)
+		Cells:  []bench.Cell{{Name: "push", What: "appends"}, {Name: "indexes", What: "further indexes", Slow: "it takes long"}},
+		Tables: []bench.Table{{Name: "found", Title: "What was found"}},
+		Claims: []bench.Claim{{Says: "it is " + name, Published: 1, PublishedAs: "one", Of: bench.Figure{Table: "found", Variant: name, Measure: "figure"}}},
+		Run: func(ctx context.Context, lab *bench.Lab) error {
 			lab.Step("%d repeats", lab.Repeats)
-			r.Add(bench.Claim{Says: "it is " + name, Published: 1, PublishedAs: "one"}.Check(bench.Samples{1}))
+			lab.Add("found", name, "figure", 1)
 			lab.Step("the end")
 			if then == nil {
 				return nil
@@ -55,7 +56,7 @@ func TestBenchOfOneTellsWhatItTakesAndWhatItFound(t *testing.T) {
 	all := []*bench.Experiment{aTrial("a", nil), aTrial("b", nil)}
 	got := runTrials(t, all, "a", "--quick", "--report", page, "--scratch-dir", scratch)
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^a: about 30 s\na 1/2 · 3 repeats · \d:\d\d of about 0:30\na 2/2 · the end · \d:\d\d of about 0:30\n$`, got.stderr)
+	assert.Regexp(t, `^a: about 30 s\na 1 · 3 repeats · \d:\d\d of about 0:30\na 2 · the end · \d:\d\d of about 0:30\n$`, got.stderr)
 	for _, want := range []string{"## a: What comes of a?", "- run: quick, 3 repeats, seed 1", "| it is a | one ", "| confirmed |", "- further indexes: not in a quick run: it takes long"} {
 		assert.Contains(t, got.stdout, want)
 	}
@@ -70,7 +71,7 @@ func TestBenchOfOneTellsWhatItTakesAndWhatItFound(t *testing.T) {
 
 	got = runTrials(t, all, "b", "--repeats", "5", "--seed", "9", "--cells", "indexes, push,push", "--output", "json")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^b: of all cells, with 3 repeats, about 10 min; this is another choice\nb 1/2 · 5 repeats · \d:\d\d\n`, got.stderr)
+	assert.Regexp(t, `^b: of all cells, with 3 repeats, about 10 min; this is another choice\nb 1 · 5 repeats · \d:\d\d\n`, got.stderr)
 	var r bench.Result
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
 	assert.Equal(t, []any{"b", 5, uint64(9), 1}, []any{r.Experiment, r.Repeats, r.Seed, len(r.Rows)})
@@ -108,7 +109,7 @@ func TestBenchList(t *testing.T) {
 	got := runBrim(t, nil, "bench", "list")
 	require.NoError(t, got.err)
 	at := -1
-	for _, name := range []string{"granularity", "fill", "timeseries", "compression", "checkpoint", "storage", "all"} {
+	for _, name := range []string{"granularity", "fill", "timeseries", "compression", "checkpoint", "storage", "speed", "all"} {
 		next := strings.Index("\n"+got.stdout, "\n"+name+"\n  ")
 		assert.Greater(t, next, at, name)
 		at = next
@@ -122,7 +123,7 @@ func TestBenchList(t *testing.T) {
 		Cells          []bench.Cell
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list))
-	require.Len(t, list, 6)
+	require.Len(t, list, 7)
 	for _, e := range list {
 		assert.NotEmpty(t, e.Question, e.Name)
 		assert.Greater(t, e.Full, e.Quick, e.Name)
@@ -164,7 +165,7 @@ func TestBenchRefusesWhatItDoesNotKnow(t *testing.T) {
 		got := runTrials(t, all, c.args...)
 		assert.Equal(t, c.code, got.code, "%v", c.args)
 		assert.Empty(t, got.stdout, "%v", c.args)
-		assert.NotContains(t, got.stderr, "1/2", "%v: nothing was begun", c.args)
+		assert.NotContains(t, got.stderr, "trial 1 ", "%v: nothing was begun", c.args)
 		for _, want := range c.want {
 			assert.ErrorContains(t, got.err, want, "%v", c.args)
 		}
@@ -218,7 +219,7 @@ func TestTheLiveLineOfABench(t *testing.T) {
 		var out strings.Builder
 		l := &benchLive{timed: true, line: statusLine{w: &out, terminal: true, columns: func() int { return 80 }}, stop: make(chan struct{})}
 		l.done.Go(l.tick)
-		l.show(bench.Progress{Experiment: "granularity", Step: 7, Of: 24, What: "360 resident", Elapsed: 20 * time.Second, Expected: 50 * time.Second})
+		l.show(bench.Progress{Experiment: "granularity", Step: 7, What: "360 resident", Elapsed: 20 * time.Second, Expected: 50 * time.Second})
 		synctest.Wait()
 		<-time.After(1100 * time.Millisecond)
 		synctest.Wait()
@@ -227,8 +228,8 @@ func TestTheLiveLineOfABench(t *testing.T) {
 		l.clear()
 		<-time.After(2 * time.Second)
 		l.end()
-		assert.Equal(t, "\r\x1b[Kgranularity 7/24 · 360 resident · 0:20 of about 0:50"+
-			"\r\x1b[Kgranularity 7/24 · 360 resident · 0:21 of about 0:50"+
+		assert.Equal(t, "\r\x1b[Kgranularity 7 · 360 resident · 0:20 of about 0:50"+
+			"\r\x1b[Kgranularity 7 · 360 resident · 0:21 of about 0:50"+
 			"\r\x1b[Ka warning\n", out.String())
 	})
 	assert.Equal(t, []string{"0:05", "12:34", "1:00:01"}, []string{clockTime(5 * time.Second), clockTime(754 * time.Second), clockTime(3601 * time.Second)})

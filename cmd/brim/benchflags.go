@@ -84,8 +84,8 @@ func checkFolder(path string) error {
 	return nil
 }
 
-// checkOwnURI refuses what is no MongoDB, and an empty one: whoever gives the
-// flag means a MongoDB of his own.
+// checkOwnURI refuses what is no MongoDB, and an empty one: the flag
+// is for a MongoDB of your own.
 func checkOwnURI(uri string) error {
 	if uri == "" {
 		return errors.New("it must not be empty; leave it out for a mongod of its own")

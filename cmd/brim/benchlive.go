@@ -85,14 +85,11 @@ func (l *benchLive) end() {
 	l.line.end()
 }
 
-// text is the line: "granularity 7/24 · 360 resident · 0:21 of about 0:50".
+// text is the line: "granularity 7 · 360 resident · 0:21 of about 0:50".
 func (l *benchLive) text(elapsed time.Duration) string {
 	p := &l.last
 	var line strings.Builder
 	_, _ = fmt.Fprintf(&line, "%s %d", p.Experiment, p.Step)
-	if p.Of > 0 {
-		_, _ = fmt.Fprintf(&line, "/%d", p.Of)
-	}
 	_, _ = fmt.Fprintf(&line, " · %s · %s", p.What, clockTime(elapsed))
 	if l.timed {
 		_, _ = fmt.Fprintf(&line, " of about %s", clockTime(p.Expected))

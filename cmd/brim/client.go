@@ -111,7 +111,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 			return nil, fmt.Errorf("--ca: %w", err)
 		}
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
-			config.RootCAs = x509.NewCertPool() // a machine may trust nobody
+			config.RootCAs = x509.NewCertPool() // a machine may have none
 		}
 		if !config.RootCAs.AppendCertsFromPEM(content) {
 			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", ca)
@@ -132,8 +132,8 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 }
 
 // client returns an HTTP client that calls daemons as c; each request has the
-// timeout, 0: none. It follows no redirect, for a daemon makes none, and where
-// it would lead nobody knows.
+// timeout, 0: none. It follows no redirect, for a daemon makes none, and a redirect could
+// lead anywhere.
 func (c *caller) client(timeout time.Duration) *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: lookTimeout, IdleConnTimeout: time.Minute}
 	client := &http.Client{
@@ -324,7 +324,7 @@ func (who *caller) findSite(ctx context.Context, c *daemon.Config, admin string)
 	about, err := who.askStatus(asked, admin)
 	switch {
 	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
-		return s, nil // whoever answers there, it is no daemon of this MongoDB
+		return s, nil // what answers there is no daemon of this MongoDB
 	case err != nil:
 		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
 	case about.MongoURI == "":

@@ -376,7 +376,7 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 	assert.Contains(t, page, "cache-bound: ")
 	assert.Contains(t, page, `id="do-cache"`)
 
-	got := runBrim(t, nil, "doctor", "--config", config, "--admin", b.Admin, "--output", "json")
+	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json") // before the daemon knows that it is idle
 	assert.Equal(t, exitBottleneck, got.code, "%v", got.err)
 	var r seenJSON
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))

@@ -116,7 +116,7 @@ func loopback(host string) bool {
 // adminStatus asks the admin listener about the daemon; nil without one.
 func (o *loadOptions) adminStatus(ctx context.Context) (*daemon.Status, error) {
 	if o.admin == "" {
-		return nil, nil //nolint:nilnil // nobody is asked
+		return nil, nil //nolint:nilnil // there is no admin listener to ask
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.adminTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (o *loadOptions) adminStatus(ctx context.Context) (*daemon.Status, error) {
 
 // otherDaemon tells that the admin listener is plainly that of another daemon
 // than the target: both are on this machine, on ports that do not belong
-// together. Of a name, another machine or a forwarded port nobody can tell.
+// together. Of a name, another machine or a forwarded port that cannot be told.
 func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
 	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) {

@@ -293,7 +293,7 @@ type migrateReport struct {
 	Dropped    *maintain.Dropped    `json:"dropped,omitempty"`
 	Tombstones *maintain.DropResult `json:"tombstones,omitempty"`
 
-	OldDaemon bool `json:"-"` // one writes another granularity, or nobody knows
+	OldDaemon bool `json:"-"` // one writes another granularity, or it is not known
 	NoDaemon  bool `json:"-"` // none was asked
 
 	words, wordsToMove commandWords // of further commands, which drop and move
@@ -499,7 +499,7 @@ type daemonHolder struct {
 	stream string
 	to     store.Storage
 	site   *site
-	none   bool // nobody is to be held
+	none   bool // no daemon is to be held
 	named  bool // the operator has named the daemons
 	log    *slog.Logger
 }

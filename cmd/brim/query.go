@@ -276,7 +276,7 @@ func escapeSensor(sensor string) string {
 }
 
 // pageSize is how many items are asked for at once; at some 100 bytes each an
-// answer comes at once, and nobody holds more than a megabyte.
+// answer comes at once, and takes at most a megabyte.
 const pageSize = 10_000
 
 // run prints page after page.
@@ -661,7 +661,7 @@ func stepRow(item json.RawMessage, whole bool) ([]string, map[string]json.RawMes
 	return []string{s.Start, strconv.FormatInt(s.Count, 10)}, cells, nil
 }
 
-// mostDecimals is how many are taken for digits that somebody meant.
+// mostDecimals is how many digits are taken to be meant.
 const mostDecimals = 8
 
 // decimals is how many digits a number has behind its point.

@@ -114,7 +114,7 @@ func (o *recompressOptions) report(p *process, r *maintain.Result) error {
 	add("daemons waited  %s", config.FormatDuration(r.Fenced.Round(time.Millisecond)))
 	add("written meanwhile and copied again: %s groups (a sensor's hour each)", humanize.Comma(r.Remade))
 	if r.Repaired > 0 {
-		add("differed though nobody wrote into them, and were repaired: %s groups; has somebody else written to the copy?", humanize.Comma(r.Repaired))
+		add("differed although no daemon wrote to them, and were repaired: %s groups; was something else written to the copy?", humanize.Comma(r.Repaired))
 	}
 	if r.Returned > 0 {
 		add("deleted in the moment of the exchange, and there again: documents in %s groups; the lines above name them", humanize.Comma(r.Returned))

@@ -30,7 +30,7 @@ func (h *handler) managing(next http.Handler) http.Handler {
 	return h.calledRightly(h.asked(access.Admin, next))
 }
 
-// asked lets those in who have the scope. Where nobody is asked, all are let in
+// asked lets those in who have the scope. Without authentication, all are let in
 // uncounted: the quota of all senders together is not an operator's, who wants to
 // see just when it is used up.
 func (h *handler) asked(scope access.Scope, next http.Handler) http.Handler {
@@ -40,7 +40,7 @@ func (h *handler) asked(scope access.Scope, next http.Handler) http.Handler {
 	return access.Require(h.cfg.Guard, scope, h.refuse, next)
 }
 
-// refuse answers whoever is not known, or may not do what was asked.
+// refuse answers a caller that is not known, or may not do what was asked.
 func (h *handler) refuse(w http.ResponseWriter, err error) {
 	var e *telemetry.Error
 	if !errors.As(err, &e) {

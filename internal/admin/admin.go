@@ -50,7 +50,7 @@ type Config struct {
 	Flush func(ctx context.Context) error
 	// Holder holds streams while their collections change.
 	Holder Holder
-	// Guard knows who is calling; nil: nobody is asked, and all may do all.
+	// Guard knows who is calling; nil: no authentication, and everyone may do everything.
 	Guard *access.Guard
 	// Hosts are the names by which the listener may be called, except for /healthz
 	// and /readyz; nil: all.

@@ -38,7 +38,7 @@ type Holder interface {
 // ErrUnknownStream is returned by a Holder for a stream that there is not.
 var ErrUnknownStream = errors.New("there is no such stream")
 
-// Bounds of a hold. One that nobody renews must not outlive whoever asked for
+// Bounds of a hold. One that is not renewed must not outlive its caller for
 // long, and one that cannot be had must not keep sensors out for long.
 const (
 	maxLease       = 10 * time.Minute

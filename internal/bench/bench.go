@@ -1,41 +1,362 @@
-// Package bench is the ground that experiments stand on. An experiment checks
-// what was published about MongoDB as a store of telemetry on the machine at
-// hand; each is a package beneath this one:
+// Package bench runs experiments. An experiment compares what was published
+// about MongoDB as a store of telemetry with what the machine at hand shows. It
+// is data (variants in rows, measures in columns, claims about them) and one
+// function that measures; each is a package beneath this one:
 //
-//	             ┌ MongoDB   a mongod of its own in a scratch folder, or a scratch database of the user's ┐
-//	Config ─▶ Lab┤                                                                                        ├─▶ Result ─▶ report
-//	             └ Daemon    brim serve on that MongoDB, and brim load                                    ┘
+//	             ┌ MongoDB   a mongod of its own in a scratch directory, or a scratch database of the user's ┐
+//	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
+//	             └ Daemon    brim serve on that MongoDB, and brim load                                      ┘
 //
-// A Result has rows, each of which holds a published figure against the
-// measured one with a verdict; tables of all that was measured; and plots.
+// To add an experiment: declare its cells, tables and claims, write its Run, and
+// list it in `brim bench`.
 package bench
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/launch"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // An Experiment answers one question.
 type Experiment struct {
 	Name     string // as in `brim bench NAME`
 	Question string // that it answers, in one sentence
-	// Full and Quick are how long it takes, about.
+	// Full and Quick are about how long it takes.
 	Full, Quick time.Duration
-	// Restarts says which part needs a mongod of its own, which settings are
-	// tried on; empty: none. With a user's MongoDB that part is left out.
+	// Restarts names the part that needs a mongod of its own, and is left out with
+	// a user's MongoDB; empty: none.
 	Restarts string
-	// Cells are the parts that can be chosen, in the order of their running.
-	Cells []Cell
-	// Run measures and tells the result what came. What it returns is why it could
-	// not go on; what was told until then is kept.
-	Run func(ctx context.Context, lab *Lab, r *Result) error
+	// Extra experiments are not part of `brim bench all`.
+	Extra  bool
+	Cells  []Cell  // in the order in which they run
+	Tables []Table // that Run fills
+	Claims []Claim // about the figures in the tables
+	// Run measures. When it returns an error, what it measured until then is kept.
+	Run func(ctx context.Context, lab *Lab) error
 }
 
 // A Cell is a part of an experiment that can be run without the others.
 type Cell struct {
 	Name string // as in --cells
 	What string // it measures
-	// Slow is why it is left out of a quick run, unless it is asked for; empty: it
-	// is in it.
+	// Slow is why a quick run leaves it out, unless it is asked for; empty: it does
+	// not.
 	Slow string
+	// Own cells need a mongod of the experiment's own.
+	Own bool
+	// OnRequest cells run only if they are asked for by name.
+	OnRequest bool
+}
+
+// Config says how experiments are run.
+type Config struct {
+	Brim    string // the program that daemons and load are run with
+	Version string // of Brim
+	// URI is that of the user's own MongoDB, in which a scratch database is made.
+	// Empty: experiments start mongods of their own, and remove them.
+	URI       string
+	MongodBin string // the mongod to start; empty: as the daemon finds or installs it
+	Dir       string // where the scratch directory is made; empty: the system's
+	Quick     bool
+	Repeats   int      // 1 to 100; 0: 3
+	Seed      uint64   // of random numbers
+	Cells     []string // of the experiment; empty: all that are not too slow
+	Database  string   // scratch, in a user's MongoDB; empty: ScratchName
+	// Abort makes the end quick when it is done: processes are killed, not stopped.
+	// Scratch data is removed all the same. nil: never.
+	Abort    context.Context
+	Progress func(Progress) // called at each step; may be nil
+	Out      io.Writer      // gets the output of installations, and warnings of daemons; may be nil
+}
+
+// The default and the maximum of Config.Repeats.
+const (
+	DefaultRepeats = 3
+	MaxRepeats     = 100
+)
+
+// Progress is how far an experiment is.
+type Progress struct {
+	Experiment string
+	Step       int           // from 1
+	What       string        // the step does
+	Elapsed    time.Duration // since the experiment began
+	Expected   time.Duration // for all of it
+}
+
+// A Lab is where one experiment runs. It fills the tables of its Result.
+type Lab struct {
+	*Result
+
+	config     Config
+	experiment *Experiment
+	dir        string // scratch
+	database   string // scratch, in a user's MongoDB
+	began      time.Time
+	expected   time.Duration
+	step       int
+	open       []io.Closer // daemons and MongoDBs, in the order of their start
+}
+
+// ErrInterrupted is why an experiment ended before its time.
+var ErrInterrupted = errors.New("interrupted")
+
+// Run runs an experiment. The result is returned also if it failed or was
+// interrupted, with what was measured until then; it is nil only if it could not
+// begin. When Run returns, scratch data and processes are removed.
+func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
+	c.Repeats = cmp.Or(c.Repeats, DefaultRepeats)
+	if c.Repeats < 1 || c.Repeats > MaxRepeats {
+		return nil, fmt.Errorf("repeats: %d is not allowed; 1 to %d", c.Repeats, MaxRepeats)
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	if c.Abort == nil {
+		c.Abort = context.Background()
+	}
+	if err := e.check(c.Cells); err != nil {
+		return nil, err
+	}
+	lab := &Lab{config: c, experiment: e, began: time.Now(), expected: e.Full}
+	if c.Quick {
+		lab.expected = e.Quick
+	}
+	if lab.dir, err = os.MkdirTemp(c.Dir, "brim-bench-"); err != nil {
+		return nil, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, lab.close()) }()
+	if c.URI != "" {
+		lab.database = cmp.Or(c.Database, ScratchName(lab.began))
+	}
+	r = &Result{
+		Experiment: e.Name, Question: e.Question, Quick: c.Quick, Repeats: c.Repeats, Seed: c.Seed,
+		Environment: lab.environment(c.Version),
+	}
+	for _, t := range e.Tables {
+		t.Measures = slices.Clone(t.Measures)
+		r.Tables = append(r.Tables, &t)
+	}
+	lab.Result = r
+	lab.leaveOutCells()
+	err = e.Run(ctx, lab)
+	r.conclude(e.Claims)
+	r.TookSeconds = time.Since(lab.began).Seconds()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		// The error of a measurement that was cut off says nothing more.
+		r.Interrupted, err = true, fmt.Errorf("%s: %w", e.Name, ErrInterrupted)
+	default:
+		err = fmt.Errorf("%s: %w", e.Name, err)
+		r.Error = err.Error()
+	}
+	return r, err
+}
+
+// ScratchName is the name of a new database. Those that begin in the same second
+// differ by chance: in containers all have the same process number.
+func ScratchName(at time.Time) string {
+	return fmt.Sprintf("brim_bench_%s_%08x", at.UTC().Format("20060102_150405"), rand.Uint32()) //nolint:gosec // not secret
+}
+
+// check refuses cells that the experiment does not have.
+func (e *Experiment) check(cells []string) error {
+	var known []string
+	for _, c := range e.Cells {
+		known = append(known, c.Name)
+	}
+	for _, name := range cells {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("cells: %q is not a cell of %s; it has %s", name, e.Name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// leaveOutCells notes which cells will not run.
+func (l *Lab) leaveOutCells() {
+	for _, c := range l.experiment.Cells {
+		switch {
+		case l.Has(c.Name):
+		case len(l.config.Cells) > 0 && !slices.Contains(l.config.Cells, c.Name):
+			l.LeaveOut(c.What, "not among the cells asked for")
+		case c.Own && !l.Own():
+			l.LeaveOut(c.What, OwnOnly)
+		case c.OnRequest:
+			l.LeaveOut(c.What, c.Slow+"; --cells "+c.Name+" asks for it")
+		default:
+			l.LeaveOut(c.What, "not in a quick run: "+c.Slow)
+		}
+	}
+}
+
+// Has reports whether a cell is to be measured.
+func (l *Lab) Has(cell string) bool {
+	for _, c := range l.experiment.Cells {
+		switch {
+		case c.Name != cell:
+		case c.Own && !l.Own():
+			return false
+		case len(l.config.Cells) > 0:
+			return slices.Contains(l.config.Cells, cell)
+		default:
+			return !c.OnRequest && (!l.Quick || c.Slow == "")
+		}
+	}
+	return false
+}
+
+// RunCells runs the given cells that are to be measured, in the order of the
+// experiment.
+func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context) error) error {
+	for _, c := range l.experiment.Cells {
+		if run := cells[c.Name]; run != nil && l.Has(c.Name) {
+			if err := run(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Asked reports whether a cell was asked for by its name.
+func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, cell) }
+
+// Own reports whether the experiment starts mongods of its own, and may restart
+// them and choose their settings.
+func (l *Lab) Own() bool { return l.config.URI == "" }
+
+// OwnOnly is why something is left out that needs a mongod of its own.
+const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"
+
+// Add appends samples to a cell of a table, which the experiment declares.
+func (l *Lab) Add(table, variant, measure string, values ...float64) {
+	l.Table(table).Add(variant, measure, values...)
+}
+
+// Step says what begins now.
+func (l *Lab) Step(format string, args ...any) {
+	l.step++
+	if l.config.Progress == nil {
+		return
+	}
+	l.config.Progress(Progress{
+		Experiment: l.experiment.Name, Step: l.step, What: fmt.Sprintf(format, args...),
+		Elapsed: time.Since(l.began), Expected: l.expected,
+	})
+}
+
+// Dir is the scratch directory, which is removed in the end.
+func (l *Lab) Dir() string { return l.dir }
+
+// environment returns what is known before anything runs.
+func (l *Lab) environment(version string) Environment {
+	e := Environment{
+		Time: l.began.UTC(), Cores: runtime.NumCPU(), Processor: machine.Processor(), MemoryMiB: machine.TotalMemory(),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Brim: version, Driver: machine.Driver(), Database: l.database,
+	}
+	if l.Own() {
+		e.FileSystem, e.Disk = machine.FileSystem(l.dir), doctor.DiskKind(l.dir)
+	}
+	return e
+}
+
+// saw notes what a MongoDB is like.
+func (e *Environment) saw(version, topology, compressor string, cacheMiB int64) {
+	e.Mongod = version
+	appendNew(&e.Topologies, topology)
+	appendNew(&e.Compressor, compressor)
+	appendNew(&e.CacheMiB, cacheMiB)
+}
+
+func appendNew[T comparable](to *[]T, v T) {
+	var zero T
+	if v != zero && !slices.Contains(*to, v) {
+		*to = append(*to, v)
+	}
+}
+
+// ended removes c from the list of what is open, and reports whether it was on
+// it.
+func (l *Lab) ended(c io.Closer) bool {
+	at := slices.Index(l.open, c)
+	if at < 0 {
+		return false
+	}
+	l.open = slices.Delete(l.open, at, at+1)
+	return true
+}
+
+// close ends what is left over and removes the scratch directory.
+func (l *Lab) close() error {
+	var errs []error
+	for len(l.open) > 0 {
+		errs = append(errs, l.open[len(l.open)-1].Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
+}
+
+// A Daemon is `brim serve` that writes into an experiment's MongoDB.
+type Daemon struct {
+	*launch.Daemon
+	lab *Lab
+	dir string
+}
+
+// Daemon starts one on a MongoDB, with further flags. The collections of its
+// streams are in the MongoDB's database.
+func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon, error) {
+	dir, err := os.MkdirTemp(l.dir, "daemon-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the daemon: %w", err)
+	}
+	config := filepath.Join(dir, "brim.yaml") // the URI may have a secret, which must not show in a list of processes
+	if err := os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name(), filepath.Join(dir, "data")), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the daemon's configuration: %w", err), os.RemoveAll(dir))
+	}
+	d := &Daemon{lab: l, dir: dir}
+	d.Daemon, err = launch.Start(ctx, launch.Config{
+		Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort,
+	})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	l.open = append(l.open, d)
+	return d, nil
+}
+
+// Load runs `brim load` against the daemon.
+func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error) {
+	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
+}
+
+// Close stops the daemon, which stores what it has, and removes its directory.
+// Further calls do nothing.
+func (d *Daemon) Close() error {
+	if !d.lab.ended(d) {
+		return nil
+	}
+	abort := d.lab.config.Abort
+	soft := context.AfterFunc(abort, d.Kill)
+	defer soft()
+	err := d.Stop()
+	if abort.Err() != nil {
+		err = nil // it was killed on purpose
+	}
+	return errors.Join(err, os.RemoveAll(d.dir))
 }

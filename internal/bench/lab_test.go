@@ -19,23 +19,23 @@ import (
 func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
 
 // trial is an experiment that does what a test wants.
-func trial(run func(ctx context.Context, lab *Lab, r *Result) error) *Experiment {
+func trial(run func(ctx context.Context, lab *Lab) error) *Experiment {
 	return &Experiment{
 		Name: "trial", Question: "Does it run?", Full: time.Minute, Quick: time.Second,
-		Cells: []Cell{{Name: "a", What: "what is quick"}, {Name: "b", What: "what is slow", Slow: "it takes an hour"}},
-		Run:   run,
+		Cells:  []Cell{{Name: "a", What: "what is quick"}, {Name: "b", What: "what is slow", Slow: "it takes an hour"}},
+		Tables: []Table{{Name: "found", Variant: "what"}},
+		Run:    run,
 	}
 }
 
-func nothing(context.Context, *Lab, *Result) error { return nil }
+func nothing(context.Context, *Lab) error { return nil }
 
 func TestAnOwnMongodIsRemovedInTheEnd(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
 	var steps []Progress
-	r, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab, r *Result) error {
-		lab.Steps(2)
+	r, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		lab.Step("start")
 		m, err := lab.Start(ctx, Setting{Parameters: map[string]string{"ttlMonitorEnabled": "false"}})
 		if err != nil {
@@ -73,7 +73,7 @@ func TestAnOwnMongodIsRemovedInTheEnd(t *testing.T) {
 	assert.Equal(t, 3, r.Repeats)
 	assert.Positive(t, r.TookSeconds)
 	require.Len(t, steps, 2)
-	assert.Equal(t, []any{2, 2, "write", time.Minute}, []any{steps[1].Step, steps[1].Of, steps[1].What, steps[1].Expected})
+	assert.Equal(t, []any{2, "write", time.Minute}, []any{steps[1].Step, steps[1].What, steps[1].Expected})
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -85,7 +85,7 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	name := ""
-	r, err := Run(ctx, trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+	r, err := Run(ctx, trial(func(ctx context.Context, lab *Lab) error {
 		assert.False(t, lab.Own())
 		_, err := lab.Start(ctx, Setting{Standalone: true})
 		require.ErrorIs(t, err, ErrOwnOnly)
@@ -119,7 +119,7 @@ func TestAnAbortKillsAndRemovesAllTheSame(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	abort, kill := context.WithCancel(context.Background())
 	defer kill()
-	_, err := Run(ctx, trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+	_, err := Run(ctx, trial(func(ctx context.Context, lab *Lab) error {
 		if _, err := lab.Start(ctx, Setting{}); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func TestCellsAreChosen(t *testing.T) {
 		{true, nil, []bool{true, false}, []LeftOut{{"what is slow", "not in a quick run: it takes an hour"}}},
 		{true, []string{"b"}, []bool{false, true}, []LeftOut{{"what is quick", "not among the cells asked for"}}},
 	} {
-		r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, _ *Result) error {
+		r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab) error {
 			has := []bool{lab.Has("a"), lab.Has("b")}
 			assert.Equal(t, c.has, has)
 			assert.False(t, lab.Has("c"))
@@ -155,8 +155,13 @@ func TestCellsAreChosen(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, c.leftOut, r.LeftOut)
 	}
-	_, err := Run(t.Context(), trial(nothing), Config{Cells: []string{"a", "c"}})
-	require.EqualError(t, err, `cells: "c" is none of trial; it has a, b`)
+	e := trial(nothing)
+	e.Cells[0].Own, e.Cells[1].OnRequest = true, true
+	r, err := Run(t.Context(), e, Config{Dir: t.TempDir(), URI: "mongodb://nowhere"})
+	require.NoError(t, err)
+	assert.Equal(t, []LeftOut{{"what is quick", OwnOnly}, {"what is slow", "it takes an hour; --cells b asks for it"}}, r.LeftOut)
+	_, err = Run(t.Context(), trial(nothing), Config{Cells: []string{"a", "c"}})
+	require.EqualError(t, err, `cells: "c" is not a cell of trial; it has a, b`)
 	_, err = Run(t.Context(), trial(nothing), Config{Repeats: 101})
 	require.ErrorContains(t, err, "101 is not allowed; 1 to 100")
 }
@@ -165,15 +170,15 @@ func TestAResultIsThereAlsoOfAFailure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	failed := errors.New("no more disk")
-	r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab, r *Result) error {
+	r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab) error {
 		require.NoError(t, os.WriteFile(filepath.Join(lab.Dir(), "x"), nil, 0o600))
-		r.Note("a finding")
+		lab.Add("found", "one", "figure", 1)
 		return failed
 	}), Config{Dir: dir})
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, "trial: ")
 	assert.Equal(t, "trial: no more disk", r.Error)
-	assert.Equal(t, []string{"a finding"}, r.Notes)
+	assert.Equal(t, Samples{1}, r.Table("found").Samples("one", "figure"))
 	assert.False(t, r.Interrupted)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 // in the daemon's own mongod, but for the cache, which is pinned.
 type Setting struct {
 	Standalone bool
-	CacheGB    float64           // 0: 1
+	CacheGB    float64           // 0: 1; DefaultCache: mongod's own choice
 	Compressor store.Compressor  // of collections that name none; empty: snappy
 	Parameters map[string]string // as for --setParameter
 	// CheckpointInterval is in whole seconds; 0: mongod's own, 60 s.
@@ -36,6 +36,9 @@ type Setting struct {
 // pinnedCacheGB is the cache where an experiment does not vary it: small enough
 // for a laptop, and large enough for the data of an experiment.
 const pinnedCacheGB = 1
+
+// DefaultCache leaves the size of the cache to mongod.
+const DefaultCache = -1
 
 // special reports whether only a mongod of the experiment's own can be so.
 func (s Setting) special() bool {
@@ -84,7 +87,7 @@ func (m *MongoDB) begin(ctx context.Context) (err error) {
 		return m.claim(ctx)
 	}
 	if m.dir, err = os.MkdirTemp(m.lab.dir, "mongod-"); err != nil {
-		return fmt.Errorf("make a folder for mongod: %w", err)
+		return fmt.Errorf("make a directory for mongod: %w", err)
 	}
 	return m.launch(ctx)
 }
@@ -96,8 +99,11 @@ func (m *MongoDB) launch(ctx context.Context) (err error) {
 		Standalone: m.setting.Standalone, CacheSizeGB: m.setting.CacheGB, Compressor: string(m.setting.Compressor),
 		Parameters: m.setting.Parameters, CheckpointInterval: m.setting.CheckpointInterval, EngineConfig: m.setting.EngineConfig,
 	}
-	if c.CacheSizeGB == 0 {
+	switch c.CacheSizeGB {
+	case 0:
 		c.CacheSizeGB = pinnedCacheGB
+	case DefaultCache:
+		c.CacheSizeGB = 0
 	}
 	if m.server, err = mongod.Start(ctx, c); err != nil {
 		return err
@@ -118,12 +124,12 @@ func (m *MongoDB) connect(ctx context.Context, uri string) (err error) {
 	if compressor == "" && m.server != nil {
 		compressor = string(store.Snappy)
 	}
-	m.lab.seen.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
+	m.lab.Environment.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
 	return nil
 }
 
 // ErrTaken is the answer where the scratch database has data already, which is
-// somebody else's, and is left as it is.
+// not ours, and is left as it is.
 var ErrTaken = errors.New("the scratch database has collections already; nothing of it was touched")
 
 // claim makes sure that a user's database has nothing that dropping it would
@@ -131,7 +137,7 @@ var ErrTaken = errors.New("the scratch database has collections already; nothing
 func (m *MongoDB) claim(ctx context.Context) error {
 	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 	if err != nil {
-		return fmt.Errorf("look for the scratch database %s: %w", m.name, err)
+		return fmt.Errorf("list the collections of the scratch database %s: %w", m.name, err)
 	}
 	if len(names) > 0 {
 		return fmt.Errorf("use %s: %w", m.name, ErrTaken)
@@ -208,8 +214,8 @@ func (m *MongoDB) Close() error {
 }
 
 const (
-	gonePause = 200 * time.Millisecond
-	goneLooks = 2 // in a row in which nothing was there
+	gonePause  = 200 * time.Millisecond
+	goneChecks = 2 // in a row in which nothing was there
 )
 
 // drop removes the scratch database, also when the experiment was interrupted.
@@ -218,13 +224,13 @@ const (
 func (m *MongoDB) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	for looks := 0; looks < goneLooks; looks++ {
+	for checks := 0; checks < goneChecks; checks++ {
 		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 		if err != nil {
-			return fmt.Errorf("look whether the scratch database %s is gone: %w", m.name, err)
+			return fmt.Errorf("check that the scratch database %s is gone: %w", m.name, err)
 		}
 		if len(names) > 0 {
-			looks = -1
+			checks = -1
 			if err := m.Drop(ctx); err != nil {
 				return err
 			}
@@ -261,7 +267,7 @@ func (m *MongoDB) URI() string {
 // Name is that of the database.
 func (m *MongoDB) Name() string { return m.name }
 
-// DBPath is the folder with the files of a mongod of its own; empty of a user's.
+// DBPath is the directory with the files of a mongod of its own; empty of a user's.
 func (m *MongoDB) DBPath() string {
 	if m.server == nil {
 		return ""
@@ -315,7 +321,7 @@ func (m *MongoDB) Checkpoint(ctx context.Context) error {
 }
 
 const (
-	quietLooks   = 2                // in a row in which the server used next to nothing
+	quietSamples = 2                // in a row in which the server used next to nothing
 	quietShare   = 0.08             // of a processor
 	quietTimeout = 15 * time.Second // after which a measurement begins all the same
 )
@@ -330,7 +336,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	if err := m.Checkpoint(ctx); err != nil {
 		return err
 	}
-	quiet := machine.Quiet{Share: quietShare, Looks: quietLooks, Most: quietTimeout}
+	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}
 	_, err := quiet.Await(ctx, func() (time.Duration, error) { return m.CPU(ctx) })
 	return err // the measurement begins all the same
 }
@@ -359,4 +365,42 @@ func ignoreGone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Spent is what something took.
+type Spent struct {
+	Seconds float64
+	CPU     float64 // seconds of mongod's processor time
+	Since   func(counter string) float64
+}
+
+// ServerCPU is mongod's processor time by its own counters, to the microsecond;
+// NaN if it does not report it.
+func (s Spent) ServerCPU() float64 {
+	return s.Since("cpu_seconds_total user") + s.Since("cpu_seconds_total system")
+}
+
+// Measure does something and returns what it took.
+func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) error) (s Spent, err error) {
+	before, err := m.Counters(ctx)
+	if err != nil {
+		return s, err
+	}
+	start, err := m.CPU(ctx)
+	if err != nil {
+		return s, err
+	}
+	began := time.Now()
+	if err := do(ctx); err != nil {
+		return s, err
+	}
+	s.Seconds = time.Since(began).Seconds()
+	end, err := m.CPU(ctx)
+	if err != nil {
+		return s, err
+	}
+	after, err := m.Counters(ctx)
+	s.CPU = (end - start).Seconds()
+	s.Since = func(counter string) float64 { return after.Since(before, counter) }
+	return s, err
 }

@@ -2,12 +2,14 @@ package bench
 
 import (
 	"fmt"
-	"html/template"
 	"math"
+	"slices"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/chart"
 )
 
-// A Result is what came of an experiment. Its fields are those of the JSON.
+// A Result is what an experiment measured. Its fields are those of the JSON.
 type Result struct {
 	Experiment  string      `json:"experiment"`
 	Question    string      `json:"question"`
@@ -17,25 +19,15 @@ type Result struct {
 	Seed        uint64      `json:"seed"`
 	TookSeconds float64     `json:"took_seconds"`
 	Interrupted bool        `json:"interrupted,omitempty"`
-	// Error is why it could not go on; empty if it came to its end or was
-	// interrupted.
-	Error string `json:"error,omitempty"`
-	// Pinned is what was held fast while other things varied, in words.
-	Pinned []string `json:"pinned"`
-	// Reduced is what a quick run makes smaller, in words.
-	Reduced []string  `json:"reduced,omitempty"`
-	LeftOut []LeftOut `json:"left_out,omitempty"`
-	Rows    []Row     `json:"rows"`
-	Tables  []Table   `json:"tables"`
-	// Notes say in plain words what was found: what differs from what was
-	// published and why, and what follows for whoever has to choose.
-	Notes []string `json:"notes"`
-	// Data is all that was measured, in a form of the experiment's own.
-	Data  any    `json:"data,omitempty"`
-	Plots []Plot `json:"-"`
+	Error       string      `json:"error,omitempty"`   // why it failed
+	Pinned      []string    `json:"pinned"`            // what was held constant
+	Reduced     []string    `json:"reduced,omitempty"` // what a quick run makes smaller
+	LeftOut     []LeftOut   `json:"left_out,omitempty"`
+	Rows        []Row       `json:"rows"`
+	Tables      []*Table    `json:"tables"`
 }
 
-// A Row holds a published figure against the measured one.
+// A Row compares a published figure with the measured one.
 type Row struct {
 	Claim       string  `json:"claim"`
 	Unit        Unit    `json:"unit"`
@@ -55,64 +47,149 @@ type LeftOut struct {
 	Why  string `json:"why"`
 }
 
-// A Table shows what was measured, as text.
+// A Table holds measurements: variants in rows, measures in columns, and the
+// samples of the repeats in each cell.
 type Table struct {
-	Title string     `json:"title"`
-	Head  []string   `json:"head"`
-	Rows  [][]string `json:"rows"`
-	Notes []string   `json:"notes,omitempty"`
+	Name     string     `json:"name"` // by which claims refer to it
+	Title    string     `json:"title"`
+	Variant  string     `json:"variant"` // what a row is
+	Measures []Measure  `json:"measures"`
+	Rows     []*Variant `json:"rows"`
+	Note     string     `json:"note,omitempty"`
+
+	Unit  Unit   `json:"-"` // of measures that are not declared
+	Plots []Plot `json:"-"`
+	// Hidden tables are plotted, and in the JSON, but too long for text.
+	Hidden bool `json:"-"`
 }
 
-// A Plot is a drawing of the report.
+// A Measure is one column of a table.
+type Measure struct {
+	Name string `json:"name"`
+	Unit Unit   `json:"unit"`
+}
+
+// A Variant is one row of a table.
+type Variant struct {
+	Name    string    `json:"variant"`
+	Samples []Samples `json:"samples"` // in the order of the measures
+}
+
+// A Plot draws some measures of a table: as bars, or as lines over the variants.
 type Plot struct {
-	Drawing Drawing
-	Caption string // what one sees in it
+	Title    string
+	Caption  string
+	Bars     bool
+	Measures []string // empty: all
+	X        chart.Axis
+	LogX     bool // over variants that are numbers
+	LogY     bool
 }
 
-// A Drawing is one of internal/chart.
-type Drawing interface {
-	SVG() (template.HTML, error)
-}
+// A Figure names a cell of a table.
+type Figure struct{ Table, Variant, Measure string }
 
-// Add appends rows. A row without figures is told as left out.
-func (r *Result) Add(rows ...Row) {
-	for _, row := range rows {
-		if math.IsNaN(row.Measured) {
-			r.LeaveOut(row.Claim, row.Why)
-			continue
+// Table returns the table with that name; nil if it was not declared.
+func (r *Result) Table(name string) *Table {
+	for _, t := range r.Tables {
+		if t.Name == name {
+			return t
 		}
-		r.Rows = append(r.Rows, row)
+	}
+	return nil
+}
+
+// Add appends samples to a cell, and makes the row and the column if they are
+// missing. NaN, which is what a server does not report, is dropped.
+func (t *Table) Add(variant, measure string, values ...float64) {
+	column := slices.IndexFunc(t.Measures, func(m Measure) bool { return m.Name == measure })
+	if column < 0 {
+		column = len(t.Measures)
+		t.Measures = append(t.Measures, Measure{measure, t.Unit})
+	}
+	row := t.row(variant)
+	if row == nil {
+		row = &Variant{Name: variant}
+		t.Rows = append(t.Rows, row)
+	}
+	for len(row.Samples) < len(t.Measures) {
+		row.Samples = append(row.Samples, nil)
+	}
+	for _, v := range values {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			row.Samples[column] = append(row.Samples[column], v)
+		}
 	}
 }
 
-// LeaveOut says what was not measured, and why.
+func (t *Table) row(variant string) *Variant {
+	for _, row := range t.Rows {
+		if row.Name == variant {
+			return row
+		}
+	}
+	return nil
+}
+
+// Samples returns those of a cell; nil if there are none.
+func (t *Table) Samples(variant, measure string) Samples {
+	if t == nil {
+		return nil
+	}
+	row := t.row(variant)
+	column := slices.IndexFunc(t.Measures, func(m Measure) bool { return m.Name == measure })
+	if row == nil || column < 0 || column >= len(row.Samples) {
+		return nil
+	}
+	return row.Samples[column]
+}
+
+// Median returns that of a cell; NaN if it is empty.
+func (t *Table) Median(variant, measure string) float64 { return t.Samples(variant, measure).Median() }
+
+// LeaveOut notes what was not measured, and why.
 func (r *Result) LeaveOut(what, why string) { r.LeftOut = append(r.LeftOut, LeftOut{what, why}) }
 
-// Measured reports whether there is anything to show.
-func (r *Result) Measured() bool { return len(r.Rows)+len(r.Tables) > 0 }
-
-// Pin says what was held fast.
+// Pin notes what was held constant.
 func (r *Result) Pin(format string, args ...any) {
 	r.Pinned = append(r.Pinned, fmt.Sprintf(format, args...))
 }
 
-// Reduce says what is smaller than in a full run.
+// Reduce notes what is smaller than in a full run.
 func (r *Result) Reduce(format string, args ...any) {
 	r.Reduced = append(r.Reduced, fmt.Sprintf(format, args...))
 }
 
-// Note says what was found.
-func (r *Result) Note(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+// Measured reports whether there is anything to show.
+func (r *Result) Measured() bool { return len(r.Rows)+len(r.Tables) > 0 }
+
+// conclude checks the claims and drops tables in which nothing was measured.
+func (r *Result) conclude(claims []Claim) {
+	for _, c := range claims {
+		if !r.has(c.Of) || c.Rule.compares() && !r.has(c.From) {
+			continue // the cell was not run
+		}
+		row, ok := c.check(r.samples(c.From), r.samples(c.Of))
+		if !ok {
+			r.LeaveOut(c.Says, "nothing could be measured")
+			continue
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	r.Tables = slices.DeleteFunc(r.Tables, func(t *Table) bool { return len(t.Rows) == 0 })
 }
 
-// Plot adds a drawing.
-func (r *Result) Plot(d Drawing, caption string) { r.Plots = append(r.Plots, Plot{d, caption}) }
+func (r *Result) has(f Figure) bool {
+	t := r.Table(f.Table)
+	return t != nil && t.row(f.Variant) != nil
+}
+
+func (r *Result) samples(f Figure) Samples { return r.Table(f.Table).Samples(f.Variant, f.Measure) }
 
 // An Environment is where and with what something was measured. What is not
 // known is empty.
 type Environment struct {
-	Time       time.Time `json:"time"` // when it began
+	Time       time.Time `json:"time"` // of the start
 	Cores      int       `json:"cores"`
 	Processor  string    `json:"processor"`
 	MemoryMiB  int64     `json:"memory_mib"`

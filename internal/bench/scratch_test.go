@@ -19,7 +19,7 @@ func TestADatabaseThatHasDataIsLeftAlone(t *testing.T) {
 	theirs := mongodtest.Database(t)
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 	require.NoError(t, err)
-	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		_, err := lab.Start(ctx, Setting{})
 		return err
 	}), Config{Dir: t.TempDir(), URI: mongodtest.URI(t), Database: theirs.Name()})
@@ -37,7 +37,7 @@ func TestADatabaseThatTheURINamesIsNotUsed(t *testing.T) {
 	theirs := mongodtest.Database(t)
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{})
 	require.NoError(t, err)
-	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		m, err := lab.Start(ctx, Setting{})
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func TestWhatIsUnderWayAtTheEndDoesNotBringTheDatabaseBack(t *testing.T) {
 	t.Parallel()
 	client := mongodtest.Database(t).Client()
 	name, late := "", make(chan error, 1)
-	_, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab, _ *Result) error {
+	_, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		m, err := lab.Start(ctx, Setting{})
 		if err != nil {
 			return err

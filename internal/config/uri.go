@@ -67,7 +67,7 @@ func MaskURI(uri string) string {
 }
 
 // MaskUser hides all that stands before the host of a URL: a password, or a token
-// that somebody gave as a name. It masks too much rather than too little.
+// that was given as a name. It masks too much rather than too little.
 func MaskUser(address string) string {
 	at := strings.LastIndexByte(address, '@')
 	if at < 0 {

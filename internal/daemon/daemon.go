@@ -89,7 +89,7 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 var ErrTwice = errors.New("a second signal ended the daemon at once")
 
 // oneSignal is within which time the same signal again is part of the first.
-// Nobody presses a key twice as fast.
+// No one presses a key twice that fast.
 const oneSignal = 100 * time.Millisecond
 
 // watchSignals is onSignals, which are logged, for who has a use of hangups; or
@@ -110,13 +110,13 @@ func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running
 // signal to stop, of which soft tells, stopping at the second, of which hard does.
 // A third ends the process, as it would have without us. The same signal that
 // comes again at once is none: timeout(1) and some supervisors send theirs to the
-// process and to its group. That nobody reads our output any more ends nothing:
+// process and to its group. A closed output pipe ends nothing:
 // what was started must be ended in good order.
 func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	return onSignalsBut(ctx, nil, soft, hard)
 }
 
-// onSignalsBut is onSignals but for the hangups that somebody has a use of.
+// onSignalsBut is OnSignals, except that hups decides about hangups; it may be nil.
 func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -127,7 +127,7 @@ func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)
 	if hups.wanted() {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	broken := make(chan os.Signal, 1) // pipes: whoever wrote gets an error instead
+	broken := make(chan os.Signal, 1) // pipes: the write gets an error instead
 	signal.Notify(broken, syscall.SIGPIPE)
 	running, stop := context.WithCancel(ctx)
 	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -197,19 +197,19 @@ type daemon struct {
 	cfg      *Config
 	log      *slog.Logger
 	level    *slog.LevelVar // of log
-	reloads  *reloader      // nil where nobody can ask for a reload
+	reloads  *reloader      // nil where there is no reload
 	stderr   io.Writer      // for people: progress, and what to try
 	version  Version
 	session  string
 	faults   *fault.Injector // nil in every program that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
-	guard    *access.Guard   // nil: nobody is asked, and nothing limited
+	guard    *access.Guard   // nil: no authentication and no quota
 	tls      *access.TLS     // nil: the listeners speak none
 	limits   *access.Limits  // of connections
 	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
 
-	supervisor *supervisor // nil where nobody wants to be told
+	supervisor *supervisor // nil without a service manager
 
 	listeners listeners
 	door      *ingest.Door

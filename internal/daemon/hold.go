@@ -58,16 +58,16 @@ func errStarting() error {
 	return e
 }
 
-// holds are the streams whose readings are refused while somebody changes their
+// holds are the streams whose readings are refused while a command changes their
 // collections, and the requests that came in before they were:
 //
-//	enter ─▶ crowd ─▶ journal ─▶ leave          one crowd before the hold, which ends with
+//	enter ─▶ inFlight ─▶ journal ─▶ leave       one group before the hold, which ends with
 //	  └▶ refused while the stream is held       its last request, and the next one behind it,
 //	                                            which ends no sooner
 type holds struct {
 	mu     sync.RWMutex
 	held   map[string]*held // by stream
-	inside *crowd
+	inside *inFlight
 }
 
 // A held is one hold.
@@ -82,37 +82,37 @@ func (h *held) lives(now time.Time) bool {
 	return h != nil && (!h.drained || h.until.IsZero() || now.Before(h.until))
 }
 
-// A crowd counts requests that are on their way into the journal.
-type crowd struct {
-	n     atomic.Int64 // and one while more may come, and one for an earlier crowd
+// An inFlight counts requests that are on their way into the journal.
+type inFlight struct {
+	n     atomic.Int64 // and one while more may come, and one for an earlier group
 	empty chan struct{}
-	next  *crowd // in which this one counts; set before it can be empty
+	next  *inFlight // in which this one counts; set before it can be empty
 }
 
-func newCrowd() *crowd {
-	c := &crowd{empty: make(chan struct{})}
+func newInFlight() *inFlight {
+	c := &inFlight{empty: make(chan struct{})}
 	c.n.Store(1)
 	return c
 }
 
-// follow makes the crowd behind c, which is not empty before c is.
-func (c *crowd) follow() *crowd {
-	c.next = newCrowd()
+// follow makes the group behind c, which is not empty before c is.
+func (c *inFlight) follow() *inFlight {
+	c.next = newInFlight()
 	c.next.n.Add(1)
 	return c.next
 }
 
-func (c *crowd) leave() {
+func (c *inFlight) leave() {
 	for ; c != nil && c.n.Add(-1) == 0; c = c.next {
 		close(c.empty)
 	}
 }
 
-func newHolds() *holds { return &holds{held: make(map[string]*held), inside: newCrowd()} }
+func newHolds() *holds { return &holds{held: make(map[string]*held), inside: newInFlight()} }
 
 // enter lets a batch on its way to the journal, which it must leave, or says
 // that one of its streams is held.
-func (h *holds) enter(b *batch.Batch) (*crowd, error) {
+func (h *holds) enter(b *batch.Batch) (*inFlight, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if len(h.held) > 0 {
@@ -141,9 +141,9 @@ func errHeld(stream string, h *held, now time.Time) error {
 	return e
 }
 
-// begin holds a stream. The crowd that it returns ends with the last request
+// begin holds a stream. The group that it returns ends with the last request
 // that came in before; it is nil where all of that is stored already.
-func (h *holds) begin(stream string) (*held, *crowd) {
+func (h *holds) begin(stream string) (*held, *inFlight) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +157,7 @@ func (h *holds) begin(stream string) (*held, *crowd) {
 	}
 	before := h.inside
 	h.inside = before.follow()
-	before.leave() // nobody comes any more
+	before.leave() // no request is added any more
 	return one, before
 }
 
@@ -255,7 +255,7 @@ func (d holder) Hold(ctx context.Context, stream string, lease time.Duration) (a
 
 // settle waits until all that was let in before is stored, and what the journal
 // says of itself is durable.
-func (d holder) settle(ctx context.Context, before *crowd) error {
+func (d holder) settle(ctx context.Context, before *inFlight) error {
 	select {
 	case <-before.empty:
 	case <-ctx.Done():

@@ -51,7 +51,7 @@ func TestHoldWaitsForWhoAnotherHoldWaitsFor(t *testing.T) {
 	one, second := h.begin(storetest.Stream)
 	h.lift(storetest.Stream, one) // it could not be had in time
 	_, third := h.begin(storetest.Stream)
-	for _, before := range []*crowd{first, second, third} {
+	for _, before := range []*inFlight{first, second, third} {
 		select {
 		case <-before.empty:
 			assert.Fail(t, "a request is under way")
@@ -59,7 +59,7 @@ func TestHoldWaitsForWhoAnotherHoldWaitsFor(t *testing.T) {
 		}
 	}
 	early.leave()
-	for _, before := range []*crowd{first, second, third} {
+	for _, before := range []*inFlight{first, second, third} {
 		<-before.empty
 	}
 }

@@ -31,7 +31,7 @@ type journalLog interface {
 	Status() journal.Status
 	// Reach returns when all that has a place in it can be followed.
 	Reach(ctx context.Context) error
-	// Secure makes durable how far everything is at rest.
+	// Secure makes durable how far everything is stored.
 	Secure(ctx context.Context) error
 	// Sessions are those whose readings may yet be stored, the one that new ones are
 	// taken in under first, and Lose ends the use of one.

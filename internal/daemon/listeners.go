@@ -111,8 +111,8 @@ func closeAfterChunks(next http.Handler) http.Handler {
 
 // openError says that a listener would be open to all, and what to do.
 func openError(address, what string) error {
-	return fmt.Errorf("%s would open %s beyond this machine, and nobody is asked who they are: say who may do what with --access-file FILE (`brim token create` makes one), "+
-		"stay on this machine with an address like 127.0.0.1:%s, or let everybody in with --allow-unauthenticated on", address, what, portOf(address))
+	return fmt.Errorf("%s would open %s beyond this machine without authentication: say who may do what with --access-file FILE (`brim token create` makes one), "+
+		"stay on this machine with an address like 127.0.0.1:%s, or accept everyone with --allow-unauthenticated on", address, what, portOf(address))
 }
 
 // CheckOpen returns what serve would refuse to open, as far as the text of the
@@ -242,7 +242,7 @@ func (l *listeners) checkOpen(c *Settings, asks bool, log *slog.Logger) error {
 		case c.TLSCert == "" && asks:
 			log.Warn("tokens travel in clear to this listener: give --tls-cert and --tls-key, unless what stands before it speaks TLS", "listener", b.what, "address", (*b.place).Addr().String())
 		case !asks:
-			log.Warn("this listener is open beyond this machine and asks nobody who they are (--allow-unauthenticated)", "listener", b.what, "address", (*b.place).Addr().String())
+			log.Warn("this listener is open beyond this machine without authentication (--allow-unauthenticated)", "listener", b.what, "address", (*b.place).Addr().String())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -273,10 +273,10 @@ func (d *daemon) asked() string {
 	return "token"
 }
 
-// warnOfUnnamed says that client certificates are asked for and name nobody.
+// warnOfUnnamed warns that client certificates are requested, but no access file maps them to identities.
 func (d *daemon) warnOfUnnamed() {
 	if d.cfg.TLSClientCA != "" && !d.guard.Asks() {
-		d.log.Warn("client certificates name nobody: which may do what stands in the file of --access-file, and none is given", "tls_client_ca", d.cfg.TLSClientCA,
+		d.log.Warn("client certificates are requested, but no --access-file says what they may do", "tls_client_ca", d.cfg.TLSClientCA,
 			"required", d.cfg.TLSRequireClientCert)
 	}
 }

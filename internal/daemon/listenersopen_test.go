@@ -195,7 +195,7 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 		"every interface":   {map[string]string{"http-addr": ":0"}, "--http-addr :0 would open HTTP beyond this machine", ""},
 		"unspecified":       {map[string]string{"grpc-addr": "0.0.0.0:0"}, "--grpc-addr 0.0.0.0:0 would open gRPC", ""},
 		"admin":             {map[string]string{"admin-addr": "[::]:0"}, "--admin-addr [::]:0 would open the admin pages", ""},
-		"everybody":         {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "asks nobody who they are"},
+		"everybody":         {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
 		"tokens in clear":   {map[string]string{"http-addr": ":0", "access-file": file}, "", "tokens travel in clear"},
 		"quotas ask nobody": {map[string]string{"http-addr": ":0", "quota-readings": "10"}, "--access-file FILE", ""},
 	} {
@@ -231,7 +231,7 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 // anybody's.
 func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 	t.Parallel()
-	const told = "client certificates name nobody"
+	const told = "client certificates are requested, but no --access-file says what they may do"
 	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
 	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may have open; 0: nobody can tell.
+// openFiles is how many files this process may have open; 0: not known.
 // Go has raised it to the most that the system allows.
 func openFiles() uint64 {
 	var limit syscall.Rlimit

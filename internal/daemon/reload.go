@@ -272,7 +272,7 @@ func (r *reloader) follow(ctx context.Context) {
 }
 
 // followed notes what became of a stream's collection. Where trying again does
-// not help it is tried all the same: somebody may help. That is told once.
+// not help it is tried all the same: an operator may fix it. That is logged once.
 func (r *reloader) followed(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -517,8 +517,8 @@ func (s Stream) change(h home) error {
 // hangups tells what a SIGHUP means to the daemon. With a configuration file
 // it asks for that to be read again. Without one there is nothing to read, and
 // it is what it is to most programs, the end; so it is when the terminal that the
-// daemon was started on is gone: a daemon that nobody sees any more is not what
-// somebody wanted who started it in a terminal. nohup is there for who does.
+// daemon was started on is gone: a daemon that was
+// started in a terminal ends with it, unless nohup says otherwise.
 type hangups struct {
 	asked    chan struct{} // a reload is asked for
 	file     bool          // there is one

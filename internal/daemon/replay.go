@@ -18,7 +18,7 @@ import (
 type Replayed struct {
 	Journal string             `json:"journal"` // its folder
 	Taken   []ReplayedReadings `json:"taken"`   // what was not known to be stored when it began
-	Keys    int                `json:"keys"`    // idempotency keys that the journal remembers, and nobody else does
+	Keys    int                `json:"keys"`    // idempotency keys that only the journal remembers
 
 	Stored  uint64  `json:"stored"`       // or found to be stored already
 	Found   uint64  `json:"found"`        // of Stored: stored already when they were about to be sent, or to be sent again

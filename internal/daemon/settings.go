@@ -400,7 +400,7 @@ func (c *listenerSettings) all() []Setting {
 		},
 		{
 			Name: "allow-unauthenticated", Kind: "on|off", Initial: "off", set: config.Choice(&c.AllowUnauthenticated, On, Off),
-			Usage: "let listeners open beyond this machine although nobody is asked who they are",
+			Usage: "let listeners open beyond this machine without authentication",
 		},
 		{
 			Name: "max-connections", Kind: "N", Initial: defaultMaxConnections, set: config.Count(&c.MaxConnections, 8, 1_000_000),
@@ -431,7 +431,7 @@ func (c *listenerSettings) checkListeners() error {
 // accessSettings say who is asked, and how much those may send who are not told
 // otherwise.
 type accessSettings struct {
-	AccessFile string // empty: nobody is asked
+	AccessFile string // empty: no authentication
 	Quota      access.Quota
 }
 
@@ -439,11 +439,11 @@ func (c *accessSettings) all() []Setting {
 	return []Setting{
 		{
 			Name: "access-file", Kind: "FILE", set: config.Text(&c.AccessFile, nil),
-			Usage: "YAML with who may do what, see brim token; read again when it changes; empty: nobody is asked",
+			Usage: "YAML with who may do what, see brim token; read again when it changes; empty: no authentication",
 		},
 		{
 			Name: "quota-requests", Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
-			Usage: "requests, and messages of gRPC streams, a second of each identity that has no such quota, or of all clients where nobody is asked; 0: no limit",
+			Usage: "requests, and messages of gRPC streams, a second of each identity that has no such quota, or of all clients without authentication; 0: no limit",
 		},
 		{
 			Name: "quota-readings", Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),

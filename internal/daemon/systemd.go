@@ -22,7 +22,7 @@ import (
 //	                                      SIGHUP: RELOADING=1 ─▶ READY=1
 //
 // With each beat goes a STATUS, the line that `systemctl status` shows. A nil
-// supervisor is nobody, who is told nothing.
+// supervisor is told nothing.
 type supervisor struct {
 	parts    func() []admin.Part // as /readyz shows them
 	config   func() ConfigStatus

@@ -1,6 +1,5 @@
 // Package launch runs `brim serve` and `brim load` as processes of their own, for
-// what shows or measures them: internal/bench, internal/demo and
-// internal/yardstick.
+// what shows or measures them: internal/bench and internal/demo.
 package launch
 
 import (

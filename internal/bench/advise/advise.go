@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // About how long measuring takes, and following the advice.
@@ -42,7 +45,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	var advice *Advice
 	e := &bench.Experiment{
 		Name: "advise", Question: "Which settings suit these sensors and queries?", Full: fullTime, Quick: quickTime,
-		Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
+		Run: func(ctx context.Context, lab *bench.Lab) (err error) {
 			advice, err = run(ctx, lab, n, c.Follow)
 			return err
 		},
@@ -66,7 +69,6 @@ func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (_ *Advice, 
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	s := newSession(lab, m, n)
-	lab.Steps(s.steps(follow))
 	figures, err := s.measure(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("measure: %w", err)
@@ -82,4 +84,172 @@ func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (_ *Advice, 
 		return advice, fmt.Errorf("follow the advice: %w", err)
 	}
 	return advice, nil
+}
+
+// Needs are a user's own numbers.
+type Needs struct {
+	Sensors   int           `json:"sensors"`
+	Interval  time.Duration `json:"interval_ns"` // between readings of a sensor
+	Fields    int           `json:"fields"`      // of a reading
+	QuerySpan time.Duration `json:"query_span_ns"`
+	// Queries a day, each of one sensor over QuerySpan. 0: as many as read every
+	// reading once.
+	Queries   float64       `json:"queries_per_day"`
+	Retention time.Duration `json:"retention_ns"` // 0: for ever
+	// MaxWait is how long a reading may gather before it is written. Until then it
+	// is in Brim's journal alone. 0: 5 s.
+	MaxWait time.Duration `json:"max_wait_ns"`
+	Batch   int           `json:"batch"` // readings in a request; 0: 1
+	// Duplicates says whether a reading may be stored twice. Empty: Never.
+	Duplicates Duplicates `json:"duplicates"`
+	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
+	// same money: all that is needed to hold time against space. 0: as below.
+	CoreHour float64 `json:"price_core_hour"`
+	GBMonth  float64 `json:"price_gb_month"`
+	// DiskWrites is how many bytes a day the disk should be given to write at most.
+	// 0: as below.
+	DiskWrites int64 `json:"disk_writes"`
+}
+
+// Duplicates says whether a reading may be stored twice.
+type Duplicates string
+
+// What may happen after MongoDB's answer was lost and a reading is sent again.
+const (
+	Never Duplicates = "never" // the database keeps it from being stored twice: bucket documents
+	Rare  Duplicates = "rare"  // Brim checks whether it is there, which is nearly always enough: a time series, too
+)
+
+// Defaults of the needs that few will want to give.
+const (
+	// DefaultMaxWait is under the 8 s from which on a lag is alerted about.
+	DefaultMaxWait = 5 * time.Second
+	// What a rented core and a rented SSD cost in dollars, about.
+	DefaultCoreHour = 0.04
+	DefaultGBMonth  = 0.10
+	// DefaultDiskWrites is 0.3 times a day a drive of 500 GB, which small ones are
+	// made to bear for five years.
+	DefaultDiskWrites = 150_000_000_000
+)
+
+const (
+	day   = 24 * time.Hour
+	month = 30 * day
+	// foreverCounts is the time whose readings are counted where they are kept for
+	// ever.
+	foreverCounts = 365 * day
+)
+
+// Bounds of the needs.
+const (
+	MaxSensors   = 100_000_000
+	MaxFields    = telemetry.MaxFields
+	MaxInterval  = 30 * day
+	MaxQuerySpan = 3650 * day
+	MaxRetention = 24_000 * day // what fits a TTL index
+	MaxMaxWait   = time.Hour    // the longest flush interval
+	maxPerDay    = 1e12         // readings
+)
+
+// Check returns what is wrong in the needs, nil if nothing is.
+func (n Needs) Check() error {
+	_, err := n.complete()
+	return err
+}
+
+// complete returns the needs with their defaults, or what is wrong in them.
+func (n Needs) complete() (Needs, error) {
+	if n.MaxWait == 0 {
+		n.MaxWait = DefaultMaxWait
+	}
+	if n.Duplicates == "" {
+		n.Duplicates = Never
+	}
+	if n.Batch == 0 {
+		n.Batch = 1
+	}
+	if n.CoreHour == 0 {
+		n.CoreHour = DefaultCoreHour
+	}
+	if n.GBMonth == 0 {
+		n.GBMonth = DefaultGBMonth
+	}
+	if n.DiskWrites == 0 {
+		n.DiskWrites = DefaultDiskWrites
+	}
+	if err := n.check(); err != nil {
+		return n, err
+	}
+	if n.Queries == 0 {
+		n.Queries = float64(n.Sensors) * float64(day) / float64(n.QuerySpan)
+	}
+	return n, nil
+}
+
+func (n Needs) check() error {
+	for _, bound := range []struct {
+		name            string
+		is, least, most float64
+	}{
+		{"sensors", float64(n.Sensors), 1, MaxSensors},
+		{"fields", float64(n.Fields), 1, MaxFields},
+		{"readings in a request", float64(n.Batch), 1, 100_000},
+		{"queries a day", n.Queries, 0, 1e9},
+		{"price of a core-hour", n.CoreHour, 0, 1e6},
+		{"price of a GB-month", n.GBMonth, 0, 1e6},
+		{"bytes a day for the disk to write", float64(n.DiskWrites), 1, 1e18},
+	} {
+		if !(bound.is >= bound.least && bound.is <= bound.most) {
+			return fmt.Errorf("%s: %v is not allowed; from %v to %v", bound.name, bound.is, bound.least, bound.most)
+		}
+	}
+	for _, bound := range []struct {
+		name            string
+		is, least, most time.Duration
+	}{
+		{"interval", n.Interval, time.Millisecond, MaxInterval},
+		{"query span", n.QuerySpan, time.Millisecond, MaxQuerySpan},
+		{"retention", n.Retention, 0, MaxRetention},
+		{"longest wait", n.MaxWait, time.Millisecond, MaxMaxWait},
+	} {
+		if bound.is < bound.least || bound.is > bound.most {
+			return fmt.Errorf("%s: %s is not allowed; from %s to %s", bound.name, Span(bound.is), Span(bound.least), Span(bound.most))
+		}
+	}
+	return n.checkTogether()
+}
+
+func (n Needs) checkTogether() error {
+	switch {
+	case n.Retention > 0 && n.Retention < store.MinGranularity:
+		return fmt.Errorf("retention: %s is shorter than the shortest bucket, of %s", Span(n.Retention), Span(store.MinGranularity))
+	case n.Retention > 0 && n.QuerySpan > n.Retention:
+		return fmt.Errorf("query span: %s is longer than the retention of %s, so that no query would find all it asks for", Span(n.QuerySpan), Span(n.Retention))
+	case n.QuerySpan < n.Interval:
+		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", Span(n.QuerySpan), Span(n.Interval))
+	case n.perDay() > maxPerDay:
+		return fmt.Errorf("%.3g readings a day are more than one MongoDB takes; at most %.0e are worked out", n.perDay(), maxPerDay)
+	case n.Duplicates != Never && n.Duplicates != Rare:
+		return fmt.Errorf("duplicates %q is unknown; allowed are %s and %s", n.Duplicates, Never, Rare)
+	}
+	return nil
+}
+
+// perDay is the readings a day of all sensors.
+func (n Needs) perDay() float64 { return float64(n.Sensors) * float64(day) / float64(n.Interval) }
+
+// kept is the time whose readings are on disk.
+func (n Needs) kept() time.Duration {
+	if n.Retention == 0 {
+		return foreverCounts
+	}
+	return n.Retention
+}
+
+// Span writes a duration as the configuration does: 90d, 5m, 2.777ms.
+func Span(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return config.FormatDuration(d)
 }

@@ -3,6 +3,7 @@ package advise
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -40,12 +41,12 @@ type Rejected struct {
 	Why string `json:"why"`
 }
 
-// alikeShare is the part by which two prices may differ and still count as the same:
+// alikePart is the part by which two prices may differ and still count as the same:
 // what is measured in a minute is not more certain. Of such the simpler is
 // taken: bucket documents, which keep a reading from being stored twice; then
 // the smaller documents, then snappy. Of flush and checkpoint intervals the
 // shorter is.
-const alikeShare = 0.10
+const alikePart = 0.10
 
 // flushes and checkpoints are the intervals that are tried.
 var flushes = [...]time.Duration{
@@ -69,7 +70,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
 	sized := f.Sizes[best]
-	limit := cheapest(n, all) * (1 + alikeShare)
+	limit := cheapest(n, all) * (1 + alikePart)
 	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
 	a.Chosen = f.cost(n, sized, all[best].Flush, interval)
 	for i := range all {
@@ -87,7 +88,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 
 // choose returns the place of the one to take, of those that the needs allow.
 func choose(n Needs, all []Cost) int {
-	best, limit := -1, cheapest(n, all)*(1+alikeShare)
+	best, limit := -1, cheapest(n, all)*(1+alikePart)
 	for i := range all {
 		if all[i].may(n) && all[i].Price() <= limit && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
 			best = i
@@ -139,7 +140,7 @@ func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Durati
 		least = min(least, price(flush))
 	}
 	for _, flush := range can {
-		if price(flush) <= least*(1+alikeShare) {
+		if price(flush) <= least*(1+alikePart) {
 			return flush
 		}
 	}
@@ -155,4 +156,405 @@ func (f *Figures) bestCheckpoint(n Needs, s Sized, flush time.Duration) (interva
 		}
 	}
 	return interval, false
+}
+
+// A Candidate is a way to store, with what can be chosen of it.
+type Candidate struct {
+	Storage     store.Storage    `json:"storage"`
+	Granularity time.Duration    `json:"granularity_ns"`
+	MaxReadings int              `json:"bucket_max_readings"` // in a part; 0 of a time series
+	MaxBytes    int              `json:"bucket_max_bytes"`
+	Compressor  store.Compressor `json:"compressor"`
+}
+
+// Caps of a part.
+const (
+	defaultReadings = 1000
+	manyReadings    = 4000
+	mostReadings    = 40_000 // of a part that is tried: one that takes a minute at 660 readings a second
+	defaultBytes    = 256 << 10
+	mostBytes       = 2 << 20
+)
+
+// granularities that are tried.
+var granularities = [...]time.Duration{
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
+}
+
+var compressors = [...]store.Compressor{store.Snappy, store.Zstd}
+
+// String names the candidate in tables.
+func (c Candidate) String() string {
+	if c.Storage == store.TimeSeries {
+		return "time series, " + string(c.Compressor)
+	}
+	text := fmt.Sprintf("bucket %s, %s", Span(c.Granularity), c.Compressor)
+	if c.MaxReadings != defaultReadings {
+		text += fmt.Sprintf(", parts of %d", c.MaxReadings)
+	}
+	return text
+}
+
+// may reports whether the needs allow it.
+func (c Candidate) may(n Needs) bool { return c.Storage == store.Bucket || n.Duplicates == Rare }
+
+// shape is the candidate whatever its compressor.
+func (c Candidate) shape() Candidate {
+	c.Compressor = ""
+	return c
+}
+
+// readingBytes is about what a reading counts for in a part's bytes: its element
+// in the array with the time, and a double with a short name for each field.
+func readingBytes(fields int) int { return 30 + 14*fields }
+
+// perWindow is how many readings of a sensor are in a window.
+func perWindow(granularity, interval time.Duration) int {
+	return int(max(1, math.Ceil(float64(granularity)/float64(interval))))
+}
+
+// candidates lists what is to be considered. Where windows hold more than a part
+// may, longer windows make no other documents, so the shortest stands for them;
+// there, other caps are tried instead.
+func candidates(n Needs, quick bool) []Candidate {
+	var out []Candidate
+	add := func(c Candidate) {
+		for _, compressor := range compressors {
+			c.Compressor = compressor
+			out = append(out, c)
+		}
+	}
+	var seen []int // readings of a full document
+	for i, g := range granularities {
+		if quick && i%2 == 1 {
+			continue
+		}
+		for _, most := range caps(perWindow(g, n.Interval), n.Fields) {
+			if document := min(most, perWindow(g, n.Interval)); !slices.Contains(seen, document) {
+				seen = append(seen, document)
+				add(Candidate{Storage: store.Bucket, Granularity: g, MaxReadings: most, MaxBytes: capBytes(document, n.Fields)})
+			}
+		}
+	}
+	// Servers that let the span be chosen get the longest, others know no other.
+	add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
+	return out
+}
+
+// caps are those to be tried for windows of so many readings.
+func caps(window, fields int) []int {
+	most := min(mostReadings, mostBytes/readingBytes(fields))
+	out := []int{min(defaultReadings, most)}
+	for _, further := range []int{manyReadings, window} {
+		if window >= further && further > out[len(out)-1] && further <= most {
+			out = append(out, further)
+		}
+	}
+	return out
+}
+
+// capBytes is the cap of bytes that leaves room for so many readings: the
+// default where that does.
+func capBytes(readings, fields int) int {
+	for size := defaultBytes; size < mostBytes; size *= 2 {
+		if readings*readingBytes(fields) <= size {
+			return size
+		}
+	}
+	return mostBytes
+}
+
+// A Cost is what a candidate costs with the flush and checkpoint intervals that
+// are given. Where nothing else is said, figures are of one day.
+type Cost struct {
+	Candidate
+
+	Flush time.Duration `json:"flush_interval_ns"`
+	// Gather is how long readings gather: longer than Flush where lanes are busy.
+	Gather     time.Duration `json:"gather_ns"`
+	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
+
+	PerUpdate   float64 `json:"readings_per_update"`
+	PerDocument float64 `json:"readings_per_document"`
+	Updates     float64 `json:"updates"`
+	Documents   float64 `json:"documents"`
+	Data        float64 `json:"data_bytes"` // on disk: what the day adds
+	Index       float64 `json:"index_bytes"`
+	Disk        float64 `json:"disk_bytes"`    // of all that is kept
+	Written     float64 `json:"written_bytes"` // by checkpoints
+
+	Write      CPU     `json:"write_cpu_seconds"`
+	Rewrite    float64 `json:"checkpoint_cpu_seconds"` // of mongod
+	Query      CPU     `json:"query_cpu_seconds"`
+	UpdateTime float64 `json:"update_cpu_seconds_each"`
+
+	// Of one query.
+	QueryDocuments float64 `json:"documents_per_query"`
+	QuerySeconds   float64 `json:"seconds_per_query"`
+
+	// A month's price of processors and disk, in the needs' money.
+	CPUPrice  float64 `json:"cpu_price"`
+	DiskPrice float64 `json:"disk_price"`
+}
+
+// Bytes is what a day adds on disk, data and index.
+func (c Cost) Bytes() float64 { return c.Data + c.Index }
+
+// CPU is the processor time of a day.
+func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(CPU{Mongod: c.Rewrite}) }
+
+// Price is that of a month.
+func (c Cost) Price() float64 { return c.CPUPrice + c.DiskPrice }
+
+// Of the daemon.
+const (
+	lanes       = 4    // that write a stream
+	mostUpdates = 1000 // in a command
+	// A lane that writes for more than this share of its time lets readings gather
+	// longer, up to these bounds.
+	busyPart      = 0.25
+	mostIntervals = 4
+	longestGather = 4 * time.Second
+	// laneBytes is the memory of lanes for what gathers; what it does not hold is
+	// written earlier.
+	laneBytes    = 32 << 20
+	heldOverhead = 90 // bytes of a reading that waits, beside its fields
+	heldField    = 20
+)
+
+// cost works out a candidate's. It takes what was measured of its size, and all
+// else from the figures.
+func (f *Figures) cost(n Needs, s Sized, flush, checkpoint time.Duration) Cost {
+	c := Cost{Candidate: s.Candidate, Flush: flush, Checkpoint: checkpoint, PerDocument: s.perDocument()}
+	readings := n.perDay()
+	c.Documents = readings / c.PerDocument
+	c.Data = readings * float64(s.Data) / float64(s.Readings)
+	c.Index = readings * float64(s.Index) / float64(s.Readings)
+	c.Disk = c.Bytes() * n.kept().Seconds() / day.Seconds()
+	f.addWrites(&c, n, readings)
+	f.addCheckpoints(&c, n, readings)
+	addQueries(&c, n, s.Query)
+	c.CPUPrice = c.CPU().Total() / 3600 * float64(month/day) * n.CoreHour
+	c.DiskPrice = c.Disk / 1e9 * n.GBMonth
+	return c
+}
+
+// addWrites adds what the lanes' updates cost. Where these keep a lane busy, it
+// gathers longer by itself.
+func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
+	gather := c.Flush
+	for {
+		c.PerUpdate = min(max(1, float64(gather)/float64(n.Interval)), c.PerDocument)
+		c.Updates = readings / c.PerUpdate
+		each, clock := f.update(c.Storage, (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
+		longest := max(c.Flush, min(mostIntervals*c.Flush, longestGather))
+		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && gather < longest {
+			gather = longest
+			continue
+		}
+		c.Gather, c.UpdateTime = gather, each.Total()
+		c.Write = each.times(c.Updates).plus(f.Command.times(c.commands(gather)))
+		return
+	}
+}
+
+// commands is how many carry a day's updates: one of each lane for each flush,
+// or more where there are too many updates for one, or fewer where a lane does
+// not always have something to write.
+func (c *Cost) commands(gather time.Duration) float64 {
+	flushes := lanes * day.Seconds() / gather.Seconds()
+	if c.Updates < flushes {
+		return c.Updates
+	}
+	return flushes * math.Ceil(c.Updates/flushes/mostUpdates)
+}
+
+// addCheckpoints adds what checkpoints write: each open document to which
+// something was added since the last, and those that were closed since.
+func (f *Figures) addCheckpoints(c *Cost, n Needs, readings float64) {
+	checkpoints := day.Seconds() / c.Checkpoint.Seconds()
+	open := float64(n.Sensors) * min(1, float64(c.Checkpoint)/float64(max(n.Interval, c.Flush)))
+	closed := readings / checkpoints / c.PerDocument
+	bytes, mongod := f.rewrite(c.Candidate, max(1, c.PerDocument/2))
+	documents := min(open+closed, readings/checkpoints) * checkpoints
+	c.Written, c.Rewrite = documents*bytes, documents*mongod
+}
+
+// reach is how far before its span a query of bucket documents looks: whatever
+// the granularity is now, an older bucket may be as long as the longest.
+func reach(of store.Storage) time.Duration {
+	if of == store.TimeSeries {
+		return 0
+	}
+	return store.MaxGranularity
+}
+
+// touches is how many documents a query reads.
+func touches(of store.Storage, span, covers time.Duration) float64 {
+	return float64(span+reach(of))/float64(covers) + 1
+}
+
+// addQueries adds what reading costs. Where the measured query was shorter, it
+// grows with the documents that are looked at.
+func addQueries(c *Cost, n Needs, q Queried) {
+	covers := time.Duration(c.PerDocument * float64(n.Interval))
+	c.QueryDocuments = touches(c.Storage, n.QuerySpan, covers)
+	longer := 1.0
+	if q.Documents > 0 {
+		longer = max(1, c.QueryDocuments/q.Documents)
+	}
+	c.QuerySeconds = q.Seconds * longer
+	c.Query = q.CPU.times(longer * n.Queries)
+}
+
+// held is the memory of what gathers for so long, in bytes.
+func held(n Needs, flush time.Duration) float64 {
+	return n.perDay() / day.Seconds() * flush.Seconds() * float64(heldOverhead+heldField*n.Fields)
+}
+
+// Figures are all that was measured, on one machine and of one user's readings.
+type Figures struct {
+	Updates  []Update  `json:"updates"`
+	Command  CPU       `json:"command"` // of one, beside its updates
+	Rewrites []Rewrite `json:"rewrites"`
+	Sizes    []Sized   `json:"sizes"`
+	// Ingest is what a reading costs in Brim before it is written: to take it in and
+	// to journal it; seconds of a processor.
+	Ingest float64 `json:"door_seconds"`
+}
+
+// tellMongod reports whether the processor time of mongod was to be seen.
+func (f *Figures) tellMongod() bool {
+	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
+}
+
+// CPU is processor time, in seconds.
+type CPU struct {
+	Mongod float64 `json:"mongod"`
+	Brim   float64 `json:"brim"`
+}
+
+// Total is that of both.
+func (c CPU) Total() float64 { return c.Mongod + c.Brim }
+
+func (c CPU) plus(d CPU) CPU { return CPU{c.Mongod + d.Mongod, c.Brim + d.Brim} }
+
+func (c CPU) times(n float64) CPU { return CPU{c.Mongod * n, c.Brim * n} }
+
+// An Update is what it costs to add readings to a document that has some
+// already, in commands of many updates.
+type Update struct {
+	Storage   store.Storage `json:"storage"`
+	Resident  float64       `json:"resident"` // readings in the document, on average
+	PerUpdate int           `json:"per_update"`
+	CPU       CPU           `json:"cpu_seconds"` // of one update
+	Seconds   float64       `json:"seconds"`     // by the clock, of one writer
+}
+
+// A Rewrite is what it costs that a checkpoint writes a document to which
+// something was added.
+type Rewrite struct {
+	Storage    store.Storage    `json:"storage"`
+	Compressor store.Compressor `json:"compressor"`
+	Resident   float64          `json:"resident"` // readings in the document
+	Bytes      float64          `json:"bytes"`    // written, of one document
+	Mongod     float64          `json:"mongod_seconds"`
+}
+
+// Sized is what readings take in one way to store them.
+type Sized struct {
+	Candidate
+
+	Readings  int   `json:"readings"`
+	Documents int64 `json:"documents"`
+	// Data and Index are bytes of the files after a checkpoint, without what is
+	// free in them.
+	Data  int64   `json:"data_bytes"`
+	Index int64   `json:"index_bytes"`
+	Query Queried `json:"query"`
+}
+
+// perDocument is the readings of a document.
+func (s Sized) perDocument() float64 { return float64(s.Readings) / float64(s.Documents) }
+
+// Queried is what a query costs that reads a span of one sensor, as the daemon
+// reads it.
+type Queried struct {
+	Span      time.Duration `json:"span_ns"`   // that could be measured
+	Documents float64       `json:"documents"` // that were looked at
+	Seconds   float64       `json:"seconds"`   // by the clock, median
+	CPU       CPU           `json:"cpu_seconds"`
+}
+
+// update returns what an update costs, between and beyond what was measured: a
+// line through the documents' sizes for the fewest readings an update and one for
+// the most, and a line between these two.
+func (f *Figures) update(of store.Storage, resident, perUpdate float64) (CPU, float64) {
+	few, many := 0, 0
+	for _, u := range f.Updates {
+		if u.Storage == of {
+			if few == 0 || u.PerUpdate < few {
+				few = u.PerUpdate
+			}
+			many = max(many, u.PerUpdate)
+		}
+	}
+	at := func(k int, y func(Update) float64) float64 {
+		var through points
+		for _, u := range f.Updates {
+			if u.Storage == of && u.PerUpdate == k {
+				through.add(u.Resident, y(u))
+			}
+		}
+		return through.at(resident)
+	}
+	between := func(y func(Update) float64) float64 {
+		low := at(few, y)
+		if many == few {
+			return low
+		}
+		each := max(0, (at(many, y)-low)/float64(many-few))
+		return low + each*(perUpdate-float64(few))
+	}
+	return CPU{
+		Mongod: between(func(u Update) float64 { return u.CPU.Mongod }),
+		Brim:   between(func(u Update) float64 { return u.CPU.Brim }),
+	}, between(func(u Update) float64 { return u.Seconds })
+}
+
+// rewrite returns what a checkpoint's writing of a document costs.
+func (f *Figures) rewrite(c Candidate, resident float64) (bytes, mongod float64) {
+	var size, cpu points
+	for _, r := range f.Rewrites {
+		if r.Storage == c.Storage && r.Compressor == c.Compressor {
+			size.add(r.Resident, r.Bytes)
+			cpu.add(r.Resident, r.Mongod)
+		}
+	}
+	return size.at(resident), cpu.at(resident)
+}
+
+// points are measurements that a line goes through.
+type points struct{ x, y []float64 }
+
+func (p *points) add(x, y float64) {
+	if y > 0 { // or it was too little to be measured
+		p.x, p.y = append(p.x, x), append(p.y, y)
+	}
+}
+
+// at returns the line's value at a place: 0 of no points, their mean if they are
+// all at one place, and never less than half of the least value, which a line that
+// noise has bent would give. It does not fall: nothing here costs less if there is
+// more of it.
+func (p *points) at(x float64) float64 {
+	line, ok := bench.FitLine(p.x, p.y)
+	switch values := bench.Samples(p.y); {
+	case len(values) == 0:
+		return 0
+	case !ok || line.Each < 0:
+		return values.Mean()
+	default:
+		return max(line.At(x), values.Min()/2)
+	}
 }

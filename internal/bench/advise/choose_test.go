@@ -82,8 +82,8 @@ func TestWhatIsDearerThanTheLeastIsSaidToBe(t *testing.T) {
 			why[r.Granularity] = r.Why
 		}
 	}
-	assert.Equal(t, "as dear, as far as can be told; larger documents", why[time.Hour])
-	assert.Contains(t, why[time.Minute], "dearer: disk")
+	assert.Equal(t, "costs the same within the measurement error; larger documents", why[time.Hour])
+	assert.Contains(t, why[time.Minute], "more expensive: disk")
 }
 
 func TestTheFlushIntervalIsTheShortestThatGainsAsMuch(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAMongoDBThatHidesItsProcessorTimeIsSaidTo(t *testing.T) {
 	a, err = Choose(n, f)
 	require.NoError(t, err)
 	require.Len(t, a.Warnings, 1)
-	assert.Contains(t, a.Warnings[0], "does not tell its processor time")
+	assert.Contains(t, a.Warnings[0], "does not report its processor time")
 }
 
 // TestHowLongAReadingIsInTheJournalAloneIsToldOfBusyLanesToo: they gather for

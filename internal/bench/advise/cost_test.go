@@ -14,7 +14,7 @@ import (
 // it brings, as one of a time series; a document has 300 bytes beside its
 // readings, and zstd makes two thirds of what snappy makes.
 func made(n Needs, quick bool) *Figures {
-	f := &Figures{Command: CPU{300e-6, 20e-6}, Door: 30e-6}
+	f := &Figures{Command: CPU{300e-6, 20e-6}, Ingest: 30e-6}
 	for _, of := range storages {
 		for _, resident := range []int{1, 100, 500} {
 			for _, k := range []int{1, 12} {
@@ -99,7 +99,7 @@ func TestQueriesLongerThanWasMeasuredGrowWithTheirDocuments(t *testing.T) {
 
 func TestALineMeetsItsPointsAndDoesNotFall(t *testing.T) {
 	t.Parallel()
-	var none, straight, falling, single line
+	var none, straight, falling, single points
 	assert.Zero(t, none.at(5))
 	for _, x := range []float64{1, 10, 100} {
 		straight.add(x, 3+2*x)

@@ -20,7 +20,7 @@ import (
 func tiny() amounts {
 	return amounts{
 		sizeReadings: 40_000, sizeDocuments: 1500, grownReadings: 2000, updating: 20 * time.Millisecond,
-		doorTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
+		ingestTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
 	}
 }
 
@@ -28,7 +28,7 @@ func tiny() amounts {
 func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error) {
 	t.Helper()
 	uri := mongodtest.URI(t) // skips where there is none
-	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) (err error) {
+	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab) (err error) {
 		m, err := lab.Start(ctx, bench.Setting{})
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func TestAllIsMeasuredThatAnAdviceNeeds(t *testing.T) {
 			assert.Positive(t, z.Query.Seconds, z)
 			assert.InEpsilon(t, float64(z.full(n.Interval)), z.perDocument(), 0.02, z)
 		}
-		assert.Positive(t, f.Door)
+		assert.Positive(t, f.Ingest)
 		_, err = Choose(n, f)
 		return err
 	})

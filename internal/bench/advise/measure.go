@@ -3,16 +3,23 @@ package advise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // A session measures on one MongoDB.
@@ -29,7 +36,7 @@ type amounts struct {
 	sizeReadings, sizeDocuments int // of a size, at most
 	grownReadings               int // that documents are given before an update is measured
 	updating                    time.Duration
-	doorTime                    time.Duration
+	ingestTime                  time.Duration
 	followReadings              int
 	followTime                  time.Duration
 }
@@ -38,12 +45,12 @@ func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	s := &session{lab: lab, m: m, needs: n, candidates: candidates(n, lab.Quick)}
 	s.amounts = amounts{
 		sizeReadings: 160_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 700 * time.Millisecond,
-		doorTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
+		ingestTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
 	}
 	if lab.Quick {
 		s.amounts = amounts{
 			sizeReadings: 80_000, sizeDocuments: 5000, grownReadings: 20_000, updating: 250 * time.Millisecond,
-			doorTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
+			ingestTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
 		}
 	}
 	return s
@@ -104,18 +111,6 @@ func (s *session) rewritten(of store.Storage) []int {
 	return []int{max(1, mean/12), mean}
 }
 
-// steps is how many there will be.
-func (s *session) steps(follow bool) int {
-	n := 2 + len(s.candidates)
-	for _, of := range storages {
-		n += len(s.residents(of))*len(s.perUpdates()) + len(s.rewritten(of))*len(compressors)
-	}
-	if follow {
-		n++
-	}
-	return n
-}
-
 // measure carries all measurements out.
 func (s *session) measure(ctx context.Context) (*Figures, error) {
 	f := &Figures{}
@@ -155,7 +150,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 		f.Sizes = append(f.Sizes, sized)
 	}
 	var err error
-	f.Door, err = s.door(ctx)
+	f.Ingest, err = s.ingest(ctx)
 	return f, err
 }
 
@@ -173,10 +168,10 @@ func (s *session) command(ctx context.Context, f *Figures) error {
 	return nil
 }
 
-// door measures what it costs Brim to take readings in and to journal them: a
+// ingest measures what it costs Brim to accept readings and to journal them: a
 // daemon that writes nothing meanwhile.
-func (s *session) door(ctx context.Context) (_ float64, err error) {
-	s.lab.Step("taking readings in, %d in a request", s.needs.Batch)
+func (s *session) ingest(ctx context.Context) (_ float64, err error) {
+	s.lab.Step("ingest, %d readings in a request", s.needs.Batch)
 	d, err := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
 	if err != nil {
 		return 0, err
@@ -186,7 +181,7 @@ func (s *session) door(ctx context.Context) (_ float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.doorTime.String())
+	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
 	if err != nil {
 		return 0, err
 	}
@@ -233,4 +228,381 @@ func (s *session) used(ctx context.Context) (CPU, error) {
 	}
 	own, err := machine.CPU(os.Getpid())
 	return CPU{mongod.Seconds(), own.Seconds()}, err
+}
+
+// updateOf says which update is to be measured.
+type updateOf struct {
+	storage             store.Storage
+	resident, perUpdate int
+	sensors             int // at most
+}
+
+const (
+	manySensors  = 1000
+	fewSensors   = 8
+	mostRounds   = 64
+	singleRounds = 300 // of a single sensor, whose commands have one update
+)
+
+// update measures what it costs to add readings to documents that have some. All
+// documents have as many, and all grow alike.
+func (s *session) update(ctx context.Context, of updateOf) (u Update, err error) {
+	sensors := min(max(s.grownReadings/of.resident, fewSensors), of.sensors)
+	rounds := mostRounds
+	if sensors == 1 {
+		rounds = singleRounds
+	}
+	c, err := s.grown(ctx, of.storage, store.Snappy, sensors, of.resident, rounds*of.perUpdate)
+	if err != nil {
+		return u, err
+	}
+	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
+	before, err := s.used(ctx)
+	if err != nil {
+		return u, err
+	}
+	began, done := time.Now(), 0
+	for done < rounds && (done < 2 || time.Since(began) < s.updating) {
+		if err := c.Write(ctx, lane.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
+			return u, err
+		}
+		done++
+	}
+	took := time.Since(began)
+	after, err := s.used(ctx)
+	n := 1 / float64(done*sensors)
+	return Update{
+		Storage: of.storage, PerUpdate: of.perUpdate, Resident: float64(of.resident) + float64((done-1)*of.perUpdate)/2,
+		CPU: CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n), Seconds: took.Seconds() * n,
+	}, err
+}
+
+// grown makes documents with so many readings each, and room for further ones in
+// their window. The caller drops the collection.
+func (s *session) grown(ctx context.Context, of store.Storage, compressor store.Compressor, sensors, resident, further int) (*shape.Collection, error) {
+	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
+	r, err := s.readings(sensors, resident, interval)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.collection(ctx, Candidate{Storage: of, Granularity: time.Hour, Compressor: compressor, MaxReadings: 1_000_000, MaxBytes: mostBytes}, r, resident)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = c.Load(ctx); err == nil {
+		err = s.m.Checkpoint(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Drop(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+// rewriteOf says which documents a checkpoint is to be measured with.
+type rewriteOf struct {
+	storage    store.Storage
+	compressor store.Compressor
+	resident   int
+}
+
+const (
+	rewrittenDocuments = 2000
+	fewestRewritten    = 20
+	rewriteRounds      = 2
+)
+
+// rewrite measures what a checkpoint writes after each document got a reading,
+// and what that costs.
+func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err error) {
+	sensors := min(max(s.grownReadings/of.resident, fewestRewritten), rewrittenDocuments)
+	c, err := s.grown(ctx, of.storage, of.compressor, sensors, of.resident, rewriteRounds)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
+	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
+	for i := range rewriteRounds {
+		if err := s.rewriteOnce(ctx, c, &out, lane.Portions(sensors, of.resident+i, 1)); err != nil {
+			return out, err
+		}
+	}
+	n := float64(sensors * rewriteRounds)
+	out.Bytes, out.Mongod = out.Bytes/n, out.Mongod/n
+	return out, nil
+}
+
+// rewriteOnce adds what one checkpoint took after the portions were written.
+func (s *session) rewriteOnce(ctx context.Context, c *shape.Collection, out *Rewrite, p []lane.Portion) error {
+	checkpoint := bench.Spent{}
+	written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
+		if err := c.Write(ctx, p); err != nil {
+			return err
+		}
+		checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	out.Bytes += written.Since("block_written_bytes_total")
+	out.Mongod += checkpoint.CPU
+	return nil
+}
+
+// size measures what readings take on disk in one way to store them, and what a
+// query of them costs.
+func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) {
+	r, perUpdate, err := s.sample(c)
+	if err != nil {
+		return out, err
+	}
+	coll, err := s.collection(ctx, c, r, perUpdate)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, coll.Drop(context.WithoutCancel(ctx))) }()
+	if err := s.addExpiry(ctx, c); err != nil {
+		return out, err
+	}
+	out = Sized{Candidate: c}
+	if err := s.fill(ctx, coll, perUpdate, &out); err != nil {
+		return out, err
+	}
+	out.Query, err = s.query(ctx, c, coll, out.perDocument())
+	return out, err
+}
+
+// fill writes the sample and notes what it takes.
+func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate int, out *Sized) error {
+	r := coll.Readings
+	for at := 0; at < r.Count; at += perUpdate {
+		if err := coll.Write(ctx, lane.Portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
+			return err
+		}
+	}
+	begun := 0
+	if out.Storage == store.TimeSeries {
+		// The next reading packs the bucket before it, as in the long run nearly all
+		// are.
+		if err := coll.Write(ctx, lane.Portions(r.Sensors, r.Count, 1)); err != nil {
+			return err
+		}
+		begun = r.Sensors
+	}
+	if err := s.m.Checkpoint(ctx); err != nil {
+		return err
+	}
+	size, err := coll.Size(ctx)
+	if err != nil {
+		return err
+	}
+	out.Readings, out.Documents = size.Readings, max(1, size.Documents-int64(begun))
+	out.Data, out.Index = size.Data(), size.Index()
+	return nil
+}
+
+// addExpiry makes the index by which readings of a bucket stream expire. What it
+// holds is the same whenever they do; here they stay.
+func (s *session) addExpiry(ctx context.Context, c Candidate) error {
+	if s.needs.Retention == 0 || c.Storage != store.Bucket {
+		return nil
+	}
+	b, err := bucket.New(bucket.Config{
+		Database: s.m.Database(), Stream: collectionName, Granularity: c.Granularity, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
+		Compressor: c.Compressor, Retention: MaxRetention, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return err
+	}
+	return b.Prepare(ctx)
+}
+
+const (
+	sampledDocuments = 4    // of each sensor, or more
+	sampledSensors   = 60   // or fewer, where there are fewer
+	querySlack       = 1.25 // of the time that a query looks at
+	// A sensor that is faster than that fills documents by many updates at any
+	// flush interval, and how they are cut at the caps shows in their number.
+	fastInterval = 100 * time.Millisecond
+	// A single sensor's documents are written one in a command.
+	alonesDocuments = 1500
+	usualFields     = 4
+)
+
+// sample chooses the readings that a size is measured with: whole windows, or
+// full parts where a window holds too many.
+func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int, err error) {
+	interval, document := s.needs.Interval, c.full(s.needs.Interval)
+	sensors := min(s.needs.Sensors, sampledSensors)
+	total := float64(s.sizeReadings) * min(max(usualFields/float64(s.needs.Fields), 0.2), 2)
+	if c.Storage == store.TimeSeries { // takes less for each
+		total *= 2
+	}
+	most := min(int(total), s.sizeDocuments*document, alonesDocuments*document*sensors)
+	count := int(querySlack * float64(s.needs.QuerySpan+reach(c.Storage)) / float64(interval))
+	count = max(sampledDocuments*document, min(count, most/sensors))
+	unit := perWindow(c.Granularity, interval)
+	if c.Storage == store.TimeSeries || unit > most/sampledDocuments {
+		unit = document
+	}
+	count = max(sampledDocuments, count/unit) * unit
+	perUpdate = document
+	if interval < fastInterval {
+		perUpdate = min(document, int(time.Second/interval))
+	}
+	r, err = s.readings(min(max(most/count, 1), s.needs.Sensors), count, interval)
+	return r, perUpdate, err
+}
+
+const (
+	mostQueries  = 60
+	queryingTime = 400 * time.Millisecond
+)
+
+// query measures what it costs to read the span of a query, of random sensors at
+// random times; a shorter span, if the sample has not so much.
+func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection, perDocument float64) (q Queried, err error) {
+	r := coll.Readings
+	count := max(1, min(int(s.needs.QuerySpan/r.Interval), r.Count*4/5))
+	q.Span = time.Duration(count) * r.Interval
+	random := rand.New(rand.NewPCG(s.lab.Seed, 0)) //nolint:gosec // no secret
+	look := float64(reach(c.Storage)) / float64(r.Interval)
+	var took bench.Samples
+	before, err := s.used(ctx)
+	if err != nil {
+		return q, err
+	}
+	began := time.Now()
+	for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
+		span := shape.Span{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
+		start := time.Now()
+		if _, err := coll.Read(ctx, span); err != nil {
+			return q, err
+		}
+		took = append(took, time.Since(start).Seconds())
+		q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
+	}
+	after, err := s.used(ctx)
+	n := 1 / float64(len(took))
+	q.Documents *= n
+	q.Seconds, q.CPU = took.Median(), CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n)
+	return q, err
+}
+
+// Followed is what came when the advice was followed: a daemon with these
+// settings, and `brim load`.
+type Followed struct {
+	Serve []string `json:"serve"` // flags of the daemon
+	Load  []string `json:"load"`  // of the load
+	Trial
+	Documents Against `json:"documents_per_day"`
+	Bytes     Against `json:"bytes_per_day"`
+}
+
+// Against holds what was predicted against what was seen.
+type Against struct {
+	Predicted float64 `json:"predicted"`
+	Seen      float64 `json:"seen"`
+}
+
+// Off is the part by which it differs from what was predicted.
+func (a Against) Off() float64 { return a.Seen/a.Predicted - 1 }
+
+// A Trial is a load that goes through much event time in a short one.
+type Trial struct {
+	Sensors int           `json:"sensors"`
+	Event   time.Duration `json:"event_time_ns"`
+	Time    time.Duration `json:"time_ns"`
+}
+
+const (
+	trialDocuments = 20 // of each sensor, or more
+	trialBatch     = 1000
+	// longestTrial keeps what is measured rarely within the times that a reading may
+	// have, which begin in 1970.
+	longestTrial = 20 * 365 * day
+)
+
+// trial chooses the load: whole windows, within the retention.
+func (a *Advice) trial(readings int, within time.Duration) Trial {
+	n, c := a.Needs, a.Chosen
+	each := min(max(trialDocuments*int(c.PerDocument), readings/n.Sensors), readings, int(longestTrial/n.Interval))
+	t := Trial{Sensors: min(max(readings/each, 1), n.Sensors), Time: within}
+	whole := c.Granularity
+	if c.Storage == store.TimeSeries {
+		whole = min(whole, time.Minute)
+	}
+	t.Event = time.Duration(min(readings/t.Sensors, int(longestTrial/n.Interval))) * n.Interval
+	if n.Retention > 0 {
+		t.Event = min(t.Event, n.Retention/10*9)
+	}
+	t.Event = max(t.Event.Truncate(whole), whole)
+	return t
+}
+
+// Flags are those of `brim serve` that the advice comes to.
+func (a *Advice) Flags() []string {
+	c := a.Chosen
+	flags := []string{"--storage", string(c.Storage), "--compressor", string(c.Compressor), "--flush-interval", Span(c.Flush), "--granularity", Span(c.Granularity)}
+	if c.Storage == store.Bucket {
+		flags = append(flags, "--bucket-max-readings", strconv.Itoa(c.MaxReadings), "--bucket-max-bytes", strconv.Itoa(c.MaxBytes))
+	}
+	if a.Needs.Retention > 0 {
+		flags = append(flags, "--retention", a.Needs.Retention.String())
+	}
+	return flags
+}
+
+// LoadFlags are those of `brim load` that make the trial.
+func (a *Advice) LoadFlags(t Trial) []string {
+	flags := []string{
+		"--sensors", strconv.Itoa(t.Sensors), "--interval", a.Needs.Interval.String(), "--fields", strconv.Itoa(a.Needs.Fields),
+		"--speedup", strconv.FormatFloat(t.Event.Seconds()/t.Time.Seconds(), 'g', 10, 64), "--duration", t.Time.String(), "--batch", strconv.Itoa(trialBatch),
+	}
+	if a.Chosen.Storage == store.TimeSeries {
+		// Where event time runs fast, requests that overtake each other would be
+		// minutes apart, and the server begins a bucket for each that comes late.
+		flags = append(flags, "--connections", "1")
+	}
+	return flags
+}
+
+// errLost says that a prediction cannot be held against a load of which not all
+// arrived.
+var errLost = errors.New("not all readings of the load were taken: try again on a machine that is less busy")
+
+// follow starts a daemon as advised, puts the trial's load on it and looks at
+// what is stored, whose amount for a day of all sensors is held against the
+// prediction.
+func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error) {
+	t := a.trial(s.followReadings, s.followTime)
+	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
+	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
+	d, err := s.lab.Daemon(ctx, s.m, out.Serve...)
+	if err != nil {
+		return nil, fmt.Errorf("follow the advice with %s: %w", strings.Join(out.Serve, " "), err)
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	r, err := d.Load(ctx, out.Load...)
+	if err != nil {
+		return nil, fmt.Errorf("follow the advice: %w", err)
+	}
+	if r.Failed > 0 || r.Dropped > 0 || r.Acked == 0 {
+		return nil, fmt.Errorf("follow the advice: %d failed, %d dropped: %w", r.Failed, r.Dropped, errLost)
+	}
+	const patience = time.Minute
+	if err := d.Flush(ctx, patience); err != nil {
+		return nil, fmt.Errorf("follow the advice: %w", err)
+	}
+	if err := s.m.Checkpoint(ctx); err != nil {
+		return nil, err
+	}
+	size, err := shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries)
+	if err != nil {
+		return nil, err
+	}
+	share := a.Needs.perDay() / float64(r.Acked)
+	out.Documents = Against{a.Chosen.Documents, float64(size.Documents) * share}
+	out.Bytes = Against{a.Chosen.Bytes(), float64(size.Data()+size.Index()) * share}
+	return out, nil
 }

@@ -1,27 +1,46 @@
 // Package checkpoint is the experiment about WiredTiger's checkpoints and its
-// journal: what an interval costs and buys, and whether it was obeyed.
+// journal: what an interval costs and buys, and whether it takes effect.
 //
 //	settings ─▶ mongods side by side, their checkpoints counted
-//	interval ─▶ one mongod, started again with each interval, under a steady load ─▶ periods from checkpoint to checkpoint
+//	interval ─▶ one mongod, restarted with each interval, under a steady load ─▶ periods from checkpoint to checkpoint
 //	recovery ─▶ killed late after a checkpoint, and timed until it takes writes
 //	journal  ─▶ one write after the other, journaled and not, at each commit interval
 package checkpoint
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// Cells.
+// Names in tables.
 const (
-	cellSettings = "settings"
-	cellInterval = "interval"
-	cell60       = "interval-60"
-	cell300      = "interval-300"
-	cellRecovery = "recovery"
-	cellJournal  = "journal"
+	ofDue                                 = "of each that was due"
+	dirtyOf, gatheredOf, durationOf       = "dirty before", "of it since the last", "duration"
+	duringOf, betweenOf                   = "p99 during", "p99 between"
+	hourOf                                = "files, an hour"
+	bareRow, lateRow, replayOf            = "right after a checkpoint", "late after a checkpoint", "to replay a second of writes"
+	relaxed, waiting, majority            = "w:1, j:false", "w:1, j:true", "w:majority, j:true"
+	commitOf, journalFileOf, ownIntervals = "commit interval", "journal file", "every interval"
+
+	wayPeriod  = "storage.syncPeriodSecs: 1"
+	wayEngine  = `configString: "checkpoint=(wait=1)", syncPeriodSecs: 2`
+	wayStart   = "--setParameter syncdelay=1"
+	wayRuntime = "syncPeriodSecs: 2, setParameter syncdelay: 1 at run time"
 )
 
 // Experiment returns it.
@@ -33,66 +52,559 @@ func Experiment() *bench.Experiment {
 		Quick:    75 * time.Second,
 		Restarts: "checkpoint intervals, recovery, commit intervals",
 		Cells: []bench.Cell{
-			{Name: cellSettings, What: "which settings the checkpoint interval obeys"},
-			{Name: cellInterval, What: "dirty data, duration, write latency and bytes written by checkpoint interval"},
-			{Name: cell60, What: "dirty data, duration, write latency and bytes written at an interval of 60 s", Slow: "it takes seven minutes"},
-			{Name: cell300, What: "dirty data, duration, write latency and bytes written at an interval of 300 s", Slow: "it takes half an hour"},
-			{Name: cellRecovery, What: "the time from kill -9 to the first write"},
-			{Name: cellJournal, What: "the latency of journaled writes by commit interval"},
+			{Name: "settings", What: "which settings the checkpoint interval obeys", Own: true},
+			{Name: "interval", What: "dirty data, duration, write latency and bytes written by checkpoint interval", Own: true},
+			{Name: "interval-60", What: "dirty data, duration, write latency and bytes written at an interval of 60 s", Slow: "it takes seven minutes", Own: true, OnRequest: true},
+			{Name: "interval-300", What: "dirty data, duration, write latency and bytes written at an interval of 300 s", Slow: "it takes half an hour", Own: true, OnRequest: true},
+			{Name: "recovery", What: "the time from kill -9 to the first write", Own: true},
+			{Name: "journal", What: "the latency of journaled writes by commit interval"},
 		},
-		Run: run,
+		Tables: tables(),
+		Claims: claims(),
+		Run:    run,
 	}
 }
 
-// Measured is all that was measured.
-type Measured struct {
-	Settings []Obeyed `json:"settings,omitempty"`
-	Appends  []*Cost  `json:"appends,omitempty"`
-	Inserts  []*Cost  `json:"inserts,omitempty"`
-	// Laws are fitted to what was written with each interval.
-	AppendsLaw Law        `json:"appends_law"`
-	InsertsLaw Law        `json:"inserts_law"`
-	Recovery   *Recovery  `json:"recovery,omitempty"`
-	Journal    []*Journal `json:"journal,omitempty"`
+func tables() []bench.Table {
+	all := []bench.Table{
+		{
+			Name: "settings", Title: "Ways to ask for a checkpoint every second", Variant: "way",
+			Measures: []bench.Measure{{Name: "syncdelay as reported", Unit: bench.Seconds}, {Name: "checkpoints", Unit: bench.Count}, {Name: "in", Unit: bench.Seconds}, {Name: ofDue, Unit: bench.Times}},
+			Note:     "A way below 1x does not take effect, whatever the server reports; above 1x a second clock runs.",
+		},
+		{
+			Name: "interval", Title: "Checkpoints by interval", Variant: "load and interval",
+			Measures: []bench.Measure{
+				{Name: ofDue, Unit: bench.Times}, {Name: dirtyOf, Unit: bench.Bytes}, {Name: gatheredOf, Unit: bench.Bytes}, {Name: durationOf, Unit: bench.Seconds},
+				{Name: duringOf, Unit: bench.Seconds}, {Name: betweenOf, Unit: bench.Seconds},
+			},
+			Note: "Dirty before: what WiredTiger's cache holds that no checkpoint has written, at its most. p99: of writes that overlap a checkpoint, and of the others. The interval of the last row is the one that is farthest off.",
+		},
+		{
+			Name: "written", Title: "Bytes written, by the server's counters, at the observed rate", Variant: "load and interval", Unit: bench.Bytes,
+			Measures: []bench.Measure{{Name: "files, each checkpoint", Unit: bench.Bytes}, {Name: hourOf, Unit: bench.Bytes}, {Name: "by checkpoints, an hour", Unit: bench.Bytes}, {Name: "journal, an hour", Unit: bench.Bytes}},
+			Note:     "No acknowledged write depends on the interval: the journal has it. Choose the interval by the bytes written and by the time of recovery.",
+		},
+		{
+			Name: "law", Title: "What these loads would write to the files an hour at the published intervals", Variant: "load", Unit: bench.Bytes,
+			Note: "By the line through what was measured: bytes = each checkpoint x checkpoints + each second x seconds. " +
+				"For appends the first part grows with the number and size of the buckets that get appends, the second with their rate.",
+		},
+		{Name: "both", Title: "p99 of writes during a checkpoint, of both loads", Variant: "interval", Unit: bench.Seconds},
+		{
+			Name: "recovery", Title: "From kill -9 to the first write", Variant: "killed",
+			Measures: []bench.Measure{{Name: "took", Unit: bench.Seconds}, {Name: "journal since the checkpoint", Unit: bench.Bytes}, {Name: "writing since the checkpoint", Unit: bench.Seconds}, {Name: replayOf, Unit: bench.Times}},
+			Note:     "A shorter interval buys a shorter recovery: what was written since the last checkpoint is replayed.",
+		},
+		{
+			Name: "journal", Title: "One small insert after the other: latency by write concern and commit interval", Variant: "topology and commit interval", Unit: bench.Seconds,
+			Note: "The median of each repeat; each write that waits for the journal waits for a sync of its own. The interval bounds what a write without j:true can lose.",
+		},
+		{
+			Name: "default", Title: "The server's own commit interval", Variant: "topology",
+			Measures: []bench.Measure{{Name: commitOf, Unit: bench.Seconds}, {Name: waiting, Unit: bench.Seconds}, {Name: journalFileOf, Unit: bench.Bytes}},
+		},
+	}
+	for _, load := range []string{nameAppends, nameInserts} {
+		all = append(all, bench.Table{
+			Name: "dirty, " + load, Title: "Dirty data, " + load, Variant: "seconds since the writing began", Unit: bench.Bytes, Hidden: true,
+			Plots: []bench.Plot{{
+				Title:   "Dirty data, " + load,
+				Caption: "Data in the cache that no checkpoint has written yet. A checkpoint does not bring it to zero: pages that are written to all the time are dirty again at once.",
+			}},
+		})
+	}
+	return all
 }
 
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
+// seconds writes an interval: 6 s.
+func seconds(d time.Duration) string { return bench.Seconds.Format(d.Seconds()) }
+
+func rowOf(load string, interval time.Duration) string { return load + ", " + seconds(interval) }
+
+// obeyedWithin separates one and a half checkpoints of each that is due from one.
+const obeyedWithin = 1.2
+
+func claims() []bench.Claim {
+	setting := func(way string) bench.Figure { return bench.Figure{Table: "settings", Variant: way, Measure: ofDue} }
+	all := []bench.Claim{
+		{
+			Says: "every interval takes effect: checkpoints counted of each that was due", Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin,
+			Of: bench.Figure{Table: "interval", Variant: ownIntervals, Measure: ofDue}, Because: "A checkpoint that takes longer than its interval delays the next, and others may ask for checkpoints, too.",
+		},
+		{
+			Says: wayPeriod + " makes a checkpoint a second: counted of each that was due", Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin, Of: setting(wayPeriod),
+		},
+		{
+			Says: wayEngine + " makes a checkpoint a second: counted of each that was due", Published: 1, PublishedAs: `configString "checkpoint=(wait=30)": one every 30 s`, Unit: bench.Times, Alike: obeyedWithin, Of: setting(wayEngine),
+			Because: "It starts a checkpointer in the engine beside mongod's own, which goes on at its interval.",
+		},
+	}
+	// The intervals of a run stand for published ones that are as far apart.
+	for _, p := range []struct {
+		short, long            time.Duration
+		dirty, took, p99       float64
+		dirtyAs, tookAs, p99As string
+	}{
+		{time.Second, 4 * time.Second, 160. / 40, 3.5 / 0.8, 150. / 45, "40 → 160 MB for 30 → 120 s", "0.8 → 3.5 s for 30 → 120 s", "45 → 150 ms for 30 → 120 s"},
+		{6 * time.Second, 24 * time.Second, 160. / 40, 3.5 / 0.8, 150. / 45, "40 → 160 MB for 30 → 120 s", "0.8 → 3.5 s for 30 → 120 s", "45 → 150 ms for 30 → 120 s"},
+		{60 * time.Second, 300 * time.Second, 400. / 80, 8.2 / 1.8, 280. / 85, "80 → 400 MB for 60 → 300 s", "1.8 → 8.2 s for 60 → 300 s", "85 → 280 ms for 60 → 300 s"},
+	} {
+		compare := func(c bench.Claim, table, load, measure string) bench.Claim {
+			c.Says += fmt.Sprintf(", %s → %s", seconds(p.short), seconds(p.long))
+			c.From = bench.Figure{Table: table, Variant: rowOf(load, p.short), Measure: measure}
+			c.Of = bench.Figure{Table: table, Variant: rowOf(load, p.long), Measure: measure}
+			return c
+		}
+		all = append(all,
+			compare(bench.Claim{
+				Says: "inserts: dirty data gathers with the interval", Published: p.dirty, PublishedAs: p.dirtyAs, Unit: bench.Bytes, Rule: bench.Factor,
+				Because: "Pages that are written before the checkpoint no longer count.",
+			}, "interval", nameInserts, gatheredOf),
+			compare(bench.Claim{
+				Says: "inserts: a checkpoint takes longer with the interval", Published: p.took, PublishedAs: p.tookAs, Unit: bench.Seconds, Rule: bench.Factor,
+				Because: "A checkpoint takes some time however little there is to write.",
+			}, "interval", nameInserts, durationOf),
+			bench.Claim{
+				Says:      fmt.Sprintf("the p99 of writes during a checkpoint grows with the interval, %s → %s", seconds(p.short), seconds(p.long)),
+				Published: p.p99, PublishedAs: p.p99As, Unit: bench.Seconds, Rule: bench.Factor,
+				From: bench.Figure{Table: "both", Variant: seconds(p.short), Measure: duringOf}, Of: bench.Figure{Table: "both", Variant: seconds(p.long), Measure: duringOf},
+				Because: "A checkpoint of this size leaves enough of the disk and the processors to the writes.",
+			},
+			compare(bench.Claim{
+				Says: "inserts: bytes written to the files an hour are the same", PublishedAs: "the same for 30 to 300 s", Unit: bench.Bytes, Rule: bench.Same,
+				Because: "Each checkpoint writes again the last pages of the oplog and of the collection, which are not full yet.",
+			}, "written", nameInserts, hourOf),
+			compare(bench.Claim{
+				Says: "appends: bytes written to the files an hour are the same", PublishedAs: "the same for 30 to 300 s", Unit: bench.Bytes, Rule: bench.Same,
+				Because: "Each checkpoint writes again, whole, every bucket that got an append since the one before.",
+			}, "written", nameAppends, hourOf))
+	}
+	own := func(measure string) bench.Figure {
+		return bench.Figure{Table: "default", Variant: "replica_set", Measure: measure}
+	}
+	return append(all,
+		bench.Claim{
+			Says: "recovery takes at most the interval: seconds to replay a second of writes", Published: 1, PublishedAs: "at most the interval", Unit: bench.Times, Rule: bench.AtMost,
+			Of: bench.Figure{Table: "recovery", Variant: lateRow, Measure: replayOf}, Because: "Replaying is slower than writing was.",
+		},
+		bench.Claim{Says: "the commit interval that the server has by itself", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Alike: 1.01, Of: own(commitOf)},
+		bench.Claim{
+			Says: "a write with j:true waits at most the commit interval", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: own(waiting),
+			Because: "A sync of the disk takes longer.",
+		},
+		bench.Claim{Says: "size of a journal file", Published: 100e6, PublishedAs: "100 MB", Unit: bench.Bytes, Alike: 1.1, Of: own(journalFileOf)})
+}
+
+// A plan says what is measured, and how large.
+type plan struct {
+	intervals        []time.Duration // rising
+	appends, inserts Load
+	settingsFor      time.Duration // checkpoints are counted
+	writing          time.Duration // before mongod is killed
+	bare             int           // kills right after a checkpoint
+	batch            time.Duration // of writes whose latency makes one sample
+}
+
+func planOf(lab *bench.Lab) *plan {
+	p := &plan{
+		appends: Load{
+			Sensors: 500, Granularity: time.Hour, Interval: 5 * time.Second, ReadingsPerUpdate: 4, ReadingsPerSecond: 2000,
+		},
+		settingsFor: 6 * time.Second, writing: 8 * time.Second, bare: lab.Repeats, batch: 400 * time.Millisecond,
+	}
+	p.inserts = p.appends
+	p.inserts.Inserts, p.inserts.ReadingsPerSecond = true, 4000
+	intervals := []time.Duration{6 * time.Second, 12 * time.Second, 24 * time.Second}
+	if lab.Quick {
+		// With an interval of a sixth, the rates are higher and the sensors fewer, so
+		// that as much comes together from one checkpoint to the next.
+		p.appends.Sensors, p.inserts.ReadingsPerSecond = 250, 16_000
+		intervals = []time.Duration{time.Second, 4 * time.Second}
+		p.settingsFor, p.writing, p.bare, p.batch = 4*time.Second, 3*time.Second, 1, 100*time.Millisecond
+	}
+	if lab.Has("interval") {
+		p.intervals = intervals
+	}
+	for cell, interval := range map[string]time.Duration{"interval-60": time.Minute, "interval-300": 5 * time.Minute} {
+		if lab.Has(cell) {
+			p.intervals = append(p.intervals, interval)
+		}
+	}
+	slices.Sort(p.intervals)
+	return p
+}
+
+// forInserts are the intervals without those in between.
+func (p *plan) forInserts() []time.Duration {
+	return slices.DeleteFunc(slices.Clone(p.intervals), func(d time.Duration) bool { return d == 12*time.Second })
+}
+
+func run(ctx context.Context, lab *bench.Lab) error {
 	p := planOf(lab)
-	m := &Measured{}
-	r.Data = m
-	p.tell(lab, r)
-	lab.Steps(p.steps(lab))
-	err := measure(ctx, lab, p, m)
-	m.AppendsLaw, m.InsertsLaw = LawOf(m.Appends), LawOf(m.Inserts)
-	rows(m, r)
-	tables(m, r)
-	plots(m, r)
-	notes(m, r)
+	p.tell(lab)
+	if lab.Has("settings") {
+		if err := settings(ctx, lab, p.settingsFor); err != nil {
+			return err
+		}
+	}
+	if err := compare(ctx, lab, p.appends, p.intervals); err != nil {
+		return err
+	}
+	if err := compare(ctx, lab, p.inserts, p.forInserts()); err != nil {
+		return err
+	}
+	return lab.RunCells(ctx, map[string]func(context.Context) error{
+		"recovery": func(ctx context.Context) error { return recovery(ctx, lab, p) },
+		"journal": func(ctx context.Context) error {
+			for _, standalone := range []bool{false, true} {
+				if standalone && !lab.Own() {
+					return nil
+				}
+				if err := journals(ctx, lab, bench.Setting{Standalone: standalone}, p.batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+}
+
+// tell says what is held constant, what is smaller, and what is left out.
+func (p *plan) tell(lab *bench.Lab) {
+	lab.Pin("readings of 4 fields by the seed, written by %d lanes, %d writes a second, each with what is due; latency counts from when a write was due", lanes, commandsPerSecond)
+	lab.Pin("write concern majority and journaled, as in production, unless the write concern varies")
+	if len(p.intervals) == 0 {
+		return
+	}
+	lab.Pin("appends: hourly buckets of %d sensors, %.0f readings/s, %d to an update, through the store of production: each bucket gets one every %v",
+		p.appends.Sensors, p.appends.ReadingsPerSecond, p.appends.ReadingsPerUpdate, p.appends.Revisit())
+	lab.Pin("inserts: a document per reading, %.0f readings/s, no index but that of _id", p.inserts.ReadingsPerSecond)
+	lab.Pin("cache of %d GB, of which nothing is evicted for being dirty; compressor snappy; repeats of an interval are its successive checkpoints", pinnedCacheGB)
+	if lab.Has("interval") {
+		lab.Reduce("shorter intervals stand for the published ones, of which the cells interval-60 and interval-300 have two")
+		lab.LeaveOut("intervals of 30 s and 120 s", "their law is that of the others, and they take several times as long to observe")
+	}
+	if lab.Quick {
+		lab.Reduce("rates are higher than in a full run, so that as much comes together from one checkpoint to the next")
+	}
+}
+
+// settings counts the checkpoints of mongods side by side, which do next to
+// nothing else, for each way to ask for one every second.
+func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err error) {
+	ways := []struct {
+		name    string
+		setting bench.Setting
+		runtime map[string]any // parameters that are set afterwards
+	}{
+		{wayPeriod, bench.Setting{Standalone: true, CheckpointInterval: time.Second}, nil},
+		{wayEngine, bench.Setting{Standalone: true, CheckpointInterval: 2 * time.Second, EngineConfig: "checkpoint=(wait=1)"}, nil},
+		{wayStart, bench.Setting{Standalone: true, Parameters: map[string]string{"syncdelay": "1"}}, nil},
+		{wayRuntime, bench.Setting{Standalone: true, CheckpointInterval: 2 * time.Second}, map[string]any{"syncdelay": 1}},
+	}
+	lab.Step("start a mongod for each way to set the interval")
+	open := make([]*bench.MongoDB, 0, len(ways))
+	defer func() {
+		for _, m := range open {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	for _, w := range ways {
+		m, err := lab.Start(ctx, w.setting)
+		if err != nil {
+			return err
+		}
+		open = append(open, m)
+		if w.runtime != nil {
+			if err := m.Set(ctx, w.runtime); err != nil {
+				return err
+			}
+		}
+	}
+	lab.Step("count the checkpoints of each for %v", length)
+	began := time.Now()
+	samples := make([][]Sample, len(open))
+	for until := began.Add(length); ; {
+		for i, m := range open { // a mongod without writes has no checkpoint to make
+			c, err := m.Counters(ctx)
+			if err != nil {
+				return err
+			}
+			samples[i] = append(samples[i], sampleOf(c, began))
+			if _, err := m.Database().Collection(documents).InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
+				return err
+			}
+		}
+		if time.Now().After(until) {
+			break
+		}
+		if err := machine.Pause(ctx, sampleEvery); err != nil {
+			return err
+		}
+	}
+	for i, w := range ways {
+		n, in := counted(samples[i])
+		if n == 0 { // there are not two: over all samples
+			first, last := samples[i][0], samples[i][len(samples[i])-1]
+			n, in = int(last.Checkpoints-first.Checkpoints), last.At-first.At
+		}
+		reported, err := parameter(ctx, open[i], "syncdelay")
+		if err != nil {
+			return err
+		}
+		lab.Add("settings", w.name, "syncdelay as reported", reported)
+		lab.Add("settings", w.name, "checkpoints", float64(n))
+		lab.Add("settings", w.name, "in", in)
+		lab.Add("settings", w.name, ofDue, float64(n)/in)
+	}
+	return nil
+}
+
+// compare writes a load with each checkpoint interval, the shortest first.
+func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) (err error) {
+	if len(intervals) == 0 {
+		return nil
+	}
+	s, err := newSubject(ctx, lab, l, intervals[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.m.Close()) }()
+	defer func() { addLaw(lab, l.Name(), intervals) }()
+	for i, interval := range intervals {
+		// What was there before came by large updates, which are still in the last
+		// page of the oplog: a mongod that starts on them begins a new one.
+		if i > 0 || !l.Inserts {
+			if err := s.restart(ctx, interval); err != nil {
+				return err
+			}
+		}
+		if err := s.observe(ctx, interval, intervals[0]); err != nil {
+			return fmt.Errorf("observe a checkpoint every %v: %w", interval, err)
+		}
+	}
+	return nil
+}
+
+// addCost adds what a load costs with an interval.
+func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
+	row := rowOf(load, interval)
+	for _, p := range periodsOf(s, interval) {
+		lab.Add("interval", row, dirtyOf, p.DirtyBytes)
+		lab.Add("interval", row, gatheredOf, p.GatheredBytes)
+		lab.Add("interval", row, durationOf, p.CheckpointSeconds)
+		lab.Add("interval", row, duringOf, p.Inside)
+		lab.Add("interval", row, betweenOf, p.Outside)
+		lab.Add("both", seconds(interval), duringOf, p.Inside)
+		anHour := 3600 / p.Seconds()
+		lab.Add("written", row, "files, each checkpoint", p.WrittenBytes)
+		lab.Add("written", row, hourOf, anHour*p.WrittenBytes)
+		lab.Add("written", row, "by checkpoints, an hour", anHour*p.CheckpointWrittenBytes)
+		lab.Add("written", row, "journal, an hour", anHour*p.JournalBytes)
+	}
+	for _, one := range s.samples {
+		lab.Add("dirty, "+load, fmt.Sprintf("%.2f", one.At), "every "+seconds(interval), one.DirtyBytes)
+	}
+	n, over := counted(s.samples)
+	if over == 0 {
+		return
+	}
+	obeyed := float64(n) * interval.Seconds() / over
+	lab.Add("interval", row, ofDue, obeyed)
+	t := lab.Table("interval")
+	if worst := t.Median(ownIntervals, ofDue); math.IsNaN(worst) || math.Abs(math.Log(obeyed)) > math.Abs(math.Log(worst)) {
+		t.Rows = slices.DeleteFunc(t.Rows, func(v *bench.Variant) bool { return v.Name == ownIntervals })
+		t.Add(ownIntervals, ofDue, obeyed)
+	}
+}
+
+// addLaw fits what a load writes to the files: so much at each checkpoint, however
+// long it was since the last, and so much each second.
+func addLaw(lab *bench.Lab, load string, intervals []time.Duration) {
+	var x, y []float64
+	for _, interval := range intervals {
+		if w := lab.Table("written").Median(rowOf(load, interval), "files, each checkpoint"); w > 0 {
+			x, y = append(x, interval.Seconds()), append(y, w)
+		}
+	}
+	law, ok := bench.FitLine(x, y)
+	if !ok {
+		return
+	}
+	law.Base, law.Each = max(law.Base, 0), max(law.Each, 0)
+	lab.Add("law", load, "each checkpoint", law.Base)
+	lab.Add("law", load, "each second", law.Each)
+	for _, s := range []float64{30, 60, 120, 300} {
+		lab.Add("law", load, bench.Seconds.Format(s), 3600/s*law.At(s))
+	}
+}
+
+// Checkpoints by time are so far apart that there is none but those asked for.
+const noCheckpoints = 10 * time.Minute
+
+var errCheckpoint = errors.New("a checkpoint came before mongod was killed")
+
+// recovery kills a mongod right after a checkpoint, and late after one.
+func recovery(ctx context.Context, lab *bench.Lab, p *plan) (err error) {
+	s, err := newSubject(ctx, lab, p.appends, noCheckpoints)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.m.Close()) }()
+	for n := range max(p.bare, lab.Repeats) {
+		if n < p.bare {
+			lab.Step("kill mongod right after a checkpoint")
+			if err := s.m.Checkpoint(ctx); err != nil {
+				return err
+			}
+			took, err := s.m.Kill(ctx)
+			if err != nil {
+				return err
+			}
+			lab.Add("recovery", bareRow, "took", took.Seconds())
+		}
+		if n < lab.Repeats {
+			lab.Step("kill mongod %v after a checkpoint", p.writing)
+			if err := s.killLate(ctx, p.writing); err != nil {
+				return err
+			}
+		}
+	}
+	t := lab.Table("recovery")
+	written := t.Samples(lateRow, "writing since the checkpoint")
+	for i, late := range t.Samples(lateRow, "took") {
+		t.Add(lateRow, replayOf, max(0, late-t.Median(bareRow, "took"))/written[i])
+	}
+	return nil
+}
+
+// killLate writes for so long after a checkpoint, and then kills.
+func (s *subject) killLate(ctx context.Context, writing time.Duration) error {
+	if err := s.m.Checkpoint(ctx); err != nil {
+		return err
+	}
+	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+		_, err := s.writer.run(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if spent.Since("checkpoints_total") > 0 {
+		return fmt.Errorf("write for %v: %w", writing, errCheckpoint)
+	}
+	took, err := s.m.Kill(ctx)
+	if err != nil {
+		return err
+	}
+	s.lab.Add("recovery", lateRow, "took", took.Seconds())
+	s.lab.Add("recovery", lateRow, "journal since the checkpoint", spent.Since("journal_written_bytes_total"))
+	s.lab.Add("recovery", lateRow, "writing since the checkpoint", spent.Seconds)
+	return nil
+}
+
+// commitParameter has the commit interval in milliseconds.
+const commitParameter = "journalCommitInterval"
+
+func concernOf(name string) *writeconcern.WriteConcern {
+	journaled := name != relaxed
+	if name == majority {
+		return &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
+	}
+	return &writeconcern.WriteConcern{W: 1, Journal: &journaled}
+}
+
+// journals measures a topology with each commit interval, the server's own among
+// them, and each write concern.
+func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch time.Duration) (err error) {
+	m, err := lab.Start(ctx, setting)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	own, err := parameter(ctx, m, commitParameter)
+	if err != nil {
+		return err
+	}
+	c, err := m.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	tried, concerns := []int{10, 100, 300}, []string{relaxed, waiting}
+	if !lab.Own() {
+		tried = []int{int(own)}
+	}
+	if !setting.Standalone {
+		concerns = append(concerns, majority)
+	}
+	for range lab.Repeats {
+		lab.Step("write journaled and not, by commit interval, %s", c.Topology)
+		for _, commit := range tried {
+			if err := m.Set(ctx, map[string]any{commitParameter: commit}); err != nil && !errors.Is(err, bench.ErrOwnOnly) {
+				return err
+			}
+			for _, name := range concerns {
+				took, err := oneByOne(ctx, m.Database().Collection(documents, options.Collection().SetWriteConcern(concernOf(name))), batch)
+				if err != nil {
+					return fmt.Errorf("write with %s: %w", name, err)
+				}
+				lab.Add("journal", fmt.Sprintf("%s, %d ms", c.Topology, commit), name, took.Median())
+				if name == waiting && float64(commit) == own && lab.Own() {
+					lab.Add("default", c.Topology, waiting, took.Median())
+				}
+			}
+		}
+	}
+	if !lab.Own() {
+		return nil
+	}
+	size, err := journalFile(m)
+	lab.Add("default", c.Topology, commitOf, own/1000)
+	lab.Add("default", c.Topology, journalFileOf, size)
 	return err
 }
 
-// measure goes from part to part; what it has when it fails stays in m.
-func measure(ctx context.Context, lab *bench.Lab, p *plan, m *Measured) (err error) {
-	if lab.Has(cellSettings) && lab.Own() {
-		if m.Settings, err = settings(ctx, lab, p.settingsFor); err != nil {
-			return err
+// oneByOne inserts small documents one after the other: nothing is merged, so
+// that each waits for its own journal.
+func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration) (took bench.Samples, err error) {
+	const least = 15 // make a median that one slow write does not move
+	for until := time.Now().Add(length); len(took) < least || time.Now().Before(until); {
+		began := time.Now()
+		if _, err := coll.InsertOne(ctx, bson.D{{Key: "a", Value: len(took)}}); err != nil {
+			return nil, err
 		}
+		took = append(took, time.Since(began).Seconds())
 	}
-	if len(p.intervals) > 0 && lab.Own() {
-		if m.Appends, err = compare(ctx, lab, p.appends, p.intervals); err != nil {
-			return err
-		}
-		if m.Inserts, err = compare(ctx, lab, p.inserts, p.ends()); err != nil {
-			return err
-		}
+	return took, nil
+}
+
+// parameter reads a number that the server reports.
+func parameter(ctx context.Context, m *bench.MongoDB, name string) (float64, error) {
+	raw, err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Raw()
+	if err != nil {
+		return 0, fmt.Errorf("read parameter %s of mongod: %w", name, err)
 	}
-	if lab.Has(cellRecovery) && lab.Own() {
-		if m.Recovery, err = recovery(ctx, lab, p); err != nil {
-			return err
-		}
+	v, ok := raw.Lookup(name).AsFloat64OK()
+	if !ok {
+		return 0, fmt.Errorf("read parameter %s of mongod: %s is not a number", name, raw.Lookup(name))
 	}
-	if lab.Has(cellJournal) {
-		m.Journal, err = journals(ctx, lab, p)
+	return v, nil
+}
+
+// journalFile is the size of the newest file of the journal; NaN if it has none.
+func journalFile(m *bench.MongoDB) (bytes float64, err error) {
+	entries, err := os.ReadDir(filepath.Join(m.DBPath(), "journal"))
+	if err != nil {
+		return 0, fmt.Errorf("list the journal's files: %w", err)
 	}
-	return err
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), "WiredTigerLog.") })
+	if len(entries) == 0 {
+		return math.NaN(), nil
+	}
+	info, err := entries[len(entries)-1].Info()
+	if err != nil {
+		return 0, fmt.Errorf("read the size of a journal file: %w", err)
+	}
+	return float64(info.Size()), nil
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -25,73 +26,64 @@ func TestCheckpointsOfALoadAreObserved(t *testing.T) {
 	for _, inserts := range []bool{false, true} {
 		t.Run(Load{Inserts: inserts}.Name(), func(t *testing.T) {
 			t.Parallel()
-			_, err := inLab(t, func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-				l := tiny()
-				l.Inserts = inserts
-				costs, err := compare(ctx, lab, l, []time.Duration{time.Second})
-				require.NoError(t, err)
-				require.Len(t, costs, 1)
-				c := costs[0]
-				require.Len(t, c.Periods, 2, "one more of the shortest interval")
-				assert.Positive(t, c.Obeyed())
-				assert.LessOrEqual(t, c.Obeyed(), 1.5, "a slow machine makes fewer, none makes more")
-				assert.Positive(t, c.Writes)
-				assert.Positive(t, c.Dirty().Min())
-				assert.Positive(t, c.BytesPerHour().Min())
-				assert.Positive(t, c.JournalBytesPerHour().Min())
-				return nil
+			l := tiny()
+			l.Inserts = inserts
+			r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
+				return compare(ctx, lab, l, []time.Duration{time.Second})
 			})
 			require.NoError(t, err)
+			row := rowOf(l.Name(), time.Second)
+			dirty := r.Table("interval").Samples(row, dirtyOf)
+			require.Len(t, dirty, 2, "one more of the shortest interval")
+			assert.Positive(t, dirty.Min())
+			obeyed := r.Table("interval").Median(row, ofDue)
+			assert.Positive(t, obeyed)
+			assert.LessOrEqual(t, obeyed, 1.5, "a slow machine makes fewer, none makes more")
+			assert.Positive(t, r.Table("written").Samples(row, hourOf).Min())
+			assert.Positive(t, r.Table("written").Samples(row, "journal, an hour").Min())
 		})
 	}
 }
 
 func TestWaysToSetTheIntervalAreCounted(t *testing.T) {
 	t.Parallel()
-	_, err := inLab(t, func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-		all, err := settings(ctx, lab, 3*time.Second)
-		require.NoError(t, err)
-		counted := make(map[string]float64)
-		for _, o := range all {
-			counted[o.Way] = o.Counted
-		}
-		require.Len(t, counted, 4)
-		assert.Positive(t, counted[wayPeriod])
-		assert.Greater(t, counted[wayEngine], counted[wayRuntime], "the engine's come beside mongod's own")
-		assert.Zero(t, counted[wayStart], "it is told and not obeyed")
-		return nil
-	})
+	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error { return settings(ctx, lab, 3*time.Second) })
 	require.NoError(t, err)
+	counted := func(way string) float64 { return r.Table("settings").Median(way, "checkpoints") }
+	assert.Positive(t, counted(wayPeriod))
+	assert.Greater(t, counted(wayEngine), counted(wayRuntime), "the engine's come beside mongod's own")
+	assert.Zero(t, counted(wayStart), "it is reported and does not take effect")
 }
 
 func TestAKilledMongodIsTimed(t *testing.T) {
 	t.Parallel()
-	_, err := inLab(t, func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-		r, err := recovery(ctx, lab, &plan{appends: tiny(), writing: 300 * time.Millisecond, bare: 1})
-		require.NoError(t, err)
-		assert.Len(t, r.Bare, 1)
-		assert.Len(t, r.Late, 1)
-		assert.Positive(t, r.Late.Min())
-		assert.Positive(t, r.Journal.Min())
-		return nil
+	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
+		return recovery(ctx, lab, &plan{appends: tiny(), writing: 300 * time.Millisecond, bare: 1})
 	})
 	require.NoError(t, err)
+	table := r.Table("recovery")
+	assert.Len(t, table.Samples(bareRow, "took"), 1)
+	assert.Positive(t, table.Median(lateRow, "took"))
+	assert.Positive(t, table.Median(lateRow, "journal since the checkpoint"))
+	assert.GreaterOrEqual(t, table.Median(lateRow, replayOf), 0., "faster than with nothing to replay is noise")
 }
 
 func TestJournaledWritesAreTimed(t *testing.T) {
 	t.Parallel()
-	_, err := inLab(t, func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
-		all, err := journals(ctx, lab, &plan{batch: time.Millisecond})
-		require.NoError(t, err)
-		require.Len(t, all, 6)
-		for _, j := range all {
-			assert.Len(t, j.Latencies, len(concerns(j.Topology == "standalone")))
-			assert.Equal(t, j.Commit == 0.1, j.Default, "%v", j.Commit)
-			assert.InDelta(t, 100<<20, j.FileBytes, 1<<20)
-		}
-		return nil
+	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
+		return errors.Join(journals(ctx, lab, bench.Setting{}, time.Millisecond), journals(ctx, lab, bench.Setting{Standalone: true}, time.Millisecond))
 	})
 	require.NoError(t, err)
+	for _, topology := range []string{"replica_set", "standalone"} {
+		for _, commit := range []string{"10", "100", "300"} {
+			row := topology + ", " + commit + " ms"
+			assert.Len(t, r.Table("journal").Samples(row, waiting), 1, row)
+			assert.Equal(t, topology == "replica_set", r.Table("journal").Samples(row, majority) != nil, row)
+		}
+		assert.InDelta(t, 0.1, r.Table("default").Median(topology, commitOf), 1e-9)
+		assert.InDelta(t, 100<<20, r.Table("default").Median(topology, journalFileOf), 1<<20)
+	}
+	assert.Len(t, r.Rows, 3)
 }
 
 // TestAUsersMongoDBIsOnlyWrittenTo measures what needs no restart, and says what
@@ -101,12 +93,9 @@ func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
 	uri := mongodtest.URI(t)
 	r, err := bench.Run(t.Context(), Experiment(), bench.Config{URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
 	require.NoError(t, err)
-	assert.Len(t, r.LeftOut, 2+4, "two cells that are slow, and four for its being the user's")
-	data, ok := r.Data.(*Measured)
-	require.True(t, ok)
-	require.Len(t, data.Journal, 1)
-	assert.Empty(t, data.Appends)
+	assert.Len(t, r.LeftOut, 5, "all that needs a mongod of the experiment's own")
 	require.Len(t, r.Tables, 1)
+	assert.Len(t, r.Table("journal").Rows, 1)
 	_, err = json.Marshal(r)
 	require.NoError(t, err)
 	server := mongodtest.Shared(t)
@@ -123,15 +112,14 @@ func TestAnInterruptionEndsItSoon(t *testing.T) {
 	defer cancel()
 	began := time.Time{}
 	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
+	e.Run = func(ctx context.Context, lab *bench.Lab) error {
 		l := tiny()
 		timer := time.AfterFunc(2*time.Second, func() {
 			began = time.Now()
 			cancel()
 		})
 		defer timer.Stop()
-		_, err := compare(ctx, lab, l, []time.Duration{time.Hour})
-		return err
+		return compare(ctx, lab, l, []time.Duration{time.Hour})
 	}
 	r, err := bench.Run(ctx, e, bench.Config{Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.ErrorIs(t, err, bench.ErrInterrupted)

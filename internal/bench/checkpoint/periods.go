@@ -1,30 +1,356 @@
 package checkpoint
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
+	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// A Load is what is written at a steady rate while checkpoints come.
+type Load struct {
+	// Inserts is a document for each reading, instead of appends to buckets.
+	Inserts bool
+	Sensors int
+	Fields  int // of a reading; 0: 4
+	// Granularity of the buckets, and Interval between two readings of a sensor,
+	// both in event time.
+	Granularity, Interval time.Duration
+	ReadingsPerUpdate     int
+	ReadingsPerSecond     float64 // of all sensors, in wall time
+}
+
+const (
+	lanes = 4 // as many as the daemon has at least
+	// commandsPerSecond is how many writes there are: enough that the slowest
+	// hundredth of a short checkpoint is one that happened.
+	commandsPerSecond = 200
+	// pinnedCacheGB is large enough that nothing is evicted for being dirty: that
+	// begins at a twentieth of the cache.
+	pinnedCacheGB = 4
+
+	nameAppends, nameInserts = "appends", "inserts"
+
+	stream     = "readings"  // the collection of appends
+	documents  = "documents" // the collection of inserts
+	capReading = 1000        // as the daemon's own cap
+	capBytes   = 256 << 10
+)
+
+// Revisit is how long it takes until a bucket gets its next update.
+func (l Load) Revisit() time.Duration {
+	return time.Duration(float64(l.Sensors*l.ReadingsPerUpdate) / l.ReadingsPerSecond * float64(time.Second))
+}
+
+// Name is the load in one word.
+func (l Load) Name() string {
+	if l.Inserts {
+		return nameInserts
+	}
+	return nameAppends
+}
+
+// updatesPerCommand is how many sensors' readings one write carries.
+func (l Load) updatesPerCommand() int {
+	return max(1, int(math.Round(l.ReadingsPerSecond/float64(l.ReadingsPerUpdate)/commandsPerSecond)))
+}
+
+// A writer writes a load. It goes on where it was after its MongoDB has been
+// restarted.
+type writer struct {
+	load    Load
+	m       *bench.MongoDB
+	sensors *load.Sensors
+	order   []int    // sensors, as they come in turn: not that of the buckets' keys
+	next    []uint64 // reading of each sensor
+}
+
+func newWriter(m *bench.MongoDB, l Load, seed uint64) (*writer, error) {
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: l.Sensors, Fields: l.Fields, Seed: seed, Prefix: "s-"})
+	if err != nil {
+		return nil, err
+	}
+	order := rand.New(rand.NewPCG(seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
+	return &writer{load: l, m: m, sensors: sensors, order: order, next: make([]uint64, l.Sensors)}, nil
+}
+
+// prepare makes the collection, of appends with a bucket of each sensor that is
+// partly full: they fill up and begin at all times, so that they are as full on
+// average from the first moment to the last.
+func (w *writer) prepare(ctx context.Context) error {
+	if w.load.Inserts {
+		_, err := store.Collection{Database: w.m.Database(), Name: documents}.Ensure(ctx, options.CreateCollection())
+		return err
+	}
+	s, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	full := uint64(w.load.Granularity / w.load.Interval) //nolint:gosec // positive
+	portions := make([]lane.Portion, 0, len(w.order))
+	for i, sensor := range w.order {
+		begun := uint64(i) * full / uint64(len(w.order)) //nolint:gosec // as many buckets at each stage
+		if w.next[sensor] = begun; begun > 0 {
+			portions = append(portions, lane.Portion{Sensor: sensor, Count: int(begun)}) //nolint:gosec // of one window
+		}
+	}
+	if _, err = lane.New(w.config(s)).Write(ctx, portions); err != nil {
+		return fmt.Errorf("store the initial data: %w", err)
+	}
+	return nil
+}
+
+// open returns the store of production.
+func (w *writer) open(ctx context.Context) (*bucket.Store, error) {
+	s, err := bucket.New(bucket.Config{
+		Database: w.m.Database(), Stream: stream, Granularity: w.load.Granularity,
+		MaxReadings: capReading, MaxBytes: capBytes, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Prepare(ctx)
+}
+
+func (w *writer) config(s lane.Store) lane.Config {
+	return lane.Config{Store: s, Source: w.sensors, Stream: stream, Granularity: w.load.Granularity, Begin: shape.Begin(), Interval: w.load.Interval}
+}
+
+// run writes until watch returns, and returns all writes in no order.
+func (w *writer) run(ctx context.Context, watch func(ctx context.Context, began time.Time) error) ([]lane.Operation, error) {
+	c := lane.FleetConfig{Order: w.order, Lanes: lanes, PerUpdate: w.load.ReadingsPerUpdate, PerCommand: w.load.updatesPerCommand()}
+	if w.load.Inserts {
+		c.Config = w.config(nil)
+		coll := w.m.Database().Collection(documents)
+		c.Write = func(ctx context.Context, portions []lane.Portion) error {
+			_, err := coll.InsertMany(ctx, w.documents(portions), options.InsertMany().SetOrdered(false))
+			return err
+		}
+	} else {
+		s, err := w.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.Config = w.config(s)
+	}
+	fleet := lane.NewFleet(c)
+	for _, one := range fleet.Writers {
+		for i, sensor := range one.Sensors {
+			one.Next[i] = w.next[sensor]
+		}
+	}
+	perWrite := float64(c.PerCommand * c.PerUpdate)
+	traffic := fleet.Start(ctx, lane.Steadily(w.load.ReadingsPerSecond/perWrite))
+	watched := watch(traffic.Ctx, traffic.Began)
+	// A lane that fails ends the watch, and is the reason.
+	if err := traffic.Stop(); err != nil {
+		return nil, fmt.Errorf("write %s: %w", w.load.Name(), err)
+	}
+	for _, one := range fleet.Writers {
+		for i, sensor := range one.Sensors {
+			w.next[sensor] = one.Next[i]
+		}
+	}
+	return traffic.Operations(), watched
+}
+
+// documents are the readings of portions, one each.
+func (w *writer) documents(portions []lane.Portion) []any {
+	var out []any
+	var fields []telemetry.Field
+	for _, p := range portions {
+		for i := range p.Count {
+			k := p.First + uint64(i)                                    //nolint:gosec // counts from 0
+			at := shape.Begin().Add(time.Duration(k) * w.load.Interval) //nolint:gosec // readings of years
+			fields = w.sensors.AppendFields(fields[:0], p.Sensor, k, at)
+			document := bson.D{{Key: "sensorId", Value: w.sensors.ID(p.Sensor)}, {Key: store.TimeKey, Value: at}}
+			for _, f := range fields {
+				document = append(document, bson.E{Key: f.Name, Value: f.Value.Any()})
+			}
+			out = append(out, document)
+		}
+	}
+	return out
+}
+
+// warm reads all that is there into the cache.
+func (w *writer) warm(ctx context.Context) error {
+	name := stream
+	if w.load.Inserts {
+		name = documents
+	}
+	// There is no index on it, so that the documents are read and not only keys.
+	_, err := w.m.Database().Collection(name).CountDocuments(ctx, bson.D{{Key: "absent", Value: true}})
+	if err != nil {
+		return fmt.Errorf("read what is stored: %w", err)
+	}
+	return nil
+}
+
+// A subject is a load on a MongoDB that is restarted with one interval after the
+// other.
+type subject struct {
+	lab    *bench.Lab
+	load   Load
+	m      *bench.MongoDB
+	writer *writer
+	warm   time.Duration // the writing before periods count
+}
+
+// newSubject starts a MongoDB and stores the initial data.
+func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Duration) (s *subject, err error) {
+	lab.Step("%s: store the initial data", l.Name())
+	// The last pages of the oplog and of a collection of documents grow until they
+	// are split, and each checkpoint writes them again: the first few write less.
+	// After 15 s they have been split.
+	s = &subject{lab: lab, load: l, warm: min(2*interval, 15*time.Second)}
+	if s.m, err = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: interval}); err != nil {
+		return nil, err
+	}
+	if s.writer, err = newWriter(s.m, l, lab.Seed); err == nil {
+		if err = s.writer.prepare(ctx); err == nil {
+			err = s.m.Checkpoint(ctx)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.m.Close())
+	}
+	return s, nil
+}
+
+func (s *subject) restart(ctx context.Context, interval time.Duration) error {
+	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), interval)
+	if err := s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: interval}); err != nil {
+		return err
+	}
+	return s.writer.warm(ctx)
+}
+
+// observe writes until enough whole periods have passed: of the shortest interval
+// one more, which does not take long.
+func (s *subject) observe(ctx context.Context, interval, shortest time.Duration) error {
+	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), interval)
+	periods := s.lab.Repeats
+	if interval == shortest && interval < time.Minute {
+		periods++
+	}
+	w := &watcher{m: s.m, interval: interval, periods: periods, warm: s.warm}
+	operations, err := s.writer.run(ctx, w.watch)
+	if err == nil {
+		addCost(s.lab, s.load.Name(), interval, seenBy{w.samples, operations, s.warm})
+	}
+	return err
+}
+
+// A Sample is what the server's counters said at one moment.
+type Sample struct {
+	At                float64 // seconds since the writing began
+	DirtyBytes        float64
+	Running           bool // a checkpoint
+	Checkpoints       float64
+	CheckpointSeconds float64 // of all so far
+	// Bytes written so far: to the files, by checkpoints among them, and to the
+	// journal.
+	WrittenBytes, CheckpointWrittenBytes, JournalBytes float64
+}
+
+func sampleOf(c doctor.Counters, began time.Time) Sample {
+	return Sample{
+		At: c.At.Sub(began).Seconds(), DirtyBytes: c.Value("cache_dirty_bytes"), Running: c.Value("checkpoint_running") > 0,
+		Checkpoints: c.Value("checkpoints_total"), CheckpointSeconds: c.Value("checkpoint_seconds_total"),
+		WrittenBytes: c.Value("block_written_bytes_total"), CheckpointWrittenBytes: c.Value("block_checkpoint_written_bytes_total"),
+		JournalBytes: c.Value("journal_written_bytes_total"),
+	}
+}
+
+// A sample takes half a millisecond. There are many in the shortest interval, and
+// fewer in long ones, whose checkpoints are long too.
+const (
+	sampleEvery  = 100 * time.Millisecond
+	sampleRarely = 250 * time.Millisecond
+	rarelyFrom   = 30 * time.Second
+)
+
+const (
+	// patience is how many intervals may pass without a checkpoint until it is clear
+	// that the interval is not the one that was set.
+	patience = 3
+	// mostShort is how many checkpoints may come too early until that is clear, too:
+	// one does, because the clock of the interval began before the writing.
+	mostShort = 8
+)
+
+var errNoCheckpoint = errors.New("no checkpoint came, though several were due")
+
+// A watcher samples the counters until it has seen enough whole periods.
+type watcher struct {
+	m        *bench.MongoDB
+	interval time.Duration
+	periods  int
+	warm     time.Duration // periods that end earlier do not count
+	samples  []Sample
+}
+
+func (w *watcher) watch(ctx context.Context, began time.Time) error {
+	for ended, whole := 0, 0; ; {
+		c, err := w.m.Counters(ctx)
+		if err != nil {
+			return err
+		}
+		w.samples = append(w.samples, sampleOf(c, began))
+		at := ends(w.samples)
+		if len(at) > ended {
+			ended = len(at)
+			whole = len(periodsOf(seenBy{samples: w.samples, warm: w.warm}, w.interval))
+		}
+		last := began
+		if ended > 0 {
+			last = began.Add(time.Duration(w.samples[at[ended-1]].At * float64(time.Second)))
+		}
+		switch {
+		case whole >= w.periods || ended-whole >= mostShort:
+			return nil
+		case time.Since(last) > patience*w.interval+time.Second:
+			return fmt.Errorf("wait for a checkpoint every %v: %w", w.interval, errNoCheckpoint)
+		}
+		pause := sampleEvery
+		if w.interval >= rarelyFrom {
+			pause = sampleRarely
+		}
+		if err := machine.Pause(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
 
 // A Period is from the end of one checkpoint to the end of the next.
 type Period struct {
-	From float64 `json:"from"` // seconds since the writing began
-	To   float64 `json:"to"`
+	From, To float64 // seconds since the writing began
 	// DirtyBytes are those in the cache before the checkpoint began, and Gathered
 	// what they had grown by since the end of the one before.
-	DirtyBytes        float64 `json:"dirty_bytes"`
-	GatheredBytes     float64 `json:"gathered_bytes"`
-	CheckpointSeconds float64 `json:"checkpoint_seconds"`
+	DirtyBytes, GatheredBytes float64
+	CheckpointSeconds         float64
 	// Bytes written: to the files, by checkpoints among them, and to the journal.
-	WrittenBytes           float64 `json:"written_bytes"`
-	CheckpointWrittenBytes float64 `json:"checkpoint_written_bytes"`
-	JournalBytes           float64 `json:"journal_bytes"`
-	// P99 of the writes that met the checkpoint and of the others, in seconds; 0 if
-	// there were none.
-	Inside  float64 `json:"p99_inside_seconds"`
-	Outside float64 `json:"p99_outside_seconds"`
-	// Met is how many writes met the checkpoint.
-	Met int `json:"met"`
+	WrittenBytes, CheckpointWrittenBytes, JournalBytes float64
+	// P99 of the writes that overlapped the checkpoint and of the others, in seconds;
+	// NaN if there were none.
+	Inside, Outside float64
 
 	window float64 // when the checkpoint began, at the earliest
 }
@@ -32,24 +358,24 @@ type Period struct {
 // Seconds is how long it was.
 func (p Period) Seconds() float64 { return p.To - p.From }
 
-// wholeFrom is the share of an interval that a period must last to count: the
+// wholeFrom is the part of an interval that a period must last to count: the
 // first one begins when the writing does.
 const wholeFrom = 0.85
 
-// seenBy is what was seen while a load was written.
+// seenBy is what was observed while a load was written.
 type seenBy struct {
-	looks      []Look
-	operations []operation
+	samples    []Sample
+	operations []lane.Operation
 	warm       time.Duration // periods that end earlier do not count
 }
 
-// periodsOf divides what was seen by its checkpoints, and leaves out periods
+// periodsOf divides what was observed by its checkpoints, and leaves out periods
 // that are not whole or too early.
 func periodsOf(s seenBy, interval time.Duration) []Period {
 	var periods []Period
 	first := 0
-	for _, end := range ends(s.looks) {
-		p := periodOf(s.looks[first : end+1])
+	for _, end := range ends(s.samples) {
+		p := periodOf(s.samples[first : end+1])
 		if p.Seconds() >= wholeFrom*interval.Seconds() && p.To >= s.warm.Seconds() {
 			p.latencies(s.operations)
 			periods = append(periods, p)
@@ -59,62 +385,65 @@ func periodsOf(s seenBy, interval time.Duration) []Period {
 	return periods
 }
 
-// ends are the looks at which a checkpoint had ended that had not at the one
+// ends are the samples at which a checkpoint had ended that had not at the one
 // before. The server counts a checkpoint already while it runs.
-func ends(looks []Look) []int {
+func ends(samples []Sample) []int {
 	var at []int
 	counted := 0.0
-	for i, l := range looks {
+	for i, s := range samples {
 		if i == 0 {
-			counted = l.Checkpoints
+			counted = s.Checkpoints
 		}
-		if l.Checkpoints > counted && !l.Running {
-			counted = l.Checkpoints
+		if s.Checkpoints > counted && !s.Running {
+			counted = s.Checkpoints
 			at = append(at, i)
 		}
 	}
 	return at
 }
 
-// periodOf is that of looks of which the last is the first after a checkpoint.
-func periodOf(looks []Look) Period {
-	from, to := looks[0], looks[len(looks)-1]
+// counted returns how many checkpoints came after the first one until the last,
+// and in what time: exact in short times, too.
+func counted(samples []Sample) (checkpoints int, seconds float64) {
+	at := ends(samples)
+	if len(at) < 2 {
+		return 0, 0
+	}
+	first, last := samples[at[0]], samples[at[len(at)-1]]
+	return int(last.Checkpoints - first.Checkpoints), last.At - first.At
+}
+
+// periodOf is that of samples of which the last is the first after a checkpoint.
+func periodOf(samples []Sample) Period {
+	from, to := samples[0], samples[len(samples)-1]
 	p := Period{
 		From: from.At, To: to.At, CheckpointSeconds: to.CheckpointSeconds - from.CheckpointSeconds,
 		WrittenBytes: to.WrittenBytes - from.WrittenBytes, CheckpointWrittenBytes: to.CheckpointWrittenBytes - from.CheckpointWrittenBytes,
 		JournalBytes: to.JournalBytes - from.JournalBytes,
 	}
-	before := len(looks) - 2 // the last look before it ended
-	p.window = min(looks[before].At, to.At-p.CheckpointSeconds)
-	for i := before; i > 0 && looks[i].Running; i-- {
-		p.window = min(p.window, looks[i-1].At)
+	before := len(samples) - 2 // the last sample before it ended
+	p.window = min(samples[before].At, to.At-p.CheckpointSeconds)
+	for i := before; i > 0 && samples[i].Running; i-- {
+		p.window = min(p.window, samples[i-1].At)
 	}
-	for _, l := range looks[1:] { // the first may still be that of the checkpoint before
-		p.DirtyBytes = max(p.DirtyBytes, l.DirtyBytes)
+	for _, s := range samples[1:] { // the first may still be that of the checkpoint before
+		p.DirtyBytes = max(p.DirtyBytes, s.DirtyBytes)
 	}
 	p.GatheredBytes = max(0, p.DirtyBytes-from.DirtyBytes)
 	return p
 }
 
-// latencies divides the writes into those that met the checkpoint and those that
-// did not.
-func (p *Period) latencies(operations []operation) {
+// latencies divides the writes into those that overlapped the checkpoint and
+// those that did not.
+func (p *Period) latencies(operations []lane.Operation) {
 	var in, out bench.Samples
 	for _, o := range operations {
-		switch {
-		case o.due < p.To && o.done > p.window:
-			in = append(in, o.done-o.due)
-		case o.due >= p.From && o.done <= p.window:
-			out = append(out, o.done-o.due)
+		switch due, done := o.Due.Seconds(), o.Done.Seconds(); {
+		case due < p.To && done > p.window:
+			in = append(in, o.Latency())
+		case due >= p.From && done <= p.window:
+			out = append(out, o.Latency())
 		}
 	}
-	p.Inside, p.Outside, p.Met = p99(in), p99(out), len(in)
-}
-
-// p99 of writes; 0 of none.
-func p99(values bench.Samples) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	return values.Quantile(0.99)
+	p.Inside, p.Outside = in.Quantile(0.99), out.Quantile(0.99)
 }

@@ -1,148 +1,92 @@
 package checkpoint
 
 import (
-	"encoding/json"
-	"strings"
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
 )
 
-// measured is what a whole run could have measured.
-func measured() *Measured {
-	m := &Measured{
-		Settings: []Obeyed{
-			{Way: wayPeriod, Asked: 1, Told: 1, Counted: 4, Observed: 4.1},
-			{Way: wayEngine, Asked: 1, Told: 2, Counted: 6, Observed: 4.1},
-			{Way: wayStart, Asked: 1, Told: 60, Counted: 0, Observed: 4.1},
-			{Way: wayRuntime, Asked: 1, Told: 1, Counted: 2, Observed: 4.1},
-		},
-		Appends: []*Cost{costWith("appends", 1, 4e6, 4.1e6, 4.2e6), costWith("appends", 4, 5e6, 5.1e6, 5.2e6)},
-		Inserts: []*Cost{costWith("inserts", 1, 4e6, 4.1e6, 4.2e6), costWith("inserts", 4, 16e6, 16.1e6, 16.2e6)},
-		Recovery: &Recovery{
-			Bare: bench.Samples{1}, Late: bench.Samples{1.3, 1.4, 1.3}, Written: bench.Samples{3, 3, 3}, Journal: bench.Samples{3e6, 3e6, 3e6},
-		},
-		Journal: []*Journal{
-			{Topology: "replica_set", Commit: 0.01, FileBytes: 104857600, Latencies: map[string]bench.Samples{relaxed: {4e-4}, waiting: {1e-3}, majority: {1e-3}}},
-			{Topology: "replica_set", Commit: 0.1, Default: true, FileBytes: 104857600, Latencies: map[string]bench.Samples{relaxed: {4e-4}, waiting: {1.05e-3}, majority: {1e-3}}},
-			{Topology: "standalone", Commit: 0.01, Latencies: map[string]bench.Samples{relaxed: {4e-4}, waiting: {1e-3}}},
-			{Topology: "standalone", Commit: 0.3, Latencies: map[string]bench.Samples{relaxed: {4e-4}, waiting: {9e-2}}},
-		},
-	}
-	m.AppendsLaw, m.InsertsLaw = LawOf(m.Appends), LawOf(m.Inserts)
-	return m
-}
-
-func reported(m *Measured) *bench.Result {
-	r := &bench.Result{}
-	rows(m, r)
-	tables(m, r)
-	plots(m, r)
-	notes(m, r)
-	return r
-}
-
-func TestClaimsAreHeldAgainstWhatWasMeasured(t *testing.T) {
+func TestARateIsMadeOfCommands(t *testing.T) {
 	t.Parallel()
-	r := reported(measured())
-	verdicts := make(map[string]bench.Verdict)
+	l := Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 4000}
+	assert.Equal(t, 5, l.updatesPerCommand())
+	assert.Equal(t, 500*time.Millisecond, l.Revisit())
+	l.ReadingsPerSecond = 40
+	assert.Equal(t, 1, l.updatesPerCommand(), "slower than commands are wanted")
+}
+
+func TestInsertsAreADocumentForEachReading(t *testing.T) {
+	t.Parallel()
+	w, err := newWriter(nil, tiny(), 1)
+	require.NoError(t, err)
+	documents := w.documents([]lane.Portion{{Sensor: 3, First: 1, Count: 2}})
+	require.Len(t, documents, 2)
+	assert.NotEqual(t, documents[0], documents[1])
+}
+
+// pretend runs the experiment with figures that are known.
+func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts map[string]bench.Verdict) {
+	t.Helper()
+	e := Experiment()
+	e.Run = func(_ context.Context, lab *bench.Lab) error {
+		fill(lab)
+		return nil
+	}
+	r, err := bench.Run(t.Context(), e, bench.Config{Dir: t.TempDir()})
+	require.NoError(t, err)
+	verdicts = make(map[string]bench.Verdict)
 	for _, row := range r.Rows {
 		verdicts[row.Claim] = row.Verdict
 	}
-	assert.Equal(t, map[string]bench.Verdict{
-		"every interval took: checkpoints counted of each that was due":                                                    bench.Confirmed,
-		"storage.syncPeriodSecs: 1 makes a checkpoint a second: counted of each that was due":                              bench.Confirmed,
-		`configString: "checkpoint=(wait=1)", syncPeriodSecs: 2 makes a checkpoint a second: counted of each that was due`: bench.SizeDiffers,
-		"inserts: dirty data gathers with the interval, 1 → 4 s":                                                           bench.Confirmed,
-		"inserts: a checkpoint takes longer with the interval, 1 → 4 s":                                                    bench.Confirmed,
-		"the p99 of writes during a checkpoint grows with the interval, 1 → 4 s":                                           bench.NotSeen,
-		"inserts: bytes written to the files an hour are the same, 1 → 4 s":                                                bench.Confirmed,
-		"appends: bytes written to the files an hour are the same, 1 → 4 s":                                                bench.NotSeen,
-		"recovery takes at most the interval: seconds to replay a second of writes":                                        bench.Confirmed,
-		"the commit interval that the server has by itself":                                                                bench.Confirmed,
-		"a write with j:true waits at most the commit interval":                                                            bench.Confirmed,
-		"size of a journal file": bench.Confirmed,
-	}, verdicts)
-	assert.Empty(t, r.LeftOut)
-	for _, row := range r.Rows {
-		if row.Claim == "appends: bytes written to the files an hour are the same, 1 → 4 s" {
-			assert.Contains(t, row.Why, "from 30 to 300 s it would be 0.75x", "the short intervals that are measured exaggerate it")
-		}
-	}
+	return r, verdicts
 }
 
-// TestOneIntervalThatDidNotTakeIsEnough for the row that says that every one did.
-func TestOneIntervalThatDidNotTakeIsEnough(t *testing.T) {
+func TestCheckpointsThatAreDelayedDoNotTakeEffect(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		counted int
-		because string
-	}{{2, "delays the next"}, {9, "asks for checkpoints, too"}} {
-		m := measured()
-		m.Appends[0].Counted, m.Appends[0].Over, m.Appends[0].Seconds = c.counted, 4, 1
-		row := reported(m).Rows[0]
-		assert.Equal(t, bench.SizeDiffers, row.Verdict)
-		assert.Contains(t, row.Why, c.because)
-		assert.InDelta(t, float64(c.counted)/4, row.Measured, 1e-9)
-	}
+	r, got := pretend(t, func(lab *bench.Lab) {
+		// One every two seconds.
+		addCost(lab, nameAppends, 2*time.Second, seenBy{samples: samplesOf(5.5)})
+		addCost(lab, nameInserts, time.Second, seenBy{samples: samplesOf(5.5)})
+	})
+	assert.Equal(t, bench.SizeDiffers, got["every interval takes effect: checkpoints counted of each that was due"])
+	interval := r.Table("interval")
+	assert.InDelta(t, 1, interval.Median("appends, 2 s", ofDue), 1e-9)
+	assert.InDelta(t, 0.5, interval.Median(ownIntervals, ofDue), 1e-9, "the one that is farthest off")
+	assert.InDelta(t, 3600*60, r.Table("written").Median("appends, 2 s", hourOf), 1e-6)
+	assert.NotEmpty(t, r.Table("dirty, appends").Rows)
 }
 
-func TestNotesFollowFromTheFigures(t *testing.T) {
+func TestIntervalsAreComparedWithPublishedOnesAsFarApart(t *testing.T) {
 	t.Parallel()
-	notes := strings.Join(reported(measured()).Notes, "\n")
-	for _, want := range []string{
-		"1.46x checkpoints came of each that was due, since two clocks run",
-		"--setParameter syncdelay=1 is not obeyed: 0.00x checkpoints came of each that was due, and the server tells 60 s",
-		"setParameter syncdelay: 1 at run time is not obeyed: the server tells the new interval",
-		"appends: with a checkpoint every 1 s the files get 3.22x as many bytes",
-		"inserts: the interval makes no difference to the bytes written",
-		"appends: with an interval 4.00x as long a checkpoint writes only 1.24x as much",
-		"mongod takes 1 s to start with nothing to replay; what was written in a second of this load is replayed in 100 ms",
-		"replica_set: commit intervals from 10 ms to 100 ms make no difference",
-		"standalone: a write with j:true takes 1 ms with a commit interval of 10 ms and 90 ms with one of 300 ms",
-	} {
-		assert.Contains(t, notes, want)
-	}
-	assert.NotContains(t, notes, "NaN")
-	assert.NotContains(t, notes, wayPeriod+" is not")
-}
-
-func TestALongerIntervalIsWorthWhatItSaves(t *testing.T) {
-	t.Parallel()
-	assert.Contains(t, worth(100, 60), "saves 40 %")
-	assert.Contains(t, worth(100, 95), "next to nothing")
-}
-
-func TestWhatIsReportedCanBeEncodedAndDrawn(t *testing.T) {
-	t.Parallel()
-	for name, m := range map[string]*Measured{
-		"all":            measured(),
-		"nothing":        {},
-		"one interval":   {Appends: measured().Appends[:1], Inserts: measured().Inserts[:1]},
-		"no checkpoint":  {Appends: []*Cost{costWith("appends", 1), costWith("appends", 4)}},
-		"half a run":     {Settings: measured().Settings[:1], Recovery: &Recovery{Bare: bench.Samples{1}}},
-		"half a journal": {Journal: []*Journal{{Topology: "replica_set", Commit: 0.1, Default: true}}},
-	} {
-		r := reported(m)
-		r.Data = m
-		_, err := json.Marshal(r)
-		require.NoError(t, err, name)
-		for _, p := range r.Plots {
-			drawn, err := p.Drawing.SVG()
-			require.NoError(t, err, name)
-			assert.NotEmpty(t, drawn, name)
-		}
-		for _, table := range r.Tables {
-			for _, row := range table.Rows {
-				assert.Len(t, row, len(table.Head), name)
+	r, got := pretend(t, func(lab *bench.Lab) {
+		for _, d := range []time.Duration{6 * time.Second, 24 * time.Second} {
+			for _, load := range []string{nameAppends, nameInserts} {
+				for range 3 {
+					lab.Add("interval", rowOf(load, d), gatheredOf, 1e6*d.Seconds())
+					lab.Add("interval", rowOf(load, d), durationOf, 0.5+0.01*d.Seconds())
+					lab.Add("both", seconds(d), duringOf, 0.01)
+					lab.Add("written", rowOf(load, d), hourOf, 1e9/d.Seconds())
+					lab.Add("written", rowOf(load, d), "files, each checkpoint", 10e6+1e6*d.Seconds())
+				}
 			}
 		}
-		if name == "all" {
-			assert.Len(t, r.Tables, 6)
-			assert.Len(t, r.Plots, 4)
-		}
-	}
+		addLaw(lab, nameAppends, []time.Duration{6 * time.Second, 24 * time.Second})
+	})
+	assert.Equal(t, map[string]bench.Verdict{
+		"inserts: dirty data gathers with the interval, 6 s → 24 s":                 bench.Confirmed,
+		"inserts: a checkpoint takes longer with the interval, 6 s → 24 s":          bench.SizeDiffers,
+		"the p99 of writes during a checkpoint grows with the interval, 6 s → 24 s": bench.NotSeen,
+		"inserts: bytes written to the files an hour are the same, 6 s → 24 s":      bench.NotSeen,
+		"appends: bytes written to the files an hour are the same, 6 s → 24 s":      bench.NotSeen,
+	}, got)
+	law := r.Table("law")
+	assert.InDelta(t, 10e6, law.Median(nameAppends, "each checkpoint"), 1)
+	assert.InDelta(t, 1e6, law.Median(nameAppends, "each second"), 1)
+	assert.InDelta(t, 120*(10e6+30e6), law.Median(nameAppends, "30 s"), 100)
 }

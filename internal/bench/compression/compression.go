@@ -1,11 +1,14 @@
-// Package compression is the experiment that weighs what a block compressor
-// saves against what it costs: in three compressors, four shapes and two kinds
-// of values, which are all that varies.
+// Package compression is the experiment that compares what a block compressor
+// saves with what it costs: three compressors, four shapes and two kinds of
+// values, which are all that varies.
 package compression
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -15,41 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// The cells.
-const (
-	cellSize  = "size"
-	cellRead  = "read"
-	cellWrite = "write"
-)
-
-// Experiment returns it.
-func Experiment() *bench.Experiment {
-	return &bench.Experiment{
-		Name:     "compression",
-		Question: "What do snappy and zstd save, and what do they cost?",
-		Full:     6 * time.Minute,
-		Quick:    70 * time.Second,
-		Restarts: "cold reads, before which it is restarted",
-		Cells: []bench.Cell{
-			{Name: cellSize, What: "bytes of data and indexes: compressors by shapes by values"},
-			{Name: cellRead, What: "reads of 100 readings, from the cache and from the disk"},
-			{Name: cellWrite, What: "latency, processor time and bytes written at a fixed rate, and the processor time of checkpoints"},
-		},
-		Run: run,
-	}
-}
-
-// compressors are what is compared.
-func compressors() []store.Compressor {
-	return []store.Compressor{store.NoneCompressor, store.Snappy, store.Zstd}
-}
-
-// The places of the compressors.
-const (
-	none = iota
-	snappy
-	zstd
-)
+var compressors = [...]store.Compressor{store.NoneCompressor, store.Snappy, store.Zstd}
 
 // shapes are those that are compressed.
 func shapes() []shape.Shape {
@@ -66,13 +35,10 @@ const (
 	timeSeries
 )
 
-// Values are what readings hold.
-type Values string
-
-// The values.
+// The values that readings hold.
 const (
-	Walk   Values = "random walk"
-	Random Values = "random doubles"
+	walk   = "random walk"
+	random = "random doubles"
 )
 
 const (
@@ -84,7 +50,107 @@ const (
 	perUpdate = 60
 	// readCount is how many readings a read asks for.
 	readCount = 100
+	// tick is how often a command of the paced writes is due, and together how many
+	// readings of a sensor it has.
+	tick     = 10 * time.Millisecond
+	together = 5
 )
+
+// Experiment returns it.
+func Experiment() *bench.Experiment {
+	return &bench.Experiment{
+		Name:     "compression",
+		Question: "What do snappy and zstd save, and what do they cost?",
+		Full:     6 * time.Minute,
+		Quick:    70 * time.Second,
+		Restarts: "cold reads, before which it is restarted",
+		Cells: []bench.Cell{
+			{Name: "size", What: "bytes of data and indexes: compressors by shapes by values"},
+			{Name: "read", What: "reads of 100 readings, from the cache and from the disk"},
+			{Name: "write", What: "latency, processor time and bytes written at a fixed rate, and the processor time of checkpoints"},
+		},
+		Tables: tables(),
+		Claims: claims(),
+		Run:    func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, scaleOf(lab.Quick)) },
+	}
+}
+
+func tables() []bench.Table {
+	var all []bench.Table
+	for _, values := range []string{walk, random} {
+		all = append(all, bench.Table{
+			Name: "size, " + values, Title: "Bytes for each reading, " + values, Variant: "shape", Unit: bench.Bytes,
+			Note:  "Data on disk after a checkpoint, without what is free in the files; BSON is before compression. A time series packs its values column by column before the compressor gets them.",
+			Plots: []bench.Plot{{Title: "Data on disk for each reading, " + values, Caption: "What a compressor saves depends on the shape and on the values.", Bars: true, Measures: []string{"none", "snappy", "zstd"}}},
+		})
+	}
+	return append(all,
+		bench.Table{
+			Name: "read", Title: "Reads of 100 readings of a sensor", Variant: "shape and compressor",
+			Measures: []bench.Measure{
+				{Name: "warm p50", Unit: bench.Seconds}, {Name: "warm p99", Unit: bench.Seconds}, {Name: "cold p50", Unit: bench.Seconds}, {Name: "cold p99", Unit: bench.Seconds},
+				{Name: "bytes from the files, cold", Unit: bench.Bytes},
+			},
+			Note: "Warm: what was just read, again. Cold: after a restart, the system's page cache dropped before each read; the disk's own cache is out of reach. " +
+				"Brim's buckets are read as a daemon reads them: back to an hour before, since it does not know their granularity.",
+			Plots: []bench.Plot{{Title: "Reads of 100 readings, p50", Caption: "Warm, and cold after a restart, with the page cache dropped.", Bars: true, Measures: []string{"warm p50", "cold p50"}}},
+		},
+		bench.Table{
+			Name: "write", Title: "Writes at a fixed rate", Variant: "shape and compressor",
+			Measures: []bench.Measure{
+				{Name: "readings/s", Unit: bench.PerSecond}, {Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "mongod CPU a reading", Unit: bench.Seconds},
+				{Name: "files, a reading", Unit: bench.Bytes}, {Name: "journal, a reading", Unit: bench.Bytes},
+			},
+			Note: "Commands of 5 readings a sensor, one every 10 ms; the checkpoint at the end counts in processor time and bytes.",
+		},
+		bench.Table{
+			Name: "checkpoint", Title: "Checkpoints that write readings, a document each", Variant: "compressor",
+			Measures: []bench.Measure{{Name: "took", Unit: bench.Seconds}, {Name: "mongod CPU", Unit: bench.Seconds}, {Name: "CPU a reading", Unit: bench.Seconds}, {Name: "bytes written", Unit: bench.Bytes}},
+			Note:     "All of a repeat together. They write the replica set's oplog, too.",
+		})
+}
+
+func claims() []bench.Claim {
+	const (
+		becauseSnappy = "How much snappy finds depends on what repeats within a page: here it is the names of the fields, the sensor's, and the first bytes of the numbers."
+		becauseZstd   = "How much zstd finds beyond snappy depends on the values: rounded numbers pack well, random ones do not."
+		becauseWrites = "A write is acknowledged when it is in the journal; pages are compressed later, when a checkpoint or an eviction writes them."
+		// alikeBytes is narrow: bytes hardly depend on a machine.
+		alikeBytes = 1.3
+	)
+	document, five, one := shapes()[documents].String(), shapes()[buckets5m], shapes()[buckets1h].String()
+	size := func(of, measure string) bench.Figure {
+		return bench.Figure{Table: "size, " + walk, Variant: of, Measure: measure}
+	}
+	read := func(c store.Compressor, measure string) bench.Figure {
+		return bench.Figure{Table: "read", Variant: row(shapes()[documents], c), Measure: measure}
+	}
+	write := func(c store.Compressor, measure string) bench.Figure {
+		return bench.Figure{Table: "write", Variant: row(five, c), Measure: measure}
+	}
+	return []bench.Claim{
+		{Says: "snappy makes documents smaller", Published: 0.4, PublishedAs: "3.4 → 1.36 GB", Unit: bench.Bytes, Rule: bench.Factor, From: size(document, "none"), Of: size(document, "snappy"), Alike: alikeBytes, Because: becauseSnappy},
+		{Says: "zstd makes them half of what snappy does", Published: 0.5, PublishedAs: "1.36 → 0.68 GB", Unit: bench.Bytes, Rule: bench.Factor, From: size(document, "snappy"), Of: size(document, "zstd"), Alike: alikeBytes, Because: becauseZstd},
+		{Says: "indexes stay as they are", PublishedAs: "480 MB each", Unit: bench.Bytes, Rule: bench.Same, From: size(document, "indexes, none"), Of: size(document, "indexes, zstd")},
+		{Says: "a collection that moves from snappy to zstd shrinks (hourly buckets)", Published: 0.4, PublishedAs: "68 → 27 GB", Unit: bench.Bytes, Rule: bench.Factor, From: size(one, "snappy"), Of: size(one, "zstd"), Alike: alikeBytes, Because: becauseZstd},
+		{Says: "warm reads take as long with every compressor", PublishedAs: "280 → 295 µs", Unit: bench.Seconds, Rule: bench.PairedSame, From: read(store.NoneCompressor, "warm p50"), Of: read(store.Zstd, "warm p50")},
+		{
+			Says: "cold reads gain a little from zstd, p50", Published: 0.83, PublishedAs: "1.2 → 1.0 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, From: read(store.NoneCompressor, "cold p50"), Of: read(store.Zstd, "cold p50"),
+			Because: "With a disk that answers this fast, unpacking and decoding cost as much as the bytes that need not be read.",
+		},
+		{Says: "zstd makes writes a little slower, p50", Published: 1.17, PublishedAs: "3 → 3.5 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, From: write(store.Snappy, "p50"), Of: write(store.Zstd, "p50"), Because: becauseWrites},
+		{Says: "zstd makes writes a little slower, p99", Published: 1.2, PublishedAs: "15 → 18 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, From: write(store.Snappy, "p99"), Of: write(store.Zstd, "p99"), Because: becauseWrites},
+		{
+			Says: "zstd makes checkpoints use more processor time", Published: 1.5, PublishedAs: "12 → 18 %", Unit: bench.Seconds, Rule: bench.PairedFactor,
+			From: bench.Figure{Table: "checkpoint", Variant: string(store.Snappy), Measure: "mongod CPU"}, Of: bench.Figure{Table: "checkpoint", Variant: string(store.Zstd), Measure: "mongod CPU"},
+			Alike:   2, // the published figure is a part of all that the server did
+			Because: "A checkpoint also makes and writes pages, which costs the same with every compressor.",
+		},
+	}
+}
+
+// row names a shape with a compressor.
+func row(s shape.Shape, c store.Compressor) string { return s.String() + ", " + string(c) }
 
 // scale is how much is done.
 type scale struct {
@@ -106,100 +172,362 @@ func scaleOf(quick bool) scale {
 type trial struct {
 	lab     *bench.Lab
 	m       *bench.MongoDB
-	result  *bench.Result
 	scale   scale
-	sources map[Values]lane.Source
-	data    Data
-	kept    [][]*shape.Collection // by shape and compressor, for the reads; nil before they are loaded
+	sources map[string]lane.Source // by values
+	kept    [][]*shape.Collection  // by shape and compressor, for the reads; nil before they are loaded
 }
 
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	return runScale(ctx, lab, r, scaleOf(lab.Quick))
-}
-
-// runScale is run at another scale, for tests.
-func runScale(ctx context.Context, lab *bench.Lab, r *bench.Result, s scale) (err error) {
+func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
 	m, err := lab.Start(ctx, bench.Setting{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	t := &trial{lab: lab, m: m, result: r, scale: s}
-	if t.sources, err = sources(lab.Seed); err != nil {
+	t := &trial{lab: lab, m: m, scale: s}
+	walking, err := load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"})
+	if err != nil {
 		return err
 	}
-	t.tell()
-	lab.Steps(t.steps())
-	err = t.measure(ctx)
-	t.report()
-	return err
-}
-
-// sources are what makes each kind of values.
-func sources(seed uint64) (map[Values]lane.Source, error) {
-	const most = 1000
-	walk, err := load.NewSensors(load.SensorsConfig{Count: most, Fields: fields, Signal: load.Walk, Seed: seed, Prefix: "s-"})
-	if err != nil {
-		return nil, err
-	}
 	var names []string
-	for _, f := range walk.AppendFields(nil, 0, 0, shape.Begin()) {
+	for _, f := range walking.AppendFields(nil, 0, 0, shape.Begin()) {
 		names = append(names, f.Name)
 	}
-	return map[Values]lane.Source{Walk: shape.Untagged{Source: walk}, Random: shape.Doubles{Names: names, Seed: seed}}, nil
+	t.sources = map[string]lane.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles{Names: names, Seed: lab.Seed}}
+	lab.Pin("the same readings, by the seed, in every shape and compressor: {ts, t, h, p, v} each %v from %d sensors, no tags", interval, s.sensors)
+	lab.Pin("random walk: numbers with one or two decimals, as `brim load --signal walk`; random doubles: from 0 to 1, all bits random")
+	lab.Pin("up to %d readings of a sensor arrive together, %d readings a command, one client, write concern majority with journal", perUpdate, shape.CommandReadings)
+	lab.Pin("indexes are compressed by their prefixes, as by default, whatever the collection's compressor; so is the journal, by snappy")
+	lab.Pin("a read asks for %d readings of one sensor, one after another, and decodes them", readCount)
+	lab.Pin("writes: open loop, %d readings/s, a command each %v, response time from when it was due; no checkpoint but those that are measured", s.rate, tick)
+	lab.Pin("%d readings of each kind for the published 10,000,000; sizes are measured once, since they hardly change from run to run", s.sensors*s.hours*hour)
+	if lab.Quick {
+		lab.Reduce("fewer readings of each kind, and a fixed rate into fewer shapes for half as long")
+	}
+	return lab.RunCells(ctx, map[string]func(context.Context) error{"size": t.sizes, "read": t.reads, "write": t.writes})
 }
 
-func (t *trial) measure(ctx context.Context) error {
-	for _, c := range []struct {
-		name string
-		run  func(context.Context) error
-	}{{cellSize, t.sizes}, {cellRead, t.reads}, {cellWrite, t.writes}} {
-		if !t.lab.Has(c.name) {
-			continue
+// readings are those of a number of hours, and of each sensor one more, which
+// makes the server pack the time-series bucket before it.
+func (t *trial) readings(values string, hours int) shape.Readings {
+	return shape.Readings{Source: t.sources[values], Sensors: t.scale.sensors, Count: hours*hour + 1, Begin: shape.Begin(), Interval: interval}
+}
+
+// sizes loads every shape with each compressor and both kinds of values. Those
+// with a random walk are kept for the reads.
+func (t *trial) sizes(ctx context.Context) error {
+	for _, values := range []string{random, walk} {
+		for at := range shapes() {
+			if err := t.loadAll(ctx, at, values, true); err != nil {
+				return err
+			}
 		}
-		if err := c.run(ctx); err != nil {
+	}
+	return nil
+}
+
+// loadAll loads a shape with each compressor.
+func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool) error {
+	t.lab.Step("load %s of %s with each compressor", shapes()[at], values)
+	loaded := make([]*shape.Collection, len(compressors))
+	for i, compressor := range compressors {
+		c, err := shape.New(ctx, t.m, shape.Config{
+			Name: fmt.Sprintf("shape%d_%s", at, compressor), Shape: shapes()[at], Compressor: compressor, Readings: t.readings(values, t.scale.hours), PerUpdate: perUpdate,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err = c.Load(ctx); err != nil {
+			return err
+		}
+		loaded[i] = c
+	}
+	if err := t.m.Checkpoint(ctx); err != nil {
+		return err
+	}
+	for i, c := range loaded {
+		if measure {
+			size, err := c.Size(ctx)
+			if err != nil {
+				return err
+			}
+			table, name := "size, "+values, c.Shape.String()
+			if i == 0 {
+				t.lab.Add(table, name, "BSON", size.PerReading(size.Logical))
+			}
+			t.lab.Add(table, name, string(c.Compressor), size.PerReading(size.Data()))
+			t.lab.Add(table, name, "indexes, "+string(c.Compressor), size.PerReading(size.Index()))
+		}
+		if values != walk {
+			if err := c.Drop(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if values == walk {
+		t.kept = append(t.kept, loaded)
+	}
+	return nil
+}
+
+// reads reads from the disk, then the same again from the cache.
+func (t *trial) reads(ctx context.Context) error {
+	for at := len(t.kept); at < len(shapes()); at++ {
+		if err := t.loadAll(ctx, at, walk, false); err != nil {
+			return err
+		}
+	}
+	t.lab.LeaveOut("p99 of cold reads (published 8.0 → 6.5 ms)", "it needs thousands of reads, each of pages that no other touched")
+	cold := t.coldPossible()
+	for repeat := range t.lab.Repeats {
+		t.lab.Step("read %d readings at a time, cold and warm, repeat %d", readCount, repeat+1)
+		if cold {
+			if err := t.restart(ctx); err != nil {
+				return err
+			}
+		}
+		if err := t.readAll(ctx, repeat, cold); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *trial) steps() (n int) {
-	if t.lab.Has(cellSize) {
-		n += 2 * len(shapes())
-	} else if t.lab.Has(cellRead) {
-		n += len(shapes())
+// coldPossible notes why, if it is not.
+func (t *trial) coldPossible() bool {
+	const what = "cold reads"
+	if !t.lab.Own() {
+		t.lab.LeaveOut(what, bench.OwnOnly)
+		return false
 	}
-	if t.lab.Has(cellRead) {
-		n += t.lab.Repeats
+	if err := provesCold(t.lab.Dir()); err != nil {
+		t.lab.LeaveOut(what, "the system's page cache cannot be dropped here: "+err.Error())
+		return false
 	}
-	if t.lab.Has(cellWrite) {
-		n += t.lab.Repeats * len(compressors())
-	}
-	return n
+	return true
 }
 
-// readings are those of a number of hours, and of each sensor one more, which
-// makes the server pack the time-series bucket before it.
-func (t *trial) readings(values Values, hours int) shape.Readings {
-	return shape.Readings{Source: t.sources[values], Sensors: t.scale.sensors, Count: hours*hour + 1, Begin: shape.Begin(), Interval: interval}
-}
-
-// tell says what is held fast and what is smaller.
-func (t *trial) tell() {
-	r, s := t.result, t.scale
-	r.Pin("the same readings, by seed, in every shape and compressor: {ts, t, h, p, v} each %v from %d sensors, no tags", interval, s.sensors)
-	r.Pin("random walk: numbers with one or two decimals, as `brim load --signal walk`; random doubles: from 0 to 1, all bits random")
-	r.Pin("up to %d readings of a sensor arrive together, %d readings a command, one client, write concern majority with journal", perUpdate, shape.CommandReadings)
-	r.Pin("indexes are compressed by their prefixes, as by default, whatever the collection's compressor; so is the journal, by snappy")
-	r.Pin("a read asks for %d readings of one sensor, one after another, and decodes them", readCount)
-	r.Pin("writes: open loop, %d readings/s, a command each %v, response time from when it was due; no checkpoint but those that are measured", s.rate, tick)
-	r.Pin("%s readings of each kind for the published 10,000,000; sizes are measured once, since they hardly change from run to run", s.total())
-	if full := scaleOf(false); t.lab.Quick {
-		r.Reduce("%s readings of each kind, and a fixed rate into %d of the shapes for %v a repeat; a full run has %s, %d and %v",
-			s.total(), len(s.paced), s.write, full.total(), len(full.paced), full.write)
+// restart empties the server's cache.
+func (t *trial) restart(ctx context.Context) error {
+	if err := t.m.Restart(ctx, bench.Setting{}); err != nil {
+		return err
 	}
+	var errs []error
+	for _, row := range t.kept {
+		for _, c := range row {
+			errs = append(errs, c.Attach(t.m))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// total is how many readings there are of each kind.
-func (s scale) total() string { return bench.Count.Format(float64(s.sensors * s.hours * hour)) }
+// readAll reads every shape with each compressor.
+func (t *trial) readAll(ctx context.Context, repeat int, cold bool) error {
+	spans := t.spans(repeat)
+	for _, collections := range t.kept {
+		for _, c := range collections { // the first read opens the collection's files, and does not count
+			if err := (&reading{}).read(ctx, c, spans[:1], nil); err != nil {
+				return err
+			}
+		}
+		for _, pass := range []string{"cold", "warm"} {
+			took, err := t.inTurns(ctx, collections, spans[1:], pass == "cold" && cold)
+			if err != nil {
+				return err
+			}
+			if pass == "cold" && !cold {
+				continue
+			}
+			for i, c := range collections {
+				name := row(c.Shape, c.Compressor)
+				t.lab.Add("read", name, pass+" p50", took[i].took.Quantile(0.5))
+				t.lab.Add("read", name, pass+" p99", took[i].took.Quantile(0.99))
+				if pass == "cold" {
+					t.lab.Add("read", name, "bytes from the files, cold", took[i].bytes/float64(len(took[i].took)))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inTurns reads a few spans in one collection, the same in the next, and so on,
+// so that a slow moment hits all.
+func (t *trial) inTurns(ctx context.Context, collections []*shape.Collection, spans []shape.Span, cold bool) ([]reading, error) {
+	const turn = 6
+	var before func() error
+	if cold {
+		dir := t.m.DBPath()
+		before = func() error { return dropCache(dir) }
+	}
+	all := make([]reading, len(collections))
+	for some := range slices.Chunk(spans, turn) {
+		for i, c := range collections {
+			s, err := t.m.Measure(ctx, func(ctx context.Context) error { return all[i].read(ctx, c, some, before) })
+			if err != nil {
+				return nil, err
+			}
+			all[i].bytes += s.Since("block_read_bytes_total")
+		}
+	}
+	return all, nil
+}
+
+// spans are places to read: two in every part of the time, of sensors that are
+// written far from each other, so that hardly two are on the same page; in random
+// order.
+func (t *trial) spans(repeat int) []shape.Span {
+	r := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
+	half := t.scale.sensors / 2
+	var spans []shape.Span
+	for first := 0; first+readCount <= t.scale.hours*hour; first += readCount {
+		sensor := r.IntN(half)
+		for _, s := range []int{sensor, sensor + half} {
+			spans = append(spans, shape.Span{Sensor: s, First: uint64(first), Count: readCount}) //nolint:gosec // counts from 0
+		}
+	}
+	r.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+	return spans
+}
+
+// reading is what reads took.
+type reading struct {
+	took  bench.Samples // seconds of each
+	bytes float64       // from the files, of all
+}
+
+// read reads the spans one after another; before, if not nil, is called ahead of
+// each, and does not count.
+func (r *reading) read(ctx context.Context, c *shape.Collection, spans []shape.Span, before func() error) error {
+	for _, s := range spans {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		n, err := c.Read(ctx, s)
+		if err != nil {
+			return err
+		}
+		if n != s.Count {
+			return fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count)
+		}
+		r.took = append(r.took, time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// checkpointInterval is in seconds; 0: no checkpoint but those asked for.
+const checkpointInterval, defaultInterval = "syncdelay", 60
+
+// writes writes at a fixed rate, and many readings for a checkpoint, compressor
+// by compressor in each repeat.
+func (t *trial) writes(ctx context.Context) (err error) {
+	if t.lab.Own() {
+		if err := t.m.Set(ctx, map[string]any{checkpointInterval: 0}); err != nil {
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, t.m.Set(context.WithoutCancel(ctx), map[string]any{checkpointInterval: defaultInterval}))
+		}()
+	}
+	for repeat := range t.lab.Repeats {
+		for _, c := range compressors {
+			t.lab.Step("write at %d readings/s, and a checkpoint, with %s, repeat %d", t.scale.rate, c, repeat+1)
+			for _, at := range t.scale.paced {
+				if err := t.pace(ctx, shapes()[at], c); err != nil {
+					return err
+				}
+			}
+			if err := t.checkpoint(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pace writes at the fixed rate: command n is due n ticks after the first.
+func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compressor) error {
+	group := max(t.scale.rate*int(tick)/int(time.Second)/together, 1) // sensors in a command
+	ticks := int(t.scale.write / tick)
+	const rounds = 20 // commands until a sensor's turn comes again
+	readings := t.readings(walk, 0)
+	readings.Sensors, readings.Count = group*rounds, (ticks/rounds+1)*together
+	c, err := shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together})
+	if err != nil {
+		return err
+	}
+	if err := t.m.Settle(ctx); err != nil {
+		return err
+	}
+	var took bench.Samples
+	var elapsed time.Duration
+	spent, err := t.m.Measure(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		var portions []lane.Portion
+		pace := lane.Pace{Began: began, Due: func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks }, Every: 1}
+		err := pace.Run(ctx, func(n int, due time.Duration) error {
+			portions = portions[:0]
+			for i := range group {
+				portions = append(portions, lane.Portion{Sensor: n%rounds*group + i, First: uint64(n / rounds * together), Count: together}) //nolint:gosec // counts from 0
+			}
+			if err := c.Write(ctx, portions); err != nil {
+				return err
+			}
+			took = append(took, (time.Since(began) - due).Seconds())
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		elapsed = time.Since(began)
+		return t.m.Checkpoint(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	name, written := row(s, compressor), float64(ticks*group*together)
+	t.lab.Add("write", name, "readings/s", written/elapsed.Seconds())
+	t.lab.Add("write", name, "p50", took.Quantile(0.5))
+	t.lab.Add("write", name, "p99", took.Quantile(0.99))
+	t.lab.Add("write", name, "mongod CPU a reading", spent.ServerCPU()/written)
+	t.lab.Add("write", name, "files, a reading", spent.Since("block_written_bytes_total")/written)
+	t.lab.Add("write", name, "journal, a reading", spent.Since("journal_written_bytes_total")/written)
+	return c.Drop(ctx)
+}
+
+// checkpoint measures checkpoints that write nothing but readings which were just
+// stored, a document each: after every hour of them, so that the cache does not
+// fill before.
+func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) error {
+	readings := t.readings(walk, t.scale.checkpoint)
+	c, err := shape.New(ctx, t.m, shape.Config{
+		Name: "checkpointed", Shape: shapes()[documents], Compressor: compressor, Readings: readings, PerUpdate: perUpdate,
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.m.Checkpoint(ctx); err != nil {
+		return err
+	}
+	var seconds, cpu, bytes float64
+	for h := range t.scale.checkpoint {
+		for first := h * hour; first < (h+1)*hour; first += perUpdate {
+			if err := c.Write(ctx, lane.Portions(readings.Sensors, first, perUpdate)); err != nil {
+				return err
+			}
+		}
+		s, err := t.m.Measure(ctx, t.m.Checkpoint)
+		if err != nil {
+			return err
+		}
+		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.ServerCPU(), bytes+s.Since("block_written_bytes_total")
+	}
+	name := string(compressor)
+	t.lab.Add("checkpoint", name, "took", seconds)
+	t.lab.Add("checkpoint", name, "mongod CPU", cpu)
+	t.lab.Add("checkpoint", name, "CPU a reading", cpu/float64(t.scale.checkpoint*hour*readings.Sensors))
+	t.lab.Add("checkpoint", name, "bytes written", bytes)
+	return c.Drop(ctx)
+}

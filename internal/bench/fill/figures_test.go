@@ -11,20 +11,20 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// looksOf makes a look each second, of a mongod whose readings cost twice as
+// samplesOf takes a sample each second, of a mongod whose readings cost twice as
 // much from the middle on, and which stores half as many then. Every write
 // takes 1 ms, from the middle on 8 ms.
-func looksOf(t *testing.T, began time.Time, seconds int) (looks []look) {
+func samplesOf(t *testing.T, began time.Time, seconds int) (samples []sample) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	writes := prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{Name: "w", Buckets: []float64{0.001, 1}}))
 	require.NoError(t, registry.Register(writes))
-	l := look{at: began}
+	l := sample{at: began}
 	for s := range seconds + 1 {
 		metrics, err := scrape.Gather(registry)
 		require.NoError(t, err)
 		l.writes[3] = metrics.Histogram("w", nil)
-		looks = append(looks, l)
+		samples = append(samples, l)
 		l.at = l.at.Add(time.Second)
 		if s < seconds/2 {
 			l.readings += 2000
@@ -36,50 +36,50 @@ func looksOf(t *testing.T, began time.Time, seconds int) (looks []look) {
 		l.mongod += time.Second
 		writes.Observe(0.008)
 	}
-	return looks
+	return samples
 }
 
 func TestFiguresByTheClock(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
-	looks := looksOf(t, began, 12)
+	samples := samplesOf(t, began, 12)
 	var f Figures
-	f.byClock(began, 12*time.Second, looks)
+	f.byClock(began, 12*time.Second, samples)
 	assert.InDelta(t, 1./2000, f.MongodCPUFirst, 1e-9)
 	assert.InDelta(t, 1./1000, f.MongodCPULast, 1e-9)
 	assert.InDelta(t, 1./2000, f.Tenths[0].MongodCPU, 1e-9)
 	assert.InDelta(t, 1./1000, f.Tenths[9].MongodCPU, 1e-9)
 	assert.InEpsilon(t, 0.001, f.Tenths[0].Clock.P50, 0.1)
 	assert.InEpsilon(t, 0.008, f.Tenths[9].Clock.P50, 0.1)
-	first, last := sixths(looks, began, 12*time.Second)
+	first, last := sixths(samples, began, 12*time.Second)
 	assert.InDelta(t, 2000, first, 1e-6)
 	assert.InDelta(t, 1000, last, 1e-6)
 	f.checkpoints(nil)
 	assert.Zero(t, f.During)
 }
 
-func TestBetweenLooksGoesAStraightLine(t *testing.T) {
+func TestBetweenSamplesGoesAStraightLine(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
-	looks := looksOf(t, began, 4)
+	samples := samplesOf(t, began, 4)
 	for _, c := range []struct {
 		after         time.Duration
 		cpu, readings float64
 	}{
 		{-time.Second, 0, 0}, {0, 0, 0}, {500 * time.Millisecond, 0.5, 1000}, {2500 * time.Millisecond, 2.5, 4500}, {time.Minute, 4, 6000},
 	} {
-		cpu, readings := along(looks, began.Add(c.after))
+		cpu, readings := along(samples, began.Add(c.after))
 		assert.InDelta(t, c.cpu, cpu, 1e-9, c.after)
 		assert.InDelta(t, c.readings, readings, 1e-9, c.after)
 	}
-	cpu, readings := along(looks[:1], began)
+	cpu, readings := along(samples[:1], began)
 	assert.Zero(t, cpu)
 	assert.Zero(t, readings)
-	assert.Equal(t, &looks[3], nearest(looks, began.Add(2600*time.Millisecond)))
+	assert.Equal(t, &samples[3], nearest(samples, began.Add(2600*time.Millisecond)))
 }
 
 func TestWhatIsNotKnownIsNothing(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, Latency{}, latency(scrape.Histogram{}))
-	assert.Equal(t, Latency{}, writesBetween(looksOf(t, time.Unix(0, 0), 1), time.Unix(5, 0), time.Unix(6, 0)))
+	assert.Equal(t, Latency{}, writesBetween(samplesOf(t, time.Unix(0, 0), 1), time.Unix(5, 0), time.Unix(6, 0)))
 }

@@ -1,9 +1,8 @@
-// Package fill is the experiment about write latency through the hour: the
-// whole way of a reading, from `brim load` through `brim serve` into MongoDB,
-// while buckets fill.
+// Package fill is the experiment about write latency through the hour: the whole
+// path of a reading, from `brim load` through `brim serve` into MongoDB, while
+// buckets fill.
 //
-//	cells ─▶ Measure, each ─▶ Figures ─▶ rows, tables, plots, notes
-//	              └ Passage: load on a daemon, and a watch that looks at both twice a second
+//	cells ─▶ Phase, each: load on a daemon, both sampled twice a second ─▶ Figures ─▶ tables
 package fill
 
 import (
@@ -19,28 +18,20 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// Experiment returns it.
-func Experiment() *bench.Experiment {
-	e := &bench.Experiment{
-		Name:     "fill",
-		Question: "How does write latency change through the hour, and what do merging and time-series collections change?",
-		Full:     17 * time.Minute,
-		Quick:    165 * time.Second,
-		Restarts: "the history window of 300 s, which is a setting of the server",
-		Run:      run,
-	}
-	for _, w := range windows() {
-		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow})
-	}
-	for _, percent := range prefilledPercents {
-		c := bench.Cell{Name: prefilledCell(percent), What: fmt.Sprintf("writes into hourly buckets of many sensors, filled to %d %% beforehand", percent)}
-		if percent == 50 {
-			c.Slow = "the ends tell most"
-		}
-		e.Cells = append(e.Cells, c)
-	}
-	return e
-}
+const (
+	rate     = 2000            // readings a second, as published
+	interval = 5 * time.Second // of a sensor, as published
+	// perRequest leaves the processors to MongoDB: with a request for each reading,
+	// daemon and load would take as much.
+	perRequest = 10
+	// drain is long enough for what gathers, and short enough for what is behind.
+	drain = 6 * time.Second
+
+	hourSingle, fiveSingle, historyCell = "1h-single", "5m-single", "1h-history"
+
+	// historyWindow is the setting that says for how long old versions are kept.
+	historyWindow = "minSnapshotHistoryWindowInSeconds"
+)
 
 // A way is how readings reach their bucket.
 type way struct {
@@ -50,7 +41,7 @@ type way struct {
 }
 
 var ways = [...]way{
-	// As a program that knows no merging: a reading is written when it comes.
+	// As a program without merging: a reading is written when it comes.
 	{"single", "one reading per update", []string{"--max-readings-per-update", "1", "--flush-interval", "10ms"}},
 	{"merged", "merged per bucket", nil},
 	{"timeseries", "time-series collection", []string{"--storage", "timeseries"}},
@@ -62,34 +53,27 @@ type window struct {
 	granularity time.Duration
 	way         way
 	slow        string
-	// verdict: it is repeated, for rows with a verdict hang on it.
-	verdict bool
-	// history: the server keeps old versions for 300 s, MongoDB's own default.
-	history bool
+	verdict     bool // it is repeated, for claims are about it
+	history     bool // the server keeps old versions for 300 s, MongoDB's own default
 }
 
 // windows are all of them, in the order of a round.
 func windows() []window {
 	var all []window
-	for _, g := range []struct {
-		name string
-		is   time.Duration
-	}{{"1h", time.Hour}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute}, {"1m", time.Minute}} {
+	for _, g := range []time.Duration{time.Hour, 5 * time.Minute, 15 * time.Minute, time.Minute} {
 		for _, y := range ways {
-			w := window{cell: g.name + "-" + y.name, granularity: g.is, way: y}
-			w.verdict = y.name == "single" && (g.is == time.Hour || g.is == 5*time.Minute)
-			if g.is != time.Hour && !w.verdict {
+			w := window{cell: config.FormatDuration(g) + "-" + y.name, granularity: g, way: y}
+			w.verdict = w.cell == hourSingle || w.cell == fiveSingle
+			if g != time.Hour && !w.verdict {
 				w.slow = "hourly buckets and 5-minute buckets with one reading per update are what was published"
 			}
 			all = append(all, w)
 		}
 	}
 	return append(all, window{
-		cell: historyCell, granularity: time.Hour, way: ways[0], history: true, slow: "no verdict hangs on it",
+		cell: historyCell, granularity: time.Hour, way: ways[0], history: true, slow: "no claim is about it",
 	})
 }
-
-const historyCell = "1h-history"
 
 func (w window) what() string {
 	what := fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
@@ -99,29 +83,206 @@ func (w window) what() string {
 	return what
 }
 
+// A column is a figure of a table.
+type column struct {
+	table, name string
+	unit        bench.Unit
+	of          func(*Figures) float64
+}
+
+// columns are what is measured of each cell. A time of 0 was not measured.
+func columns() []column {
+	return []column{
+		{"speed", "readings/s", bench.PerSecond, func(f *Figures) float64 { return f.AchievedRate }},
+		{"speed", "readings per update", bench.Count, func(f *Figures) float64 { return f.ReadingsPerUpdate }},
+		{"speed", "p50", bench.Seconds, func(f *Figures) float64 { return f.Write.P50 }},
+		{"speed", "p99", bench.Seconds, func(f *Figures) float64 { return f.Write.P99 }},
+		{"speed", "mean", bench.Seconds, func(f *Figures) float64 { return f.Write.Mean }},
+		{"speed", "request p50", bench.Seconds, func(f *Figures) float64 { return f.Response.P50 }},
+		{"speed", "request p99", bench.Seconds, func(f *Figures) float64 { return f.Response.P99 }},
+		{"speed", "stored after", bench.Seconds, func(f *Figures) float64 { return f.BehindSeconds }},
+		{"speed", "left", bench.Count, func(f *Figures) float64 { return f.Left }},
+		{"load", "p50", bench.Seconds, func(f *Figures) float64 { return f.Loaded.P50 }},
+		{"load", "p99", bench.Seconds, func(f *Figures) float64 { return f.Loaded.P99 }},
+		{"load", "p50 at the start", bench.Seconds, func(f *Figures) float64 { return f.Start.P50 }},
+		{"load", "p50 after 40 min", bench.Seconds, func(f *Figures) float64 { return f.After40.P50 }},
+		{"load", "p50 after 55 min", bench.Seconds, func(f *Figures) float64 { return f.After55.P50 }},
+		{"load", "p99 during a checkpoint", bench.Seconds, func(f *Figures) float64 { return f.During.P99 }},
+		{"load", "p99 outside", bench.Seconds, func(f *Figures) float64 { return f.Outside.P99 }},
+		{"change", "first third, p50", bench.Seconds, func(f *Figures) float64 { return f.First.P50 }},
+		{"change", "last third, p50", bench.Seconds, func(f *Figures) float64 { return f.Last.P50 }},
+		{"change", "first third, p99", bench.Seconds, func(f *Figures) float64 { return f.First.P99 }},
+		{"change", "last third, p99", bench.Seconds, func(f *Figures) float64 { return f.Last.P99 }},
+		{"change", "first sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.FirstRate }},
+		{"change", "last sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.LastRate }},
+		{"change", "first third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPUFirst }},
+		{"change", "last third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPULast }},
+		{"cost", "mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPU }},
+		{"cost", "brim CPU", bench.Seconds, func(f *Figures) float64 { return f.BrimCPU }},
+		{"cost", "journal", bench.Bytes, func(f *Figures) float64 { return f.JournalBytes }},
+		{"cost", "other files", bench.Bytes, func(f *Figures) float64 { return f.FileBytes }},
+		{"cost", "history inserts", bench.Count, func(f *Figures) float64 { return f.HistoryInserts }},
+		{"cost", "history store", bench.Bytes, func(f *Figures) float64 { return f.HistoryBytes }},
+		{"cost", "checkpoints", bench.Count, func(f *Figures) float64 { return f.Checkpoints }},
+	}
+}
+
+// tenths are what is measured of each tenth of a window, a table each.
+var tenths = [...]struct {
+	name, title string
+	of          func(*Tenth) float64
+}{
+	{"tenth-p50", "Time to write an update by tenth of the window, p50", func(t *Tenth) float64 { return t.Write.P50 }},
+	{"tenth-p99", "Time to write an update by tenth of the window, p99", func(t *Tenth) float64 { return t.Write.P99 }},
+	{"clock-p50", "Time to write an update by tenth of the clock, p50", func(t *Tenth) float64 { return t.Clock.P50 }},
+	{"request-p50", "Time of a request by tenth of the window, p50", func(t *Tenth) float64 { return t.Response.P50 }},
+	{"tenth-cpu", "mongod's CPU for a reading by tenth of the clock", func(t *Tenth) float64 { return t.MongodCPU }},
+}
+
+// add adds a phase to the tables; whole: through whole windows.
+func add(lab *bench.Lab, cell string, f *Figures, whole bool) {
+	for _, c := range columns() {
+		v := c.of(f)
+		if c.table == "change" && !whole || c.unit == bench.Seconds && v == 0 {
+			continue
+		}
+		lab.Add(c.table, cell, c.name, v)
+	}
+	if !whole {
+		return
+	}
+	for _, t := range tenths {
+		for i := range f.Tenths {
+			if v := t.of(&f.Tenths[i]); v > 0 {
+				lab.Add(t.name, fmt.Sprintf("%.2f", 0.05+float64(i)/10), cell, v)
+			}
+		}
+	}
+}
+
+// Experiment returns it.
+func Experiment() *bench.Experiment {
+	e := &bench.Experiment{
+		Name:     "fill",
+		Question: "How does write latency change through the hour, and what do merging and time-series collections change?",
+		Full:     17 * time.Minute,
+		Quick:    165 * time.Second,
+		Restarts: "the history window of 300 s, which is a setting of the server",
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
+	}
+	for _, w := range windows() {
+		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow, Own: w.history})
+	}
+	for _, percent := range prefilledPercents {
+		c := bench.Cell{Name: prefilledCell(percent), What: fmt.Sprintf("writes into hourly buckets of many sensors, filled to %d %% beforehand", percent)}
+		if percent == 50 {
+			c.Slow = "the ends tell most"
+		}
+		e.Cells = append(e.Cells, c)
+	}
+	return e
+}
+
+func tables() []bench.Table {
+	all := []bench.Table{
+		{
+			Name: "speed", Title: "Writes and requests", Variant: "cell",
+			Note:  "p50, p99 and mean are of writes into MongoDB; stored after: from the last answer until all was in MongoDB, or the wait ended; left: readings that were not by then.",
+			Plots: []bench.Plot{{Title: "Time to write an update", Caption: "Over whole phases.", Bars: true, LogY: true, Measures: []string{"p50", "p99"}}},
+		},
+		{
+			Name: "load", Title: "Writes while readings came, by the clock", Variant: "cell",
+			Note: "If MongoDB falls behind, it has the machine to itself when the load has ended; those writes are left out. The start is the first six minutes of the hour, after 40 min those from 36 to 48, after 55 min those from 48 on.",
+		},
+		{
+			Name: "change", Title: "From the first part of a window to the last", Variant: "cell",
+			Note: "p50 and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late; mongod CPU is per reading, by the clock.",
+		},
+		{
+			Name: "cost", Title: "What a reading takes", Variant: "cell",
+			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, checkpoints included, each of which writes whole every bucket that got a reading; history store: growth of its file, where old versions go.",
+			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a phase of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
+		},
+		{
+			Name: "capacity", Title: "The most that MongoDB stores into hourly buckets, one reading per update", Variant: "buckets filled to", Unit: bench.PerSecond,
+			Note: "Lanes write through the daemon's store without the daemon. Well below this rate a fuller bucket costs CPU, and little time; near it writes queue.",
+		},
+	}
+	for _, t := range tenths {
+		all = append(all, bench.Table{
+			Name: t.name, Title: t.title, Variant: "elapsed part", Unit: bench.Seconds,
+			Plots: []bench.Plot{{Title: t.title, Caption: "A tenth has few commands, so its figures are rough.", LogY: true}},
+		})
+	}
+	for i := range all {
+		for _, c := range columns() {
+			if c.table == all[i].Name {
+				all[i].Measures = append(all[i].Measures, bench.Measure{Name: c.name, Unit: c.unit})
+			}
+		}
+	}
+	return all
+}
+
+func claims() []bench.Claim {
+	const (
+		grows = "An update changes the document in memory and is logged alone, so a full bucket costs more copying but no more disk at once; only what queues takes tens of milliseconds."
+		costs = "What an update of a full bucket costs the processors bounds what can be stored; the guard, the command and the journal cost the same whatever the bucket holds."
+	)
+	figure := func(table, cell, measure string) bench.Figure {
+		return bench.Figure{Table: table, Variant: cell, Measure: measure}
+	}
+	start := figure("load", hourSingle, "p50 at the start")
+	return []bench.Claim{
+		{
+			Says: "hourly buckets, one reading per update: p50 of a write after 40 min compared with the start", Published: 45. / 2, PublishedAs: "2 → 45 ms", Unit: bench.Seconds, Rule: bench.PairedFactor,
+			From: start, Of: figure("load", hourSingle, "p50 after 40 min"), Because: grows,
+		},
+		{
+			Says: "the same after 55 min", Published: 80. / 2, PublishedAs: "2 → 80 ms", Unit: bench.Seconds, Rule: bench.PairedFactor,
+			From: start, Of: figure("load", hourSingle, "p50 after 55 min"), Because: grows,
+		},
+		// No figure: beyond what MongoDB stores, writes queue, and how much longer they
+		// take depends on how long it was measured.
+		{
+			Says:        "many sensors, one reading per update: a write into hourly buckets that are 95 % full takes longer than into those at 5 % (p50)",
+			PublishedAs: "2 → 80 ms (start, after 55 min)", Unit: bench.Seconds, Rule: bench.PairedFactor,
+			From: figure("load", prefilledCell(5), "p50"), Of: figure("load", prefilledCell(95), "p50"), Because: grows,
+		},
+		{
+			Says: "the same: the most readings that a processor of MongoDB's stores a second", Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Unit: bench.PerSecond, Rule: bench.PairedFactor,
+			From: figure("capacity", prefilledCell(5), "for each processor of mongod"), Of: figure("capacity", prefilledCell(95), "for each processor of mongod"), Because: costs,
+		},
+		{
+			Says: "5-minute buckets, one reading per update: p50 of a write in the last third of the window as in the first", PublishedAs: "2 ms, flat", Unit: bench.Seconds, Rule: bench.Same, Alike: 1.25,
+			From: figure("change", fiveSingle, "first third, p50"), Of: figure("change", fiveSingle, "last third, p50"),
+			Because: "Repeats and times this small differ by the machine's own noise.",
+		},
+		{
+			Says: "5-minute buckets, one reading per update: p99 of a write compared with p50", Published: 8. / 2, PublishedAs: "2 ms, 8 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: 2.5,
+			From: figure("load", fiveSingle, "p50"), Of: figure("load", fiveSingle, "p99"),
+			Because: "How far the slowest writes are from the median depends on the machine's processors and disk, and on what else uses them.",
+		},
+	}
+}
+
 // A plan says how large everything is.
 type plan struct {
 	hour    time.Duration // by the clock, that an hour of event time takes
 	short   time.Duration // that cells of less than an hour take; half an hour of event time
-	repeats int           // of cells with a verdict
+	repeats int           // of cells that claims are about
 
 	prefilledSensors int
 	slot             time.Duration // of writes into buckets that were filled beforehand
 }
 
-const (
-	rate     = 2000            // readings a second, as published
-	interval = 5 * time.Second // of a sensor, as published
-	// perRequest leaves the processors to MongoDB: a request for each reading would
-	// have daemon and load take as much.
-	perRequest = 10
-)
-
-func newPlan(lab *bench.Lab) plan {
-	if lab.Quick {
-		return plan{hour: 15 * time.Second, short: 7500 * time.Millisecond, repeats: lab.Repeats, prefilledSensors: 2000, slot: 3 * time.Second}
+func newPlan(quick bool, repeats int) plan {
+	if quick {
+		return plan{hour: 15 * time.Second, short: 7500 * time.Millisecond, repeats: repeats, prefilledSensors: 2000, slot: 3 * time.Second}
 	}
-	return plan{hour: time.Minute, short: 30 * time.Second, repeats: lab.Repeats, prefilledSensors: 10_000, slot: 5 * time.Second}
+	return plan{hour: time.Minute, short: 30 * time.Second, repeats: repeats, prefilledSensors: 10_000, slot: 5 * time.Second}
 }
 
 func (p plan) speedup() float64 { return time.Hour.Seconds() / p.hour.Seconds() }
@@ -131,20 +292,17 @@ func (p plan) sensors() int {
 	return int(math.Ceil(rate * interval.Seconds() / p.speedup()))
 }
 
-// drain is long enough for what gathers, and short enough for what is behind.
-const drain = 6 * time.Second
-
-// passage is that of a window.
-func (p plan) passage(w window) Passage {
-	passage := Passage{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Batch: perRequest, Drain: drain}
+// phase is that of a window.
+func (p plan) phase(w window) Phase {
+	phase := Phase{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Batch: perRequest, Drain: drain}
 	if w.granularity < time.Hour {
-		passage.Duration = p.short
+		phase.Duration = p.short
 	}
-	return passage
+	return phase
 }
 
 // rounds deals the cells out so that a slow minute hits all that is compared:
-// what has a verdict is in every round, the rest in turn in one.
+// what claims are about is in every round, the rest in turn in one.
 func (p plan) rounds(all []window) [][]window {
 	rounds := make([][]window, p.repeats)
 	next := 0
@@ -161,107 +319,59 @@ func (p plan) rounds(all []window) [][]window {
 	return rounds
 }
 
-// found is all that was measured.
-type found struct {
-	plan      plan
-	windows   map[string][]*Figures // by cell, repeats
-	prefilled *prefilled            // nil: not measured
-	remote    bool                  // MongoDB is the user's, and may have processors of its own
-}
-
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	p := newPlan(lab)
-	p.tell(lab, r)
-	return runPlan(ctx, lab, r, p)
-}
-
-// choose returns the windows that are to be measured.
-func choose(lab *bench.Lab, r *bench.Result) (chosen []window) {
-	for _, w := range windows() {
-		switch {
-		case !lab.Has(w.cell):
-		case w.history && !lab.Own():
-			r.LeaveOut(w.what(), bench.OwnOnly)
-		default:
-			chosen = append(chosen, w)
-		}
-	}
-	return chosen
-}
-
-func runPlan(ctx context.Context, lab *bench.Lab, r *bench.Result, p plan) (err error) {
-	f := &found{plan: p, windows: make(map[string][]*Figures), remote: !lab.Own()}
-	rounds := p.rounds(choose(lab, r))
+func run(ctx context.Context, lab *bench.Lab, p plan) (err error) {
+	p.tell(lab)
+	chosen := slices.DeleteFunc(windows(), func(w window) bool { return !lab.Has(w.cell) })
 	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
-	steps := prefilledSteps(lab, p, len(percents))
-	for _, round := range rounds {
-		steps += len(round)
-	}
-	lab.Steps(steps)
 	m, err := lab.Start(ctx, bench.Setting{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	defer func() { f.report(r) }()
-	for i, round := range rounds {
+	for i, round := range p.rounds(chosen) {
 		for _, w := range round {
-			lab.Step("%s, round %d of %d", w.what(), i+1, len(rounds))
-			came, err := w.measure(ctx, lab, m, p)
-			if err != nil {
+			lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
+			if err := w.measure(ctx, lab, m, p); err != nil {
 				return fmt.Errorf("%s: %w", w.cell, err)
 			}
-			f.windows[w.cell] = append(f.windows[w.cell], came)
 		}
 	}
 	if len(percents) > 0 {
-		if f.prefilled, err = runPrefilled(ctx, lab, m, p, percents); err != nil {
+		if err := runPrefilled(ctx, lab, m, p, percents); err != nil {
 			return fmt.Errorf("buckets filled beforehand: %w", err)
 		}
 	}
 	return nil
 }
 
-// historyWindow is the setting that says for how long old versions are kept.
-const historyWindow = "minSnapshotHistoryWindowInSeconds"
-
 // measure runs a cell once.
-func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (came *Figures, err error) {
-	if !w.history {
-		return measure(ctx, lab, m, p.passage(w), w.way.serve...)
+func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (err error) {
+	if w.history { // for as long as MongoDB's default says
+		if err := m.Set(ctx, map[string]any{historyWindow: 300}); err != nil {
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, m.Set(context.WithoutCancel(ctx), map[string]any{historyWindow: 0}))
+		}()
 	}
-	err = withHistory(ctx, m, func() (err error) {
-		came, err = measure(ctx, lab, m, p.passage(w), w.way.serve...)
+	f, err := measure(ctx, lab, m, p.phase(w), w.way.serve...)
+	if err != nil {
 		return err
-	})
-	return came, err
+	}
+	add(lab, w.cell, f, true)
+	return nil
 }
 
-// withHistory does something while the server keeps old versions for as long as
-// MongoDB's default says.
-func withHistory(ctx context.Context, m *bench.MongoDB, do func() error) error {
-	if err := m.Set(ctx, map[string]any{historyWindow: 300}); err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	return m.Set(ctx, map[string]any{historyWindow: 0})
-}
-
-// tell says what is pinned and what is smaller.
-func (p plan) tell(lab *bench.Lab, r *bench.Result) {
-	r.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a passage through smaller buckets takes %s",
+// tell says what is held constant and what is smaller.
+func (p plan) tell(lab *bench.Lab) {
+	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a phase through smaller buckets takes %s",
 		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
-	r.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and where one reading per update is written it is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
-	r.Pin("by the clock the start of the hour is its first six minutes, after 40 minutes those from 36 to 48, after 55 minutes those from 48 on: a single minute has too few writes")
+	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	if lab.Own() {
-		r.Pin("the server keeps no old versions (%s 0, as in the daemon's own mongod) but where %s says so", historyWindow, historyCell)
+		lab.Pin("the server keeps no old versions (%s 0, as in the daemon's own mongod) except in %s", historyWindow, historyCell)
 	}
-	if !lab.Quick {
-		return
+	if lab.Quick {
+		lab.Reduce("an hour of event time passes in %s, not in 1m", config.FormatDuration(p.hour))
+		lab.Reduce("buckets filled beforehand are those of %d sensors that report more often, not of 10000", p.prefilledSensors)
 	}
-	full := newPlan(&bench.Lab{Repeats: lab.Repeats})
-	r.Reduce("an hour of event time passes in %s, not in %s", config.FormatDuration(p.hour), config.FormatDuration(full.hour))
-	r.Reduce("buckets filled beforehand are those of %d sensors that report %d times as often, not of %d", p.prefilledSensors, full.prefilledSensors/p.prefilledSensors, full.prefilledSensors)
 }

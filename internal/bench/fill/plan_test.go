@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 func TestSensorsMakeThePublishedRate(t *testing.T) {
@@ -19,15 +17,15 @@ func TestSensorsMakeThePublishedRate(t *testing.T) {
 	}
 }
 
-func TestPassagesEndOnABoundary(t *testing.T) {
+func TestPhasesEndOnABoundary(t *testing.T) {
 	t.Parallel()
 	for _, quick := range []bool{true, false} {
-		p := newPlan(&bench.Lab{Quick: quick, Repeats: 3})
+		p := newPlan(quick, 3)
 		for _, w := range windows() {
-			passage := p.passage(w)
-			event := time.Duration(passage.Duration.Seconds() * passage.Speedup * float64(time.Second)).Round(time.Second)
-			assert.Zero(t, event%w.granularity, "%s: a passage is %v of event time", w.cell, event)
-			assert.Equal(t, w.granularity == time.Hour, passage.oneWindow(), w.cell)
+			phase := p.phase(w)
+			event := time.Duration(phase.Duration.Seconds() * phase.Speedup * float64(time.Second)).Round(time.Second)
+			assert.Zero(t, event%w.granularity, "%s: a phase is %v of event time", w.cell, event)
+			assert.Equal(t, w.granularity == time.Hour, phase.oneWindow(), w.cell)
 		}
 	}
 }
@@ -54,37 +52,36 @@ func TestCellsThatAreComparedAreInEveryRound(t *testing.T) {
 func TestPrefilledBucketsHaveRoomForAllThatIsWritten(t *testing.T) {
 	t.Parallel()
 	hour := int(time.Hour / interval)
-	for _, lab := range []bench.Lab{{Repeats: 3}, {Repeats: 100}, {Repeats: 3, Quick: true}, {Repeats: 100, Quick: true}, {Repeats: 1, Quick: true}} {
-		p := newPlan(&lab)
+	for _, p := range []plan{newPlan(false, 3), newPlan(false, 100), newPlan(true, 3), newPlan(true, 100), newPlan(true, 1)} {
 		n := p.prefilledRepeats()
-		assert.GreaterOrEqual(t, n, min(p.repeats, 3), lab)
-		c := crowd{sensors: nil, rows: 95 * hour / 100}
+		assert.GreaterOrEqual(t, n, min(p.repeats, 3), p)
+		c := group{sensors: nil, rows: 95 * hour / 100}
 		rows := c.rows + n*(p.readingsOf(p.slot)+p.burst()) + p.readingsOf(2*p.slot)
-		assert.LessOrEqual(t, rows, hour, lab)
+		assert.LessOrEqual(t, rows, hour, p)
 	}
 }
 
-func TestPassageTellsItsLoad(t *testing.T) {
+func TestPhaseTellsItsLoad(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		passage Passage
-		flags   []string
+		phase Phase
+		flags []string
 	}{
 		{
-			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute},
+			Phase{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute},
 			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1"},
 		},
 		{
-			Passage{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7, Batch: 10},
+			Phase{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7, Batch: 10},
 			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-", "--fields", "7", "--batch", "10"},
 		},
 	} {
-		assert.Equal(t, c.flags, c.passage.flags(0))
+		assert.Equal(t, c.flags, c.phase.flags(0))
 	}
 }
 
-func TestQuickExperimentHasTheCellsThatVerdictsHangOn(t *testing.T) {
+func TestQuickExperimentHasTheCellsThatClaimsAreAbout(t *testing.T) {
 	t.Parallel()
 	var quick []string
 	for _, c := range Experiment().Cells {

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -28,53 +29,38 @@ func tiny() numbers {
 // experiment runs a trial of so much.
 func experiment(n numbers) *bench.Experiment {
 	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-		t := &trial{lab: lab, numbers: n}
-		return t.run(ctx, r)
-	}
+	e.Run = func(ctx context.Context, lab *bench.Lab) error { return (&trial{lab: lab, numbers: n}).run(ctx) }
 	return e
 }
 
 func TestItIsMeasured(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
-	steps := 0
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{
-		Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1, Progress: func(p bench.Progress) {
-			steps++
-			assert.Equal(t, 12, p.Of)
-			assert.Equal(t, steps, p.Step)
-		},
-	})
+	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1})
 	require.NoError(t, err)
-	assert.Equal(t, 12, steps)
-	data, ok := r.Data.(*found)
-	require.True(t, ok)
-	require.Len(t, data.Curves, 3)
-	assert.Equal(t, []string{"replica set", "standalone"}, data.topologies())
-	for _, c := range data.Curves {
-		require.NotNil(t, c.Time)
-		assert.Equal(t, 6, c.Time.Points)
-		for _, p := range c.Points {
-			assert.Positive(t, p.Time.Min())
-			assert.Positive(t, p.CPU.Min())
-			assert.Positive(t, p.Journal.Min())
-			assert.Len(t, p.Time, 2)
-			assert.InDelta(t, p.Residents, p.Held.Median(), max(grown*float64(p.Residents), 1))
+	for _, on := range []string{"", standalone} {
+		for _, residents := range []string{"1", "20", "100"} {
+			for _, table := range []string{timeOf, cpuOf, "journal"} {
+				samples := r.Table(table+on).Samples(residents, "1 reading an append")
+				assert.Len(t, samples, 2, table+on)
+				assert.Positive(t, samples.Min(), table+on)
+			}
 		}
+		assert.Len(t, r.Table("line"+on).Samples("1", "time: a"), 2)
 	}
-	rs, alone := data.ones("replica set"), data.ones(standalone)
-	assert.Less(t, rs.Points[2].Journal.Median(), 2*rs.Points[0].Journal.Median(), "a replica set journals what changed")
-	assert.Greater(t, alone.Points[2].Journal.Median(), 2*alone.Points[0].Journal.Median(), "a standalone journals the document")
-	require.Len(t, data.Sizes, 4)
-	for i, s := range data.Sizes {
-		assert.EqualValues(t, 2*720/s.Readings, s.Documents)
-		assert.InDelta(t, table[i].documents, s.DocumentsADay, 1e-6)
-		assert.Positive(t, s.DiskBytesADay)
+	journal := func(on, residents string) float64 {
+		return r.Table("journal"+on).Median(residents, "1 reading an append")
 	}
-	assert.InDelta(t, 0, data.History[1].Versions.Median(), 0.2, "no history is kept where the window is 0")
-	assert.Positive(t, data.History[0].Versions.Median())
+	assert.Less(t, journal("", "100"), 2*journal("", "1"), "a replica set journals what changed")
+	assert.Greater(t, journal(standalone, "100"), 2*journal(standalone, "1"), "a standalone journals the document")
+	for _, p := range published {
+		g := config.FormatDuration(p.granularity)
+		assert.InDelta(t, p.documents, r.Table("sizes").Median(g, documentsOf), 1e-6)
+		assert.Positive(t, r.Table("sizes").Median(g, "on disk, snappy"))
+	}
+	assert.InDelta(t, 0, r.Table("history").Median("0 s", "old versions kept"), 0.2, "no history is kept if the window is 0")
+	assert.Positive(t, r.Table("history").Median("300 s", "old versions kept"))
 	assert.Len(t, r.Rows, 16)
 	assert.Empty(t, r.LeftOut)
 	_, err = json.Marshal(r)

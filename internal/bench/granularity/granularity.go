@@ -1,138 +1,592 @@
-// Package granularity measures what an append costs as its bucket fills, and
-// what follows from that for the length of a bucket's window:
+// Package granularity measures what an append costs as its bucket fills, and what
+// follows from that for the length of a bucket's window:
 //
-//	stock   equal buckets, made by the store and copied, that appends are spread over
-//	curve   an append's time and mongod's CPU by the readings that the bucket holds,
-//	        with the line through them, cost = a + b · readings held
-//	variant the same at one size, with further indexes or another history window
-//	size    documents and bytes of the published workload, counted in a small run
+//	stock    equal buckets, made by the store and copied, that appends are spread over
+//	append   an append's time and mongod's CPU by the readings that the bucket holds, and the line through them
+//	variants the same at one size, with further indexes or another history window
+//	sizes    documents and bytes of the published workload, counted in a small run
 package granularity
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
-// The cells.
+// The workload of the published tables: sensors that report {ts, t, h, p, v}.
 const (
-	appendCell     = "append"
-	standaloneCell = "standalone"
-	indexesCell    = "indexes"
-	historyCell    = "history"
-	sizesCell      = "sizes"
+	publishedSensors  = 10_000
+	publishedFields   = 4
+	publishedInterval = 5 * time.Second
+)
+
+// published is the published table, by granularity.
+var published = [...]struct {
+	granularity   time.Duration
+	held          int // readings in a bucket when the append was timed
+	latency       string
+	seconds       float64
+	documentBytes float64
+	documents     float64 // a day
+}{
+	{time.Minute, 12, "85 µs", 85e-6, 0.5e3, 14.4e6},
+	{5 * time.Minute, 60, "180 µs", 180e-6, 2.4e3, 2.88e6},
+	{15 * time.Minute, 180, "350 µs", 350e-6, 7.2e3, 960e3},
+	{time.Hour, 360, "650 µs", 650e-6, 28e3, 240e3},
+}
+
+// inWindow is how many readings a window of the workload has.
+func inWindow(g time.Duration) int { return int(g / publishedInterval) }
+
+const (
+	standalone = ", standalone" // behind the names and titles of tables
+
+	timeOf, cpuOf           = "time", "mongod CPU"
+	noIndex, threeIndexes   = "0 further indexes", "3 further indexes"
+	documentOf, documentsOf = "document", "documents a day"
+	bytesOf, sparedOf       = "bytes a day, uncompressed", "spared of the bytes at 5m"
+
+	becauseFixed   = "An append has a fixed price (a command, the guard, an oplog entry) and one that grows with the bucket; machines differ in how much each of them weighs."
+	becauseDoubles = "Every reading has its fields' names and 64-bit numbers here, and the document has its key twice, statistics of each field and the write guard."
 )
 
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	return &bench.Experiment{
+	e := &bench.Experiment{
 		Name:     "granularity",
 		Question: "What does an append cost as its bucket fills, and which granularity follows from that?",
 		Full:     6*time.Minute + 30*time.Second,
 		Quick:    50 * time.Second,
-		Restarts: "the standalone and the history windows need mongods of the experiment's own",
+		Restarts: "the standalone and the history windows, which need mongods of the experiment's own",
 		Cells: []bench.Cell{
-			{Name: appendCell, What: "an append by the readings that its bucket holds, on a replica set"},
-			{Name: indexesCell, What: "an append with further secondary indexes"},
-			{Name: historyCell, What: "an append with a history window of 300 s and of 0 s"},
-			{Name: sizesCell, What: "documents and bytes a day, by granularity"},
-			{Name: standaloneCell, What: "an append by the readings that its bucket holds, on a standalone"},
+			{Name: "append", What: "an append by the readings that its bucket holds, on a replica set"},
+			{Name: "indexes", What: "an append with further secondary indexes"},
+			{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true},
+			{Name: "sizes", What: "documents and bytes a day, by granularity"},
+			{Name: "standalone", What: "an append by the readings that its bucket holds, on a standalone", Own: true},
 		},
-		Run: run,
+		Tables: []bench.Table{
+			{
+				Name: "indexes", Title: "Further indexes: an append of a reading to a bucket of 60", Variant: "indexes", Unit: bench.Seconds,
+				Note: "Among many in a command. Appends leave the keys of further indexes alone, unless the row says otherwise.",
+			},
+			{
+				Name: "history", Title: "History window: an append of a reading to a bucket of 180, and the checkpoint after it", Variant: "window",
+				Measures: []bench.Measure{{Name: cpuOf, Unit: bench.Seconds}, {Name: timeOf, Unit: bench.Seconds}, {Name: "old versions kept", Unit: bench.Count}, {Name: "written to data files", Unit: bench.Bytes}},
+				Note:     "The checkpoint is in mongod's CPU, not in the time.",
+			},
+			{
+				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity",
+				Measures: []bench.Measure{
+					{Name: documentOf, Unit: bench.Bytes}, {Name: documentsOf, Unit: bench.Count}, {Name: bytesOf, Unit: bench.Bytes},
+					{Name: "on disk, snappy", Unit: bench.Bytes}, {Name: "index on disk", Unit: bench.Bytes}, {Name: sparedOf, Unit: bench.Share},
+				},
+				Note: "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
+			},
+			{
+				Name: "rewritten", Title: "Arithmetic: bytes of document versions that appends make in a day", Variant: "granularity", Unit: bench.Bytes,
+				Note: "About (appends + 1)/2 times the final size of each bucket: how many readings an append brings counts for more than the minutes of its bucket. " +
+					"This is copying in memory, and on a standalone it goes through the journal; a checkpoint writes only what changed to the data files.",
+			},
+			{
+				Name: "cores", Title: "mongod's CPU for the workload of 2,000 readings/s, in cores", Variant: "granularity", Unit: bench.Count,
+				Note: "By the lines above: appends a second times the CPU of one at the average fill.",
+			},
+		},
+		Run: func(ctx context.Context, lab *bench.Lab) error {
+			if lab.Quick {
+				lab.Reduce("fewer sizes of buckets and of appends, fewer appends for each, fewer sensors and hours in the run that documents are counted in")
+			}
+			return (&trial{lab: lab, numbers: *numbersOf(lab.Quick)}).run(ctx)
+		},
+	}
+	for _, on := range []string{"", standalone} {
+		e.Tables = append(e.Tables,
+			bench.Table{
+				Name: timeOf + on, Title: "Time of an append" + on, Variant: "readings in the bucket", Unit: bench.Seconds,
+				Plots: []bench.Plot{{Title: "Time of an append" + on, Caption: "Time that one writer waits for an append, by the readings that the bucket holds."}},
+			},
+			bench.Table{
+				Name: cpuOf + on, Title: "mongod's CPU for an append among many in a command" + on, Variant: "readings in the bucket", Unit: bench.Seconds,
+				Plots: []bench.Plot{{Title: "mongod's CPU for an append" + on, Caption: "The server's CPU for an append among many in a command."}},
+			},
+			bench.Table{
+				Name: "journal" + on, Title: "Bytes of the journal for an append" + on, Variant: "readings in the bucket", Unit: bench.Bytes,
+				Note: "A standalone journals the whole document with each append; a replica set journals what changed, and an oplog entry.",
+			},
+			bench.Table{
+				Name: "line" + on, Title: "An append costs a + b · readings in the bucket" + on, Variant: "readings an append", Unit: bench.Seconds,
+				Note: "The line of least squares through each repeat, each point weighted by its own cost. While b · readings is far less than a, a shorter granularity saves little.",
+			},
+			bench.Table{
+				Name: "fit" + on, Title: "An append of one reading, by the line through each repeat" + on, Variant: "readings in the bucket", Unit: bench.Seconds,
+			})
+	}
+	e.Claims = claims()
+	return e
+}
+
+func claims() (all []bench.Claim) {
+	from := published[0]
+	fit := func(held int, measure string) bench.Figure {
+		return bench.Figure{Table: "fit", Variant: strconv.Itoa(held), Measure: measure}
+	}
+	for _, to := range published[1:] {
+		all = append(all, bench.Claim{
+			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(from.granularity), config.FormatDuration(to.granularity), from.held, to.held),
+			Published: to.seconds / from.seconds, PublishedAs: from.latency + " → " + to.latency, Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: fit(from.held, timeOf), Of: fit(to.held, timeOf), Because: becauseFixed,
+		})
+	}
+	hour := published[len(published)-1]
+	all = append(all,
+		bench.Claim{
+			Says: "mongod's CPU for an append among many in a command, 1m to 1h", Published: hour.seconds / from.seconds, PublishedAs: from.latency + " → " + hour.latency + " (time)", Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: fit(from.held, cpuOf), Of: fit(hour.held, cpuOf), Because: becauseFixed,
+		},
+		bench.Claim{
+			Says: "an append is dearer with 3 further indexes", PublishedAs: "documents grow and move, and every index with them", Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: bench.Figure{Table: "indexes", Variant: noIndex, Measure: cpuOf}, Of: bench.Figure{Table: "indexes", Variant: threeIndexes, Measure: cpuOf},
+			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append touches no index whose keys it leaves alone.",
+		})
+	for _, p := range published {
+		g := config.FormatDuration(p.granularity)
+		all = append(all,
+			bench.Claim{
+				Says: "a full document at " + g + ", before compression", Published: p.documentBytes, PublishedAs: bench.Bytes.Format(p.documentBytes), Unit: bench.Bytes,
+				Of: bench.Figure{Table: "sizes", Variant: g, Measure: documentOf}, Because: becauseDoubles,
+			},
+			bench.Claim{
+				Says: "documents a day at " + g, Published: p.documents, PublishedAs: bench.Count.Format(p.documents), Alike: 1.01,
+				Of: bench.Figure{Table: "sizes", Variant: g, Measure: documentsOf}, Because: "Buckets begin with the hour, and each sensor has its own.",
+			})
+	}
+	for _, d := range []struct {
+		g     string
+		bytes float64
+	}{{"5m", 8.2e9}, {"1h", 6.72e9}} {
+		all = append(all, bench.Claim{
+			Says: "bytes of documents a day at " + d.g + ", before compression", Published: d.bytes, PublishedAs: bench.Bytes.Format(d.bytes), Unit: bench.Bytes,
+			Of: bench.Figure{Table: "sizes", Variant: d.g, Measure: bytesOf}, Because: becauseDoubles,
+		})
+	}
+	// A factor of 1.2 is alike to none and to the opposite; what is spared is not.
+	return append(all, bench.Claim{
+		Says: "part of the bytes a day at 5m that 1h spares", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Share,
+		Of: bench.Figure{Table: "sizes", Variant: "1h", Measure: sparedOf}, Because: "Only what a document has beside its readings is spared.",
+	})
+}
+
+// A grid is the sizes of buckets and of appends that are combined.
+type grid struct {
+	residents []int // readings that a bucket holds before an append
+	perUpdate []int // readings that an append brings
+}
+
+// numbers are how much is measured.
+type numbers struct {
+	appends, alone grid
+	slices         int   // of a repeat of a curve; the points take turns
+	single, bulk   int   // appends of a slice: one a command, and many
+	indexed        []int // further indexes
+	turns, varied  int   // the slices of a repeat of a variant, and the appends of one
+	sensors, hours int   // of the run that documents are counted in
+	stockBytes     int   // that a stock may have, at most
+}
+
+func numbersOf(quick bool) *numbers {
+	if quick {
+		few := []int{1, 12, 60, 180, 720}
+		return &numbers{
+			appends: grid{few, []int{1, 12}}, alone: grid{few, []int{1}}, slices: 3, single: 50, bulk: 100,
+			indexed: []int{0, 3}, turns: 8, varied: 120, sensors: 20, hours: 2, stockBytes: 16 << 20,
+		}
+	}
+	all := grid{[]int{1, 12, 30, 60, 120, 180, 360, 720, 1500, 3600}, []int{1, 5, 12, 60}}
+	return &numbers{
+		appends: all, alone: all, slices: 3, single: 70, bulk: 180, indexed: []int{0, 1, 3}, turns: 8, varied: 250, sensors: 50, hours: 4, stockBytes: 64 << 20,
 	}
 }
 
-// What was found, in a form of its own.
-type found struct {
-	Topology  string     `json:"topology"` // of all but the curves that name another
-	Curves    []*curve   `json:"curves,omitempty"`
-	Indexes   []*variant `json:"indexes,omitempty"`
-	History   []*variant `json:"history,omitempty"`
-	Sizes     []*size    `json:"sizes,omitempty"`
-	Rewritten []rewrite  `json:"rewritten,omitempty"`
-	Workload  []burden   `json:"workload,omitempty"`
+// fewestAppends of a slice are worth its measurement.
+const fewestAppends = 10
+
+// fit says how many appends the slices make together: fewer than wanted if the
+// buckets for them would be more than a stock may have.
+func (n *numbers) fit(c stockConfig, slices, appends int) stockConfig {
+	const beside, reading = 500, 70 // bytes of a document, about
+	most := n.stockBytes / (beside + reading*(c.residents+c.perUpdate)) * c.each() / slices
+	c.appends = slices * min(appends, max(most, fewestAppends))
+	return c
 }
 
 // A trial is a run of the experiment.
 type trial struct {
 	lab *bench.Lab
 	numbers
-	found
 }
 
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	t := &trial{lab: lab, numbers: full()}
-	if lab.Quick {
-		t.numbers = quick()
+func (t *trial) run(ctx context.Context) error {
+	t.lab.Pin("a reading is {ts, t, h, p, v}: four doubles, by the seed; buckets of a stock are copies of one that the store wrote, and snappy compresses them")
+	t.lab.Pin("an append is Brim's own: guarded by its session and the part's caps, with statistics; the caps are out of reach")
+	t.lab.Pin("appends take turns over equal buckets, so that each gets at most 5 %% fuller; if one append is more than that, each bucket gets one")
+	t.lab.Pin("time: one writer, one append a command, write concern w:1 without waiting for the disk, as in the published latencies; the median of the appends of a repeat")
+	t.lab.Pin("CPU: mongod's, for appends as the daemon's lanes write them, %d buckets a call, majority and journaled", together)
+	if t.lab.Own() {
+		t.lab.Pin("the history window is 0 s, as in the daemon's own mongod, unless it varies")
 	}
-	return t.run(ctx, r)
+	err := t.on(ctx, bench.Setting{}, map[string]func(context.Context, *bench.MongoDB) error{
+		"append":  func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends, "") },
+		"indexes": t.indexes, "history": t.history, "sizes": t.sizes,
+	})
+	if err != nil {
+		return err
+	}
+	return t.on(ctx, bench.Setting{Standalone: true}, map[string]func(context.Context, *bench.MongoDB) error{
+		"standalone": func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone, standalone) },
+	})
 }
 
-func (t *trial) run(ctx context.Context, r *bench.Result) error {
-	t.pin(r)
-	for _, c := range Experiment().Cells {
-		if t.lab.Has(c.Name) && !t.possible(c.Name) {
-			r.LeaveOut(c.What, bench.OwnOnly)
+// on starts a MongoDB for the cells, unless none of them was chosen.
+func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) (err error) {
+	var m *bench.MongoDB
+	bound := make(map[string]func(context.Context) error)
+	for name, measure := range cells {
+		bound[name] = func(ctx context.Context) (err error) {
+			if m == nil {
+				if m, err = t.lab.Start(ctx, setting); err != nil {
+					return err
+				}
+			}
+			return measure(ctx, m)
 		}
 	}
-	t.lab.Steps(t.steps())
-	err := t.onReplicaSet(ctx)
-	if err == nil {
-		err = t.onStandalone(ctx)
+	err = t.lab.RunCells(ctx, bound)
+	if m != nil {
+		err = errors.Join(err, m.Close())
 	}
-	t.conclude()
-	t.report(r) // also of what there is when it was interrupted
 	return err
 }
 
-// onReplicaSet runs the cells that are measured in a replica set of one, or in
-// the user's MongoDB, whatever that is.
-func (t *trial) onReplicaSet(ctx context.Context) error {
-	return t.on(ctx, bench.Setting{},
-		cell{appendCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends) }},
-		cell{indexesCell, t.indexes},
-		cell{historyCell, t.history},
-		cell{sizesCell, t.sizes},
-	)
+func readings(n int) string {
+	if n == 1 {
+		return "1 reading"
+	}
+	return fmt.Sprintf("%d readings", n)
 }
 
-func (t *trial) onStandalone(ctx context.Context) error {
-	return t.on(ctx, bench.Setting{Standalone: true},
-		cell{standaloneCell, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone) }},
-	)
+// A point is two stocks of the same buckets, for appends that are timed and for
+// appends in bulk, and what a repeat measured of them so far.
+type point struct {
+	residents                   int
+	timed, bulk                 *stock
+	held, heldBulk, times       bench.Samples
+	timeBulk, cpuBulk, journals bench.Samples
 }
 
-// possible reports whether a cell can be measured in the MongoDB at hand.
-func (t *trial) possible(cell string) bool {
-	return t.lab.Own() || cell != standaloneCell && cell != historyCell
-}
-
-// A cell is measured on a MongoDB that others may be measured on, too.
-type cell struct {
-	name    string
-	measure func(ctx context.Context, m *bench.MongoDB) error
-}
-
-// on starts a MongoDB for those of the cells that were chosen.
-func (t *trial) on(ctx context.Context, setting bench.Setting, cells ...cell) (err error) {
-	var m *bench.MongoDB
-	defer func() {
-		if m != nil {
-			err = errors.Join(err, m.Close())
+// curves measures what appends cost by the readings that their buckets hold.
+func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid, on string) error {
+	for _, k := range g.perUpdate {
+		if err := t.curve(ctx, m, g.residents, k, on); err != nil {
+			return err
 		}
-	}()
-	for _, c := range cells {
-		if !t.lab.Has(c.name) || !t.possible(c.name) {
+	}
+	return nil
+}
+
+func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) (err error) {
+	t.lab.Step("%s an append%s: make buckets", readings(k), on)
+	slices := t.lab.Repeats * t.slices
+	points := make([]*point, len(residents))
+	for i, n := range residents {
+		c := stockConfig{fields: publishedFields, residents: n, perUpdate: k, seed: t.lab.Seed, database: acknowledged(m), collection: fmt.Sprintf("append_%d_%d_timed", n, k)}
+		points[i] = &point{residents: n}
+		if points[i].timed, err = newStock(ctx, t.fit(c, slices, t.single)); err != nil {
+			return err
+		}
+		c.database, c.collection = m.Database(), fmt.Sprintf("append_%d_%d_bulk", n, k)
+		if points[i].bulk, err = newStock(ctx, t.fit(c, slices, t.numbers.bulk)); err != nil {
+			return err
+		}
+		if t.lab.Table("journal"+on).Samples(strconv.Itoa(n), documentOf) == nil {
+			t.lab.Add("journal"+on, strconv.Itoa(n), documentOf, float64(points[i].timed.bytes))
+		}
+	}
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	for repeat := range t.lab.Repeats {
+		t.lab.Step("%s an append%s: repeat %d of %d", readings(k), on, repeat+1, t.lab.Repeats)
+		for range t.slices { // the points take turns, so that a slow moment hits all
+			for _, p := range points {
+				if err := p.measure(ctx, m, slices); err != nil {
+					return err
+				}
+			}
+		}
+		t.conclude(points, k, on)
+	}
+	for _, p := range points {
+		err = errors.Join(err, p.timed.drop(ctx), p.bulk.drop(ctx))
+	}
+	return err
+}
+
+// measure measures one of so many slices of all repeats.
+func (p *point) measure(ctx context.Context, m *bench.MongoDB, of int) error {
+	held := p.timed.held()
+	times, err := p.timed.single(ctx, p.timed.appends/of)
+	if err != nil {
+		return err
+	}
+	p.held, p.times = append(p.held, (held+p.timed.held())/2), append(p.times, times...)
+	held = p.bulk.held()
+	n := p.bulk.appends / of
+	s, err := m.Measure(ctx, func(ctx context.Context) error { return p.bulk.bulk(ctx, n) })
+	if err != nil {
+		return err
+	}
+	each := float64(n)
+	p.heldBulk, p.cpuBulk = append(p.heldBulk, (held+p.bulk.held())/2), append(p.cpuBulk, s.CPU/each)
+	p.timeBulk, p.journals = append(p.timeBulk, s.Seconds/each), append(p.journals, s.Since("journal_written_bytes_total")/each)
+	return nil
+}
+
+// conclude adds a repeat to the tables, and the lines through it.
+func (t *trial) conclude(points []*point, k int, on string) {
+	column := readings(k) + " an append"
+	var held, took, heldBulk, cpu []float64
+	for _, p := range points {
+		row := strconv.Itoa(p.residents)
+		held, took = append(held, p.held.Mean()), append(took, p.times.Median())
+		heldBulk, cpu = append(heldBulk, p.heldBulk.Mean()), append(cpu, p.cpuBulk.Mean())
+		t.lab.Add(timeOf+on, row, column, p.times.Median())
+		t.lab.Add(cpuOf+on, row, column, p.cpuBulk.Mean())
+		t.lab.Add("journal"+on, row, column, p.journals.Mean())
+		*p = point{residents: p.residents, timed: p.timed, bulk: p.bulk}
+	}
+	for _, l := range []struct {
+		measure string
+		x, y    []float64
+	}{{timeOf, held, took}, {cpuOf, heldBulk, cpu}} {
+		line, ok := bench.FitLine(l.x, l.y)
+		if !ok {
 			continue
 		}
-		if m == nil {
-			if m, err = t.lab.Start(ctx, setting); err != nil {
+		t.lab.Add("line"+on, strconv.Itoa(k), l.measure+": a", line.Base)
+		t.lab.Add("line"+on, strconv.Itoa(k), l.measure+": b", line.Each)
+		for _, p := range published {
+			if k == 1 {
+				t.lab.Add("fit"+on, strconv.Itoa(p.held), l.measure, line.At(float64(p.held)))
+			}
+			if n := inWindow(p.granularity); l.measure == cpuOf && on == "" && k <= n {
+				mean := float64(n-k) / 2 // readings in a bucket before an append, over its life
+				t.lab.Add("cores", config.FormatDuration(p.granularity), column, publishedSensors/publishedInterval.Seconds()/float64(k)*line.At(mean))
+			}
+		}
+	}
+}
+
+// A variant is a stock that is appended to under one of several conditions.
+type variant struct {
+	name    string
+	indexes []bson.D
+	window  int // of history, s
+	*stock
+}
+
+// stocks makes one for each variant.
+func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*variant, residents int) (err error) {
+	for i, v := range variants {
+		v.stock, err = newStock(ctx, t.fit(stockConfig{
+			database: m.Database(), collection: fmt.Sprintf("variant_%d_%d", residents, i), fields: publishedFields, residents: residents,
+			perUpdate: 1, seed: t.lab.Seed, indexes: v.indexes,
+		}, t.lab.Repeats*t.turns, t.varied))
+		if err != nil {
+			return err
+		}
+	}
+	return m.Settle(ctx)
+}
+
+func dropAll(ctx context.Context, variants []*variant) (err error) {
+	for _, v := range variants {
+		err = errors.Join(err, v.drop(ctx))
+	}
+	return err
+}
+
+// indexes measures appends with further indexes, whose keys an append leaves
+// alone, and with one on a field that every append changes.
+func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
+	t.lab.Step("further secondary indexes")
+	unchanged := []bson.D{{{Key: "sensorId", Value: 1}}, {{Key: "bucketStart", Value: 1}}, {{Key: "tags.site", Value: 1}}}
+	var variants []*variant
+	for _, n := range t.indexed {
+		variants = append(variants, &variant{name: fmt.Sprintf("%d further indexes", n), indexes: unchanged[:n]})
+	}
+	variants = append(variants, &variant{name: `an index on "last", which appends change`, indexes: []bson.D{{{Key: "last", Value: 1}}}})
+	if err := t.stocks(ctx, m, variants, 60); err != nil {
+		return err
+	}
+	for range t.lab.Repeats {
+		sums := make([]bench.Spent, len(variants))
+		for range t.turns {
+			for i, v := range variants {
+				n := v.appends / t.lab.Repeats / t.turns
+				s, err := m.Measure(ctx, func(ctx context.Context) error { return v.bulk(ctx, n) })
+				if err != nil {
+					return err
+				}
+				sums[i].CPU, sums[i].Seconds = sums[i].CPU+s.CPU/float64(n), sums[i].Seconds+s.Seconds/float64(n)
+			}
+		}
+		for i, v := range variants {
+			t.lab.Add("indexes", v.name, cpuOf, sums[i].CPU/float64(t.turns))
+			t.lab.Add("indexes", v.name, timeOf, sums[i].Seconds/float64(t.turns))
+		}
+	}
+	return dropAll(ctx, variants)
+}
+
+// windowParameter is how long old versions of documents are kept for readers of
+// the past.
+const windowParameter = "minSnapshotHistoryWindowInSeconds"
+
+// history measures appends, and the checkpoint after them, which is when old
+// versions go to the history store.
+func (t *trial) history(ctx context.Context, m *bench.MongoDB) error {
+	t.lab.Step("history windows of 300 s and 0 s")
+	variants := []*variant{{name: "300 s", window: 300}, {name: "0 s"}}
+	if err := t.stocks(ctx, m, variants, 180); err != nil {
+		return err
+	}
+	for range t.lab.Repeats {
+		for _, v := range variants {
+			if err := m.Set(ctx, map[string]any{windowParameter: v.window}); err != nil {
+				return err
+			}
+			if err := m.Settle(ctx); err != nil {
+				return err
+			}
+			n := v.appends / t.lab.Repeats
+			began, took := time.Now(), time.Duration(0)
+			s, err := m.Measure(ctx, func(ctx context.Context) error {
+				if err := v.bulk(ctx, n); err != nil {
+					return err
+				}
+				took = time.Since(began)
+				return m.Checkpoint(ctx)
+			})
+			if err != nil {
+				return err
+			}
+			each := float64(n)
+			t.lab.Add("history", v.name, cpuOf, s.CPU/each)
+			t.lab.Add("history", v.name, timeOf, took.Seconds()/each)
+			t.lab.Add("history", v.name, "old versions kept", s.Since("history_store_inserts_total")/each)
+			t.lab.Add("history", v.name, "written to data files", s.Since("block_written_bytes_total")/each)
+		}
+	}
+	return errors.Join(m.Set(ctx, map[string]any{windowParameter: 0}), dropAll(ctx, variants))
+}
+
+// sizes stores the workload of some sensors for some hours with each granularity,
+// and scales it to all sensors and a day.
+func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
+	t.lab.Step("documents and bytes of %d sensors in %d hours", t.sensors, t.hours)
+	scale := publishedSensors / float64(t.sensors) * 24 / float64(t.hours)
+	fiveMinutes := 0.0
+	for _, p := range published {
+		g := config.FormatDuration(p.granularity)
+		collection := "size_" + g
+		if err := t.store(ctx, m, collection, p.granularity); err != nil {
+			return err
+		}
+		if t.lab.Own() { // what no checkpoint has written is not on disk
+			if err := m.Checkpoint(ctx); err != nil {
 				return err
 			}
 		}
-		if err := c.measure(ctx, m); err != nil {
+		seen, err := shape.SizeOf(ctx, m.Database(), collection, false)
+		if err != nil {
+			return err
+		}
+		if err := m.Database().Collection(collection).Drop(ctx); err != nil {
+			return fmt.Errorf("drop collection %q: %w", collection, err)
+		}
+		t.addSize(p.granularity, seen, scale, fiveMinutes)
+		if p.granularity == 5*time.Minute {
+			fiveMinutes = float64(seen.Logical)
+		}
+	}
+	return nil
+}
+
+func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveMinutes float64) {
+	g, logical := config.FormatDuration(granularity), float64(seen.Logical)
+	document := logical / float64(seen.Documents)
+	t.lab.Add("sizes", g, documentOf, document)
+	t.lab.Add("sizes", g, documentsOf, float64(seen.Documents)*scale)
+	t.lab.Add("sizes", g, bytesOf, logical*scale)
+	if t.lab.Own() {
+		t.lab.Add("sizes", g, "on disk, snappy", float64(seen.Data())*scale)
+		t.lab.Add("sizes", g, "index on disk", float64(seen.Index())*scale)
+	}
+	if fiveMinutes > 0 {
+		t.lab.Add("sizes", g, sparedOf, 1-logical/fiveMinutes)
+	}
+	for _, k := range []int{1, 5, 12, 60, 720} {
+		if n := inWindow(granularity); k <= n {
+			t.lab.Add("rewritten", g, readings(k)+" an append", rewritten(n, k, document)*float64(seen.Documents)*scale)
+		}
+	}
+}
+
+// rewritten is the bytes of all versions of a bucket with n readings, k an append:
+// each version holds, on average, half of what the bucket holds in the end.
+func rewritten(n, k int, document float64) float64 {
+	appends := (n + k - 1) / k
+	return float64(appends+1) / 2 * document
+}
+
+// store writes the run.
+func (t *trial) store(ctx context.Context, m *bench.MongoDB, collection string, g time.Duration) error {
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"})
+	if err != nil {
+		return err
+	}
+	st, err := bucket.New(bucket.Config{
+		Database: acknowledged(m), Stream: collection, Granularity: g, MaxReadings: capReadings, MaxBytes: capBytes,
+		Compressor: store.Snappy, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := st.Prepare(ctx); err != nil {
+		return err
+	}
+	const perWrite = 60 // readings of a sensor
+	l := lane.New(lane.Config{Store: st, Source: sensors, Stream: collection, Granularity: g, Begin: shape.Begin(), Interval: publishedInterval})
+	portions := make([]lane.Portion, t.sensors)
+	for first := 0; first < t.hours*inWindow(time.Hour); first += perWrite {
+		for i := range portions {
+			portions[i] = lane.Portion{Sensor: i, First: uint64(first), Count: perWrite} //nolint:gosec // counts from 0
+		}
+		if _, err := l.Write(ctx, portions); err != nil {
 			return err
 		}
 	}

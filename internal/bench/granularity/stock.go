@@ -15,6 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -30,8 +31,8 @@ const (
 	// grown is how much fuller than in the beginning a bucket may get while it is
 	// measured, unless a single update makes it fuller than that.
 	grown = 0.05
-	// fewestBuckets is how many share the appends at least, so that it is not the
-	// same page of the database all the time.
+	// fewestBuckets get the appends at least, so that it is not always the same page
+	// of the database.
 	fewestBuckets = 32
 )
 
@@ -61,21 +62,14 @@ func (c *stockConfig) buckets() int {
 // one.
 type stock struct {
 	stockConfig
-	lane     *lane.Lane
-	watch    *stopwatch
-	bytes    int // of a document in the beginning, before compression
-	count    int // of the documents
-	appended int // so far
-	portions []lane.Portion
+	fleet *lane.Fleet // of one lane
+	watch *stopwatch
+	bytes int // of a document in the beginning, before compression
 }
-
-// beginning is where event time begins: at a whole hour.
-func beginning() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 // newStock makes the buckets: the store writes one, the others are its copies.
 func newStock(ctx context.Context, c stockConfig) (*stock, error) {
-	s := &stock{stockConfig: c, watch: &stopwatch{}, count: c.buckets()}
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: s.count, Fields: c.fields, Seed: c.seed, Prefix: c.collection + "-"})
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: c.fields, Seed: c.seed, Prefix: c.collection + "-"})
 	if err != nil {
 		return nil, err
 	}
@@ -89,83 +83,60 @@ func newStock(ctx context.Context, c stockConfig) (*stock, error) {
 	if err := st.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	s.watch.store = st
-	s.lane = lane.New(lane.Config{
-		Store: s.watch, Source: sensors, Stream: c.collection, Granularity: time.Hour,
-		Begin: beginning(), Interval: s.interval(),
+	s := &stock{stockConfig: c, watch: &stopwatch{store: st}}
+	s.fleet = s.newFleet(lane.Config{
+		Store: s.watch, Source: sensors, Stream: c.collection, Granularity: time.Hour, Begin: shape.Begin(), Interval: s.interval(),
 	})
-	return s, s.fill(ctx)
-}
-
-// interval is that between a sensor's readings: as published, or less where a
-// bucket holds more of them than a window has room for.
-func (s *stock) interval() time.Duration {
-	most := s.residents + s.perUpdate*s.each()
-	return min(publishedInterval, (time.Hour / time.Duration(most+1)).Truncate(time.Millisecond))
-}
-
-func (s *stock) fill(ctx context.Context) error {
 	coll := s.database.Collection(s.collection)
 	for _, keys := range s.indexes {
 		if _, err := coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys}); err != nil {
-			return fmt.Errorf("create an index: %w", err)
+			return nil, fmt.Errorf("create an index: %w", err)
 		}
 	}
-	model, err := s.lane.Model(ctx, coll, lane.Portion{Count: s.residents})
-	if err != nil {
-		return err
-	}
-	s.bytes = model.Bytes()
-	all := make([]int, s.count)
-	for i := range all {
-		all[i] = i
-	}
-	_, err = s.lane.Copy(ctx, model, all, time.Time{})
-	return err
+	err = s.fleet.Fill(ctx, coll, c.residents, time.Time{})
+	s.bytes = s.fleet.DocumentBytes
+	return s, err
 }
 
-// next takes the next buckets in turn, up to n, and says what is appended to
-// them. Once the last one is reached the first one follows in the next call, so
-// that a command has each bucket once.
-func (s *stock) next(n int) []lane.Portion {
-	at, round := s.appended%s.count, s.appended/s.count
-	n = min(n, s.count-at)
-	s.portions = s.portions[:0]
-	for i := range n {
-		s.portions = append(s.portions, lane.Portion{
-			Sensor: at + i, First: uint64(s.residents + round*s.perUpdate), Count: s.perUpdate, //nolint:gosec // counts
-		})
-	}
-	s.appended += n
-	return s.portions
+func (c *stockConfig) newFleet(l lane.Config) *lane.Fleet {
+	return lane.NewFleet(lane.FleetConfig{Config: l, Order: lane.Order(c.buckets()), Lanes: 1, PerUpdate: c.perUpdate, PerCommand: 1})
+}
+
+// interval is that between a sensor's readings: as published, or less if a bucket
+// holds more of them than a window has room for.
+func (c *stockConfig) interval() time.Duration {
+	most := c.residents + c.perUpdate*c.each()
+	return min(publishedInterval, (time.Hour / time.Duration(most+1)).Truncate(time.Millisecond))
 }
 
 // held is how many readings a bucket holds before the next append.
-func (s *stock) held() float64 { return float64(s.residents + s.appended/s.count*s.perUpdate) }
+func (s *stock) held() float64 { return float64(s.fleet.Writers[0].Held()) }
+
+// together is how many updates a lane hands to the store at once, at most.
+const together = 250
 
 // single appends n times, one append a command, each when the one before it is
 // stored, and returns how long each took in seconds.
 func (s *stock) single(ctx context.Context, n int) (bench.Samples, error) {
 	s.watch.times = s.watch.times[:0]
+	s.fleet.PerCommand = 1
 	for range n {
-		if _, err := s.lane.Write(ctx, s.next(1)); err != nil {
+		if _, _, err := s.fleet.Writers[0].Write(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return slices.Clone(s.watch.times), nil
 }
 
-// together is how many updates a lane hands to the store at once, at most.
-const together = 250
-
 // bulk appends n times as a lane does that has many buckets to write.
 func (s *stock) bulk(ctx context.Context, n int) error {
 	for n > 0 {
-		portions := s.next(min(n, together))
-		if _, err := s.lane.Write(ctx, portions); err != nil {
+		s.fleet.PerCommand = min(n, together)
+		done, _, err := s.fleet.Writers[0].Write(ctx)
+		if err != nil {
 			return err
 		}
-		n -= len(portions)
+		n -= done
 	}
 	return nil
 }
@@ -178,8 +149,8 @@ func (s *stock) drop(ctx context.Context) error {
 	return nil
 }
 
-// A stopwatch tells how long the writes of a store took: what a lane waits for,
-// without the making of the readings.
+// A stopwatch notes how long the writes of a store took: what a lane waits for,
+// without making the readings.
 type stopwatch struct {
 	store lane.Store
 	times bench.Samples // seconds

@@ -1,28 +1,28 @@
 package granularity
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench/lane"
 )
 
 func TestBucketsStayWithinFivePercent(t *testing.T) {
 	t.Parallel()
-	for _, n := range []*numbers{quickNumbers(), fullNumbers()} {
+	for _, n := range []*numbers{numbersOf(true), numbersOf(false)} {
 		for _, residents := range n.appends.residents {
 			for _, k := range n.appends.perUpdate {
 				c := n.fit(stockConfig{residents: residents, perUpdate: k}, 9, n.bulk)
-				s := stock{stockConfig: c, count: c.buckets()}
 				most := make(map[int]int)
-				for s.appended < c.appends {
-					for _, p := range s.next(together) {
-						assert.Equal(t, uint64(residents+most[p.Sensor]), p.First, "each reading once") //nolint:gosec // counts
-						most[p.Sensor] += p.Count
-					}
-				}
+				f := filled(c, func(p lane.Portion) {
+					assert.Equal(t, uint64(residents+most[p.Sensor]), p.First, "each reading once") //nolint:gosec // counts
+					most[p.Sensor] += p.Count
+				})
+				require.NoError(t, (&stock{stockConfig: c, fleet: f}).bulk(t.Context(), c.appends))
 				for _, grew := range most {
 					assert.True(t, grew == k || float64(grew) <= grown*float64(residents), "%d held, %d an append: grew by %d", residents, k, grew)
 				}
@@ -33,17 +33,30 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 	}
 }
 
-func quickNumbers() *numbers { n := quick(); return &n }
-func fullNumbers() *numbers  { n := full(); return &n }
+// filled is a fleet as after filling, whose writes go to a function.
+func filled(c stockConfig, write func(lane.Portion)) *lane.Fleet {
+	f := c.newFleet(lane.Config{})
+	for i := range f.Writers[0].Next {
+		f.Writers[0].Next[i] = uint64(c.residents) //nolint:gosec // counts
+	}
+	f.Write = func(_ context.Context, portions []lane.Portion) error {
+		for _, p := range portions {
+			write(p)
+		}
+		return nil
+	}
+	return f
+}
 
-func TestACommandHasABucketOnce(t *testing.T) {
+func TestWhatABucketHoldsGrowsWithEachRound(t *testing.T) {
 	t.Parallel()
-	s := stock{stockConfig: stockConfig{residents: 100, perUpdate: 2}, count: 3}
-	assert.Equal(t, []lane.Portion{{Sensor: 0, First: 100, Count: 2}, {Sensor: 1, First: 100, Count: 2}}, s.next(2))
-	assert.InDelta(t, 100, s.held(), 1e-9)
-	assert.Equal(t, []lane.Portion{{Sensor: 2, First: 100, Count: 2}}, s.next(2), "the next round is in the next command")
-	assert.Equal(t, []lane.Portion{{Sensor: 0, First: 102, Count: 2}, {Sensor: 1, First: 102, Count: 2}}, s.next(2))
-	assert.InDelta(t, 102, s.held(), 1e-9)
+	c := stockConfig{residents: 100, perUpdate: 2}
+	s := &stock{stockConfig: c, fleet: filled(c, func(lane.Portion) {})}
+	assert.InDelta(t, 100, s.held(), 0)
+	require.NoError(t, s.bulk(t.Context(), fewestBuckets-1))
+	assert.InDelta(t, 100, s.held(), 0)
+	require.NoError(t, s.bulk(t.Context(), 1))
+	assert.InDelta(t, 102, s.held(), 0)
 }
 
 func TestAWindowHasRoomForAllReadings(t *testing.T) {

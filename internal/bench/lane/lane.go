@@ -1,12 +1,19 @@
 // Package lane writes readings straight into a store, as a lane of the queue
-// does that has merged so many of each bucket: neither door nor journal is in
+// does that has merged so many of each bucket: neither ingest nor journal is in
 // the way, and every number is set exactly. The store is the one of production.
 package lane
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -91,6 +98,15 @@ type Portion struct {
 	Sensor int
 	First  uint64 // number of the first reading
 	Count  int
+}
+
+// Portions are as many readings of each of so many sensors, from one on.
+func Portions(sensors, first, count int) []Portion {
+	out := make([]Portion, sensors)
+	for i := range out {
+		out[i] = Portion{Sensor: i, First: uint64(first), Count: count} //nolint:gosec // counts from 0
+	}
+	return out
 }
 
 // Time returns that of reading k of a sensor without a phase.
@@ -215,4 +231,216 @@ func (l *Lane) drain(ctx context.Context, left []*batch.Share) (updates int, err
 		}
 	}
 	return updates, nil
+}
+
+// An openShare is the share that a portion's next reading goes into.
+type openShare struct {
+	share *batch.Share
+	of    *sensor
+}
+
+// fill makes the shares of a write. As in the daemon, the readings of a share
+// come from as many requests, each of which has the next one of all sensors.
+func (l *Lane) fill(portions []Portion) error {
+	s := &l.sending
+	s.shares, s.of, s.open = s.shares[:0], s.of[:0], s.open[:0]
+	most := 0
+	for _, p := range portions {
+		s.open = append(s.open, openShare{of: l.sensor(p.Sensor)})
+		most = max(most, p.Count)
+	}
+	for step := range most {
+		b, err := l.request(portions, step)
+		if err != nil {
+			return err
+		}
+		index := uint32(0)
+		for i, p := range portions {
+			if step >= p.Count {
+				continue
+			}
+			start, open := l.windowStart(p.Sensor, p.First+uint64(step)), &s.open[i] //nolint:gosec // counts from 0
+			if open.share == nil || open.share.Start != start {
+				open.share = l.share(p.Sensor, open.of, start)
+			}
+			open.share.Rows = append(open.share.Rows, batch.Ref{Batch: b, Index: index})
+			index++
+		}
+	}
+	return nil
+}
+
+// request is reading number step of each portion that has so many, as ingest
+// hands them on and the journal numbers them.
+func (l *Lane) request(portions []Portion, step int) (*batch.Batch, error) {
+	b := l.interner.Builder(time.Now())
+	index := 0
+	for i, p := range portions {
+		if step >= p.Count {
+			continue
+		}
+		b.Begin(l.cfg.Stream, index, telemetry.TimeRange{Newest: math.MaxInt64})
+		of := l.sending.open[i].of
+		if of.series != nil {
+			b.SameSeries(of.series)
+		} else {
+			b.Sensor([]byte(l.cfg.Source.ID(p.Sensor)))
+			for _, tag := range l.cfg.Source.Tags(p.Sensor) {
+				b.Tag([]byte(tag.Name), []byte(tag.Value))
+			}
+		}
+		k := p.First + uint64(step) //nolint:gosec // counts from 0
+		at := l.timeOf(p.Sensor, k)
+		b.Time(at.UnixMilli())
+		l.fields = l.cfg.Source.AppendFields(l.fields[:0], p.Sensor, k, at)
+		for _, f := range l.fields {
+			b.Add(f)
+		}
+		if refusal := b.End(); refusal != nil {
+			b.Release()
+			return nil, fmt.Errorf("make a reading: %w", refusal)
+		}
+		of.series = b.LastSeries()
+		index++
+	}
+	made := b.Batch()
+	made.Session, made.FirstSeq = l.session, l.next
+	l.next += uint64(index) //nolint:gosec // counts from 0
+	return made, nil
+}
+
+// A Model is a bucket that the store wrote, from which others are made.
+type Model struct {
+	coll     *mongo.Collection
+	document bson.Raw
+}
+
+// Model stores a portion, which is of one bucket, and returns the document that
+// it made. The document is taken out of the collection again.
+func (l *Lane) Model(ctx context.Context, coll *mongo.Collection, p Portion) (*Model, error) {
+	if _, err := l.Write(ctx, []Portion{p}); err != nil {
+		return nil, err
+	}
+	m := &Model{coll: coll}
+	id := bson.D{
+		{Key: "s", Value: l.cfg.Source.ID(p.Sensor)}, {Key: "b", Value: bson.DateTime(l.windowStart(p.Sensor, p.First))},
+		{Key: "g", Value: int32(l.cfg.Granularity / time.Second)}, {Key: "p", Value: int32(0)},
+	}
+	if err := coll.FindOneAndDelete(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&m.document); err != nil {
+		return nil, fmt.Errorf("read the first bucket: %w", err)
+	}
+	l.sensor(p.Sensor).state = nil // it is gone
+	if n, ok := m.document.Lookup("count").AsInt64OK(); !ok || n != int64(p.Count) {
+		return nil, fmt.Errorf("make a bucket of %d readings: it has %d; they are not all of one window and part", p.Count, n)
+	}
+	return m, nil
+}
+
+// Bytes are those of the document, before compression.
+func (m *Model) Bytes() int { return len(m.document) }
+
+const (
+	copiesAtOnce = 1000
+	bytesAtOnce  = 8 << 20
+)
+
+// Copy inserts the model's bucket for each of the sensors: many updates of the
+// store would take longer than what is measured after it. Those that do not get
+// theirs until a time, unless it is zero, are left out; it returns how many got
+// one. To the lane they are buckets that it wrote: they have its session, though
+// the store looks at nothing before the next append.
+func (l *Lane) Copy(ctx context.Context, m *Model, sensors []int, until time.Time) (created int, err error) {
+	atOnce := max(1, min(copiesAtOnce, bytesAtOnce/m.Bytes()))
+	var documents []any
+	for created < len(sensors) && (until.IsZero() || time.Now().Before(until)) {
+		documents = documents[:0]
+		for _, number := range sensors[created:min(created+atOnce, len(sensors))] {
+			made, err := m.of(l.cfg.Source.ID(number))
+			if err != nil {
+				return created, err
+			}
+			documents = append(documents, made)
+		}
+		if _, err := m.coll.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false)); err != nil {
+			return created, fmt.Errorf("create buckets: %w", err)
+		}
+		created += len(documents)
+	}
+	return created, nil
+}
+
+// of is the document as that of another sensor.
+func (m *Model) of(sensor string) (bson.Raw, error) {
+	elements, err := m.document.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("copy a bucket: %w", err)
+	}
+	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(m.document)+2*len(sensor)))
+	for _, e := range elements {
+		switch e.Key() {
+		case "_id": // {s, b, g, p}
+			if dst, err = appendID(dst, e.Value().Document(), sensor); err != nil {
+				return nil, err
+			}
+		case "sensorId":
+			dst = bsoncore.AppendStringElement(dst, "sensorId", sensor)
+		default:
+			dst = append(dst, e...)
+		}
+	}
+	return bsoncore.AppendDocumentEnd(dst, at)
+}
+
+func appendID(dst []byte, id bson.Raw, sensor string) ([]byte, error) {
+	elements, err := id.Elements()
+	if err != nil {
+		return nil, fmt.Errorf("copy a bucket: %w", err)
+	}
+	at, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
+	for _, e := range elements {
+		if e.Key() == "s" {
+			dst = bsoncore.AppendStringElement(dst, "s", sensor)
+			continue
+		}
+		dst = append(dst, e...)
+	}
+	return bsoncore.AppendDocumentEnd(dst, at)
+}
+
+// A Pace makes calls when they are due, whatever became of those before: one
+// that is late is made as soon as the one before it has ended, so that a stall
+// shows in all that had to wait for it.
+type Pace struct {
+	Began time.Time
+	// Due tells when call n is due, counted from 0 and from Began, no earlier than
+	// the one before; false: there are no more.
+	Due func(n int) (at time.Duration, ok bool)
+	// First and Every choose the calls, where several share them: First, First +
+	// Every, and so on. Every is at least 1.
+	First, Every int
+	Stop         <-chan struct{} // closed: no further call is made; nil: never
+}
+
+// Run makes the calls. It returns nil when there are no more, and else what
+// ended it: an error of a call, or the cause of ctx.
+func (p Pace) Run(ctx context.Context, call func(n int, due time.Duration) error) error {
+	timer := time.NewTimer(math.MaxInt64)
+	defer timer.Stop()
+	for n := p.First; ; n += p.Every {
+		due, ok := p.Due(n)
+		if !ok {
+			return nil
+		}
+		timer.Reset(due - time.Since(p.Began))
+		select {
+		case <-timer.C:
+		case <-p.Stop:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := call(n, due); err != nil {
+			return err
+		}
+	}
 }

@@ -28,14 +28,17 @@ func TestPageHasClaimsPlotsTablesAndFindings(t *testing.T) {
 	for _, want := range []string{
 		"<h1>Experiment granularity</h1>", `<span class="verdict good">confirmed</span>`, `<span class="verdict fair">direction holds, size differs</span>`,
 		`<span class="verdict none">not seen here</span>`, `<span class="verdict bad">opposite</span>`, "<figcaption>It rises.</figcaption>",
-		"<h3>Round trip of an append</h3>", `<td class="left">replica set</td><td>12</td><td>115 µs</td><td class="left">a|b &lt;b&gt;</td>`,
-		"<h3>What follows</h3>", "<li>compressor snappy</li>", "<th>mongod</th><td>8.0.4, replica set and standalone", "prefers-color-scheme: dark", `name="viewport"`,
+		"<h3>Round trip of an append</h3>", `<td class="left">12</td><td>115 µs (111 µs to 119 µs)</td>`, "a|b &lt;b&gt;", "<figcaption>Dirty data.</figcaption>",
+		"<h3>Held constant</h3>", "<li>compressor snappy</li>", "<th>mongod</th><td>8.0.4, replica set and standalone", "prefers-color-scheme: dark", `name="viewport"`,
 	} {
 		assert.Contains(t, page, want)
 	}
 	svg := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
-	require.Len(t, svg, 1)
-	assertXML(t, svg[0])
+	require.Len(t, svg, 3)
+	for _, one := range svg {
+		assertXML(t, one)
+	}
+	assert.NotContains(t, page, "<h3>Over time</h3>", "a long table is drawn only")
 	assert.NotContains(t, page, `href="#granularity"`, "one experiment needs no table of contents")
 }
 
@@ -66,17 +69,8 @@ func TestPageEscapesWhatOthersWrote(t *testing.T) {
 	const evil = `</style><script>alert(1)</script>`
 	r := aResult()
 	r.Experiment, r.Question, r.Error, r.Environment.Mongod = evil, evil, evil, evil
-	r.Notes, r.Tables[0].Rows[0][0], r.Rows[0].Why = []string{evil}, evil, evil
+	r.Pinned, r.Tables[0].Rows[0].Name, r.Rows[0].Why = []string{evil}, evil, evil
 	assert.NotContains(t, htmlOf(t, r, r), "<script")
-}
-
-func TestADrawingThatCannotBeDrawnIsAnErrorWithItsExperiment(t *testing.T) {
-	t.Parallel()
-	r := aResult()
-	r.Plot(unpaintable{}, "")
-	err := HTML(io.Discard, r)
-	require.ErrorIs(t, err, errNoPlace)
-	require.ErrorContains(t, err, "granularity")
 }
 
 func assertXML(t *testing.T, s string) {

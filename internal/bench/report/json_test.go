@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,14 +16,18 @@ func TestJSONHasWhatWasAgreedAndSurvivesWhatIsNoNumber(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	r := aResult()
-	r.Rows[0].Min = r.Rows[0].Measured / 0
+	r.Rows[0].Min = math.Inf(1)
 	require.NoError(t, JSON(&b, r))
 	var got struct {
 		Experiment  string
 		Environment map[string]any
 		Rows        []map[string]any
-		Data        map[string]any
-		LeftOut     []map[string]string `json:"left_out"`
+		Tables      []struct {
+			Name     string
+			Measures []bench.Measure
+			Rows     []struct{ Samples [][]*float64 }
+		}
+		LeftOut []map[string]string `json:"left_out"`
 	}
 	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
 	assert.Equal(t, "granularity", got.Experiment)
@@ -34,9 +39,9 @@ func TestJSONHasWhatWasAgreedAndSurvivesWhatIsNoNumber(t *testing.T) {
 		}
 	}
 	assert.Nil(t, got.Rows[0]["measured_min"])
-	assert.Equal(t, []any{1e-4, nil, nil}, got.Data["cost_seconds"])
-	assert.EqualValues(t, 1e9, got.Data["took"])
-	assert.NotContains(t, got.Data, "none")
+	require.Len(t, got.Tables, 2)
+	assert.Equal(t, bench.Measure{Name: "round trip", Unit: bench.Seconds}, got.Tables[0].Measures[0])
+	assert.InDelta(t, 111e-6, *got.Tables[0].Rows[0].Samples[0][1], 1e-12)
 	assert.Equal(t, "the standalone mongod", got.LeftOut[0]["what"])
 	for _, absent := range []string{`"interrupted"`, `"error"`, `"Plots"`} {
 		assert.NotContains(t, b.String(), absent)

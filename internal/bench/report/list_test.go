@@ -15,7 +15,7 @@ import (
 )
 
 func someExperiments() []*bench.Experiment {
-	run := func(context.Context, *bench.Lab, *bench.Result) error { return nil }
+	run := func(context.Context, *bench.Lab) error { return nil }
 	return []*bench.Experiment{
 		{
 			Name: "one", Question: "What does a reading cost that is stored beside many others, and what does it cost alone, in its own document?",
@@ -32,7 +32,7 @@ func TestListSaysWhatEachAnswersAndTakes(t *testing.T) {
 	require.NoError(t, List(&b, 80, someExperiments()))
 	for _, want := range []string{
 		"one\n  What does a reading cost that is stored", "  Takes about 6 min; with --quick about 50 s.\n", "Left out with --mongo-uri: the standalone mongod.\n",
-		"    push     the cost of an append,", "    indexes  further indexes\n", "  Not in a quick run: indexes (it takes two minutes).\n", "two\n  And the other?\n",
+		"    push     the cost of an append,", "    indexes  further indexes (not in a quick run: it takes two minutes)\n", "two\n  And the other?\n",
 		"all\n  Takes about 7 min; with --quick about 80 s.\n",
 	} {
 		assert.Contains(t, b.String(), want)

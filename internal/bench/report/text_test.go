@@ -30,10 +30,10 @@ func TestTextSaysWhereWhatAndWhy(t *testing.T) {
 	for _, want := range []string{
 		"- machine: EPYC, 2 cores, 24 GiB of memory, linux/amd64\n", "- mongod: 8.0.4, replica set and standalone, compressor snappy, cache 1 GiB\n",
 		"- disk: ext4 on NVMe\n", "- run: quick, 3 repeats, seed 7, 2026-11-21 16:49 UTC, took 55 s\n",
-		"| confirmed ", "| direction holds, size differs | a factor of 4.20x", "| not seen here ", "| opposite ",
+		"| confirmed ", "| direction holds, size differs | This mongod pays", "| not seen here ", "| opposite ",
 		"4 claims: 1 confirmed; 1 direction holds, size differs; 1 not seen here; 1 opposite.",
-		"### Round trip of an append", "| standalone  |    3,600 |          – | left out |", `a\|b <b>`, "The median of 500 appends.",
-		"### What follows\n\n- An update of a document", "### Held fast\n\n- compressor snappy", "- 5 of 10 fills", "- the standalone mongod: it needs a mongod of its own",
+		"### Round trip of an append", "| 360      |", `a\|b <b>`, "The median of 500 appends.",
+		"### Held constant\n\n- compressor snappy", "- 5 of 10 fills", "- the standalone mongod: it needs a mongod of its own",
 	} {
 		assert.Contains(t, out, want)
 	}
@@ -43,7 +43,7 @@ func TestTextIsMarkdownWhereItIsNotWrapped(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(textOf(t, 0, aResult(), aFailure())) {
 		if strings.HasPrefix(line, "|") {
-			assert.Contains(t, []int{4, 5, 6}, strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")-1, line)
+			assert.Contains(t, []int{3, 5, 6}, strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")-1, line)
 		}
 	}
 }
@@ -85,9 +85,9 @@ func TestTextSaysWhatIsNotKnown(t *testing.T) {
 	r := &bench.Result{Experiment: "x", Environment: bench.Environment{System: "plan9/386"}}
 	assert.Contains(t, textOf(t, 0, r), "- machine: unknown processor, 0 cores, plan9/386\n- mongod: none was started\n- disk: unknown file system on a disk of unknown kind\n- brim: unknown version, MongoDB driver unknown\n")
 	r.Environment.Database = "brim_bench_x"
-	assert.Contains(t, textOf(t, 0, r), "- mongod: nothing was learned of it\n- database: brim_bench_x")
+	assert.Contains(t, textOf(t, 0, r), "- mongod: unknown\n- database: brim_bench_x")
 	r.Environment.Mongod = "8.0.4"
-	assert.Contains(t, textOf(t, 0, r), "- mongod: 8.0.4, compressors as pinned below, or its own\n")
+	assert.Contains(t, textOf(t, 0, r), "- mongod: 8.0.4, compressors as held constant below, or its own\n")
 }
 
 type fullDisk struct{}

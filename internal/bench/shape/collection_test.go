@@ -17,7 +17,7 @@ import (
 // inLab runs f as an experiment on the mongod that tests share.
 func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 	t.Helper()
-	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
+	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) error {
 		m, err := lab.Start(ctx, bench.Setting{})
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
-	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab, _ *bench.Result) error {
+	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) error {
 		f(ctx, lab)
 		return nil
 	}}

@@ -3,106 +3,75 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/procfs"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
-
-// A ramp is one climb of the load from next to nothing until p99 is ten times
-// what it was, with one cache.
-type ramp struct {
-	CacheMiB int64   `json:"cache_mib"`
-	IdleP50  number  `json:"idle_p50_seconds"`
-	IdleP99  number  `json:"idle_p99_seconds"`
-	Bound    number  `json:"bound_seconds"` // of p99
-	Idle     number  `json:"idle_until_seconds"`
-	Reached  number  `json:"bound_reached_at_seconds"` // null: never
-	Looks    []look  `json:"looks"`
-	Steps    []stage `json:"steps"`
-	// Checkpoint is the signal after one that was asked for when the bound was
-	// reached, with the load going on.
-	Checkpoint doctor.Signal `json:"checkpoint"`
-}
-
-// A look is what was seen in one interval of a ramp.
-type look struct {
-	At      number `json:"at_seconds"`
-	Offered number `json:"offered_readings_per_second"`
-	P99     number `json:"p99_seconds"` // of the writes of the last second
-	sight
-}
-
-// A stage is what one step of a ramp's load showed.
-type stage struct {
-	Offered    number `json:"offered_readings_per_second"`
-	Stored     number `json:"stored_readings_per_second"`
-	P50        number `json:"p50_seconds"`
-	P99        number `json:"p99_seconds"`
-	Processors number `json:"mongod_processors"`
-	Operations number `json:"disk_operations_per_second"`
-	Bytes      number `json:"disk_bytes_per_second"`
-	Busy       number `json:"disk_busy_percent"`
-	Await      number `json:"disk_await_milliseconds"`
-}
 
 const (
 	boundFactor = 10 // times the idle p99: where a ramp ends
 	lookEvery   = 500 * time.Millisecond
 	p99Over     = time.Second // of the writes of so long
-	steady      = 4           // looks on end with p99 over the bound: one stall of the machine is none
+	steady      = 4           // samples in a row with p99 over the bound: one stall of the machine is not the limit
 	rampLanes   = 16          // as four daemons have
 	rampStream  = "ramp"
 	idleRate    = 100 // writes/s
 	rateFactor  = 1.5 // from one step to the next
-	mostSteps   = 16  // up to 650 times the idle rate
-	checkpoints = 30 * time.Second
+
+	diskBusy, diskAwait, checkpointDuration = "disk_busy", "disk_await", "checkpoint_duration"
 )
+
+// A step offers writes at a rate for a time.
+type step struct {
+	rate   float64 // writes/s
+	length time.Duration
+}
+
+// A schedule says when each write is due, whatever became of those before.
+type schedule []step
+
+// due returns when write n is, counted from 0 and from the schedule's beginning;
+// false: the schedule has ended before.
+func (s schedule) due(n int) (at time.Duration, ok bool) {
+	left, from := float64(n), time.Duration(0)
+	for _, step := range s {
+		if count := step.rate * step.length.Seconds(); left >= count {
+			left, from = left-count, from+step.length
+			continue
+		}
+		return from + time.Duration(left/step.rate*float64(time.Second)), true
+	}
+	return 0, false
+}
+
+func (s schedule) length() (all time.Duration) {
+	for _, step := range s {
+		all += step.length
+	}
+	return all
+}
 
 // A rampConfig says how long its parts take.
 type rampConfig struct {
-	cacheGB    float64 // 0: as pinned
 	idle, step time.Duration
 	steps      int // of rising load, at most
 	sensors    int
 	readings   int // in each bucket before
 }
 
-// climb makes one ramp on a MongoDB of its own.
-func climb(ctx context.Context, lab *bench.Lab, c rampConfig) (r *ramp, err error) {
-	m, err := lab.Start(ctx, bench.Setting{CacheGB: c.cacheGB})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	all, err := newWriters(ctx, writersConfig{
-		database: m.Database(), stream: rampStream, prefix: "s-", sensors: c.sensors, lanes: rampLanes, granularity: time.Hour, seed: lab.Seed,
-	})
-	if err != nil {
-		return nil, err
-	}
-	// The buckets are there before, so that the ramp's writes are appends.
-	if err := all.fill(ctx, c.readings); err != nil {
-		return nil, err
-	}
-	if err := m.Settle(ctx); err != nil {
-		return nil, err
-	}
-	o, err := newObserver(m, rampStream)
-	if err != nil {
-		return nil, err
-	}
-	counters, err := m.Counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r = &ramp{CacheMiB: int64(counters.Value("cache_max_bytes")) >> 20, Reached: unknown(), Bound: unknown()}
-	return r, r.run(ctx, lab, o, all, c)
-}
-
-// schedule is that of a ramp.
 func (c rampConfig) schedule() schedule {
 	s := schedule{{idleRate, c.idle}}
 	rate := float64(idleRate)
@@ -113,114 +82,403 @@ func (c rampConfig) schedule() schedule {
 	return s
 }
 
-// run writes and looks until the bound is reached or the schedule ends.
-func (r *ramp) run(ctx context.Context, lab *bench.Lab, o *observer, all *writers, c rampConfig) (err error) {
-	if _, err := o.look(ctx); err != nil { // what rates are since
-		return err
+// A ramp is one rise of the load from next to nothing until p99 is ten times what
+// it was, with one cache.
+type ramp struct {
+	plan    schedule
+	idle    time.Duration // until then the load did not rise
+	bound   float64       // of p99, in seconds
+	reached time.Duration // when p99 was over the bound and stayed there; -1: never
+	samples []sample
+	// checkpoint is the signal after one that was asked for at the bound, with the
+	// load going on.
+	checkpoint doctor.Signal
+	traffic    *lane.Traffic
+}
+
+// A sample is what MongoDB, its disk and the machine showed. Rates are since the
+// sample before.
+type sample struct {
+	at                          time.Duration
+	p99                         float64 // of the writes of the last second
+	signals                     []doctor.Signal
+	processors, writers, all    float64 // that mongod, this process and all on this machine used
+	diskOperations, diskBytes   float64 // a second
+	diskBusyPart, diskAwaitTime float64
+}
+
+// climb makes one ramp on a MongoDB of its own.
+func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *ramp, err error) {
+	setting := bench.Setting{}
+	if cache == small {
+		setting.CacheGB = smallCacheGB
 	}
-	plan := c.schedule()
-	t := all.begin(ctx, plan)
-	defer func() { err = errors.Join(err, t.end()) }()
-	above := 0 // looks in a row
-	for next := lookEvery; next <= plan.length() && above < steady; next = max(next, t.now().Truncate(lookEvery)) + lookEvery {
-		if err := machine.Pause(t.ctx, next-t.now()); err != nil {
+	m, err := lab.Start(ctx, setting)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	fleet, err := newFleet(ctx, m, rampStream, "s-", c.sensors, rampLanes, lab.Seed)
+	if err != nil {
+		return nil, err
+	}
+	// The buckets are there before, so that the ramp's writes are appends.
+	if err := fill(ctx, m, fleet, c.readings); err != nil {
+		return nil, err
+	}
+	if err := m.Settle(ctx); err != nil {
+		return nil, err
+	}
+	o, err := newObserver(m)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := o.sample(ctx); err != nil { // what rates are since
+		return nil, err
+	}
+	r = &ramp{plan: c.schedule(), reached: -1, bound: math.NaN(), traffic: fleet.Start(ctx, c.schedule().due)}
+	err = r.run(lab, o, c)
+	return r, errors.Join(err, r.traffic.Stop())
+}
+
+// run samples until the bound is reached or the schedule ends.
+func (r *ramp) run(lab *bench.Lab, o *observer, c rampConfig) error {
+	t, above := r.traffic, 0 // samples in a row
+	for next := lookEvery; next <= r.plan.length() && above < steady; next = max(next, t.Now().Truncate(lookEvery)) + lookEvery {
+		if err := machine.Pause(t.Ctx, next-t.Now()); err != nil {
 			return err
 		}
-		at := t.now()
-		if !r.Bound.known() && at >= c.idle {
-			idle := t.took.between(0, at)
-			r.IdleP50, r.IdleP99, r.Idle = number(idle.p50()), number(idle.p99()), number(at.Seconds())
-			r.Bound = boundFactor * r.IdleP99
+		at := t.Now()
+		if math.IsNaN(r.bound) && at >= c.idle {
+			r.idle, r.bound = at, boundFactor*t.Between(0, at).Quantile(0.99)
 		}
-		if err := r.note(t, o, plan, at); err != nil {
+		s, err := o.sample(t.Ctx)
+		if err != nil {
 			return err
 		}
-		if last := r.Looks[len(r.Looks)-1]; last.At > r.Idle && last.P99 >= r.Bound {
+		s.at, s.p99 = at, t.Between(at-p99Over, at).Quantile(0.99)
+		r.samples = append(r.samples, s)
+		if at > r.idle && s.p99 >= r.bound {
 			above++
 		} else {
 			above = 0
 		}
 	}
 	if above == steady {
-		r.Reached = r.Looks[len(r.Looks)-steady].At
+		r.reached = r.samples[len(r.samples)-steady].at
+	} else {
+		lab.LeaveOut("what happens when p99 is ten times idle", "the load of a ramp did not rise far enough; its figures are those of the end")
 	}
-	r.stages(t, plan)
-	return r.checkpoint(t.ctx, lab, o)
-}
-
-// note takes a look and what the writes of the last second took.
-func (r *ramp) note(t *traffic, o *observer, plan schedule, at time.Duration) error {
-	seen, err := o.look(t.ctx)
-	if err != nil {
-		return err
-	}
-	r.Looks = append(r.Looks, look{
-		At: number(at.Seconds()), Offered: number(readingsPerWrite * plan.at(at-1)), sight: seen,
-		P99: number(t.took.between(at-p99Over, at).p99()),
-	})
-	return nil
-}
-
-// checkpoint has mongod write one while the load goes on. It is asked of a
-// mongod of its own only.
-func (r *ramp) checkpoint(ctx context.Context, lab *bench.Lab, o *observer) error {
 	if !lab.Own() {
-		r.Checkpoint = doctor.Signal{Name: checkpoint, Class: doctor.Unknown, Value: math.NaN(), Why: bench.OwnOnly}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkpoints)
+	ctx, cancel := context.WithTimeout(t.Ctx, 30*time.Second)
 	defer cancel()
 	if err := o.mongodb.Checkpoint(ctx); err != nil {
 		return err
 	}
-	seen, err := o.look(ctx)
-	if err != nil {
-		return err
+	s, err := o.sample(ctx)
+	if err == nil {
+		if at := slices.IndexFunc(s.signals, func(s doctor.Signal) bool { return s.Name == checkpointDuration }); at >= 0 {
+			r.checkpoint = s.signals[at]
+		}
 	}
-	r.Checkpoint = seen.signal(checkpoint)
-	return nil
+	return err
 }
 
-// stages sums up what was seen by the steps of the load that were reached.
-func (r *ramp) stages(t *traffic, plan schedule) {
-	from, end := time.Duration(0), time.Duration(float64(r.Looks[len(r.Looks)-1].At)*float64(time.Second))
-	for _, step := range plan {
+// boundSample is the sample at which p99 reached its bound, the last if it never
+// did.
+func (r *ramp) boundSample() int {
+	for i, s := range r.samples {
+		if r.reached >= 0 && s.at >= r.reached {
+			return i
+		}
+	}
+	return len(r.samples) - 1
+}
+
+// A crossing is what became of one signal in a ramp, until p99 reached its bound.
+type crossing struct {
+	signal                doctor.Signal // at the bound
+	before, worst         float64       // the median before the ramp, and the worst until the bound
+	degrading, bottleneck float64       // since when, in seconds; NaN: never
+	already               bool          // it was over the threshold before the ramp
+	place                 int           // in the order in which signals began to degrade, from 1; 0: it did not
+}
+
+func (c crossing) crossed() bool { return c.already || !math.IsNaN(c.degrading) }
+
+// crossings are those of all signals, in the doctor's order.
+func (r *ramp) crossings() []crossing {
+	if len(r.samples) == 0 {
+		return nil
+	}
+	last := r.boundSample()
+	out := make([]crossing, len(r.samples[0].signals))
+	for i := range out {
+		out[i] = r.crossing(i, last)
+	}
+	for i := range out {
+		if !out[i].crossed() {
+			continue
+		}
+		out[i].place = 1
+		for _, other := range out {
+			if !out[i].already && (other.already || other.degrading < out[i].degrading) {
+				out[i].place++
+			}
+		}
+	}
+	return out
+}
+
+func (r *ramp) crossing(i, last int) crossing {
+	c := crossing{
+		signal: r.samples[last].signals[i], worst: math.NaN(),
+		degrading: r.since(i, last, doctor.Degrading), bottleneck: r.since(i, last, doctor.Bottleneck),
+	}
+	var before bench.Samples
+	bad := 0
+	for _, s := range r.samples[:last+1] {
+		one := s.signals[i]
+		switch {
+		case math.IsNaN(one.Value):
+		case s.at <= r.idle:
+			before = append(before, one.Value)
+			if one.Class >= doctor.Degrading {
+				bad++
+			}
+		case math.IsNaN(c.worst), one.Threshold.Below && one.Value < c.worst, !one.Threshold.Below && one.Value > c.worst:
+			c.worst = one.Value
+		}
+	}
+	c.before, c.already = before.Median(), len(before) > 0 && 2*bad > len(before)
+	if c.already {
+		c.degrading = math.NaN()
+	}
+	return c
+}
+
+// since is when signal i first was in a class, or in a worse one, after the load
+// began to rise: in two samples at least, for one alone is chance, and of a rate
+// in two in a row, for others may use the disk too.
+func (r *ramp) since(i, last int, class doctor.Class) float64 {
+	const least = 2
+	first, count := math.NaN(), 0
+	for _, s := range r.samples[:last+1] {
+		signal := s.signals[i]
+		rate := signal.Name == diskBusy || signal.Name == diskAwait || strings.HasSuffix(signal.Unit, "/s")
+		switch {
+		case s.at <= r.idle:
+		case signal.Class >= class:
+			if count++; count == 1 {
+				first = s.at.Seconds()
+			}
+		case rate && count < least:
+			count = 0
+		}
+	}
+	if count < least {
+		return math.NaN()
+	}
+	return first
+}
+
+// pressure is how near a value is to where its signal is a bottleneck: 1 is there.
+func pressure(s doctor.Signal) float64 {
+	switch {
+	case s.Threshold.Bottleneck == 0:
+		return math.NaN()
+	case s.Threshold.Below:
+		return s.Threshold.Bottleneck / s.Value
+	}
+	return s.Value / s.Threshold.Bottleneck
+}
+
+// add adds a ramp to the tables; the first one is drawn.
+func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
+	table, all := "signals, "+cache, r.crossings()
+	behind, disk := 1, math.Inf(1) // the place of what did not degrade, and of the disk
+	for _, c := range all {
+		if c.crossed() && c.signal.Name != diskBusy && c.signal.Name != diskAwait {
+			behind++
+		}
+	}
+	seen := false
+	for _, c := range all {
+		if c.signal.Class == doctor.Unknown {
+			continue
+		}
+		isDisk := c.signal.Name == diskBusy || c.signal.Name == diskAwait
+		over, place := 0., float64(behind)
+		if c.crossed() {
+			over, place = 1, float64(c.place)
+		}
+		if c.signal.Name == checkpointDuration {
+			if r.checkpoint.Name == "" {
+				continue // none was asked for
+			}
+			c.signal, over = r.checkpoint, 0
+			if r.checkpoint.Class >= doctor.Degrading {
+				over = 1
+			}
+		}
+		lab.Add(table, c.signal.Name, "before the ramp", c.before)
+		lab.Add(table, c.signal.Name, "worst until then", c.worst)
+		lab.Add(table, c.signal.Name, "then", c.signal.Value)
+		lab.Add(table, c.signal.Name, "degrading after", c.degrading)
+		lab.Add(table, c.signal.Name, "bottleneck after", c.bottleneck)
+		lab.Add(table, c.signal.Name, placeOf, place)
+		lab.Add(table, c.signal.Name, overOf, over)
+		if isDisk {
+			seen = true
+			if c.crossed() {
+				disk = min(disk, place)
+			}
+		}
+	}
+	if seen {
+		first := 0.
+		if disk == 1 {
+			first = 1
+		}
+		lab.Add(table, diskFirst, placeOf, min(disk, float64(behind)))
+		lab.Add(table, diskFirst, overOf, first)
+	} else if first {
+		lab.LeaveOut("whether the disk is the first to show that writes become slow, with the "+cache+" cache", "the disk's signals cannot be seen here")
+	}
+	r.addSteps(lab, "ramp, "+cache)
+	if !first {
+		return
+	}
+	for _, s := range r.samples {
+		at := fmt.Sprintf("%.1f", s.at.Seconds())
+		lab.Add("p99, "+cache, at, "p99", s.p99)
+		lab.Add("p99, "+cache, at, "ten times idle", r.bound)
+		for i, signal := range s.signals {
+			if r.peak(i) >= 0.1 {
+				lab.Add("pressure, "+cache, at, signal.Title, pressure(signal))
+			}
+		}
+	}
+}
+
+// peak is the largest pressure of signal i.
+func (r *ramp) peak(i int) (most float64) {
+	for _, s := range r.samples {
+		if p := pressure(s.signals[i]); !math.IsInf(p, 0) && p > most {
+			most = p
+		}
+	}
+	return most
+}
+
+// addSteps adds what the steps of the load showed that were reached.
+func (r *ramp) addSteps(lab *bench.Lab, table string) {
+	from, end := time.Duration(0), r.samples[len(r.samples)-1].at
+	for _, step := range r.plan {
 		to := min(from+step.length, end)
 		if to <= from {
 			return
 		}
-		took := t.took.between(from, to)
-		s := stage{
-			Offered: number(step.rate * readingsPerWrite), Stored: number(float64(len(took)*readingsPerWrite) / (to - from).Seconds()),
-			P50: number(took.p50()), P99: number(took.p99()),
-		}
-		var seen []look
-		for _, l := range r.Looks {
-			if at := time.Duration(float64(l.At) * float64(time.Second)); at > from && at <= to {
-				seen = append(seen, l)
+		row, took := fmt.Sprintf("%.0f", step.rate*readingsPerWrite), r.traffic.Between(from, to)
+		lab.Add(table, row, "stored", float64(len(took)*readingsPerWrite)/(to-from).Seconds())
+		lab.Add(table, row, "p50", took.Quantile(0.5))
+		lab.Add(table, row, "p99", took.Quantile(0.99))
+		mean := func(measure string, of func(sample) float64) {
+			var s bench.Samples
+			for _, one := range r.samples {
+				if v := of(one); one.at > from && one.at <= to && !math.IsNaN(v) {
+					s = append(s, v)
+				}
+			}
+			if len(s) > 0 {
+				lab.Add(table, row, measure, s.Mean())
 			}
 		}
-		s.Processors = mean(seen, processors)
-		s.Operations = mean(seen, func(l look) number { return l.DiskOperations })
-		s.Bytes = mean(seen, func(l look) number { return l.DiskBytes })
-		s.Busy = mean(seen, busy)
-		s.Await = mean(seen, await)
-		r.Steps = append(r.Steps, s)
+		mean("processors of mongod", func(s sample) float64 { return s.processors })
+		mean("of the writers", func(s sample) float64 { return s.writers })
+		mean("of all", func(s sample) float64 { return s.all })
+		mean("disk busy", func(s sample) float64 { return s.diskBusyPart })
+		mean("await", func(s sample) float64 { return s.diskAwaitTime })
+		mean("operations/s", func(s sample) float64 { return s.diskOperations })
+		mean("bytes/s", func(s sample) float64 { return s.diskBytes })
 		from += step.length
 	}
 }
 
-func busy(l look) number       { return number(l.signal(diskBusy).Value) }
-func await(l look) number      { return number(l.signal(diskAwait).Value) }
-func processors(l look) number { return l.Processors }
+// An observer samples what the doctor sees.
+type observer struct {
+	mongodb  *bench.MongoDB
+	monitor  *doctor.Monitor
+	registry *prometheus.Registry
 
-// mean is of what is known.
-func mean(looks []look, of func(look) number) number {
-	sum, n := number(0), 0
-	for _, l := range looks {
-		if v := of(l); v.known() {
-			sum, n = sum+v, n+1
+	at       time.Time
+	cpu, own time.Duration // of mongod and of this process
+	machine  float64       // processor time of all, s
+	before   scrape.Look
+}
+
+func newObserver(m *bench.MongoDB) (*observer, error) {
+	o := &observer{mongodb: m, registry: prometheus.NewRegistry()}
+	var err error
+	o.monitor, err = doctor.New(doctor.Config{
+		Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Registerer: o.registry,
+		Streams: []doctor.Stream{{Name: rampStream, Storage: store.Bucket}},
+	})
+	return o, err
+}
+
+// sample takes one. Of the first one, the rates are not known.
+func (o *observer) sample(ctx context.Context) (s sample, err error) {
+	o.monitor.Look(ctx)
+	if ctx.Err() != nil {
+		return s, context.Cause(ctx)
+	}
+	cpu, err := o.mongodb.CPU(ctx)
+	if err != nil {
+		return s, err
+	}
+	all := machineTime()
+	own, ownErr := machine.CPU(os.Getpid())
+	now, err := scrape.Gather(o.registry)
+	if err != nil {
+		return s, fmt.Errorf("gather the doctor's metrics: %w", err)
+	}
+	at := time.Now()
+	seconds := at.Sub(o.at).Seconds()
+	rate := func(name string) float64 { return (now.Value(name, nil) - o.before.Value(name, nil)) / seconds }
+	s = sample{
+		signals: o.monitor.Signals(), processors: (cpu - o.cpu).Seconds() / seconds, writers: (own - o.own).Seconds() / seconds, all: (all - o.machine) / seconds,
+		diskOperations: rate("brim_disk_operations_total"), diskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
+		diskBusyPart: math.NaN(), diskAwaitTime: math.NaN(),
+	}
+	for _, signal := range s.signals {
+		switch signal.Name {
+		case diskBusy:
+			s.diskBusyPart = signal.Value / 100
+		case diskAwait:
+			s.diskAwaitTime = signal.Value / 1000
 		}
 	}
-	return sum / number(n)
+	if ownErr != nil { // not every system reports it
+		s.writers = math.NaN()
+	}
+	o.at, o.cpu, o.own, o.machine, o.before = at, cpu, own, all, now
+	return s, nil
+}
+
+// machineTime is the processor time in seconds that was used on this machine
+// since its start; NaN if the system does not report it.
+func machineTime() float64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return math.NaN()
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		return math.NaN()
+	}
+	t := stat.CPUTotal
+	return t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ
 }

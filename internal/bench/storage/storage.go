@@ -1,21 +1,43 @@
 // Package storage is the experiment on what shows that the storage is at its
-// limit: it climbs the load with the doctor's signals in view, compacts a
+// limit: it raises the load while it samples the doctor's signals, compacts a
 // collection while it is written to, and times the server's own status.
 package storage
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
-// Cells of the experiment.
+// Names in tables.
 const (
-	cellRamp    = "ramp"
-	cellCompact = "compact"
-	cellStatus  = "status"
+	scattered, contiguous = "every fourth document", "a quarter in one piece" // patterns of deletion
+	bothPatterns          = "both"
+
+	ordinary, small                  = "ordinary", "small" // caches
+	diskFirst                        = "disk first"
+	placeOf, overOf                  = "place", "over its threshold"
+	leftOf                           = "of the file after deleting"
+	p99Before, p99During, p99Later   = "p99 before", "p99 during", "p99 after"
+	fullForm, doctorForm, idle, busy = "as a whole", "as the doctor asks", ", idle", ", under load"
 )
 
 // Experiment returns it.
@@ -27,18 +49,116 @@ func Experiment() *bench.Experiment {
 		Quick:    80 * time.Second,
 		Restarts: "the ramp with a small cache",
 		Cells: []bench.Cell{
-			{Name: cellRamp, What: "which signal of the doctor's crosses its threshold first while the load rises"},
-			{Name: cellCompact, What: "what compaction gives back, and what it does to writes meanwhile"},
-			{Name: cellStatus, What: "what serverStatus costs"},
+			{Name: "ramp", What: "which of the doctor's signals crosses its threshold first while the load rises"},
+			{Name: "compact", What: "what compaction gives back, and what it does to writes meanwhile"},
+			{Name: "status", What: "what serverStatus costs"},
 		},
-		Run: func(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-			size := full()
-			if lab.Quick {
-				size = quick(r)
-			}
-			return size.run(ctx, lab, r)
-		},
+		Tables: tables(),
+		Claims: claims(),
+		Run:    func(ctx context.Context, lab *bench.Lab) error { return sizeOf(lab.Quick).run(ctx, lab) },
 	}
+}
+
+func tables() (all []bench.Table) {
+	for _, cache := range []string{ordinary, small} {
+		all = append(all,
+			bench.Table{
+				Name: "signals, " + cache, Title: "The doctor's signals when p99 was ten times idle, with the " + cache + " cache", Variant: "signal",
+				Measures: []bench.Measure{
+					{Name: "before the ramp", Unit: bench.Count}, {Name: "worst until then", Unit: bench.Count}, {Name: "then", Unit: bench.Count},
+					{Name: "degrading after", Unit: bench.Seconds}, {Name: "bottleneck after", Unit: bench.Seconds}, {Name: placeOf, Unit: bench.Count}, {Name: overOf, Unit: bench.Count},
+				},
+				Note: "In the doctor's units. Place: in the order in which signals began to degrade, in two samples at least, and of a rate in two in a row; behind all others if it did not. " +
+					"Over its threshold, and disk first: 1 if so. None of the published signals covers the processor: see the table of the ramp.",
+			},
+			bench.Table{
+				Name: "ramp, " + cache, Title: "The ramp, with the " + cache + " cache", Variant: "readings/s offered",
+				Measures: []bench.Measure{
+					{Name: "stored", Unit: bench.PerSecond}, {Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "processors of mongod", Unit: bench.Count},
+					{Name: "of the writers", Unit: bench.Count}, {Name: "of all", Unit: bench.Count},
+					{Name: "disk busy", Unit: bench.Share}, {Name: "await", Unit: bench.Seconds}, {Name: "operations/s", Unit: bench.PerSecond}, {Name: "bytes/s", Unit: bench.Bytes},
+				},
+				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
+					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
+			},
+			bench.Table{
+				Name: "p99, " + cache, Title: "Write p99 while the load rises, with the " + cache + " cache", Variant: "seconds", Unit: bench.Seconds, Hidden: true,
+				Plots: []bench.Plot{{Title: "Write p99 while the load rises, with the " + cache + " cache", Caption: "p99 of the last second, and where it is ten times idle.", LogY: true}},
+			},
+			bench.Table{
+				Name: "pressure, " + cache, Title: "Signals while the load rises, with the " + cache + " cache", Variant: "seconds", Unit: bench.Share, Hidden: true,
+				Plots: []bench.Plot{{Title: "Signals while the load rises, with the " + cache + " cache", Caption: "Each signal relative to its threshold of a bottleneck, which is 100 %; those that stayed below a tenth of it are left out."}},
+			})
+	}
+	for _, pattern := range []string{scattered, contiguous} {
+		all = append(all, bench.Table{
+			Name: "timeline, " + pattern, Title: "Write p99 around a compaction, after deleting " + pattern, Variant: "seconds", Unit: bench.Seconds, Hidden: true,
+			Plots: []bench.Plot{{Title: "Write p99 around a compaction, after deleting " + pattern, Caption: "p99 of every quarter of a second; the second line is the compaction."}},
+		})
+	}
+	return append(all,
+		bench.Table{
+			Name: "compact", Title: "Compaction while writing", Variant: "deleted",
+			Measures: []bench.Measure{
+				{Name: "file when full", Unit: bench.Bytes}, {Name: "after deleting", Unit: bench.Bytes}, {Name: "free in it", Unit: bench.Bytes}, {Name: "after compaction", Unit: bench.Bytes},
+				{Name: leftOf, Unit: bench.Times}, {Name: "took", Unit: bench.Seconds}, {Name: "file larger by", Unit: bench.Bytes}, {Name: "all files larger by", Unit: bench.Bytes},
+				{Name: p99Before, Unit: bench.Seconds}, {Name: p99During, Unit: bench.Seconds}, {Name: p99Later, Unit: bench.Seconds},
+			},
+			Note: "200 writes/s of 50 readings to the same collection; a time counts from when the write was due. Larger by: at most, while it was compacted; all files are those of mongod, with the journal and the oplog.",
+		},
+		bench.Table{
+			Name: "status", Title: "What serverStatus costs", Variant: "form and load",
+			Measures: []bench.Measure{{Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "answer", Unit: bench.Bytes}},
+			Note:     "As measured by the client. The load is 200 writes/s of 50 readings.",
+		})
+}
+
+func claims() (all []bench.Claim) {
+	const alerts = "place 1: alert at disk busy > 60 %, await > 1 ms (NVMe) or 5 ms (SSD)"
+	for _, cache := range []string{ordinary, small} {
+		of := func(signal, measure string) bench.Figure {
+			return bench.Figure{Table: "signals, " + cache, Variant: signal, Measure: measure}
+		}
+		with := ", with the " + cache + " cache"
+		all = append(all, bench.Claim{
+			Says: "the disk is the first to show that writes become slow" + with, Published: 1, PublishedAs: alerts, Of: of(diskFirst, overOf),
+			Because: "Something else reaches its limit first here: see the table of signals.",
+		})
+		for _, s := range []struct{ signal, says, published string }{
+			{"disk_busy", "disk busy warns before p99 is ten times idle", "< 50 % healthy, 50 to 80 % degrading, > 80 % bottleneck"},
+			{"disk_await", "disk await warns before p99 is ten times idle", "NVMe < 0.5 ms healthy, > 2 ms bottleneck; SSD < 2 ms, > 10 ms"},
+			{"cache_dirty", "cache dirty warns before p99 is ten times idle", "< 5 % healthy, 5 to 15 % degrading, > 15 % bottleneck"},
+			{"checkpoint_duration", "checkpoints take long when p99 is ten times idle", "< 5 s healthy, 5 to 15 s degrading, > 15 s bottleneck"},
+		} {
+			if cache == small && strings.HasPrefix(s.signal, "disk") {
+				continue // it has nothing to do with the cache
+			}
+			all = append(all, bench.Claim{
+				Says: s.says + with, Published: 1, PublishedAs: s.published, Of: of(s.signal, overOf),
+				Because: "It stayed within the published threshold until then.",
+			})
+		}
+	}
+	compact := func(pattern, measure string) bench.Figure {
+		return bench.Figure{Table: "compact", Variant: pattern, Measure: measure}
+	}
+	for _, pattern := range []string{scattered, contiguous} {
+		all = append(all, bench.Claim{
+			Says: "compaction takes the file to 0.77x after deleting " + pattern, Published: 460.0 / 600, PublishedAs: "600 → 460 GB for 450 GB live", Unit: bench.Times,
+			Of:      compact(pattern, leftOf),
+			Alike:   1.15, // narrow: from 0.77 to the whole of the file is only 1.3x
+			Because: "Compaction moves what is at the end of the file into what is free before it, and how much that is depends on where the free parts are; pages of scattered deletions are written anew beside the old ones first.",
+		})
+	}
+	return append(all,
+		bench.Claim{
+			Says: "write p99 falls when a collection was compacted", Published: 10.0 / 35, PublishedAs: "35 → 10 ms", Unit: bench.Seconds, Rule: bench.Factor,
+			From: compact(bothPatterns, p99Before), Of: compact(bothPatterns, p99Later), Because: "An append changes a page in the cache, and does not wait for free space inside the file.",
+		},
+		bench.Claim{
+			Says: "serverStatus takes less than 1 ms (p50, idle)", Published: 1e-3, PublishedAs: "< 1 ms", Unit: bench.Seconds, Rule: bench.AtMost,
+			Of: bench.Figure{Table: "status", Variant: fullForm + idle, Measure: "p50"}, Because: "The answer is put together and sent anew each time, and how long that takes depends on the processor.",
+		})
 }
 
 // A size is how much is measured.
@@ -49,169 +169,439 @@ type size struct {
 	calls   int // of serverStatus, in a repeat
 }
 
-func full() size {
-	return size{
-		ramp: rampConfig{idle: 6 * time.Second, step: 3500 * time.Millisecond, steps: 16, sensors: 8000, readings: 400},
-		compact: compactConfig{
-			documents: 12_000, readings: 360, window: 4 * time.Second, patterns: []string{scattered, contiguous},
-		},
-		calls: 200,
+func sizeOf(quick bool) size {
+	s := size{
+		ramp:    rampConfig{idle: 6 * time.Second, step: 3500 * time.Millisecond, steps: 16, sensors: 8000, readings: 400},
+		compact: compactConfig{documents: 12_000, readings: 360, window: 4 * time.Second, patterns: []string{scattered, contiguous}},
+		calls:   200,
 	}
-}
-
-func quick(r *bench.Result) size {
-	s := full()
-	s.ramps = 1
-	s.ramp.idle, s.ramp.step = 4*time.Second, 1500*time.Millisecond
-	s.compact.documents, s.compact.window = 4000, time.Second
-	r.Reduce("one ramp with each cache, with steps of %s", s.ramp.step)
-	r.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
+	if quick {
+		s.ramps = 1
+		s.ramp.idle, s.ramp.step = 4*time.Second, 1500*time.Millisecond
+		s.compact.documents, s.compact.window = 4000, time.Second
+	}
 	return s
 }
 
-// data is all that was measured.
-type data struct {
-	Ramps       []*ramp      `json:"ramps,omitempty"`
-	Compactions compactions  `json:"compactions,omitempty"`
-	Status      costs        `json:"server_status,omitempty"`
-	Crossings   [][]crossing `json:"crossings,omitempty"` // of each ramp
+func (s size) run(ctx context.Context, lab *bench.Lab) error {
+	if lab.Quick {
+		lab.Reduce("one ramp with each cache, with steps of %s", s.ramp.step)
+		lab.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
+	}
+	return lab.RunCells(ctx, map[string]func(context.Context) error{
+		"ramp":    func(ctx context.Context) error { return s.runRamp(ctx, lab) },
+		"compact": func(ctx context.Context) error { return onMongoDB(ctx, lab, s.compact.run) },
+		"status": func(ctx context.Context) error {
+			return onMongoDB(ctx, lab, func(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) error { return status(ctx, lab, m, s.calls) })
+		},
+	})
 }
 
-func (s size) run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	d := &data{}
-	r.Data = d
-	lab.Steps(s.steps(lab))
-	for _, cell := range []struct {
-		name string
-		run  func(context.Context, *bench.Lab, *bench.Result, *data) error
-	}{{cellRamp, s.runRamp}, {cellCompact, s.runCompact}, {cellStatus, s.runStatus}} {
-		if !lab.Has(cell.name) {
-			continue
+func onMongoDB(ctx context.Context, lab *bench.Lab, do func(context.Context, *bench.Lab, *bench.MongoDB) error) (err error) {
+	m, err := lab.Start(ctx, bench.Setting{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return do(ctx, lab, m)
+}
+
+const smallCacheGB = 0.25 // the smallest that mongod takes
+
+func (s size) runRamp(ctx context.Context, lab *bench.Lab) error {
+	caches := []string{ordinary, small}
+	if !lab.Own() {
+		if !lab.Asked("ramp") {
+			lab.LeaveOut("which signal crosses its threshold first while the load rises", "it would take a user's MongoDB to its limit; ask for it with --cells ramp")
+			return nil
 		}
-		if err := cell.run(ctx, lab, r, d); err != nil {
+		lab.LeaveOut("the ramp with a small cache", bench.OwnOnly)
+		caches = caches[:1]
+	}
+	lab.Pin("the ramp: %d sensors with hourly buckets of %d readings at the beginning; writes of %d updates with %d readings each, from %d lanes of the production store, paced from %d writes/s on, %gx from step to step",
+		s.ramp.sensors, s.ramp.readings, updatesPerWrite, readingsPerUpdate, rampLanes, idleRate, rateFactor)
+	repeats := lab.Repeats
+	if s.ramps > 0 {
+		repeats = min(s.ramps, repeats)
+	}
+	for repeat := range repeats {
+		for _, cache := range caches {
+			lab.Step("ramp: raise the load until p99 is ten times idle, %s cache", cache)
+			r, err := climb(ctx, lab, s.ramp, cache)
+			if err != nil {
+				return err
+			}
+			r.add(lab, cache, repeat == 0)
+		}
+	}
+	return nil
+}
+
+// Each paced write is a command of so many updates with so many readings each:
+// small ones, so that there are enough of them for a p99 in a second.
+const (
+	updatesPerWrite   = 5
+	readingsPerUpdate = 10
+	readingsPerWrite  = updatesPerWrite * readingsPerUpdate
+	moderate          = 200 // writes/s: while something else is measured
+	writerLanes       = 4   // as one daemon has
+	writerSensors     = 500
+	interval          = 5 * time.Second // that of the published workload
+)
+
+// newFleet makes a collection, unless it exists, and the lanes that write to it.
+func newFleet(ctx context.Context, m *bench.MongoDB, stream, prefix string, sensors, lanes int, seed uint64) (*lane.Fleet, error) {
+	source, err := load.NewSensors(load.SensorsConfig{Count: sensors, Seed: seed, Prefix: prefix})
+	if err != nil {
+		return nil, err
+	}
+	target, err := bucket.New(bucket.Config{
+		Database: m.Database(), Stream: stream, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := target.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	return lane.NewFleet(lane.FleetConfig{
+		Config: lane.Config{
+			Store: target, Source: source, Stream: stream, Granularity: time.Hour, Interval: interval,
+			Begin: time.UnixMilli(store.WindowStart(time.Now().Add(-24*time.Hour).UnixMilli(), time.Hour)),
+		},
+		Order: lane.Order(sensors), Lanes: lanes, PerUpdate: readingsPerUpdate, PerCommand: updatesPerWrite,
+	}), nil
+}
+
+// fill gives every sensor a bucket, and writes a little from all lanes at once, so
+// that each finds a connection when it is measured.
+func fill(ctx context.Context, m *bench.MongoDB, f *lane.Fleet, readings int) error {
+	if err := f.Fill(ctx, m.Database().Collection(f.Stream), readings, time.Time{}); err != nil {
+		return err
+	}
+	return f.Each(ctx, func(ctx context.Context, w *lane.Writer) error {
+		for range 5 {
+			if _, _, err := w.Write(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// background are writers for a moderate load on a collection that exists.
+func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*lane.Fleet, error) {
+	f, err := newFleet(ctx, m, stream, "w-", writerSensors, writerLanes, seed)
+	if err != nil {
+		return nil, err
+	}
+	return f, fill(ctx, m, f, readingsPerUpdate)
+}
+
+// A compactConfig says how much there is to compact.
+type compactConfig struct {
+	documents int
+	readings  int           // in each
+	window    time.Duration // before and after
+	patterns  []string
+}
+
+const (
+	warm        = 500 * time.Millisecond // that writers write before it counts
+	sampleEvery = 50 * time.Millisecond
+)
+
+// run fills a collection, deletes a quarter and compacts, by each pattern in turn.
+func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) error {
+	lab.Pin("compaction: %d hourly buckets of %d readings, each in a collection of its own", c.documents, c.readings)
+	if !lab.Own() {
+		lab.LeaveOut("how much more disk compaction takes meanwhile", "the files of a MongoDB that is not the experiment's own cannot be seen")
+	}
+	for i := range lab.Repeats {
+		for j, pattern := range c.patterns {
+			lab.Step("compact: fill %d buckets, delete %s, compact while writing", c.documents, pattern)
+			err := c.once(ctx, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1))
+			if errors.Is(err, errRefused) {
+				lab.LeaveOut("what compaction gives back", err.Error())
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// once compacts in the middle of a moderate load.
+func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
+	filled, err := newFleet(ctx, m, stream, "s-", c.documents, writerLanes, lab.Seed)
+	if err != nil {
+		return err
+	}
+	if err := fill(ctx, m, filled, c.readings); err != nil {
+		return err
+	}
+	writers, err := background(ctx, m, stream, lab.Seed)
+	if err != nil {
+		return err
+	}
+	coll := m.Database().Collection(stream)
+	if lab.Own() { // what no checkpoint has written is not in the sizes
+		if err := m.Checkpoint(ctx); err != nil {
 			return err
 		}
 	}
+	full, err := statsOf(ctx, coll)
+	if err != nil {
+		return err
+	}
+	if err := deleteQuarter(ctx, coll, pattern); err != nil {
+		return err
+	}
+	if err := m.Settle(ctx); err != nil { // only then is the space free for reuse
+		return err
+	}
+	deleted, err := statsOf(ctx, coll)
+	if err != nil {
+		return err
+	}
+	lab.Add("compact", pattern, "file when full", full.StorageSize)
+	lab.Add("compact", pattern, "after deleting", deleted.StorageSize)
+	lab.Add("compact", pattern, "free in it", deleted.FreeStorageSize)
+	if err := c.whileWriting(ctx, lab, &watch{m: m, coll: coll, before: deleted}, writers, pattern); err != nil {
+		return err
+	}
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	after, err := statsOf(ctx, coll)
+	if err != nil {
+		return err
+	}
+	lab.Add("compact", pattern, "after compaction", after.StorageSize)
+	lab.Add("compact", pattern, leftOf, after.StorageSize/deleted.StorageSize)
+	// Written as before the compaction: what it held up is over then.
+	t := writers.Start(ctx, lane.Steadily(moderate))
+	err = machine.Pause(t.Ctx, warm+c.window)
+	p99 := t.Between(warm, warm+c.window).Quantile(0.99)
+	if err := errors.Join(err, t.Stop()); err != nil {
+		return err
+	}
+	lab.Add("compact", pattern, p99Later, p99)
+	lab.Add("compact", bothPatterns, p99Later, p99)
+	if err := coll.Drop(ctx); err != nil {
+		return fmt.Errorf("drop a compacted collection: %w", err)
+	}
 	return nil
 }
 
-// steps is how many there will be.
-func (s size) steps(lab *bench.Lab) (n int) {
-	if lab.Has(cellRamp) && lab.Own() {
-		n += 2 * s.rampRepeats(lab)
+// whileWriting compacts in the middle of a moderate load.
+func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watch, writers *lane.Fleet, pattern string) (err error) {
+	t := writers.Start(ctx, lane.Steadily(moderate))
+	defer func() { err = errors.Join(err, t.Stop()) }()
+	if err := machine.Pause(t.Ctx, warm+c.window); err != nil {
+		return err
 	}
-	if lab.Has(cellCompact) {
-		n += lab.Repeats * len(s.compact.patterns)
+	begin := t.Now()
+	done := make(chan error, 1)
+	go func() { done <- compact(t.Ctx, w.coll) }()
+	peak, more, err := w.while(done)
+	end := t.Now()
+	if err != nil {
+		return err
 	}
-	if lab.Has(cellStatus) {
-		n += 2
+	if err := machine.Pause(t.Ctx, c.window/2); err != nil {
+		return err
 	}
-	return n
+	lab.Add("compact", pattern, "took", (end - begin).Seconds())
+	lab.Add("compact", pattern, "file larger by", max(peak-w.before.StorageSize, 0))
+	lab.Add("compact", pattern, "all files larger by", more)
+	before, during := t.Between(warm, begin).Quantile(0.99), t.Between(begin, end).Quantile(0.99)
+	lab.Add("compact", pattern, p99Before, before)
+	lab.Add("compact", bothPatterns, p99Before, before)
+	lab.Add("compact", pattern, p99During, during)
+	table := lab.Table("timeline, " + pattern)
+	table.Rows = nil // the last repeat is drawn
+	const every = 250 * time.Millisecond
+	for at := time.Duration(0); at < t.Now(); at += every {
+		row := fmt.Sprintf("%.3f", (at + every/2).Seconds())
+		p99 := t.Between(at, at+every).Quantile(0.99)
+		table.Add(row, "p99", p99)
+		if at+every > begin && at < end {
+			table.Add(row, "compaction", p99)
+		}
+	}
+	return nil
 }
 
-func (s size) rampRepeats(lab *bench.Lab) int {
-	if s.ramps > 0 {
-		return min(s.ramps, lab.Repeats)
-	}
-	return lab.Repeats
+// A watch samples the size of a collection's file, and of all files of its mongod.
+// It sees nothing of a user's MongoDB.
+type watch struct {
+	m      *bench.MongoDB
+	coll   *mongo.Collection
+	before stats
 }
 
-// smallCache in GB: the smallest that mongod takes.
-const smallCache = 0.25
-
-func (s size) runRamp(ctx context.Context, lab *bench.Lab, r *bench.Result, d *data) error {
-	caches := []float64{0, smallCache}
-	if !lab.Own() {
-		if !lab.Asked(cellRamp) {
-			r.LeaveOut("which signal crosses its threshold first while the load rises", "it would take a user's MongoDB to its limit; ask for it with --cells "+cellRamp)
+// while samples until something is done, and returns the largest size of the file
+// and by how much all files were larger, at most; NaN of what cannot be seen.
+func (w *watch) while(done <-chan error) (peak, more float64, err error) {
+	peak, more = math.NaN(), math.NaN()
+	first := int64(-1)
+	sample := func() error {
+		if w.m.DBPath() == "" {
 			return nil
 		}
-		r.LeaveOut("the ramp with a small cache", bench.OwnOnly)
-		caches = caches[:1]
-	}
-	byCache := make([]ramps, len(caches))
-	var failed error
-	for range s.rampRepeats(lab) {
-		for i, gb := range caches {
-			c := s.ramp
-			c.cacheGB = gb
-			lab.Step("ramp: raise the load until p99 is ten times idle, %s cache", cacheName(gb))
-			var one *ramp
-			if one, failed = climb(ctx, lab, c); failed != nil {
-				break
-			}
-			byCache[i] = append(byCache[i], one)
-			d.Ramps, d.Crossings = append(d.Ramps, one), append(d.Crossings, one.crossings())
+		info, err := os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.WiredTiger.URI, "statistics:table:")+".wt"))
+		if err != nil {
+			return fmt.Errorf("read the size of a collection's file: %w", err)
 		}
-		if failed != nil {
-			break
+		all, err := w.m.Files()
+		if err != nil {
+			return fmt.Errorf("read the sizes of mongod's files: %w", err)
 		}
-	}
-	s.tellRamps(lab, r, byCache)
-	return failed
-}
-
-func cacheName(gb float64) string {
-	if gb == 0 {
-		return "ordinary"
-	}
-	return "small"
-}
-
-// tellRamps tells the result what the ramps showed.
-func (s size) tellRamps(lab *bench.Lab, r *bench.Result, byCache []ramps) {
-	r.Pin("the ramp: %d sensors with hourly buckets of %d readings at the beginning; writes of %d updates with %d readings each, from %d lanes of the production store, paced from %d writes/s on, %gx from step to step",
-		s.ramp.sensors, s.ramp.readings, updatesPerWrite, readingsPerUpdate, rampLanes, idleRate, rateFactor)
-	for i, rs := range byCache {
-		if len(rs) == 0 {
-			continue
+		if first < 0 {
+			first, peak, more = all, 0, 0
 		}
-		rs.rows(r, i == 0)
-		r.Tables = append(r.Tables, rs.tables()...)
-		rs.notes(r, lab.Own())
-		rs.plots(r)
-	}
-}
-
-func (s size) runCompact(ctx context.Context, lab *bench.Lab, r *bench.Result, d *data) (err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	d.Compactions, err = compactAll(ctx, lab, m, s.compact)
-	switch {
-	case errors.Is(err, errRefused):
-		r.LeaveOut("what compaction gives back", err.Error())
+		peak, more = max(peak, float64(info.Size())), max(more, float64(all-first))
 		return nil
-	case err != nil:
-		return err
 	}
-	all, patterns := d.Compactions, s.compact.patterns
-	r.Pin("compaction: %d hourly buckets of %d readings, each in a collection of its own", s.compact.documents, s.compact.readings)
-	if !lab.Own() {
-		r.LeaveOut("how much more disk compaction takes meanwhile", "files of a MongoDB that is not the experiment's own cannot be looked at")
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	err = sample()
+	for {
+		select {
+		case result := <-done: // when a sample fails it waits for the end all the same
+			return peak, more, errors.Join(result, err)
+		case <-ticker.C:
+			if err == nil {
+				err = sample()
+			}
+		}
 	}
-	all.rows(r, patterns)
-	r.Tables = append(r.Tables, all.table(patterns))
-	all.notes(r, patterns)
-	for _, pattern := range patterns {
-		all.plot(r, pattern)
+}
+
+// errRefused is that the server does not compact, by its own answer.
+var errRefused = errors.New("MongoDB does not compact here")
+
+// compact compacts a collection; force is what a replica set's primary asks for.
+func compact(ctx context.Context, coll *mongo.Collection) error {
+	err := coll.Database().RunCommand(ctx, bson.D{{Key: "compact", Value: coll.Name()}, {Key: "force", Value: true}}).Err()
+	var said mongo.CommandError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &said) && said.Code != 0 && !said.HasErrorLabel("NetworkError"):
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return fmt.Errorf("compact %s: %w", coll.Name(), err)
+}
+
+// deleteQuarter deletes a quarter of the documents, as they follow each other in
+// the file.
+func deleteQuarter(ctx context.Context, coll *mongo.Collection, pattern string) error {
+	cursor, err := coll.Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetHint(bson.D{{Key: "$natural", Value: 1}}))
+	if err != nil {
+		return fmt.Errorf("list the buckets: %w", err)
+	}
+	var found []struct {
+		ID bson.RawValue `bson:"_id"`
+	}
+	if err := cursor.All(ctx, &found); err != nil {
+		return fmt.Errorf("list the buckets: %w", err)
+	}
+	var ids []bson.RawValue
+	for i, one := range found {
+		if inQuarter(pattern, i, len(found)) {
+			ids = append(ids, one.ID)
+		}
+	}
+	const atOnce = 1000
+	for len(ids) > 0 {
+		n := min(atOnce, len(ids))
+		if _, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids[:n]}}}}); err != nil {
+			return fmt.Errorf("delete buckets: %w", err)
+		}
+		ids = ids[n:]
 	}
 	return nil
 }
 
-func (s size) runStatus(ctx context.Context, lab *bench.Lab, r *bench.Result, d *data) (err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
+// inQuarter reports whether document i of n is among those that a pattern
+// deletes.
+func inQuarter(pattern string, i, n int) bool {
+	if pattern == contiguous {
+		return i >= n/4 && i < n/2
+	}
+	return i%4 == 1
+}
+
+// stats are a collection's, in bytes.
+type stats struct {
+	Size            float64 `bson:"size"`
+	StorageSize     float64 `bson:"storageSize"`
+	FreeStorageSize float64 `bson:"freeStorageSize"`
+	WiredTiger      struct {
+		URI string `bson:"uri"`
+	} `bson:"wiredTiger"`
+}
+
+func statsOf(ctx context.Context, coll *mongo.Collection) (stats, error) {
+	var found []struct {
+		Stats stats `bson:"storageStats"`
+	}
+	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}})
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	switch {
+	case err != nil:
+		return stats{}, fmt.Errorf("read the sizes of %s: %w", coll.Name(), err)
+	case len(found) == 0:
+		return stats{}, fmt.Errorf("read the sizes of %s: there is no answer", coll.Name())
+	}
+	return found[0].Stats, nil
+}
+
+// status times serverStatus, each form in turn, idle and under load.
+func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) error {
+	writers, err := background(ctx, m, "status", lab.Seed)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	if d.Status, err = statusAll(ctx, lab, m, s.calls); err != nil {
+	ask := func(ctx context.Context, load string) error {
+		for range lab.Repeats {
+			for _, form := range []string{fullForm, doctorForm} {
+				took := make(bench.Samples, calls)
+				for i := range took {
+					began := time.Now()
+					if form == fullForm {
+						raw, err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+						if err != nil {
+							return fmt.Errorf("run serverStatus: %w", err)
+						}
+						if i == 0 {
+							lab.Add("status", form+load, "answer", float64(len(raw)))
+						}
+					} else if _, err := m.Counters(ctx); err != nil {
+						return err
+					}
+					took[i] = time.Since(began).Seconds()
+				}
+				lab.Add("status", form+load, "p50", took.Quantile(0.5))
+				lab.Add("status", form+load, "p99", took.Quantile(0.99))
+			}
+		}
+		return nil
+	}
+	lab.Step("status: %d calls of serverStatus in two forms, idle", calls*lab.Repeats)
+	if err := m.Settle(ctx); err != nil {
 		return err
 	}
-	r.Add(d.Status.row())
-	r.Tables = append(r.Tables, d.Status.table(s.calls))
-	d.Status.notes(r)
-	return nil
+	if err := ask(ctx, idle); err != nil {
+		return err
+	}
+	lab.Step("status: %d calls of serverStatus in two forms, under load", calls*lab.Repeats)
+	t := writers.Start(ctx, lane.Steadily(moderate))
+	return errors.Join(ask(t.Ctx, busy), t.Stop())
 }

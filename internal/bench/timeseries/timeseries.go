@@ -1,49 +1,25 @@
-// Package timeseries is the experiment that holds a native time-series
-// collection against an ordinary one, and both against Brim's: one series, a
-// reading a minute, a single field, as in the published comparison. All shapes
-// get the same readings, compressor, cache, write concern and readings a
-// command.
+// Package timeseries is the experiment that compares a native time-series
+// collection with an ordinary one, and both with Brim's: one series, a reading a
+// minute, a single field, as in the published comparison. All shapes get the same
+// readings, compressor, cache, write concern and readings a command.
 package timeseries
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
-
-// The cells.
-const (
-	cellLoad      = "load"
-	cellFinds     = "finds"
-	cellAggregate = "aggregate"
-	cellSort      = "sort"
-	cellLate      = "late"
-	cellDefaults  = "defaults"
-)
-
-// Experiment returns it.
-func Experiment() *bench.Experiment {
-	return &bench.Experiment{
-		Name:     "timeseries",
-		Question: "Does a native time-series collection load faster, take less space and answer faster than an ordinary one?",
-		Full:     6 * time.Minute,
-		Quick:    60 * time.Second,
-		Restarts: "the sort, whose limit of memory is set",
-		Cells: []bench.Cell{
-			{Name: cellLoad, What: "time to load, bytes of data and of indexes"},
-			{Name: cellFinds, What: "readings found by their time, one after another"},
-			{Name: cellAggregate, What: "the mean over random 6-hour windows"},
-			{Name: cellSort, What: "a sort of everything by time, without an index"},
-			{Name: cellLate, What: "readings that come 12 to 36 hours late, and the number of buckets"},
-			{Name: cellDefaults, What: "bytes with each compressor, to see what of the published saving is the compressor's"},
-		},
-		Run: run,
-	}
-}
 
 const (
 	interval  = time.Minute
@@ -53,12 +29,126 @@ const (
 	published = 10_000_000
 	// serverSortLimit is what the server gives to a sort, in bytes.
 	serverSortLimit = 100 << 20
+
+	loadOf, bsonOf, dataOf, indexOf, totalOf = "load", "BSON", "data on disk", "indexes on disk", "both on disk"
+	findOf, tenthOf, halfOf, allOf           = "point finds", "a tenth of the means", "half of them", "all"
+	failedOf                                 = "failed for memory"
 )
+
+// shapes are those that are compared. The windows of all are an hour long: the
+// server before 6.3 knows no other that is as short.
+func shapes() []shape.Shape {
+	return []shape.Shape{
+		{Kind: shape.Documents}, {Kind: shape.Buckets, Granularity: time.Hour}, {Kind: shape.Series}, {Kind: shape.TimeSeries, Granularity: time.Hour},
+	}
+}
+
+// Experiment returns it.
+func Experiment() *bench.Experiment {
+	sizes := []bench.Measure{{Name: bsonOf, Unit: bench.Bytes}, {Name: dataOf, Unit: bench.Bytes}, {Name: indexOf, Unit: bench.Bytes}, {Name: totalOf, Unit: bench.Bytes}}
+	return &bench.Experiment{
+		Name:     "timeseries",
+		Question: "Does a native time-series collection load faster, take less space and answer faster than an ordinary one?",
+		Full:     6 * time.Minute,
+		Quick:    60 * time.Second,
+		Restarts: "the sort, whose limit of memory is set",
+		Cells: []bench.Cell{
+			{Name: "load", What: "time to load, bytes of data and of indexes"},
+			{Name: "finds", What: "readings found by their time, one after another"},
+			{Name: "aggregate", What: "the mean over random 6-hour windows"},
+			{Name: "sort", What: "a sort of everything by time, without an index", Own: true},
+			{Name: "late", What: "readings that arrive 12 to 36 hours late, and the number of buckets"},
+			{Name: "defaults", What: "bytes with each compressor, to see what of the published saving is the compressor's"},
+		},
+		Tables: []bench.Table{
+			{
+				Name: "load", Title: "Load and size", Variant: "shape",
+				Measures: append([]bench.Measure{{Name: loadOf, Unit: bench.Seconds}, {Name: "readings/s", Unit: bench.PerSecond}, {Name: "documents", Unit: bench.Count}}, sizes...),
+				Note:     "On disk: the files after a checkpoint, without what is free in them. Documents of a time series are its buckets.",
+				Plots:    []bench.Plot{{Title: "Bytes on disk", Caption: "All with the same compressor: what differs is due to the shape.", Bars: true, Measures: []string{dataOf, indexOf}}},
+			},
+			{
+				Name: "reads", Title: "Reads, one after another", Variant: "shape", Unit: bench.Seconds,
+				Note: "The same finds and means in every shape, the shapes by turns; the means of all shapes agree. Brim's shapes are read as a daemon reads them; their finds decode the bucket in the client. " +
+					"By stats: a bucket that lies in the window gives its sum and count, those at its ends their readings.",
+				Plots: []bench.Plot{{Title: "Means over 6 hours", Caption: "Lower is better. 360 readings are in each window.", Bars: true, Measures: []string{allOf}}},
+			},
+			{
+				Name: "sort", Title: "Everything sorted by time, without an index", Variant: "shape",
+				Measures: []bench.Measure{{Name: failedOf, Unit: bench.Count}, {Name: "allowDiskUse false", Unit: bench.Seconds}, {Name: "allowDiskUse true", Unit: bench.Seconds}},
+				Note:     "The limit of memory is the server's 100 MiB, reduced as the readings are fewer than the published 10,000,000. Since 6.0 a server spills to disk unless told otherwise (allowDiskUseByDefault).",
+			},
+			{
+				Name: "late", Title: "Buckets, compared with no late readings", Variant: "late readings", Unit: bench.Times,
+				Note:  "Late readings arrive 12 to 36 hours behind the others. A server before 7.0 does not reopen a bucket of a time series that it has closed, so a late reading begins a new one, and the next in time another.",
+				Plots: []bench.Plot{{Title: "Buckets, compared with no late readings", Caption: "Where sensors deliver late, buckets by key do not multiply."}},
+			},
+			{Name: "late-bytes", Title: "Data on disk a reading, with late readings", Variant: "late readings", Unit: bench.Bytes},
+			{
+				Name: "defaults", Title: "Where a saving comes from: the shape, or its default compressor", Variant: "shape and compressor",
+				Measures: append(slices.Clone(sizes), bench.Measure{Name: "of a document per reading with snappy", Unit: bench.Times}),
+				Note:     "The server's default is zstd for a time series and snappy for other collections.",
+			},
+		},
+		Claims: claims(),
+		Run: func(ctx context.Context, lab *bench.Lab) error {
+			return run(ctx, lab, scaleOf(lab.Quick))
+		},
+	}
+}
+
+func compressed(s shape.Shape, c store.Compressor) string { return s.String() + ", " + string(c) }
+
+// claims are about MongoDB 5.0.3.
+func claims() []bench.Claim {
+	const (
+		becauseColumns = "Since 5.2 a time-series bucket keeps its readings column by column, packed; the published server did not."
+		becauseMixed   = "The published figure compares zstd with snappy, on 5.0.3; here the compressor is the same, and buckets are packed by column."
+		becauseMeans   = "All that is read is in the cache here, and a server since 5.2 reads packed columns."
+		// alikeMeans is wide: the published factor itself goes from 0.77 to 0.52 with
+		// the number of queries.
+		alikeMeans = 1.75
+	)
+	documents, series := shapes()[0], shapes()[2]
+	compare := func(c bench.Claim, table, measure string) bench.Claim {
+		c.From = bench.Figure{Table: table, Variant: documents.String(), Measure: measure}
+		c.Of = bench.Figure{Table: table, Variant: series.String(), Measure: measure}
+		return c
+	}
+	return []bench.Claim{
+		compare(bench.Claim{
+			Says: "a time series loads faster than a document per reading", Published: 0.75, PublishedAs: "279.5 → 210.1 s", Unit: bench.Seconds, Rule: bench.PairedFactor,
+			Because: "It depends on the server's version, on the number of writers, and on how many readings a bucket takes.",
+		}, "load", loadOf),
+		compare(bench.Claim{Says: "its data is larger before compression", Published: 1.31, PublishedAs: "570 → 748 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseColumns}, "load", bsonOf),
+		compare(bench.Claim{Says: "its data is smaller on disk", Published: 0.68, PublishedAs: "snappy 175 → zstd 119 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}, "load", dataOf),
+		{
+			Says: "a time series needs no index on time", Published: 0, PublishedAs: "233 → 0 MB", Unit: bench.Bytes, Rule: bench.AtMost,
+			Of: bench.Figure{Table: "load", Variant: series.String(), Measure: indexOf}, Because: "This server makes an index by itself.",
+		},
+		compare(bench.Claim{Says: "data and indexes take 70 % less in all", Published: 0.30, PublishedAs: "175 + 233 → 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}, "load", totalOf),
+		compare(bench.Claim{
+			Says: "point finds take as long in a time series", PublishedAs: "1 M finds: 16.9 → 16.0 s", Unit: bench.Seconds, Rule: bench.PairedSame,
+			Because: "A find in a time series unpacks the bucket that the reading is in; an index leads straight to a document.",
+		}, "reads", findOf),
+		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: a tenth of the queries", Published: 0.77, PublishedAs: "10 K: 21.9 → 16.8 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", tenthOf),
+		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: half of them", Published: 0.73, PublishedAs: "50 K: 97.0 → 71.2 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", halfOf),
+		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: all", Published: 0.52, PublishedAs: "100 K: 273.3 → 141.4 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", allOf),
+		{
+			Says: "a sort by time without an index fails for memory", Published: 1, PublishedAs: "failed",
+			Of: bench.Figure{Table: "sort", Variant: documents.String(), Measure: failedOf}, Because: "All readings fit in the memory that a sort is given.",
+		},
+		{
+			Says: "each with its default compressor: a time series takes 70 % less in all", Published: 0.30, PublishedAs: "snappy 175 + 233 MB → zstd 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor,
+			From: bench.Figure{Table: "defaults", Variant: compressed(documents, store.Snappy), Measure: totalOf},
+			Of:   bench.Figure{Table: "defaults", Variant: compressed(series, store.Zstd), Measure: totalOf}, Because: becauseColumns,
+		},
+	}
+}
 
 // scale is how much is done.
 type scale struct {
-	readings int
-	finds    int
+	readings, finds int
 	// means is the number of queries of the longest run; the published 10,000 and
 	// 50,000 are a tenth and a half of it.
 	means int
@@ -74,130 +164,391 @@ func scaleOf(quick bool) scale {
 
 // A trial is one run of the experiment.
 type trial struct {
-	lab     *bench.Lab
-	m       *bench.MongoDB
-	result  *bench.Result
-	scale   scale
-	source  shape.Ratings
-	subject []*subject
-	data    Data
+	lab      *bench.Lab
+	m        *bench.MongoDB
+	scale    scale
+	subjects []*subject
 }
 
 // A subject is a shape that is measured, with its collection once it is loaded.
 type subject struct {
 	shape.Shape
-	*ShapeData
 	name string
 	coll *shape.Collection
 }
 
-// shapes are those that are compared. The windows of all are of an hour: the
-// server before 6.3 knows no other that is as short.
-func shapes() []shape.Shape {
-	return []shape.Shape{
-		{Kind: shape.Documents}, {Kind: shape.Buckets, Granularity: time.Hour}, {Kind: shape.Series}, {Kind: shape.TimeSeries, Granularity: time.Hour},
-	}
-}
-
-// The places of the shapes.
-const (
-	documents = iota
-	buckets
-	series
-	brims // time series with a metaField
-)
-
-func run(ctx context.Context, lab *bench.Lab, r *bench.Result) error {
-	return runScale(ctx, lab, r, scaleOf(lab.Quick))
-}
-
-// runScale is run at another scale, for tests.
-func runScale(ctx context.Context, lab *bench.Lab, r *bench.Result, s scale) (err error) {
+func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
 	m, err := lab.Start(ctx, bench.Setting{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	t := &trial{lab: lab, m: m, result: r, scale: s, source: shape.Ratings{Seed: lab.Seed}}
-	t.data.Shapes = make([]ShapeData, len(shapes()))
-	for i, s := range shapes() {
-		t.data.Shapes[i].Shape = s.String()
-		t.subject = append(t.subject, &subject{Shape: s, name: "shape_" + string(s.Kind), ShapeData: &t.data.Shapes[i]})
+	t := &trial{lab: lab, m: m, scale: s}
+	for _, one := range shapes() {
+		t.subjects = append(t.subjects, &subject{Shape: one, name: "shape_" + string(one.Kind)})
 	}
-	t.tell()
-	t.lab.Steps(t.steps())
-	err = t.measure(ctx)
-	t.report()
-	return err
+	lab.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
+	lab.Pin("the same %d readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by the seed", s.readings)
+	lab.Pin("%d readings a command, one client, write concern majority with journal; index prefix compression as by default", shape.CommandReadings)
+	lab.Pin("windows of 1h in buckets and in time series (a server before 6.3 has none shorter), so 60 readings a document")
+	lab.Pin("point finds, means and sorts with everything in the cache")
+	lab.Pin("%d readings for the published 10,000,000; %d point finds for 1,000,000; %d queries for 100,000: factors are compared, not seconds", s.readings, s.finds, s.means)
+	if all := scaleOf(false); s != all {
+		lab.Reduce("%d readings, %d point finds and %d queries; a full run has %d, %d and %d", s.readings, s.finds, s.means, all.readings, all.finds, all.means)
+	}
+	return lab.RunCells(ctx, map[string]func(context.Context) error{
+		"load": t.loads, "finds": t.finds, "aggregate": t.means, "sort": t.sorts, "late": t.lates, "defaults": t.defaults,
+	})
 }
 
-// measure runs the cells that are wanted.
-func (t *trial) measure(ctx context.Context) error {
-	cells := []struct {
-		name   string
-		loaded bool // needs the collections
-		run    func(context.Context) error
-	}{
-		{cellLoad, false, t.loads},
-		{cellFinds, true, t.finds},
-		{cellAggregate, true, t.means},
-		{cellSort, true, t.sorts},
-		{cellLate, false, t.lates},
-		{cellDefaults, false, t.defaults},
-	}
-	for _, c := range cells {
-		if !t.lab.Has(c.name) {
-			continue
-		}
-		if c.loaded && t.subject[0].coll == nil {
-			if err := t.loadOnce(ctx); err != nil {
+// readings are those of all shapes.
+func (t *trial) readings(n int) shape.Readings {
+	return shape.Readings{Source: shape.Ratings{Seed: t.lab.Seed}, Sensors: 1, Count: n, Begin: shape.Begin(), Interval: interval}
+}
+
+// loads loads every shape as often as there are repeats, by turns.
+func (t *trial) loads(ctx context.Context) error {
+	for repeat := range t.lab.Repeats {
+		for _, s := range t.subjects {
+			t.lab.Step("load %d readings as %s, repeat %d", t.scale.readings, s.Shape, repeat+1)
+			loaded, err := t.load(ctx, s)
+			if err != nil {
 				return err
 			}
+			seconds := loaded.Took.Seconds()
+			t.lab.Add("load", s.String(), loadOf, seconds)
+			t.lab.Add("load", s.String(), "readings/s", float64(t.scale.readings)/seconds)
+			size, err := t.size(ctx, s.coll, "load", s.String())
+			if err != nil {
+				return err
+			}
+			t.lab.Add("load", s.String(), "documents", float64(size.Documents))
 		}
-		if err := c.run(ctx); err != nil {
+	}
+	return nil
+}
+
+// loadOnce makes sure that the collections are there.
+func (t *trial) loadOnce(ctx context.Context) error {
+	for _, s := range t.subjects {
+		if s.coll != nil {
+			continue
+		}
+		if _, err := t.load(ctx, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// steps counts those that will be told.
-func (t *trial) steps() int {
-	n := 0
-	for _, c := range []struct {
-		cell  string
-		steps int
-	}{
-		{cellLoad, t.lab.Repeats * len(t.subject)}, {cellFinds, t.lab.Repeats}, {cellAggregate, t.lab.Repeats}, {cellSort, 1}, {cellLate, 1},
-		{cellDefaults, len(t.subject) * len(otherCompressors())},
-	} {
-		if t.lab.Has(c.cell) {
-			n += c.steps
+func (t *trial) load(ctx context.Context, s *subject) (l shape.Loaded, err error) {
+	s.coll, err = shape.New(ctx, t.m, shape.Config{
+		Name: s.name, Shape: s.Shape, Compressor: pinned, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings,
+	})
+	if err != nil {
+		return l, err
+	}
+	if err := t.m.Settle(ctx); err != nil {
+		return l, err
+	}
+	return s.coll.Load(ctx)
+}
+
+// size adds the size of a collection to a table.
+func (t *trial) size(ctx context.Context, c *shape.Collection, table, row string) (size shape.Size, err error) {
+	if err := t.m.Checkpoint(ctx); err != nil {
+		return size, err
+	}
+	if size, err = c.Size(ctx); err != nil {
+		return size, err
+	}
+	t.lab.Add(table, row, bsonOf, float64(size.Logical))
+	t.lab.Add(table, row, dataOf, float64(size.Data()))
+	t.lab.Add(table, row, indexOf, float64(size.Index()))
+	t.lab.Add(table, row, totalOf, float64(size.Data()+size.Index()))
+	return size, nil
+}
+
+// defaults compares the pinned compressor with zstd, once: bytes do not change
+// from run to run.
+func (t *trial) defaults(ctx context.Context) error {
+	if err := t.loadOnce(ctx); err != nil {
+		return err
+	}
+	base := 0.0
+	for _, s := range t.subjects {
+		for _, compressor := range []store.Compressor{pinned, store.Zstd} {
+			c := s.coll
+			if compressor != pinned {
+				t.lab.Step("load %d readings as %s with %s", t.scale.readings, s.Shape, compressor)
+				var err error
+				c, err = shape.New(ctx, t.m, shape.Config{
+					Name: "compressed", Shape: s.Shape, Compressor: compressor, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings,
+				})
+				if err != nil {
+					return err
+				}
+				if _, err := c.Load(ctx); err != nil {
+					return err
+				}
+			}
+			row := compressed(s.Shape, compressor)
+			size, err := t.size(ctx, c, "defaults", row)
+			if err != nil {
+				return err
+			}
+			if base == 0 {
+				base = float64(size.Data() + size.Index())
+			}
+			t.lab.Add("defaults", row, "of a document per reading with snappy", float64(size.Data()+size.Index())/base)
+			if c != s.coll {
+				if err := c.Drop(ctx); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	return n
+	return nil
 }
 
-// readings are those of all shapes.
-func (t *trial) readings(n int) shape.Readings {
-	return shape.Readings{Source: t.source, Sensors: 1, Count: n, Begin: shape.Begin(), Interval: interval}
-}
+const (
+	lateFrom = 12 * interval * 60
+	lateTo   = 36 * interval * 60
+	// lateTogether is how many readings in time arrive together: those of an hour.
+	lateTogether = 60
+)
 
-// tell says what is held fast and what is smaller.
-func (t *trial) tell() {
-	r, s := t.result, t.scale
-	r.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
-	r.Pin("index prefix compression on, as by default")
-	r.Pin("the same %s readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by seed", count(s.readings))
-	r.Pin("%d readings a command, one client, write concern majority with journal", shape.CommandReadings)
-	r.Pin("windows of 1h in buckets and in time series (a server before 6.3 has none shorter), so 60 readings a document")
-	r.Pin("point finds, means and sorts with everything in the cache")
-	r.Pin("%s readings for the published 10,000,000; point finds %s for 1,000,000; queries %s, %s and %s for 10,000, 50,000 and 100,000: factors are compared, not seconds",
-		count(s.readings), count(s.finds), count(s.means/10), count(s.means/2), count(s.means))
-	if full := scaleOf(false); s != full {
-		r.Reduce("%s readings, %s point finds and %s queries; a full run has %s, %s and %s",
-			count(s.readings), count(s.finds), count(s.means), count(full.readings), count(full.finds), count(full.means))
+// lates loads readings of which some come late, in the order of their arrival.
+// Only buckets and bytes are counted, so all shapes are loaded at once.
+func (t *trial) lates(ctx context.Context) error {
+	t.lab.Step("load %d readings of which some come late", t.scale.late)
+	shares := []float64{0, 0.01, 0.10, 0.30}
+	subjects := slices.DeleteFunc(slices.Clone(t.subjects), func(s *subject) bool {
+		return s.Kind == shape.Documents // each is a document, whenever it comes
+	})
+	sizes := make([]shape.Size, len(shares)*len(subjects))
+	group, under := errgroup.WithContext(ctx)
+	for i, s := range subjects {
+		for j, share := range shares {
+			readings := t.readings(t.scale.late)
+			readings.Late = shape.Late{Share: share, From: lateFrom, To: lateTo, Seed: t.lab.Seed}
+			group.Go(func() (err error) {
+				sizes[i*len(shares)+j], err = t.late(under, s, j, readings)
+				return err
+			})
+		}
 	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, s := range subjects {
+		for j, share := range shares {
+			size, none := sizes[i*len(shares)+j], sizes[i*len(shares)]
+			row := strconv.FormatFloat(share, 'g', -1, 64)
+			t.lab.Add("late", row, s.String(), float64(size.Documents)/float64(none.Documents))
+			t.lab.Add("late-bytes", row, s.String(), size.PerReading(size.Data()))
+		}
+	}
+	return nil
 }
 
-func count(n int) string { return bench.Count.Format(float64(n)) }
+func (t *trial) late(ctx context.Context, s *subject, number int, readings shape.Readings) (size shape.Size, err error) {
+	c, err := shape.New(ctx, t.m, shape.Config{
+		Name: fmt.Sprintf("%s_late_%d", s.name, number), Shape: s.Shape, Compressor: pinned, Readings: readings, PerUpdate: lateTogether,
+	})
+	if err != nil {
+		return size, err
+	}
+	if _, err := c.Load(ctx); err != nil {
+		return size, err
+	}
+	if err := t.m.Checkpoint(ctx); err != nil {
+		return size, err
+	}
+	if size, err = c.Size(ctx); err != nil {
+		return size, err
+	}
+	return size, c.Drop(ctx)
+}
+
+const (
+	// warmUp is how many finds or means go before those that count.
+	warmUp = 50
+	// turns is how often one shape follows the other in a repeat, so that a slow
+	// moment hits all.
+	turns = 10
+)
+
+// finds looks up single readings by their time, the same in every shape.
+func (t *trial) finds(ctx context.Context) error {
+	if err := t.loadOnce(ctx); err != nil {
+		return err
+	}
+	for repeat := range t.lab.Repeats {
+		t.lab.Step("find %d readings in every shape, repeat %d", t.scale.finds, repeat+1)
+		places := t.places(repeat, t.scale.finds, 1)
+		for _, s := range t.subjects {
+			if _, err := find(ctx, s, places[:min(warmUp, len(places))]); err != nil {
+				return err
+			}
+		}
+		took := make([]float64, len(t.subjects))
+		for some := range slices.Chunk(places, max(len(places)/turns, 1)) {
+			for i, s := range t.subjects {
+				seconds, err := find(ctx, s, some)
+				if err != nil {
+					return err
+				}
+				took[i] += seconds
+			}
+		}
+		for i, s := range t.subjects {
+			t.lab.Add("reads", s.String(), findOf, took[i])
+		}
+	}
+	return nil
+}
+
+// places are random spans of so many readings.
+func (t *trial) places(repeat, n, readings int) []shape.Span {
+	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
+	out := make([]shape.Span, n)
+	for i := range out {
+		out[i] = shape.Span{First: uint64(random.IntN(t.scale.readings - readings + 1)), Count: readings} //nolint:gosec // counts from 0
+	}
+	return out
+}
+
+// find looks up readings one after another, and returns how many seconds it took.
+func find(ctx context.Context, s *subject, places []shape.Span) (seconds float64, err error) {
+	began := time.Now()
+	for _, at := range places {
+		got, err := s.coll.Read(ctx, at)
+		if err != nil {
+			return 0, err
+		}
+		if got != 1 {
+			return 0, fmt.Errorf("find reading %d in %s: got %d readings", at.First, s.Shape, got)
+		}
+	}
+	return time.Since(began).Seconds(), nil
+}
+
+// A meanWay is a way to compute means in one of the shapes.
+type meanWay struct {
+	*subject
+	name string // of the row
+	way  shape.Way
+	took float64   // seconds of a repeat so far
+	got  []float64 // the means of a repeat so far
+}
+
+// means queries the mean over random windows, the same in every shape, whose
+// answers must agree.
+func (t *trial) means(ctx context.Context) error {
+	if err := t.loadOnce(ctx); err != nil {
+		return err
+	}
+	for repeat := range t.lab.Repeats {
+		t.lab.Step("mean over %d windows of 6 hours in every shape, repeat %d", t.scale.means, repeat+1)
+		windows := t.places(repeat, t.scale.means, int(queryTime/interval))
+		var ways []*meanWay
+		for _, s := range t.subjects {
+			ways = append(ways, &meanWay{subject: s, name: s.String(), way: shape.Unwind})
+			if s.Kind == shape.Buckets {
+				ways = append(ways, &meanWay{subject: s, name: s.String() + ", by stats", way: shape.Stats})
+			}
+		}
+		for _, w := range ways {
+			if err := w.query(ctx, windows[:min(warmUp, len(windows))]); err != nil {
+				return err
+			}
+			w.took, w.got = 0, nil
+		}
+		for some := range slices.Chunk(windows, max(len(windows)/turns, 1)) {
+			for _, w := range ways {
+				if err := w.query(ctx, some); err != nil {
+					return err
+				}
+				switch len(w.got) {
+				case len(windows) / 10:
+					t.lab.Add("reads", w.name, tenthOf, w.took)
+				case len(windows) / 2:
+					t.lab.Add("reads", w.name, halfOf, w.took)
+				case len(windows):
+					t.lab.Add("reads", w.name, allOf, w.took)
+				}
+			}
+		}
+		for _, w := range ways[1:] {
+			if err := agree(ways[0].got, w.got); err != nil {
+				return fmt.Errorf("compare the means of %s: %w", w.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// query computes means one after another.
+func (w *meanWay) query(ctx context.Context, windows []shape.Span) error {
+	began := time.Now()
+	for _, span := range windows {
+		mean, err := w.coll.Mean(ctx, span, shape.RatingField, w.way)
+		if err != nil {
+			return err
+		}
+		w.got = append(w.got, mean)
+	}
+	w.took += time.Since(began).Seconds()
+	return nil
+}
+
+var errDisagree = errors.New("the shapes give different answers")
+
+func agree(a, b []float64) error {
+	for i := range a {
+		if math.Abs(a[i]-b[i]) > 1e-9*math.Abs(a[i]) {
+			return fmt.Errorf("%w: %v and %v for query %d", errDisagree, a[i], b[i], i)
+		}
+	}
+	return nil
+}
+
+const sortLimit = "internalQueryMaxBlockingSortMemoryUsageBytes"
+
+// sorts sorts everything by time, with the server's limit of memory reduced as
+// the number of readings is.
+func (t *trial) sorts(ctx context.Context) (err error) {
+	if err := t.loadOnce(ctx); err != nil {
+		return err
+	}
+	t.lab.Step("sort everything by time without an index")
+	limit := int(float64(serverSortLimit) * float64(t.scale.readings) / published)
+	if err := t.m.Set(ctx, map[string]any{sortLimit: limit}); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, t.m.Set(context.WithoutCancel(ctx), map[string]any{sortLimit: serverSortLimit}))
+	}()
+	for _, s := range t.subjects {
+		for _, disk := range []bool{false, true} {
+			began := time.Now()
+			err := s.coll.Sort(ctx, disk)
+			failed := errors.Is(err, shape.ErrMemoryLimit)
+			switch {
+			case err != nil && !failed:
+				return err
+			case err == nil:
+				t.lab.Add("sort", s.String(), fmt.Sprintf("allowDiskUse %v", disk), time.Since(began).Seconds())
+			}
+			if !disk {
+				value := 0.0
+				if failed {
+					value = 1
+				}
+				t.lab.Add("sort", s.String(), failedOf, value)
+			}
+		}
+	}
+	return nil
+}

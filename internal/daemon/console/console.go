@@ -4,8 +4,8 @@
 //
 //	registry → look each second → history → drawings → page (and a file, for after a restart)
 //
-// It needs nothing but the process's own metrics, and whoever looks costs one
-// rendering a second, however many they are.
+// It needs nothing but the process's own metrics, and all viewers together cost
+// one rendering a second.
 package console
 
 import (
@@ -101,7 +101,7 @@ type Config struct {
 	// Interval between two looks at the metrics. 0: 1 s, so that a window of a
 	// minute has some six points for each of its tenths.
 	Interval time.Duration
-	// Logger gets what goes wrong with the file. nil: nobody.
+	// Logger gets what goes wrong with the file. nil: nothing.
 	Logger *slog.Logger
 	// Now tells the time. nil: time.Now.
 	Now func() time.Time

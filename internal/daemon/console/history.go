@@ -22,7 +22,7 @@ const (
 )
 
 // A second is what happened between two looks, which are usually one apart.
-// What is not known is NaN. Small floats: nobody sees the eighth digit.
+// What is not known is NaN. Small floats: the eighth digit cannot be seen.
 type second struct {
 	At    int64 // of the later look, Unix milliseconds
 	First bool  // of a process: nothing is known but gauges

@@ -172,7 +172,7 @@ func (h *history) writes(look scrape.Look, elapsed float64) []writes {
 
 // placeAll makes places for the streams of metrics, also for those that were
 // not written yet: they have 0 and not nothing. When places run out it gives up
-// those that nobody needs any more.
+// those that are not needed any more.
 func (h *history) placeAll(metrics []*dto.Metric) {
 	if len(h.names) > maxStreams {
 		h.prune()

@@ -38,7 +38,7 @@ func viewOf(r *http.Request, streams []Stream) view {
 }
 
 // render returns the live part; at most one is made at a time, and one a second
-// of each view, whoever asks.
+// of each view, however many ask.
 func (c *Console) render(v view) ([]byte, error) {
 	c.renderMu.Lock()
 	defer c.renderMu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector counts when somebody asks. Streams that are not watched show 0.
+// collector counts at each scrape. Streams that are not watched show 0.
 type collector struct{ watch *Watch }
 
 func knownDesc() *prometheus.Desc {

@@ -23,7 +23,7 @@ const (
 )
 
 // recall brings back what was known before a restart, so that who fell silent
-// while nobody watched is missed, too. When a reading arrived is not stored; its
+// while no daemon ran is counted, too. When a reading arrived is not stored; its
 // time stands for that, but never lies ahead.
 func (s *Stream) recall(ctx context.Context, sensors iter.Seq2[telemetry.SensorSeen, error]) {
 	n := 0

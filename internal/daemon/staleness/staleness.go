@@ -30,7 +30,7 @@ type Config struct {
 	// each; 0: 1,000,000.
 	MaxSensors int
 	// KnownUntil returns the time until which all arrivals in a stream were told of.
-	// Where readings wait in the journal it lies back, and nobody falls silent
+	// Where readings wait in the journal it lies back, and no sensor falls silent
 	// meanwhile. nil: now. It may be set with SetKnownUntil, too.
 	KnownUntil func(stream string) time.Time
 	Logger     *slog.Logger
@@ -114,7 +114,7 @@ type Stream struct {
 	counts  counts
 }
 
-// shards keep the lanes from waiting for each other, and for whoever counts.
+// shards keep the lanes from waiting for each other, and for a count.
 const shards = 64
 
 type shard struct {

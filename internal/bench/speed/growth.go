@@ -1,0 +1,274 @@
+package speed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A shape is what a point of the growth writes.
+type shape struct{ sensors, perUpdate, fields, writers int }
+
+func (s shape) String() string {
+	return fmt.Sprintf("%d, %d, %d, %d", s.sensors, s.perUpdate, s.fields, s.writers)
+}
+
+// A grid is what the growth is measured at: each dimension by itself with the
+// others at the centre, and every number of readings an update with every number
+// of sensors.
+type grid struct {
+	sensors, perUpdate, fields, writers []int
+	centre                              shape
+	length                              time.Duration // of writing at a point
+}
+
+func fullGrid() grid {
+	return grid{
+		sensors: []int{1_000, 10_000, 100_000, 1_000_000}, perUpdate: []int{1, 5, 12, 60}, fields: []int{1, 10, 50}, writers: []int{1, 2, 4},
+		centre: shape{10_000, 12, 10, 4}, length: 5 * time.Second,
+	}
+}
+
+// shapes are all that are to be measured, each once, the ones with the fewest
+// sensors first.
+func (g *grid) shapes() []shape {
+	var all []shape
+	for _, sensors := range g.sensors {
+		for _, perUpdate := range g.perUpdate {
+			all = append(all, shape{sensors, perUpdate, g.centre.fields, g.centre.writers})
+		}
+	}
+	for _, fields := range g.fields {
+		all = append(all, shape{g.centre.sensors, g.centre.perUpdate, fields, g.centre.writers})
+	}
+	for _, writers := range g.writers {
+		all = append(all, shape{g.centre.sensors, g.centre.perUpdate, g.centre.fields, writers})
+	}
+	slices.SortStableFunc(all, func(a, b shape) int { return a.sensors - b.sensors })
+	var once []shape
+	for _, s := range all {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
+// growth measures how the cost of what is stored grows: this process writes as
+// lanes do, so that every number is set exactly and neither ingest nor journal is
+// in the way.
+func (t *trial) growth(ctx context.Context) error { return t.grow(ctx, fullGrid()) }
+
+func (t *trial) grow(ctx context.Context, g grid) (err error) {
+	m, err := t.lab.Start(ctx, bench.Setting{CacheGB: bench.DefaultCache})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	shapes := g.shapes()
+	for i, s := range shapes {
+		t.lab.Step("growth %d of %d: %v", i+1, len(shapes), s)
+		if err := t.point(ctx, m, s, g.length); err != nil {
+			return fmt.Errorf("write %d readings an update for %d sensors: %w", s.perUpdate, s.sensors, err)
+		}
+	}
+	t.concludeGrowth(g)
+	return nil
+}
+
+// concludeGrowth computes what follows from the points.
+func (t *trial) concludeGrowth(g grid) {
+	points := t.lab.Table("growth")
+	for _, sensors := range g.sensors {
+		var k, cpu []float64
+		for _, perUpdate := range g.perUpdate {
+			k = append(k, float64(perUpdate))
+			cpu = append(cpu, points.Median(shape{sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU an update"))
+		}
+		if line, ok := bench.FitLine(k, cpu); ok {
+			row := fmt.Sprint(sensors)
+			t.lab.Add("merging", row, "a", line.Base)
+			t.lab.Add("merging", row, "b", line.Each)
+			if line.Base > 0 && line.Each > 0 {
+				t.lab.Add("merging", row, "knee at K", knee(line))
+			}
+		}
+	}
+	brim := t.lab.Table("lines").Median(lineProtocol, brimOf)
+	for _, rate := range []float64{1e6, 1e7} {
+		for _, perUpdate := range g.perUpdate {
+			row := fmt.Sprintf("%.0f, %d", rate, perUpdate)
+			mongod := points.Median(shape{g.centre.sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU a reading")
+			cores, hosts := hostsFor(rate * mongod)
+			t.lab.Add("hosts", row, "mongod cores", cores)
+			t.lab.Add("hosts", row, "shards", hosts)
+			cores, hosts = hostsFor(rate * brim) // NaN without the cell lines
+			t.lab.Add("hosts", row, "brim cores", cores)
+			t.lab.Add("hosts", row, "daemons", hosts)
+		}
+	}
+}
+
+// knee is the number of readings an update from which on a doubling gains less
+// than a tenth g: a reading costs base/K + each, and from K to 2K the rate gains
+// base/2K : (base/2K + each), which is less than g from each·K = base·(1-g)/2g on.
+func knee(l bench.Line) float64 {
+	const g = 0.10
+	return l.Base * (1 - g) / (2 * g) / l.Each
+}
+
+// hostsFor returns how many hosts so many busy cores take: hosts of 16 cores, 60 %
+// of them in use, so that peaks and failovers have room.
+func hostsFor(cores float64) (_, hosts float64) { return cores, math.Ceil(cores/(16*0.60) - 1e-9) }
+
+// timed is a store that notes how long its writes took.
+type timed struct {
+	lane.Store
+	mu   sync.Mutex
+	took bench.Samples
+}
+
+func (s *timed) Write(ctx context.Context, shares []*batch.Share) {
+	began := time.Now()
+	s.Store.Write(ctx, shares)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took = append(s.took, time.Since(began).Seconds())
+}
+
+// warmUp is for how many times the time of a point its buckets are created at
+// most.
+const warmUp = 20
+
+// point writes a shape into a fresh collection, in which each sensor has a bucket.
+func (t *trial) point(ctx context.Context, m *bench.MongoDB, s shape, length time.Duration) error {
+	b, err := bucket.New(bucket.Config{
+		Database: m.Database(), Stream: collection, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(), Compressor: store.Snappy,
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Prepare(ctx); err != nil {
+		return err
+	}
+	st := &timed{Store: b}
+	order := make([]int, s.sensors)
+	for i, stride := 0, coprime(s.sensors); i < s.sensors; i++ {
+		order[i] = i * stride % s.sensors
+	}
+	f := lane.NewFleet(lane.FleetConfig{
+		Config: lane.Config{
+			Store: st, Source: synthetic(s.fields), Stream: collection, Granularity: time.Hour, Interval: interval,
+			Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0),
+		},
+		Order: order, Lanes: s.writers, PerUpdate: s.perUpdate, PerCommand: lane.Together(s.perUpdate),
+	})
+	coll := m.Database().Collection(collection)
+	if err := f.Fill(ctx, coll, 1, time.Now().Add(warmUp*length)); err != nil {
+		return err
+	}
+	created := 0
+	for _, w := range f.Writers {
+		created += len(w.Sensors)
+		for i := range w.Next {
+			w.Next[i] = uint64(s.perUpdate) //nolint:gosec // so that an hour ends with an update
+		}
+	}
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	st.took = nil // of the warm-up
+	var sensors, updates atomic.Int64
+	before, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return err
+	}
+	spent, err := m.Measure(ctx, func(ctx context.Context) error {
+		until := time.Now().Add(length)
+		return f.Each(ctx, func(ctx context.Context, w *lane.Writer) error {
+			for time.Now().Before(until) && len(w.Sensors) > 0 {
+				n, done, err := w.Write(ctx)
+				if err != nil {
+					return err
+				}
+				sensors.Add(int64(n))
+				updates.Add(int64(done))
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	after, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return err
+	}
+	readings, done := sensors.Load()*int64(s.perUpdate), float64(updates.Load())
+	stored, err := sumOf(ctx, coll, "$count")
+	if err != nil {
+		return err
+	}
+	if sent := readings + int64(created); stored != sent {
+		return fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
+	}
+	row, n := s.String(), float64(readings)
+	t.lab.Add("growth", row, rateOf, n/spent.Seconds)
+	t.lab.Add("growth", row, "updates/s", done/spent.Seconds)
+	t.lab.Add("growth", row, "mongod CPU a reading", spent.CPU/n)
+	t.lab.Add("growth", row, "mongod CPU an update", spent.CPU/done)
+	t.lab.Add("growth", row, "CPU of this process a reading", (after-before).Seconds()/n)
+	t.lab.Add("growth", row, "write p50", st.took.Quantile(0.5))
+	t.lab.Add("growth", row, "write p99", st.took.Quantile(0.99))
+	t.lab.Add("growth", row, "sensors written", float64(min(int64(created), sensors.Load())))
+	return m.Drop(ctx)
+}
+
+// synthetic makes readings of so many integer fields. It is a lane.Source.
+type synthetic int
+
+func (synthetic) ID(sensor int) string { return fmt.Sprintf("cpu,hostname=host_%d", sensor) }
+
+func (synthetic) Tags(int) []telemetry.Tag {
+	return []telemetry.Tag{{Name: "region", Value: "eu-west-1"}}
+}
+
+func (n synthetic) AppendFields(dst []telemetry.Field, sensor int, _ uint64, at time.Time) []telemetry.Field {
+	for f := range int(n) {
+		value := (at.Unix() + int64(sensor*7+f*13)) % (mostUsage + 1)
+		dst = append(dst, telemetry.Field{Name: fmt.Sprintf("usage_%02d", f), Value: telemetry.IntValue(value)})
+	}
+	return dst
+}
+
+// coprime returns a number that, taken n times modulo n, visits all: neighbours in
+// the index are not written together, as lanes have sensors by hash.
+func coprime(n int) int {
+	divisor := func(a, b int) int {
+		for b != 0 {
+			a, b = b, a%b
+		}
+		return a
+	}
+	at := max(int(float64(n)*0.618), 1)
+	for divisor(at, n) != 1 {
+		at++
+	}
+	return at
+}

@@ -1,0 +1,115 @@
+package speed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const (
+	journalWriters = 4
+	journalKept    = 256 << 20 // bytes, so that what is written does not go to the disk
+)
+
+// journal measures what appending costs without the disk: in files whose Sync
+// does nothing.
+func (t *trial) journal(ctx context.Context) error {
+	readings, err := journalBatch(newHosts(linesOf))
+	if err != nil {
+		return err
+	}
+	for i := range t.lab.Repeats {
+		t.lab.Step("journal %d of %d", i+1, t.lab.Repeats)
+		if err := t.journalOnce(ctx, readings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// journalBatch is a step as ingest hands it on.
+func journalBatch(hosts []host) (*batch.Batch, error) {
+	b := batch.NewBuilder(time.Now())
+	for i := range hosts {
+		h := &hosts[i]
+		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
+		b.Sensor([]byte(h.key))
+		b.Time(somewhen().UnixMilli())
+		for t, name := range tagNames {
+			b.Tag([]byte(name), []byte(h.tags[t]))
+		}
+		for n, value := range h.values[0] {
+			b.Int([]byte(fieldNames[n]), value)
+		}
+		if refusal := b.End(); refusal != nil {
+			return nil, fmt.Errorf("make a batch: %w", refusal)
+		}
+	}
+	return b.Batch(), nil
+}
+
+func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) (err error) {
+	dir, err := os.MkdirTemp(t.lab.Dir(), "journal-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the journal: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	files := &unsynced{}
+	j, err := journal.Open(journal.Config{
+		Dir: dir, Session: batch.NewSession(), Files: files,
+		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	runtime.GC() // of what the run before left
+	before, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return err
+	}
+	written, start, s := files.written.Load(), time.Now(), newStretch(time.Now(), t.length)
+	writers, under := errgroup.WithContext(ctx)
+	for range journalWriters {
+		writers.Go(func() error {
+			for {
+				if _, ok := s.take(under); !ok {
+					return nil
+				}
+				view := readings.View(nil) // the batch belongs to the journal then
+				if _, err := j.Append(under, &view, batch.Request{Want: telemetry.Journaled}); err != nil {
+					return err
+				}
+				if end := j.End(); end > journalKept {
+					j.Trim(end - journalKept)
+				}
+			}
+		})
+	}
+	if err := errors.Join(writers.Wait(), context.Cause(ctx)); err != nil {
+		return fmt.Errorf("append to the journal: %w", err)
+	}
+	bytes, took := float64(files.written.Load()-written), time.Since(start).Seconds()
+	after, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return err
+	}
+	n := float64(s.given() * linesOf)
+	const row = "page cache"
+	t.lab.Add("journal", row, "written a second", bytes/took)
+	t.lab.Add("journal", row, rateOf, n/took)
+	t.lab.Add("journal", row, "a reading", bytes/n)
+	t.lab.Add("journal", row, "CPU a reading", (after-before).Seconds()/n)
+	return nil
+}

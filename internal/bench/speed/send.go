@@ -1,0 +1,410 @@
+package speed
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/launch/wire"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetrypb"
+)
+
+// The load has the shape of the Time Series Benchmark Suite's use case
+// cpu-only: every host reports ten integers every ten seconds, with ten tags.
+const (
+	measurementOf = "cpu"
+	interval      = 10 * time.Second // of event time, between two readings of a host
+	fieldsOf      = 10
+	variants      = 8 // of values; requests take one after the other
+	heatUp        = 5 // most that a value of the random walk changes between two variants
+	mostUsage     = 100
+)
+
+var fieldNames = [fieldsOf]string{
+	"usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
+	"usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
+}
+
+var tagNames = [...]string{
+	"hostname", "region", "datacenter", "rack", "os", "arch", "team", "service", "service_version", "service_environment",
+}
+
+// values are those of one reading, in the order of fieldNames.
+type values [fieldsOf]int64
+
+type host struct {
+	name   string                // short
+	key    string                // of its series in line protocol, by which Brim knows it
+	tags   [len(tagNames)]string // in the order of tagNames
+	values [variants]values
+}
+
+// newHosts returns the same hosts for the same number.
+func newHosts(n int) []host {
+	hosts := make([]host, n)
+	for i := range hosts {
+		random := rand.New(rand.NewPCG(uint64(i), 7)) //nolint:gosec // synthetic load
+		h := &hosts[i]
+		h.name = fmt.Sprintf("host_%d", i)
+		h.tags = hostTags(h.name, random)
+		h.key = seriesKey(&h.tags)
+		for f := range fieldsOf {
+			value := random.Int64N(mostUsage + 1)
+			for v := range variants {
+				h.values[v][f] = value
+				value = min(max(value+random.Int64N(2*heatUp+1)-heatUp, 0), mostUsage)
+			}
+		}
+	}
+	return hosts
+}
+
+func hostTags(name string, random *rand.Rand) [len(tagNames)]string {
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	region := one("us-east-1", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "ap-northeast-1", "sa-east-1")
+	return [...]string{
+		name, region, region + one("a", "b", "c"), strconv.Itoa(random.IntN(100)),
+		one("Ubuntu16.10", "Ubuntu16.04LTS", "Ubuntu15.10"), one("x64", "x86"), one("SF", "NYC", "LON", "CHI"),
+		strconv.Itoa(random.IntN(20)), strconv.Itoa(random.IntN(2)), one("production", "staging", "test"),
+	}
+}
+
+// seriesKey is the measurement and the tags in the order of their names, the
+// sensor's id of what comes as line protocol.
+func seriesKey(tags *[len(tagNames)]string) string {
+	pairs := make([]string, len(tags))
+	for i, value := range tags {
+		pairs[i] = "," + tagNames[i] + "=" + value
+	}
+	slices.Sort(pairs)
+	return measurementOf + strings.Join(pairs, "")
+}
+
+// A body is a request made beforehand, of which only the timestamps change, so
+// that sending it costs next to nothing. All readings have the same time: it is
+// one step of the hosts.
+type body struct {
+	text   []byte
+	stamps []int // where the timestamps stand
+	// stamp appends one; all have the same length.
+	stamp func(dst []byte, at time.Time) []byte
+}
+
+// moveTo sets the time.
+func (b *body) moveTo(at time.Time) {
+	var room [20]byte
+	stamp := b.stamp(room[:0], at)
+	for _, place := range b.stamps {
+		copy(b.text[place:place+len(stamp)], stamp)
+	}
+}
+
+// somewhen is where a body stands before it is moved.
+func somewhen() time.Time { return time.Unix(1.7e9, 0) }
+
+// appendStamp appends a timestamp that will be moved.
+func (b *body) appendStamp() {
+	b.stamps = append(b.stamps, len(b.text))
+	b.text = b.stamp(b.text, somewhen())
+}
+
+// lineBody is a step in line protocol, with the values of a variant.
+func lineBody(hosts []host, variant int) (*body, error) {
+	b := &body{stamp: func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixNano(), 10) }}
+	for i := range hosts {
+		b.text = append(b.text, measurementOf...)
+		for t, name := range tagNames {
+			b.text = append(b.text, ","+name+"="+hosts[i].tags[t]...)
+		}
+		separator := byte(' ')
+		for f, value := range hosts[i].values[variant] {
+			b.text = append(append(b.text, separator), fieldNames[f]+"="...)
+			b.text = append(strconv.AppendInt(b.text, value, 10), 'i')
+			separator = ','
+		}
+		b.text = append(b.text, ' ')
+		b.appendStamp()
+		b.text = append(b.text, '\n')
+	}
+	return b, nil
+}
+
+// ndjsonBody is a step as JSON objects, a line each; timestamps are integers.
+func ndjsonBody(hosts []host, variant int) (*body, error) {
+	b := &body{stamp: func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixMilli(), 10) }}
+	for i := range hosts {
+		h := &hosts[i]
+		fields, tags := make(map[string]int64, fieldsOf), make(map[string]string, len(tagNames))
+		for f, value := range h.values[variant] {
+			fields[fieldNames[f]] = value
+		}
+		for t, value := range h.tags {
+			tags[tagNames[t]] = value
+		}
+		rest, err := json.Marshal(struct {
+			Fields map[string]int64  `json:"fields"`
+			Tags   map[string]string `json:"tags"`
+		}{fields, tags})
+		if err != nil {
+			return nil, fmt.Errorf("make a reading in JSON: %w", err)
+		}
+		b.text = fmt.Appendf(b.text, `{"sensorId":%q,"ts":`, h.key)
+		b.appendStamp()
+		b.text = append(append(append(b.text, ','), rest[1:]...), '\n')
+	}
+	return b, nil
+}
+
+// compactBody is a step as a WriteRequest of the compact form: a series for
+// each host, with one reading.
+func compactBody(hosts []host, variant int) (*body, error) {
+	b := &body{stamp: func(dst []byte, at time.Time) []byte {
+		return protowire.AppendVarint(dst, uint64(at.UnixMilli())) //nolint:gosec // after 1970
+	}}
+	head, err := proto.Marshal(&telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED})
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	b.text = append(b.text, head...)
+	for i := range hosts {
+		h := &hosts[i]
+		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{somewhen().UnixMilli()}}
+		for t, value := range h.tags {
+			series.Tags = append(series.Tags, &telemetrypb.Tag{Name: tagNames[t], Value: value})
+		}
+		for f, value := range h.values[variant] {
+			series.Columns = append(series.Columns, &telemetrypb.Column{Name: fieldNames[f], Ints: []int64{value}})
+		}
+		text, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{series}})
+		if err != nil {
+			return nil, fmt.Errorf("make a series: %w", err)
+		}
+		place := bytes.Index(text, b.stamp(nil, somewhen()))
+		if place < 0 {
+			return nil, fmt.Errorf("find the time in the series of %s", h.name)
+		}
+		b.stamps = append(b.stamps, len(b.text)+place)
+		b.text = append(b.text, text...) // messages that stand together are one
+	}
+	return b, nil
+}
+
+const (
+	linesOf       = 1000                   // readings of a request
+	answerTimeout = time.Minute            // of one request
+	fullPause     = 100 * time.Millisecond // before a request is repeated that the daemon had no room for
+)
+
+// A sender sends the hosts' readings, step by step, and returns how many the
+// daemon has taken.
+type sender interface {
+	send(ctx context.Context, d *bench.Daemon, s *stretch) (readings int64, err error)
+}
+
+// A stretch is a time in which requests are sent. All connections together go
+// through event time in order.
+type stretch struct {
+	begin time.Time    // of event time
+	end   time.Time    // by the clock
+	next  atomic.Int64 // number of the next request
+}
+
+func newStretch(begin time.Time, duration time.Duration) *stretch {
+	return &stretch{begin: begin, end: time.Now().Add(duration)}
+}
+
+// stepTime is the event time of all readings of a step.
+func (s *stretch) stepTime(step int64) time.Time {
+	return s.begin.Add(time.Duration(step) * interval)
+}
+
+// take gives out the number of the next request, until the time is over.
+func (s *stretch) take(ctx context.Context) (number int64, ok bool) {
+	if ctx.Err() != nil || !time.Now().Before(s.end) {
+		return 0, false
+	}
+	return s.next.Add(1) - 1, true
+}
+
+// given is how many were given out.
+func (s *stretch) given() int64 { return s.next.Load() }
+
+// A deck is the requests of one connection: a fleet's step needs one for each
+// thousand hosts, and there are variants of it.
+type deck struct {
+	bodies [][]*body // of a variant, of a part of the hosts
+}
+
+// An encoder makes the request of a step of these hosts, with the values of a
+// variant.
+type encoder func(hosts []host, variant int) (*body, error)
+
+func newDeck(hosts []host, encode encoder) (*deck, error) {
+	d := &deck{bodies: make([][]*body, variants)}
+	for v := range d.bodies {
+		for first := 0; first < len(hosts); first += linesOf {
+			b, err := encode(hosts[first:min(first+linesOf, len(hosts))], v)
+			if err != nil {
+				return nil, err
+			}
+			d.bodies[v] = append(d.bodies[v], b)
+		}
+	}
+	return d, nil
+}
+
+// request returns that of a number, with its time.
+func (d *deck) request(s *stretch, number int64) *body {
+	parts := int64(len(d.bodies[0]))
+	step := number / parts
+	b := d.bodies[step%int64(len(d.bodies))][number%parts]
+	b.moveTo(s.stepTime(step))
+	return b
+}
+
+// A poster sends over HTTP.
+type poster struct {
+	path, contentType string
+	decks             []*deck // one for each connection
+}
+
+// newDecks makes as many.
+func newDecks(n int, hosts []host, encode encoder) (decks []*deck, err error) {
+	decks = make([]*deck, n)
+	for i := range decks {
+		if decks[i], err = newDeck(hosts, encode); err != nil {
+			return nil, err
+		}
+	}
+	return decks, nil
+}
+
+// newSender returns what sends a format.
+func newSender(format string, hosts []host) (sender, error) {
+	encode := map[string]encoder{lineProtocol: lineBody, ndjson: ndjsonBody, compactGRPC: compactBody}[format]
+	decks, err := newDecks(connections, hosts, encode)
+	switch format {
+	case lineProtocol:
+		return &poster{"/write?ack=journaled", "text/plain", decks}, err
+	case ndjson:
+		return &poster{"/v1/readings?ack=journaled", "application/x-ndjson", decks}, err
+	}
+	return &streamer{decks}, err
+}
+
+// send implements sender.
+func (p *poster) send(ctx context.Context, d *bench.Daemon, s *stretch) (int64, error) {
+	connections, under := errgroup.WithContext(ctx)
+	for _, one := range p.decks {
+		connections.Go(func() error { return p.post(under, d, s, one) })
+	}
+	if err := connections.Wait(); err != nil {
+		return 0, fmt.Errorf("post to %s: %w", p.path, err)
+	}
+	return s.given() * linesOf, context.Cause(ctx)
+}
+
+// post sends on one connection, each request when the one before is answered:
+// with the messages of fasthttp, but not its client, whose goroutines nobody
+// waits for.
+func (p *poster) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.HTTP)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { _ = conn.Close() }()                         // everything is answered, or lost
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // whatever is under way
+	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
+	request, response := &fasthttp.Request{}, &fasthttp.Response{}
+	request.Header.SetMethod(http.MethodPost)
+	request.Header.SetContentType(p.contentType)
+	request.SetRequestURI("http://" + to.HTTP + p.path)
+	for {
+		number, ok := s.take(ctx)
+		if !ok {
+			return nil
+		}
+		request.SetBodyRaw(d.request(s, number).text)
+		for taken := false; !taken; {
+			if err := exchange(conn, in, out, request, response); err != nil {
+				return err
+			}
+			switch code := response.StatusCode(); code {
+			case http.StatusOK, http.StatusNoContent:
+				taken = true
+			case http.StatusServiceUnavailable: // nothing was taken
+				if err := machine.Pause(ctx, fullPause); err != nil {
+					return err
+				}
+			default:
+				return fmt.Errorf("answer %d %s", code, response.Body())
+			}
+		}
+	}
+}
+
+// exchange sends a request and reads the response.
+func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasthttp.Request, response *fasthttp.Response) error {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	if err := request.Write(out); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if err := response.Read(in); err != nil {
+		return fmt.Errorf("wait for the answer: %w", err)
+	}
+	return nil
+}
+
+// A streamer sends over gRPC: each connection has one call of WriteStream.
+type streamer struct {
+	decks []*deck
+}
+
+// send implements sender.
+func (s *streamer) send(ctx context.Context, to *bench.Daemon, over *stretch) (int64, error) {
+	connections, under := errgroup.WithContext(ctx)
+	for _, d := range s.decks {
+		connections.Go(func() error {
+			return wire.Stream(under, to.GRPC, func(i int64) ([]byte, bool) { return d.next(under, over, i) })
+		})
+	}
+	if err := connections.Wait(); err != nil {
+		return 0, fmt.Errorf("stream: %w", err)
+	}
+	return over.given() * linesOf, context.Cause(ctx)
+}
+
+// next is the i-th request of this connection, with the time of the next step
+// of all. It is another body than those of the requests before that may be
+// unanswered.
+func (d *deck) next(ctx context.Context, s *stretch, i int64) ([]byte, bool) {
+	number, ok := s.take(ctx)
+	if !ok {
+		return nil, false
+	}
+	b := d.bodies[i%variants][0]
+	b.moveTo(s.stepTime(number))
+	return b.text, true
+}
