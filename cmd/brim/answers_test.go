@@ -645,6 +645,7 @@ func (p *player) admin() {
 	require.NoError(p.t, json.Unmarshal([]byte(body), &status))
 	paths := make(map[string]bool)
 	pathsOf(paths, "", status)
+	delete(paths, "status .revision") // only of a build from a repository
 	_, metrics := p.b.admin(http.MethodGet, "/metrics")
 	label := regexp.MustCompile(`([a-zA-Z_]+)="[^"]*"`)
 	for line := range strings.Lines(metrics) {

@@ -75,7 +75,7 @@ func TestAWrongPasswordAtTheStartIsToldAndOvercome(t *testing.T) {
 	assert.Contains(t, ready, "authentication failed")
 	g.password("wrong") // is right from now on
 	b.awaitStorage()
-	b.awaitLog("MongoDB lets the user in")
+	b.awaitLog("MongoDB accepts the user")
 	code, answer = b.admin(http.MethodPost, "/flush?timeout=30s")
 	require.Equal(t, http.StatusOK, code, answer)
 	inDatabase(t, g.owner, func(db *mongo.Database) {
@@ -95,7 +95,7 @@ func TestAPasswordThatIsChangedIsToldAndNothingIsLost(t *testing.T) {
 
 	g.password("changed")
 	require.NoError(t, g.server.Kill()) // connections that are there would go on; it is started again
-	b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; what is taken waits meanwhile")
+	b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile")
 	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	assert.False(t, b.status().MongoDB.Available)
@@ -103,7 +103,7 @@ func TestAPasswordThatIsChangedIsToldAndNothingIsLost(t *testing.T) {
 	g.password("right")
 	code, answer = b.admin(http.MethodPost, "/flush?timeout=60s")
 	require.Equal(t, http.StatusOK, code, answer)
-	b.awaitLog("MongoDB lets the user in")
+	b.awaitLog("MongoDB accepts the user")
 	inDatabase(t, g.owner, func(db *mongo.Database) {
 		assert.Equal(t, map[string]int{"s": 2}, sensors(t, db.Client().Database("brim").Collection("readings")))
 	})

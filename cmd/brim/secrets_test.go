@@ -186,7 +186,7 @@ func TestNoSecretIsInAnyOutputWhileMongoDBRefuses(t *testing.T) {
 	m := newGuarded(t)
 	g := newGrove(t)
 	s := startStrict(g, nil, []string{"BRIM_MONGO_URI=" + m.uri(g.plant("a wrong password"))})
-	s.b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; what is taken waits meanwhile")
+	s.b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile")
 	s.search()
 	s.end()
 

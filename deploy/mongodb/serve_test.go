@@ -157,7 +157,7 @@ func TestAMissingRightIsSaidAndNothingIsLost(t *testing.T) {
 		require.ErrorContains(t, err, "delete_not_granted", "and not that nobody knows")
 	}
 	n.grant(lessOf(t, roles.Serve)["serverStatus"])
-	said := d.AwaitLog("the doctor cannot see")
+	said := d.AwaitLog("the doctor cannot measure")
 	assert.Contains(t, said["why"], "serverStatus")
 	_, err = d.ask(http.MethodPost, d.admin+"/flush?timeout=30s", "")
 	require.NoError(t, err)

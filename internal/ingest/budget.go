@@ -60,7 +60,7 @@ const (
 
 	// connectionBytes is what a connection takes on which a body is begun and does not
 	// come: buffers of net/http and its goroutine's stack.
-	connectionBytes = 16 << 10
+	connectionBytes = 24 << 10
 
 	longestWait = 10 * time.Second
 )

@@ -283,7 +283,7 @@ func TestForeignDocumentsAreNamed(t *testing.T) {
 	}{
 		{"another kind of _id", bson.D{{Key: "_id", Value: 7}}, "is none of a bucket stream"},
 		{"an _id without a part", bson.D{{Key: "_id", Value: bson.D{{Key: "s", Value: "a"}}}}, "is none of a bucket stream"},
-		{"a granularity that there is not", change(t, whole[0], "_id", bson.D{{Key: "s", Value: "s"}, {Key: "b", Value: bson.DateTime(0)}, {Key: "g", Value: int32(7)}, {Key: "p", Value: int32(0)}}), "7s does not fit"},
+		{"a granularity that there is not", change(t, whole[0], "_id", bson.D{{Key: "s", Value: "s"}, {Key: "b", Value: bson.DateTime(0)}, {Key: "g", Value: int32(7)}, {Key: "p", Value: int32(0)}}), "granularity 7s is invalid"},
 		{"no measurements", change(t, whole[0], "measurements", 1), "no array of measurements"},
 		{"a measurement that is none", change(t, whole[0], "measurements", bson.A{1}), "measurement 0 is none"},
 		{"a measurement without a time", change(t, whole[0], "measurements", bson.A{bson.D{}}), "measurement 0 has no ts"},
@@ -371,7 +371,7 @@ func TestRegroupRefusesWhatNoStreamHas(t *testing.T) {
 		cfg  RegroupConfig
 		want string
 	}{
-		{RegroupConfig{Granularity: 7 * time.Minute, MaxReadings: 1, MaxBytes: 1 << 10}, "granularity 7m0s does not fit"},
+		{RegroupConfig{Granularity: 7 * time.Minute, MaxReadings: 1, MaxBytes: 1 << 10}, "granularity 7m0s is invalid"},
 		{RegroupConfig{Granularity: time.Minute, MaxReadings: 0, MaxBytes: 1 << 10}, "bucket-max-readings 0 is out of range"},
 		{RegroupConfig{Granularity: time.Minute, MaxReadings: 1, MaxBytes: 3 << 20}, "bucket-max-bytes 3145728 is out of range"},
 	} {

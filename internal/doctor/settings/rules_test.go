@@ -226,7 +226,7 @@ var faults = map[string]fault{
 			r.set(bson.NewDateTimeFromTime(recordedAt.Add(-72*time.Hour)), "$indexStats readings", "docs", indexAt(r, "count_1"), "accesses", "since")
 		},
 		rule: "indexes", name: "setting_index", cause: "nothing uses count_1 of stream readings",
-		saying: []string{"used 0 times in 72h, since 2026-11-18 20:30", "each append changes count", `db.getCollection("readings").hideIndex("count_1")`, `dropIndex("count_1")`},
+		saying: []string{"used 0 times in 3d, since 2026-11-18 20:30", "each append changes count", `db.getCollection("readings").hideIndex("count_1")`, `dropIndex("count_1")`},
 	},
 	"a hidden index that appends leave alone": {
 		change: func(r *recorded) {
