@@ -277,7 +277,7 @@ not seen: tickets
 	b.Reset()
 	r.Diagnosis = []doctor.Finding{{Name: "setting_topology", Kind: doctor.Setting, Cause: "topology: members are away or behind"}}
 	require.NoError(t, newDoctorText(&b, nil).report(r))
-	assert.Contains(t, b.String(), "\nDIAGNOSIS\nnothing wrong in the storage engine and its disk; the settings below may cost all the same.\n")
+	assert.Contains(t, b.String(), "\nDIAGNOSIS\nnothing wrong in the storage engine and its disk; the settings below may still cost.\n")
 }
 
 // TestASettingThatMakesWritesSlowIsSaidOnce, with the diagnosis.

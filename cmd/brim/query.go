@@ -396,6 +396,23 @@ const (
 	asLines = "application/x-ndjson"
 )
 
+// A kind is what the items of an answer are, and how one becomes a row.
+type kind struct {
+	name   string   // of the array in the answer
+	item   string   // what one item is called, with an s for more
+	single bool     // the answer is one item itself
+	paged  bool     // the daemon gives it page by page
+	lines  bool     // it is asked for as NDJSON
+	head   []string // columns that every row has
+	// row returns the cells under head, and the others by their column. Whole says
+	// that nothing may be left out, as in CSV.
+	row func(item json.RawMessage, whole bool) (cells []string, fields map[string]json.RawMessage, err error)
+	// drawn returns what of a row is drawn: its time, and numbers by field.
+	drawn func(item json.RawMessage) (time.Time, map[string]point, error)
+	// legend says what is drawn, and last what its last value is called.
+	legend, last string
+}
+
 // accept is the form in which an answer is asked for: as lines where it comes in
 // one page, since one of JSON is refused if it is long.
 func (k kind) accept() string {
@@ -532,23 +549,6 @@ func (a *askedFields) names(k kind) []string {
 		fields[printable(name)] = true
 	}
 	return slices.Sorted(maps.Keys(fields))
-}
-
-// A kind is what the items of an answer are, and how one becomes a row.
-type kind struct {
-	name   string   // of the array in the answer
-	item   string   // what one item is called, with an s for more
-	single bool     // the answer is one item itself
-	paged  bool     // the daemon gives it page by page
-	lines  bool     // it is asked for as NDJSON
-	head   []string // columns that every row has
-	// row returns the cells under head, and the others by their column. Whole says
-	// that nothing may be left out, as in CSV.
-	row func(item json.RawMessage, whole bool) (cells []string, fields map[string]json.RawMessage, err error)
-	// drawn returns what of a row is drawn: its time, and numbers by field.
-	drawn func(item json.RawMessage) (time.Time, map[string]point, error)
-	// legend says what is drawn, and last what its last value is called.
-	legend, last string
 }
 
 // A point is what one row adds to the drawing of a field.

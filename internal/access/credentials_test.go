@@ -135,7 +135,7 @@ func FuzzAuthorization(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		secret, problem := secretOf(value)
-		if (len(secret) == 0) != (problem != "") {
+		if (secret == "") != (problem != "") {
 			t.Fatalf("%q: secret %q beside the problem %q", value, secret, problem)
 		}
 		if len(secret) > 4 && strings.Contains(problem, secret) {

@@ -376,6 +376,24 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
+// An attacker does not call from where the good clients do, so that those are
+// not taken for him.
+type attacker struct {
+	http, grpc, admin, tls, token, swarm string // as of target
+	full                                 bool
+
+	client *http.Client
+	h2     *http.Client // HTTP/2 without TLS, as gRPC speaks
+	secure *http.Client // HTTP/2 over TLS
+	bomb   []byte       // in one piece, in gzip
+
+	mu    sync.Mutex
+	codes map[string]int  // how often each answer was given
+	texts map[string]bool // different ones, some
+	next  int
+	first int
+}
+
 // attacks are all there are. In the short form fewer do the same at once.
 func (a *attacker) attacks() []attack {
 	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks())
@@ -599,24 +617,6 @@ type target struct {
 	Token, Swarm      string // with quotas; the swarm's is for new sensors alone
 	Full              bool   // the form
 	First             int    // number of the first sensor
-}
-
-// An attacker does not call from where the good clients do, so that those are
-// not taken for him.
-type attacker struct {
-	http, grpc, admin, tls, token, swarm string // as of target
-	full                                 bool
-
-	client *http.Client
-	h2     *http.Client // HTTP/2 without TLS, as gRPC speaks
-	secure *http.Client // HTTP/2 over TLS
-	bomb   []byte       // in one piece, in gzip
-
-	mu    sync.Mutex
-	codes map[string]int  // how often each answer was given
-	texts map[string]bool // different ones, some
-	next  int
-	first int
 }
 
 func newAttacker(t target) *attacker {

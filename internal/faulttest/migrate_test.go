@@ -26,7 +26,8 @@ func TestMIGRATE1(t *testing.T) {
 
 func migrateUnderLoad(s *scene) outcome {
 	d, proxy := s.lossy()
-	wait(form(s, 500*time.Millisecond, 2*time.Second))
+	s.documents(20)
+	wait(form(s, 0, 2*time.Second))
 	points := form(s,
 		[]fault.Point{fault.MoveCopied, fault.MoveVerified, fault.MoveSwapping},
 		append(fault.MovePoints()[:7:7], fault.MoveSwapped))
@@ -92,6 +93,15 @@ func migrateArgs(to string) []string {
 	return []string{"migrate", "--granularity", to, "--rate", "0", "--bucket-max-readings", "20"}
 }
 
+// documents waits until the stream has so many: a move of none has nothing to do.
+func (s *scene) documents(n int64) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		there, err := s.db.Collection("readings").EstimatedDocumentCount(context.Background())
+		return err == nil && there >= n
+	}, patience, 20*time.Millisecond)
+}
+
 // migrate moves to the end, and drops nothing.
 func (s *scene) migrate(to string) {
 	s.t.Helper()
@@ -145,7 +155,7 @@ func (s *scene) killAfter(cmd *exec.Cmd, out *bytes.Buffer, after time.Duration)
 func TestMIGRATE1DropWaitsForADaemonThatDied(t *testing.T) {
 	faultTest{name: "MIGRATE-1", run: func(s *scene) outcome {
 		d, proxy := s.lossy()
-		wait(time.Second)
+		s.documents(20)
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
 		wait(500 * time.Millisecond)
 		d.kill()

@@ -332,12 +332,14 @@ func oracleLine(line string) (r telemetry.Reading, ok bool) {
 	}
 	for {
 		name, value, err := d.NextField()
-		if err != nil && !errors.Is(err, lineprotocol.ErrValueOutOfRange) {
-			return r, false
-		} else if name == nil && err == nil {
-			break
-		} else if err != nil {
+		if errors.Is(err, lineprotocol.ErrValueOutOfRange) {
 			continue
+		}
+		if err != nil {
+			return r, false
+		}
+		if name == nil {
+			break
 		}
 		field := telemetry.Field{Name: string(name)}
 		switch value.Kind() {

@@ -283,7 +283,7 @@ type parser struct {
 }
 
 // noTime is the clock of the handler, and so the time of a reading without one.
-var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
+var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // it never changes
 
 func newParser(precision Precision) (*parser, error) {
 	p := &parser{precision: precision}

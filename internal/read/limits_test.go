@@ -222,12 +222,12 @@ func TestSettingsOutOfRangeAreRefused(t *testing.T) {
 	t.Parallel()
 	good := Config{Problem: problem, Logger: slog.New(slog.DiscardHandler)}
 	for want, change := range map[string]func(*Config){
-		"query-timeout":     func(c *Config) { c.Timeout = time.Microsecond },
-		"max-queries":       func(c *Config) { c.MaxQueries = -1 },
-		"query-max-bytes":   func(c *Config) { c.MaxBytes = 1 },
-		"query-max-backlog": func(c *Config) { c.MaxBacklog = 1 },
-		"function to write errors":          func(c *Config) { c.Problem = nil },
-		"logger":            func(c *Config) { c.Logger = nil },
+		"query-timeout":            func(c *Config) { c.Timeout = time.Microsecond },
+		"max-queries":              func(c *Config) { c.MaxQueries = -1 },
+		"query-max-bytes":          func(c *Config) { c.MaxBytes = 1 },
+		"query-max-backlog":        func(c *Config) { c.MaxBacklog = 1 },
+		"function to write errors": func(c *Config) { c.Problem = nil },
+		"logger":                   func(c *Config) { c.Logger = nil },
 	} {
 		cfg := good
 		change(&cfg)

@@ -27,32 +27,32 @@ type Metrics struct {
 
 // NewMetrics registers the metrics of a stream.
 func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granularity time.Duration) (*Metrics, error) {
-	var failed error
-	write := shared(reg, &failed, prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
+	all := &registry{Registerer: reg}
+	write := shared(all, prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
 		Name: "brim_store_write_seconds",
 		Help: "Round trip of the command that carried a bucket's update, one observation per update, by how full the bucket's window or part was.",
 		// 100 us to 26 s: a local update takes some 300 us, a timed-out one 10 s.
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
 	}), []string{"stream", "storage", "fill"}))
-	again := shared(reg, &failed, prometheus.NewCounterVec(prometheus.CounterOpts{
+	again := shared(all, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_store_prepared_again_total",
 		Help: "Times that a stream's collection was dropped or replaced while the daemon ran and another was prepared in its place: created, or found there.",
 	}, []string{"stream", "collection"}))
 	m := &Metrics{
-		readings: shared(reg, &failed, prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
+		readings: shared(all, prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name:    "brim_store_update_readings",
 			Help:    "Readings carried by one bucket's update.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13),
 		}))),
-		Unknown: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
+		Unknown: shared(all, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_unknown_outcomes_total",
 			Help: "Updates whose outcome the network or the database left unknown; each was resolved or sent again.",
 		})),
-		Duplicates: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
+		Duplicates: shared(all, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_duplicates_prevented_total",
 			Help: "Readings found to be stored already when they were about to be sent again.",
 		})),
-		OwnTags: shared(reg, &failed, prometheus.NewCounter(prometheus.CounterOpts{
+		OwnTags: shared(all, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_tag_conflicts_total",
 			Help: "Readings whose tags differ from those of their bucket's part; each is stored with its own tags, which takes more space.",
 		})),
@@ -69,20 +69,27 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 		now := time.Now().UnixMilli()
 		return float64(now-WindowStart(now, granularity)) / float64(granularity.Milliseconds())
 	})
-	return m, errors.Join(failed, reg.Register(ratio))
+	return m, errors.Join(all.failed, reg.Register(ratio))
+}
+
+// A registry remembers what could not be registered.
+type registry struct {
+	prometheus.Registerer
+
+	failed error
 }
 
 // shared registers c, or returns the same collector that an earlier stream
 // registered.
-func shared[C prometheus.Collector](reg prometheus.Registerer, failed *error, c C) C {
-	err := reg.Register(c)
+func shared[C prometheus.Collector](r *registry, c C) C {
+	err := r.Register(c)
 	var before prometheus.AlreadyRegisteredError
 	if errors.As(err, &before) {
 		if same, ok := before.ExistingCollector.(C); ok {
 			return same
 		}
 	}
-	*failed = errors.Join(*failed, err)
+	r.failed = errors.Join(r.failed, err)
 	return c
 }
 

@@ -204,7 +204,7 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 		"needs a host and a port":     func(c *Config) { c.Addresses[0] = "grpc://h" },
 		"more than a host and a port": func(c *Config) { c.Addresses[0] = "http://h/v1" },
 		"different protocols":         func(c *Config) { c.Addresses = append(c.Addresses, "grpc://127.0.0.1:1") },
-		"unencrypted":                    func(c *Config) { c.Addresses[0], c.Token = "http://brim.example", Token("secret") },
+		"unencrypted":                 func(c *Config) { c.Addresses[0], c.Token = "http://brim.example", Token("secret") },
 		"timeout -1s is negative":     func(c *Config) { c.Timeout = -time.Second },
 		"KeyLife 15m0s":               func(c *Config) { c.KeyLife = 15 * time.Minute },
 		"KeyLife -1ns":                func(c *Config) { c.KeyLife = -1 },

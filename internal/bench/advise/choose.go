@@ -122,6 +122,17 @@ func simpler(a, b Candidate) bool {
 	return a.Compressor == store.Snappy && b.Compressor != store.Snappy
 }
 
+// Figures are all that was measured, on one machine and of one user's readings.
+type Figures struct {
+	Updates  []Update  `json:"updates"`
+	Command  CPU       `json:"command"` // of one, beside its updates
+	Rewrites []Rewrite `json:"rewrites"`
+	Sizes    []Sized   `json:"sizes"`
+	// Ingest is what a reading costs in Brim before it is written: to take it in and
+	// to journal it; seconds of a processor.
+	Ingest float64 `json:"door_seconds"`
+}
+
 // bestFlush returns the shortest flush interval up to a longest wait whose price
 // is about that of the best.
 func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Duration {
@@ -410,17 +421,6 @@ func addQueries(c *Cost, n Needs, q Queried) {
 // held is the memory of what gathers for so long, in bytes.
 func held(n Needs, flush time.Duration) float64 {
 	return n.perDay() / day.Seconds() * flush.Seconds() * float64(heldOverhead+heldField*n.Fields)
-}
-
-// Figures are all that was measured, on one machine and of one user's readings.
-type Figures struct {
-	Updates  []Update  `json:"updates"`
-	Command  CPU       `json:"command"` // of one, beside its updates
-	Rewrites []Rewrite `json:"rewrites"`
-	Sizes    []Sized   `json:"sizes"`
-	// Ingest is what a reading costs in Brim before it is written: to take it in and
-	// to journal it; seconds of a processor.
-	Ingest float64 `json:"door_seconds"`
 }
 
 // tellMongod reports whether the processor time of mongod was to be seen.

@@ -13,17 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
-
-var program = brimtest.Binary{Plain: true}
-
-func TestMain(m *testing.M) {
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
-	program.Remove()
-	os.Exit(code)
-}
 
 // inLab runs the experiment with sides of a pair that are short.
 func inLab(ctx context.Context, t *testing.T, run func(ctx context.Context, x *trial) error, c bench.Config) (*bench.Result, error) {

@@ -27,10 +27,10 @@ func signal(name string, class doctor.Class) doctor.Signal {
 const cacheDirty = "cache_dirty"
 
 // rampOf makes a ramp with a sample each second, of which the first two are idle,
-// from the classes of signals at each sample; p99 reaches its bound at a second,
-// -1: never.
-func rampOf(reached time.Duration, classes map[string][]doctor.Class) *ramp {
-	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: reached * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &lane.Traffic{}}
+// from the classes of signals at each sample; p99 reaches its bound after so many
+// seconds, -1: never.
+func rampOf(reached int, classes map[string][]doctor.Class) *ramp {
+	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: time.Duration(reached) * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &lane.Traffic{}}
 	for i := range classes[diskBusy] {
 		one := sample{at: time.Duration(i+1) * time.Second, p99: 0.01, processors: 1}
 		for _, name := range []string{diskBusy, diskAwait, cacheDirty, "cache_updates"} {

@@ -305,7 +305,7 @@ func floorNotes(r *load.Result, x Extras) []string {
 	}
 	var keys []string
 	for _, d := range differences(&r.Setup, &f.Setup) {
-		if !slices.Contains(targetKeys, d.key) {
+		if !slices.Contains(targetKeys[:], d.key) {
 			keys = append(keys, d.key)
 		}
 	}
@@ -531,7 +531,7 @@ func (g *grid) row(cells ...string) { g.noted("", cells...) }
 
 func (g *grid) noted(note string, cells ...string) {
 	head := cells[0] + strings.Repeat(" ", max(0, g.first-utf8.RuneCountInString(cells[0])))
-	fmt.Fprintf(g.tab, "%s\t%s\t  %s\n", head, strings.Join(cells[1:], "\t"), note)
+	_, _ = fmt.Fprintf(g.tab, "%s\t%s\t  %s\n", head, strings.Join(cells[1:], "\t"), note)
 }
 
 // writeTo writes the table below an empty line.
@@ -646,8 +646,8 @@ type File struct {
 type difference struct{ key, a, b string }
 
 var (
-	targetKeys   = []string{"target", "stream", "storage"}            // where the load went
-	comparedKeys = []string{"granularity_seconds", "protocol", "ack"} // what is compared under the same load
+	targetKeys   = [...]string{"target", "stream", "storage"}            // where the load went
+	comparedKeys = [...]string{"granularity_seconds", "protocol", "ack"} // what is compared under the same load
 )
 
 // differences compares setups, except for the span of event time, which differs in
@@ -682,7 +682,7 @@ func Compare(w io.Writer, a, b File) error {
 	compared, other := newGrid(comparedWidth), newGrid(comparedWidth)
 	sameLoad, sameRest := true, true
 	for _, d := range differences(&a.Setup, &b.Setup) {
-		if slices.Contains(targetKeys, d.key) || slices.Contains(comparedKeys, d.key) {
+		if slices.Contains(targetKeys[:], d.key) || slices.Contains(comparedKeys[:], d.key) {
 			compared.row("  "+d.key, orNone(d.a), orNone(d.b))
 			sameRest = false
 		} else {
