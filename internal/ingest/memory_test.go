@@ -79,7 +79,8 @@ func heldMemory() uint64 {
 func startServer(t *testing.T) string {
 	t.Helper()
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
-	command.Env = append(os.Environ(), serverVariable+"=1")
+	// The daemon has the collector run in time, too.
+	command.Env = append(os.Environ(), serverVariable+"=1", "GOMEMLIMIT=160MiB")
 	stdin, err := command.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := command.StdoutPipe()
