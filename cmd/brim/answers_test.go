@@ -322,7 +322,7 @@ func (p *player) stored(streams ...string) {
 
 // ask makes a request that reads.
 func (b *brimProcess) ask(path string) (code int, answer string, err error) {
-	r, err := http.Get("http://" + b.HTTP + path) //nolint:noctx // a test's own daemon
+	r, err := http.Get("http://" + b.HTTP + path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -317,11 +317,11 @@ func adminListener(place *string) func(string) error {
 }
 
 // findSite asks the daemon for what the configuration does not say.
-func (who *caller) findSite(ctx context.Context, c *daemon.Config, admin string) (*site, error) {
-	s := &site{uri: c.MongoURI, database: c.Database, streams: c.Streams, admin: admin, caller: who, chosen: c.Default.Name, thresholds: c.Thresholds}
+func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string) (*site, error) {
+	s := &site{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
 	asked, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	about, err := who.askStatus(asked, admin)
+	about, err := c.askStatus(asked, admin)
 	switch {
 	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
 		return s, nil // what answers there is no daemon of this MongoDB
@@ -393,8 +393,8 @@ func reachableURI(s *daemon.Status) (string, error) {
 func mongoURIVariable() string { return daemon.Setting{Name: "mongo-uri"}.Variable() }
 
 // askStatus asks a daemon about itself.
-func (who *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
-	body, err := who.askAdmin(ctx, http.MethodGet, admin, "/status")
+func (c *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
+	body, err := c.askAdmin(ctx, http.MethodGet, admin, "/status")
 	if err != nil {
 		return nil, err
 	}

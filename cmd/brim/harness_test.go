@@ -179,11 +179,3 @@ func writeURI(t *testing.T, text string) string {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
-
-// request makes one request.
-func request(t testing.TB, method, url, body string) (int, string) {
-	t.Helper()
-	code, answer, err := brimtest.Ask(method, url, body)
-	require.NoError(t, err)
-	return code, answer
-}

@@ -30,6 +30,7 @@ func Text(place *string, check func(string) error) func(string) error {
 	}
 }
 
+// Choice returns a setter of a value that is one of those allowed.
 func Choice[T ~string](place *T, allowed ...T) func(string) error {
 	return func(s string) error {
 		if !slices.Contains(allowed, T(s)) {

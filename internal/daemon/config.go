@@ -456,11 +456,13 @@ type Shown struct {
 	Origin        // its source and place
 }
 
+// Described is what the configuration says in effect, with the source of each value.
 type Described struct {
 	Settings []Shown            `json:"settings"`
 	Streams  map[string][]Shown `json:"streams"`
 }
 
+// Describe returns the settings in effect; secrets are masked.
 func (c *Config) Describe() Described {
 	d := Described{Streams: make(map[string][]Shown)}
 	for _, e := range c.effective {

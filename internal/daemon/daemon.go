@@ -86,6 +86,7 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	return errors.Join(err, d.stop(stopping))
 }
 
+// ErrTwice is that the daemon was signalled again while it was stopping.
 var ErrTwice = errors.New("a second signal ended the daemon at once")
 
 // oneSignal is within which time the same signal again is part of the first.

@@ -586,6 +586,7 @@ func (f *file) join(key, name string, list []any) error {
 	return nil
 }
 
+// NotEmpty refuses an empty value.
 func NotEmpty(s string) error {
 	if s == "" {
 		return errors.New("it is empty")

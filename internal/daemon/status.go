@@ -82,6 +82,7 @@ type Status struct {
 	Config        *ConfigStatus   `json:"config,omitempty"`
 }
 
+// Addresses are those of the listeners, each HOST:PORT.
 type Addresses struct {
 	HTTP  string `json:"http"`
 	GRPC  string `json:"grpc"`
@@ -94,6 +95,7 @@ type availability struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
+// EmbeddedStatus is the state of the daemon's own mongod.
 type EmbeddedStatus struct {
 	Running  bool   `json:"running"`
 	Version  string `json:"version"`
@@ -106,6 +108,7 @@ type EmbeddedStatus struct {
 	OtherUsers []string `json:"other_users,omitempty"` // that are not the daemon's, at most 20
 }
 
+// StreamStatus is the state of one stream.
 type StreamStatus struct {
 	Name                 string   `json:"name"`
 	Default              bool     `json:"default"`

@@ -247,7 +247,7 @@ func (d *jsonDecoder) reading() bool {
 	}
 	at := d.i
 	d.late, d.members, d.sensor, d.tags = true, 0, nil, nil
-	ok := d.object(d.member, 1)
+	ok := d.object(d.member)
 	if ok && !d.in.builder.Refused() && d.series() {
 		return true
 	}
@@ -257,7 +257,7 @@ func (d *jsonDecoder) reading() bool {
 	d.in.again()
 	d.i, d.err, d.late, d.members = at, nil, false, 0
 	d.alias = d.alias[:0]
-	return d.object(d.member, 1)
+	return d.object(d.member)
 }
 
 // series gives the builder the sensor and the tags that were cut out. It returns
@@ -285,7 +285,7 @@ func (d *jsonDecoder) series() bool {
 	}
 	if d.tags != nil {
 		d.src, d.i = d.tags, 0
-		d.object(d.tag, 2)
+		d.object(d.tag)
 	}
 	d.src, d.i = src, end
 	return !b.Refused()
@@ -303,7 +303,7 @@ func (d *jsonDecoder) end() {
 const maxDepth = 10_000
 
 // object decodes the object at i, with member for the value of each name.
-func (d *jsonDecoder) object(member func(name []byte) bool, depth int) bool {
+func (d *jsonDecoder) object(member func(name []byte) bool) bool {
 	if d.peek() != '{' {
 		return d.fail("an object was expected")
 	}
@@ -366,10 +366,10 @@ func (d *jsonDecoder) member(name []byte) bool {
 	case c == 'n': // as if it were absent
 		return d.skip(1)
 	case member == memberFields && c == '{':
-		return d.object(d.field, 2)
+		return d.object(d.field)
 	case member == memberTags && c == '{':
 		if !d.late {
-			return d.object(d.tag, 2)
+			return d.object(d.tag)
 		}
 		from := d.i
 		ok := d.skip(1)
@@ -461,8 +461,9 @@ func (d *jsonDecoder) fieldNumber(name []byte) bool {
 	}
 	n, digits := readDigits(0, s[sign:])
 	if end := sign + digits; digits > 0 && digits < maxDigits && end < len(s) && (s[sign] != '0' || digits == 1) {
-		switch point := 0; {
+		switch {
 		case s[end] == '.':
+			var point int
 			if n, point = readDigits(n, s[end+1:]); point == 0 {
 				break
 			}
@@ -657,7 +658,7 @@ func (d *jsonDecoder) skip(depth int) bool {
 		_, ok := d.number()
 		return ok
 	case c == '{':
-		return d.object(func([]byte) bool { return d.skip(depth + 1) }, depth+1)
+		return d.object(func([]byte) bool { return d.skip(depth + 1) })
 	case c == '[':
 		d.i++
 		if d.space(); d.peek() == ']' {

@@ -441,7 +441,7 @@ const (
 	inName
 )
 
-var wordBytes = func() (set [256]uint8) {
+var wordBytes = func() (set [256]uint8) { //nolint:gochecknoglobals // a table that never changes
 	for c := range set {
 		if c < ' ' || c == 0x7f || c == ',' || c == ' ' {
 			continue
@@ -451,7 +451,7 @@ var wordBytes = func() (set [256]uint8) {
 		}
 	}
 	return set
-}() //nolint:gochecknoglobals // a table that never changes
+}()
 
 // word decodes a word, which may be empty. It returns false if it is not UTF-8.
 func (d *lineDecoder) word(kind uint8) (word []byte, ok bool) {

@@ -1,6 +1,7 @@
 package mongod
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,12 +74,9 @@ func logLines(text []byte) (all, errs []string) {
 		isError := line != ""
 		if json.Unmarshal([]byte(line), &entry) == nil {
 			isError = entry.Severity == "E" || entry.Severity == "F"
-			line = entry.Message
-			for _, attr := range []any{entry.Attr.Message, entry.Attr.Error, entry.Attr.Reason} {
-				if detail := detailOf(attr); detail != "" {
-					line += ": " + detail
-					break
-				}
+			detail := cmp.Or(detailOf(entry.Attr.Message), detailOf(entry.Attr.Error), detailOf(entry.Attr.Reason))
+			if line = entry.Message; detail != "" {
+				line += ": " + detail
 			}
 			line = strings.Join(strings.Fields(line), " ")
 		}

@@ -242,13 +242,14 @@ func endProcess(ctx context.Context, process *os.Process, timeout time.Duration)
 		signal syscall.Signal
 		wait   time.Duration
 	}{{syscall.SIGTERM, timeout}, {syscall.SIGKILL, killTimeout}} {
-		if err := process.Signal(step.signal); errors.Is(err, os.ErrProcessDone) {
+		switch err := process.Signal(step.signal); {
+		case errors.Is(err, os.ErrProcessDone):
 			return nil
-		} else if err != nil {
+		case err != nil:
 			return fmt.Errorf("send %v: %w", step.signal, err)
 		}
 		gone, _ := within(ctx, step.wait, func() (bool, error) { // its files may still be open for a moment
-			return process.Signal(syscall.Signal(0)) != nil || isEnding(process.Pid), nil
+			return isGone(process) || isEnding(process.Pid), nil
 		})
 		if gone || ctx.Err() != nil {
 			return ctx.Err()
@@ -267,3 +268,5 @@ func startedWith(args []string, pairs ...string) bool {
 	}
 	return true
 }
+
+func isGone(process *os.Process) bool { return process.Signal(syscall.Signal(0)) != nil }

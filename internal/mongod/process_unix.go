@@ -3,6 +3,8 @@
 package mongod
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // supported says why no mongod can run on this system.
@@ -44,7 +47,7 @@ func commandLine(pid int) []string {
 		}
 		return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 	}
-	text, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	text, err := ps("-ww", "-o", "command=", "-p", strconv.Itoa(pid))
 	if err != nil {
 		return nil
 	}
@@ -59,6 +62,15 @@ func isEnding(pid int) bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return err == nil && len(text) == 0
 	}
-	text, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	return err == nil && strings.ContainsAny(string(text), "ZE")
+	text, err := ps("-o", "state=", "-p", strconv.Itoa(pid))
+	return err == nil && bytes.ContainsAny(text, "ZE")
 }
+
+func ps(args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), psTimeout)
+	defer cancel()
+	return exec.CommandContext(ctx, "ps", args...).Output()
+}
+
+// psTimeout is ample for one process.
+const psTimeout = 5 * time.Second

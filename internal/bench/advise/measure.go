@@ -252,7 +252,7 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 	if sensors == 1 {
 		rounds = singleRounds
 	}
-	c, err := s.grown(ctx, of.storage, store.Snappy, sensors, of.resident, rounds*of.perUpdate)
+	c, err := s.grown(ctx, Candidate{Storage: of.storage, Compressor: store.Snappy}, sensors, of.resident, rounds*of.perUpdate)
 	if err != nil {
 		return u, err
 	}
@@ -279,13 +279,14 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 
 // grown makes documents with so many readings each, and room for further ones in
 // their window. The caller drops the collection.
-func (s *session) grown(ctx context.Context, of store.Storage, compressor store.Compressor, sensors, resident, further int) (*shape.Collection, error) {
+func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, further int) (*shape.Collection, error) {
+	of.Granularity, of.MaxReadings, of.MaxBytes = time.Hour, 1_000_000, mostBytes
 	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
 	r, err := s.readings(sensors, resident, interval)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.collection(ctx, Candidate{Storage: of, Granularity: time.Hour, Compressor: compressor, MaxReadings: 1_000_000, MaxBytes: mostBytes}, r, resident)
+	c, err := s.collection(ctx, of, r, resident)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +316,7 @@ const (
 // and what that costs.
 func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err error) {
 	sensors := min(max(s.grownReadings/of.resident, fewestRewritten), rewrittenDocuments)
-	c, err := s.grown(ctx, of.storage, of.compressor, sensors, of.resident, rewriteRounds)
+	c, err := s.grown(ctx, Candidate{Storage: of.storage, Compressor: of.compressor}, sensors, of.resident, rewriteRounds)
 	if err != nil {
 		return out, err
 	}

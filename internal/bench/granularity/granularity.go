@@ -318,7 +318,7 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 			return err
 		}
 		c.database, c.collection = m.Database(), fmt.Sprintf("append_%d_%d_bulk", n, k)
-		if points[i].bulk, err = newStock(ctx, t.fit(c, slices, t.numbers.bulk)); err != nil {
+		if points[i].bulk, err = newStock(ctx, t.fit(c, slices, t.bulk)); err != nil {
 			return err
 		}
 		if t.lab.Table("journal"+on).Samples(strconv.Itoa(n), documentOf) == nil {

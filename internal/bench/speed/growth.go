@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,7 +103,7 @@ func (t *trial) concludeGrowth(g grid) {
 			cpu = append(cpu, points.Median(shape{sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU an update"))
 		}
 		if line, ok := bench.FitLine(k, cpu); ok {
-			row := fmt.Sprint(sensors)
+			row := strconv.Itoa(sensors)
 			t.lab.Add("merging", row, "a", line.Base)
 			t.lab.Add("merging", row, "b", line.Each)
 			if line.Base > 0 && line.Each > 0 {

@@ -17,6 +17,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -656,7 +657,7 @@ func (t *trial) prefilled(ctx context.Context) error {
 				return err
 			}
 			start := window.Add(time.Duration(rows) * interval).UTC().Format(time.RFC3339)
-			result, err := r.Load(ctx, "--sensors", fmt.Sprint(sensors), "--interval", interval.String(), "--sensor-prefix", prefix, "--start", start, "--duration", "30s", "--admin", r.Admin)
+			result, err := r.Load(ctx, "--sensors", strconv.Itoa(sensors), "--interval", interval.String(), "--sensor-prefix", prefix, "--start", start, "--duration", "30s", "--admin", r.Admin)
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/doctor"
+	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -118,7 +119,7 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	fleet, err := newFleet(ctx, m, rampStream, "s-", c.sensors, rampLanes, lab.Seed)
+	fleet, err := newFleet(ctx, m, rampStream, load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes)
 	if err != nil {
 		return nil, err
 	}

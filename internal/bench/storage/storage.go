@@ -250,8 +250,8 @@ const (
 )
 
 // newFleet makes a collection, unless it exists, and the lanes that write to it.
-func newFleet(ctx context.Context, m *bench.MongoDB, stream, prefix string, sensors, lanes int, seed uint64) (*lane.Fleet, error) {
-	source, err := load.NewSensors(load.SensorsConfig{Count: sensors, Seed: seed, Prefix: prefix})
+func newFleet(ctx context.Context, m *bench.MongoDB, stream string, sensors load.SensorsConfig, lanes int) (*lane.Fleet, error) {
+	source, err := load.NewSensors(sensors)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +269,7 @@ func newFleet(ctx context.Context, m *bench.MongoDB, stream, prefix string, sens
 			Store: target, Source: source, Stream: stream, Granularity: time.Hour, Interval: interval,
 			Begin: time.UnixMilli(store.WindowStart(time.Now().Add(-24*time.Hour).UnixMilli(), time.Hour)),
 		},
-		Order: lane.Order(sensors), Lanes: lanes, PerUpdate: readingsPerUpdate, PerCommand: updatesPerWrite,
+		Order: lane.Order(sensors.Count), Lanes: lanes, PerUpdate: readingsPerUpdate, PerCommand: updatesPerWrite,
 	}), nil
 }
 
@@ -291,7 +291,7 @@ func fill(ctx context.Context, m *bench.MongoDB, f *lane.Fleet, readings int) er
 
 // background are writers for a moderate load on a collection that exists.
 func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*lane.Fleet, error) {
-	f, err := newFleet(ctx, m, stream, "w-", writerSensors, writerLanes, seed)
+	f, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +335,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 
 // once compacts in the middle of a moderate load.
 func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
-	filled, err := newFleet(ctx, m, stream, "s-", c.documents, writerLanes, lab.Seed)
+	filled, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes)
 	if err != nil {
 		return err
 	}

@@ -305,7 +305,7 @@ func floorNotes(r *load.Result, x Extras) []string {
 	}
 	var keys []string
 	for _, d := range differences(&r.Setup, &f.Setup) {
-		if !slices.Contains(targetKeys[:], d.key) {
+		if !isTarget(d.key) {
 			keys = append(keys, d.key)
 		}
 	}
@@ -645,10 +645,13 @@ type File struct {
 // A difference is a setting in which two setups differ.
 type difference struct{ key, a, b string }
 
-var (
-	targetKeys   = [...]string{"target", "stream", "storage"}            // where the load went
-	comparedKeys = [...]string{"granularity_seconds", "protocol", "ack"} // what is compared under the same load
-)
+// isTarget reports whether a setting says where the load went.
+func isTarget(key string) bool { return slices.Contains([]string{"target", "stream", "storage"}, key) }
+
+// isCompared reports whether a setting is what is compared under the same load.
+func isCompared(key string) bool {
+	return slices.Contains([]string{"granularity_seconds", "protocol", "ack"}, key)
+}
 
 // differences compares setups, except for the span of event time, which differs in
 // every run.
@@ -682,7 +685,7 @@ func Compare(w io.Writer, a, b File) error {
 	compared, other := newGrid(comparedWidth), newGrid(comparedWidth)
 	sameLoad, sameRest := true, true
 	for _, d := range differences(&a.Setup, &b.Setup) {
-		if slices.Contains(targetKeys[:], d.key) || slices.Contains(comparedKeys[:], d.key) {
+		if isTarget(d.key) || isCompared(d.key) {
 			compared.row("  "+d.key, orNone(d.a), orNone(d.b))
 			sameRest = false
 		} else {

@@ -29,11 +29,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Config describes a bucket stream, and Settings what of it can change.
-type (
-	Config   = store.Config
-	Settings = store.Settings
-)
+// Config describes a bucket stream.
+type Config = store.Config
+
+// Settings are what can change while the stream is in use.
+type Settings = store.Settings
 
 // Store writes and reads one bucket stream. Its methods may be called by
 // several goroutines, each with its own shares.

@@ -103,8 +103,8 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
 	for range exchangeAttempts {
-		id, _, any, err := s.newest(ctx, sensor)
-		if err != nil || !any {
+		id, _, stored, err := s.newest(ctx, sensor)
+		if err != nil || !stored {
 			return r, false, err
 		}
 		doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: id}},

@@ -23,12 +23,12 @@ const (
 	idField   = metaField + ".id"
 )
 
-// Config describes a time-series stream, and Settings what of it can change. The
+// Config describes a time-series stream. The
 // granularity is the span of the server's buckets where it can be chosen.
-type (
-	Config   = store.Config
-	Settings = store.Settings
-)
+type Config = store.Config
+
+// Settings are what can change while the stream is in use.
+type Settings = store.Settings
 
 // Store writes and reads one time-series stream. Its methods may be called by
 // several goroutines, each with its own shares.
