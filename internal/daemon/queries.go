@@ -68,14 +68,14 @@ func (d *daemon) openReader(j journalLog, s *storage) {
 // itself, readings in. A path that is not plain is unknown; http.ServeMux would
 // redirect it.
 func (d *daemon) dataHandler() http.Handler {
-	in, out, description := d.door.Handler(), d.reader.Handler(), openapi.Handler()
+	in, out, description, links := d.door.Handler(), d.reader.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
 		switch {
 		case read.Serves(r.URL):
 			out.ServeHTTP(w, r)
-		case escaped == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-			d.serveLinks(w)
+		case escaped == "/":
+			links.ServeHTTP(w, r)
 		case escaped == openapi.Path:
 			description.ServeHTTP(w, r)
 		case path.Clean("/"+escaped) != escaped && path.Clean("/"+escaped)+"/" != escaped:
@@ -88,7 +88,7 @@ func (d *daemon) dataHandler() http.Handler {
 }
 
 // serveLinks answers GET / with what can be asked here, and where the live page is.
-func (d *daemon) serveLinks(w http.ResponseWriter) {
+func (d *daemon) serveLinks(w http.ResponseWriter, _ *http.Request) {
 	type link struct {
 		Method string `json:"method"`
 		Path   string `json:"path"`
@@ -109,7 +109,6 @@ func (d *daemon) serveLinks(w http.ResponseWriter) {
 		},
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(answer) // fails only if the client is gone

@@ -17,8 +17,17 @@ var description []byte
 // Description returns the description, which must not be changed.
 func Description() []byte { return description }
 
-// Handler serves the description to everybody.
+// Handler serves the description; no token is needed.
 func Handler() http.Handler {
+	return ReadOnly(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		w.Header().Set("Content-Length", strconv.Itoa(len(description)))
+		_, _ = w.Write(description) // fails only if the client is gone
+	})
+}
+
+// ReadOnly refuses all methods but GET and HEAD, with 405.
+func ReadOnly(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -29,8 +38,6 @@ func Handler() http.Handler {
 			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are GET, HEAD"}` + "\n"))
 			return
 		}
-		h.Set("Content-Type", "application/yaml")
-		h.Set("Content-Length", strconv.Itoa(len(description)))
-		_, _ = w.Write(description) // fails only if the client is gone
+		next(w, r)
 	})
 }
