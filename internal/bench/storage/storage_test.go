@@ -40,7 +40,7 @@ func TestAllCellsAreMeasured(t *testing.T) {
 	assert.Equal(t, []int64{1024, 256}, r.Environment.CacheMiB)
 	for _, cache := range []string{ordinary, small} {
 		assert.Positive(t, r.Table("ramp, "+cache).Median("5000", "stored"))
-		assert.NotEmpty(t, r.Table("p99, "+cache).Rows)
+		assert.Greater(t, len(r.Table("p99, "+cache).Rows), 3)
 		assert.NotNil(t, r.Table("signals, "+cache).Samples(checkpointDuration, overOf))
 	}
 	for _, pattern := range []string{scattered, contiguous} {
