@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,12 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 	opts := clientOptions(&cfg, c.connectionUsed).
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
-			ServerHeartbeatFailed:      func(e *event.ServerHeartbeatFailedEvent) { c.lastErr.Store(&e.Failure) },
+			ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
+				// The driver breaks off its own checks when a connection is refused.
+				if !errors.Is(e.Failure, net.ErrClosed) {
+					c.lastErr.Store(&e.Failure)
+				}
+			},
 		})
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("read MongoDB URI: %w", err)
@@ -130,7 +136,11 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 	switch e.Type {
 	case event.ConnectionCheckOutFailed:
 		var answer driver.Error
-		if errors.As(e.Error, &answer) && (answer.Code == authenticationFailed || answer.Code == atlasError) && !c.refused.Swap(true) {
+		if !errors.As(e.Error, &answer) || answer.Code != authenticationFailed && answer.Code != atlasError {
+			return
+		}
+		c.lastErr.Store(nil) // a server has answered
+		if !c.refused.Swap(true) {
 			c.cfg.Logger.Error("MongoDB refuses the user: authentication failed; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile",
 				"server", e.Address, "code", answer.Code)
 		}
@@ -168,7 +178,7 @@ func (c *Connection) Available() error {
 	switch {
 	case c.mute.Load() && (c.writable.Load() || err != nil && mongo.IsTimeout(*err)):
 		return errNoReply
-	case c.writable.Load() && c.refused.Load():
+	case c.refused.Load() && (c.writable.Load() || err == nil):
 		return ErrRefused
 	case c.writable.Load():
 		return nil

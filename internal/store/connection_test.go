@@ -56,7 +56,9 @@ func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
 		c, err := Connect(ConnectionConfig{URI: uri, Database: "any", Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 		require.NoError(t, err)
 		for range 3 {
-			err = c.Client().Ping(t.Context(), nil)
+			if err = c.Client().Ping(t.Context(), nil); err != nil {
+				require.ErrorIs(t, c.Available(), ErrRefused, "also while the driver connects anew")
+			}
 		}
 		require.NoError(t, c.Close(context.Background())) // which waits for the monitors
 		return lines.String(), err

@@ -110,6 +110,10 @@ func sayHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref
 // watches for a while what each has to do. What one does not tell is no error.
 func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
 	h, err := sayHello(ctx, c.config.Client, readpref.Nearest())
+	if err != nil && mongo.IsNetworkError(err) {
+		// The nearest member has just gone, and the driver knows it now.
+		h, err = sayHello(ctx, c.config.Client, readpref.Nearest())
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
