@@ -171,12 +171,12 @@ func TestFreeShareIsWrittenAsAPartOrInPercent(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{"20%": 0.2, "0.2": 0.2, "0": 0, "100%": 1, "12.5 %": 0.125} {
 		var got float64
-		require.NoError(t, freeShare(&got)(text), text)
+		require.NoError(t, share(&got, 1)(text), text)
 		assert.InDelta(t, want, got, 1e-12, text)
 	}
 	var got float64
 	for _, text := range []string{"", "%", "-1%", "NaN", "1.1", "Inf", "x"} {
-		require.Error(t, freeShare(&got)(text), text)
+		require.Error(t, share(&got, 1)(text), text)
 	}
 }
 

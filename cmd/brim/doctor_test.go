@@ -326,15 +326,15 @@ func TestDoctorsColoursAreForPeople(t *testing.T) {
 func TestAWatchTellsWhatChanged(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	watch := &doctorWatch{w: &b}
+	watch := newDoctorText(&b, nil)
 	before, now := made(doctor.Healthy), made(doctor.Bottleneck)
 	before.Signals[0].Value, before.Signals[1].Value, before.OverSeconds = 80.5, math.NaN(), 0
-	require.NoError(t, watch.show(before, nil))
+	require.NoError(t, watch.watch(before, nil))
 	assert.Contains(t, b.String(), "set it to 0")
 	assert.NotContains(t, b.String(), "IN BETWEEN")
 	assert.NotContains(t, b.String(), "look twice", "the watch does")
 	b.Reset()
-	require.NoError(t, watch.show(now, before))
+	require.NoError(t, watch.watch(now, before))
 	assert.Regexp(t, `Disk busy +92 % +\+11.5 +bottleneck`, b.String())
 	assert.Regexp(t, `Disk latency +1 ms +healthy`, b.String())
 	assert.Regexp(t, `Cache used +1 % += +healthy`, b.String())
@@ -344,17 +344,17 @@ func TestAWatchTellsWhatChanged(t *testing.T) {
 	b.Reset()
 	gone := made(doctor.Unknown)
 	gone.Server.Answered = false
-	require.NoError(t, watch.show(gone, now))
+	require.NoError(t, watch.watch(gone, now))
 	assert.Contains(t, b.String(), "MongoDB  does not answer, mongodb://db1\n")
 
 	b.Reset()
-	watch.place, watch.rows = true, func() int { return 100 }
-	require.NoError(t, watch.show(now, before))
+	watch.rows = func() int { return 100 }
+	require.NoError(t, watch.watch(now, before))
 	assert.True(t, strings.HasPrefix(b.String(), "\x1b[H\x1b[2J"))
 	assert.Contains(t, b.String(), "set it to 0", "the screen shows all")
 	b.Reset()
 	watch.rows = func() int { return 20 }
-	require.NoError(t, watch.show(now, before))
+	require.NoError(t, watch.watch(now, before))
 	assert.Equal(t, 19, strings.Count(b.String(), "\n"), "the head must not scroll away")
 	assert.Contains(t, b.String(), "Found    IOPS-bound: much\n")
 	assert.True(t, strings.HasSuffix(b.String(), "--over 10s\n"))

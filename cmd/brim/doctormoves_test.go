@@ -47,7 +47,7 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.CreateCollection(t.Context(), "readings.brim_new"))
 	_, found = look()
-	assert.NotContains(t, found, "setting_move", "somebody is at work on it")
+	assert.NotContains(t, found, "setting_move", "a process is working on it")
 
 	set(bson.D{{Key: "lease", Value: time.Now().Add(-time.Hour)}})
 	_, found = look()
@@ -80,10 +80,10 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 
 func TestDoctorSaysThatItIsNotLetIn(t *testing.T) {
 	t.Parallel()
-	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1)
+	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1)
 	got := runBrim(t, nil, "doctor", "--mongo-uri", uri, "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
-	require.ErrorIs(t, got.err, errNotLetIn)
+	require.ErrorIs(t, got.err, errRefused)
 	assert.ErrorContains(t, got.err, "AuthenticationFailed")
 	assert.NotContains(t, got.err.Error(), "is away")
 	assert.NotContains(t, got.err.Error(), "sesame")
