@@ -102,7 +102,7 @@ func TestWhereATokenComesFrom(t *testing.T) {
 		"no such file":                           {args: []string{"--token-file", dir + "/none"}},
 		"it is empty":                            {args: []string{"--token-file", empty}},
 		"two: this is not a token":               {args: []string{"--token-file", two}},
-		"BRIM_TOKEN: this is not a token":        {env: []string{"BRIM_TOKEN=brim_canary\r\nHost: x"}},
+		"BRIM_TOKEN: the token is invalid":       {env: []string{"BRIM_TOKEN=brim_canary\r\nHost: x"}},
 		"belong together; give both":             {args: []string{"--cert", file}},
 		"no certificate in PEM":                  {args: []string{"--ca", file}},
 		"--ca, --cert, --key: read certificate:": {args: []string{"--cert", file, "--key", file}},

@@ -169,7 +169,7 @@ func TestAReplayThatIsNotAnsweredKeepsTheRest(t *testing.T) {
 		status       int
 		answer, want string
 	}{
-		{503, `{"code":"journal_full","message":"full"}`, "does not take letter l-1 now, send it again later: journal_full: full (HTTP 503)"},
+		{503, `{"code":"journal_full","message":"full"}`, "does not accept letter l-1 now, send it again later: journal_full: full (HTTP 503)"},
 		{401, `{"code":"token_missing","message":"who"}`, "give a token by BRIM_TOKEN or --token-file"},
 		{404, "not found", "answered letter l-1 with 404 Not Found without saying why; is this its --http-addr?"},
 	} {

@@ -78,7 +78,7 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 	assert.Contains(t, found["setting_old_collection"][0].Action, "brim recompress --stream readings --drop-old")
 }
 
-func TestDoctorSaysThatItIsNotLetIn(t *testing.T) {
+func TestDoctorSaysThatMongoDBRefusesIt(t *testing.T) {
 	t.Parallel()
 	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1)
 	got := runBrim(t, nil, "doctor", "--mongo-uri", uri, "--admin", "127.0.0.1:1")
@@ -90,7 +90,7 @@ func TestDoctorSaysThatItIsNotLetIn(t *testing.T) {
 
 	got = runBrim(t, nil, "doctor", "--mongo-uri", withheldFromDoctor(t, "serverStatus", "dbStats"), "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
-	assert.ErrorContains(t, got.err, "it wants a user and a password, and --mongo-uri has none")
+	assert.ErrorContains(t, got.err, "it requires a user and a password, and --mongo-uri has none")
 }
 
 func TestDoctorRefusesAStreamThatIsNotThere(t *testing.T) {

@@ -327,7 +327,7 @@ func TestDrawingsFitWhatTheyAreDrawnOf(t *testing.T) {
 	})
 	assert.Contains(t, gap, "          ", "where nothing came there is nothing")
 	for _, columns := range []int{20, 60, 100, 300} {
-		for line := range strings.Lines(draw(columns, true, 100_000, 77*time.Millisecond, rising)) {
+		for line := range strings.Lines(draw(columns, true, 20_000, 77*time.Millisecond, rising)) {
 			assert.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), max(columns, 40))
 		}
 	}
