@@ -441,7 +441,7 @@ func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any
 		return 0, &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_deleted", RetryAfter: time.Second,
 			Err:     fmt.Errorf("count readings of sensor %q: %w", sensor, err),
-			Message: "MongoDB did not say how many readings the sensor has, which the daemon asks first, so nothing was deleted; repeat the request",
+			Message: "the readings of the sensor could not be counted in MongoDB, so nothing was deleted; repeat the request",
 		}
 	}
 	_, err = b.Majority.DeleteMany(ctx, match)

@@ -127,8 +127,8 @@ func byName(r telemetry.Reading) telemetry.Reading {
 // Summary yields the summaries of q's steps, in time order, with what of
 // q.Unstored is not stored. It ends with an error if one occurs.
 //
-// The readings are added up here: the server could only do so for fields whose
-// names it is told, and a stream does not know its fields.
+// The readings are added up here: the server could only do so for fields that the query
+// names, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
