@@ -254,17 +254,13 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	return store.SensorIndex{Next: s.nextSensor, Newest: s.newest}.Sensors(ctx, q)
 }
 
-// nextSensor returns the first sensor of the span, "" if there is none.
-func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, error) {
-	from := "$gte"
-	if span.Behind {
-		from = "$gt"
+// nextSensor is Next of store.SensorIndex.
+func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+	operator := "$gte"
+	if behind {
+		operator = "$gt"
 	}
-	ids := bson.D{{Key: from, Value: span.From}}
-	if span.To != "" {
-		ids = append(ids, bson.E{Key: "$lt", Value: span.To})
-	}
-	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: ids}},
+	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
 		options.Find().SetSort(bson.D{{Key: idField, Value: 1}}).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
 	if err != nil {
 		return "", err
