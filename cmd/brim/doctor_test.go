@@ -64,9 +64,9 @@ func thresholdsFile(t *testing.T, content string) string {
 }
 
 // TestDoctorsExitCodeIsTheClass, which the test makes by thresholds: of one look
-// only what is no rate is known.
+// only what is no rate is known. It does not run beside others, for a busy machine makes
+// the round trip to MongoDB long.
 func TestDoctorsExitCodeIsTheClass(t *testing.T) {
-	t.Parallel()
 	const calm = "cache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\n"
 	for name, c := range map[string]struct {
@@ -79,7 +79,6 @@ func TestDoctorsExitCodeIsTheClass(t *testing.T) {
 		"bottleneck": {"{degrading: 0, bottleneck: 0}", 20, "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			file := thresholdsFile(t, calm+"cache_used: "+c.used+"\n")
 			got := runBrim(t, nil, doctorFlags(t, "--over", "0", "--output", "json", "--thresholds", file, "--database", "nothing_here")...)
 			assert.Equal(t, c.code, got.code, "%v %s", got.err, got.stdout)
@@ -367,8 +366,8 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 	file := thresholdsFile(t, "cache_used: {degrading: 0, bottleneck: 0}\n")
 	config := filepath.Join(t.TempDir(), "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("thresholds: "+file+"\n"), 0o600))
-	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "1s")...).awaitStorage()
-	b.eventually("a look at MongoDB", func() bool {
+	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "10m")...).awaitStorage() // one sample: from the second on it knows that it is idle
+	b.eventually("a sample of MongoDB", func() bool {
 		_, metrics := b.admin(http.MethodGet, "/metrics")
 		return strings.Contains(metrics, "brim_storage_health{signal=\"cache_used\"} 2\n")
 	})
@@ -376,7 +375,7 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 	assert.Contains(t, page, "cache-bound: ")
 	assert.Contains(t, page, `id="do-cache"`)
 
-	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json") // before the daemon knows that it is idle
+	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json")
 	assert.Equal(t, exitBottleneck, got.code, "%v", got.err)
 	var r seenJSON
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))

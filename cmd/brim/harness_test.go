@@ -138,7 +138,7 @@ func (b *brimProcess) status() daemon.Status {
 	return s
 }
 
-// mongoURI is that of the embedded MongoDB for people, with the password.
+// mongoURI is that of the embedded MongoDB for other clients, with the password.
 func (b *brimProcess) mongoURI() string {
 	b.t.Helper()
 	uri, err := os.ReadFile(b.status().Mongod.URIFile)

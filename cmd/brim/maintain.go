@@ -232,5 +232,5 @@ func moveText(p maintain.Progress, since time.Duration, from int64) string {
 	return text
 }
 
-// roundSize writes bytes for people.
+// roundSize writes bytes in words.
 func roundSize(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

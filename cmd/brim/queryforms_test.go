@@ -71,7 +71,7 @@ func TestASummaryIsDrawnWithTheBoundsOfItsReadings(t *testing.T) {
 	assert.Equal(t, "\ndrawn: the mean of each step; min and max: of the readings\nt  ▁█  min 1  max 4  last mean 3\n", b.String())
 }
 
-// TestMeansAreAsExactAsWhatTheyAreOf rounds for people.
+// TestMeansAreAsExactAsWhatTheyAreOf rounds for readers.
 func TestMeansAreAsExactAsWhatTheyAreOf(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ least, mean, most, want string }{
@@ -164,7 +164,7 @@ func TestQueryListsSensorsAndThoseThatAreSilent(t *testing.T) {
 
 	got = runBrim(t, nil, "query", "--silent-for", "10m", "--url", server.URL, "--output", "ndjson")
 	require.NoError(t, got.err)
-	assert.Equal(t, 25, strings.Count(got.stdout, "\n"), "all pages are looked at")
+	assert.Equal(t, 25, strings.Count(got.stdout, "\n"), "all pages are read")
 	assert.Contains(t, got.stdout, `"s-24007"`)
 	assert.Equal(t, "25 of 25000 sensors are silent\n", got.stderr)
 	assert.Equal(t, exitDone, got.code)

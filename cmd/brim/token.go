@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// newToken returns `brim token`, for who may do what:
+// newToken returns `brim token`, for the identities that may call a daemon:
 //
 //	create NAME ─▶ token on stdout, once
 //	      └─ its hash ─▶ --access-file ◀─ list, revoke NAME
@@ -289,7 +289,7 @@ func createToken(ctx context.Context, path string, e *access.Entry) (token strin
 // what there is to say of it on stderr.
 func printCreated(p *process, path string, e *access.Entry, token string) error {
 	if token == "" {
-		_, err := fmt.Fprintf(p.stdout, "%s is in %s: who shows a client certificate of %s has the scopes %s\n", printable(e.Name), path, printable(e.Certificate), joinScopes(e.Scopes))
+		_, err := fmt.Fprintf(p.stdout, "%s is in %s: a client with a certificate of %s has the scopes %s\n", printable(e.Name), path, printable(e.Certificate), joinScopes(e.Scopes))
 		return err
 	}
 	if _, err := fmt.Fprintln(p.stdout, token); err != nil {
