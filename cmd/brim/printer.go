@@ -595,18 +595,19 @@ func (d *drawing) write(w io.Writer, named []string) error {
 		longest, room = max(longest, len([]rune(printable(name)))), max(room, len(bounds[i]))
 	}
 	width := min(d.columns-longest-room-4, maxDrawn, d.cells, d.items)
-	text := "\n"
+	var text strings.Builder
+	text.WriteString("\n")
 	if d.kind.legend != "" {
-		text += d.kind.legend + "\n"
+		text.WriteString(d.kind.legend + "\n")
 	}
 	for i, name := range names {
-		text += fmt.Sprintf("%-*s  ", longest, printable(name))
+		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
 		if width >= 8 || width == min(d.cells, d.items) { // anything narrower would show nothing
-			text += d.course(d.fields[name], width) + "  "
+			text.WriteString(d.course(d.fields[name], width) + "  ")
 		}
-		text += bounds[i] + "\n"
+		text.WriteString(bounds[i] + "\n")
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, text.String())
 	return err
 }
 

@@ -189,13 +189,15 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 }
 
 // spanText is the span of a query in words, empty for all time.
-func spanText(query url.Values) (out string) {
-	for _, end := range []string{"from", "to"} {
-		if ms, err := strconv.ParseInt(query.Get(end), 10, 64); err == nil {
-			out += " " + end + " " + telemetry.FormatMillis(ms)
+func spanText(query url.Values) string {
+	end := func(name string) string {
+		ms, err := strconv.ParseInt(query.Get(name), 10, 64)
+		if err != nil {
+			return ""
 		}
+		return " " + name + " " + telemetry.FormatMillis(ms)
 	}
-	return out
+	return end("from") + end("to")
 }
 
 // askSilent keeps the sensors that are silent, if those are asked for.

@@ -84,7 +84,7 @@ func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string)
 	variable := daemon.Setting{Name: daemon.UriSetting}.Variable()
 	switch {
 	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
-		return s, nil // what answers there is not a daemon of this MongoDB
+		return s, nil //nolint:nilerr // what answers there is not a daemon of this MongoDB
 	case err != nil:
 		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
 	case about.MongoURI == "":
