@@ -89,6 +89,17 @@ type Plot struct {
 // A Figure names a cell of a table.
 type Figure struct{ Table, Variant, Measure string }
 
+// At names a cell of a table.
+func At(table, variant, measure string) Figure { return Figure{table, variant, measure} }
+
+// In returns measures in a unit.
+func In(unit Unit, names ...string) (all []Measure) {
+	for _, name := range names {
+		all = append(all, Measure{name, unit})
+	}
+	return all
+}
+
 // Table returns the table with that name; nil if it was not declared.
 func (r *Result) Table(name string) *Table {
 	for _, t := range r.Tables {

@@ -11,15 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // A session measures on one MongoDB.
@@ -206,18 +202,16 @@ func (s *session) readings(sensors, count int, interval time.Duration) (shape.Re
 const prefix = "load-mi8dk3f2-"
 
 // collection makes an empty one.
-func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int) (*shape.Collection, error) {
+func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) (*shape.Collection, error) {
 	kind := shape.Shape{Kind: shape.Buckets, Granularity: c.Granularity}
 	if c.Storage == store.TimeSeries {
 		kind.Kind = shape.TimeSeries
 	}
 	return shape.New(ctx, s.m, shape.Config{
-		Name: collectionName, Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
-		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
+		Name: "advise", Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
+		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: expiry,
 	})
 }
-
-const collectionName = "advise"
 
 // used is the processor time of mongod and of this program, which makes the
 // readings and sends them as a daemon does.
@@ -263,7 +257,7 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 	}
 	began, done := time.Now(), 0
 	for done < rounds && (done < 2 || time.Since(began) < s.updating) {
-		if err := c.Write(ctx, lane.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
+		if err := c.Write(ctx, shape.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
 			return u, err
 		}
 		done++
@@ -286,7 +280,7 @@ func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, fu
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.collection(ctx, of, r, resident)
+	c, err := s.collection(ctx, of, r, resident, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +317,7 @@ func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err e
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
 	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
 	for i := range rewriteRounds {
-		if err := s.rewriteOnce(ctx, c, &out, lane.Portions(sensors, of.resident+i, 1)); err != nil {
+		if err := s.rewriteOnce(ctx, c, &out, shape.Portions(sensors, of.resident+i, 1)); err != nil {
 			return out, err
 		}
 	}
@@ -333,7 +327,7 @@ func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err e
 }
 
 // rewriteOnce adds what one checkpoint took after the portions were written.
-func (s *session) rewriteOnce(ctx context.Context, c *shape.Collection, out *Rewrite, p []lane.Portion) error {
+func (s *session) rewriteOnce(ctx context.Context, c *shape.Collection, out *Rewrite, p []shape.Portion) error {
 	checkpoint := bench.Spent{}
 	written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
 		if err := c.Write(ctx, p); err != nil {
@@ -357,14 +351,15 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 	if err != nil {
 		return out, err
 	}
-	coll, err := s.collection(ctx, c, r, perUpdate)
+	expiry := time.Duration(0)
+	if s.needs.Retention > 0 { // makes an index; here the readings stay
+		expiry = MaxRetention
+	}
+	coll, err := s.collection(ctx, c, r, perUpdate, expiry)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, coll.Drop(context.WithoutCancel(ctx))) }()
-	if err := s.addExpiry(ctx, c); err != nil {
-		return out, err
-	}
 	out = Sized{Candidate: c}
 	if err := s.fill(ctx, coll, perUpdate, &out); err != nil {
 		return out, err
@@ -377,7 +372,7 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate int, out *Sized) error {
 	r := coll.Readings
 	for at := 0; at < r.Count; at += perUpdate {
-		if err := coll.Write(ctx, lane.Portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
+		if err := coll.Write(ctx, shape.Portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
 			return err
 		}
 	}
@@ -385,7 +380,7 @@ func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate in
 	if out.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
-		if err := coll.Write(ctx, lane.Portions(r.Sensors, r.Count, 1)); err != nil {
+		if err := coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)); err != nil {
 			return err
 		}
 		begun = r.Sensors
@@ -397,25 +392,9 @@ func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate in
 	if err != nil {
 		return err
 	}
-	out.Readings, out.Documents = size.Readings, max(1, size.Documents-int64(begun))
+	out.Readings, out.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
 	out.Data, out.Index = size.Data(), size.Index()
 	return nil
-}
-
-// addExpiry makes the index by which readings of a bucket stream expire. What it
-// holds is the same whenever they do; here they stay.
-func (s *session) addExpiry(ctx context.Context, c Candidate) error {
-	if s.needs.Retention == 0 || c.Storage != store.Bucket {
-		return nil
-	}
-	b, err := bucket.New(bucket.Config{
-		Database: s.m.Database(), Stream: collectionName, Granularity: c.Granularity, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
-		Compressor: c.Compressor, Retention: MaxRetention, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		return err
-	}
-	return b.Prepare(ctx)
 }
 
 const (
@@ -475,7 +454,7 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	}
 	began := time.Now()
 	for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
-		span := shape.Span{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
+		span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
 		start := time.Now()
 		if _, err := coll.Read(ctx, span); err != nil {
 			return q, err

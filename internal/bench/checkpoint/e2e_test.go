@@ -18,7 +18,7 @@ import (
 
 // tiny is a load that any machine can take.
 func tiny() Load {
-	return Load{Sensors: 20, Granularity: time.Hour, Interval: 5 * time.Second, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
+	return Load{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
 }
 
 func TestCheckpointsOfALoadAreObserved(t *testing.T) {

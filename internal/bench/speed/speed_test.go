@@ -76,7 +76,7 @@ func TestGrowthIsMeasured(t *testing.T) {
 	r, err := inLab(t.Context(), t, func(ctx context.Context, x *trial) error {
 		return x.grow(ctx, grid{
 			sensors: []int{20, 50}, perUpdate: []int{1, 60}, fields: []int{2}, writers: []int{1, 2},
-			centre: shape{20, 60, 2, 2}, length: 200 * time.Millisecond,
+			centre: point{20, 60, 2, 2}, length: 200 * time.Millisecond,
 		})
 	}, bench.Config{})
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestGrowthIsMeasured(t *testing.T) {
 func TestTheGridHasEachShapeOnce(t *testing.T) {
 	t.Parallel()
 	g := fullGrid()
-	shapes := g.shapes()
+	shapes := g.points()
 	assert.Len(t, shapes, 20)
 	assert.Contains(t, shapes, g.centre)
 	for i, s := range shapes[1:] {
@@ -128,8 +128,7 @@ func TestAtTheKneeADoublingGainsATenth(t *testing.T) {
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	for cores, want := range map[float64]float64{0: 0, 2: 1, 9.6: 1, 9.7: 2, 96: 10} {
-		_, hosts := hostsFor(cores)
-		assert.InDelta(t, want, hosts, 0, cores)
+		assert.InDelta(t, want, hostsFor(cores), 0, cores)
 	}
 }
 
