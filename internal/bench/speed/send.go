@@ -116,13 +116,13 @@ func (b *body) moveTo(at time.Time) {
 	}
 }
 
-// somewhen is where a body stands before it is moved.
-func somewhen() time.Time { return time.Unix(1.7e9, 0) }
+// stampedAt is the time of a body before it is moved.
+func stampedAt() time.Time { return time.Unix(1.7e9, 0) }
 
 // appendStamp appends a timestamp that will be moved.
 func (b *body) appendStamp() {
 	b.stamps = append(b.stamps, len(b.text))
-	b.text = b.stamp(b.text, somewhen())
+	b.text = b.stamp(b.text, stampedAt())
 }
 
 // lineBody is a step in line protocol, with the values of a variant.
@@ -185,7 +185,7 @@ func compactBody(hosts []host, variant int) (*body, error) {
 	b.text = append(b.text, head...)
 	for i := range hosts {
 		h := &hosts[i]
-		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{somewhen().UnixMilli()}}
+		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{stampedAt().UnixMilli()}}
 		for t, value := range h.tags {
 			series.Tags = append(series.Tags, &telemetrypb.Tag{Name: tagNames[t], Value: value})
 		}
@@ -196,7 +196,7 @@ func compactBody(hosts []host, variant int) (*body, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make a series: %w", err)
 		}
-		place := bytes.Index(text, b.stamp(nil, somewhen()))
+		place := bytes.Index(text, b.stamp(nil, stampedAt()))
 		if place < 0 {
 			return nil, fmt.Errorf("find the time in the series of %s", h.name)
 		}
@@ -322,15 +322,15 @@ func (p *poster) send(ctx context.Context, d *bench.Daemon, s *stretch) (int64, 
 }
 
 // post sends on one connection, each request when the one before is answered:
-// with the messages of fasthttp, but not its client, whose goroutines nobody
-// waits for.
+// with the messages of fasthttp, but not its client, whose goroutines outlive
+// it.
 func (p *poster) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.HTTP)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer func() { _ = conn.Close() }()                         // everything is answered, or lost
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // whatever is under way
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // also in mid-request
 	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
 	request, response := &fasthttp.Request{}, &fasthttp.Response{}
 	request.Header.SetMethod(http.MethodPost)
