@@ -141,14 +141,7 @@ func (t *text) paragraph(s string) {
 
 // lines writes s; lines after the first are indented by the length of the prefix.
 func (t *text) lines(prefix, s string) {
-	width := 0
-	if t.width > 0 {
-		width = max(t.width-len(prefix), 20)
-	}
-	for _, line := range wrap(oneLine(s), width) {
-		t.b.WriteString(prefix + line + "\n")
-		prefix = strings.Repeat(" ", len(prefix))
-	}
+	Wrap(&t.b, prefix, strings.Repeat(" ", len(prefix)), s, t.width)
 }
 
 // shown are the tables that are not too long for people.
@@ -388,14 +381,7 @@ func Describe(e *bench.Experiment, width int) string {
 }
 
 func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
-	put := func(first, rest, s string) {
-		for i, line := range wrap(oneLine(s), max(width-len(rest), 20)) {
-			if i > 0 {
-				first = rest
-			}
-			b.WriteString(first + line + "\n")
-		}
-	}
+	put := func(first, rest, s string) { Wrap(b, first, rest, s, width) }
 	put(indent, indent, e.Question)
 	put(indent, indent, fmt.Sprintf("Takes %s; with --quick %s.", About(e.Full), About(e.Quick)))
 	if e.Restarts != "" {
