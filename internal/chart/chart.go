@@ -58,11 +58,17 @@ const (
 
 // A Series is one line, or the bars of one colour.
 type Series struct {
-	Name   string
-	Y      []float64 // NaN leaves a gap
-	Tone   Tone
-	Dashed bool
-	Filled bool // down to the lower end of the axis
+	Name string
+	// X are the places of the values, rising: percentiles in a Curve. nil: those of
+	// the chart, or 0, 1, 2 …, as the labels have.
+	X []float64
+	Y []float64 // NaN leaves a gap
+	// Low and High are the range of the repeats; both nil: not shown.
+	Low, High []float64
+	Tone      Tone
+	Dashed    bool
+	Filled    bool // down to the lower end of the axis
+	Bare      bool // without points
 }
 
 // An Axis says what the values are.
@@ -105,7 +111,8 @@ func (t Time) SVG() (template.HTML, error) {
 		var values []float64
 		for _, s := range panel.Series {
 			values = append(values, s.Y...)
-			d.line(p, LineSeries{Name: s.Name, X: t.X, Y: s.Y, Tone: s.Tone, Dashed: s.Dashed, Bare: true}, panel.Y.Log, s.Filled)
+			s.X, s.Bare = t.X, true
+			d.line(p, s, panel.Y.Log)
 		}
 		d.seen = d.seen || len(t.X) > 0 && slices.ContainsFunc(values, finite)
 		panel.Y.apply(&p.Y, values)
@@ -161,19 +168,6 @@ func (b Bars) SVG() (template.HTML, error) {
 	return d.svg()
 }
 
-// A LineSeries is one line of Lines.
-type LineSeries struct {
-	Name string
-	// X are the places of the values, rising. nil: 0, 1, 2 …, as the labels have.
-	X []float64
-	Y []float64 // NaN leaves a gap
-	// Low and High are the range of the repeats; both nil: not shown.
-	Low, High []float64
-	Tone      Tone
-	Dashed    bool
-	Bare      bool // without points
-}
-
 // Lines draws values against a number, or against things beside each other, with
 // a point at each that was measured.
 type Lines struct {
@@ -183,7 +177,7 @@ type Lines struct {
 	// then.
 	Labels        []string
 	Y             Axis
-	Series        []LineSeries
+	Series        []Series
 	Width, Height float64 // CSS pixels; the drawing scales with its place on the page
 }
 
@@ -196,7 +190,7 @@ func (l Lines) SVG() (template.HTML, error) {
 		s = s.placed(l)
 		across, up = append(across, s.X...), slices.Concat(up, s.Y, s.Low, s.High)
 		d.seen = d.seen || slices.ContainsFunc(s.Y, finite)
-		d.line(p, s, l.Y.Log, false)
+		d.line(p, s, l.Y.Log)
 	}
 	l.Y.apply(&p.Y, up)
 	if n := len(l.Labels); n > 0 {
@@ -212,7 +206,7 @@ func (l Lines) SVG() (template.HTML, error) {
 
 // placed returns the series with a place for each value, without those that have
 // none on the X axis of l.
-func (s LineSeries) placed(l Lines) LineSeries {
+func (s Series) placed(l Lines) Series {
 	out := s
 	out.X, out.Y, out.Low, out.High = nil, nil, nil, nil
 	ranges := len(s.Low) >= len(s.Y) && len(s.High) >= len(s.Y)
@@ -235,21 +229,12 @@ func (s LineSeries) placed(l Lines) LineSeries {
 	return out
 }
 
-// A CurveSeries is one line of a Curve.
-type CurveSeries struct {
-	Name    string
-	Percent []float64 // 0 to 100, rising
-	Value   []float64
-	Tone    Tone
-	Dashed  bool
-}
-
 // Curve draws values by percentile. Each nine after the point takes as much room
 // as the one before, so that the slowest of many thousands can be read.
 type Curve struct {
 	Title         string
 	Y             Axis
-	Series        []CurveSeries
+	Series        []Series
 	Width, Height float64 // CSS pixels
 }
 
@@ -260,15 +245,15 @@ func (c Curve) SVG() (template.HTML, error) {
 	var values []float64
 	last := rarity(90)
 	for _, s := range c.Series {
-		line := LineSeries{Name: s.Name, Tone: s.Tone, Dashed: s.Dashed, Bare: true}
-		for j := range min(len(s.Percent), len(s.Value)) {
-			if at := s.Percent[j]; at >= 0 && at < 100 { // the maximum has no place on this axis
-				line.X, line.Y = append(line.X, rarity(at)), append(line.Y, s.Value[j])
+		line := Series{Name: s.Name, Tone: s.Tone, Dashed: s.Dashed, Bare: true}
+		for j := range min(len(s.X), len(s.Y)) {
+			if at := s.X[j]; at >= 0 && at < 100 { // the maximum has no place on this axis
+				line.X, line.Y = append(line.X, rarity(at)), append(line.Y, s.Y[j])
 				last = max(last, rarity(at))
 			}
 		}
 		values = append(values, line.Y...)
-		d.line(p, line, c.Y.Log, false)
+		d.line(p, line, c.Y.Log)
 	}
 	d.seen = slices.ContainsFunc(values, finite)
 	c.Y.apply(&p.Y, values)
@@ -307,7 +292,7 @@ const (
 
 // line adds a line for each run of points without a gap, its points, and the
 // ranges through them.
-func (d *drawing) line(p *plot.Plot, s LineSeries, log, filled bool) {
+func (d *drawing) line(p *plot.Plot, s Series, log bool) {
 	style := draw.LineStyle{Color: s.Tone.ink(), Width: 1.6}
 	if s.Dashed {
 		style.Dashes = []vg.Length{5, 4}
@@ -327,7 +312,7 @@ func (d *drawing) line(p *plot.Plot, s LineSeries, log, filled bool) {
 			run = plotter.XYs{run[0], run[0]} // round ends make it a dot
 		}
 		line := &plotter.Line{XYs: run, LineStyle: style}
-		if filled {
+		if s.Filled {
 			line.FillColor = s.Tone.wash()
 		}
 		p.Add(fixed{line})

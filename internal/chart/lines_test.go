@@ -22,7 +22,7 @@ func cost() Lines {
 	}
 	return Lines{
 		Title: "Cost of an update", X: Axis{Label: "readings in the document", Unit: Count}, Y: Axis{Label: "round trip", Unit: Seconds},
-		Series: []LineSeries{
+		Series: []Series{
 			{Name: "measured", X: x, Y: measured, Low: low, High: high, Tone: A},
 			{Name: "a + b x readings", X: x, Y: fitted, Tone: B, Dashed: true, Bare: true},
 		},
@@ -61,7 +61,7 @@ func TestLinesOverALogAxisLeaveOutWhatHasNoPlaceOnIt(t *testing.T) {
 	t.Parallel()
 	chart := cost()
 	chart.X.Log, chart.Y.Log = true, true
-	chart.Series = []LineSeries{{Name: "v", X: []float64{0, 1, 10, 100, 1000}, Y: []float64{1, 2, 0, 4, 5}, Tone: C}}
+	chart.Series = []Series{{Name: "v", X: []float64{0, 1, 10, 100, 1000}, Y: []float64{1, 2, 0, 4, 5}, Tone: C}}
 	out := drawn(t, chart)
 	assert.Len(t, points(out, "c"), 3)
 	assert.Contains(t, out, ">100<")
@@ -72,7 +72,7 @@ func TestLinesOverLabels(t *testing.T) {
 	t.Parallel()
 	out := drawn(t, Lines{
 		X: Axis{Label: "compressor"}, Labels: []string{"none", "snappy", "zstd"}, Y: Axis{Unit: Bytes}, Width: 400, Height: 200,
-		Series: []LineSeries{{Name: "5 min", Y: []float64{3e6, math.NaN(), 1e6}, Tone: E}, {Name: "1 h", Y: []float64{2e6, 1.5e6, 1e6, 9e9}, Tone: F}},
+		Series: []Series{{Name: "5 min", Y: []float64{3e6, math.NaN(), 1e6}, Tone: E}, {Name: "1 h", Y: []float64{2e6, 1.5e6, 1e6, 9e9}, Tone: F}},
 	})
 	for _, text := range []string{">none<", ">snappy<", ">zstd<", ">compressor<", ">2 MiB<", "var(--chart-e,", "var(--chart-f,"} {
 		assert.Contains(t, out, text)
@@ -91,7 +91,7 @@ func TestLinesThatLeaveTheirAxesAreCut(t *testing.T) {
 
 func TestLinesOfNothingSaySo(t *testing.T) {
 	t.Parallel()
-	for _, series := range [][]LineSeries{
+	for _, series := range [][]Series{
 		nil,
 		{{Name: "x"}},
 		{{Name: "x", X: []float64{}, Y: []float64{1}}},
@@ -109,7 +109,7 @@ func TestLinesOfAnySizeCanBeDrawn(t *testing.T) {
 		for _, log := range []bool{false, true} {
 			drawn(t, Lines{
 				X: Axis{Log: log}, Y: Axis{Log: log}, Width: 360, Height: 160,
-				Series: []LineSeries{{X: []float64{1, v}, Y: []float64{v, 1}, Low: []float64{0, v}, High: []float64{v, 2}}},
+				Series: []Series{{X: []float64{1, v}, Y: []float64{v, 1}, Low: []float64{0, v}, High: []float64{v, 2}}},
 			})
 		}
 	}

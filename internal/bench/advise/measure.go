@@ -469,8 +469,7 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	return q, err
 }
 
-// Followed is what came when the advice was followed: a daemon with these
-// settings, and `brim load`.
+// Followed is what a daemon with the advised settings stored of `brim load`.
 type Followed struct {
 	Serve []string `json:"serve"` // flags of the daemon
 	Load  []string `json:"load"`  // of the load
@@ -479,7 +478,7 @@ type Followed struct {
 	Bytes     Against `json:"bytes_per_day"`
 }
 
-// Against holds what was predicted against what was seen.
+// Against is a prediction beside what was seen.
 type Against struct {
 	Predicted float64 `json:"predicted"`
 	Seen      float64 `json:"seen"`

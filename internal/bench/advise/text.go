@@ -100,7 +100,7 @@ func (a *Advice) rule(b *strings.Builder) {
 		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart), width)
 }
 
-// followed says what came when it was followed.
+// followed compares the prediction with what was stored.
 func (a *Advice) followed(b *strings.Builder) {
 	f := a.Followed
 	if f == nil {
@@ -200,7 +200,7 @@ func (a *Advice) warn(within bool) {
 	if !within {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
-	if !a.Figures.tellMongod() {
+	if !a.Figures.reportsMongod() {
 		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
 	}
 	if c.Flush >= lagLimit {

@@ -251,7 +251,8 @@ func run(ctx context.Context, lab *bench.Lab) error {
 				if standalone && !lab.Own() {
 					return nil
 				}
-				if err := journals(ctx, lab, bench.Setting{Standalone: standalone}, p.batch); err != nil {
+				err := lab.On(ctx, bench.Setting{Standalone: standalone}, func(m *bench.MongoDB) error { return journals(ctx, lab, m, p.batch) })
+				if err != nil {
 					return err
 				}
 			}
@@ -360,7 +361,7 @@ func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 	defer func() { err = errors.Join(err, s.m.Close()) }()
 	defer func() { addLaw(lab, l.Name(), intervals) }()
 	for i, interval := range intervals {
-		// What was there before came by large updates, which are still in the last
+		// The initial data was written by large updates, which are still in the last
 		// page of the oplog: a mongod that starts on them begins a new one.
 		if i > 0 || !l.Inserts {
 			if err := s.restart(ctx, interval); err != nil {
@@ -423,7 +424,7 @@ func addLaw(lab *bench.Lab, load string, intervals []time.Duration) {
 // Checkpoints by time are so far apart that there is none but those asked for.
 const noCheckpoints = 10 * time.Minute
 
-var errCheckpoint = errors.New("a checkpoint came before mongod was killed")
+var errCheckpoint = errors.New("mongod wrote a checkpoint before it was killed")
 
 // recovery kills a mongod right after a checkpoint, and late after one.
 func recovery(ctx context.Context, lab *bench.Lab, p *plan) (err error) {
@@ -495,12 +496,7 @@ func concernOf(name string) *writeconcern.WriteConcern {
 
 // journals measures a topology with each commit interval, the server's own among
 // them, and each write concern.
-func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch time.Duration) (err error) {
-	m, err := lab.Start(ctx, setting)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) error {
 	own, err := parameter(ctx, m, commitParameter)
 	if err != nil {
 		return err
@@ -513,7 +509,7 @@ func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch 
 	if !lab.Own() {
 		tried = []int{int(own)}
 	}
-	if !setting.Standalone {
+	if c.Topology != "standalone" {
 		concerns = append(concerns, majority)
 	}
 	for range lab.Repeats {

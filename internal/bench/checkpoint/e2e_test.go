@@ -71,7 +71,8 @@ func TestAKilledMongodIsTimed(t *testing.T) {
 func TestJournaledWritesAreTimed(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-		return errors.Join(journals(ctx, lab, bench.Setting{}, time.Millisecond), journals(ctx, lab, bench.Setting{Standalone: true}, time.Millisecond))
+		measure := func(m *bench.MongoDB) error { return journals(ctx, lab, m, time.Millisecond) }
+		return errors.Join(lab.On(ctx, bench.Setting{}, measure), lab.On(ctx, bench.Setting{Standalone: true}, measure))
 	})
 	require.NoError(t, err)
 	for _, topology := range []string{"replica_set", "standalone"} {

@@ -195,7 +195,7 @@ const (
 	mostShort = 8
 )
 
-var errNoCheckpoint = errors.New("no checkpoint came, though several were due")
+var errNoCheckpoint = errors.New("mongod wrote no checkpoint, though several were due")
 
 // A watcher samples the counters until it has seen enough whole periods.
 type watcher struct {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -246,25 +247,18 @@ func (t *trial) run(ctx context.Context) error {
 	})
 }
 
-// on starts a MongoDB for the cells, unless none of them was chosen.
-func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) (err error) {
-	var m *bench.MongoDB
-	bound := make(map[string]func(context.Context) error)
-	for name, measure := range cells {
-		bound[name] = func(ctx context.Context) (err error) {
-			if m == nil {
-				if m, err = t.lab.Start(ctx, setting); err != nil {
-					return err
-				}
-			}
-			return measure(ctx, m)
+// on runs the cells on a MongoDB, unless none of them was chosen.
+func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) error {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(cells)), t.lab.Has) {
+		return nil
+	}
+	return t.lab.On(ctx, setting, func(m *bench.MongoDB) error {
+		bound := make(map[string]func(context.Context) error)
+		for name, measure := range cells {
+			bound[name] = func(ctx context.Context) error { return measure(ctx, m) }
 		}
-	}
-	err = t.lab.RunCells(ctx, bound)
-	if m != nil {
-		err = errors.Join(err, m.Close())
-	}
-	return err
+		return t.lab.RunCells(ctx, bound)
+	})
 }
 
 func readings(n int) string {

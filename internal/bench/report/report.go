@@ -269,14 +269,13 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 		labels, x = append(labels, row.Name), append(x, v)
 	}
 	y := chart.Axis{Log: p.LogY}
-	var bars []chart.Series
-	var lines []chart.LineSeries
+	var lines []chart.Series
 	for i, m := range t.Measures {
 		if len(p.Measures) > 0 && !slices.Contains(p.Measures, m.Name) {
 			continue
 		}
 		y.Unit = axisUnit(m.Unit)
-		line := chart.LineSeries{Name: m.Name, Tone: chart.Tone(len(lines) % 6)}
+		line := chart.Series{Name: m.Name, Tone: chart.Tone(len(lines) % 6)}
 		for j, row := range t.Rows {
 			var s bench.Samples
 			if i < len(row.Samples) {
@@ -288,10 +287,9 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 			}
 		}
 		lines = append(lines, line)
-		bars = append(bars, chart.Series{Name: m.Name, Tone: line.Tone, Y: line.Y})
 	}
 	if p.Bars {
-		return chart.Bars{Title: p.Title, Labels: labels, XLabel: p.X.Label, Y: y, Series: bars, Width: plotWidth, Height: plotHeight}.SVG()
+		return chart.Bars{Title: p.Title, Labels: labels, XLabel: p.X.Label, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
 	}
 	out := chart.Lines{Title: p.Title, X: p.X, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
 	out.X.Log = p.LogX

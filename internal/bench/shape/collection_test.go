@@ -88,7 +88,7 @@ func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 	require.NoError(t, err)
 }
 
-// TestReadsGoOnAfterARestart, and a sort that does not fit is told as that.
+// TestReadsGoOnAfterARestart, and a sort that does not fit is reported as that.
 func TestReadsGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	ownLab(t, func(ctx context.Context, lab *bench.Lab) {

@@ -177,5 +177,5 @@ func TestEveryEndsWithAnErrorButNotThatOfItsEnd(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	assert.NoError(t, stop(), "a look that was under way when it was stopped")
+	assert.NoError(t, stop(), "a sample in flight when it was stopped")
 }

@@ -41,7 +41,7 @@ type step struct {
 	length time.Duration
 }
 
-// A schedule says when each write is due, whatever became of those before.
+// A schedule says when each write is due.
 type schedule []step
 
 // due returns when write n is, counted from 0 and from the schedule's beginning;
@@ -194,7 +194,7 @@ func (r *ramp) boundSample() int {
 	return len(r.samples) - 1
 }
 
-// A crossing is what became of one signal in a ramp, until p99 reached its bound.
+// A crossing is the course of one signal in a ramp, until p99 reached its bound.
 type crossing struct {
 	signal                doctor.Signal // at the bound
 	before, worst         float64       // the median before the ramp, and the worst until the bound
