@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/brim-telemetry/brim/internal/chart"
 )
 
 // A Result is what an experiment measured. Its fields are those of the JSON.
@@ -81,8 +79,6 @@ type Plot struct {
 	Caption  string
 	Bars     bool
 	Measures []string // empty: all
-	X        chart.Axis
-	LogX     bool // over variants that are numbers
 	LogY     bool
 }
 

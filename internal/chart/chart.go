@@ -75,10 +75,8 @@ type Series struct {
 type Axis struct {
 	Label string
 	Unit  Unit
-	Log   bool // values of 0 and less are left out
-	// Min and Max are the ends of the axis. If both are 0 the data sets them;
-	// an axis that is not logarithmic begins at 0 then.
-	Min, Max float64
+	Log   bool    // values of 0 and less are left out
+	Max   float64 // the end of an axis from 0; 0: the data sets it
 }
 
 // A Panel is drawn beneath another with the same X axis.
@@ -171,10 +169,9 @@ func (b Bars) SVG() (template.HTML, error) {
 // Lines draws values against a number, or against things beside each other, with
 // a point at each that was measured.
 type Lines struct {
-	Title string
-	X     Axis
-	// Labels make an axis of things, which stand at 0, 1, 2 …; X has only the label
-	// then.
+	Title  string
+	XLabel string
+	// Labels make an axis of things, which stand at 0, 1, 2 …
 	Labels        []string
 	Y             Axis
 	Series        []Series
@@ -187,7 +184,10 @@ func (l Lines) SVG() (template.HTML, error) {
 	p := newPlot(l.Y.Label)
 	var across, up []float64
 	for _, s := range l.Series {
-		s = s.placed(l)
+		for i := len(s.X); l.Labels != nil && i < min(len(s.Y), len(l.Labels)); i++ {
+			s.X = append(s.X, float64(i))
+		}
+		s.Y = s.Y[:min(len(s.X), len(s.Y))]
 		across, up = append(across, s.X...), slices.Concat(up, s.Y, s.Low, s.High)
 		d.seen = d.seen || slices.ContainsFunc(s.Y, finite)
 		d.line(p, s, l.Y.Log)
@@ -197,36 +197,11 @@ func (l Lines) SVG() (template.HTML, error) {
 		p.X.Min, p.X.Max = -0.25, float64(n)-0.75
 		p.X.Tick.Marker = labelTicks(l.Labels, p, l.Width)
 	} else {
-		l.X.apply(&p.X, across)
+		Axis{Unit: Count}.apply(&p.X, across)
 	}
-	p.X.Label.Text = l.X.Label
+	p.X.Label.Text = l.XLabel
 	d.plots = []*plot.Plot{p}
 	return d.svg()
-}
-
-// placed returns the series with a place for each value, without those that have
-// none on the X axis of l.
-func (s Series) placed(l Lines) Series {
-	out := s
-	out.X, out.Y, out.Low, out.High = nil, nil, nil, nil
-	ranges := len(s.Low) >= len(s.Y) && len(s.High) >= len(s.Y)
-	for i, y := range s.Y {
-		x := float64(i)
-		if s.X != nil {
-			if i >= len(s.X) {
-				break
-			}
-			x = s.X[i]
-		}
-		if n := len(l.Labels); n > 0 && !(x >= 0 && x <= float64(n-1)) || !finite(x) || n == 0 && l.X.Log && x <= 0 {
-			continue
-		}
-		out.X, out.Y = append(out.X, x), append(out.Y, y)
-		if ranges {
-			out.Low, out.High = append(out.Low, s.Low[i]), append(out.High, s.High[i])
-		}
-	}
-	return out
 }
 
 // Curve draws values by percentile. Each nine after the point takes as much room
@@ -500,10 +475,9 @@ func (a Axis) apply(to *plot.Axis, values []float64) {
 			lo, hi = min(lo, v), max(hi, v)
 		}
 	}
-	set := a.Max > a.Min && (a.Min > 0 || !a.Log)
 	switch {
-	case set:
-		lo, hi = a.Min, a.Max
+	case a.Max > 0:
+		lo, hi = 0, a.Max
 	case a.Log:
 		if lo > hi {
 			lo, hi = 1, 10

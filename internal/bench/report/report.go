@@ -289,13 +289,9 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 		lines = append(lines, line)
 	}
 	if p.Bars {
-		return chart.Bars{Title: p.Title, Labels: labels, XLabel: p.X.Label, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
+		return chart.Bars{Title: p.Title, Labels: labels, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
 	}
-	out := chart.Lines{Title: p.Title, X: p.X, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
-	out.X.Log = p.LogX
-	if out.X.Label == "" {
-		out.X.Label = t.Variant
-	}
+	out := chart.Lines{Title: p.Title, XLabel: t.Variant, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
 	if !numbers {
 		out.Labels = labels
 	}

@@ -283,7 +283,7 @@ func (r *rig) stored(ctx context.Context) (int64, error) {
 
 // pass sends through Brim and lets the clock run until the daemon has stored all.
 // It fails unless MongoDB has what was sent.
-func (r *rig) pass(ctx context.Context, s sender, length time.Duration, table, row string) error {
+func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) error {
 	before, err := r.stored(ctx)
 	if err != nil {
 		return err
