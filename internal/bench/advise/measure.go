@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -213,17 +212,6 @@ func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings,
 	})
 }
 
-// used is the processor time of mongod and of this program, which makes the
-// readings and sends them as a daemon does.
-func (s *session) used(ctx context.Context) (CPU, error) {
-	mongod, err := s.m.CPU(ctx)
-	if err != nil {
-		return CPU{}, err
-	}
-	own, err := machine.CPU(os.Getpid())
-	return CPU{mongod.Seconds(), own.Seconds()}, err
-}
-
 // updateOf says which update is to be measured.
 type updateOf struct {
 	storage             store.Storage
@@ -251,23 +239,19 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 		return u, err
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
-	before, err := s.used(ctx)
-	if err != nil {
-		return u, err
-	}
-	began, done := time.Now(), 0
-	for done < rounds && (done < 2 || time.Since(began) < s.updating) {
-		if err := c.Write(ctx, shape.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
-			return u, err
+	done := 0
+	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
+			if err := c.Write(ctx, shape.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
+				return err
+			}
 		}
-		done++
-	}
-	took := time.Since(began)
-	after, err := s.used(ctx)
+		return nil
+	})
 	n := 1 / float64(done*sensors)
 	return Update{
 		Storage: of.storage, PerUpdate: of.perUpdate, Resident: float64(of.resident) + float64((done-1)*of.perUpdate)/2,
-		CPU: CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n), Seconds: took.Seconds() * n,
+		CPU: CPU{spent.CPU, spent.Own}.times(n), Seconds: spent.Seconds * n,
 	}, err
 }
 
@@ -316,32 +300,23 @@ func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err e
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
 	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
+	n := float64(sensors * rewriteRounds)
 	for i := range rewriteRounds {
-		if err := s.rewriteOnce(ctx, c, &out, shape.Portions(sensors, of.resident+i, 1)); err != nil {
+		checkpoint := bench.Spent{}
+		written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
+			if err := c.Write(ctx, shape.Portions(sensors, of.resident+i, 1)); err != nil {
+				return err
+			}
+			checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
+			return err
+		})
+		if err != nil {
 			return out, err
 		}
+		out.Bytes += written.Since("block_written_bytes_total") / n
+		out.Mongod += checkpoint.CPU / n
 	}
-	n := float64(sensors * rewriteRounds)
-	out.Bytes, out.Mongod = out.Bytes/n, out.Mongod/n
 	return out, nil
-}
-
-// rewriteOnce adds what one checkpoint took after the portions were written.
-func (s *session) rewriteOnce(ctx context.Context, c *shape.Collection, out *Rewrite, p []shape.Portion) error {
-	checkpoint := bench.Spent{}
-	written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
-		if err := c.Write(ctx, p); err != nil {
-			return err
-		}
-		checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	out.Bytes += written.Since("block_written_bytes_total")
-	out.Mongod += checkpoint.CPU
-	return nil
 }
 
 // size measures what readings take on disk in one way to store them, and what a
@@ -361,7 +336,7 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 	}
 	defer func() { err = errors.Join(err, coll.Drop(context.WithoutCancel(ctx))) }()
 	out = Sized{Candidate: c}
-	if err := s.fill(ctx, coll, perUpdate, &out); err != nil {
+	if err := s.fill(ctx, coll, &out); err != nil {
 		return out, err
 	}
 	out.Query, err = s.query(ctx, c, coll, out.perDocument())
@@ -369,10 +344,10 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 }
 
 // fill writes the sample and notes what it takes.
-func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate int, out *Sized) error {
+func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) error {
 	r := coll.Readings
-	for at := 0; at < r.Count; at += perUpdate {
-		if err := coll.Write(ctx, shape.Portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
+	for at := 0; at < r.Count; at += coll.PerUpdate {
+		if err := coll.Write(ctx, shape.Portions(r.Sensors, at, min(coll.PerUpdate, r.Count-at))); err != nil {
 			return err
 		}
 	}
@@ -448,24 +423,22 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	random := rand.New(rand.NewPCG(s.lab.Seed, 0)) //nolint:gosec // no secret
 	look := float64(reach(c.Storage)) / float64(r.Interval)
 	var took bench.Samples
-	before, err := s.used(ctx)
-	if err != nil {
-		return q, err
-	}
-	began := time.Now()
-	for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
-		span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
-		start := time.Now()
-		if _, err := coll.Read(ctx, span); err != nil {
-			return q, err
+	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
+			span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
+			start := time.Now()
+			if _, err := coll.Read(ctx, span); err != nil {
+				return err
+			}
+			took = append(took, time.Since(start).Seconds())
+			q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
 		}
-		took = append(took, time.Since(start).Seconds())
-		q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
-	}
-	after, err := s.used(ctx)
+		return nil
+	})
 	n := 1 / float64(len(took))
 	q.Documents *= n
-	q.Seconds, q.CPU = took.Median(), CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n)
+	q.Seconds, q.CPU = took.Median(), CPU{spent.CPU, spent.Own}.times(n)
 	return q, err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -160,10 +158,6 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 	}
 	c.Took() // by filling
 	var sensors, updates atomic.Int64
-	before, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
 	spent, err := m.Measure(ctx, func(ctx context.Context) error {
 		until := time.Now().Add(length)
 		return f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
@@ -181,10 +175,6 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 	if err != nil {
 		return err
 	}
-	after, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
 	readings, done := sensors.Load()*int64(s.perUpdate), float64(updates.Load())
 	stored, err := sumOf(ctx, m.Database().Collection(collection), "$count")
 	if err != nil {
@@ -194,7 +184,7 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 		return fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
 	}
 	n, took := float64(readings), c.Took()
-	t.lab.Row("growth", s.String(), n/spent.Seconds, done/spent.Seconds, spent.CPU/n, spent.CPU/done, (after-before).Seconds()/n,
+	t.lab.Row("growth", s.String(), n/spent.Seconds, done/spent.Seconds, spent.CPU/n, spent.CPU/done, spent.Own/n,
 		took.Quantile(0.5), took.Quantile(0.99), float64(min(int64(created), sensors.Load())))
 	return m.Drop(ctx)
 }
