@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -229,22 +228,6 @@ func (r *rig) begin() time.Time {
 	return begin
 }
 
-// usage is the processor time of all programs so far, in seconds.
-type usage struct{ brim, mongod, generator float64 }
-
-func (r *rig) usage(ctx context.Context) (u usage, err error) {
-	brim, err := machine.CPU(r.Pid())
-	if err != nil {
-		return u, err
-	}
-	mongod, err := r.m.CPU(ctx)
-	if err != nil {
-		return u, err
-	}
-	own, err := machine.CPU(os.Getpid())
-	return usage{brim.Seconds(), mongod.Seconds(), own.Seconds()}, err
-}
-
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
 func (r *rig) settle(ctx context.Context) error {
@@ -252,8 +235,12 @@ func (r *rig) settle(ctx context.Context) error {
 		return err
 	}
 	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {
-		u, err := r.usage(ctx)
-		return time.Duration((u.brim + u.mongod) * float64(time.Second)), err
+		brim, err := machine.CPU(r.Pid())
+		if err != nil {
+			return 0, err
+		}
+		mongod, err := r.m.CPU(ctx)
+		return brim + mongod, err
 	})
 	return err // the measurement begins all the same
 }
@@ -292,20 +279,21 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	if err != nil {
 		return err
 	}
-	used, err := r.usage(ctx)
+	brim, err := machine.CPU(r.Pid())
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	readings, err := s.send(ctx, r.Daemon, newStretch(r.begin(), length))
+	readings := int64(0)
+	spent, err := r.m.Measure(ctx, func(ctx context.Context) error {
+		if readings, err = s.send(ctx, r.Daemon, newStretch(r.begin(), length)); err != nil {
+			return err
+		}
+		return r.Flush(ctx, storedTimeout)
+	})
 	if err != nil {
 		return err
 	}
-	if err := r.Flush(ctx, storedTimeout); err != nil {
-		return err
-	}
-	took := time.Since(start)
-	end, err := r.usage(ctx)
+	brimEnd, err := machine.CPU(r.Pid())
 	if err != nil {
 		return err
 	}
@@ -323,28 +311,22 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	n := float64(readings)
 	const mallocs, updates = "go_memstats_mallocs_total", "brim_store_update_readings"
 	if table == "memory" {
-		r.lab.Add(table, row, rateOf, n/took.Seconds())
+		r.lab.Add(table, row, rateOf, n/spent.Seconds)
 		return nil
 	}
-	r.lab.Row(table, row, n/took.Seconds(), then.Histogram(updates, nil).Since(look.Histogram(updates, nil)).Mean(),
-		(end.brim-used.brim)/n, (end.mongod-used.mongod)/n, (end.generator-used.generator)/n, (then.Value(mallocs, nil)-look.Value(mallocs, nil))/n)
+	r.lab.Row(table, row, n/spent.Seconds, then.Histogram(updates, nil).Since(look.Histogram(updates, nil)).Mean(),
+		(brimEnd-brim).Seconds()/n, spent.CPU/n, spent.Own/n, (then.Value(mallocs, nil)-look.Value(mallocs, nil))/n)
 	return nil
 }
 
 // raw inserts into a fresh collection of another database, and drops it.
 func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) error {
 	coll := r.client.Database("raw").Collection(collection)
-	used, err := r.usage(ctx)
-	if err != nil {
+	documents := int64(0)
+	spent, err := r.m.Measure(ctx, func(ctx context.Context) (err error) {
+		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
 		return err
-	}
-	start := time.Now()
-	documents, err := insert(ctx, coll, pages, newStretch(r.begin(), length))
-	if err != nil {
-		return err
-	}
-	took := time.Since(start)
-	end, err := r.usage(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -356,7 +338,7 @@ func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, tabl
 		return err
 	}
 	n := float64(documents)
-	r.lab.Row(table, row, n/took.Seconds(), math.NaN(), math.NaN(), (end.mongod-used.mongod)/n, (end.generator-used.generator)/n)
+	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
 	return nil
 }
 
@@ -398,9 +380,9 @@ func (t *trial) brim(table, format string, hosts []host) (side, error) {
 func unchecked(context.Context, *rig) error { return nil }
 
 // pages makes one for each writer of raw inserts.
-func pages(make func([]host) *page, hosts []host) (all []*page) {
+func pages(of func([]host) *page, hosts []host) (all []*page) {
 	for range rawWriters {
-		all = append(all, make(hosts))
+		all = append(all, of(hosts))
 	}
 	return all
 }
