@@ -52,5 +52,4 @@ type Cursor interface {
 	Next() (r Record, found bool, err error)
 	// Position is that of the record that Next would return.
 	Position() uint64
-	Close()
 }

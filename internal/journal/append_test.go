@@ -630,7 +630,7 @@ func TestTheReserveHoldsAtAnyRate(t *testing.T) {
 	for i := range refused {
 		all.Go(func() {
 			for refused[i] == nil {
-				refused[i] = tryAppend(j, makeBatch("readings", 0, 100))
+				refused[i] = tryAppend(j, makeBatch("readings", 0, 20))
 			}
 		})
 	}
@@ -642,7 +642,7 @@ func TestTheReserveHoldsAtAnyRate(t *testing.T) {
 	free, _, _ := files.Space("")
 	assert.Greater(t, free, uint64(capacity/16*9/10))
 	assert.Less(t, free, uint64(capacity/16*11/10))
-	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 100)), "journal_disk_full")
+	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 20)), "journal_disk_full")
 }
 
 // lines gathers what is logged.

@@ -61,7 +61,6 @@ func TestEveryCursorSeesTheSameOrder(t *testing.T) {
 			for i := range seen {
 				followers.Go(func() {
 					c := j.Follow(j.Oldest(), batch.Part{})
-					defer c.Close()
 					for len(seen[i]) < n {
 						r, found, err := c.Next()
 						if !assert.NoError(t, err) {
@@ -188,7 +187,6 @@ func TestWhatIsAtRestIsDeletedAndNotSeenAgain(t *testing.T) {
 	c := j.Follow(0, batch.Part{})
 	_, _, err := c.Next()
 	assert.ErrorContains(t, err, "trimmed")
-	c.Close()
 	j.Trim(j.End())
 	require.Eventually(t, func() bool { return j.Status().Segments == 0 }, 10*time.Second, time.Millisecond)
 	end := j.End()

@@ -179,7 +179,6 @@ func (l *ledger) sendAgain(j *journal.Journal) {
 func (l *ledger) consume(j *journal.Journal, seed uint64, done <-chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 3))
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	var waiting []int
 	for {
 		r, found, err := c.Next()
@@ -209,7 +208,6 @@ func (l *ledger) check(j *journal.Journal) counts {
 	out := counts{acked: len(l.acked)}
 	times := make(map[int]int)
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	last := make(map[string]uint64)
 	for {
 		r, found, err := c.Next()
@@ -519,7 +517,6 @@ func openFlipped(t *testing.T, disk *faulttest.Files, want []batch.Record, name 
 // compare counts what is not as it was.
 func compare(out *counts, j *journal.Journal, want []batch.Record, where string) {
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	for i := range want {
 		got, found, err := c.Next()
 		switch {

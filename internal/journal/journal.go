@@ -52,7 +52,7 @@ type Config struct {
 	Streams map[string]Stream // that may be written to, by name
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
-	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB, in memory MaxBytes/16384, at least 4 KiB
+	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB or MaxBytes/1024, in memory MaxBytes/16384, at least 4 KiB
 	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
 
@@ -109,7 +109,7 @@ func (c *Config) setDefaults() error {
 		setDefault(&c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
 	}
 	setDefault(&c.MaxBytes, 4<<30)
-	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, 64<<20))
+	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
 	setDefault(&c.MaxWaiting, 32<<20)
 	setDefault(&c.TailBytes, 8<<20)
 	setDefault(&c.StoredTimeout, 10*time.Second)
@@ -162,9 +162,9 @@ type Journal struct {
 	metrics     *metrics
 	lock        Lock // nil: there is none
 	keys        *keys
-	waiters     waiters
+	waiters     sync.Map // *waiter by position, of requests that wait until their readings are stored
 	published   published
-	applied     progress // everything before is stored
+	applied     atomic.Uint64 // everything before is stored
 	space       space
 	limiter     *semaphore.Weighted
 	buffers     sync.Pool
@@ -194,7 +194,7 @@ type Journal struct {
 	clock        clock
 	filled       []*commit // complete ones before the pending one
 	pending      *commit
-	spare        *commit
+	spare        commit // its buffers are for the next one
 	stopping     bool
 	ending       bool             // Close was called
 	failed       *telemetry.Error // what every request is told from now on
@@ -202,22 +202,18 @@ type Journal struct {
 	losing sync.Mutex // held while lostSessions changes
 
 	segMu    sync.RWMutex
-	segments []*segment // in order; the last may be the one being written
-
-	// Changed by the committer alone, under segMu.
-	active     *segment
-	activeFile File
+	segments []*segment // in order
+	active   *segment   // the last one while it is written to; changed by the committer alone
 
 	// Used by the keeper alone.
-	marker   *marker
 	keyFiles []keyFile
-	lateKeys []*segment // deleted, and their keys are not saved yet
-	untidy   bool       // the last attempt to tidy up failed
+	deleted  uint64 // end of the last deleted segment
+	saved    uint64 // position before which keys are in files, or forgotten
 
-	wake   chan struct{}   // there is something to commit
-	tidy   chan struct{}   // there may be something to delete, or a mark to write
-	secure chan chan error // asks the keeper to make the mark durable
-	closed chan struct{}   // ends the keeper and everything that waits for the store
+	marker *marker
+	wake   chan struct{} // there is something to commit
+	tidy   chan struct{} // there may be something to delete, or a mark to write
+	closed chan struct{} // ends the keeper and everything that waits for the store
 
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -254,9 +250,10 @@ func Open(cfg Config) (*Journal, error) {
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
 		own:         []string{cfg.Session},
 		clock:       newClock(cfg.Now(), cfg.Elapsed()),
-		pending:     newCommit(),
-		wake:        make(chan struct{}, 1), tidy: make(chan struct{}, 1),
-		secure: make(chan chan error), closed: make(chan struct{}),
+		pending:     &commit{done: make(chan struct{})},
+		wake:        make(chan struct{}, 1),
+		tidy:        make(chan struct{}, 1),
+		closed:      make(chan struct{}),
 	}
 	j.buffers.New = func() any { return new([]byte) }
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
@@ -343,7 +340,7 @@ func (j *Journal) Err() error {
 	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
 		return j.errFull()
 	}
-	if err := j.space.check(j.cfg.Now()); err != nil {
+	if err := j.space.take(j.cfg.Now(), 0); err != nil {
 		return errDiskFull(err)
 	}
 	if j.cfg.Admit != nil {
@@ -409,11 +406,11 @@ func (j *Journal) Close() error {
 		close(j.closed)
 		signal(j.wake)
 		j.running.Wait()
-		var errs []error
-		if j.activeFile != nil {
-			errs = append(errs, j.activeFile.Close())
+		errs := []error{j.lastTidy(), j.marker.close()}
+		for _, s := range j.segments {
+			errs = append(errs, s.close())
 		}
-		errs = append(errs, j.lastTidy(), j.marker.close(), j.unlock())
+		errs = append(errs, j.unlock())
 		if err := errors.Join(errs...); err != nil {
 			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)
 		}

@@ -169,7 +169,6 @@ func (l *lane) endProbe(now time.Time) {
 // readOldest reads the oldest record that a bucket lacks.
 func (l *lane) readOldest(b *bucket, now time.Time) bool {
 	cursor := l.queue.cfg.Journal.Follow(b.from, l.part)
-	defer cursor.Close()
 	r, found, err := cursor.Next()
 	if err != nil {
 		l.readFailed(now, err)
@@ -227,7 +226,6 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 			return false
 		}
 		if r.Position >= l.cursor.Position() { // the cursor skipped what is stored; this record is for the lane's cursor
-			a.cursor.Close()
 			a.cursor = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part)
 			continue
 		}
@@ -263,7 +261,6 @@ func (l *lane) endWalk() (ended bool) {
 	if len(a.walkers) > 0 {
 		return false
 	}
-	a.cursor.Close()
 	a.cursor, a.stale = nil, true
 	return true
 }
@@ -373,9 +370,6 @@ const (
 )
 
 func (a *ahead) close() {
-	if a.cursor != nil {
-		a.cursor.Close()
-	}
 	a.cursor, a.seen, a.pause, a.anew = nil, nil, 0, time.Time{}
 }
 

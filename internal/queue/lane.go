@@ -194,11 +194,6 @@ func (l *lane) close() {
 		l.endProbe(time.Now())
 		l.report()
 	}
-	l.cursor.Close()
-	if l.aside.cursor != nil {
-		l.aside.cursor.Close()
-	}
-	l.ahead.close()
 }
 
 // resume takes back the buckets whose back-off is over.
