@@ -32,7 +32,7 @@ type journalLog interface {
 	// Reach returns when all that has a place in it can be followed.
 	Reach(ctx context.Context) error
 	// Secure makes durable how far everything is stored.
-	Secure(ctx context.Context) error
+	Secure() error
 	// Sessions are those whose readings may yet be stored, the one that new ones are
 	// taken in under first, and Lose ends the use of one.
 	Sessions() []string

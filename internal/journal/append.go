@@ -17,10 +17,10 @@ import (
 // busyTimeout is how long a request waits for those before it to be written.
 const busyTimeout = 10 * time.Second
 
-// Append takes all readings of b or none, as ingest.Journal says. It returns when
-// they are durable here, or, if r.Want is Stored, when they are stored or
+// Append accepts all readings of b or none, as ingest.Journal says. It returns when
+// they are durable in the journal, or, if r.Want is Stored, when they are stored or
 // StoredTimeout has passed; the receipt says which. In memory only stored readings
-// are acknowledged: then the timeout is an error of kind UnknownOutcome, and the
+// are acknowledged: there the timeout is an error of kind UnknownOutcome, and the
 // readings are still written.
 func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	j.cfg.Faults.At(fault.BeforeAppend)
@@ -67,7 +67,7 @@ func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, e
 	return j.repeated(ctx, known, &r)
 }
 
-// repeated answers a request that was taken before.
+// repeated answers a request that was accepted before.
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
 	gone := j.gone.Load()
@@ -219,7 +219,7 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waite
 	return c, e.position, nil
 }
 
-// admit checks that the batch can be taken now.
+// admit checks that the batch can be accepted now.
 func (j *Journal) admit(b *batch.Batch) error {
 	checked := ""
 	for i := range b.SeriesLen() {
@@ -235,7 +235,7 @@ func (j *Journal) admit(b *batch.Batch) error {
 			continue
 		}
 		if err := j.cfg.Admit(name); err != nil {
-			return unavailable(codeAway, "MongoDB does not answer, and without a journal nothing can be taken", err)
+			return unavailable(codeAway, "MongoDB does not answer, and without a journal no readings can be accepted", err)
 		}
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
@@ -253,7 +253,7 @@ func (j *Journal) acquire(ctx context.Context, weight int64) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	if err := j.limiter.Acquire(ctx, weight); err != nil {
-		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; nothing was taken", err)
+		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; no readings were accepted", err)
 	}
 	return nil
 }
@@ -290,7 +290,7 @@ func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*comm
 	e.batch.Session, e.batch.FirstSeq = j.writing.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next
-	j.wanted.Store(0) // requests of this size are taken again
+	j.wanted.Store(0) // requests of this size are accepted again
 	j.bytes.Add(size)
 	if e.waiter != nil {
 		j.waiters.Store(e.position, e.waiter)
@@ -595,11 +595,11 @@ func (j *Journal) logFull() {
 	}
 }
 
-// logRoom logs once that the last refused request would be taken, and some more, so
+// logRoom logs once that the last refused request would be accepted, and some more, so
 // that small requests between refused ones are not logged.
 func (j *Journal) logRoom() {
 	if j.limitHit.Load() && !j.full(max(j.wanted.Load(), j.cfg.MaxBytes/16)) && j.limitHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal has room again; requests are taken", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
+		j.cfg.Logger.Info("the journal has room again; requests are accepted", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
 	}
 }
 
@@ -614,11 +614,11 @@ func (j *Journal) logDiskFull(cause error) {
 // logWritten logs the first commit after the disk was full.
 func (j *Journal) logWritten() {
 	if j.diskHit.Load() && !j.space.isFull() && j.diskHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal's disk has room again; requests are taken", "dir", j.cfg.Dir)
+		j.cfg.Logger.Info("the journal's disk has room again; requests are accepted", "dir", j.cfg.Dir)
 	}
 }
 
-// diskReserve stays free, so that what was taken can be written and segments can
+// diskReserve stays free, so that accepted requests can be written and segments can
 // still be deleted.
 const diskReserve = 16 << 20
 
@@ -634,10 +634,10 @@ type space struct {
 	mu      sync.Mutex
 	asked   time.Time
 	limited bool   // the last answer is known
-	room    int64  // beside the reserve, less what was taken since the last answer
-	step    int64  // that may be taken before it asks again
-	spent   int64  // taken since the last answer
-	full    bool   // nothing may be taken until there is room for a step
+	room    int64  // beside the reserve, less what was written since the last answer
+	step    int64  // that may be written before it asks again
+	spent   int64  // written since the last answer
+	full    bool   // nothing may be written until there is room for a step
 	free    uint64 // the last answer
 	kept    uint64 // the reserve, of that
 }

@@ -128,8 +128,8 @@ func (p *published) reach() (end, taken uint64) {
 	return p.end, p.taken
 }
 
-// Grown returns a channel that is closed once a record at or behind the position
-// can be followed.
+// Grown returns a channel that is closed when a record at or behind the position can
+// be followed.
 func (j *Journal) Grown(position uint64) <-chan struct{} {
 	p := &j.published
 	p.mu.Lock()

@@ -60,9 +60,9 @@ type Config struct {
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
 	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
 
-	// Admit may be nil. It is asked for each stream of a request before anything is
-	// taken; its error refuses a request that could only wait for a database that is
-	// away. Without a disk that is better than to take it.
+	// Admit may be nil. It is called for each stream of a request; an error refuses the
+	// request. A journal in memory uses it to refuse what could only wait for a
+	// database that is away.
 	Admit func(stream string) error
 
 	// Interner knows series and shapes that are read again; nil: one of its own.
@@ -188,8 +188,7 @@ type Journal struct {
 	nextSeq      uint64
 	nextPos      uint64
 	writing      *writing // what the next record is written under
-	own          []string // sessions that this process drew
-	former       []former // of them
+	own          []drawn  // the last one is that of writing
 	lostSessions []string // that another process uses, too
 	clock        clock
 	filled       []*commit // complete ones before the pending one
@@ -197,7 +196,7 @@ type Journal struct {
 	spare        commit // its buffers are for the next one
 	stopping     bool
 	ending       bool             // Close was called
-	failed       *telemetry.Error // what every request is told from now on
+	failed       *telemetry.Error // the answer to every request from now on
 
 	losing sync.Mutex // held while lostSessions changes
 
@@ -232,7 +231,7 @@ type Unapplied struct {
 // by the process that has the journal open.
 func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
-// Open opens the journal in cfg.Dir and makes it if there is none. A torn write at
+// Open opens the journal in cfg.Dir, or creates it. A torn write at
 // its end is cut off. A damaged journal is refused with a *CorruptionError, unless
 // cfg.AcceptLoss is set; one that another process has open, with ErrLocked.
 func Open(cfg Config) (*Journal, error) {
@@ -248,7 +247,7 @@ func Open(cfg Config) (*Journal, error) {
 		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve + 2*uint64(cfg.MaxWaiting)},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
-		own:         []string{cfg.Session},
+		own:         []drawn{{cfg.Session, never}},
 		clock:       newClock(cfg.Now(), cfg.Elapsed()),
 		pending:     &commit{done: make(chan struct{})},
 		wake:        make(chan struct{}, 1),
@@ -279,7 +278,7 @@ func Open(cfg Config) (*Journal, error) {
 	if j.lock != nil {
 		j.running.Go(j.watchFolder)
 	}
-	signal(j.tidy) // on a full disk nothing is taken before something is deleted
+	signal(j.tidy) // on a full disk nothing is accepted before something is deleted
 	return j, nil
 }
 
@@ -301,14 +300,14 @@ func (j *Journal) End() uint64 {
 }
 
 // Taken counts the readings that were not known to be stored at Open, and those
-// taken since.
+// accepted since.
 func (j *Journal) Taken() uint64 {
 	_, taken := j.published.reach()
 	return taken
 }
 
-// Unapplied tells what was not known to be stored at Open, by session and stream
-// in the order of the journal.
+// Unapplied returns what was not known to be stored at Open, by session and stream in
+// the order of the journal.
 func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
 
 // Reach returns when everything that has a position at the time of the call can be
@@ -327,7 +326,7 @@ func (j *Journal) Reach(ctx context.Context) error {
 	return nil
 }
 
-// Err tells why nothing can be taken; nil if it can.
+// Err returns why requests are refused; nil if they are accepted.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	stopping, failed := j.stopping, j.failed
@@ -365,7 +364,7 @@ type Status struct {
 	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
 	Keys             int     `json:"keys"`
 	GivenUpBytes     uint64  `json:"given_up_bytes"`  // could not be read, at this start and earlier ones
-	Error            string  `json:"error,omitempty"` // why nothing can be taken
+	Error            string  `json:"error,omitempty"` // why requests are refused
 }
 
 // Status returns what the journal holds now.
@@ -396,8 +395,8 @@ func (j *Journal) Stop() {
 	j.mu.Unlock()
 }
 
-// Close makes durable what was taken, answers the requests that wait for the store,
-// and unlocks the directory. Cursors must not be used any more.
+// Close makes durable what was accepted, answers the requests that wait for the store,
+// and unlocks the directory. Cursors must not be used afterwards.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		j.mu.Lock()

@@ -233,13 +233,7 @@ func (m *marker) close() error {
 // ErrGone means that the journal's folder was removed or replaced while the journal
 // was open. No later process finds the files written so far, unless the folder was
 // moved.
-var ErrGone = errors.New("the journal's folder was removed or replaced while the daemon was running")
-
-// goneError is ErrGone with its cause.
-type goneError struct{ error }
-
-// Is implements errors.Is.
-func (goneError) Is(target error) bool { return target == ErrGone }
+var ErrGone = errors.New("the journal's folder is gone")
 
 // folderInterval is how often the folder is checked. An operator who replaces it
 // must wait that long before starting another daemon there; until then both
@@ -269,7 +263,7 @@ func (j *Journal) hasFolder() bool {
 	}
 	if !j.gone.Load() {
 		if err := j.lock.Held(); err != nil && j.gone.CompareAndSwap(false, true) {
-			j.fail(errGone(err))
+			j.fail(errGone(fmt.Errorf("%w: %w", ErrGone, err)))
 		}
 	}
 	return !j.gone.Load()

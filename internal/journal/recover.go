@@ -463,7 +463,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 			streams[len(streams)-1].readings += uint64(n)
 		}
 	}
-	sum, err := batch.Summarize(r.encoded, visit)
+	received, err := batch.Summarize(r.encoded, visit)
 	if err != nil {
 		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
 		return formatError("the record holds no batch: " + err.Error())
@@ -471,7 +471,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	for _, one := range streams {
 		c.count(f.segment, one)
 	}
-	c.visit(&r, sum.Received, unapplied)
+	c.visit(&r, received, unapplied)
 	if f.records == 0 {
 		f.firstSeq = r.firstSeq
 	}
