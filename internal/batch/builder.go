@@ -462,14 +462,14 @@ func (b *Builder) findShape() *Shape {
 		}
 		b.dropGuess()
 	}
-	if s := b.interner.shapeOf(b.fieldKey); s != nil {
+	if _, s := b.interner.find(keyShape, b.fieldKey); s != nil {
 		return s
 	}
 	shape, refusal := b.newShape(string(b.fieldKey))
 	if b.refusal = refusal; refusal != nil {
 		return nil
 	}
-	b.interner.setShape(shape)
+	b.interner.add(keyShape, shape.key, nil, shape)
 	b.own += shape.memory()
 	return shape
 }
@@ -502,7 +502,7 @@ func (b *Builder) findSeries() *Series {
 	b.keyBuf = appendSized(appendSizedText(b.keyBuf[:0], b.stream), b.sensor)
 	b.keyBuf = binary.LittleEndian.AppendUint16(b.keyBuf, uint16(b.tagCount))
 	b.keyBuf = append(b.keyBuf, b.tags...)
-	if s := b.interner.seriesOf(b.keyBuf); s != nil {
+	if s, _ := b.interner.find(keySeries, b.keyBuf); s != nil {
 		return s
 	}
 	encoded, tags := sortTags(b.stream, b.sensor, b.tags)
@@ -515,12 +515,12 @@ func (b *Builder) findSeries() *Series {
 	if bytes.Equal(encoded, b.keyBuf) {
 		return b.makeSeries(encoded)
 	}
-	s := b.interner.seriesOf(encoded)
+	s, _ := b.interner.find(keySeries, encoded)
 	if s == nil {
 		s = b.makeSeries(encoded)
 	}
 	if s != nil {
-		b.interner.setSeries(string(b.keyBuf), s)
+		b.interner.add(keySeries, string(b.keyBuf), s, nil)
 	}
 	return s
 }
@@ -532,7 +532,7 @@ func (b *Builder) makeSeries(encoded []byte) *Series {
 		b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
 		return nil
 	}
-	b.interner.setSeries(s.encoded, s)
+	b.interner.add(keySeries, s.encoded, s, nil)
 	b.own += s.memory()
 	return s
 }

@@ -106,7 +106,7 @@ type Origin struct {
 	Recovered bool
 	// Granularity returns that of a stream at the time; nil: its present one.
 	Granularity func(stream string) time.Duration
-	// Interner knows series and shapes; nil: none.
+	// Interner knows series and shapes; nil: a new one.
 	Interner *Interner
 	// Part says whose rows are wanted; what is of others is left out.
 	Part Part
@@ -149,6 +149,9 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 	b := &Batch{
 		Received: time.Unix(0, h.received),
 		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered, granularity: origin.Granularity,
+	}
+	if origin.Interner == nil {
+		origin.Interner = NewInterner(0)
 	}
 	d := decoder{rest: rest, batch: b, interner: origin.Interner, part: origin.Part}
 	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
@@ -230,10 +233,11 @@ func (d *decoder) series(h *head) error {
 		if !d.part.Has(hash) || !d.part.isOf(encoded) {
 			continue
 		}
-		s, err := d.seriesOf(encoded)
+		s, made, err := d.interner.unpacked(encoded)
 		if err != nil {
 			return err
 		}
+		d.own += made
 		if s.Hash != hash {
 			return errSeries
 		}
@@ -252,20 +256,6 @@ func (d *decoder) guess(n int) int {
 		return n
 	}
 	return n/int(d.part.Of) + 8
-}
-
-// seriesOf returns the series that was packed so.
-func (d *decoder) seriesOf(packed []byte) (*Series, error) {
-	if d.interner != nil {
-		s, made, err := d.interner.unpacked(packed)
-		d.own += made
-		return s, err
-	}
-	s, err := unpackSeries(string(packed))
-	if err == nil {
-		d.own += s.memory()
-	}
-	return s, err
 }
 
 // shapes decodes all shapes.
@@ -295,10 +285,8 @@ func (d *decoder) shapes(h *head) error {
 
 // shapeOf returns the shape with this key, which has so many fields at most.
 func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
-	if d.interner != nil {
-		if s := d.interner.shapeOf(encoded); s != nil {
-			return s, nil
-		}
+	if _, s := d.interner.find(keyShape, encoded); s != nil {
+		return s, nil
 	}
 	shape := &Shape{key: string(encoded)}
 	for key := (cutter{rest: shape.key}); key.rest != ""; {
@@ -312,9 +300,7 @@ func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
 		shape.size += elementSize(kind, len(name))
 	}
 	d.own += shape.memory()
-	if d.interner != nil {
-		d.interner.setShape(shape)
-	}
+	d.interner.add(keyShape, shape.key, nil, shape)
 	return shape, nil
 }
 

@@ -219,69 +219,35 @@ func (n *Interner) Builder(received time.Time) *Builder {
 // Alias returns the series that SetAlias was called with for the same key; nil if it
 // is not known any more.
 func (n *Interner) Alias(key []byte) *Series {
-	if e := n.find(keyAlias, key); e != nil {
-		return e.series
-	}
-	return nil
+	s, _ := n.find(keyAlias, key)
+	return s
 }
 
 // SetAlias remembers a series under another key, so that a decoder need not decode it
 // again. The key has all input that the series depends on, behind a byte that tells
 // its decoder from others.
-func (n *Interner) SetAlias(key []byte, s *Series) {
-	n.add(&known{key: string(key), kind: keyAlias, series: s, bytes: keyed(key, s)})
-}
+func (n *Interner) SetAlias(key []byte, s *Series) { n.add(keyAlias, string(key), s, nil) }
 
-// unpacked returns the series that was packed so, and what was made for it.
+// unpacked returns the series that was packed so, and the bytes that were made for it.
 func (n *Interner) unpacked(packed []byte) (s *Series, made int, err error) {
-	if e := n.find(keyPacked, packed); e != nil {
-		return e.series, 0, nil
+	if s, _ = n.find(keyPacked, packed); s != nil {
+		return s, 0, nil
 	}
 	if s, err = unpackSeries(string(packed)); err != nil {
 		return nil, 0, err
 	}
-	if before := n.find(keySeries, []byte(s.encoded)); before != nil {
-		s = before.series
+	if before, _ := n.find(keySeries, []byte(s.encoded)); before != nil {
+		s = before
 	} else {
-		n.setSeries(s.encoded, s)
+		n.add(keySeries, s.encoded, s, nil)
 		made = s.memory()
 	}
-	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: keyed("", s)})
+	n.add(keyPacked, s.packed, s, nil)
 	return s, made, nil
 }
 
-// seriesOf returns the series with this key; nil if it is not known.
-func (n *Interner) seriesOf(key []byte) *Series {
-	if e := n.find(keySeries, key); e != nil {
-		return e.series
-	}
-	return nil
-}
-
-// setSeries remembers a series under its own encoded form or another one.
-func (n *Interner) setSeries(key string, s *Series) {
-	n.add(&known{key: key, kind: keySeries, series: s, bytes: keyed(key, s)})
-}
-
-// keyed estimates the bytes of an entry with its series, which other entries may
-// share: any of them may be the last to keep it.
-func keyed[K string | []byte](key K, s *Series) int64 {
-	return knownBytes + int64(len(key)+s.memory())
-}
-
-// shapeOf returns the shape with this key; nil if it is not known.
-func (n *Interner) shapeOf(key []byte) *Shape {
-	if e := n.find(keyShape, key); e != nil {
-		return e.shape
-	}
-	return nil
-}
-
-func (n *Interner) setShape(s *Shape) {
-	n.add(&known{key: s.key, kind: keyShape, shape: s, bytes: knownBytes + int64(s.memory())})
-}
-
-func (n *Interner) find(kind keyKind, key []byte) *known {
+// find returns what a key stands for; nil if it is not known.
+func (n *Interner) find(kind keyKind, key []byte) (*Series, *Shape) {
 	hash := xxhash.Sum64(key) + uint64(kind)
 	s := &n.shards[hash>>60]
 	s.mu.RLock()
@@ -291,17 +257,25 @@ func (n *Interner) find(kind keyKind, key []byte) *known {
 	}
 	s.mu.RUnlock()
 	if e == nil || e.kind != kind || e.key != string(key) {
-		return nil
+		return nil, nil
 	}
 	if !young {
 		n.put(s, hash, e)
 	}
-	return e
+	return e.series, e.shape
 }
 
-// add remembers e. Of two keys with the same hash the later one is known.
-func (n *Interner) add(e *known) {
-	hash := xxhash.Sum64String(e.key) + uint64(e.kind)
+// add remembers what a key stands for. Of two keys with the same hash the later one is
+// known. The entry counts all bytes of its series or shape, which other entries may
+// share: any of them may be the last to keep it.
+func (n *Interner) add(kind keyKind, key string, series *Series, shape *Shape) {
+	e := &known{key: key, kind: kind, series: series, shape: shape, bytes: knownBytes + int64(len(key))}
+	if series != nil {
+		e.bytes += int64(series.memory())
+	} else {
+		e.bytes += int64(shape.memory())
+	}
+	hash := xxhash.Sum64String(key) + uint64(kind)
 	n.put(&n.shards[hash>>60], hash, e)
 }
 
