@@ -184,6 +184,15 @@ func (q *Queue) Flush(ctx context.Context) error {
 	for _, l := range q.lanes {
 		l.hurry(before)
 	}
+	if err := q.Wait(ctx, before); err != nil {
+		return fmt.Errorf("flush the queue: %w", err)
+	}
+	return nil
+}
+
+// Wait returns when everything before a position of the journal is stored, or with
+// ctx's error.
+func (q *Queue) Wait(ctx context.Context, before uint64) error {
 	for {
 		q.mu.Lock()
 		applied, moved := q.applied, q.moved
@@ -194,13 +203,13 @@ func (q *Queue) Flush(ctx context.Context) error {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return fmt.Errorf("flush the queue: %w", ctx.Err())
+			return ctx.Err()
 		}
 	}
 }
 
 // advance works out how far everything is stored, trims the journal, and then wakes
-// Flush, whose caller may ask the journal next.
+// Wait, whose caller may ask the journal next.
 func (q *Queue) advance() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
