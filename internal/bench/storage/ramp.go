@@ -119,7 +119,7 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	fleet, err := newFleet(ctx, m, rampStream, load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings)
+	fleet, err := newFleet(ctx, m, rampStream, writers{load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings})
 	if err != nil {
 		return nil, err
 	}
