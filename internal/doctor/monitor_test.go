@@ -198,8 +198,8 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	<-ended
 }
 
-// nobody is a client of a server that does not exist.
-func nobody(t *testing.T) *mongo.Client {
+// nowhere is a client of a server that does not exist.
+func nowhere(t *testing.T) *mongo.Client {
 	t.Helper()
 	return client(t, options.Client().ApplyURI("mongodb://127.0.0.1/?directConnection=true").
 		SetHosts([]string{"127.0.0.1:1"}).SetServerSelectionTimeout(50*time.Millisecond))
@@ -208,7 +208,7 @@ func nobody(t *testing.T) *mongo.Client {
 // TestALookThatIsCutOffSaysNothing about MongoDB.
 func TestALookThatIsCutOffSaysNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
 	before := b.seen.Load()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -224,7 +224,7 @@ func TestALookThatIsCutOffSaysNothing(t *testing.T) {
 func TestALookIsMeasuredInSeconds(t *testing.T) {
 	t.Parallel()
 	now := noon
-	b := newBench(t, Config{Database: nobody(t).Database("brim"), Now: func() time.Time {
+	b := newBench(t, Config{Database: nowhere(t).Database("brim"), Now: func() time.Time {
 		now = now.Add(250 * time.Millisecond)
 		return now
 	}})
@@ -235,7 +235,7 @@ func TestALookIsMeasuredInSeconds(t *testing.T) {
 
 func TestServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	c := nobody(t)
+	c := nowhere(t)
 	b := newBench(t, Config{Database: c.Database("brim"), Interval: time.Second, Streams: []Stream{{Name: "readings", Storage: store.TimeSeries}}})
 	b.Look(t.Context())
 	b.Look(t.Context())

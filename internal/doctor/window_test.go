@@ -31,7 +31,7 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 // not told is not known.
 func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
 	alone := sample{server: &status{info: serverInfo{topology: "standalone"}}}
 	b.sampleWindow(t.Context(), &alone)
 	assert.Zero(t, alone.historyWindow)
