@@ -151,7 +151,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 
 // lookAll looks at the engine, the disk, and what maintenance has left behind.
 func (x *examination) lookAll(ctx context.Context) {
-	x.monitor.Look(ctx)
+	x.monitor.Sample(ctx)
 	x.moves = nil
 	if x.monitor.Seen().Server.Answered {
 		x.lookAtMoves(ctx)

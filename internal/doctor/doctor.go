@@ -179,7 +179,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.config.Interval)
 	defer ticker.Stop()
 	for {
-		m.Look(ctx)
+		m.Sample(ctx)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -188,10 +188,10 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Look takes a sample now. It takes at most 2 s where MongoDB does not answer a
+// Sample takes a sample now. It takes at most 2 s where MongoDB does not answer a
 // ping; otherwise at most 5 s for MongoDB's status and as long for the
 // collections' sizes.
-func (m *Monitor) Look(ctx context.Context) {
+func (m *Monitor) Sample(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := sample{}

@@ -20,7 +20,7 @@ import (
 // the words, nil if there is none.
 func advised(t *testing.T, b *bench, words string) *Finding {
 	t.Helper()
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	f := b.facts()
 	f.sampleTime = time.Minute
 	require.NoError(t, f.gather(t.Context()))
@@ -85,7 +85,7 @@ func TestTheDaemonsOwnMongodIsWellSet(t *testing.T) {
 	_, err := db.Collection("readings").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 	require.NoError(t, err)
 	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	found, err := b.CheckSettings(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
@@ -168,7 +168,7 @@ func TestAnIndexThatNothingUsesIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, readings.FindOne(t.Context(), bson.D{{Key: "tags.site", Value: "north"}}).Err())
 	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	found, err := b.CheckSettings(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found, 1)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestAMissingRoleIsNamedOnce, with what it would show and the command that
-// grants it; the rest is looked at.
+// grants it; the rest is examined.
 func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-monitor-6.0.5")
@@ -43,7 +43,7 @@ func TestTheOtherRoleIsNamedToo(t *testing.T) {
 	assert.Contains(t, found[0].Cause, "clusterMonitor")
 	assert.Contains(t, found[1].Cause, "documents; the role read permits it")
 	assert.Contains(t, found[1].Evidence, "another compressor for stream readings")
-	assert.Contains(t, found[1].Action, `grantRolesToUser("nobody", [{role: "read", db: "brim"}])`)
+	assert.Contains(t, found[1].Action, `grantRolesToUser("reader", [{role: "read", db: "brim"}])`)
 }
 
 // TestEachRefusalAloneIsBorne: no finding of another rule needs the answer.

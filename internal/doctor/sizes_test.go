@@ -62,17 +62,17 @@ func TestSizesAreAskedForOnceAMinute(t *testing.T) {
 	}})
 	readings := scrape.Labels{"stream": "readings"}
 	for range 6 { // until 50 s after the first
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", readings))
 		now = now.Add(10 * time.Second)
 	}
 	assert.Equal(t, map[string]int{"readings": 1, "unborn": 6}, asked.since())
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, map[string]int{"readings": 1, "unborn": 1}, asked.since())
 	insert(t, db, "unborn", 5)
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, 5.0, b.scrape(t).Value("brim_mongodb_collection_documents", scrape.Labels{"stream": "unborn"}))
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, map[string]int{"unborn": 1}, asked.since())
 }
 
@@ -88,7 +88,7 @@ func TestSizesThatFailAreAskedForAgain(t *testing.T) {
 	}})
 	var at []int // seconds at which the broken one was asked for
 	for i := range 20 {
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		counts := asked.since()
 		if counts["broken"] > 0 {
 			at = append(at, 10*i)
@@ -102,6 +102,6 @@ func TestSizesThatFailAreAskedForAgain(t *testing.T) {
 	require.NoError(t, db.Collection("broken").Drop(t.Context()))
 	insert(t, db, "broken", 3)
 	now = now.Add(time.Minute)
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", scrape.Labels{"stream": "broken"}))
 }

@@ -20,7 +20,7 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
 			{Key: "setParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: seconds},
 		}).Err())
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		window := b.Seen().Server.HistoryWindowSeconds
 		require.NotNil(t, window)
 		assert.InDelta(t, float64(seconds), *window, 0)
