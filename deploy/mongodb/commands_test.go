@@ -59,7 +59,7 @@ func jobs() []job {
 		{roles.Move, []string{
 			"migrate --storage timeseries --no-daemon", "migrate --storage timeseries --drop-old --no-daemon",
 			"migrate --storage bucket --no-daemon", "migrate --storage bucket --drop-old --no-daemon",
-			"recompress --to zstd --swap replace",
+			"recompress --to zstd --swap replace", "recompress --drop-old",
 			"migrate --granularity 1h --swap replace", "migrate --granularity 1h --drop-old --no-daemon",
 		}},
 	}
@@ -94,6 +94,8 @@ func spare(action string) bool {
 
 // TestRolesOfCommands: nothing is refused with them, and something without any of
 // their actions. All of it takes minutes.
+//
+//nolint:tparallel // the log of one server does not name users
 func TestRolesOfCommands(t *testing.T) {
 	t.Parallel()
 	all := newSite(t)

@@ -109,6 +109,7 @@ func lastHour() string {
 // longForm is set for runs that may take minutes.
 const longForm = "BRIM_TEST_LONG"
 
+//nolint:tparallel // the log of one server does not name users
 func TestRoleOfServe(t *testing.T) {
 	t.Parallel()
 	all := newSite(t)

@@ -48,20 +48,6 @@ func (m *Monitor) facts() *facts {
 	}
 }
 
-// judge applies the rules. A finding without a kind is of kind Setting.
-func (f *facts) judge(table []settingRule) []Finding {
-	var out []Finding
-	for _, r := range table {
-		for _, found := range r.find(f) {
-			if found.Kind == "" {
-				found.Kind, found.Class = Setting, Degrading
-			}
-			out = append(out, found)
-		}
-	}
-	return out
-}
-
 // A server answers questions about a MongoDB: a Monitor, or in tests a recording.
 type server interface {
 	// run runs a command that reads on the database admin.
@@ -99,6 +85,20 @@ type facts struct {
 	indexes  map[string][]indexUse // by stream
 	trials   map[string]*trial     // by stream
 	refusals []refusal
+}
+
+// judge applies the rules. A finding without a kind is of kind Setting.
+func (f *facts) judge(table []settingRule) []Finding {
+	var out []Finding
+	for _, r := range table {
+		for _, found := range r.find(f) {
+			if found.Kind == "" {
+				found.Kind, found.Class = Setting, Degrading
+			}
+			out = append(out, found)
+		}
+	}
+	return out
 }
 
 type member struct {

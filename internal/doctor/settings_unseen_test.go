@@ -71,7 +71,6 @@ func TestEachRefusalAloneIsBorne(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsAwayIsAnError.
 func TestAServerThatIsAwayIsAnError(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: nowhere(t).Database("brim")})

@@ -127,7 +127,7 @@ func TestStoppedLeftOverIsKilled(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "mongod", "brim.json")))
 	signal(t, left, "STOP")
 
-	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: 500 * time.Millisecond})
+	server := startServer(t, mongod.Config{DataDir: dir, StopTimeout: 3 * time.Second})
 	require.False(t, isMongodOn(left, dir))
 	requireKept(t, connect(t, server.URI()), "before")
 }
