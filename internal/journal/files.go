@@ -66,6 +66,9 @@ const (
 	dirPerm  = 0o750
 )
 
+// Disk is the file system, the default of a Config.
+func Disk() Files { return osFiles{} }
+
 // osFiles is the file system.
 type osFiles struct{}
 
