@@ -3,9 +3,6 @@ package ingest
 import (
 	"context"
 	"net/http"
-	"strings"
-
-	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -124,70 +121,14 @@ func influxWords(e *telemetry.Error) (code, message string) {
 	}
 }
 
-// guardCall asks who makes a call of gRPC, before any of its messages is
-// received. Check of the health service is open to all, as probes have no token; it
-// is no stream, and does not come here. Its Watch lasts, and so is for those who
-// are known.
-func (d *Door) guardCall(service any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if d.config.Guard == nil {
-		return next(service, stream)
-	}
-	var scopes []access.Scope
-	writes := strings.HasPrefix(call.FullMethod, "/"+serviceName+"/")
-	if writes {
-		scopes = []access.Scope{access.Ingest}
-	}
-	ctx := stream.Context()
-	shown := access.OfCall(ctx)
-	who, err := d.identify(shown, scopes...)
-	if err == nil {
-		if conn := connOf(ctx); conn != nil {
-			conn.know()
-		}
-		return next(service, &knownCall{ServerStream: stream, ctx: access.WithShown(ctx, who, shown)})
-	}
-	known := d.knownError(protoGRPC, err)
-	r := resultOf(known.Kind)
-	if writes {
-		d.metrics.answered(protoGRPC, r, 0, &answer{})
-	}
-	d.config.Guard.Hold(ctx, known)
-	return statusError(r, known)
-}
-
-// guardedWrite serves Write. gRPC calls no interceptor for a stream that has one
-// message in each direction.
-func (d *Door) guardedWrite(service any, stream grpc.ServerStream) error {
-	return d.guardCall(service, stream, &grpc.StreamServerInfo{FullMethod: "/" + serviceName + "/Write"}, d.serveWrite)
-}
-
-// A knownCall is a call whose context carries who makes it.
-type knownCall struct {
-	grpc.ServerStream
-
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (c *knownCall) Context() context.Context { return c.ctx }
-
-// caller returns who makes a call; nil where nobody is asked.
-func (d *Door) caller(ctx context.Context) *access.Identity {
-	if d.config.Guard == nil {
-		return nil
-	}
-	return access.From(ctx)
-}
-
 // stillMay returns an error if who makes a call may not write any more: a stream
 // may last longer than the access of who began it.
 func (d *Door) stillMay(ctx context.Context) error {
-	who := d.caller(ctx)
-	if who == nil {
+	if d.config.Guard == nil {
 		return nil
 	}
 	if err := access.StillKnown(ctx); err != nil {
 		return err
 	}
-	return who.Require(access.Ingest)
+	return access.From(ctx).Require(access.Ingest)
 }

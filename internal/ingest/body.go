@@ -478,10 +478,13 @@ func seconds(bytes, rate int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(rate) * float64(time.Second))
 }
 
+// A readDeadline is that of a connection, or of one call on it.
+type readDeadline interface{ SetReadDeadline(t time.Time) error }
+
 // A pacer holds one body to its pace, by the deadline of its connection.
 type pacer struct {
 	pace    pace
-	control *http.ResponseController // nil: the connection has no deadline
+	control readDeadline // nil: the connection has no deadline
 	start   time.Time
 	set     time.Time   // deadline; zero: none
 	awaited atomic.Bool // others wait for the memory

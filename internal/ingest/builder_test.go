@@ -3,11 +3,9 @@ package ingest
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -18,7 +16,7 @@ import (
 // takeRaw gives the door an encoded message.
 func takeRaw(t *testing.T, d *Door, message []byte) messageAnswer {
 	t.Helper()
-	return d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(message)}}, time.Now())
+	return newMessage(d, message).answer(t.Context())
 }
 
 // TestARequestWithoutABatchGivesItsBuilderBack tells a builder that was used by

@@ -3,6 +3,8 @@ package ingest
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -10,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
@@ -26,7 +27,7 @@ func dialGRPC(t testing.TB, d *Door, options ...grpc.DialOption) telemetrypb.Ing
 func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := d.NewGRPCServer()
+	server := d.GRPCServer(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///brim", append(options,
@@ -35,11 +36,16 @@ func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.Client
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, conn.Close())
-		server.GracefulStop()
-		assert.NoError(t, <-served)
+		assert.NoError(t, server.Close())
+		assert.ErrorIs(t, <-served, http.ErrServerClosed)
 		d.Wait()
 	})
 	return conn
+}
+
+// newMessage is a message that was received.
+func newMessage(d *Door, data []byte) *message {
+	return &message{call: &call{door: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}, data: data, room: &data, lease: lease{of: d.budget}, at: time.Now()}
 }
 
 // writeMessage takes a request that must not be refused whole.
@@ -47,7 +53,7 @@ func writeMessage(t testing.TB, d *Door, request *telemetrypb.WriteRequest) (*te
 	t.Helper()
 	data, err := proto.Marshal(request)
 	require.NoError(t, err)
-	a := d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(data)}}, time.Now())
+	a := newMessage(d, data).answer(t.Context())
 	require.Nil(t, a.err)
 	return a.response, a.result
 }

@@ -81,7 +81,7 @@ func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := d.newExchange(p, w, r)
 		defer x.over()
-		if d.stopping.Load() {
+		if d.stopping() {
 			x.refuse(r.Context(), errStopping())
 			return
 		}
@@ -366,7 +366,7 @@ func (d *Door) servePing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Influxdb-Version", "brim-"+d.config.Version)
 	w.Header().Set("X-Influxdb-Build", "Brim")
 	status := http.StatusNoContent
-	if d.stopping.Load() {
+	if d.stopping() {
 		status = http.StatusServiceUnavailable
 	}
 	w.WriteHeader(status)
@@ -385,7 +385,7 @@ func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: d.config.Version}
 	status := http.StatusOK
 	switch available := d.config.Available; {
-	case d.stopping.Load():
+	case d.stopping():
 		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
 	case available != nil && available() != nil:
 		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable

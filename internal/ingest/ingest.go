@@ -51,7 +51,7 @@ type Journal interface {
 	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
-// A Door serves the protocols. It starts no goroutines but those of WriteStream.
+// A Door serves the protocols. It starts no goroutines except for WriteStream.
 type Door struct {
 	journal Journal
 	config  Config
@@ -69,21 +69,19 @@ type Door struct {
 	lines   linePool
 	json    jsonPool
 	wires   wirePool
-	room    *callRoom // of messages of gRPC
-	open    openStreams
-	bomb    [1]byte // see isBomb
-
-	answerTime time.Duration // of clients of WriteStream
-	messages   messagePool
-	known      *batch.Interner // series and shapes of earlier requests
+	known   *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool
 	health    *health.Server
 
-	stopping atomic.Bool
-	stopped  chan struct{} // closed by Stop
-	stopOnce sync.Once
-	readers  sync.WaitGroup // of streams
+	open        openCalls // of gRPC
+	callers     sync.WaitGroup
+	callReaders sync.Pool // of *bufio.Reader
+	messages    messagePool
+	answerTime  time.Duration
+
+	stopped context.Context //nolint:containedctx // ends when Stop is called
+	stop    context.CancelFunc
 }
 
 // New returns a door whose readings go to journal.
@@ -100,15 +98,16 @@ func New(config Config, journal Journal) (*Door, error) {
 		metrics: newMetrics(config.Registerer),
 		health:  health.NewServer(),
 		known:   config.Interner,
-		stopped: make(chan struct{}),
+
+		answerTime: answerTime,
 	}
+	d.stopped, d.stop = context.WithCancel(context.Background())
 	d.budget = newBudget(config.MaxBytes, longestWait, d.metrics.isBusy)
 	d.budget.large.beside = func() int64 { return connectionBytes * config.Connections() }
 	d.metrics.watchBudget(config.Registerer, d.budget)
 	d.wire = newReceiver(config.MaxBodyBytes, config.MaxInflatedBytes, d.budget)
 	d.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
 	d.ahead.Store(int64(config.MaxFuture))
-	d.answerTime, d.room = answerTime, d.newRoom()
 	for i := range config.Streams {
 		s := newDoorStream(config.Streams[i])
 		d.streams[s.Name], d.order = s, append(d.order, s)
@@ -133,19 +132,18 @@ func (d *Door) SetReady(ready bool) {
 // UNAVAILABLE, and health turns to NOT_SERVING. Requests that came before are
 // not touched. Stop may be called more than once.
 func (d *Door) Stop() {
-	d.stopOnce.Do(func() {
-		d.stopping.Store(true)
-		close(d.stopped)
-		d.health.Shutdown()
-	})
+	d.stop()
+	d.health.Shutdown()
 }
+
+func (d *Door) stopping() bool { return d.stopped.Err() != nil }
 
 // Memory is how much requests and connections hold now, and may hold together.
 func (d *Door) Memory() (held, most int64) { return d.budget.held(), d.config.MaxBytes }
 
-// Wait returns when the goroutines of streams have ended, which they do soon after the
-// gRPC server has stopped.
-func (d *Door) Wait() { d.readers.Wait() }
+// Wait returns when all gRPC calls have ended, which they do soon after their server was
+// closed.
+func (d *Door) Wait() { d.callers.Wait() }
 
 // retryAfter is how long a refused client is told to wait where the refusal
 // itself does not say.

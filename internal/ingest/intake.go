@@ -61,7 +61,7 @@ type intake struct {
 	fields  *batch.FieldList       // of home
 	lease   *lease                 // of the request; nil where it is too small to need one
 	ctx     context.Context        // of the request, for the lease
-	paid    int64                  // part of what the decoded readings need that another lease covers
+	encoded int64                  // bytes of the request that stay in memory while it is decoded
 	count   int                    // readings begun
 	dropped int                    // fields that were left out
 	lines   []uint32               // of line protocol: the number of each reading's line, from 1
@@ -148,7 +148,7 @@ func (in *intake) afford(scratch int64) error {
 	if in.lease == nil {
 		return nil
 	}
-	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch-in.paid)
+	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch+in.encoded)
 }
 
 // takeBack undoes the begin of the reading at hand, and what was given of it.
@@ -262,7 +262,7 @@ func (in *intake) hold(made *batch.Batch, r *batch.Request) {
 	if in.lease == nil || in.lease.size == 0 {
 		return
 	}
-	in.lease.keep(max(0, batchCost*made.MemorySize()-in.paid))
+	in.lease.keep(max(0, batchCost*made.MemorySize()+in.encoded))
 	if r.Want == telemetry.Stored {
 		r.Journaled = in.lease.release
 	}

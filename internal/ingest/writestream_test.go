@@ -2,9 +2,13 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -156,24 +160,18 @@ func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 	assert.Empty(t, j.readings())
 }
 
-// brokenStream is a stream whose client is gone: its context has ended, and
-// nothing more comes.
-type brokenStream struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // that of the stream
-}
-
-func (s brokenStream) Context() context.Context { return s.ctx }
-func (s brokenStream) RecvMsg(any) error        { return status.FromContextError(s.ctx.Err()).Err() }
-
 func TestStreamWhoseClientIsGoneEndsItsCall(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestDoor(t)
 	defer d.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // the receiver and the call learn of it in either order
-		err := d.serveWriteStream(nil, brokenStream{ctx: ctx})
+	for range 100 { // the receiver and the call notice in either order
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, writeStreamPath, iotest.ErrReader(errors.New("client disconnected")))
+		c, err := d.newCall(httptest.NewRecorder(), r)
+		require.NoError(t, err)
+		err = d.serveWriteStream(c)
+		c.close()
 		require.Equal(t, codes.Canceled, status.Code(err))
 	}
 }
