@@ -1,7 +1,7 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
 // packages that a reading passes, and its life from start to stop.
 //
-//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--http-addr ─┬─▶ ingest.Server ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
 //	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
 //	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
 //	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
@@ -212,7 +212,7 @@ type daemon struct {
 	supervisor *supervisor // nil without a service manager
 
 	listeners listeners
-	door      *ingest.Door
+	door      *ingest.Server
 	inlet     inlet
 	reader    *read.Reader
 	http      *http.Server

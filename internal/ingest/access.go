@@ -9,8 +9,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Who sends is asked in front of everything else that a request costs: before
-// its body is read, and before any room is reserved for it.
+// A sender is identified before its body is read and before any memory is reserved for
+// it.
 
 // Codes that clients of InfluxDB know, in place of those that say more.
 const (
@@ -18,13 +18,13 @@ const (
 	codeInfluxForbidden    = "forbidden"
 )
 
-// identify returns who sent the request; nil where nobody is asked. Who has none
-// of the scopes is refused.
-func (d *Door) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
-	if d.config.Guard == nil {
+// identify returns who sent the request; nil without a Guard. A sender that has none of
+// the scopes is refused.
+func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
+	if srv.config.Guard == nil {
 		return nil, nil
 	}
-	who, err := d.config.Guard.Identify(c)
+	who, err := srv.config.Guard.Identify(c)
 	if err != nil {
 		return nil, err
 	}
@@ -48,19 +48,19 @@ func requireOne(who *access.Identity, scopes []access.Scope) error {
 }
 
 // identifyRequest is identify for a request over HTTP.
-func (d *Door) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
-	if d.config.Guard == nil {
+func (srv *Server) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
+	if srv.config.Guard == nil {
 		return nil, nil
 	}
-	return d.identify(access.OfRequest(r), scopes...)
+	return srv.identify(access.OfRequest(r), scopes...)
 }
 
 // guarded wraps a handler that those may reach who have one of the scopes.
-func (d *Door) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
+func (srv *Server) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := d.identifyRequest(r, scopes...); err != nil {
-			d.config.Guard.Hold(r.Context(), err)
-			d.WriteProblem(w, err)
+		if _, err := srv.identifyRequest(r, scopes...); err != nil {
+			srv.config.Guard.Hold(r.Context(), err)
+			srv.WriteProblem(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -101,7 +101,7 @@ func (in *intake) refund(readings int) {
 	}
 }
 
-// challenge says how to show oneself, in an answer to somebody whom nobody knows.
+// challenge says how to authenticate, in an answer to an unauthenticated client.
 func challenge(h http.Header, e *telemetry.Error) {
 	if e.Kind == telemetry.Unauthenticated {
 		access.Challenge(h)
@@ -123,8 +123,8 @@ func influxWords(e *telemetry.Error) (code, message string) {
 
 // stillMay returns an error if who makes a call may not write any more: a stream
 // may last longer than the access of who began it.
-func (d *Door) stillMay(ctx context.Context) error {
-	if d.config.Guard == nil {
+func (srv *Server) stillMay(ctx context.Context) error {
+	if srv.config.Guard == nil {
 		return nil
 	}
 	if err := access.StillKnown(ctx); err != nil {

@@ -36,8 +36,8 @@ type rawClient struct {
 	statuses map[uint32]codes.Code // of calls that have ended
 }
 
-// dialRaw connects a rawClient to the door's server of gRPC.
-func dialRaw(t *testing.T, d *Door) *rawClient {
+// dialRaw connects a rawClient to a gRPC server of d.
+func dialRaw(t *testing.T, d *Server) *rawClient {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -114,8 +114,8 @@ func (c *rawClient) waitCallEnded(t *testing.T, stream uint32) (code codes.Code)
 
 func quick(c *Config) { c.BodyGrace, c.MinBodyRate = 50*time.Millisecond, 10<<20 }
 
-func (d *Door) endedFor(why ending) float64 {
-	return testutil.ToFloat64(d.metrics.ended[why])
+func (srv *Server) endedFor(why ending) float64 {
+	return testutil.ToFloat64(srv.metrics.ended[why])
 }
 
 func TestAMessageThatDoesNotComeWholeEndsItsCall(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAMessageThatDoesNotComeWholeEndsItsCall(t *testing.T) {
 		for name, part := range map[string]string{"a part of its prefix": "\x00\x00", "its prefix": "\x00\x00\x00\x10\x00", "a part of it": "\x00\x00\x00\x10\x00abc"} {
 			t.Run(method+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				d, j := newTestDoor(t, quick)
+				d, j := newTestServer(t, quick)
 				c := dialRaw(t, d)
 				c.call(t, 1, method)
 				require.NoError(t, c.WriteData(1, false, []byte(part)))
@@ -139,7 +139,7 @@ func TestAMessageThatDoesNotComeWholeEndsItsCall(t *testing.T) {
 // A stream on which nothing is under way may stay, however long.
 func TestAnIdleStreamStays(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, quick)
+	d, j := newTestServer(t, quick)
 	stream := openStream(t, d)
 	for i := range 3 {
 		require.NoError(t, stream.Send(oneReading("1", "s")))
@@ -155,7 +155,7 @@ func TestAnIdleStreamStays(t *testing.T) {
 
 func TestMessagesWaitForRoom(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	d.budget.wait = 20 * time.Millisecond
 	all := d.budget.small.size
 	require.True(t, d.budget.small.try(all, false))
@@ -179,7 +179,7 @@ func TestMessagesWaitForRoom(t *testing.T) {
 
 func TestAClientMustReadItsAnswers(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, func(c *Config) { c.BodyGrace = time.Minute })
+	d, _ := newTestServer(t, func(c *Config) { c.BodyGrace = time.Minute })
 	d.answerTime = 50 * time.Millisecond
 	stream := openStream(t, d)
 	// Each answer repeats the id, and none is read.
@@ -195,7 +195,7 @@ func TestAClientMustReadItsAnswers(t *testing.T) {
 
 func TestABombIsKnownByItsBeginning(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
 	m.compressed = true
 	a := m.answer(t.Context())
@@ -209,7 +209,7 @@ func TestABombIsKnownByItsBeginning(t *testing.T) {
 
 func TestAMessageInflatesSoManyTimesOnly(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	client := dialGRPC(t, d)
 	bomb := oneReading("1", "s")
 	bomb.Stream = strings.Repeat("x", 4<<20)
@@ -230,7 +230,7 @@ func TestAMessageInflatesSoManyTimesOnly(t *testing.T) {
 
 func TestACallHasOnlySoMuchMetadata(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("x", 1<<20))
 	_, err := dialGRPC(t, d).Write(ctx, oneReading("1", "s"))
 	assert.Error(t, err)

@@ -26,7 +26,7 @@ func TestAStreamEndsWithItsCertificate(t *testing.T) {
 	now := certificate.NotAfter.Add(-time.Minute)
 	guard, err := access.Open(access.Config{Path: path, Now: func() time.Time { return now }})
 	require.NoError(t, err)
-	d, _ := newTestDoor(t, func(c *Config) { c.Guard = guard })
+	d, _ := newTestServer(t, func(c *Config) { c.Guard = guard })
 	shown := tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{certificate}}}
 	r := httptest.NewRequest(http.MethodPost, writeStreamPath, nil)
 	r.TLS = &shown

@@ -82,18 +82,18 @@ const (
 // GRPCServer returns a server with the ingest, health and reflection services; with a nil
 // config it speaks HTTP/2 without TLS. Calls may be of any age: a WriteStream lasts as
 // long as its client wants, and its access is checked with every message.
-func (d *Door) GRPCServer(config *tls.Config) *http.Server {
+func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 	others := grpc.NewServer(grpc.MaxRecvMsgSize(questionBytes))
-	healthpb.RegisterHealthServer(others, d.health)
+	healthpb.RegisterHealthServer(others, srv.health)
 	telemetrypb.RegisterIngestServiceServer(others, telemetrypb.UnimplementedIngestServiceServer{}) // for reflection
 	reflection.Register(others)
 
 	mux := http.NewServeMux()
-	mux.Handle(writePath, d.serveCall(d.serveWrite))
-	mux.Handle(writeStreamPath, d.serveCall(d.serveWriteStream))
-	mux.Handle("/", d.serveOthers(others))
+	mux.Handle(writePath, srv.serveCall(srv.serveWrite))
+	mux.Handle(writeStreamPath, srv.serveCall(srv.serveWriteStream))
+	mux.Handle("/", srv.serveOthers(others))
 	s := &http.Server{
-		Handler: mux, TLSConfig: config, Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
+		Handler: mux, TLSConfig: config, Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(srv.logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       5 * time.Minute, // without a call; clients connect again when they need to
 		MaxHeaderBytes:    32 << 10,        // as over HTTP
@@ -112,7 +112,7 @@ func (d *Door) GRPCServer(config *tls.Config) *http.Server {
 
 // A call is a call of Write or WriteStream.
 type call struct {
-	door       *Door
+	server     *Server
 	w          http.ResponseWriter
 	r          *http.Request
 	ctx        context.Context // carries who calls
@@ -127,22 +127,22 @@ type call struct {
 
 // serveCall serves calls of one method of the ingest service. An error of serve becomes
 // the status of the call.
-func (d *Door) serveCall(serve func(*call) error) http.Handler {
+func (srv *Server) serveCall(serve func(*call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
 			return
 		}
-		d.callers.Add(1)
-		defer d.callers.Done()
-		leave, err := d.enter(r)
+		srv.callers.Add(1)
+		defer srv.callers.Done()
+		leave, err := srv.enter(r)
 		defer leave()
 		var c *call
 		if err == nil {
-			c, err = d.newCall(w, r)
+			c, err = srv.newCall(w, r)
 		}
 		if err != nil {
 			_ = r.Body.Close() // so that nothing is held while the answer is delayed
-			err = d.refuseCall(r.Context(), err, time.Now())
+			err = srv.refuseCall(r.Context(), err, time.Now())
 			endCall(w, err)
 			return
 		}
@@ -158,12 +158,12 @@ func (d *Door) serveCall(serve func(*call) error) http.Handler {
 }
 
 // newCall identifies the client and prepares to receive messages.
-func (d *Door) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
-	c := &call{door: d, w: w, r: r, ctx: r.Context(), lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
-	if d.config.Guard != nil {
+func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
+	c := &call{server: srv, w: w, r: r, ctx: r.Context(), lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
+	if srv.config.Guard != nil {
 		shown := access.OfRequest(r)
 		var err error
-		if c.who, err = d.identify(shown, access.Ingest); err != nil {
+		if c.who, err = srv.identify(shown, access.Ingest); err != nil {
 			return nil, err
 		}
 		c.ctx = access.WithShown(c.ctx, c.who, shown)
@@ -177,19 +177,19 @@ func (d *Door) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
 		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed are gzip and identity", telemetry.Quote([]byte(encoding)))
 	}
 	var ok bool
-	if c.in, ok = d.callReaders.Get().(*bufio.Reader); !ok {
+	if c.in, ok = srv.callReaders.Get().(*bufio.Reader); !ok {
 		c.in = bufio.NewReader(nil) // 4 KiB
 	}
 	c.in.Reset(r.Body)
 	c.deadline.control = c.control
-	c.pacer.pace, c.pacer.control = d.wire.pace, &c.deadline
+	c.pacer.pace, c.pacer.control = srv.wire.pace, &c.deadline
 	return c, nil
 }
 
 func (c *call) close() {
 	c.pacer.end()
 	c.in.Reset(nil)
-	c.door.callReaders.Put(c.in)
+	c.server.callReaders.Put(c.in)
 }
 
 // isCall answers requests that are not calls of gRPC.
@@ -264,7 +264,7 @@ type message struct {
 
 func (m *message) free() {
 	if m.room != nil {
-		m.call.door.messages.put(m.room)
+		m.call.server.messages.put(m.room)
 	}
 	m.lease.release()
 	m.data, m.room = nil, nil
@@ -281,7 +281,7 @@ func (c *call) receive() (*message, error) {
 	p := &c.pacer
 	p.begin()
 	defer p.end()
-	m := &message{call: c, at: time.Now(), lease: lease{of: c.door.budget}}
+	m := &message{call: c, at: time.Now(), lease: lease{of: c.server.budget}}
 	prefix, err := c.in.Peek(messagePrefix)
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(prefix) > 0 {
@@ -291,7 +291,7 @@ func (c *call) receive() (*message, error) {
 	}
 	flag, length := prefix[0], int64(binary.BigEndian.Uint32(prefix[1:]))
 	_, _ = c.in.Discard(messagePrefix) // they are in the buffer
-	most := c.door.config.MaxBodyBytes
+	most := c.server.config.MaxBodyBytes
 	switch {
 	case length > tooLargeFactor*most:
 		return nil, errMessageTooLarge(length, most)
@@ -308,16 +308,16 @@ func (c *call) receive() (*message, error) {
 
 // receiveInto reserves the memory of a message of this length, and reads it.
 func (c *call) receiveInto(m *message, length int64) error {
-	p, b := &c.pacer, c.door.budget
+	p, b := &c.pacer, c.server.budget
 	if cost := (wireCost+decodedCost)*length + callBytes; !m.lease.tryReach(cost) {
 		p.end() // waiting here does not count against its pace
 		if err := m.lease.reach(c.ctx, min(cost, b.most())); err != nil {
-			c.door.metrics.ended[endNoRoom].Inc()
+			c.server.metrics.ended[endNoRoom].Inc()
 			return err
 		}
 		p.begin()
 	}
-	m.data, m.room = c.door.messages.get(length)
+	m.data, m.room = c.server.messages.get(length)
 	var coming *incoming
 	if length > int64(c.in.Buffered()) {
 		coming = &incoming{size: m.lease.size, since: time.Now(), end: p.giveUp}
@@ -358,14 +358,14 @@ func (c *call) explain(err error) error {
 		if c.pacer.awaited.Load() {
 			why = endSlow
 		}
-		c.door.metrics.ended[why].Inc()
+		c.server.metrics.ended[why].Inc()
 	}
 	return known
 }
 
 // inflate replaces the message by what it inflates to.
 func (m *message) inflate(ctx context.Context) error {
-	d := m.call.door
+	d := m.call.server
 	wire := bytes.NewReader(m.data)
 	length := int64(len(m.data))
 	limit := inflation{free: freeCallInflation, ratio: d.config.MaxInflateRatio, most: tooLargeFactor * d.config.MaxBodyBytes}
@@ -441,14 +441,14 @@ func (p *messagePool) put(room *[]byte) {
 }
 
 // serveWrite serves Write.
-func (d *Door) serveWrite(c *call) error {
+func (srv *Server) serveWrite(c *call) error {
 	start := time.Now()
 	m, err := c.receive()
 	if errors.Is(err, io.EOF) {
 		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was taken")
 	}
 	if err != nil {
-		return d.refuseCall(c.ctx, err, start)
+		return srv.refuseCall(c.ctx, err, start)
 	}
 	a := m.answer(c.ctx)
 	if a.err != nil {
@@ -464,14 +464,14 @@ func (d *Door) serveWrite(c *call) error {
 }
 
 // refuseCall counts a call that is refused, and returns its status.
-func (d *Door) refuseCall(ctx context.Context, err error, start time.Time) error {
+func (srv *Server) refuseCall(ctx context.Context, err error, start time.Time) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return status.FromContextError(err).Err()
 	}
-	known := d.knownError(protoGRPC, err)
+	known := srv.knownError(protoGRPC, err)
 	r := resultOf(known.Kind)
-	d.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
-	d.config.Guard.Hold(ctx, known)
+	srv.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
+	srv.config.Guard.Hold(ctx, known)
 	return statusError(r, known)
 }
 
@@ -485,7 +485,7 @@ type messageAnswer struct {
 
 // answer decodes the message, appends its readings, and frees it.
 func (m *message) answer(ctx context.Context) messageAnswer {
-	d := m.call.door
+	d := m.call.server
 	defer m.free()
 	head, in, err := m.decode(ctx)
 	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
@@ -511,7 +511,7 @@ func (m *message) answer(ctx context.Context) messageAnswer {
 
 // decode decodes the message, whose own memory can be reused then.
 func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
-	d, c := m.call.door, m.call
+	d, c := m.call.server, m.call
 	if m.compressed {
 		if err := m.inflate(ctx); err != nil {
 			return wireHead{}, nil, err
@@ -569,16 +569,16 @@ var acksOf = map[telemetry.Ack]telemetrypb.Ack{ //nolint:gochecknoglobals // it 
 }
 
 // ackWanted returns the level that a request asks for.
-func (d *Door) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
+func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
 	if a == telemetrypb.Ack_ACK_UNSPECIFIED {
-		return d.config.Ack, nil
+		return srv.config.Ack, nil
 	}
 	for want, number := range acksOf {
 		if number == a {
-			return d.ackOrError(want)
+			return srv.ackOrError(want)
 		}
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), d.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), srv.acks)
 }
 
 // send sends an answer. A client that does not read its answers is given up.
@@ -592,8 +592,8 @@ func (c *call) send(response *telemetrypb.WriteResponse) error {
 		_, err = c.w.Write(framed)
 		return err
 	}
-	patience := time.AfterFunc(c.door.answerTime, func() {
-		c.door.metrics.ended[endUnread].Inc()
+	patience := time.AfterFunc(c.server.answerTime, func() {
+		c.server.metrics.ended[endUnread].Inc()
 		_ = c.control.SetWriteDeadline(past) // the connection may have ended
 	})
 	defer patience.Stop()
@@ -605,14 +605,14 @@ func (c *call) send(response *telemetrypb.WriteResponse) error {
 
 // serveWriteStream serves WriteStream: one goroutine receives requests, one works on
 // each, and this one sends the answers in the order of the requests.
-func (d *Door) serveWriteStream(c *call) error {
+func (srv *Server) serveWriteStream(c *call) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.ctx = ctx
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer c.r.Body.Close() // ends the receiver
 	defer cancel()
-	defer context.AfterFunc(d.stopped, func() { _ = c.control.SetReadDeadline(past) })()
+	defer context.AfterFunc(srv.stopped, func() { _ = c.control.SetReadDeadline(past) })()
 	// One more is in flight, whose answer is waited for.
 	answers := make(chan chan *telemetrypb.WriteResponse, maxInFlight-1)
 	var last error // ends the call, when all is answered
@@ -630,7 +630,7 @@ func (d *Door) serveWriteStream(c *call) error {
 
 // receiveAll starts a worker for each request, until there are no more.
 func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.WriteResponse, workers *sync.WaitGroup) error {
-	d := c.door
+	d := c.server
 	for {
 		m, err := c.receive()
 		switch {
@@ -672,23 +672,23 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 
 // serveOthers serves the health and reflection services. Check of the health is open to
 // all, because probes have no token. Its Watch lasts, and needs a known client.
-func (d *Door) serveOthers(others http.Handler) http.Handler {
+func (srv *Server) serveOthers(others http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
 			return
 		}
 		var err error
 		if r.URL.Path != healthpb.Health_Check_FullMethodName {
-			_, err = d.identifyRequest(r)
+			_, err = srv.identifyRequest(r)
 		}
 		if err == nil {
 			var leave func()
-			leave, err = d.enter(r)
+			leave, err = srv.enter(r)
 			defer leave()
 		}
 		if err != nil {
-			known := d.knownError(protoGRPC, err)
-			d.config.Guard.Hold(r.Context(), known)
+			known := srv.knownError(protoGRPC, err)
+			srv.config.Guard.Hold(r.Context(), known)
 			endCall(w, statusError(resultOf(known.Kind), known))
 			return
 		}
@@ -704,13 +704,13 @@ const codeStreams = "streams_too_many"
 type openCalls struct{ all, watches atomic.Int64 }
 
 // enter counts a call until leave is called, and refuses it where there are too many.
-func (d *Door) enter(r *http.Request) (leave func(), err error) {
-	leave = func() { d.open.all.Add(-1) }
+func (srv *Server) enter(r *http.Request) (leave func(), err error) {
+	leave = func() { srv.open.all.Add(-1) }
 	what, most := "calls", maxCalls
-	full := d.open.all.Add(1) > maxCalls
+	full := srv.open.all.Add(1) > maxCalls
 	if r.URL.Path == healthpb.Health_Watch_FullMethodName {
-		leave = func() { d.open.all.Add(-1); d.open.watches.Add(-1) }
-		if d.open.watches.Add(1) > maxWatches && !full {
+		leave = func() { srv.open.all.Add(-1); srv.open.watches.Add(-1) }
+		if srv.open.watches.Add(1) > maxWatches && !full {
 			what, most, full = "calls of Watch", maxWatches, true
 		}
 	}

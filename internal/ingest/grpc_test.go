@@ -19,12 +19,12 @@ import (
 )
 
 // dialGRPC returns a client of a server of d.
-func dialGRPC(t testing.TB, d *Door, options ...grpc.DialOption) telemetrypb.IngestServiceClient {
+func dialGRPC(t testing.TB, d *Server, options ...grpc.DialOption) telemetrypb.IngestServiceClient {
 	t.Helper()
 	return telemetrypb.NewIngestServiceClient(connectGRPC(t, d, options...))
 }
 
-func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.ClientConn {
+func connectGRPC(t testing.TB, d *Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := d.GRPCServer(nil)
@@ -44,12 +44,12 @@ func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.Client
 }
 
 // newMessage is a message that was received.
-func newMessage(d *Door, data []byte) *message {
-	return &message{call: &call{door: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}, data: data, room: &data, lease: lease{of: d.budget}, at: time.Now()}
+func newMessage(d *Server, data []byte) *message {
+	return &message{call: &call{server: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}, data: data, room: &data, lease: lease{of: d.budget}, at: time.Now()}
 }
 
 // writeMessage takes a request that must not be refused whole.
-func writeMessage(t testing.TB, d *Door, request *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, result) {
+func writeMessage(t testing.TB, d *Server, request *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, result) {
 	t.Helper()
 	data, err := proto.Marshal(request)
 	require.NoError(t, err)

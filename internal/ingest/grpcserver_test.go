@@ -22,7 +22,7 @@ import (
 
 func TestWriteTakesBothForms(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	response, err := dialGRPC(t, d).Write(t.Context(), &telemetrypb.WriteRequest{
 		RequestId: "r-1", Stream: "mem", Ack: telemetrypb.Ack_ACK_JOURNALED,
 		Readings: []*telemetrypb.Reading{pb(func(r *telemetrypb.Reading) { r.TsMs = nil })},
@@ -40,7 +40,7 @@ func TestWriteTakesBothForms(t *testing.T) {
 
 func TestWriteRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are counted afterwards
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) {
+	d, j := newTestServer(t, func(c *Config) {
 		c.MaxBodyBytes, c.MaxReadings, c.Acks = 4<<10, 10, []telemetry.Ack{telemetry.Stored}
 	})
 	client := dialGRPC(t, d)
@@ -94,7 +94,7 @@ func TestWriteRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are c
 
 func TestMessageThatIsNoProtobufIsInvalid(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	conn := connectGRPC(t, d, grpc.WithDefaultCallOptions(grpc.ForceCodec(bytesCodec{})))
 	var answer []byte
 	for _, message := range []string{"\xff", "\x22\x05ab", "\x22\x02\x0a\x05", "\x2a\x02\x1a\x05", "\x0a\x01\xff"} {
@@ -114,7 +114,7 @@ func (bytesCodec) Name() string                       { return "proto" }
 
 func TestHealthService(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	client := grpc_health_v1.NewHealthClient(connectGRPC(t, d))
 	const serving, notServing = grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	for _, step := range []struct {
@@ -122,7 +122,7 @@ func TestHealthService(t *testing.T) {
 		do   func()
 		want grpc_health_v1.HealthCheckResponse_ServingStatus
 	}{
-		{"a new door", func() {}, serving},
+		{"a new server", func() {}, serving},
 		{"not ready", func() { d.SetReady(false) }, notServing},
 		{"ready again", func() { d.SetReady(true) }, serving},
 		{"stopped", d.Stop, notServing},
@@ -139,7 +139,7 @@ func TestHealthService(t *testing.T) {
 
 func TestReflectionKnowsTheService(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	conn := connectGRPC(t, d)
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 
 func TestTheNumberOfCallsIsLimited(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	conn := connectGRPC(t, d)
 	health := grpc_health_v1.NewHealthClient(conn)
 	watch := func() (end context.CancelFunc, err error) {

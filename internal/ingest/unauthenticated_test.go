@@ -24,7 +24,7 @@ func TestAnUnauthenticatedCallHoldsNoMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, _, _ := guardedDoor(t)
+			d, _, _ := guardedServer(t)
 			c := dialRaw(t, d)
 			begin(t, c)
 			require.NoError(t, c.WriteData(1, false, []byte("\x00\x00\x10\x00\x00abc")))
@@ -37,7 +37,7 @@ func TestAnUnauthenticatedCallHoldsNoMemory(t *testing.T) {
 
 func TestAMessageHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	block := j.waits()
 	client := dialGRPC(t, d)
 	answered := make(chan error, 1)
@@ -62,7 +62,7 @@ func TestAMessageHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 
 func TestWatchingTheHealthNeedsAToken(t *testing.T) {
 	t.Parallel()
-	d, _, g := guardedDoor(t)
+	d, _, g := guardedServer(t)
 	client := grpc_health_v1.NewHealthClient(connectGRPC(t, d))
 	watch, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	require.NoError(t, err)

@@ -58,7 +58,7 @@ func BenchmarkWriteStream(b *testing.B) {
 
 // openWriteStream returns a call of WriteStream over a loopback connection, for
 // messages that are encoded.
-func openWriteStream(b *testing.B, d *Door) grpc.ClientStream {
+func openWriteStream(b *testing.B, d *Server) grpc.ClientStream {
 	b.Helper()
 	server := d.GRPCServer(nil)
 	listener, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

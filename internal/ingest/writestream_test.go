@@ -22,7 +22,7 @@ import (
 
 type writeStreamClient = grpc.BidiStreamingClient[telemetrypb.WriteRequest, telemetrypb.WriteResponse]
 
-func openStream(t *testing.T, d *Door) writeStreamClient {
+func openStream(t *testing.T, d *Server) writeStreamClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := dialGRPC(t, d).WriteStream(ctx)
@@ -37,7 +37,7 @@ func oneReading(id, sensor string) *telemetrypb.WriteRequest {
 
 func TestStreamAnswersEachRequestInOrder(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	stream := openStream(t, d)
 	const n = 500
 	sent := make(chan error, 1)
@@ -65,7 +65,7 @@ func TestStreamAnswersEachRequestInOrder(t *testing.T) {
 
 func TestStreamGoesOnBehindARefusedRequest(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) { c.MaxBodyBytes = 4 << 10 })
+	d, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes = 4 << 10 })
 	stream := openStream(t, d)
 	large := oneReading("large", "s")
 	large.Readings[0].SensorId = string(make([]byte, 5<<10))
@@ -125,7 +125,7 @@ func TestStreamHasABoundedNumberInFlight(t *testing.T) {
 
 func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	release := j.waits()
 	stream, idle := openStream(t, d), openStream(t, d)
 	require.NoError(t, stream.Send(oneReading("taken", "s")))
@@ -136,7 +136,7 @@ func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 
 	d.Stop()
 	_, err = idle.Recv()
-	assert.Equal(t, codes.Unavailable, status.Code(err), "nobody has to close an idle stream")
+	assert.Equal(t, codes.Unavailable, status.Code(err), "an idle stream need not be closed")
 	close(release)
 	response, err := stream.Recv()
 	require.NoError(t, err, "what was taken is answered")
@@ -148,7 +148,7 @@ func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 
 func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	j.waits() // for ever
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := dialGRPC(t, d).WriteStream(ctx)
@@ -162,7 +162,7 @@ func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 
 func TestStreamWhoseClientIsGoneEndsItsCall(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	defer d.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

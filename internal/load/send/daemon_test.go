@@ -94,7 +94,7 @@ func sortReadings(readings []telemetry.Reading) {
 type daemon struct {
 	journal    *journal
 	http, grpc string // targets
-	door       *ingest.Door
+	door       *ingest.Server
 }
 
 func startDaemon(t testing.TB, j *journal) *daemon {
