@@ -39,10 +39,12 @@ type Settings = store.Settings
 // several goroutines, each with its own shares.
 type Store struct {
 	*store.Base
-	bulks    bulks
-	sharded  atomic.Bool  // the collection is spread over shards; known once it is prepared
-	slowest  atomic.Int64 // of the last commands, in ns; see patience
-	identity identity
+	bulks   bulks
+	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
+	slowest atomic.Int64 // of the last commands, in ns; see patience
+	// UUID of the last collection that was seen to have the stream's name. A read takes
+	// it for the current one until it meets marks of a migration.
+	collection atomic.Pointer[bson.Binary]
 }
 
 // New checks cfg; it does no I/O.
@@ -102,6 +104,7 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 	if err := c.CheckShape(info); err != nil {
 		return err
 	}
+	s.collection.Store(&info.UUID)
 	sharded, err := c.Sharded(ctx)
 	if err != nil {
 		return err
