@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -257,8 +256,9 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 
 // A SensorIndex finds sensors in the order of their ids' bytes.
 type SensorIndex struct {
-	// Next returns the first sensor of the span, "" if there is none.
-	Next func(ctx context.Context, span NameSpan) (string, error)
+	// Next returns the first sensor from an id on, or only behind that, "" if there is
+	// none.
+	Next func(ctx context.Context, from string, behind bool) (string, error)
 	// Newest returns the time of a sensor's newest reading, in milliseconds since
 	// 1970, and whether it has one: it may have been removed in between.
 	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
@@ -270,15 +270,21 @@ type SensorIndex struct {
 // an error if one occurs.
 func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		span := SpanOf(q)
+		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
+		behind := q.After != "" && q.After >= from
+		if behind {
+			from = q.After
+		}
 		for left := q.Limit; ; {
-			id, err := x.Next(ctx, span)
-			if err == nil && id == "" {
+			id, err := x.Next(ctx, from, behind)
+			wanted := strings.HasPrefix(id, q.Prefix)
+			if err == nil && (id == "" || !wanted && id > q.Prefix) {
 				return
 			}
+			from, behind = id, true
 			var newest int64
 			found := false
-			if span.From, span.Behind = id, true; err == nil && strings.HasPrefix(id, q.Prefix) {
+			if err == nil && wanted {
 				if newest, found, err = x.Newest(ctx, id); err != nil {
 					err = fmt.Errorf("find the newest reading of sensor %q: %w", id, err)
 				}
@@ -298,44 +304,6 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 			}
 		}
 	}
-}
-
-// NameSpan is where the ids of a query lie in the order of their bytes: from
-// From on, without From itself where Behind is set, and below To unless that is
-// empty.
-type NameSpan struct {
-	From, To string
-	Behind   bool
-}
-
-// SpanOf returns the span of a query's ids. It contains every id that is asked for;
-// if the prefix ends within a character, others too, which HasPrefix tells.
-func SpanOf(q telemetry.SensorQuery) NameSpan {
-	prefix := strings.ToValidUTF8(q.Prefix, "\xff")
-	prefix, _, _ = strings.Cut(prefix, "\xff")
-	span := NameSpan{From: prefix, To: behindPrefix(prefix)}
-	if q.After >= span.From && q.After != "" {
-		span.From, span.Behind = q.After, true
-	}
-	return span
-}
-
-// behindPrefix returns the least text above all that begin with the prefix, "" if
-// there is none. In UTF-8, the order of bytes is that of code points.
-func behindPrefix(prefix string) string {
-	const surrogates, behindSurrogates = 0xD800, 0xE000
-	for prefix != "" {
-		r, size := utf8.DecodeLastRuneInString(prefix)
-		prefix = prefix[:len(prefix)-size]
-		if r == utf8.MaxRune {
-			continue
-		}
-		if r++; r == surrogates {
-			r = behindSurrogates
-		}
-		return prefix + string(r)
-	}
-	return ""
 }
 
 // Newer returns the newest of a stored reading, if one was found, and the unstored
@@ -441,7 +409,7 @@ func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any
 		return 0, &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_deleted", RetryAfter: time.Second,
 			Err:     fmt.Errorf("count readings of sensor %q: %w", sensor, err),
-			Message: "MongoDB did not say how many readings the sensor has, which the daemon asks first, so nothing was deleted; repeat the request",
+			Message: "the readings of the sensor could not be counted in MongoDB, so nothing was deleted; repeat the request",
 		}
 	}
 	_, err = b.Majority.DeleteMany(ctx, match)

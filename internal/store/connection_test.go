@@ -69,7 +69,7 @@ func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log, "MongoDB accepts writes"), log)
 	assert.NotContains(t, log, "MongoDB is away")
 
-	log, err = logged(strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1))
+	log, err = logged(strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1))
 	require.ErrorContains(t, err, "AuthenticationFailed")
 	assert.Contains(t, log, "MongoDB refuses the user")
 	assert.NotContains(t, log, "MongoDB accepts writes")
@@ -171,7 +171,7 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 		require.ErrorContains(t, err, `collection "made" is not there, and "made`+suffix+`" is`)
 		var mismatch *MismatchError
 		require.NotErrorAs(t, err, &mismatch, "it passes")
-		info, err := c.Look(t.Context())
+		info, err := c.Lookup(t.Context())
 		require.NoError(t, err)
 		assert.Nil(t, info)
 

@@ -11,7 +11,7 @@
 //	           └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
 //
 // This file prepares the collection; write.go has the diagram, hang.go what
-// happens when one document is locked, update.go the BSON, read.go the way back.
+// happens when one document is locked, update.go the BSON, read.go how readings are read.
 package bucket
 
 import (
@@ -88,7 +88,7 @@ func (s *Store) Change(c Settings) error {
 }
 
 // Prepare creates the collection, or checks that the existing one can take the
-// stream, and brings its retention and its view to what the settings say. A
+// stream, and applies the retention and the view of the settings. A
 // *store.MismatchError or *store.ConcernError is final; other errors may pass.
 func (s *Store) Prepare(ctx context.Context) error {
 	noMatch := bson.D{{Key: "update", Value: s.Stream}, {Key: "updates", Value: bson.A{bson.D{
@@ -182,9 +182,9 @@ func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
 	return append(bson.D{{Key: "_id.s", Value: sensor}}, filter...)
 }
 
-// confirm makes what was just seen stored as good as an acknowledged write. On a
-// sharded collection it asks the shards that were queried, by updates that match
-// nothing: a write elsewhere would not wait for them.
+// confirm waits until readings that a lookup has just found are confirmed like an
+// acknowledged write. On a sharded collection it waits for the shards that were
+// queried, by updates that match nothing: a write elsewhere would not wait for them.
 func (s *Store) confirm(ctx context.Context, shares []*batch.Share) error {
 	now := s.Live.Load()
 	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {

@@ -327,7 +327,7 @@ const (
 // lookUpCollection returns the UUID of the collection that has the stream's name,
 // empty if there is none, and remembers it.
 func (s *Store) lookUpCollection(ctx context.Context) (uuid bson.Binary, err error) {
-	info, err := s.Collection().Look(ctx)
+	info, err := s.Collection().Lookup(ctx)
 	if info != nil {
 		uuid = info.UUID
 	}

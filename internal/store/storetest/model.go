@@ -31,8 +31,8 @@ type model struct {
 
 // likeModel writes random readings of several sensors, in two sessions, into
 // windows of several granularities; of the last ones of a session some are
-// stored and some are not, and the reader is told of all. Every question must be
-// answered as the model does.
+// stored and some are not, and the reader is given all of them as unstored. Every query
+// must be answered as the model answers it.
 func likeModel(t *testing.T, s Store) {
 	someChecks(t, 15, func(rt *rapid.T, run int) {
 		d := drawn{rt: rt, prefix: fmt.Sprintf("model-%d-", run), sensors: make(map[string]*model)}
@@ -88,7 +88,7 @@ func (d *drawn) session(s Store) {
 	rt, session, seq := d.rt, batch.NewSession(), uint64(1)
 	batches := rapid.IntRange(1, 4).Draw(rt, "batches")
 	whole := rapid.IntRange(0, batches).Draw(rt, "whole batches stored")
-	told := uint64(rapid.IntRange(1, 60).Draw(rt, "told from"))
+	given := uint64(rapid.IntRange(1, 60).Draw(rt, "given as unstored from"))
 	for i := range batches {
 		granularity := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Hour}).Draw(rt, "granularity")
 		b := Batch(rt, session, seq, d.readings()...)
@@ -107,7 +107,7 @@ func (d *drawn) session(s Store) {
 				if j < n {
 					of.stored = append(of.stored, r)
 				}
-				if j >= n || row.Seq() >= told {
+				if j >= n || row.Seq() >= given {
 					of.unstored = append(of.unstored, telemetry.Unstored{Session: session, Sequence: row.Seq(), Granularity: granularity, Reading: r})
 				}
 			}

@@ -127,8 +127,8 @@ func byName(r telemetry.Reading) telemetry.Reading {
 // Summary yields the summaries of q's steps, in time order, with what of
 // q.Unstored is not stored. It ends with an error if one occurs.
 //
-// The readings are added up here: the server could only do so for fields whose
-// names it is told, and a stream does not know its fields.
+// The readings are added up here: the server could only do so for fields that the query
+// names, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
@@ -254,17 +254,13 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	return store.SensorIndex{Next: s.nextSensor, Newest: s.newest}.Sensors(ctx, q)
 }
 
-// nextSensor returns the first sensor of the span, "" if there is none.
-func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, error) {
-	from := "$gte"
-	if span.Behind {
-		from = "$gt"
+// nextSensor is Next of store.SensorIndex.
+func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+	operator := "$gte"
+	if behind {
+		operator = "$gt"
 	}
-	ids := bson.D{{Key: from, Value: span.From}}
-	if span.To != "" {
-		ids = append(ids, bson.E{Key: "$lt", Value: span.To})
-	}
-	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: ids}},
+	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
 		options.Find().SetSort(bson.D{{Key: idField, Value: 1}}).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
 	if err != nil {
 		return "", err
