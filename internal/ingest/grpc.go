@@ -123,6 +123,9 @@ type call struct {
 	in         *bufio.Reader
 	pacer      pacer
 	deadline   lazyDeadline
+
+	mu   sync.Mutex // held while a timer ends reading or writing
+	over bool       // the handler returns; w must not be used any more
 }
 
 // serveCall serves calls of one method of the ingest service. An error of serve becomes
@@ -181,13 +184,25 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 		c.in = bufio.NewReader(nil) // 4 KiB
 	}
 	c.in.Reset(r.Body)
-	c.deadline.control = c.control
+	c.deadline.expire = func() { c.expire(c.control.SetReadDeadline) }
 	c.pacer.pace, c.pacer.control = srv.wire.pace, &c.deadline
 	return c, nil
 }
 
+// expire ends reading or writing, from another goroutine.
+func (c *call) expire(set func(time.Time) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		_ = set(time.Unix(1, 0)) // fails if the connection has ended
+	}
+}
+
 func (c *call) close() {
 	c.pacer.end()
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
 	c.in.Reset(nil)
 	c.server.callReaders.Put(c.in)
 }
@@ -231,18 +246,16 @@ func withTimeout(ctx context.Context, r *http.Request) (context.Context, context
 // A lazyDeadline is the read deadline of a call. net/http takes longer to set one than a
 // small message takes to decode, so this sets it when it has passed.
 type lazyDeadline struct {
-	control *http.ResponseController
-	timer   *time.Timer
+	expire func()
+	timer  *time.Timer
 }
-
-var past = time.Unix(1, 0) //nolint:gochecknoglobals // it never changes
 
 // SetReadDeadline implements readDeadline.
 func (l *lazyDeadline) SetReadDeadline(t time.Time) error {
 	switch {
 	case l.timer == nil && t.IsZero():
 	case l.timer == nil:
-		l.timer = time.AfterFunc(time.Until(t), func() { _ = l.control.SetReadDeadline(past) }) // the connection may have ended
+		l.timer = time.AfterFunc(time.Until(t), l.expire)
 	case t.IsZero():
 		l.timer.Stop()
 	default:
@@ -594,7 +607,7 @@ func (c *call) send(response *telemetrypb.WriteResponse) error {
 	}
 	patience := time.AfterFunc(c.server.answerTime, func() {
 		c.server.metrics.ended[endUnread].Inc()
-		_ = c.control.SetWriteDeadline(past) // the connection may have ended
+		c.expire(c.control.SetWriteDeadline)
 	})
 	defer patience.Stop()
 	if _, err = c.w.Write(framed); err == nil {
@@ -612,7 +625,7 @@ func (srv *Server) serveWriteStream(c *call) error {
 	defer workers.Wait()
 	defer c.r.Body.Close() // ends the receiver
 	defer cancel()
-	defer context.AfterFunc(srv.stopped, func() { _ = c.control.SetReadDeadline(past) })()
+	defer context.AfterFunc(srv.stopped, c.deadline.expire)()
 	// One more is in flight, whose answer is waited for.
 	answers := make(chan chan *telemetrypb.WriteResponse, maxInFlight-1)
 	var last error // ends the call, when all is answered

@@ -1,31 +1,102 @@
 package ingest
 
-import (
-	"bytes"
-	"time"
-)
-
-// parseTime reads an RFC 3339 timestamp as milliseconds since the epoch, rounded down. "T"
-// and "Z" may be lower case. A leap second, which only the last minute of a UTC day can
-// have, is the first second of the next day, as in POSIX time.
+// parseTime reads an RFC 3339 timestamp as milliseconds since the epoch, what
+// is finer cut off towards the past. "T" and "Z" may be small and the fraction
+// may have any number of digits. A leap second, which only the last minute of a
+// UTC day can have, is the first second of the next day, as in POSIX time.
 func parseTime(s []byte) (ms int64, ok bool) {
-	var t time.Time
-	if t.UnmarshalText(s) == nil {
-		return t.UnixMilli(), true
-	}
-	if len(s) < len("2006-01-02T15:04:05Z") {
+	if len(s) < len("2006-01-02T15:04:05Z") ||
+		s[4] != '-' || s[7] != '-' || s[10]|0x20 != 't' || s[13] != ':' || s[16] != ':' {
 		return 0, false
 	}
-	s = bytes.ToUpper(s)
-	leap := string(s[17:19]) == "60"
-	if leap {
-		copy(s[17:], "59")
-	}
-	if t.UnmarshalText(s) != nil || leap && (t.Unix()+1)%86400 != 0 {
+	year, month, day := digits(s[0:4]), digits(s[5:7]), digits(s[8:10])
+	hour, minute, second := digits(s[11:13]), digits(s[14:16]), digits(s[17:19])
+	if year < 0 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
+		hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 {
 		return 0, false
 	}
-	if leap {
-		t = t.Add(time.Second)
+	fraction, rest, ok := parseFraction(s[19:])
+	if !ok {
+		return 0, false
 	}
-	return t.UnixMilli(), true
+	offset, ok := parseOffset(rest)
+	if !ok {
+		return 0, false
+	}
+	t := daysBefore(year, month, day)*86400 + int64(hour*3600+minute*60+second) - offset*60
+	if second == 60 && t%86400 != 0 {
+		return 0, false
+	}
+	return t*1000 + fraction, true
+}
+
+// parseFraction reads an optional ".123" as whole milliseconds.
+func parseFraction(s []byte) (ms int64, rest []byte, ok bool) {
+	if s[0] != '.' {
+		return 0, s, true
+	}
+	n := 1
+	for scale := int64(100); n < len(s) && '0' <= s[n] && s[n] <= '9'; n++ {
+		ms += int64(s[n]-'0') * scale
+		scale /= 10
+	}
+	return ms, s[n:], n > 1
+}
+
+// parseOffset reads "Z" or "+hh:mm" as minutes east of UTC.
+func parseOffset(s []byte) (minutes int64, ok bool) {
+	if len(s) == 1 && s[0]|0x20 == 'z' {
+		return 0, true
+	}
+	if len(s) != len("+00:00") || s[3] != ':' {
+		return 0, false
+	}
+	hour, minute := digits(s[1:3]), digits(s[4:6])
+	if hour < 0 || hour > 23 || minute < 0 || minute > 59 {
+		return 0, false
+	}
+	minutes = int64(hour*60 + minute)
+	switch s[0] {
+	case '+':
+		return minutes, true
+	case '-':
+		return -minutes, true
+	}
+	return 0, false
+}
+
+// digits returns the number that s is, or -1.
+func digits(s []byte) int {
+	n := 0
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+func daysIn(year, month int) int {
+	switch month {
+	case 4, 6, 9, 11:
+		return 30
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	}
+	return 31
+}
+
+// daysBefore returns the days from 1970-01-01 to a date. Its years begin in
+// March, so that the day that not all of them have is the last one.
+func daysBefore(year, month, day int) int64 {
+	if month -= 3; month < 0 {
+		month += 12
+		year--
+	}
+	year += 400 // which is 146,097 days, so that no year is below 0
+	return int64(year*365+year/4-year/100+year/400+(153*month+2)/5+day-1) - 146_097 - 719_468
 }
