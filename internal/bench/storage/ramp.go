@@ -415,7 +415,7 @@ func newObserver(m *bench.MongoDB) (*observer, error) {
 
 // sample takes one. Of the first one, the rates are not known.
 func (o *observer) sample(ctx context.Context) (s sample, err error) {
-	o.monitor.Look(ctx)
+	o.monitor.Sample(ctx)
 	if ctx.Err() != nil {
 		return s, context.Cause(ctx)
 	}
