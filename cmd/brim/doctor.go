@@ -25,7 +25,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
-	advisor "github.com/brim-telemetry/brim/internal/doctor/settings"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -34,7 +33,7 @@ import (
 // newDoctor returns `brim doctor`, which says why writes are slow:
 //
 //	site ─▶ doctor.Monitor ─▶ doctor.Seen ─▶ doctor.Diagnose ─┬─▶ doctorReport ─▶ text or JSON ─▶ stdout
-//	  └───▶ advisor.Check ───────────────────────────────────┘        └─▶ class ─▶ exit code
+//	               └─▶ doctor.Monitor.CheckSettings ─────────┘        └─▶ class ─▶ exit code
 //
 // The signals are those of /metrics and of the live page.
 func newDoctor(p *process) *cobra.Command {
@@ -122,7 +121,6 @@ type examination struct {
 	site    *site
 	conn    *store.Connection
 	monitor *doctor.Monitor
-	before  *advisor.Look    // at the first sample; nil: there is one alone
 	advice  []doctor.Finding // about settings, which are read once
 	moves   []doctor.Finding // what maintenance has left behind
 }
@@ -143,7 +141,6 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	if !o.watch && o.over > 0 {
-		x.before = advisor.TakeLook(ctx, x.conn.Database())
 		if machine.Pause(ctx, o.over) != nil {
 			return errors.New("interrupted before the second sample")
 		}
@@ -151,7 +148,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 			return err
 		}
 	}
-	if err := x.advise(ctx); err != nil {
+	if x.advice, err = x.monitor.CheckSettings(ctx); err != nil {
 		return err
 	}
 	last := x.report()
@@ -226,7 +223,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 // sample samples the engine and the disk, and what maintenance has left behind. What
 // cannot be read of that is said once.
 func (x *examination) sample(parent context.Context) {
-	x.monitor.Look(parent)
+	x.monitor.Sample(parent)
 	x.moves = nil
 	if !x.monitor.Seen().Server.Answered {
 		return
@@ -313,18 +310,6 @@ func (x *examination) permitted(parent context.Context) error {
 	return nil
 }
 
-// advise checks the settings.
-func (x *examination) advise(ctx context.Context) (err error) {
-	config := advisor.Config{Database: x.conn.Database(), Before: x.before}
-	for _, one := range x.site.streams {
-		config.Streams = append(config.Streams, advisor.Stream{Name: one.Name, Storage: one.Storage})
-	}
-	if x.advice, err = advisor.Check(ctx, config); err != nil {
-		return fmt.Errorf("look at the settings: %w", err)
-	}
-	return nil
-}
-
 // A doctorReport is the result.
 type doctorReport struct {
 	At          time.Time        `json:"at"`
@@ -371,7 +356,7 @@ func said(findings []doctor.Finding, setting *doctor.Finding) bool {
 	switch {
 	case setting.Name == "setting_history_window":
 		return has("history_store")
-	case setting.Cause == advisor.CauseSmallCache:
+	case setting.Cause == doctor.CauseSmallCache:
 		return has("cache", "eviction")
 	default:
 		return false
