@@ -19,8 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/brim-telemetry/brim/internal/admin"
 )
 
 // memoryFlags are a daemon's that needs no MongoDB.
@@ -117,7 +115,7 @@ func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 	assert.Contains(t, body, "the daemon is starting")
 	code, _ = d.get(t, "/healthz")
 	assert.Equal(t, http.StatusOK, code)
-	assert.ErrorIs(t, d.flush(t.Context()), admin.ErrNotReady)
+	assert.ErrorIs(t, d.flush(t.Context()), errNotReady)
 
 	startRunning(t, d)
 	code, _ = d.post(t, "/v1/readings?ack=stored", `{"sensorId":"s","fields":{"t":1}}`)
