@@ -166,7 +166,7 @@ func TestTheGoClientReadsBackWhatItWrote(t *testing.T) {
 			"t": {N: 3000, Min: telemetry.FloatValue(0), Max: telemetry.FloatValue(2999. / 4), Mean: 1499.5 / 4},
 		}}, steps[0])
 	}
-	_, err := over["http"].Latest(t.Context(), "nobody", "")
+	_, err := over["http"].Latest(t.Context(), "unknown", "")
 	require.ErrorIs(t, err, client.ErrNoReading)
 	_, err = d.withToken("wrong").client(t, "grpc://"+d.grpc).Write(t.Context(), telemetry.Reading{Sensor: "s"})
 	assert.Equal(t, telemetry.Unauthenticated, telemetry.KindOf(err))

@@ -82,7 +82,7 @@ func (d *daemon) start(t *testing.T) {
 	})
 }
 
-// withToken is the daemon for somebody with another token.
+// withToken is the daemon with another token.
 func (d *daemon) withToken(token string) *daemon {
 	return &daemon{http: d.http, grpc: d.grpc, token: token}
 }

@@ -131,10 +131,10 @@ streams:
 		assert.Empty(t, s.View)
 	}
 	assert.Equal(t, 24*time.Hour+5*time.Minute, expiryOf(t, f.db, "readings"))
-	info, err := store.Collection{Database: f.db, Name: "vib"}.Look(t.Context())
+	info, err := store.Collection{Database: f.db, Name: "vib"}.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.EqualValues(t, 86400, info.Options.Lookup("expireAfterSeconds").AsInt64())
-	info, err = store.Collection{Database: f.db, Name: "readings.flat"}.Look(t.Context())
+	info, err = store.Collection{Database: f.db, Name: "readings.flat"}.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.Nil(t, info, "view: off")
 

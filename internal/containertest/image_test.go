@@ -74,11 +74,11 @@ func TestImageSaysWhatItNeeds(t *testing.T) {
 		code          int
 		says          string
 	}{
-		"a version is printed":                   {nil, []string{"version"}, 0, "linux/"},
-		"the image's settings are known":         {nil, []string{"config", "print"}, 0, "/data"},
-		"nobody is let in without being told so": {[]string{"-e", "BRIM_MONGO_URI=mongodb://mongo"}, nil, 2, "--allow-unauthenticated on"},
-		"another command takes them, too":        {nil, []string{"query", "s-1"}, 1, "no daemon answers"},
-		"there is no mongod":                     {[]string{"-e", "BRIM_ALLOW_UNAUTHENTICATED=on"}, nil, 1, `use mongod "mongod"`},
+		"a version is printed":                    {nil, []string{"version"}, 0, "linux/"},
+		"the image's settings are known":          {nil, []string{"config", "print"}, 0, "/data"},
+		"access without tokens has to be allowed": {[]string{"-e", "BRIM_MONGO_URI=mongodb://mongo"}, nil, 2, "--allow-unauthenticated on"},
+		"another command takes them, too":         {nil, []string{"query", "s-1"}, 1, "no daemon answers"},
+		"there is no mongod":                      {[]string{"-e", "BRIM_ALLOW_UNAUTHENTICATED=on"}, nil, 1, `use mongod "mongod"`},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -87,7 +87,7 @@ func openStorage(c *Settings, setup storageSetup) (*storage, error) {
 		s.conn, database = conn, conn.Database()
 		s.claims = claim.New(claim.Config{
 			Database: conn.AsideDatabase(), Holder: c.holder(), Sessions: setup.journal.Sessions, Lose: setup.journal.Lose, LostBefore: setup.journal.LostSessions(),
-			Faults: setup.faults, Logger: setup.logger,
+			Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
 		})
 	}
 	var err error

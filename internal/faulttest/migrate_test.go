@@ -64,10 +64,13 @@ func migrateUnderLoad(s *scene) outcome {
 // migrateOnce moves there and back without a kill: lost answers are enough.
 func migrateOnce(s *scene) outcome {
 	_, proxy := s.lossy()
-	wait(500 * time.Millisecond)
+	// Many updates are to wait for their retry when the names are exchanged.
+	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.6, faulttest.CutAnswer)})
+	s.documents(20)
 	for _, to := range []string{"5m", "1m"} {
+		before := proxy.Counts().Faults()
 		s.migrate(to)
-		wait(300 * time.Millisecond)
+		require.Eventually(s.t, func() bool { return proxy.Counts().Faults() >= before+20 }, patience, 10*time.Millisecond)
 	}
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})

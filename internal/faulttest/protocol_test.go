@@ -288,11 +288,11 @@ func (h *history) settle(w *writer) {
 
 // end lets every writer finish; only then all that was taken must be stored.
 func (h *history) end() error {
-	patience := 30 * time.Second // a majority may lag
+	limit := patience // a majority may lag
 	if len(h.s.off) > 0 {
-		patience = time.Second
+		limit = time.Second
 	}
-	for began := time.Now(); time.Since(began) < patience; {
+	for began := time.Now(); time.Since(began) < limit; {
 		left := 0
 		for _, d := range h.daemons {
 			for _, w := range d.writers {

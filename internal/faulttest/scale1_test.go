@@ -257,8 +257,8 @@ func (s *scene) successor(lost *daemon) *daemon {
 //	/hash/KEY/…   the daemon that the key's hash chooses of those that answer
 //	/keep/N/…     the daemon in place N, or none: for clients that repeat requests
 //
-// A request goes to another daemon only if it was not sent to the first: nobody
-// knows else whether it was taken.
+// A request goes to another daemon only if it was not sent to the first:
+// otherwise it is unknown whether it was accepted.
 type balancer struct {
 	URL string
 

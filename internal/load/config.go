@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,39 +127,16 @@ func (c Config) complete(now time.Time) (Config, error) {
 }
 
 func (c *Config) setDefaults() {
-	for _, d := range []struct {
-		place *int
-		value int
-	}{
-		{&c.Connections, 64}, {&c.MaxInFlight, 10_000}, {&c.Batch, 1}, {&c.Fleet.Fields, len(named)},
-	} {
-		if *d.place == 0 {
-			*d.place = d.value
-		}
+	c.Connections, c.MaxInFlight, c.Batch = cmp.Or(c.Connections, 64), cmp.Or(c.MaxInFlight, 10_000), cmp.Or(c.Batch, 1)
+	c.Speedup, c.Interval, c.Grace = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Grace, 30*time.Second)
+	c.Seed = cmp.Or(c.Seed, 1)
+	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
+	if c.From != "" {
+		return
 	}
-	if c.Speedup == 0 {
-		c.Speedup = 1
-	}
-	if c.Interval == 0 {
-		c.Interval = 5 * time.Second
-	}
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
-	}
-	if c.Duration == 0 && c.From == "" {
-		c.Duration = 30 * time.Second
-	}
-	if c.Sensors == 0 && c.Rate == (Rate{}) && c.From == "" {
-		c.Sensors = 1000
-	}
-	if c.Seed == 0 {
-		c.Seed = 1
-	}
-	if c.Fleet.Signal == "" {
-		c.Fleet.Signal = Mixed
-	}
-	if c.Fleet.LateBy == 0 {
-		c.Fleet.LateBy = 10 * time.Minute
+	c.Duration = cmp.Or(c.Duration, 30*time.Second)
+	if c.Rate == (Rate{}) {
+		c.Sensors = cmp.Or(c.Sensors, 1000)
 	}
 }
 
@@ -180,10 +158,10 @@ func (c *Config) check() error {
 		{"seconds of interval", c.Interval.Seconds(), 1e-3, 1e7},
 		{"seconds of duration", c.Duration.Seconds(), 0, 1e7},
 		{"seconds of grace", c.Grace.Seconds(), 0, 1e5},
-		{"share of missing fields", c.Fleet.Missing, 0, 1},
-		{"share of duplicates", c.Fleet.Duplicates, 0, MaxDuplicates},
-		{"share of late readings", c.Fleet.Late, 0, 1},
-		{"share of readings out of order", c.Fleet.Disorder, 0, 1},
+		{"ratio of missing fields", c.Fleet.Missing, 0, 1},
+		{"ratio of duplicates", c.Fleet.Duplicates, 0, MaxDuplicates},
+		{"ratio of late readings", c.Fleet.Late, 0, 1},
+		{"ratio of readings out of order", c.Fleet.Disorder, 0, 1},
 		{"seconds that readings are late by", c.Fleet.LateBy.Seconds(), 1e-3, 1e8},
 		{"seconds of a window", float64(c.Stream.GranularitySeconds), 1, 86_400},
 		{"bytes of the sensors' prefix", float64(len(c.Fleet.SensorPrefix)), 0, maxPrefix},

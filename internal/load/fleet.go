@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -42,7 +43,6 @@ type fleet struct {
 	config     FleetConfig
 	quantities []quantity
 	sensors    []sensor // in the order of their phases
-	seed       random
 }
 
 type sensor struct {
@@ -53,33 +53,17 @@ type sensor struct {
 
 // newFleet returns the sensors of a run; c is complete.
 func newFleet(c *Config, s *schedule) *fleet {
+	made := makeSensors(SensorsConfig{Count: c.Sensors, Fields: c.Fleet.Fields, Signal: c.Fleet.Signal, Seed: c.Seed, Prefix: c.Fleet.SensorPrefix})
 	f := &fleet{
 		schedule: s, begin: float64(c.Start.UnixMilli()), perSecond: 1000 * c.Speedup,
-		intervalMs: c.Interval.Seconds() * 1000,
-		config:     c.Fleet, quantities: quantities(c.Fleet.Fields), seed: random(c.Seed).split(0),
+		intervalMs: c.Interval.Seconds() * 1000, config: c.Fleet, quantities: made.quantities,
 	}
-	tags := siteTags()
-	f.sensors = make([]sensor, c.Sensors)
-	// Sensors are numbered from 1; the order of their phases is random, so that
-	// neighbours do not report at the same time.
-	for i, number := range rand.New(rand.NewPCG(c.Seed, 1)).Perm(c.Sensors) {
-		r := f.seed.split(uint64(number))
-		f.sensors[i] = sensor{
-			id: c.Fleet.SensorPrefix + strconv.Itoa(number+1), random: r, tags: tags[r.at(1)%uint64(len(tags))],
-		}
+	// The order of their phases is random, so that neighbours do not report at the same
+	// time.
+	for _, number := range rand.New(rand.NewPCG(c.Seed, 1)).Perm(c.Sensors) {
+		f.sensors = append(f.sensors, made.all[number])
 	}
 	return f
-}
-
-// siteTags returns the sets of tags that sensors can have.
-func siteTags() [][]telemetry.Tag {
-	var out [][]telemetry.Tag
-	for _, site := range []string{"north", "east", "south", "west"} {
-		for _, model := range []string{"a1", "a2", "b1"} {
-			out = append(out, []telemetry.Tag{{Name: "site", Value: site}, {Name: "model", Value: model}})
-		}
-	}
-	return out
 }
 
 // A scratch has the readings of a sender's request, until the next.
@@ -166,19 +150,25 @@ func NewSensors(c SensorsConfig) (*Sensors, error) {
 	if c.Count < 1 || c.Fields < 0 || c.Fields > telemetry.MaxFields {
 		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed are at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
 	}
-	if c.Fields == 0 {
-		c.Fields = len(named)
-	}
-	if c.Signal == "" {
-		c.Signal = Mixed
+	return makeSensors(SensorsConfig{
+		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, Mixed), Seed: c.Seed, Prefix: c.Prefix,
+	}), nil
+}
+
+func makeSensors(c SensorsConfig) *Sensors {
+	var tags [][]telemetry.Tag // that sensors can have
+	for _, site := range []string{"north", "east", "south", "west"} {
+		for _, model := range []string{"a1", "a2", "b1"} {
+			tags = append(tags, []telemetry.Tag{{Name: "site", Value: site}, {Name: "model", Value: model}})
+		}
 	}
 	s := &Sensors{signal: c.Signal, quantities: quantities(c.Fields), all: make([]sensor, c.Count)}
-	seed, tags := random(c.Seed).split(0), siteTags()
+	seed := random(c.Seed).split(0)
 	for i := range s.all {
 		r := seed.split(uint64(i))
 		s.all[i] = sensor{id: c.Prefix + strconv.Itoa(i+1), random: r, tags: tags[r.at(1)%uint64(len(tags))]}
 	}
-	return s, nil
+	return s
 }
 
 // Len is the number of sensors.

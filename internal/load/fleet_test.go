@@ -134,7 +134,7 @@ func TestABatchIsDueWithItsLast(t *testing.T) {
 	assert.False(t, more)
 }
 
-func TestSharesAreKept(t *testing.T) {
+func TestRatiosAreKept(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 10, Interval: time.Second, Speedup: 100, Duration: 20 * time.Second}
 	c.Fleet = FleetConfig{Missing: 0.1, Duplicates: 0.05, Late: 0.04, LateBy: time.Hour, Disorder: 0.03}
@@ -170,14 +170,14 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 	require.NoError(t, err)
 	defer daemon.close()
 	rapid.Check(t, func(t *rapid.T) {
-		share := rapid.SampledFrom([]float64{0, 0.3, 1})
+		ratio := rapid.SampledFrom([]float64{0, 0.3, 1})
 		c := Config{
 			Senders: noSenders, Stream: Stream{GranularitySeconds: 300}, Duration: 2 * time.Second,
 			Sensors: rapid.IntRange(1, 20).Draw(t, "sensors"), Interval: time.Second, Speedup: 30,
 			Batch: rapid.IntRange(1, 50).Draw(t, "batch"), Seed: rapid.Uint64Min(1).Draw(t, "seed"),
 			Fleet: FleetConfig{
 				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom(Signals()).Draw(t, "signal"),
-				Missing: share.Draw(t, "missing"), Duplicates: min(share.Draw(t, "duplicates"), MaxDuplicates), Late: share.Draw(t, "late"), Disorder: share.Draw(t, "disorder"),
+				Missing: ratio.Draw(t, "missing"), Duplicates: min(ratio.Draw(t, "duplicates"), MaxDuplicates), Late: ratio.Draw(t, "late"), Disorder: ratio.Draw(t, "disorder"),
 			},
 		}
 		c, err := c.complete(testNow)
@@ -281,7 +281,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no senders":                 func(c *Config) { c.Senders = nil },
 		"connections: -1":            func(c *Config) { c.Connections = -1 },
 		"seconds of a window: 0":     func(c *Config) { c.Stream.GranularitySeconds = 0 },
-		"share of duplicates: 1":     func(c *Config) { c.Fleet.Duplicates = 1 },
+		"ratio of duplicates: 1":     func(c *Config) { c.Fleet.Duplicates = 1 },
 		"speed-up: NaN":              func(c *Config) { c.Speedup = math.NaN() },
 		`signal "sine" is unknown`:   func(c *Config) { c.Fleet.Signal = "sine" },
 		"both given":                 func(c *Config) { c.Rate, c.Sensors = Rate{1, 1}, 1 },

@@ -47,9 +47,9 @@ type Sender interface {
 
 // A Stream of the daemon, to which the readings are written.
 type Stream struct {
-	Name               string
-	Storage            string // bucket, timeseries or memory
-	GranularitySeconds int
+	Name               string `json:"name"`
+	Storage            string `json:"storage"` // bucket, timeseries or memory
+	GranularitySeconds int    `json:"granularity_seconds"`
 }
 
 // A Generator is one run of load:
@@ -73,11 +73,8 @@ type Generator struct {
 	dueRequests atomic.Int64
 	dropped     atomic.Int64 // readings
 	draining    atomic.Bool  // nothing more is due
-	maxHeld     int64        // maxHeld, but for tests
+	maxHeld     int64        // bytes; the constant, but for tests
 	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
-
-	noteMu sync.Mutex
-	notes  []string // errors other than those of requests
 }
 
 // interruptGrace is how long an interrupted run waits for answers.
@@ -90,8 +87,8 @@ func New(c Config) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: c, rateGiven: rateGiven, maxHeld: maxHeld, jobs: make(chan job, c.MaxInFlight), tally: newTally(c.Connections)}
-	if g.meters, err = newMetrics(c.Registerer, func() float64 { return float64(g.outstanding.Load()) }); err != nil {
+	g := &Generator{config: c, rateGiven: rateGiven, maxHeld: maxHeld, jobs: make(chan job, c.MaxInFlight), tally: newTally()}
+	if g.meters, err = newMetrics(g); err != nil {
 		return nil, err
 	}
 	if c.From == "" {
@@ -108,9 +105,6 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	return g.Run(ctx)
 }
-
-// Setup describes the run, as far as it is known before.
-func (g *Generator) Setup() Setup { return g.setup() }
 
 // Run generates the load and waits for the answers. It may be called once. When ctx
 // ends, nothing more is due, and the result covers the run so far. An error comes
@@ -129,7 +123,7 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 		return nil, errors.Join(err, g.source.close())
 	}
 	g.began = time.Now()
-	rec := newRecorder(g)
+	rec := &recorder{g: g}
 	var recording sync.WaitGroup
 	over := make(chan struct{})
 	recording.Go(func() { rec.run(over) })
@@ -137,8 +131,8 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var working sync.WaitGroup
-	for i, s := range senders {
-		working.Go(func() { g.send(sending, i, s) })
+	for _, s := range senders {
+		working.Go(func() { g.send(sending, s) })
 	}
 	err = g.dispatch(ctx)
 	length := g.scheduled(ctx)
@@ -191,9 +185,8 @@ func (g *Generator) dispatch(ctx context.Context) error {
 		}
 		g.due.Add(int64(j.count))
 		g.dueRequests.Add(1)
-		g.meters.offered.Add(float64(j.count))
 		if !g.hasRoom(&j) {
-			g.drop(&j)
+			g.dropped.Add(int64(j.count))
 			continue
 		}
 		g.outstanding.Add(1)
@@ -242,12 +235,6 @@ func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Dur
 	return false
 }
 
-// drop counts a job that is due and will not be sent.
-func (g *Generator) drop(j *job) {
-	g.dropped.Add(int64(j.count))
-	g.meters.dropped.Add(float64(j.count))
-}
-
 // scheduled is how long requests were due.
 func (g *Generator) scheduled(ctx context.Context) time.Duration {
 	elapsed := time.Since(g.began)
@@ -283,7 +270,7 @@ func (g *Generator) drain(ctx context.Context, working *sync.WaitGroup, cancel c
 }
 
 // send sends jobs on one connection.
-func (g *Generator) send(ctx context.Context, number int, s Sender) {
+func (g *Generator) send(ctx context.Context, s Sender) {
 	var m scratch
 	var request Request
 	window := int64(g.config.Stream.GranularitySeconds) * 1000
@@ -294,9 +281,8 @@ func (g *Generator) send(ctx context.Context, number int, s Sender) {
 		f := fate{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
 		sent := time.Since(g.began)
 		if unsent {
-			g.drop(&j)
+			g.dropped.Add(int64(j.count))
 		} else {
-			g.meters.sent.Add(float64(j.count))
 			f.answer, f.err = s.Send(ctx, &request)
 		}
 		over := time.Since(g.began)
@@ -304,14 +290,17 @@ func (g *Generator) send(ctx context.Context, number int, s Sender) {
 		if closedLoop {
 			f.response = f.service
 		}
-		g.tally.note(number, &f)
-		g.meters.note(&f)
+		g.tally.note(&f)
+		if g.config.Registerer != nil {
+			g.meters.response.Observe(f.response.Seconds())
+			if f.answered() {
+				g.meters.service.Observe(f.service.Seconds())
+			}
+		}
 		g.outstanding.Add(-1)
 		g.held.Add(-j.bytes)
 	}
-	if err := s.Close(); err != nil {
-		g.note(fmt.Sprintf("close a connection: %v", err))
-	}
+	_ = s.Close() // all that was sent on it was answered or given up
 }
 
 // byTenth counts readings by the tenth of their windows.
@@ -320,14 +309,6 @@ func byTenth(readings []telemetry.Reading, windowMs int64) (t tenths) {
 		t[elapsedOf(readings[i].Time.UnixMilli(), windowMs)*10/windowMs]++
 	}
 	return t
-}
-
-func (g *Generator) note(text string) {
-	g.noteMu.Lock()
-	defer g.noteMu.Unlock()
-	if len(g.notes) == 0 {
-		g.notes = append(g.notes, text)
-	}
 }
 
 // A job is a request that is due.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -335,7 +335,10 @@ func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
 	w := answer{header: make(http.Header)}
 	p.handler.ServeHTTP(&w, r)
 	if w.status >= http.StatusBadRequest || len(p.decoded) != 1 {
-		return telemetry.Reading{}, w.problem(len(p.decoded))
+		if reason := wire.Reason(w.body.Bytes()); reason != "" {
+			return telemetry.Reading{}, errors.New(reason)
+		}
+		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one a line", len(p.decoded))
 	}
 	switch reading := p.decoded[0]; {
 	case reading.Time.Equal(noTime):
@@ -362,18 +365,3 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 
 // Write implements http.ResponseWriter.
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
-
-// problem says why there is not one reading in a line.
-func (a *answer) problem(readings int) error {
-	var problem struct {
-		Code, Message string
-		Errors        []struct{ Code, Message string }
-	}
-	switch err := json.Unmarshal(a.body.Bytes(), &problem); {
-	case err == nil && len(problem.Errors) > 0:
-		return fmt.Errorf("%s: %s", problem.Errors[0].Code, problem.Errors[0].Message)
-	case err == nil && problem.Message != "":
-		return fmt.Errorf("%s: %s", problem.Code, problem.Message)
-	}
-	return fmt.Errorf("it has %d readings; allowed is one a line", readings)
-}

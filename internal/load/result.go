@@ -2,14 +2,14 @@ package load
 
 import "time"
 
-// A Result is what came of a run. Its JSON form is what --output json prints and
+// A Result is the outcome of a run. Its JSON form is what --output json prints and
 // what --compare reads. Durations are in seconds; rates are readings a second.
 type Result struct {
 	Version string    `json:"version"` // of the generator
 	Began   time.Time `json:"began"`
 	Setup   Setup     `json:"setup"`
 
-	// Interrupted is whether somebody ended the run before its time.
+	// Interrupted is whether the run was ended before its time.
 	Interrupted bool `json:"interrupted"`
 	// Seconds is how long the run took: the time in which requests were due
 	// (Setup.DurationSeconds), or to the last answer if that came later.
@@ -24,32 +24,32 @@ type Result struct {
 	Sent         int64   `json:"sent"` // readings, as the next four
 	Acked        int64   `json:"acked"`
 	Rejected     int64   `json:"rejected"` // in requests that were answered
-	Failed       int64   `json:"failed"`   // in requests that were not taken as a whole
-	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were under way, or still waiting at the end; never sent
+	Failed       int64   `json:"failed"`   // in requests that failed
+	Dropped      int64   `json:"dropped"`  // due while --max-in-flight requests were in flight, or still waiting at the end; never sent
 	Requests     int64   `json:"requests"` // sent
-	// Failures are the requests that were not taken, by reason.
+	// Failures are the requests that failed, by reason.
 	Failures map[string]int64 `json:"failures,omitempty"`
-	// FirstErrors are the first errors in words, one of each of a few reasons.
+	// FirstErrors are the first error messages, one for each of a few reasons.
 	FirstErrors []string `json:"first_errors,omitempty"`
 
-	// Response counts from the time at which a request was due, until it was
-	// answered or given up: of every request that was due, but those that
-	// --max-in-flight left no room for. Of those that failed, and of those that
-	// still waited for a connection at the end, it is a lower bound. Service counts
-	// from when a request was sent, of those that were taken.
+	// Response counts from the time at which a request was due until it was answered
+	// or given up. It covers every request that was due, except those dropped because
+	// of --max-in-flight. For requests that failed, or still waited for a connection
+	// at the end, it is a lower bound. Service counts from when a request was sent,
+	// and covers those that were answered.
 	Response Quantiles `json:"response_seconds"`
 	Service  Quantiles `json:"service_seconds"`
-	// Strict is Response where each request that failed or was dropped counts as
-	// slower than any, whatever it took. What lies among them is 0, as are mean and
-	// max. nil: all were taken, and it is Response.
+	// Strict is Response with each request that failed or was dropped counted as slower
+	// than any other. A quantile among these is 0, as are mean and max. nil: there were
+	// none, and it is the same as Response.
 	Strict *Quantiles `json:"response_strict_seconds,omitempty"`
 	// ByFill is the response time by the elapsed part of the readings' windows,
 	// ten rows; of the same requests as Response.
 	ByFill []FillRow `json:"by_fill"`
 	// StoreByFill is the daemon's own time to write a bucket's update, ten rows;
-	// absent without --admin, and counted over the run and the flush after it.
+	// absent without --admin. It covers the run and the flush after it.
 	StoreByFill []FillRow `json:"store_by_fill,omitempty"`
-	// Interval is how the run went, one row a second.
+	// Intervals is the course of the run, one row a second.
 	Intervals []Interval `json:"intervals"`
 	// Curve is the response time by percentile, and ServiceCurve the service
 	// time, for the plot and the .hgrm file.
@@ -57,18 +57,18 @@ type Result struct {
 	ServiceCurve []Percentile `json:"service_percentiles"`
 }
 
-// Setup is what was asked for.
+// Setup is the requested load.
 type Setup struct {
 	Target             string `json:"target"` // without credentials
 	Stream             string `json:"stream"`
 	Storage            string `json:"storage"` // of the stream
 	GranularitySeconds int    `json:"granularity_seconds"`
 	Protocol           string `json:"protocol"` // http or grpc
-	Ack                string `json:"ack"`      // asked for; empty: the daemon's default
+	Ack                string `json:"ack"`      // requested; empty: the daemon's default
 	Sensors            int    `json:"sensors"`
-	// IntervalSeconds is the event time between readings of a sensor; under a ramp
-	// it is so at the larger end only. AskedIntervalSeconds is what was asked for,
-	// where --rate and a whole number of sensors made it another.
+	// IntervalSeconds is the event time between readings of a sensor; in a ramp, at its
+	// larger end. AskedIntervalSeconds is what was requested, if --rate and a whole
+	// number of sensors changed it.
 	IntervalSeconds      float64 `json:"interval_seconds"`
 	AskedIntervalSeconds float64 `json:"asked_interval_seconds,omitempty"`
 	Speedup              float64 `json:"speedup"`
@@ -77,7 +77,7 @@ type Setup struct {
 	Rate                 string  `json:"rate,omitempty"` // N or A..B, where --rate was given
 	Steps                int     `json:"steps,omitempty"`
 	From                 string  `json:"from,omitempty"`   // replayed file
-	DurationSeconds      float64 `json:"duration_seconds"` // in which requests were due; less than asked for if interrupted
+	DurationSeconds      float64 `json:"duration_seconds"` // in which requests were due; less than requested if interrupted
 	Connections          int     `json:"connections"`
 	MaxInFlight          int     `json:"max_in_flight"`
 	Seed                 uint64  `json:"seed"`

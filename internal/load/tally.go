@@ -29,55 +29,32 @@ func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 // tenths count readings by the tenth of their window.
 type tenths [10]int32
 
-// A tally counts the outcomes of requests. Senders note them in one of a few shards, so
-// that they seldom wait for each other, and each second the recorder collects them.
-type tally struct {
-	shards   []*shard
-	response *hdrhistogram.Histogram // of all intervals so far
-	interval *hdrhistogram.Histogram // the last one
-	answered *hdrhistogram.Histogram // of those in response, the answered requests
-}
-
-// A shard has the outcomes of some senders.
-type shard struct {
-	mu     sync.Mutex
-	counts counts
-	// Response times since the last interval: of answered requests, and of others.
-	answered, lost *hdrhistogram.Histogram
-	service        *hdrhistogram.Histogram
-	fills          [10]*hdrhistogram.Histogram // response time, readings
-	failures       map[string]int64            // requests
-	errors         map[string]string           // the first message, by reason
-}
-
 // counts are of readings, but for requests.
-type counts struct{ requests, sent, acked, rejected, failed int64 }
+type counts struct{ requests, failedRequests, partial, sent, acked, rejected, failed int64 }
 
-func (c *counts) add(more counts) {
-	c.requests += more.requests
-	c.sent += more.sent
-	c.acked += more.acked
-	c.rejected += more.rejected
-	c.failed += more.failed
+// A tally counts the outcomes of requests.
+type tally struct {
+	mu sync.Mutex
+	counts
+	response           *hdrhistogram.Histogram     // of all requests that were due and not dropped at once
+	answered           *hdrhistogram.Histogram     // likewise, of those that were answered
+	service            *hdrhistogram.Histogram     // of the same
+	interval, previous *hdrhistogram.Histogram     // response in the present interval, and in the one before
+	fills              [10]*hdrhistogram.Histogram // response time of readings
+	failures           map[string]int64            // requests
+	errors             map[string]string           // the first message, by reason
 }
-
-// mostShards bounds the memory for histograms, each of 180 KB.
-const mostShards = 8
 
 // shownErrors is the maximum of error messages in the result.
 const shownErrors = 5
 
-func newTally(senders int) *tally {
-	t := &tally{response: newHistogram(), interval: newHistogram(), answered: newHistogram()}
-	for range min(senders, mostShards) {
-		s := &shard{
-			answered: newHistogram(), lost: newHistogram(), service: newHistogram(),
-			failures: make(map[string]int64), errors: make(map[string]string),
-		}
-		for i := range s.fills {
-			s.fills[i] = newHistogram()
-		}
-		t.shards = append(t.shards, s)
+func newTally() *tally {
+	t := &tally{failures: make(map[string]int64), errors: make(map[string]string)}
+	for _, h := range []**hdrhistogram.Histogram{&t.response, &t.answered, &t.service, &t.interval, &t.previous} {
+		*h = newHistogram()
+	}
+	for i := range t.fills {
+		t.fills[i] = newHistogram()
 	}
 	return t
 }
@@ -100,112 +77,83 @@ func (f *fate) answered() bool { return !f.unsent && f.answer.Failure == "" }
 // reasonRefused of errors about rejected readings in an answered request.
 const reasonRefused = "refused"
 
-// note counts a request of a sender. Its response time counts in any case: a request
-// without an answer took at least that long.
-func (t *tally) note(sender int, f *fate) {
-	s := t.shards[sender%len(t.shards)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// note counts a request. Its response time counts in any case: a request without an
+// answer took at least that long.
+func (t *tally) note(f *fate) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	us := micros(f.response)
-	times := s.lost
-	if f.answered() {
-		times = s.answered
-	}
-	_ = times.RecordValue(us) // cannot fail: it was clamped to the range
+	_, _ = t.response.RecordValue(us), t.interval.RecordValue(us) // cannot fail: it was clamped to the range
 	for i, n := range f.fills {
 		if n > 0 {
-			_ = s.fills[i].RecordValues(us, int64(n))
+			_ = t.fills[i].RecordValues(us, int64(n))
 		}
 	}
 	if f.unsent {
 		return
 	}
-	s.counts.requests++
-	s.counts.sent += int64(f.readings)
-	if f.answer.Failure != "" {
-		s.counts.failed += int64(f.readings)
-		s.failures[f.answer.Failure]++
-		s.keep(f.answer.Failure, f.err)
-		return
+	reason := reasonRefused
+	t.requests++
+	t.sent += int64(f.readings)
+	if f.answered() {
+		_, _ = t.answered.RecordValue(us), t.service.RecordValue(micros(f.service))
+		t.acked += int64(f.answer.Accepted)
+		t.rejected += int64(f.answer.Rejected)
+		if f.answer.Rejected > 0 {
+			t.partial++
+		}
+	} else {
+		reason = f.answer.Failure
+		t.failures[reason]++
+		t.failedRequests++
+		t.failed += int64(f.readings)
 	}
-	s.keep(reasonRefused, f.err)
-	s.counts.acked += int64(f.answer.Accepted)
-	s.counts.rejected += int64(f.answer.Rejected)
-	_ = s.service.RecordValue(micros(f.service))
+	if f.err != nil && t.errors[reason] == "" && len(t.errors) < shownErrors {
+		t.errors[reason] = f.err.Error()
+	}
 }
 
-// keep keeps the first error for a reason.
-func (s *shard) keep(reason string, err error) {
-	if err != nil && s.errors[reason] == "" && len(s.errors) < shownErrors {
-		s.errors[reason] = err.Error()
-	}
+// now returns the counts so far.
+func (t *tally) now() counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counts
 }
 
-// gather returns the counts so far, and sets t.interval to the response times since the
-// last call.
-func (t *tally) gather() counts {
+// gather ends the present interval, and returns the counts so far and the quantiles of
+// its response times; 0: there were none. extend makes the interval before a part of it.
+func (t *tally) gather(extend bool) (all counts, p50, p99 float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if extend {
+		t.interval.Merge(t.previous)
+	}
+	if t.interval.TotalCount() > 0 {
+		p50, p99 = seconds(t.interval.ValueAtPercentile(50)), seconds(t.interval.ValueAtPercentile(99))
+	}
+	t.interval, t.previous = t.previous, t.interval
 	t.interval.Reset()
-	var all counts
-	for _, s := range t.shards {
-		s.mu.Lock()
-		all.add(s.counts)
-		for _, times := range []*hdrhistogram.Histogram{s.answered, s.lost} {
-			if times.TotalCount() == 0 {
-				continue
-			}
-			t.interval.Merge(times)
-			if times == s.answered {
-				t.answered.Merge(times)
-			}
-			times.Reset()
-		}
-		s.mu.Unlock()
-	}
-	t.response.Merge(t.interval)
-	return all
+	return t.counts, p50, p99
 }
 
-// result fills in the counts, after all senders have ended and gather was called. due
-// is the number of requests that were due.
+// result fills in the counts, after all senders have ended. due is the number of
+// requests that were due.
 func (t *tally) result(r *Result, due int64) {
-	service := newHistogram()
-	var all counts
-	r.Failures = make(map[string]int64)
-	errors := make(map[string]string)
-	for _, s := range t.shards {
-		all.add(s.counts)
-		service.Merge(s.service)
-		for reason, n := range s.failures {
-			r.Failures[reason] += n
-		}
-		for reason, text := range s.errors {
-			if errors[reason] == "" {
-				errors[reason] = text
-			}
-		}
+	r.Failures = t.failures
+	reasons := slices.SortedFunc(maps.Keys(t.errors), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.failures[b], t.failures[a]), cmp.Compare(a, b))
+	})
+	for _, reason := range reasons {
+		r.FirstErrors = append(r.FirstErrors, t.errors[reason])
 	}
-	for _, reason := range slices.SortedFunc(maps.Keys(errors), func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.Failures[b], r.Failures[a]), cmp.Compare(a, b))
-	}) {
-		r.FirstErrors = append(r.FirstErrors, errors[reason])
-	}
-	r.FirstErrors = r.FirstErrors[:min(len(r.FirstErrors), shownErrors)]
-	r.Requests, r.Sent, r.Acked, r.Rejected, r.Failed = all.requests, all.sent, all.acked, all.rejected, all.failed
-	r.Response, r.Service = quantiles(t.response), quantiles(service)
-	if lost := due - t.answered.TotalCount(); lost > 0 {
+	r.Requests, r.Sent, r.Acked, r.Rejected, r.Failed = t.requests, t.sent, t.acked, t.rejected, t.failed
+	r.Response, r.Service = quantiles(t.response), quantiles(t.service)
+	if t.answered.TotalCount() < due {
 		strict := strictly(t.answered, due)
 		r.Strict = &strict
 	}
-	r.Curve, r.ServiceCurve = curve(t.response), curve(service)
-	t.byFill(r)
-}
-
-func (t *tally) byFill(r *Result) {
-	for i := range t.shards[0].fills {
-		fill := newHistogram()
-		for _, s := range t.shards {
-			fill.Merge(s.fills[i])
-		}
+	r.Curve, r.ServiceCurve = curve(t.response), curve(t.service)
+	for i, fill := range t.fills {
 		row := FillRow{From: float64(i) / 10, To: float64(i+1) / 10, Count: fill.TotalCount()}
 		if row.Count > 0 {
 			row.P50, row.P99 = seconds(fill.ValueAtPercentile(50)), seconds(fill.ValueAtPercentile(99))
@@ -251,17 +199,19 @@ func curve(h *hdrhistogram.Histogram) []Percentile {
 // tick is the length of an Interval.
 const tick = time.Second
 
-// A recorder makes an Interval of each second, and finally the Result.
-type recorder struct {
-	g       *Generator
-	rows    []Interval
-	passed  time.Duration // end of the last row
-	offered int64         // readings, up to there
-	dropped int64
-	counts  counts
+// A mark is what had happened by a time of the run.
+type mark struct {
+	at               time.Duration
+	offered, dropped int64 // readings
+	counts
 }
 
-func newRecorder(g *Generator) *recorder { return &recorder{g: g} }
+// A recorder makes an Interval of each second, and finally the Result.
+type recorder struct {
+	g            *Generator
+	rows         []Interval
+	last, before mark // at the end of the last row, and of the one before
+}
 
 // run records until over is closed.
 func (r *recorder) run(over <-chan struct{}) {
@@ -282,9 +232,8 @@ func (r *recorder) run(over <-chan struct{}) {
 
 // record ends the present row, and reports it.
 func (r *recorder) record(now time.Duration) {
-	row, counts := r.gather(now)
-	r.rows = append(r.rows, row)
 	g := r.g
+	row := r.row(now, false)
 	draining := g.draining.Load()
 	asked := g.source.rateAt(now)
 	switch {
@@ -299,25 +248,30 @@ func (r *recorder) record(now time.Duration) {
 		length, _ := g.source.length()
 		g.config.Progress(Progress{
 			Interval: row, Elapsed: now, Duration: length, Asked: asked,
-			Acked: counts.acked, TotalFailed: counts.failed, TotalDropped: r.dropped, Draining: draining,
+			Acked: r.last.acked, TotalFailed: r.last.failed, TotalDropped: r.last.dropped, Draining: draining,
 		})
 	}
 }
 
-// gather returns the row that ends now.
-func (r *recorder) gather(now time.Duration) (Interval, counts) {
+// row adds the row from the last mark until now. extend makes the row before a part of it.
+func (r *recorder) row(now time.Duration, extend bool) Interval {
 	g := r.g
-	offered, dropped := g.due.Load(), g.dropped.Load()
-	all := g.tally.gather()
-	length := max((now - r.passed).Seconds(), 1e-6)
+	if extend {
+		r.rows, r.last = r.rows[:len(r.rows)-1], r.before
+	}
+	from := r.last
+	to := mark{at: now, offered: g.due.Load(), dropped: g.dropped.Load()}
+	var p50, p99 float64
+	to.counts, p50, p99 = g.tally.gather(extend)
+	length := max((now - from.at).Seconds(), 1e-6)
 	window := int64(g.config.Stream.GranularitySeconds) * 1000
 	row := Interval{
-		Second:   now.Seconds(),
-		Offered:  float64(offered-r.offered) / length,
-		Achieved: float64(all.acked-r.counts.acked) / length,
+		Second: now.Seconds(), P50: p50, P99: p99,
+		Offered:  float64(to.offered-from.offered) / length,
+		Achieved: float64(to.acked-from.acked) / length,
 		InFlight: int(g.outstanding.Load()),
-		Failed:   all.failed - r.counts.failed,
-		Dropped:  dropped - r.dropped,
+		Failed:   to.failed - from.failed,
+		Dropped:  to.dropped - from.dropped,
 	}
 	// Event time ends with the schedule. The end of a window belongs to it here, not to
 	// the next.
@@ -326,68 +280,31 @@ func (r *recorder) gather(now time.Duration) (Interval, counts) {
 		event = min(now, length)
 	}
 	row.Fill = float64(elapsedOf(g.source.eventAt(event)-1, window)) / float64(window)
-	if h := g.tally.interval; h.TotalCount() > 0 {
-		row.P50, row.P99 = seconds(h.ValueAtPercentile(50)), seconds(h.ValueAtPercentile(99))
-	}
-	r.passed, r.offered, r.dropped, r.counts = now, offered, dropped, all
-	return row, all
+	r.rows, r.last, r.before = append(r.rows, row), to, from
+	return row
 }
 
 // shortRow is too short for a row of its own, whose rates would be random.
 const shortRow = tick / 4
 
-// finish records what happened since the last tick.
-func (r *recorder) finish(lasted time.Duration) {
-	length := lasted - r.passed
-	if length <= 0 {
-		r.gather(r.passed) // only the counts are missing
-		return
-	}
-	before := len(r.rows) - 1
-	began := r.passed
-	row, _ := r.gather(lasted)
-	if length >= shortRow || before < 0 {
-		r.rows = append(r.rows, row)
-		return
-	}
-	last := &r.rows[before]
-	start := 0.0
-	if before > 0 {
-		start = r.rows[before-1].Second
-	}
-	of := began.Seconds() - start // seconds of the last row
-	all := of + length.Seconds()
-	last.Second = lasted.Seconds()
-	last.Offered = (last.Offered*of + row.Offered*length.Seconds()) / all
-	last.Achieved = (last.Achieved*of + row.Achieved*length.Seconds()) / all
-	last.Failed += row.Failed
-	last.Dropped += row.Dropped
-	last.InFlight = row.InFlight
-	if last.P50 == 0 {
-		last.P50, last.P99 = row.P50, row.P99
-	}
-}
-
 // result makes the result of a run whose requests were due for length, and whose last
 // answer came after lasted.
 func (r *recorder) result(length, lasted time.Duration) *Result {
-	r.finish(lasted)
+	r.row(lasted, len(r.rows) > 0 && lasted-r.last.at < shortRow)
 	g := r.g
 	g.meters.offeredRate.Set(0)
 	out := &Result{
-		Version: g.config.Version, Began: g.began.UTC(), Setup: g.setup(),
+		Version: g.config.Version, Began: g.began.UTC(), Setup: g.Setup(),
 		Seconds:      max(length, lasted).Seconds(),
 		DrainSeconds: max(lasted-length, 0).Seconds(),
 		Dropped:      g.dropped.Load(),
 		Intervals:    r.rows,
 	}
 	g.tally.result(out, g.dueRequests.Load())
-	if len(out.FirstErrors) < shownErrors {
-		out.FirstErrors = append(out.FirstErrors, g.notes...)
-	}
 	out.Setup.DurationSeconds = length.Seconds()
 	// If the schedule ended early, so did event time.
-	if end := time.UnixMilli(g.source.eventAt(length)).UTC(); end.Before(out.Setup.EventEnd) && g.endedEarly(length) {
+	planned, known := g.source.length()
+	if end := time.UnixMilli(g.source.eventAt(length)).UTC(); end.Before(out.Setup.EventEnd) && (!known || length < planned) {
 		out.Setup.EventEnd = end
 	}
 	if length < shortestRate {
@@ -403,14 +320,8 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 // same timestamp.
 const shortestRate = 10 * time.Millisecond
 
-// endedEarly reports whether requests were due for less long than planned.
-func (g *Generator) endedEarly(length time.Duration) bool {
-	planned, known := g.source.length()
-	return !known || length < planned
-}
-
-// setup describes the run.
-func (g *Generator) setup() Setup {
+// Setup describes the run, as far as it is known before.
+func (g *Generator) Setup() Setup {
 	c := &g.config
 	s := Setup{
 		Target: c.Target, Stream: c.Stream.Name, Storage: c.Stream.Storage, GranularitySeconds: c.Stream.GranularitySeconds,
@@ -433,82 +344,63 @@ func (g *Generator) setup() Setup {
 
 // metrics of the generator.
 type metrics struct {
-	offered, sent, acked, rejected, failed, dropped prometheus.Counter // readings
-
-	ok, partial, failedRequests prometheus.Counter
-	response, service           prometheus.Histogram
-	inFlight                    prometheus.GaugeFunc
-	offeredRate, windowRatio    prometheus.Gauge
+	response, service        prometheus.Histogram
+	offeredRate, windowRatio prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer, inFlight func() float64) (*metrics, error) {
-	counter := func(what, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "brim_load_" + what + "_readings_total", Help: help})
+// newMetrics registers the metrics; without a registerer they are not seen. The counters
+// are those of the run.
+func newMetrics(g *Generator) (*metrics, error) {
+	times := func(what, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
+			Name: "brim_load_" + what + "_seconds", Help: help,
+			// 100 us to 52 s: a local answer takes some 200 us, one that timed out 30 s.
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 20),
+		}))
 	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "brim_load_" + name, Help: help})
-	}
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_load_requests_total",
-		Help: "Requests by result: ok, partial (some readings were rejected), failed.",
-	}, []string{"result"})
 	m := &metrics{
-		offered:        counter("offered", "Readings that were due."),
-		sent:           counter("sent", "Readings in requests that were sent."),
-		acked:          counter("acked", "Readings that the daemon acknowledged."),
-		rejected:       counter("rejected", "Readings that the daemon rejected in requests that it answered."),
-		failed:         counter("failed", "Readings in requests that failed."),
-		dropped:        counter("dropped", "Readings that were due and never sent, because too many requests were in flight."),
-		ok:             requests.WithLabelValues("ok"),
-		partial:        requests.WithLabelValues("partial"),
-		failedRequests: requests.WithLabelValues("failed"),
-		response:       newTimes("response", "Time from when a request was due until it was answered, failed, or was given up while waiting for a connection."),
-		service:        newTimes("service", "Time from when a request was sent to its answer."),
-		offeredRate:    gauge("offered_rate", "Readings a second that are due now."),
-		windowRatio:    gauge("window_ratio", "Elapsed part of the window of event time: 0 at its start, 1 at its end."),
-		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_load_in_flight",
-			Help: "Requests that are due and not answered, including those that wait for a connection.",
-		}, inFlight),
+		response: times("response", "Time from when a request was due until it was answered, failed, or was given up while waiting for a connection."),
+		service:  times("service", "Time from when a request was sent to its answer."),
+		offeredRate: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "brim_load_offered_rate", Help: "Readings a second that are due now.",
+		}),
+		windowRatio: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "brim_load_window_ratio", Help: "Elapsed part of the window of event time: 0 at its start, 1 at its end.",
+		}),
 	}
-	if reg == nil {
+	all := []prometheus.Collector{m.response, m.service, m.offeredRate, m.windowRatio, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_load_in_flight", Help: "Requests that are due and not answered, including those that wait for a connection.",
+	}, func() float64 { return float64(g.outstanding.Load()) })}
+	for _, c := range []struct {
+		what, help string
+		value      func() int64
+	}{
+		{"offered", "Readings that were due.", g.due.Load},
+		{"sent", "Readings in requests that were answered or failed.", func() int64 { return g.tally.now().sent }},
+		{"acked", "Readings that the daemon acknowledged.", func() int64 { return g.tally.now().acked }},
+		{"rejected", "Readings that the daemon rejected in requests that it answered.", func() int64 { return g.tally.now().rejected }},
+		{"failed", "Readings in requests that failed.", func() int64 { return g.tally.now().failed }},
+		{"dropped", "Readings that were due and never sent, because too many requests were in flight.", g.dropped.Load},
+	} {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "brim_load_" + c.what + "_readings_total", Help: c.help}, func() float64 { return float64(c.value()) }))
+	}
+	for result, value := range map[string]func(counts) int64{
+		"ok":      func(c counts) int64 { return c.requests - c.partial - c.failedRequests },
+		"partial": func(c counts) int64 { return c.partial },
+		"failed":  func(c counts) int64 { return c.failedRequests },
+	} {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "brim_load_requests_total", Help: "Requests by result: ok, partial (some readings were rejected), failed.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(value(g.tally.now())) }))
+	}
+	if g.config.Registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{
-		m.offered, m.sent, m.acked, m.rejected, m.failed, m.dropped, requests, m.response, m.service, m.inFlight, m.offeredRate, m.windowRatio,
-	} {
-		if err := reg.Register(c); err != nil {
+	for _, c := range all {
+		if err := g.config.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register the load's metrics: %w", err)
 		}
 	}
 	return m, nil
-}
-
-func newTimes(what, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
-		Name: "brim_load_" + what + "_seconds",
-		Help: help,
-		// 100 us to 52 s: a local answer takes some 200 us, one that timed out 30 s.
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 20),
-	}))
-}
-
-// note counts the outcome of a request.
-func (m *metrics) note(f *fate) {
-	m.response.Observe(f.response.Seconds())
-	switch {
-	case f.unsent:
-		return // counted as dropped
-	case f.answer.Failure != "":
-		m.failed.Add(float64(f.readings))
-		m.failedRequests.Inc()
-		return
-	case f.answer.Rejected > 0:
-		m.partial.Inc()
-	default:
-		m.ok.Inc()
-	}
-	m.acked.Add(float64(f.answer.Accepted))
-	m.rejected.Add(float64(f.answer.Rejected))
-	m.service.Observe(f.service.Seconds())
 }

@@ -25,7 +25,7 @@ var (
 	errCounts     = errors.New("the numbers of documents differ")
 	errUnsure     = errors.New("something may have been written to the copy late")
 	errExchanged  = errors.New("an earlier process has exchanged the collections")
-	errNoFence    = errors.New("somebody let writes into the collection again")
+	errNoFence    = errors.New("the collection was opened to writes again")
 )
 
 // verify compares both collections, group by group. Where they differ the group
@@ -103,7 +103,7 @@ func (m *move) suspect(keys []groupKey) error {
 			continue
 		}
 		m.job.state.Repaired++
-		m.cfg.Logger.Warn("a group of the copy differs though nobody wrote into it; it is made anew",
+		m.cfg.Logger.Warn("a group of the copy differs without having been written to; it is copied again",
 			"sensor", key.Sensor, "start", key.Start.Time().UTC(), "collection", newName(m.cfg.Stream))
 		m.follower.add(key)
 	}
@@ -183,7 +183,7 @@ func (m *move) behindFence() error {
 		return m.save()
 	}
 	if s.Phase != phaseFence || m.ctx.Err() != nil {
-		return err // of the exchange nothing is known, or somebody else does it
+		return err // the outcome of the exchange is unknown, or another process does it
 	}
 	return errors.Join(err, m.lift())
 }
@@ -268,20 +268,20 @@ func (m *move) sameCounts(ctx context.Context) error {
 		return nil
 	}
 	var quick, exact [2]int64
-	for i, shelf := range []*shelf{m.from, m.to} {
-		n, err := shelf.coll.EstimatedDocumentCount(ctx)
+	for i, side := range []*groupReader{m.from, m.to} {
+		n, err := side.coll.EstimatedDocumentCount(ctx)
 		if err != nil {
-			return fmt.Errorf("count the documents of collection %q: %w", shelf.coll.Name(), err)
+			return fmt.Errorf("count the documents of collection %q: %w", side.coll.Name(), err)
 		}
 		quick[i] = n
 	}
 	if quick[0] == quick[1] {
 		return nil
 	}
-	for i, shelf := range []*shelf{m.from, m.to} {
-		n, err := shelf.coll.CountDocuments(ctx, bson.D{})
+	for i, side := range []*groupReader{m.from, m.to} {
+		n, err := side.coll.CountDocuments(ctx, bson.D{})
 		if err != nil {
-			return fmt.Errorf("count the documents of collection %q: %w", shelf.coll.Name(), err)
+			return fmt.Errorf("count the documents of collection %q: %w", side.coll.Name(), err)
 		}
 		exact[i] = n
 	}

@@ -63,8 +63,8 @@ func firstKeys(doc bson.Raw) []byte {
 	return []byte(elements[0].Key() + elements[1].Key())
 }
 
-// A shelf is a collection that groups are read from.
-type shelf struct {
+// A groupReader reads groups from a collection.
+type groupReader struct {
 	coll *mongo.Collection
 	span time.Duration
 	size int64 // average of a document, at least 1
@@ -79,7 +79,7 @@ const (
 
 // after reads the groups that follow key, some megabytes of them, and reports
 // whether there are more. A nil key stands before the first.
-func (s *shelf) after(ctx context.Context, key *groupKey) (groups []group, more bool, err error) {
+func (s *groupReader) after(ctx context.Context, key *groupKey) (groups []group, more bool, err error) {
 	filter := bson.D{}
 	if key != nil {
 		filter = bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: key.next(s.span)}}}}
@@ -89,13 +89,13 @@ func (s *shelf) after(ctx context.Context, key *groupKey) (groups []group, more 
 
 // between reads the groups from the one after key up to last, of both of which
 // nil stands for the end.
-func (s *shelf) between(ctx context.Context, key, last *groupKey) ([]group, error) {
+func (s *groupReader) between(ctx context.Context, key, last *groupKey) ([]group, error) {
 	groups, _, err := s.read(ctx, bson.D{{Key: "_id", Value: rangeOf(key, last, s.span)}}, 0)
 	return groups, err
 }
 
 // of reads some groups; those without documents are left out.
-func (s *shelf) of(ctx context.Context, keys []groupKey) ([]group, error) {
+func (s *groupReader) of(ctx context.Context, keys []groupKey) ([]group, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -126,7 +126,7 @@ func rangeOf(after, last *groupKey, span time.Duration) bson.D {
 
 // read returns whole groups in their order, up to the one that brings them to
 // most bytes; 0 means all.
-func (s *shelf) read(ctx context.Context, filter bson.D, most int64) (groups []group, more bool, err error) {
+func (s *groupReader) read(ctx context.Context, filter bson.D, most int64) (groups []group, more bool, err error) {
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})
 	if most > 0 {
 		find.SetBatchSize(int32(min(max(most/max(s.size, 1), 2), 10_000)))

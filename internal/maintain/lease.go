@@ -39,7 +39,7 @@ type claimConfig struct {
 	Logger   *slog.Logger
 }
 
-// A job is work on a stream that this process owns: nobody else does any on it
+// A job is work on a stream that this process owns: no other process works on it
 // until the job ends, or until this process has been silent for a lease.
 type job struct {
 	ctx   context.Context // ends when the work is lost

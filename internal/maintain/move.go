@@ -31,8 +31,8 @@ type Config struct {
 	FenceLimit time.Duration // how long daemons may be made to wait at a time; 0: 30 s
 	Lease      time.Duration // how long a silent process is believed to be alive; 0: 15 s
 
-	Progress func(Progress)  // called by Move's goroutine; nil: nobody asks
-	Logger   *slog.Logger    // nil: nobody reads
+	Progress func(Progress)  // called by Move's goroutine; may be nil
+	Logger   *slog.Logger    // may be nil
 	Faults   *fault.Injector // nil outside tests
 }
 
@@ -48,7 +48,7 @@ type Result struct {
 	BytesBefore int64         `json:"bytes_before"` // on disk, without indexes
 	BytesAfter  int64         `json:"bytes_after"`
 	Remade      int64         `json:"groups_made_anew"` // because daemons wrote into them meanwhile
-	Repaired    int64         `json:"groups_repaired"`  // that differed though nobody wrote into them
+	Repaired    int64         `json:"groups_repaired"`  // that differed without having been written to
 	Returned    int64         `json:"groups_returned"`  // of which documents were deleted while the names were exchanged, and are back
 	Missed      int64         `json:"groups_missed"`    // into which daemons wrote behind the comparison: that is in the old collection only
 	Copies      int64         `json:"copies"`           // how often the copy was begun
@@ -72,7 +72,7 @@ type move struct {
 	reading  context.Context // ctx, for reads that see what the follower has seen
 	follower *follower
 	throttle *throttle
-	from, to *shelf
+	from, to *groupReader
 
 	total     int64 // bytes of the source
 	done      int64 // bytes that went through the present phase, in this process
@@ -241,8 +241,8 @@ func (m *move) prepare() error {
 	}
 	m.reading = mongo.NewSessionContext(m.ctx, m.session)
 	average := size.Bytes / max(size.Documents, 1)
-	m.from = &shelf{coll: m.cfg.Database.Collection(m.cfg.Stream), span: m.span, size: average}
-	m.to = &shelf{coll: m.cfg.Database.Collection(newName(m.cfg.Stream)), span: m.span, size: average}
+	m.from = &groupReader{coll: m.cfg.Database.Collection(m.cfg.Stream), span: m.span, size: average}
+	m.to = &groupReader{coll: m.cfg.Database.Collection(newName(m.cfg.Stream)), span: m.span, size: average}
 	if s.Span != m.span.Milliseconds() {
 		s.Phase, s.Span = phaseStart, m.span.Milliseconds()
 	}

@@ -95,7 +95,7 @@ func followable(ctx context.Context, db *mongo.Database, kind string) error {
 	case hello.Msg == "isdbgrid":
 		return refuse("this MongoDB is a sharded cluster, whose collections `brim %s` cannot exchange for others; it works on replica sets", kind)
 	case hello.Set == "":
-		return refuse("this MongoDB stands alone, and tells nobody what changes while `brim %s` copies. Make it a replica set of one: "+
+		return refuse("this MongoDB is a standalone, without the change stream that `brim %s` needs. Make it a replica set of one: "+
 			"restart mongod with --replSet rs0, and run `rs.initiate()` once in mongosh; then repeat the command", kind)
 	}
 	return nil

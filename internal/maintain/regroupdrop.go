@@ -46,7 +46,7 @@ func Granularities(ctx context.Context, coll *mongo.Collection) ([]time.Duration
 type DropConfig struct {
 	Collection  *mongo.Collection // with the concerns of store.Connection.Database
 	Granularity time.Duration     // of documents that stay as they are
-	Progress    func(Progress)    // nil: nobody is told
+	Progress    func(Progress)    // may be nil
 
 	// send carries out what removes tombstones; nil: as it is.
 	send func(context.Context, func(context.Context) error) error
@@ -64,7 +64,7 @@ const dropAtOnce = 1000
 
 // DropTombstones removes the tombstones of other granularities, of those
 // windows that have nothing else. It reads the _id index rather than documents, and rests
-// as long as it works. Nobody may write these granularities any more, and what
+// as long as it works. No daemon may write these granularities any more, and what
 // was taken in under them must be stored: see Regroup.
 func DropTombstones(ctx context.Context, cfg DropConfig) (*DropResult, error) {
 	d := dropping{cfg: cfg, result: &DropResult{}}

@@ -11,7 +11,7 @@ import (
 )
 
 // Verify implements Reshaper: the readings of both are the same, each as often,
-// byte by byte and with the same tags, and whoever looks for what he wrote finds it.
+// byte by byte and with the same tags, and every reading is found again by what was written.
 func (r *Regroup) Verify(before, after []bson.Raw) error {
 	was, err := r.contents(before)
 	if err != nil {

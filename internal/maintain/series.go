@@ -148,7 +148,7 @@ func (c *SeriesConfig) check() error {
 		return fmt.Errorf("storage %q is none to migrate to; allowed are %s and %s", c.To, store.Bucket, store.TimeSeries)
 	}
 	if c.Holder == nil {
-		return errors.New("change the storage: nobody holds the daemons")
+		return errors.New("change the storage: no daemon is held")
 	}
 	if c.chunk == 0 {
 		c.chunk = seriesChunk

@@ -194,7 +194,7 @@ func (s *series) lastRound() error {
 	return s.settleCopy(h)
 }
 
-// settleCopy makes the copy equal to the source, which nobody writes.
+// settleCopy makes the copy equal to the source, which is not written any more.
 func (s *series) settleCopy(h *hold) error {
 	if s.cfg.Faults.Off(fault.Hold) {
 		s.settled = h

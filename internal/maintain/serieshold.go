@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// holdLease is how long daemons stay held when nobody renews it: a command that
+// holdLease is how long daemons stay held unless it is renewed: a command that
 // was killed keeps sensors out no longer.
 const holdLease = time.Minute
 
@@ -60,7 +60,7 @@ func (s *series) holdDaemons() (*hold, error) {
 	return h, nil
 }
 
-var errHoldEnded = errors.New("readings came in while nobody should have taken any: a daemon was restarted, or the hold ran out; " +
+var errHoldEnded = errors.New("readings arrived while all daemons were to refuse them: a daemon was restarted, or the hold ran out; " +
 	"or there is one that is not named, then name it by a further --admin")
 
 // holdAttempts is how often it is tried to hold the daemons.

@@ -184,7 +184,7 @@ func (s *series) stillHeld() error {
 	return s.stillFenced()
 }
 
-// stillFenced finds out whether somebody has lifted the fence.
+// stillFenced finds out whether the fence was lifted.
 func (s *series) stillFenced() error {
 	present, err := lookUp(s.ctx, s.db, s.cfg.Stream)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *series) stillFenced() error {
 	return nil
 }
 
-// foreign is what to do about a collection that somebody has made in the gap.
+// foreign is what to do about a collection that was made in the gap.
 func (s *series) foreign() error {
 	return fmt.Errorf("a daemon that is not held has made an ordinary collection %[1]q while the new one was to be made: stop that daemon (it has to be named by --admin), "+
 		"rename the collection, in mongosh: db.getCollection(%[1]q).renameCollection(%[2]q); run this command again; and bring back what the renamed one holds, afterwards: "+

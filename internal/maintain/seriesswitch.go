@@ -144,7 +144,7 @@ func (s *series) exchange() error {
 	return s.heldStill(s.exchangeInSteps())
 }
 
-// exchangeAtOnce leaves no moment in which nobody has the name, and names both
+// exchangeAtOnce leaves no moment in which the name is free, and names both
 // collections by their UUID: it drops no other one, however late it comes. The
 // time series' view is an entry of its own.
 func (s *series) exchangeAtOnce() error {

@@ -18,7 +18,7 @@ type SeriesError struct {
 // Error implements error.
 func (e *SeriesError) Error() string {
 	return fmt.Sprintf("stream %q: %d readings are stored twice and %d are not what they were, the first of them %s; "+
-		"the old collection is kept as it is, and a time-series collection lets nobody remove single readings: look at them, and once they may stay remove the stream's document from collection brim_maintenance", e.Stream, e.Twice, e.Differ, e.First)
+		"the old collection is kept as it is, and single readings cannot be removed from a time-series collection: inspect them, and if they may stay, remove the stream's document from collection brim_maintenance", e.Stream, e.Twice, e.Differ, e.First)
 }
 
 // verifyFilled compares every old document with what the new collection has of

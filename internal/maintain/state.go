@@ -69,7 +69,7 @@ type state struct {
 
 // An owner is a process that works on a stream.
 type owner struct {
-	ID   string `bson:"id"`   // drawn at random; empty: nobody
+	ID   string `bson:"id"`   // drawn at random; empty: no owner
 	Host string `bson:"host"` // within which PID means something
 	PID  int    `bson:"pid"`
 }
@@ -138,7 +138,7 @@ func (j *job) update(ctx context.Context, change bson.D) error {
 	return nil
 }
 
-// mine is the state as long as nobody else has it.
+// mine is the state unless another process has it.
 func (j *job) mine() bson.D {
 	return bson.D{{Key: "_id", Value: j.state.Stream}, {Key: "owner.id", Value: j.owner.ID}}
 }

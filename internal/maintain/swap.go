@@ -18,7 +18,7 @@ type Swap string
 
 // The ways.
 const (
-	SwapAtomic  Swap = "atomic"  // both renames in one command, between which nobody writes
+	SwapAtomic  Swap = "atomic"  // both renames in one command, between which nothing is written
 	SwapReplace Swap = "replace" // one rename, which drops the old collection
 	SwapRenames Swap = "renames" // two renames, between which no daemon may write
 )
@@ -178,7 +178,7 @@ func (m *move) renameBoth(ctx context.Context) error {
 }
 
 // namesStand checks that the collections have the names that they are known by,
-// and, at the last moment, that nobody can have written to the source.
+// and, at the last moment, that nothing can have been written to the source.
 func (m *move) namesStand(behindFence bool) error {
 	s := m.job.state
 	there, err := lookUpAll(m.ctx, m.cfg.Database, m.cfg.Stream, newName(m.cfg.Stream), oldName(m.cfg.Stream))
@@ -305,5 +305,5 @@ func (m *move) strange(there map[string]*found) error {
 		}
 		fmt.Fprintf(&what, "; %q %s", name, role)
 	}
-	return refuse("somebody renamed or dropped collections that `brim %s` works on%s. Give it up with `%s`, which drops only its own copy, and begin anew", m.cfg.Kind, what.String(), m.job.state.command("--abort"))
+	return refuse("collections were renamed or dropped that `brim %s` works on%s. Give it up with `%s`, which drops only its own copy, and begin anew", m.cfg.Kind, what.String(), m.job.state.command("--abort"))
 }

@@ -178,7 +178,7 @@ func (m *move) bothIndexes() (source, target map[string]bson.D, err error) {
 	return maps[0], maps[1], nil
 }
 
-// errIndexes says that somebody changed the indexes at the wrong moment.
+// errIndexes says that the indexes changed at the wrong moment.
 var errIndexes = errors.New("the indexes of the collection were changed meanwhile")
 
 // lastIndexes returns the source's indexes if the new collection has the same.

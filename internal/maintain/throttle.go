@@ -36,7 +36,7 @@ func (t *throttle) wait(ctx context.Context, n int64) error {
 	return nil
 }
 
-// charge lets n bytes pass at once; whoever waits next waits for them too.
+// charge lets n bytes pass at once; the next wait includes them.
 func (t *throttle) charge(n int64) {
 	for n > 0 {
 		part := t.part(n)

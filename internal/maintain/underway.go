@@ -14,7 +14,7 @@ type Work struct {
 	Done  bool // but for what is kept
 }
 
-// UnderWay tells what work of the kind there is on the stream, whoever owns it.
+// UnderWay tells what work of the kind there is on the stream, of any owner.
 // The error is a *BusyError where it is of another kind.
 func UnderWay(ctx context.Context, db *mongo.Database, stream, kind string) (*Work, error) {
 	s, err := readState(ctx, db, stream)

@@ -210,7 +210,7 @@ func TestDeleteThatDidNotBeginIsToldSo(t *testing.T) {
 func TestDeleteThatMongoDBForbidsHasDeletedNothing(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	forbidden := telemetry.Errorf(telemetry.Forbidden, "delete_not_granted", "MongoDB lets nobody")
+	forbidden := telemetry.Errorf(telemetry.Forbidden, "delete_not_granted", "MongoDB forbids it")
 	r := newReader(t, fakeSource{deleted: func(string) (int64, error) { return 0, forbidden }},
 		func(c *Config, _ *Stored) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	got := ask(r, http.MethodDelete, "/v1/sensors/a").body

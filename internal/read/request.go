@@ -28,41 +28,24 @@ const (
 	callDelete   call = "delete"
 )
 
-// A route is a path with its allowed methods.
-type route struct {
-	sensor string // of the path; empty: it has none
-	get    call   // empty: not allowed
-	delete bool
-}
-
 // root is the path that all others begin with.
 const root = "/v1/sensors"
 
-// findRoute returns the route of an escaped path. It does not use an http.ServeMux,
-// which redirects if a sensor id contains "//" or "..".
-func findRoute(escaped string) (rt route, ok bool) {
+// parsePath returns what an escaped path asks for, and of which sensor. It does not use
+// an http.ServeMux, which redirects if a sensor id contains "//" or "..".
+func parsePath(escaped string) (c call, sensor string, ok bool) {
 	if escaped == root {
-		return route{get: callSensors}, true
+		return callSensors, "", true
 	}
 	rest, ok := strings.CutPrefix(escaped, root+"/")
-	if !ok {
-		return route{}, false
-	}
 	id, what, deeper := strings.Cut(rest, "/")
+	c = call(what)
+	if !deeper {
+		c = callDelete
+	}
 	sensor, err := url.PathUnescape(id)
-	if err != nil || sensor == "" {
-		return route{}, false
-	}
-	rt.sensor = sensor
-	switch {
-	case !deeper:
-		rt.delete = true
-	case what == string(callLatest), what == string(callReadings), what == string(callSummary):
-		rt.get = call(what)
-	default:
-		return route{}, false
-	}
-	return rt, true
+	known := !deeper || c == callLatest || c == callReadings || c == callSummary
+	return c, sensor, ok && known && err == nil && sensor != ""
 }
 
 // Serves reports whether requests with the path are the reader's.
@@ -98,28 +81,21 @@ func (r *Reader) Handler() http.Handler {
 // route answers a request that is allowed.
 func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	rt, ok := findRoute(req.URL.EscapedPath())
+	c, sensor, ok := parsePath(req.URL.EscapedPath())
 	if !ok {
 		r.cfg.Problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
 			"the path %s does not exist; a sensor has %s/{sensorId}/readings, /summary and /latest, with its id percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
 		return
 	}
-	switch req.Method {
-	case http.MethodGet, http.MethodHead:
-		if rt.get != "" {
-			r.serve(w, req, rt.get, rt.sensor)
-			return
-		}
-	case http.MethodDelete:
-		if rt.delete {
-			r.serve(w, req, callDelete, rt.sensor)
-			return
-		}
+	methods := []string{http.MethodGet, http.MethodHead}
+	if c == callDelete {
+		methods = []string{http.MethodDelete}
 	}
-	allowed := "GET, HEAD"
-	if rt.delete {
-		allowed = http.MethodDelete
+	if slices.Contains(methods, req.Method) {
+		r.serve(w, req, c, sensor)
+		return
 	}
+	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)
 	w.Header().Set("Content-Type", typeJSON)
 	w.WriteHeader(http.StatusMethodNotAllowed)

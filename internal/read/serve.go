@@ -30,11 +30,11 @@ var errTimeout = errors.New("the answer took too long")
 // away.
 var errAway = errors.New("the stream's database went away")
 
-// errGone says that the client no longer takes the answer.
-var errGone = errors.New("the client does not take the answer")
+// errGone says that the client stopped reading the answer.
+var errGone = errors.New("the client stopped reading the answer")
 
-// errCut says that an answer was aborted after it had begun; the client was told.
-var errCut = errors.New("the answer was broken off")
+// errCut says that an answer was aborted after it had begun; its last line says why.
+var errCut = errors.New("the answer was aborted")
 
 // serve answers a request, and counts the outcome.
 func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor string) {
@@ -98,16 +98,16 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	q := &question{reader: r, stored: stored, params: p, w: w, r: req}
 	budget := telemetry.NewBudget(r.cfg.MaxBytes)
 	err = q.carryOut(telemetry.WithBudget(ctx, budget), c)
-	if err != nil && errors.Is(context.Cause(ctx), errTimeout) && budget.Spent() == 0 {
-		err = r.gaveNothing(err)
+	if err != nil {
+		err = q.explain(ctx, err, budget.Spent() == 0)
 	}
 	if err == nil || !w.begun {
-		return q.explain(ctx, err)
+		return err
 	}
 	if req.Context().Err() != nil || errors.Is(err, errGone) {
 		return err
 	}
-	r.breakOff(w, q.explain(ctx, err))
+	r.breakOff(w, err)
 	return errCut
 }
 
@@ -139,11 +139,9 @@ func (q *question) carryOut(ctx context.Context, c call) error {
 	}
 }
 
-// explain turns an error into what the client should know.
-func (q *question) explain(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
+// explain turns an error into what the client should know; nothing says that MongoDB
+// sent no document.
+func (q *question) explain(ctx context.Context, err error, nothing bool) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
 		if known.Code == telemetry.CodeTooCostly {
@@ -154,16 +152,21 @@ func (q *question) explain(ctx context.Context, err error) error {
 	if cause := q.stored.Available(q.params.stream); cause != nil {
 		return away(errors.Join(cause, err))
 	}
-	if errors.Is(context.Cause(ctx), errTimeout) {
+	timeout := q.reader.cfg.Timeout
+	switch {
+	case errors.Is(context.Cause(ctx), errTimeout) && nothing: // a smaller query would not help
+		return &telemetry.Error{
+			Kind: telemetry.Unavailable, Code: "mongodb_away", RetryAfter: time.Second, Err: err,
+			Message: fmt.Sprintf("MongoDB sent nothing within %v (--query-timeout): it hangs, is overloaded or cannot be reached; ask again later", timeout),
+		}
+	case errors.Is(context.Cause(ctx), errTimeout):
 		// On an idle machine even the largest allowed query takes seconds: the cause is
 		// the load, which passes.
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "query_timed_out", RetryAfter: 5 * time.Second, Err: err,
 			Message: fmt.Sprintf("the answer took longer than %v (--query-timeout), since MongoDB or this machine is busy; "+
-				"ask again later, or %s", q.reader.cfg.Timeout, askForLess),
+				"ask again later, or %s", timeout, askForLess),
 		}
-	}
-	switch {
 	case store.Away(err), errors.Is(context.Cause(ctx), errAway):
 		return away(err)
 	case store.Transient(err):
@@ -177,19 +180,6 @@ func (q *question) explain(ctx context.Context, err error) error {
 
 const askForLess = "ask for less at once: a narrower span with from and to, a smaller limit with after from page to page, or a shorter span of a summary"
 
-// gaveNothing is the error of an answer for which MongoDB sent no document within
-// the timeout: a smaller query would not help. A more specific error stays.
-func (r *Reader) gaveNothing(err error) error {
-	var known *telemetry.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &telemetry.Error{
-		Kind: telemetry.Unavailable, Code: "mongodb_away", RetryAfter: time.Second, Err: err,
-		Message: fmt.Sprintf("MongoDB sent nothing within %v (--query-timeout): it hangs, is overloaded or cannot be reached; ask again later", r.cfg.Timeout),
-	}
-}
-
 func away(err error) error {
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "mongodb_away", Message: "MongoDB does not answer; nothing can be read until it is back",
@@ -198,8 +188,8 @@ func away(err error) error {
 }
 
 // slots are those of --max-queries. One identity has at most half of them, so that
-// it cannot keep all others from reading. Unauthenticated clients are not told apart:
-// a dashboard and a proxy have one address.
+// it cannot block all other readers. Unauthenticated clients have no such limit: a
+// dashboard and a proxy have one address.
 type slots struct {
 	all, half int
 

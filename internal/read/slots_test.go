@@ -18,8 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// askAs asks as the identity of this name; nobody is asked who he is where it
-// is empty.
+// askAs asks as the identity of this name; where it is empty, without one.
 func askAs(r *Reader, w http.ResponseWriter, name, accept string) {
 	req := httptest.NewRequest(http.MethodGet, "/v1/sensors/a/readings?limit=100000", http.NoBody)
 	req.Header.Set("Accept", accept)
@@ -63,7 +62,7 @@ func leavePlaces(t *testing.T) {
 	close(leave)
 	asked.Wait()
 	assert.Zero(t, r.slots.used())
-	assert.Empty(t, r.slots.of, "nobody is remembered")
+	assert.Empty(t, r.slots.of, "no identity is kept")
 }
 
 // A stuckClient takes no bytes at all.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -209,20 +210,13 @@ func (o *writer) end(after string) error {
 
 // breakOff ends an answer that has begun with a line that says why it is incomplete.
 func (r *Reader) breakOff(w *answer, err error) {
-	line := struct {
-		Error struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}{}
-	line.Error.Code, line.Error.Message = "internal", "an internal error occurred; see the daemon's log"
+	code, message := "internal", "an internal error occurred; see the daemon's log"
 	var known *telemetry.Error
 	if errors.As(err, &known) {
-		line.Error.Code, line.Error.Message = known.Code, known.Message
+		code, message = known.Code, known.Message
 	}
-	r.cfg.Logger.Warn("aborted an answer", "code", line.Error.Code, "err", err)
-	text, _ := json.Marshal(line) // strings always can be
-	if _, err := w.Write(append(text, '\n')); err == nil {
+	r.cfg.Logger.Warn("aborted an answer", "code", code, "err", err)
+	if _, err := fmt.Fprintf(w, `{"error":{"code":%s,"message":%s}}`+"\n", quoted(code), quoted(message)); err == nil {
 		_ = http.NewResponseController(w).Flush() // the connection ends here in any case
 	}
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -30,23 +28,16 @@ import (
 // It is for one goroutine.
 type Steps struct {
 	query telemetry.SummaryQuery
-	open  map[int64]*step // by start
+	open  map[int64]*Sums // by start of the step
 
-	last      *step // that was added to last
+	last      *Sums // that was added to last
 	lastStart int64
-}
-
-// step is one that is open.
-type step struct {
-	count  int64
-	fields []telemetry.FieldSummary
-	places map[string]int // of fields, by name
 }
 
 // NewSteps returns empty steps. If q.Every is 0 there is one, which starts at
 // q.From.
 func NewSteps(q telemetry.SummaryQuery) *Steps {
-	return &Steps{query: q, open: make(map[int64]*step)}
+	return &Steps{query: q, open: make(map[int64]*Sums)}
 }
 
 // Start returns the start of the step that ms lies in.
@@ -67,15 +58,15 @@ func (s *Steps) Whole(first, last int64) bool {
 	return first <= last && s.Wants(first) && s.Wants(last) && s.Start(first) == s.Start(last)
 }
 
-// at returns the open step that ms lies in.
-func (s *Steps) at(ms int64) *step {
+// at returns the sums of the step that ms lies in.
+func (s *Steps) at(ms int64) *Sums {
 	start := s.Start(ms)
 	if s.last != nil && s.lastStart == start {
 		return s.last
 	}
 	of := s.open[start]
 	if of == nil {
-		of = &step{places: make(map[string]int)}
+		of = &Sums{}
 		s.open[start] = of
 	}
 	s.last, s.lastStart = of, start
@@ -89,10 +80,10 @@ func (s *Steps) Add(r telemetry.Reading) {
 		return
 	}
 	of := s.at(ms)
-	of.count++
+	of.Count++
 	for i, f := range r.Fields {
 		if f.Value.Kind().Numeric() {
-			of.field(i, []byte(f.Name)).add(f.Value)
+			of.add(i, []byte(f.Name), f.Value)
 		}
 	}
 }
@@ -104,16 +95,7 @@ func (s *Steps) AddDocument(doc bson.Raw) error {
 	if !ok || !s.Wants(at) {
 		return nil
 	}
-	of := s.at(at)
-	of.count++
-	return EachElement(doc, func(i int, e bsoncore.Element) error {
-		v, ok := NumberOf(e.Value())
-		if !ok {
-			return nil
-		}
-		of.field(i-1, e.KeyBytes()).add(v) // the time comes first
-		return nil
-	})
+	return s.at(at).AddDocument(doc)
 }
 
 // EachElement calls do for the elements of a document or an array, in order, with
@@ -136,19 +118,12 @@ func EachElement(doc bson.Raw, do func(i int, e bsoncore.Element) error) error {
 	return nil
 }
 
-// Statistics are what a document says of its readings.
-type Statistics struct {
-	Count       int64
-	First, Last int64 // times of the readings, in milliseconds since the epoch
-	Fields      []telemetry.FieldSummary
-}
-
-// AddStatistics adds readings of which Whole is true for the first and last.
-func (s *Steps) AddStatistics(stats Statistics) {
-	of := s.at(stats.First)
-	of.count += stats.Count
+// AddStatistics adds the statistics of readings, all of the step that ms lies in.
+func (s *Steps) AddStatistics(ms int64, stats Sums) {
+	of := s.at(ms)
+	of.Count += stats.Count
 	for i, f := range stats.Fields {
-		of.field(i, []byte(f.Name)).merge(f)
+		merge(of.field(i, []byte(f.Name)), f)
 	}
 }
 
@@ -164,8 +139,8 @@ func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) b
 		}
 		of := s.open[start]
 		delete(s.open, start)
-		slices.SortFunc(of.fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
-		if !yield(telemetry.Summary{Start: start, Count: of.count, Fields: of.fields}, nil) {
+		slices.SortFunc(of.Fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
+		if !yield(telemetry.Summary{Start: start, Count: of.Count, Fields: of.Fields}, nil) {
 			return false
 		}
 	}
@@ -178,36 +153,57 @@ func (s *Steps) CloseAll(yield func(telemetry.Summary, error) bool) bool {
 	return s.Close(math.MaxInt64, yield)
 }
 
+// Sums are the number of some readings, and the statistics of their numeric fields.
+// The zero value is that of no readings.
+type Sums struct {
+	Count  int64
+	Fields []telemetry.FieldSummary
+
+	places map[string]int // of Fields, by name
+}
+
+// AddDocument adds a stored reading {ts, fields…}.
+func (s *Sums) AddDocument(doc bson.Raw) error {
+	s.Count++
+	return EachElement(doc, func(i int, e bsoncore.Element) error {
+		if v, ok := NumberOf(e.Value()); ok {
+			s.add(i-1, e.KeyBytes(), v) // the time comes first
+		}
+		return nil
+	})
+}
+
+func (s *Sums) add(guess int, name []byte, v telemetry.Value) {
+	merge(s.field(guess, name), telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
+}
+
 // field returns the statistics of a field. Most readings have the same fields, so it
 // first tries the field's place in its reading.
-func (s *step) field(guess int, name []byte) *fieldSummary {
-	if guess >= 0 && guess < len(s.fields) && s.fields[guess].Name == string(name) {
-		return (*fieldSummary)(&s.fields[guess])
+func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
+	if guess >= 0 && guess < len(s.Fields) && s.Fields[guess].Name == string(name) {
+		return &s.Fields[guess]
 	}
 	i, ok := s.places[string(name)]
 	if !ok {
-		i = len(s.fields)
-		s.fields = append(s.fields, telemetry.FieldSummary{Name: string(bytes.Clone(name))})
-		s.places[s.fields[i].Name] = i
+		if s.places == nil {
+			s.places = make(map[string]int)
+		}
+		i = len(s.Fields)
+		s.Fields = append(s.Fields, telemetry.FieldSummary{Name: string(name)})
+		s.places[s.Fields[i].Name] = i
 	}
-	return (*fieldSummary)(&s.fields[i])
+	return &s.Fields[i]
 }
 
-type fieldSummary telemetry.FieldSummary
-
-func (f *fieldSummary) add(v telemetry.Value) {
-	f.merge(telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
-}
-
-func (f *fieldSummary) merge(g telemetry.FieldSummary) {
-	if f.N == 0 || CompareNumbers(g.Min, f.Min) < 0 {
-		f.Min = g.Min
+func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
+	if into.N == 0 || CompareNumbers(f.Min, into.Min) < 0 {
+		into.Min = f.Min
 	}
-	if f.N == 0 || CompareNumbers(g.Max, f.Max) > 0 {
-		f.Max = g.Max
+	if into.N == 0 || CompareNumbers(f.Max, into.Max) > 0 {
+		into.Max = f.Max
 	}
-	f.N += g.N
-	f.Sum += g.Sum
+	into.N += f.N
+	into.Sum += f.Sum
 }
 
 func number(v telemetry.Value) float64 {
@@ -260,8 +256,9 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 
 // A SensorIndex finds sensors in the order of their ids' bytes.
 type SensorIndex struct {
-	// Next returns the first sensor of the span, "" if there is none.
-	Next func(ctx context.Context, span NameSpan) (string, error)
+	// Next returns the first sensor from an id on, or only behind that, "" if there is
+	// none.
+	Next func(ctx context.Context, from string, behind bool) (string, error)
 	// Newest returns the time of a sensor's newest reading, in milliseconds since
 	// 1970, and whether it has one: it may have been removed in between.
 	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
@@ -273,15 +270,21 @@ type SensorIndex struct {
 // an error if one occurs.
 func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		span := SpanOf(q)
+		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
+		behind := q.After != "" && q.After >= from
+		if behind {
+			from = q.After
+		}
 		for left := q.Limit; ; {
-			id, err := x.Next(ctx, span)
-			if err == nil && id == "" {
+			id, err := x.Next(ctx, from, behind)
+			wanted := strings.HasPrefix(id, q.Prefix)
+			if err == nil && (id == "" || !wanted && id > q.Prefix) {
 				return
 			}
+			from, behind = id, true
 			var newest int64
 			found := false
-			if span.From, span.Behind = id, true; err == nil && strings.HasPrefix(id, q.Prefix) {
+			if err == nil && wanted {
 				if newest, found, err = x.Newest(ctx, id); err != nil {
 					err = fmt.Errorf("find the newest reading of sensor %q: %w", id, err)
 				}
@@ -303,44 +306,6 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 	}
 }
 
-// NameSpan is where the ids of a query lie in the order of their bytes: from
-// From on, without From itself where Behind is set, and below To unless that is
-// empty.
-type NameSpan struct {
-	From, To string
-	Behind   bool
-}
-
-// SpanOf returns the span of a query's ids. It contains every id that is asked for;
-// if the prefix ends within a character, others too, which HasPrefix tells.
-func SpanOf(q telemetry.SensorQuery) NameSpan {
-	prefix := strings.ToValidUTF8(q.Prefix, "\xff")
-	prefix, _, _ = strings.Cut(prefix, "\xff")
-	span := NameSpan{From: prefix, To: behindPrefix(prefix)}
-	if q.After >= span.From && q.After != "" {
-		span.From, span.Behind = q.After, true
-	}
-	return span
-}
-
-// behindPrefix returns the least text above all that begin with the prefix, "" if
-// there is none. In UTF-8, the order of bytes is that of code points.
-func behindPrefix(prefix string) string {
-	const surrogates, behindSurrogates = 0xD800, 0xE000
-	for prefix != "" {
-		r, size := utf8.DecodeLastRuneInString(prefix)
-		prefix = prefix[:len(prefix)-size]
-		if r == utf8.MaxRune {
-			continue
-		}
-		if r++; r == surrogates {
-			r = behindSurrogates
-		}
-		return prefix + string(r)
-	}
-	return ""
-}
-
 // Newer returns the newest of a stored reading, if one was found, and the unstored
 // ones, of one time the last of these. What was stored since they were gathered is
 // not newer than what was found.
@@ -353,47 +318,76 @@ func Newer(stored telemetry.Reading, found bool, unstored []telemetry.Unstored) 
 	return stored, found
 }
 
-// An Overlay merges unstored readings into stored ones that come in time order and
-// have a batch.ReadingID.
+// An Overlay finds the readings of q.Unstored that are not among the stored ones,
+// which come in time order and have a batch.ReadingID.
 type Overlay struct {
 	waiting []telemetry.Unstored // in time order
-	ids     map[[12]byte]int     // places in waiting
-	stored  []bool               // by place: it was seen among the stored ones
-	next    int
+	stored  map[[12]byte]bool    // of waiting, by ID: whether it was among the stored ones
 }
 
 // NewOverlay takes those of q.Unstored that lie in the span.
 func NewOverlay(q telemetry.Query) *Overlay {
-	o := &Overlay{}
+	o := &Overlay{stored: make(map[[12]byte]bool)}
 	for _, u := range q.Unstored {
 		if ms := u.Reading.Time.UnixMilli(); ms >= q.From && ms < q.To {
 			o.waiting = append(o.waiting, u)
+			o.stored[batch.ReadingID(u.Session, u.Sequence)] = false
 		}
 	}
 	slices.SortStableFunc(o.waiting, func(a, b telemetry.Unstored) int { return a.Reading.Time.Compare(b.Reading.Time) })
-	o.ids, o.stored = make(map[[12]byte]int, len(o.waiting)), make([]bool, len(o.waiting))
-	for i, u := range o.waiting {
-		o.ids[batch.ReadingID(u.Session, u.Sequence)] = i
-	}
 	return o
 }
 
 // Saw notes that the reading of that id is stored.
 func (o *Overlay) Saw(id [12]byte) {
-	if i, ok := o.ids[id]; ok {
-		o.stored[i] = true
+	if _, ok := o.stored[id]; ok {
+		o.stored[id] = true
 	}
 }
 
 // Before returns the unstored readings that are older than ms and were not
 // returned yet. All stored ones that are older must have been seen.
 func (o *Overlay) Before(ms int64) (out []telemetry.Reading) {
-	for ; o.next < len(o.waiting) && o.waiting[o.next].Reading.Time.UnixMilli() < ms; o.next++ {
-		if !o.stored[o.next] {
-			out = append(out, o.waiting[o.next].Reading)
+	for ; len(o.waiting) > 0 && o.waiting[0].Reading.Time.UnixMilli() < ms; o.waiting = o.waiting[1:] {
+		if u := o.waiting[0]; !o.stored[batch.ReadingID(u.Session, u.Sequence)] {
+			out = append(out, u.Reading)
 		}
 	}
 	return out
+}
+
+// Stored is a stored reading with its batch.ReadingID.
+type Stored struct {
+	ID      [12]byte
+	Reading telemetry.Reading
+}
+
+// Merge yields the stored readings of a query, which come in time order, and those of
+// q.Unstored that are not among them: of one time, behind the stored ones. It ends
+// with the first error, and after q.Limit readings.
+func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		overlay, left := NewOverlay(q), q.Limit
+		give := func(readings ...telemetry.Reading) bool {
+			for _, r := range readings {
+				if left--; !yield(r, nil) || left == 0 {
+					return false
+				}
+			}
+			return true
+		}
+		for s, err := range stored {
+			if err != nil {
+				yield(telemetry.Reading{}, err)
+				return
+			}
+			overlay.Saw(s.ID)
+			if !give(overlay.Before(s.Reading.Time.UnixMilli())...) || !give(s.Reading) {
+				return
+			}
+		}
+		give(overlay.Before(q.To)...)
+	}
 }
 
 // Delete removes the documents of a sensor that match, and returns how many
@@ -415,7 +409,7 @@ func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any
 		return 0, &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_deleted", RetryAfter: time.Second,
 			Err:     fmt.Errorf("count readings of sensor %q: %w", sensor, err),
-			Message: "MongoDB did not say how many readings the sensor has, which the daemon asks first, so nothing was deleted; repeat the request",
+			Message: "the readings of the sensor could not be counted in MongoDB, so nothing was deleted; repeat the request",
 		}
 	}
 	_, err = b.Majority.DeleteMany(ctx, match)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,9 +71,9 @@ var errBroken = errors.New("broken")
 
 func (l listed) index() SensorIndex {
 	return SensorIndex{
-		Next: func(_ context.Context, span NameSpan) (string, error) {
+		Next: func(_ context.Context, from string, behind bool) (string, error) {
 			for _, id := range l.ids {
-				if (id > span.From || id == span.From && !span.Behind) && (span.To == "" || id < span.To) {
+				if id > from || id == from && !behind {
 					return id, nil
 				}
 			}
@@ -126,34 +127,25 @@ func TestSensorsEndWithTheError(t *testing.T) {
 	assert.EqualError(t, last, `list sensors: find the newest reading of sensor "b": broken`)
 }
 
-func TestSpanOfPrefix(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		prefix, after string
-		want          NameSpan
-	}{
-		{"", "", NameSpan{}},
-		{"", "a", NameSpan{From: "a", Behind: true}},
-		{"a", "", NameSpan{From: "a", To: "b"}},
-		{"a", "a1", NameSpan{From: "a1", Behind: true, To: "b"}},
-		{"a", "Z", NameSpan{From: "a", To: "b"}},
-		{"a\ud7ff", "", NameSpan{From: "a\ud7ff", To: "a\ue000"}},
-		{"a\U0010ffff", "", NameSpan{From: "a\U0010ffff", To: "b"}},
-		{"\U0010ffff", "", NameSpan{From: "\U0010ffff"}},
-		{"a\xc3", "", NameSpan{From: "a", To: "b"}},
-	} {
-		assert.Equal(t, tt.want, SpanOf(telemetry.SensorQuery{Prefix: tt.prefix, After: tt.after}), "%q %q", tt.prefix, tt.after)
-	}
-}
-
-func TestSpanHoldsWhatHasThePrefix(t *testing.T) {
+func TestSensorsAreThoseWithThePrefix(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		texts := rapid.StringOfN(rapid.RuneFrom([]rune{'a', 'b', 'é', 0xd7ff, 0xe000, 0x10ffff}), 0, 4, -1)
-		q := telemetry.SensorQuery{Prefix: texts.Draw(rt, "prefix"), After: texts.Draw(rt, "after")}
-		id := texts.Draw(rt, "id")
-		span := SpanOf(q)
-		inside := (id > span.From || id == span.From && !span.Behind) && (span.To == "" || id < span.To)
-		require.Equal(rt, strings.HasPrefix(id, q.Prefix) && (id > q.After || q.After == ""), inside)
+		ids := rapid.SliceOfNDistinct(texts.Filter(func(s string) bool { return s != "" }), 0, 20, rapid.ID).Draw(rt, "ids")
+		slices.Sort(ids)
+		prefix := texts.Draw(rt, "prefix")
+		prefix = prefix[:rapid.IntRange(0, len(prefix)).Draw(rt, "bytes of the prefix")]
+		q := telemetry.SensorQuery{Prefix: prefix, After: texts.Draw(rt, "after")}
+		var want, got []string
+		for _, id := range ids {
+			if strings.HasPrefix(id, q.Prefix) && id > q.After {
+				want = append(want, id)
+			}
+		}
+		for seen, err := range (listed{ids: ids}).index().Sensors(context.Background(), q) {
+			require.NoError(rt, err)
+			got = append(got, seen.Sensor)
+		}
+		require.Equal(rt, want, got)
 	})
 }

@@ -48,7 +48,7 @@ type Settings struct {
 	MaxReadings          int           // readings in a part, 1 to 1,000,000
 	MaxBytes             int           // estimated BSON bytes of the readings in a part, 1 KiB to 2 MiB
 	MaxReadingsPerUpdate int           // 0: no limit; 1: no merging
-	Retention            time.Duration // 0: for ever
+	Retention            time.Duration // 0: forever
 	WriteConcern         WriteConcern
 	View                 bool // keep a View beside the collection
 }
@@ -256,7 +256,7 @@ func (b *Base) Stands(ctx context.Context) error {
 	if p == nil {
 		return ErrNotPrepared
 	}
-	info, err := b.Collection().Look(ctx)
+	info, err := b.Collection().Lookup(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -299,7 +299,7 @@ func (c Collection) takesUUID(ctx context.Context, info *Info, write bson.D) (bo
 		return true, nil // refused for its content
 	}
 	// It is gone already, or this server takes no UUID of a collection of its kind.
-	now, err := c.Look(ctx)
+	now, err := c.Lookup(ctx)
 	if err == nil && (now == nil || !now.UUID.Equal(info.UUID)) {
 		err = fmt.Errorf("collection %q was replaced while it was prepared", c.Name)
 	}

@@ -74,9 +74,9 @@ type Info struct {
 	Created bool        // by the call that returned it
 }
 
-// Look returns what the server knows of the collection, nil if it does not
+// Lookup returns what the server knows of the collection, nil if it does not
 // exist.
-func (c Collection) Look(ctx context.Context) (*Info, error) {
+func (c Collection) Lookup(ctx context.Context) (*Info, error) {
 	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
 	if err != nil {
 		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
@@ -117,7 +117,7 @@ const (
 // server knows of it. Another daemon may create it at the same moment. While the
 // collection is being exchanged, and has no name, it is not created.
 func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOptionsBuilder) (*Info, error) {
-	info, err := c.Look(ctx)
+	info, err := c.Lookup(ctx)
 	if err != nil || info != nil {
 		return info, err
 	}
@@ -132,7 +132,7 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 	if created != nil && !HasCode(created, namespaceExists) {
 		return nil, fmt.Errorf("create collection %q: %w", c.Name, created)
 	}
-	info, err = c.Look(ctx)
+	info, err = c.Lookup(ctx)
 	switch {
 	case err != nil:
 		return nil, err

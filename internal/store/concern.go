@@ -76,7 +76,7 @@ type ConcernError struct {
 
 // Error implements error.
 func (e *ConcernError) Error() string {
-	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait for ever; allowed are majority and 1 to %d",
+	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait forever; allowed are majority and 1 to %d",
 		e.Stream, e.Members, e.There, e.There)
 }
 
@@ -94,7 +94,7 @@ func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	return nil
 }
 
-// Confirm makes what a majority read has just shown as good as an acknowledged write
+// Confirm waits until what a majority read has just shown is confirmed like a write
 // with this concern. Only a number of members can be more than a majority.
 func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
 	if w.Members <= 1 {
@@ -120,12 +120,12 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	// hello would leave hidden members out.
 	err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&reply)
 	const notReplicated = 76
-	var told mongo.ServerError
+	var refused mongo.ServerError
 	there := 0
 	switch {
 	case HasCode(err, notReplicated):
 		there = 1
-	case errors.As(err, &told) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
+	case errors.As(err, &refused) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
 		log.Warn("the daemon may not see whether MongoDB has as many members as the stream's write-concern asks for; with too few its readings wait in the journal. "+
 			"Grant the right to replSetGetConfig, which the role brimServe of deploy/mongodb/roles.js has", "stream", stream, "write_concern", w.String(), "err", err)
 		return nil

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -39,34 +39,40 @@ type ConnectionConfig struct {
 // A Connection is a connection to a MongoDB deployment that may be away: it is made
 // without one, and finds it again by itself.
 type Connection struct {
-	cfg      ConnectionConfig
-	client   *mongo.Client
-	aside    *mongo.Client // for what must not wait for the connections of queries and writes
-	presence *presence
+	cfg    ConnectionConfig
+	client *mongo.Client
+	aside  *mongo.Client // for what must not wait for the connections of queries and writes
 
-	writable atomic.Bool
-	mute     atomic.Bool // the last ping was not answered in time
-	lastErr  atomic.Pointer[error]
+	mu       sync.Mutex
+	writable bool  // a server that accepts writes is known
+	mute     bool  // the last ping was not answered in time
+	lastErr  error // of the driver's monitors
 	// New connections are refused. The monitors of the driver see a server also if it
 	// refuses the user, and earlier connections go on, so neither shows it.
-	refused atomic.Bool
+	refused bool
+	logged  bool // the log says that writes are accepted
+	closing bool
 
-	logging sync.Mutex  // held while a change is logged
-	logged  atomic.Bool // the log says that writes are accepted
-	closing atomic.Bool
+	present bool            // as writable and mute were last
+	up      context.Context //nolint:containedctx // it is what callers are given
+	end     context.CancelFunc
+	gone    *time.Timer // calls end
 }
 
 // Connect prepares a connection. An error means that the URI is invalid, never that
 // the server is away.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
-	c := &Connection{cfg: cfg, presence: newPresence()}
+	c := &Connection{cfg: cfg}
+	c.up, c.end = context.WithCancel(context.Background())
 	opts := clientOptions(&cfg, c.connectionUsed).
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
 			ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
 				// The driver breaks off its own checks when a connection is refused.
 				if !errors.Is(e.Failure, net.ErrClosed) {
-					c.lastErr.Store(&e.Failure)
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					c.lastErr = e.Failure
 				}
 			},
 		})
@@ -104,23 +110,21 @@ func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.
 // topologyChanged is called by the driver's monitors whenever a server appears,
 // disappears or changes its role.
 func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
-	writable := false
-	for _, s := range e.NewDescription.Servers {
-		switch s.Kind {
-		case "RSPrimary", "Standalone", "Mongos", "LoadBalancer":
-			writable = true
-		}
-	}
-	c.logging.Lock()
-	defer c.logging.Unlock()
-	c.presence.set(writable && !c.mute.Load())
-	if before := c.writable.Swap(writable); writable && !before && c.cfg.Found != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.writable
+	c.writable = slices.ContainsFunc(e.NewDescription.Servers, func(s event.ServerDescription) bool {
+		return slices.Contains([]string{"RSPrimary", "Standalone", "Mongos", "LoadBalancer"}, s.Kind)
+	})
+	c.notePresence()
+	if c.writable && !before && c.cfg.Found != nil {
 		c.cfg.Found()
 	}
 	// Whether a writable server accepts the user shows when a connection is used; a
 	// refusal was logged, and looks to the driver like a server that comes and goes.
-	if !writable && !c.closing.Load() && !c.refused.Load() && c.logged.Swap(false) {
-		c.cfg.Logger.Warn("MongoDB is away", "err", c.Available())
+	if !c.writable && !c.closing && !c.refused && c.logged {
+		c.logged = false
+		c.cfg.Logger.Warn("MongoDB is away", "err", c.available())
 	}
 }
 
@@ -133,36 +137,36 @@ const (
 // connectionUsed is called by the driver's pools for each use of a connection, and
 // for each failure to get one.
 func (c *Connection) connectionUsed(e *event.PoolEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch e.Type {
 	case event.ConnectionCheckOutFailed:
 		var answer driver.Error
 		if !errors.As(e.Error, &answer) || answer.Code != authenticationFailed && answer.Code != atlasError {
 			return
 		}
-		c.lastErr.Store(nil) // a server has answered
-		if !c.refused.Swap(true) {
+		c.lastErr = nil // a server has answered
+		if !c.refused {
+			c.refused = true
 			c.cfg.Logger.Error("MongoDB refuses the user: authentication failed; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile",
 				"server", e.Address, "code", answer.Code)
 		}
 	case event.ConnectionReady:
-		if c.refused.Swap(false) {
+		if c.refused {
+			c.refused = false
 			c.cfg.Logger.Info("MongoDB accepts the user", "server", e.Address)
 		}
 	case event.ConnectionCheckedOut:
-		if c.logged.Load() {
-			return
-		}
-		c.logging.Lock()
-		defer c.logging.Unlock()
-		if c.writable.Load() && !c.logged.Swap(true) {
+		if c.writable && !c.logged {
+			c.logged = true
 			c.cfg.Logger.Info("MongoDB accepts writes")
 		}
 	}
 }
 
-// ErrRefused says that MongoDB refuses the user that the URI names. Writes wait, as
+// errRefused says that MongoDB refuses the user that the URI names. Writes wait, as
 // if MongoDB were away, until it accepts the user.
-var ErrRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
+var errRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
 
 // ErrAway says that no MongoDB server accepts writes at present.
 var ErrAway = errors.New("MongoDB is away")
@@ -171,26 +175,64 @@ var ErrAway = errors.New("MongoDB is away")
 var ErrNoneFound = fmt.Errorf("%w: no server was found yet", ErrAway)
 
 // Available returns nil while a server that accepts writes is known, answers
-// (while WatchReplies runs), and accepts the user; otherwise an ErrRefused, or an
-// ErrAway with the last error. It does no I/O.
+// (while WatchReplies runs), and accepts the user; otherwise why not, mostly as an
+// ErrAway. It does no I/O.
 func (c *Connection) Available() error {
-	err := c.lastErr.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.available()
+}
+
+func (c *Connection) available() error {
 	switch {
-	case c.mute.Load() && (c.writable.Load() || err != nil && mongo.IsTimeout(*err)):
+	case c.mute && (c.writable || mongo.IsTimeout(c.lastErr)):
 		return errNoReply
-	case c.refused.Load() && (c.writable.Load() || err == nil):
-		return ErrRefused
-	case c.writable.Load():
+	case c.refused && (c.writable || c.lastErr == nil):
+		return errRefused
+	case c.writable:
 		return nil
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrAway, *err)
+	case c.lastErr != nil:
+		return fmt.Errorf("%w: %w", ErrAway, c.lastErr)
 	}
 	return ErrNoneFound
 }
 
+// goneAfter is how long MongoDB must be away before operations that wait for it are
+// canceled: after a broken connection the driver considers a server unknown for an
+// instant.
+const goneAfter = 500 * time.Millisecond
+
 // Up returns a context that ends when no server has accepted writes and answered for
-// a while.
-func (c *Connection) Up() context.Context { return c.presence.current() }
+// goneAfter; if that is so already, it has ended.
+func (c *Connection) Up() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+// notePresence follows writable and mute; c.mu is locked.
+func (c *Connection) notePresence() {
+	present := c.writable && !c.mute
+	if present == c.present {
+		return
+	}
+	c.present = present
+	if c.gone != nil {
+		c.gone.Stop()
+	}
+	switch {
+	case !present:
+		c.gone = time.AfterFunc(goneAfter, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !c.present {
+				c.end()
+			}
+		})
+	case c.up.Err() != nil:
+		c.up, c.end = context.WithCancel(context.Background())
+	}
+}
 
 // Client gives access to the whole deployment.
 func (c *Connection) Client() *mongo.Client { return c.client }
@@ -219,24 +261,32 @@ func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 
 // Close disconnects, within ctx.
 func (c *Connection) Close(ctx context.Context) error {
-	c.closing.Store(true)
-	defer c.presence.close() // after the driver has reported that its servers are gone
-	if err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx)); err != nil {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone != nil {
+		c.gone.Stop()
+	}
+	c.end()
+	if err != nil {
 		return fmt.Errorf("disconnect from MongoDB: %w", err)
 	}
 	return nil
 }
 
-// PingTimeout and pingInterval add up to less than 3 s, within which a server that
+// pingTimeout and pingInterval add up to less than 3 s, within which a server that
 // does not answer must be reported. The driver itself notices after half a minute:
 // a stopped process keeps its sockets open.
 const (
-	PingTimeout  = 2 * time.Second
+	pingTimeout  = 2 * time.Second
 	pingInterval = 500 * time.Millisecond
 )
 
 // errNoReply is why Available fails while no ping is answered.
-var errNoReply = fmt.Errorf("%w: it does not answer: no reply to any ping within %v, though its connections are open", ErrAway, PingTimeout)
+var errNoReply = fmt.Errorf("%w: it does not answer: no reply to any ping within %v, though its connections are open", ErrAway, pingTimeout)
 
 // Ping asks the server that accepts writes for a reply, and returns how long the
 // quickest took. Until one comes, more pings follow on other connections: a host
@@ -249,7 +299,7 @@ var errNoReply = fmt.Errorf("%w: it does not answer: no reply to any ping within
 //	                 ├─ ping ──────────┤
 //	                          ├─ ping ─┤  no reply to any: it does not answer
 func Ping(parent context.Context, client *mongo.Client) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(parent, PingTimeout)
+	ctx, cancel := context.WithTimeout(parent, pingTimeout)
 	defer cancel()
 	type reply struct {
 		took time.Duration
@@ -295,81 +345,15 @@ func (c *Connection) noteReply(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	mute := errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
-	before := c.mute.Swap(mute)
-	c.presence.set(c.writable.Load() && !mute)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.mute
+	c.mute = errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
+	c.notePresence()
 	switch {
-	case mute && !before && c.writable.Load():
+	case c.mute && !before && c.writable:
 		c.cfg.Logger.Warn("MongoDB does not answer", "err", err)
 	case before && err == nil:
 		c.cfg.Logger.Info("MongoDB answers again")
 	}
-}
-
-// goneAfter is how long MongoDB must be away before operations that wait for it are
-// canceled: after a broken connection the driver considers a server unknown for an
-// instant.
-const goneAfter = 500 * time.Millisecond
-
-// presence makes contexts that end when MongoDB has been away for goneAfter.
-type presence struct {
-	mu      sync.Mutex
-	present bool
-	ctx     context.Context //nolint:containedctx // it is what callers are given
-	cancel  context.CancelFunc
-	gone    *time.Timer
-}
-
-func newPresence() *presence {
-	p := &presence{}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p
-}
-
-// set says whether MongoDB is there.
-func (p *presence) set(present bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if present == p.present {
-		return
-	}
-	p.present = present
-	if p.gone != nil {
-		p.gone.Stop()
-	}
-	if !present {
-		p.gone = time.AfterFunc(goneAfter, p.end)
-		return
-	}
-	if p.ctx.Err() != nil {
-		p.ctx, p.cancel = context.WithCancel(context.Background())
-	}
-}
-
-// end ends the current context, unless MongoDB is there again.
-func (p *presence) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.present {
-		p.cancel()
-	}
-}
-
-// current returns the context that ends when MongoDB goes away; if MongoDB has
-// been away for goneAfter already, it has ended.
-func (p *presence) current() context.Context {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ctx
-}
-
-// close ends the current context for good.
-func (p *presence) close() {
-	p.set(false)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gone != nil {
-		p.gone.Stop()
-	}
-	p.cancel()
 }

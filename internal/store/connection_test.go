@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -38,7 +39,7 @@ func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 	c := dial(t, "mongodb://"+addr+"/?directConnection=true&heartbeatFrequencyMS=500", "any")
 	require.ErrorIs(t, c.Available(), ErrAway)
-	require.Eventually(t, func() bool { return c.lastErr.Load() != nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !errors.Is(c.Available(), ErrNoneFound) }, 20*time.Second, 10*time.Millisecond)
 	require.ErrorContains(t, c.Available(), "refused")
 
 	stop := relay(t, addr, hostOf(t, mongodtest.URI(t)))
@@ -57,7 +58,7 @@ func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
 		require.NoError(t, err)
 		for range 3 {
 			if err = c.Client().Ping(t.Context(), nil); err != nil {
-				require.ErrorIs(t, c.Available(), ErrRefused, "also while the driver connects anew")
+				require.ErrorIs(t, c.Available(), errRefused, "also while the driver connects anew")
 			}
 		}
 		require.NoError(t, c.Close(context.Background())) // which waits for the monitors
@@ -68,7 +69,7 @@ func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log, "MongoDB accepts writes"), log)
 	assert.NotContains(t, log, "MongoDB is away")
 
-	log, err = logged(strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1))
+	log, err = logged(strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1))
 	require.ErrorContains(t, err, "AuthenticationFailed")
 	assert.Contains(t, log, "MongoDB refuses the user")
 	assert.NotContains(t, log, "MongoDB accepts writes")
@@ -170,7 +171,7 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 		require.ErrorContains(t, err, `collection "made" is not there, and "made`+suffix+`" is`)
 		var mismatch *MismatchError
 		require.NotErrorAs(t, err, &mismatch, "it passes")
-		info, err := c.Look(t.Context())
+		info, err := c.Lookup(t.Context())
 		require.NoError(t, err)
 		assert.Nil(t, info)
 
@@ -200,7 +201,7 @@ func TestOneSlowPingIsNoSilentServer(t *testing.T) {
 	blocked(bson.D{{Key: "times", Value: 1}})
 	took, err := Ping(t.Context(), client)
 	require.NoError(t, err)
-	assert.Less(t, took, PingTimeout)
+	assert.Less(t, took, pingTimeout)
 
 	blocked("alwaysOn")
 	_, err = Ping(t.Context(), client)
@@ -241,23 +242,29 @@ func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
 func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPresence()
-		defer p.close()
-		p.set(true)
-		first := p.current()
-		p.set(false)
+		var c Connection
+		c.up, c.end = context.WithCancel(t.Context())
+		set := func(writable bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.writable = writable
+			c.notePresence()
+		}
+		set(true)
+		first := c.Up()
+		set(false)
 		<-time.After(goneAfter / 2) // of the bubble's clock
-		p.set(true)
+		set(true)
 		<-time.After(2 * goneAfter)
 		assert.NoError(t, first.Err(), "it was back in time")
 
-		p.set(false)
+		set(false)
 		began := time.Now()
 		<-first.Done()
 		assert.Equal(t, goneAfter, time.Since(began))
-		assert.Error(t, p.current().Err())
-		p.set(true)
-		assert.NoError(t, p.current().Err())
+		assert.Error(t, c.Up().Err())
+		set(true)
+		assert.NoError(t, c.Up().Err())
 	})
 }
 

@@ -19,7 +19,7 @@ func TestOutcomesOfCodes(t *testing.T) {
 		13435: {transient: true, away: true}, 13436: {transient: true, away: true},
 		43: {transient: true}, 112: {transient: true}, 175: {transient: true}, 262: {transient: true}, 290: {transient: true}, 292: {transient: true}, 11601: {transient: true},
 		2: {content: true}, 40: {content: true}, 10334: {tooLarge: true}, 17419: {tooLarge: true},
-		13: {}, 18: {}, 26: {}, 121: {}, 361: {}, 14031: {}, // authorization, validation, a full disk and what nobody knows
+		13: {}, 18: {}, 26: {}, 121: {}, 361: {}, 14031: {}, // authorization, validation, a full disk and unknown codes
 	} {
 		for kind, err := range map[string]error{
 			"command": mongo.CommandError{Code: int32(code)},

@@ -56,7 +56,7 @@ type View struct {
 // is left alone, and reported as foreign.
 func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
 	name := ViewName(v.Stream)
-	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
+	info, err := Collection{Database: v.Database, Name: name}.Lookup(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -83,7 +83,7 @@ func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
 // Remove drops the view if it is Brim's.
 func (v View) Remove(ctx context.Context) error {
 	name := ViewName(v.Stream)
-	info, err := Collection{Database: v.Database, Name: name}.Look(ctx)
+	info, err := Collection{Database: v.Database, Name: name}.Lookup(ctx)
 	if err != nil || info == nil || !info.ours(v.Stream) {
 		return err
 	}

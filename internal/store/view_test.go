@@ -107,7 +107,7 @@ func TestAViewThatBrimDidNotMakeIsLeftAlone(t *testing.T) {
 	db := mongodtest.Database(t)
 	view := View{Database: db, Stream: "made"}
 	look := func() *Info {
-		info, err := Collection{Database: db, Name: "made.flat"}.Look(t.Context())
+		info, err := Collection{Database: db, Name: "made.flat"}.Lookup(t.Context())
 		require.NoError(t, err)
 		return info
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -55,20 +54,41 @@ const (
 // redirect), those that a daemon fails to process by a defect of its own (500,
 // internal), and those whose outcome was unknown for Config.KeyLife (see
 // Config.AtLeastOnce).
+//
+//	Add ─▶ lane of the sensor ─▶ parcels ─▶ one request at a time, of the oldest parcel
 type Batcher struct {
 	client *Client
 	config BatcherConfig
-	lanes  []*lane
 	seed   maphash.Seed
-	buffer *buffer
-	stats  batcherStats
-
-	lostMu  sync.Mutex
-	lostWhy error // the latest reason
 
 	ctx    context.Context // of the requests; ends when Close gives up
 	cancel context.CancelFunc
 	run    sync.WaitGroup
+
+	mu      sync.Mutex // for all below, and in the lanes
+	lanes   []*lane
+	stats   Stats
+	lostWhy error         // the latest reason
+	changed chan struct{} // closed and replaced when a request has ended
+	closed  bool
+}
+
+// A lane has the readings of some sensors. Its goroutine sends one request at a time,
+// and ends when the Batcher is closed and the lane is empty.
+type lane struct {
+	wake     chan struct{} // of capacity 1
+	parcels  []parcel      // waiting, oldest first; the last one may grow
+	added    int64         // readings so far
+	begun    int64         // of these, in requests or finished
+	finished int64         // of these, no longer buffered
+	urgent   int64         // so many do not wait for MaxAge
+}
+
+// A parcel is the content of one request.
+type parcel struct {
+	readings []telemetry.Reading
+	bytes    int64
+	since    time.Time // when the first was added
 }
 
 // Stats count what a Batcher has done, in readings unless noted. Every added reading is
@@ -83,10 +103,6 @@ type Stats struct {
 	Bytes     int64 // of those buffered, estimated
 	Requests  int64 // requests
 	Repeated  int64 // attempts beyond the first of each request
-}
-
-type batcherStats struct {
-	added, delivered, refused, lost, unknown, requests, repeated atomic.Int64
 }
 
 // ErrFull is returned by TryAdd when the buffer is full.
@@ -118,12 +134,12 @@ func (c *Client) NewBatcher(config BatcherConfig) (*Batcher, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	b := &Batcher{client: c, config: config, seed: maphash.MakeSeed(), buffer: &buffer{size: int64(config.MaxBuffered)}}
+	b := &Batcher{client: c, config: config, seed: maphash.MakeSeed(), changed: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	for range config.InFlight {
-		l := &lane{batcher: b, wake: make(chan struct{}, 1), finishedOne: make(chan struct{})}
+		l := &lane{wake: make(chan struct{}, 1)}
 		b.lanes = append(b.lanes, l)
-		b.run.Go(l.run)
+		b.run.Go(func() { b.send(l) })
 	}
 	return b, nil
 }
@@ -148,21 +164,24 @@ func (c *BatcherConfig) check() error {
 // afterwards. One without a Time gets the present time, because it may wait here.
 func (b *Batcher) Add(ctx context.Context, r telemetry.Reading) error {
 	stamp(&r)
-	size := sizeOf(&r)
-	if err := b.buffer.take(ctx, size); err != nil {
-		return fmt.Errorf("add reading: %w", err)
+	for {
+		changed, err := b.put(r)
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("add reading: %w", ctx.Err())
+		}
 	}
-	return b.put(r, size)
 }
 
 // TryAdd is Add that returns ErrFull instead of waiting.
 func (b *Batcher) TryAdd(r telemetry.Reading) error {
 	stamp(&r)
-	size := sizeOf(&r)
-	if !b.buffer.tryTake(size) {
-		return ErrFull
-	}
-	return b.put(r, size)
+	_, err := b.put(r)
+	return err
 }
 
 func stamp(r *telemetry.Reading) {
@@ -171,99 +190,46 @@ func stamp(r *telemetry.Reading) {
 	}
 }
 
-func (b *Batcher) put(r telemetry.Reading, size int64) error {
+// put adds a reading to its lane. With ErrFull it returns what is closed when there may
+// be room. A reading larger than the buffer fits when that is empty.
+func (b *Batcher) put(r telemetry.Reading) (changed <-chan struct{}, err error) {
+	size := sizeOf(&r)
 	l := b.lanes[maphash.String(b.seed, r.Sensor)%uint64(len(b.lanes))]
-	if !l.add(r, size) {
-		b.buffer.give(size)
-		return ErrClosed
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil, ErrClosed
+	case b.stats.Bytes > 0 && b.stats.Bytes+size > int64(b.config.MaxBuffered):
+		return b.changed, ErrFull
 	}
-	b.stats.added.Add(1)
-	return nil
+	n := len(l.parcels)
+	if n == 0 || b.full(&l.parcels[n-1]) || l.parcels[n-1].bytes+size > int64(b.config.MaxBytes) {
+		l.parcels = append(l.parcels, parcel{since: time.Now()})
+		n++
+		l.rouse()
+	}
+	last := &l.parcels[n-1]
+	last.readings = append(last.readings, r)
+	last.bytes += size
+	l.added++
+	b.stats.Added++
+	b.stats.Bytes += size
+	if b.full(last) {
+		l.rouse()
+	}
+	return nil, nil
 }
 
-// Flush sends what was added before, without waiting for MaxAge, and returns when none
-// of it is buffered any more.
-func (b *Batcher) Flush(ctx context.Context) error {
-	marks := make([]int64, len(b.lanes))
-	for i, l := range b.lanes {
-		marks[i] = l.hurry()
-	}
-	for i, l := range b.lanes {
-		if err := l.await(ctx, marks[i]); err != nil {
-			return fmt.Errorf("flush readings: %w", err)
-		}
-	}
-	return nil
+// full reports whether the parcel is large enough to be sent.
+func (b *Batcher) full(p *parcel) bool {
+	return len(p.readings) >= b.config.MaxReadings || p.bytes >= int64(b.config.MaxBytes)
 }
 
-// Close sends what is buffered, and returns when that is done or when ctx ends. The
-// error is an *UndeliveredError if readings were lost meanwhile; OnLost got them.
-// Nothing can be added any more.
-func (b *Batcher) Close(ctx context.Context) error {
-	for _, l := range b.lanes {
-		l.close()
-	}
-	lost, unknown := b.stats.lost.Load(), b.stats.unknown.Load()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b.run.Wait()
-	}()
+func (l *lane) rouse() {
 	select {
-	case <-done:
-	case <-ctx.Done():
-		b.cancel()
-		<-done
-	}
-	b.cancel()
-	if left := b.stats.lost.Load() - lost; left > 0 {
-		b.lostMu.Lock()
-		defer b.lostMu.Unlock()
-		return &UndeliveredError{Readings: left, Unknown: b.stats.unknown.Load() - unknown, Err: b.lostWhy}
-	}
-	return nil
-}
-
-// Stats returns the present counts.
-func (b *Batcher) Stats() Stats {
-	s := Stats{
-		Delivered: b.stats.delivered.Load(), Refused: b.stats.refused.Load(), Lost: b.stats.lost.Load(), Unknown: b.stats.unknown.Load(),
-		Requests: b.stats.requests.Load(), Repeated: b.stats.repeated.Load(), Bytes: b.buffer.used(),
-	}
-	s.Added = b.stats.added.Load() // last, so that nothing is delivered before it was added
-	s.Buffered = s.Added - s.Delivered - s.Refused - s.Lost
-	return s
-}
-
-// deliver sends a batch.
-func (b *Batcher) deliver(batch []telemetry.Reading) {
-	b.stats.requests.Add(1)
-	r, err := b.client.send(b.ctx, Request{Readings: batch, Stream: b.config.Stream, Ack: b.config.Ack}, Forever, func() { b.stats.repeated.Add(1) })
-	var refused *RefusedError
-	if err != nil && !errors.As(err, &refused) {
-		b.lose(batch, err)
-		return
-	}
-	b.stats.delivered.Add(int64(r.Accepted))
-	b.stats.refused.Add(int64(r.Rejected))
-	if b.config.OnRefused != nil {
-		for _, one := range r.Refused {
-			b.config.OnRefused(batch[one.Index], one)
-		}
-	}
-}
-
-func (b *Batcher) lose(batch []telemetry.Reading, err error) {
-	var failed *Error
-	if errors.As(err, &failed) && failed.Unknown {
-		b.stats.unknown.Add(int64(len(batch)))
-	}
-	b.stats.lost.Add(int64(len(batch)))
-	b.lostMu.Lock()
-	b.lostWhy = err
-	b.lostMu.Unlock()
-	if b.config.OnLost != nil {
-		b.config.OnLost(batch, err)
+	case l.wake <- struct{}{}:
+	default: // it is awake
 	}
 }
 
@@ -279,108 +245,75 @@ func sizeOf(r *telemetry.Reading) int64 {
 	return int64(n)
 }
 
-// A lane has the readings of some sensors, and sends one request at a time. Its
-// goroutine ends when it is closed and empty, or when the Batcher's context ends.
-type lane struct {
-	batcher *Batcher
-	wake    chan struct{} // of capacity 1
-
-	mu          sync.Mutex
-	parcels     []parcel      // waiting, oldest first; the last one may grow
-	added       int64         // readings so far
-	begun       int64         // of these, in requests or finished
-	finished    int64         // of these, no longer buffered
-	urgent      int64         // so many do not wait for MaxAge
-	finishedOne chan struct{} // closed and replaced when more are finished
-	closed      bool
-}
-
-// A parcel is the content of one request.
-type parcel struct {
-	readings []telemetry.Reading
-	bytes    int64
-	since    time.Time // when the first was added
-}
-
-// add adds a reading, unless the lane is closed.
-func (l *lane) add(r telemetry.Reading, size int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	n := len(l.parcels)
-	if n == 0 || l.full(&l.parcels[n-1]) || l.parcels[n-1].bytes+size > int64(l.batcher.config.MaxBytes) {
-		l.parcels = append(l.parcels, parcel{since: time.Now()})
-		n++
+// Flush sends what was added before, without waiting for MaxAge, and returns when none
+// of it is buffered any more.
+func (b *Batcher) Flush(ctx context.Context) error {
+	marks := make([]int64, len(b.lanes))
+	b.mu.Lock()
+	for i, l := range b.lanes {
+		marks[i], l.urgent = l.added, l.added
 		l.rouse()
 	}
-	last := &l.parcels[n-1]
-	last.readings = append(last.readings, r)
-	last.bytes += size
-	l.added++
-	if l.full(last) {
+	b.mu.Unlock()
+	for i, l := range b.lanes {
+		for {
+			b.mu.Lock()
+			done, changed := l.finished >= marks[i], b.changed
+			b.mu.Unlock()
+			if done {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return fmt.Errorf("flush readings: %w", ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// Close sends what is buffered, and returns when that is done or when ctx ends. The
+// error is an *UndeliveredError if readings were lost meanwhile; OnLost got them.
+// Nothing can be added any more.
+func (b *Batcher) Close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	for _, l := range b.lanes {
 		l.rouse()
 	}
-	return true
-}
-
-// full reports whether the parcel is to be sent.
-func (l *lane) full(p *parcel) bool {
-	return len(p.readings) >= l.batcher.config.MaxReadings || p.bytes >= int64(l.batcher.config.MaxBytes)
-}
-
-func (l *lane) rouse() {
-	select {
-	case l.wake <- struct{}{}:
-	default: // it is awake
+	before := b.stats
+	b.mu.Unlock()
+	stop := context.AfterFunc(ctx, b.cancel)
+	b.run.Wait()
+	stop()
+	b.cancel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lost := b.stats.Lost - before.Lost; lost > 0 {
+		return &UndeliveredError{Readings: lost, Unknown: b.stats.Unknown - before.Unknown, Err: b.lostWhy}
 	}
+	return nil
 }
 
-// hurry makes all readings so far be sent at once, and returns their number.
-func (l *lane) hurry() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.urgent = l.added
-	l.rouse()
-	return l.added
+// Stats returns the present counts.
+func (b *Batcher) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stats
+	s.Buffered = s.Added - s.Delivered - s.Refused - s.Lost
+	return s
 }
 
-// await waits until so many readings are finished.
-func (l *lane) await(ctx context.Context, mark int64) error {
-	for {
-		l.mu.Lock()
-		done, more := l.finished >= mark, l.finishedOne
-		l.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (l *lane) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	l.urgent = l.added
-	l.rouse()
-}
-
-// run sends parcels until the lane is closed and empty.
-func (l *lane) run() {
+// send sends the parcels of a lane.
+func (b *Batcher) send(l *lane) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {
-		p, wait := l.next()
+		p, wait := b.next(l)
 		switch {
 		case len(p.readings) > 0:
-			l.batcher.deliver(p.readings)
-			l.finish(p)
+			b.deliver(l, p)
 		case wait < 0:
 			return
 		default:
@@ -398,91 +331,62 @@ const idle = time.Hour
 
 // next returns the parcel to send, or how long to wait for one; a negative wait means
 // that none will come.
-func (l *lane) next() (p parcel, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (b *Batcher) next(l *lane) (p parcel, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if len(l.parcels) == 0 {
-		if l.closed {
+		if b.closed {
 			return parcel{}, -1
 		}
 		return parcel{}, idle
 	}
 	p = l.parcels[0]
-	left := l.batcher.config.MaxAge - time.Since(p.since)
-	if len(l.parcels) == 1 && !l.full(&p) && left > 0 && l.urgent <= l.begun {
+	left := b.config.MaxAge - time.Since(p.since)
+	if len(l.parcels) == 1 && !b.full(&p) && left > 0 && l.urgent <= l.begun && !b.closed {
 		return parcel{}, left
 	}
 	l.parcels[0] = parcel{} // release its memory
 	l.parcels = l.parcels[1:]
 	l.begun += int64(len(p.readings))
+	b.stats.Requests++
 	return p, 0
 }
 
-func (l *lane) finish(p parcel) {
-	l.batcher.buffer.give(p.bytes)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.finished += int64(len(p.readings))
-	close(l.finishedOne)
-	l.finishedOne = make(chan struct{})
-}
-
-// A buffer bounds bytes. A reading larger than the buffer fits when it is empty.
-type buffer struct {
-	size int64
-
-	mu    sync.Mutex
-	taken int64
-	freed chan struct{} // closed when bytes are given back; nil: no one waits
-}
-
-func (r *buffer) used() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.taken
-}
-
-func (r *buffer) tryTake(n int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.takeLocked(n)
-}
-
-func (r *buffer) takeLocked(n int64) bool {
-	if r.taken > 0 && r.taken+n > r.size {
-		return false
+// deliver sends a parcel, and accounts for its readings.
+func (b *Batcher) deliver(l *lane, p parcel) {
+	repeating := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stats.Repeated++
 	}
-	r.taken += n
-	return true
-}
-
-// take waits until the bytes fit.
-func (r *buffer) take(ctx context.Context, n int64) error {
-	for {
-		r.mu.Lock()
-		if r.takeLocked(n) {
-			r.mu.Unlock()
-			return nil
-		}
-		if r.freed == nil {
-			r.freed = make(chan struct{})
-		}
-		freed := r.freed
-		r.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return ctx.Err()
+	r, err := b.client.send(b.ctx, Request{Readings: p.readings, Stream: b.config.Stream, Ack: b.config.Ack}, Forever, repeating)
+	var refused *RefusedError
+	var failed *Error
+	unknown := errors.As(err, &failed) && failed.Unknown
+	lost := err != nil && !errors.As(err, &refused)
+	switch {
+	case lost && b.config.OnLost != nil:
+		b.config.OnLost(p.readings, err)
+	case !lost && b.config.OnRefused != nil:
+		for _, one := range r.Refused {
+			b.config.OnRefused(p.readings[one.Index], one)
 		}
 	}
-}
-
-func (r *buffer) give(n int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.taken -= n
-	if r.freed != nil {
-		close(r.freed)
-		r.freed = nil
+	n := int64(len(p.readings))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lost {
+		b.lostWhy = err
+		b.stats.Lost += n
+	} else {
+		b.stats.Delivered += int64(r.Accepted)
+		b.stats.Refused += int64(r.Rejected)
 	}
+	if unknown {
+		b.stats.Unknown += n
+	}
+	b.stats.Bytes -= p.bytes
+	l.finished += n
+	close(b.changed)
+	b.changed = make(chan struct{})
 }

@@ -9,7 +9,7 @@ import (
 
 // An operation of these benchmarks is a Write of 1,000 readings of four fields, and
 // its answer by a door behind which a journal forgets. The door's part of the time
-// and the allocations is in them; see BenchmarkEncode of package encode.
+// and the allocations is in them; see BenchmarkEncode of package wire.
 func BenchmarkWrite(b *testing.B) {
 	for _, sensors := range []int{1000, 10} {
 		readings := make([]telemetry.Reading, 0, 1000)

@@ -7,16 +7,17 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -24,7 +25,7 @@ import (
 // not accept them. New creates one; Close ends it.
 type Client struct {
 	config    Config
-	addresses []address
+	addresses []wire.Address
 	transport transport
 	current   atomic.Int64 // the address in use
 
@@ -54,7 +55,7 @@ func New(c Config) (*Client, error) {
 	}
 	client := &Client{config: c, addresses: addresses}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
-	if addresses[0].grpc {
+	if addresses[0].GRPC {
 		client.transport, err = newGRPCTransport(c, addresses)
 	} else {
 		client.transport = newHTTPTransport(c, addresses)
@@ -147,10 +148,10 @@ func (c *Client) send(ctx context.Context, r Request, retryFor time.Duration, re
 
 // A write is a request that is being sent.
 type write struct {
-	readings []telemetry.Reading // that can be encoded
-	places   []int               // of these among all; nil: the same
-	refused  []Refused           // that cannot be encoded
 	all      []telemetry.Reading
+	readings []telemetry.Reading // of all, those that can be sent
+	places   []int               // of these among all; nil: they are all
+	refused  []Refused           // the others
 	stream   string
 	ack      telemetry.Ack
 	key      string
@@ -158,14 +159,11 @@ type write struct {
 	gzipped  bool
 }
 
-// newWrite checks what the daemon cannot: which readings can be encoded.
+// newWrite checks what the daemon cannot: which readings can be sent at all.
 func (c *Client) newWrite(r Request) (*write, error) {
-	w := &write{readings: r.Readings, all: r.Readings, stream: r.Stream, ack: r.Ack, key: r.Key}
-	if w.stream == "" {
-		w.stream = c.config.Stream
-	}
-	if w.ack == "" {
-		w.ack = c.config.Ack
+	w := &write{
+		all: r.Readings, readings: r.Readings, key: r.Key,
+		stream: cmp.Or(r.Stream, c.config.Stream), ack: cmp.Or(r.Ack, c.config.Ack),
 	}
 	if err := checkAck(w.ack); err != nil {
 		return nil, err
@@ -175,51 +173,59 @@ func (c *Client) newWrite(r Request) (*write, error) {
 	} else if err := checkKey(w.key); err != nil {
 		return nil, err
 	}
-	if len(r.Readings) == 0 {
+	if len(w.all) == 0 {
 		return nil, errors.New("send readings: there are none")
 	}
-	for i := range r.Readings {
-		if refusal := encode.Check(&r.Readings[i]); refusal != nil {
-			w.leaveOut(i, refusal)
-		} else if w.places != nil {
-			w.readings, w.places = append(w.readings, r.Readings[i]), append(w.places, i)
+	for i := range w.all {
+		if refusal := unsendable(&w.all[i]); refusal != nil {
+			w.refused = append(w.refused, Refused{Index: i, Sensor: w.all[i].Sensor, Code: refusal.Code, Message: refusal.Message})
 		}
+	}
+	if len(w.refused) == 0 {
+		return w, nil
+	}
+	w.readings = nil
+	for i, left := 0, w.refused; i < len(w.all); i++ {
+		if len(left) > 0 && left[0].Index == i {
+			left = left[1:]
+			continue
+		}
+		w.readings, w.places = append(w.readings, w.all[i]), append(w.places, i)
 	}
 	return w, nil
 }
 
-// leaveOut makes reading i one that is not sent.
-func (w *write) leaveOut(i int, refusal *telemetry.Refusal) {
-	if w.places == nil { // so far all were good
-		w.readings = append([]telemetry.Reading(nil), w.all[:i]...)
-		w.places = make([]int, i, len(w.all))
-		for j := range w.places {
-			w.places[j] = j
+// unsendable returns why a reading cannot be in JSON and protobuf as it is, or nil. All
+// other rules are left to the daemon, because some depend on its settings.
+func unsendable(r *telemetry.Reading) *telemetry.Refusal {
+	if !utf8.ValidString(r.Sensor) {
+		return telemetry.CheckSensor([]byte(r.Sensor))
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		switch kind := f.Value.Kind(); {
+		case !utf8.ValidString(f.Name):
+			return telemetry.CheckFieldName([]byte(f.Name))
+		case kind == 0:
+			return telemetry.Refuse(telemetry.ValueType, "field %s has no value; it must be a number, a boolean or a string", telemetry.Quote([]byte(f.Name)))
+		case kind == telemetry.Text && !utf8.ValidString(f.Value.Text()):
+			return telemetry.CheckFieldText([]byte(f.Name), []byte(f.Value.Text()))
+		case kind == telemetry.Float:
+			if refusal := telemetry.CheckFloat([]byte(f.Name), f.Value.Float()); refusal != nil {
+				return refusal
+			}
 		}
 	}
-	w.refused = append(w.refused, Refused{Index: i, Sensor: w.all[i].Sensor, Code: refusal.Code, Message: refusal.Message})
-}
-
-// place returns the index, among all readings, of the one that was sent as number n.
-func (w *write) place(n int) int {
-	if w.places == nil {
-		return n
+	for i := range r.Tags {
+		t := &r.Tags[i]
+		switch {
+		case !utf8.ValidString(t.Name):
+			return telemetry.CheckTagName([]byte(t.Name))
+		case !utf8.ValidString(t.Value):
+			return telemetry.CheckTagText([]byte(t.Name), []byte(t.Value))
+		}
 	}
-	return w.places[n]
-}
-
-// An address of a daemon.
-type address struct {
-	grpc, tls bool
-	host      string // host:port
-	name      string // without the port
-	base      string // http://host:port
-}
-
-// local reports whether other machines cannot see the traffic.
-func (a address) local() bool {
-	ip := net.ParseIP(a.name)
-	return a.name == "localhost" || ip != nil && ip.IsLoopback()
+	return nil
 }
 
 // A Result of a request.
@@ -291,7 +297,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // finish adds the readings that were not sent to the result.
 func (w *write) finish(r Result) (Result, error) {
 	for i := range r.Refused { // numbers of those sent
-		place := w.place(r.Refused[i].Index)
+		place := r.Refused[i].Index
+		if w.places != nil {
+			place = w.places[place]
+		}
 		r.Refused[i].Index, r.Refused[i].Sensor = place, w.all[place].Sensor
 	}
 	r.Rejected += len(w.refused)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,15 +10,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
-	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -78,32 +77,27 @@ const (
 )
 
 func (c *Config) setDefaults() {
-	for _, d := range []struct {
-		value *time.Duration
-		usual time.Duration
-	}{{&c.Timeout, defaultTimeout}, {&c.RetryFor, defaultRetryFor}, {&c.KeyLife, defaultKeyLife}, {&c.BackoffMin, defaultBackoffMin}, {&c.BackoffMax, max(defaultBackoffMax, c.BackoffMin)}} {
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
-	}
+	c.Timeout, c.RetryFor, c.KeyLife = cmp.Or(c.Timeout, defaultTimeout), cmp.Or(c.RetryFor, defaultRetryFor), cmp.Or(c.KeyLife, defaultKeyLife)
+	c.BackoffMin = cmp.Or(c.BackoffMin, defaultBackoffMin)
+	c.BackoffMax = cmp.Or(c.BackoffMax, max(defaultBackoffMax, c.BackoffMin))
 }
 
 // check checks the configuration, and returns its addresses.
-func (c *Config) check() ([]address, error) {
+func (c *Config) check() ([]wire.Address, error) {
 	if len(c.Addresses) == 0 || len(c.Addresses) > maxAddresses {
 		return nil, fmt.Errorf("there are %d addresses; 1 to %d are needed, such as http://127.0.0.1:8430", len(c.Addresses), maxAddresses)
 	}
-	all := make([]address, len(c.Addresses))
+	all := make([]wire.Address, len(c.Addresses))
 	for i, text := range c.Addresses {
-		a, err := parseAddress(text)
+		a, err := wire.ParseAddress(text)
 		if err != nil {
 			return nil, err
 		}
-		if a.grpc != all[0].grpc && i > 0 {
-			return nil, fmt.Errorf("addresses %s and %s have different protocols; a client speaks HTTP or gRPC", all[0].base, a.base)
+		if a.GRPC != all[0].GRPC && i > 0 {
+			return nil, fmt.Errorf("addresses %s and %s have different protocols; a client speaks HTTP or gRPC", all[0], a)
 		}
-		if c.Token != nil && !a.tls && !a.local() && !c.TokenInClear {
-			return nil, fmt.Errorf("the token would be sent to %s unencrypted; use https:// or grpcs://, or set TokenInClear", a.base)
+		if c.Token != nil && !a.TLS && !a.Loopback() && !c.TokenInClear {
+			return nil, fmt.Errorf("the token would be sent to %s unencrypted; use https:// or grpcs://, or set TokenInClear", a)
 		}
 		all[i] = a
 	}
@@ -126,53 +120,10 @@ func checkAck(a telemetry.Ack) error {
 	return err
 }
 
-const addressesAllowed = "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
-
-func parseAddress(text string) (address, error) {
-	u, err := url.Parse(text)
-	if err != nil { // whose text may contain a password
-		return address{}, errors.New("the address is not a URL; " + addressesAllowed)
-	}
-	a, port := address{name: u.Hostname()}, u.Port()
-	switch u.Scheme {
-	case "http":
-		port = portOr(port, "80")
-	case "https":
-		a.tls, port = true, portOr(port, "443")
-	case "grpc":
-		a.grpc = true
-	case "grpcs":
-		a.grpc, a.tls = true, true
-	default:
-		return address{}, fmt.Errorf("address %q has an unknown scheme; %s", u.Redacted(), addressesAllowed)
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	switch {
-	case a.name == "" || err != nil || number == 0 || strings.ContainsRune(a.name, ':') && net.ParseIP(strings.Split(a.name, "%")[0]) == nil:
-		return address{}, fmt.Errorf("address %q needs a host and a port of 1 to 65535; %s", u.Redacted(), addressesAllowed)
-	case u.User != nil, u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.Opaque != "":
-		return address{}, fmt.Errorf("address %q has more than a host and a port; %s", u.Redacted(), addressesAllowed)
-	}
-	a.host = net.JoinHostPort(a.name, port)
-	a.base = u.Scheme + "://" + a.host
-	return a, nil
-}
-
-func portOr(port, usual string) string {
-	if port == "" {
-		return usual
-	}
-	return port
-}
-
 func checkKey(key string) error {
-	if len(key) > maxKey || !utf8.ValidString(key) {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if len(key) > maxKey || !utf8.ValidString(key) || strings.ContainsFunc(key, unprintable) {
 		return fmt.Errorf("the key %s cannot be used; a key is 1 to %d bytes of printable UTF-8", telemetry.Quote([]byte(key)), maxKey)
-	}
-	for _, r := range key {
-		if !unicode.IsPrint(r) {
-			return fmt.Errorf("the key %s holds %U; a key is 1 to %d bytes of printable UTF-8", telemetry.Quote([]byte(key)), r, maxKey)
-		}
 	}
 	return nil
 }
@@ -192,12 +143,9 @@ func Token(token string) TokenSource {
 	}
 }
 
-// errNeverGood is in the error of a source that will never have a valid token.
+// errNeverGood is in the error of a source that will never have a valid token. Other
+// errors may pass, such as those of a file that is being replaced.
 var errNeverGood = errors.New("the token is invalid")
-
-// mayCome reports whether a source that failed may have a token later, such as a file
-// that is being replaced.
-func mayCome(err error) bool { return !errors.Is(err, errNeverGood) }
 
 // maxTokenFile bounds what is read if the file is the wrong one.
 const maxTokenFile = 4 << 10

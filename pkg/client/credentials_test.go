@@ -120,7 +120,7 @@ func TestTLSWithACertificateOfTheClients(t *testing.T) {
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(200, taken2)(w) }))
 	web.TLS = serverTLS.Clone()
 	web.EnableHTTP2 = true
-	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of the stranger
+	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of the client without a certificate
 	web.StartTLS()
 	t.Cleanup(web.Close)
 	calls := grpc.NewServer(grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))
@@ -143,11 +143,11 @@ func TestTLSWithACertificateOfTheClients(t *testing.T) {
 		c := newClient(t, target.address, func(c *Config) { c.TLS, c.Token = trusted, Token("t") })
 		_, err = c.Write(t.Context(), weather("s", target.readings)...)
 		require.NoError(t, err, target)
-		stranger := newClient(t, target.address, func(c *Config) { c.RetryFor = Never })
-		_, err = stranger.Write(t.Context(), weather("s", target.readings)...)
+		unknown := newClient(t, target.address, func(c *Config) { c.RetryFor = Never })
+		_, err = unknown.Write(t.Context(), weather("s", target.readings)...)
 		var failed *Error
 		require.ErrorAs(t, err, &failed, target)
-		assert.False(t, failed.Unknown, "nothing was sent to whom nobody knows")
+		assert.False(t, failed.Unknown, "nothing was sent to an unknown server")
 	}
 
 	for want, files := range map[string][3]string{

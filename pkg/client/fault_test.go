@@ -93,18 +93,18 @@ func TestEveryAnswerIsDealtWith(t *testing.T) {
 		"401":                           {first: say(401, `{"code":"token_missing","message":"m"}`), tried: 1, kind: telemetry.Unauthenticated},
 		"403":                           {first: say(403, `{"code":"scope_missing","message":"m"}`), tried: 1, kind: telemetry.Forbidden},
 		"404":                           {first: say(404, `{"code":"stream_unknown","message":"m"}`), tried: 1, kind: telemetry.NotFound},
-		"404 of somebody else":          {first: say(404, `404 page not found`), tried: 2},
-		"403 of somebody else":          {first: say(403, `<html>`), tried: 2},
-		"400 of somebody else":          {first: say(400, `<html>`), tried: 1},
-		"413 of somebody else":          {first: say(413, `<html>`), tried: 1},
-		"500 of somebody else":          {first: say(500, `<html>`), tried: 2},
-		"502 of somebody with a reason": {first: say(502, `{"code":"upstream","message":"m"}`), tried: 2},
+		"404 of a proxy":                {first: say(404, `404 page not found`), tried: 2},
+		"403 of a proxy":                {first: say(403, `<html>`), tried: 2},
+		"400 of a proxy":                {first: say(400, `<html>`), tried: 1},
+		"413 of a proxy":                {first: say(413, `<html>`), tried: 1},
+		"500 of a proxy":                {first: say(500, `<html>`), tried: 2},
+		"502 of a proxy with a reason":  {first: say(502, `{"code":"upstream","message":"m"}`), tried: 2},
 		"409":                           {first: say(409, `{"code":"key_conflict","message":"m"}`), tried: 1, kind: telemetry.Conflict},
 		"413":                           {first: say(413, `{"code":"body_too_large","message":"m"}`), tried: 1, kind: telemetry.TooLarge},
 		"415":                           {first: say(415, `{"code":"type_unknown","message":"m"}`), tried: 1, kind: telemetry.Unsupported},
 		"500":                           {first: say(500, `{"code":"internal","message":"m"}`), tried: 1, unknown: true},
 		"301":                           {first: say(301, ``, "Location", "http://127.0.0.1:1/"), tried: 1},
-		"200 of somebody else":          {first: say(200, `<html>`), tried: 2},
+		"200 of a proxy":                {first: say(200, `<html>`), tried: 2},
 		"200 with other counts":         {first: say(200, `{"accepted":3,"rejected":0}`), tried: 1, unknown: true},
 		"207 that names reading 9 of 2": {first: say(207, `{"accepted":1,"rejected":1,"errors":[{"index":9}]}`), tried: 1, unknown: true},
 	} {
@@ -223,7 +223,7 @@ func TestAContextEndsARequest(t *testing.T) {
 	})
 }
 
-func TestOneThatIsImpatientDisturbsNobody(t *testing.T) {
+func TestACanceledRequestDisturbsNoOther(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
@@ -246,8 +246,8 @@ func TestOneThatIsImpatientDisturbsNobody(t *testing.T) {
 	})
 }
 
-// nobody returns an address where nobody listens.
-func nobody(t *testing.T, scheme string) string {
+// unused returns an address at which nothing listens.
+func unused(t *testing.T, scheme string) string {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
 	defer l.Close()
@@ -263,7 +263,7 @@ func TestADaemonThatIsNotThereIsLeftForTheNext(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
-		c := newClient(t, nobody(t, schemeOf(address(d))), func(c *Config) { c.Addresses = append(c.Addresses, address(d)) })
+		c := newClient(t, unused(t, schemeOf(address(d))), func(c *Config) { c.Addresses = append(c.Addresses, address(d)) })
 		for tried := 2; tried > 0; tried-- { // the second time it is the one in use
 			result, err := c.Write(t.Context(), weather("s", 1)...)
 			require.NoError(t, err)

@@ -2,26 +2,22 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip" // so that requests can be compressed
+	"google.golang.org/grpc/encoding/gzip" // so that requests can be compressed
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
@@ -40,34 +36,14 @@ const (
 type grpcTransport struct {
 	token    TokenSource
 	conns    []*grpc.ClientConn
-	messages sync.Pool // of *encode.Message
+	messages sync.Pool // of *wire.Message
 }
 
-func newGRPCTransport(c Config, addresses []address) (*grpcTransport, error) {
+func newGRPCTransport(c Config, addresses []wire.Address) (*grpcTransport, error) {
 	t := &grpcTransport{token: c.Token}
-	t.messages.New = func() any { return encode.NewMessage(encode.Compact, "", "") }
-	for _, a := range addresses {
-		conn, err := grpc.NewClient("dns:///"+a.host, dialOptions(c, a)...)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("connect to %s: %w", a.base, err), t.close())
-		}
-		t.conns = append(t.conns, conn)
-	}
-	return t, nil
-}
-
-func dialOptions(c Config, a address) []grpc.DialOption {
-	security := insecure.NewCredentials()
-	if a.tls {
-		config := c.TLS
-		if config == nil {
-			config = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-		security = credentials.NewTLS(config)
-	}
+	t.messages.New = func() any { return wire.NewMessage(wire.Compact, "", "") }
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(security), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0), grpc.WithUserAgent(userAgent),
-		grpc.WithStatsHandler(sentHandler{}),
+		grpc.WithUserAgent(userAgent),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingTime, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: c.BackoffMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: max(c.BackoffMin, min(c.BackoffMax, time.Second))},
@@ -75,9 +51,16 @@ func dialOptions(c Config, a address) []grpc.DialOption {
 		}),
 	}
 	if c.Gzip {
-		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor("gzip")))
+		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
 	}
-	return options
+	for _, a := range addresses {
+		conn, err := a.Dial(c.TLS, options...)
+		if err != nil {
+			return nil, errors.Join(err, t.close())
+		}
+		t.conns = append(t.conns, conn)
+	}
+	return t, nil
 }
 
 func (t *grpcTransport) close() error {
@@ -89,67 +72,38 @@ func (t *grpcTransport) close() error {
 }
 
 // try implements transport.
-func (t *grpcTransport) try(ctx context.Context, to int, w *write) attempt {
+func (t *grpcTransport) try(ctx context.Context, number int, w *write) attempt {
 	pairs := []string{"idempotency-key", w.key}
 	if t.token != nil {
 		token, err := t.token(ctx)
 		if err != nil {
-			return attempt{err: fmt.Errorf("get the token: %w", err), again: mayCome(err)}
+			return attempt{err: fmt.Errorf("get the token: %w", err), again: !errors.Is(err, errNeverGood)}
 		}
 		pairs = append(pairs, "authorization", "Bearer "+token)
 	}
-	message := t.messages.Get().(*encode.Message)
+	message := t.messages.Get().(*wire.Message)
 	defer t.messages.Put(message)
+	message.Address(w.stream, w.ack)
 	request := message.Of(w.readings)
-	request.Stream, request.Ack = w.stream, telemetrypb.Ack(0)
-	switch w.ack {
-	case telemetry.Journaled:
-		request.Ack = telemetrypb.Ack_ACK_JOURNALED
-	case telemetry.Stored:
-		request.Ack = telemetrypb.Ack_ACK_STORED
-	}
-	sent := new(atomic.Bool)
-	ctx = context.WithValue(metadata.AppendToOutgoingContext(ctx, pairs...), sentKey{}, sent)
+	ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 	var header metadata.MD
-	client := telemetrypb.NewIngestServiceClient(t.conns[to])
-	response, err := client.Write(ctx, request, grpc.Header(&header))
+	var to peer.Peer // that the request was sent to; without an address if it was not
+	options := []grpc.CallOption{grpc.Header(&header), grpc.Peer(&to)}
+	client := telemetrypb.NewIngestServiceClient(t.conns[number])
+	response, err := client.Write(ctx, request, options...)
 	if problem := problemIn(err); problem != nil && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
-		response, err = client.Write(ctx, request, grpc.Header(&header), grpc.UseCompressor(encoding.Identity))
+		response, err = client.Write(ctx, request, append(options, grpc.UseCompressor(encoding.Identity))...)
 	}
 	if err != nil {
-		return readStatus(ctx, err, sent.Load(), message, len(w.readings))
+		return readStatus(ctx, err, to.Addr != nil, message, len(w.readings))
 	}
 	a := readResponse(response, message, len(w.readings))
 	a.result.Replayed = len(header.Get("idempotent-replayed")) > 0
 	return a
 }
 
-// sentHandler notes in a call's context that a part of it was sent.
-type sentHandler struct{}
-
-type sentKey struct{}
-
-// TagRPC implements stats.Handler.
-func (sentHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-// HandleRPC implements stats.Handler.
-func (sentHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, ok := s.(*stats.OutHeader); !ok {
-		return
-	}
-	if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok {
-		sent.Store(true)
-	}
-}
-
-// TagConn implements stats.Handler.
-func (sentHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements stats.Handler.
-func (sentHandler) HandleConn(context.Context, stats.ConnStats) {}
-
 // readResponse interprets the response to so many readings.
-func readResponse(response *telemetrypb.WriteResponse, message *encode.Message, readings int) attempt {
+func readResponse(response *telemetrypb.WriteResponse, message *wire.Message, readings int) attempt {
 	if e := response.GetError(); e != nil && response.GetRejected() == 0 {
 		return wayOf(problemOf(e))
 	}
@@ -163,7 +117,11 @@ func readResponse(response *telemetrypb.WriteResponse, message *encode.Message, 
 	for _, e := range response.GetErrors() {
 		r.Refused = append(r.Refused, Refused{Index: message.Place(int(e.GetIndex())), Code: telemetry.Code(e.GetCode()), Message: e.GetMessage()})
 	}
-	if err := checkResult(r, readings); err != nil {
+	err := wire.CheckCounts(&r.Accepted, &r.Rejected, readings)
+	if err == nil {
+		err = checkRefused(r.Refused, readings)
+	}
+	if err != nil {
 		return attempt{err: fmt.Errorf("read the answer: %w", err), unknown: true}
 	}
 	return attempt{result: r}
@@ -178,36 +136,29 @@ func problemOf(e *telemetrypb.RequestError) *telemetry.Error {
 // kindOfCode returns the kind of a daemon's error. Of the two kinds that share a code,
 // only a quota has a time to retry.
 func kindOfCode(code codes.Code, retryAfter bool) telemetry.ErrorKind {
-	switch code {
-	case codes.Aborted:
-		return telemetry.TooSlow
-	case codes.ResourceExhausted:
-		if retryAfter {
-			return telemetry.Quota
-		}
-		return telemetry.TooLarge
-	case codes.Unimplemented:
-		return telemetry.Unsupported
-	case codes.NotFound:
-		return telemetry.NotFound
-	case codes.AlreadyExists:
-		return telemetry.Conflict
-	case codes.Unauthenticated:
-		return telemetry.Unauthenticated
-	case codes.PermissionDenied:
-		return telemetry.Forbidden
-	case codes.Unavailable:
-		return telemetry.Unavailable
-	case codes.DeadlineExceeded:
-		return telemetry.UnknownOutcome
-	case codes.Internal:
-		return telemetry.Internal
+	if code == codes.ResourceExhausted && retryAfter {
+		return telemetry.Quota
 	}
-	return telemetry.Invalid
+	kind, known := map[codes.Code]telemetry.ErrorKind{
+		codes.Aborted:           telemetry.TooSlow,
+		codes.ResourceExhausted: telemetry.TooLarge,
+		codes.Unimplemented:     telemetry.Unsupported,
+		codes.NotFound:          telemetry.NotFound,
+		codes.AlreadyExists:     telemetry.Conflict,
+		codes.Unauthenticated:   telemetry.Unauthenticated,
+		codes.PermissionDenied:  telemetry.Forbidden,
+		codes.Unavailable:       telemetry.Unavailable,
+		codes.DeadlineExceeded:  telemetry.UnknownOutcome,
+		codes.Internal:          telemetry.Internal,
+	}[code]
+	if !known {
+		return telemetry.Invalid
+	}
+	return kind
 }
 
 // readStatus interprets the error of a call.
-func readStatus(ctx context.Context, err error, sent bool, message *encode.Message, readings int) attempt {
+func readStatus(ctx context.Context, err error, sent bool, message *wire.Message, readings int) attempt {
 	if problem := problemIn(err); problem != nil {
 		return wayOf(problem)
 	}

@@ -12,11 +12,10 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -30,12 +29,12 @@ const (
 // httpTransport speaks HTTP/1.1, and HTTP/2 over TLS.
 type httpTransport struct {
 	config     Config
-	addresses  []address
+	addresses  []wire.Address
 	client     *http.Client
 	perReading atomic.Int64 // bytes in the last body, to allocate the next at once
 }
 
-func newHTTPTransport(c Config, addresses []address) *httpTransport {
+func newHTTPTransport(c Config, addresses []wire.Address) *httpTransport {
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext,
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, TLSHandshakeTimeout: dialTime,
@@ -62,7 +61,7 @@ func (t *httpTransport) try(ctx context.Context, to int, w *write) attempt {
 	if w.stream != "" {
 		path = "/v1/streams/" + url.PathEscape(w.stream) + "/readings"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.addresses[to].base+path, bytes.NewReader(w.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.addresses[to].Base+path, bytes.NewReader(w.body))
 	if err != nil {
 		return attempt{err: fmt.Errorf("make request: %w", err)}
 	}
@@ -98,7 +97,7 @@ func (t *httpTransport) fill(w *write) error {
 		return nil
 	}
 	n := int64(len(w.readings))
-	body := encode.AppendBody(make([]byte, 0, (t.perReading.Load()+8)*n), w.readings)
+	body := telemetry.AppendNDJSON(make([]byte, 0, (t.perReading.Load()+8)*n), w.readings)
 	t.perReading.Store(int64(len(body)) / n)
 	if !t.config.Gzip {
 		w.body = body
@@ -125,7 +124,7 @@ func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 	if t.config.Token != nil {
 		token, err := t.config.Token(req.Context())
 		if err != nil {
-			return nil, attempt{err: fmt.Errorf("get the token: %w", err), again: mayCome(err)}
+			return nil, attempt{err: fmt.Errorf("get the token: %w", err), again: !errors.Is(err, errNeverGood)}
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -154,8 +153,8 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 			return attempt{result: r}
 		}
 		if resp.StatusCode < http.StatusBadRequest {
-			// Of somebody else, such as a page that asks for a password, if it has no counts.
-			return attempt{err: fmt.Errorf("read the answer: %w", err), again: !errors.Is(err, errImpossible), unknown: true}
+			// Without counts it is a proxy's, such as a page that asks for a password.
+			return attempt{err: fmt.Errorf("read the answer: %w", err), again: !errors.Is(err, wire.ErrImpossible), unknown: true}
 		}
 	}
 	return readProblem(resp, body)
@@ -163,9 +162,10 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 
 // readProblem interprets an answer that is not about single readings.
 func readProblem(resp *http.Response, body []byte) attempt {
-	problem := parseProblem(body)
+	var problem struct{ Code, Message string }
+	_ = json.Unmarshal(body, &problem)
 	after := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	if problem == nil { // a proxy answered, perhaps until the daemon is back
+	if problem.Code == "" { // a proxy answered, perhaps until the daemon is back
 		again := resp.StatusCode >= http.StatusBadRequest
 		switch resp.StatusCode {
 		case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
@@ -174,51 +174,31 @@ func readProblem(resp *http.Response, body []byte) attempt {
 		err := fmt.Errorf("the answer is %d %s, not from a daemon", resp.StatusCode, http.StatusText(resp.StatusCode))
 		return attempt{err: err, again: again, unknown: resp.StatusCode >= http.StatusInternalServerError, after: after}
 	}
-	problem.Kind, problem.RetryAfter = kindOf(resp.StatusCode), after
-	return wayOf(problem)
+	return wayOf(&telemetry.Error{Kind: kindOf(resp.StatusCode), Code: problem.Code, Message: problem.Message, RetryAfter: after})
 }
 
+// kindOf returns the kind of a daemon's error. A 502 is a proxy's, which may have
+// forwarded the request.
 func kindOf(status int) telemetry.ErrorKind {
-	switch status {
-	case http.StatusUnauthorized:
-		return telemetry.Unauthenticated
-	case http.StatusForbidden:
-		return telemetry.Forbidden
-	case http.StatusNotFound:
-		return telemetry.NotFound
-	case http.StatusRequestTimeout:
-		return telemetry.TooSlow
-	case http.StatusConflict:
-		return telemetry.Conflict
-	case http.StatusRequestEntityTooLarge:
-		return telemetry.TooLarge
-	case http.StatusNotAcceptable:
-		return telemetry.NotAcceptable
-	case http.StatusUnsupportedMediaType:
-		return telemetry.Unsupported
-	case http.StatusTooManyRequests:
-		return telemetry.Quota
-	case http.StatusServiceUnavailable:
-		return telemetry.Unavailable
-	case http.StatusGatewayTimeout, http.StatusBadGateway: // the latter is a proxy's, which may have forwarded the request
-		return telemetry.UnknownOutcome
+	kind, known := map[int]telemetry.ErrorKind{
+		http.StatusUnauthorized:          telemetry.Unauthenticated,
+		http.StatusForbidden:             telemetry.Forbidden,
+		http.StatusNotFound:              telemetry.NotFound,
+		http.StatusRequestTimeout:        telemetry.TooSlow,
+		http.StatusConflict:              telemetry.Conflict,
+		http.StatusRequestEntityTooLarge: telemetry.TooLarge,
+		http.StatusNotAcceptable:         telemetry.NotAcceptable,
+		http.StatusUnsupportedMediaType:  telemetry.Unsupported,
+		http.StatusTooManyRequests:       telemetry.Quota,
+		http.StatusServiceUnavailable:    telemetry.Unavailable,
+		http.StatusGatewayTimeout:        telemetry.UnknownOutcome,
+		http.StatusBadGateway:            telemetry.UnknownOutcome,
+	}[status]
+	if !known && status < http.StatusInternalServerError {
+		return telemetry.Invalid
 	}
-	if status >= http.StatusInternalServerError {
-		return telemetry.Internal
-	}
-	return telemetry.Invalid
+	return kind // or Internal, which is 0
 }
-
-// pathOf returns the path of a request about a sensor.
-func pathOf(sensor, what string, query url.Values) string {
-	path := "/v1/sensors/" + url.PathEscape(sensor) + "/" + what
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	return path
-}
-
-func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
 // parseAnswer decodes a daemon's answer to so many readings.
 func parseAnswer(body []byte, readings int) (Result, error) {
@@ -234,38 +214,22 @@ func parseAnswer(body []byte, readings int) (Result, error) {
 	if err := json.Unmarshal(body, &a); err != nil {
 		return Result{}, err
 	}
-	if a.Accepted == nil || a.Rejected == nil {
-		return Result{}, errors.New("it does not say how many readings were accepted and rejected")
+	if err := wire.CheckCounts(a.Accepted, a.Rejected, readings); err != nil {
+		return Result{}, err
 	}
 	r := Result{Accepted: *a.Accepted, Rejected: *a.Rejected, Ack: a.Ack}
 	for _, e := range a.Errors {
 		r.Refused = append(r.Refused, Refused{Index: e.Index, Code: e.Code, Message: e.Message})
 	}
-	return r, checkResult(r, readings)
+	return r, checkRefused(r.Refused, readings)
 }
 
-// errImpossible is in the error of an answer to another request.
-var errImpossible = errors.New("the answer is not to this request")
-
-// checkResult checks the counts of an answer.
-func checkResult(r Result, readings int) error {
-	if r.Accepted < 0 || r.Rejected < 0 || r.Accepted > readings || r.Accepted+r.Rejected != readings {
-		return fmt.Errorf("%w: it has %d readings accepted and %d rejected, but %d were sent", errImpossible, r.Accepted, r.Rejected, readings)
-	}
-	for _, e := range r.Refused {
+// checkRefused checks that an answer names readings of its request.
+func checkRefused(refused []Refused, readings int) error {
+	for _, e := range refused {
 		if e.Index < 0 || e.Index >= readings {
-			return fmt.Errorf("%w: it names reading %d, but %d were sent", errImpossible, e.Index, readings)
+			return fmt.Errorf("%w: it names reading %d, but %d were sent", wire.ErrImpossible, e.Index, readings)
 		}
-	}
-	return nil
-}
-
-// parseProblem decodes why a daemon refused a whole request; nil if the answer is not a
-// daemon's.
-func parseProblem(body []byte) *telemetry.Error {
-	var p struct{ Code, Message string }
-	if err := json.Unmarshal(body, &p); err == nil && p.Code != "" {
-		return &telemetry.Error{Code: p.Code, Message: p.Message}
 	}
 	return nil
 }

@@ -53,9 +53,9 @@ func large(size int) []telemetry.Reading {
 	return all
 }
 
-// TestWhatIsTooLargeHitsNobodyElse sends what gRPC itself refuses, while another
+// TestARequestThatIsTooLargeDisturbsNoOther sends what gRPC itself refuses, while another
 // request is being taken.
-func TestWhatIsTooLargeHitsNobodyElse(t *testing.T) {
+func TestARequestThatIsTooLargeDisturbsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ limit, size int64 }{
 		"for any daemon":  {limit: 2 << 20, size: 9 << 20},
@@ -115,7 +115,7 @@ func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
 	result := <-regular
 	assert.Equal(t, 1, result.Attempts)
 	assert.Equal(t, 4, result.Accepted)
-	assert.Equal(t, 1, <-attempts, "nobody else is disturbed")
+	assert.Equal(t, 1, <-attempts, "the other request is not disturbed")
 	assert.Len(t, d.journal.taken(), 5)
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,7 @@ func (c *Client) page(ctx context.Context, sensor string, query url.Values, yiel
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 		for lines.Scan() {
-			r, err := parseLine(lines.Bytes())
+			r, err := parseReading(lines.Bytes())
 			if err != nil {
 				return err
 			}
@@ -148,18 +149,13 @@ func (c *Client) Summary(ctx context.Context, sensor string, span Span, every ti
 // query returns the parameters of a span.
 func (c *Client) query(span Span) url.Values {
 	query := url.Values{}
-	stream := span.Stream
-	if stream == "" {
-		stream = c.config.Stream
-	}
-	if stream != "" {
+	if stream := cmp.Or(span.Stream, c.config.Stream); stream != "" {
 		query.Set("stream", stream)
 	}
-	if !span.From.IsZero() {
-		query.Set("from", millis(span.From))
-	}
-	if !span.To.IsZero() {
-		query.Set("to", millis(span.To))
+	for name, bound := range map[string]time.Time{"from": span.From, "to": span.To} {
+		if !bound.IsZero() {
+			query.Set(name, strconv.FormatInt(bound.UnixMilli(), 10))
+		}
 	}
 	return query
 }
@@ -178,11 +174,15 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 	}
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })
-	defer stop()
+	defer context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })()
+	path := "/v1/sensors/" + url.PathEscape(sensor) + "/" + what
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
 	var resp *http.Response
 	a := c.repeat(asking, c.config.RetryFor, task{read: true, try: func(ctx context.Context, to int) (a attempt) {
-		resp, a = t.ask(ctx, reading, t.addresses[to].base+pathOf(sensor, what, query)) //nolint:bodyclose // closed below
+		resp, a = t.ask(ctx, reading, t.addresses[to].Base+path) //nolint:bodyclose // closed below
+		a.unknown = false
 		return a
 	}})
 	end()
@@ -214,7 +214,6 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 		if ctx.Err() != nil {
 			failed.err = context.Cause(ctx)
 		}
-		failed.unknown = false
 		return nil, failed
 	}
 	if resp.StatusCode == http.StatusOK && stop() {
@@ -228,37 +227,24 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	if err != nil {
 		return nil, attempt{err: fmt.Errorf("read the answer: %w", err), again: true}
 	}
-	failed = readProblem(resp, body)
-	failed.unknown = false
-	return nil, failed
+	return nil, readProblem(resp, body)
 }
 
-// parseLine decodes a line of NDJSON: a reading, or the reason why there are no more.
-func parseLine(line []byte) (telemetry.Reading, error) {
-	r, err := parseReading(line)
-	if err == nil {
-		return r, nil
-	}
-	var broken struct {
-		Error *struct{ Code, Message string }
-	}
-	if json.Unmarshal(line, &broken) == nil && broken.Error != nil {
-		return telemetry.Reading{}, &telemetry.Error{Code: broken.Error.Code, Message: broken.Error.Message}
-	}
-	return telemetry.Reading{}, err
-}
-
-// parseReading decodes a reading. Numbers with a decimal point or an exponent are
-// doubles, others are integers.
+// parseReading decodes a reading, or the reason why there are no more. Numbers with a
+// decimal point or an exponent are doubles, others are integers.
 func parseReading(text []byte) (telemetry.Reading, error) {
 	var given struct {
 		Sensor *string         `json:"sensorId"`
 		Time   time.Time       `json:"ts"`
 		Fields json.RawMessage `json:"fields"`
 		Tags   json.RawMessage `json:"tags"`
+		Error  *struct{ Code, Message string }
 	}
 	if err := json.Unmarshal(text, &given); err != nil {
 		return telemetry.Reading{}, fmt.Errorf("decode reading: %w", err)
+	}
+	if given.Error != nil {
+		return telemetry.Reading{}, &telemetry.Error{Code: given.Error.Code, Message: given.Error.Message}
 	}
 	if given.Sensor == nil || len(given.Fields) == 0 {
 		return telemetry.Reading{}, errors.New("decode reading: it has no sensorId or no fields")

@@ -31,102 +31,63 @@ type task struct {
 	try       func(ctx context.Context, to int) attempt
 }
 
-// A course is a task being repeated.
-type course struct {
-	client       *Client
-	task         task
-	start        time.Time
-	tried        int
-	to           int       // the address of the last attempt
-	moves        int       // to another address since the last wait
-	unknownSince time.Time // when the first attempt with an unknown outcome began; zero: there was none
-}
+// errNoAnswer is the cause of a context whose attempt has timed out.
+var errNoAnswer = fmt.Errorf("no answer came in time: %w", context.DeadlineExceeded)
 
-// repeat tries until it succeeds, or repeating makes no sense.
+// repeat tries until it succeeds, or trying again makes no sense.
 func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) attempt {
-	s := &course{client: c, task: t, start: time.Now()}
-	for {
+	start := time.Now()
+	var unknownSince time.Time // when the first attempt with an unknown outcome began; zero: there was none
+	tried, to, moves := 0, 0, 0
+	failed := func(err error) attempt {
+		return attempt{err: &Error{Unknown: !unknownSince.IsZero() && !t.read, Key: t.key, Address: c.addresses[to].Base, Attempts: tried, Err: err}}
+	}
+	for stay := false; ; { // whether only the last address knows the key
 		if ctx.Err() != nil { // do not even start
-			return s.failed(context.Cause(ctx))
+			return failed(context.Cause(ctx))
+		}
+		if !stay {
+			to = int(c.current.Load())
 		}
 		began := time.Now()
-		if s.unknownSince.IsZero() || c.config.AtLeastOnce {
-			s.to = int(c.current.Load())
-		}
-		a := s.try(ctx)
+		tried++
+		limited, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errNoAnswer)
+		a := t.try(limited, to)
+		cancel()
 		if a.err == nil {
-			a.result.Attempts, a.result.Address = s.tried, c.addresses[s.to].base
+			a.result.Attempts, a.result.Address = tried, c.addresses[to].Base
 			return a
 		}
-		if a.unknown && s.unknownSince.IsZero() {
-			s.unknownSince = began
+		if a.unknown && unknownSince.IsZero() {
+			unknownSince = began
 		}
+		stay = !unknownSince.IsZero() && !c.config.AtLeastOnce
 		if ctx.Err() != nil {
-			return s.failed(fmt.Errorf("%w: %w", context.Cause(ctx), a.err))
+			return failed(fmt.Errorf("%w: %w", context.Cause(ctx), a.err))
 		}
-		wait, ok := s.next(a, retryFor)
-		if !ok {
-			return s.failed(a.err)
+		if !a.again || retryFor < 0 {
+			return failed(a.err)
 		}
-		if err := pause(ctx, wait); err != nil {
-			return s.failed(fmt.Errorf("%w: %w", err, a.err))
+		if next := (to + 1) % len(c.addresses); next != to && !stay && telemetry.KindOf(a.err) != telemetry.Quota {
+			c.current.CompareAndSwap(int64(to), int64(next))
+			moves++
+		} else {
+			moves = len(c.addresses)
+		}
+		if moves >= len(c.addresses) { // all were tried since the last pause
+			moves = 0
+			wait := a.after + jitter(c.config, tried)
+			if time.Since(start)+wait > retryFor || stay && time.Since(unknownSince)+wait > c.config.KeyLife {
+				return failed(a.err)
+			}
+			if err := pause(ctx, wait); err != nil {
+				return failed(fmt.Errorf("%w: %w", err, a.err))
+			}
 		}
 		if t.repeating != nil {
 			t.repeating()
 		}
 	}
-}
-
-// errNoAnswer is the cause of a context whose attempt has timed out.
-var errNoAnswer = fmt.Errorf("no answer came in time: %w", context.DeadlineExceeded)
-
-func (s *course) try(ctx context.Context) attempt {
-	s.tried++
-	ctx, cancel := context.WithTimeoutCause(ctx, s.client.config.Timeout, errNoAnswer)
-	defer cancel()
-	return s.task.try(ctx, s.to)
-}
-
-// next returns how long to wait before the next attempt, and whether there is one.
-func (s *course) next(a attempt, retryFor time.Duration) (time.Duration, bool) {
-	if !a.again || retryFor < 0 {
-		return 0, false
-	}
-	c := s.client
-	if s.moveOn(a) && s.moves < len(c.addresses) {
-		return 0, true // that one did not ask for a pause
-	}
-	s.moves = 0
-	wait := a.after + jitter(c.config, s.tried)
-	if time.Since(s.start)+wait > retryFor {
-		return 0, false
-	}
-	if !s.unknownSince.IsZero() && !c.config.AtLeastOnce && time.Since(s.unknownSince)+wait > c.config.KeyLife {
-		return 0, false
-	}
-	return wait, true
-}
-
-// moveOn makes the client use the next address if this one may be left, and reports
-// whether it did.
-func (s *course) moveOn(a attempt) bool {
-	c := s.client
-	switch {
-	case len(c.addresses) == 1, telemetry.KindOf(a.err) == telemetry.Quota:
-		return false
-	case !s.unknownSince.IsZero() && !c.config.AtLeastOnce:
-		return false
-	}
-	s.moves++
-	c.current.CompareAndSwap(int64(s.to), int64((s.to+1)%len(c.addresses)))
-	return true
-}
-
-func (s *course) failed(err error) attempt {
-	return attempt{err: &Error{
-		Unknown: !s.unknownSince.IsZero() && !s.task.read, Key: s.task.key,
-		Address: s.client.addresses[s.to].base, Attempts: s.tried, Err: err,
-	}}
 }
 
 // jitter returns a random time ("full jitter"), so that clients that failed together

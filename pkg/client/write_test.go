@@ -42,6 +42,37 @@ func TestAReadingWithoutATimeGetsTheDaemons(t *testing.T) {
 	})
 }
 
+func TestWhatCannotBeSentIsNamed(t *testing.T) {
+	t.Parallel()
+	field := func(name string, v telemetry.Value) telemetry.Reading {
+		return telemetry.Reading{Sensor: "s", Fields: []telemetry.Field{{Name: name, Value: v}}}
+	}
+	for _, row := range []struct {
+		reading telemetry.Reading
+		want    telemetry.Code // empty: the daemon decides
+	}{
+		{field("t", telemetry.FloatValue(1)), ""},
+		{field("a.b", telemetry.FloatValue(1)), ""},
+		{telemetry.Reading{}, ""},
+		{field("t", telemetry.FloatValue(math.NaN())), telemetry.ValueNotFinite},
+		{field("t", telemetry.FloatValue(math.Inf(-1))), telemetry.ValueNotFinite},
+		{field("t", telemetry.TextValue("\xff")), telemetry.ValueText},
+		{field("\xff", telemetry.IntValue(1)), telemetry.FieldName},
+		{field("t", telemetry.Value{}), telemetry.ValueType},
+		{telemetry.Reading{Sensor: "\xff"}, telemetry.SensorInvalid},
+		{telemetry.Reading{Sensor: "s", Tags: []telemetry.Tag{{Name: "\xff"}}}, telemetry.TagName},
+		{telemetry.Reading{Sensor: "s", Tags: []telemetry.Tag{{Name: "a", Value: "\xff"}}}, telemetry.TagValue},
+	} {
+		refusal := unsendable(&row.reading)
+		if row.want == "" {
+			assert.Nil(t, refusal, row.reading)
+			continue
+		}
+		require.NotNil(t, refusal, row.reading)
+		assert.Equal(t, row.want, refusal.Code)
+	}
+}
+
 // TestRefusedReadingsAreNamed has two that the daemon refuses, and two that cannot
 // even be written down.
 func TestRefusedReadingsAreNamed(t *testing.T) {
@@ -183,10 +214,10 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, "http://127.0.0.1:1")
 	for want, request := range map[string]Request{
-		"there are none":          {},
-		"ack \"soon\" is unknown": {Readings: weather("s", 1), Ack: "soon"},
-		"holds U+000A":            {Readings: weather("s", 1), Key: "a\n"},
-		"1 to 128 bytes":          {Readings: weather("s", 1), Key: string(make([]byte, 129))},
+		"there are none":           {},
+		"ack \"soon\" is unknown":  {Readings: weather("s", 1), Ack: "soon"},
+		"bytes of printable UTF-8": {Readings: weather("s", 1), Key: "a\n"},
+		"1 to 128 bytes":           {Readings: weather("s", 1), Key: string(make([]byte, 129))},
 	} {
 		_, err := c.Send(t.Context(), request)
 		require.ErrorContains(t, err, want)

@@ -5,9 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A Budget is what one answer may cost. Whoever fetches documents for it takes
-// their bytes out of it with Spend. Its methods may be called by several
-// goroutines.
+// A Budget bounds the bytes that one answer may read. Stores take the bytes of
+// the documents they fetch out of it with Spend. It is safe for concurrent use.
 type Budget struct {
 	limit int64
 	spent atomic.Int64

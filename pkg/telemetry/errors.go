@@ -20,7 +20,7 @@ const (
 	NotAcceptable                    // none of the media types that are accepted is available
 	NotFound                         // no such stream or sensor
 	Conflict                         // the same idempotency key with another body
-	Unauthenticated                  // nobody knows who sends this; repeat it with a token or a certificate
+	Unauthenticated                  // the sender is unknown; send it again with a token or a certificate
 	Forbidden                        // the sender is known, and may not do this
 	Quota                            // this client sends too much; come back later
 	Unavailable                      // full, stopping, or MongoDB away: nothing was taken; come back later

@@ -27,7 +27,8 @@ import (
 // bound. A quantile among them, as p99 is when they are 1 % or more of the requests
 // due, is infinite. So are max and mean when there is one of them.
 type Condition struct {
-	figure   figure
+	name     string // of the figure
+	time     bool   // it is a time, and not readings or readings a second
 	operator string
 	bound    float64 // in seconds, in readings, or a ratio
 	percent  bool
@@ -36,12 +37,10 @@ type Condition struct {
 
 // A figure is a number of a result that a condition can be about.
 type figure struct {
-	name string
-	time bool // or it is readings, or readings a second
-	// of returns the value, and the whole that is 100 % of it; not ok if it was not
-	// observed.
-	of     func(r *load.Result) (value, whole float64, ok bool)
-	unseen string // why it may not have been observed
+	value  float64
+	whole  float64 // 100 % of it, in readings
+	time   bool
+	unseen string // why it was not observed; empty: it was
 }
 
 var quantileFigures = [...]struct {
@@ -58,39 +57,30 @@ var quantileFigures = [...]struct {
 
 const figuresAllowed = "p50, p90, p99, p999, max and mean, alone or after response. or service., store.p50, store.p99, drain, achieved, dropped, failed and rejected"
 
-func findFigure(name string) (figure, bool) {
-	slowest := func(of func(load.FillRow) float64) figure {
-		return figure{name, true, func(r *load.Result) (float64, float64, bool) {
-			highest, seen := 0.0, false
-			for _, row := range r.StoreByFill {
-				highest, seen = max(highest, of(row)), seen || row.Count > 0 // a time is 0 if the count is
-			}
-			return highest, 0, seen
-		}, "the daemon was not asked (--admin), or wrote nothing"}
-	}
-	readings := func(of func(r *load.Result) (value, whole int64)) figure {
-		return figure{name, false, func(r *load.Result) (float64, float64, bool) {
-			value, whole := of(r)
-			return float64(value), float64(whole), true
-		}, ""}
-	}
+// figureOf returns a figure of a result, and whether there is one of that name.
+func figureOf(r *load.Result, name string) (figure, bool) {
+	of, quantile, found := strings.Cut(name, ".")
 	switch name {
 	case "achieved":
-		return figure{name, false, func(r *load.Result) (float64, float64, bool) { return r.AchievedRate, r.OfferedRate, true }, "the load was due all at once"}, true
+		return figure{value: r.AchievedRate, whole: r.OfferedRate}, true
 	case "dropped":
-		return readings(func(r *load.Result) (int64, int64) { return r.Dropped, r.Sent + r.Dropped }), true
+		return figure{value: float64(r.Dropped), whole: float64(r.Sent + r.Dropped)}, true
 	case "failed":
-		return readings(func(r *load.Result) (int64, int64) { return r.Failed, r.Sent }), true
+		return figure{value: float64(r.Failed), whole: float64(r.Sent)}, true
 	case "rejected":
-		return readings(func(r *load.Result) (int64, int64) { return r.Rejected, r.Sent }), true
+		return figure{value: float64(r.Rejected), whole: float64(r.Sent)}, true
 	case "drain":
-		return figure{name, true, func(r *load.Result) (float64, float64, bool) { return r.DrainSeconds, 0, true }, ""}, true
-	case "store.p50":
-		return slowest(func(row load.FillRow) float64 { return row.P50 }), true
-	case "store.p99":
-		return slowest(func(row load.FillRow) float64 { return row.P99 }), true
+		return figure{value: r.DrainSeconds, time: true}, true
+	case "store.p50", "store.p99": // in the slowest tenth
+		f := figure{time: true, unseen: "the daemon was not asked (--admin), or wrote nothing"}
+		for _, row := range r.StoreByFill {
+			if row.Count > 0 {
+				f.unseen = ""
+			}
+			f.value = max(f.value, map[string]float64{"p50": row.P50, "p99": row.P99}[quantile])
+		}
+		return f, true
 	}
-	of, quantile, found := strings.Cut(name, ".")
 	if !found {
 		of, quantile = "response", name
 	}
@@ -98,20 +88,25 @@ func findFigure(name string) (figure, bool) {
 		switch {
 		case q.name != quantile:
 		case of == "service":
-			return figure{name, true, func(r *load.Result) (float64, float64, bool) { return q.of(r.Service), 0, observed(r.Service) }, "no request was answered"}, true
-		case of == "response":
-			return figure{name, true, func(r *load.Result) (float64, float64, bool) {
-				if r.Strict == nil {
-					return q.of(r.Response), 0, observed(r.Response)
-				}
-				if v := q.of(*r.Strict); v > 0 {
-					return v, 0, true
-				}
-				return math.Inf(1), 0, true
-			}, "no request was due"}, true
+			return timeFigure(q.of(r.Service), observed(r.Service), "no request was answered"), true
+		case of != "response":
+		case r.Strict == nil:
+			return timeFigure(q.of(r.Response), observed(r.Response), "no request was due"), true
+		case q.of(*r.Strict) > 0:
+			return figure{value: q.of(*r.Strict), time: true}, true
+		default:
+			return figure{value: math.Inf(1), time: true}, true
 		}
 	}
 	return figure{}, false
+}
+
+func timeFigure(seconds float64, seen bool, unseen string) figure {
+	f := figure{value: seconds, time: true}
+	if !seen {
+		f.unseen = unseen
+	}
+	return f
 }
 
 // ParseCondition reads a condition.
@@ -122,11 +117,11 @@ func ParseCondition(s string) (Condition, error) {
 		return Condition{}, fmt.Errorf("condition %q has no operator; %s", s, operators)
 	}
 	name, rest := strings.TrimSpace(s[:at]), s[at:]
-	f, found := findFigure(name)
+	f, found := figureOf(&load.Result{}, name)
 	if !found {
 		return Condition{}, fmt.Errorf("condition %q is about %q, which is unknown; allowed are %s", s, name, figuresAllowed)
 	}
-	c := Condition{figure: f, operator: rest[:1]}
+	c := Condition{name: name, time: f.time, operator: rest[:1]}
 	if strings.HasPrefix(rest[1:], "=") {
 		c.operator = rest[:2]
 	}
@@ -146,10 +141,10 @@ func (c *Condition) setBound(digits, unit string) error {
 		return fmt.Errorf("the bound %q is not a number of 0 or more", digits)
 	}
 	c.bound = v
-	if c.figure.time {
+	if c.time {
 		factor, known := map[string]float64{"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
 		if !known {
-			return fmt.Errorf("%s is a time and needs a unit; allowed are us, ms and s", c.figure.name)
+			return fmt.Errorf("%s is a time and needs a unit; allowed are us, ms and s", c.name)
 		}
 		c.bound *= factor
 		return nil
@@ -157,9 +152,9 @@ func (c *Condition) setBound(digits, unit string) error {
 	switch {
 	case unit == "%":
 		c.percent, c.bound = true, v/100
-	case unit == "/s" && c.figure.name == "achieved", unit == "":
+	case unit == "/s" && c.name == "achieved", unit == "":
 	default:
-		return fmt.Errorf("unit %q is unknown for %s; allowed are %% and none", unit, c.figure.name)
+		return fmt.Errorf("unit %q is unknown for %s; allowed are %% and none", unit, c.name)
 	}
 	return nil
 }
@@ -170,27 +165,29 @@ func (c Condition) String() string { return c.text }
 // Check returns an error if the result meets the condition, or if the figure was not
 // observed.
 func (c Condition) Check(r *load.Result) error {
-	value, whole, ok := c.figure.of(r)
-	if !ok || c.percent && whole <= 0 && c.figure.unseen != "" {
-		return fmt.Errorf("%s: %s is unknown, because %s", c, c.figure.name, c.figure.unseen)
+	f, _ := figureOf(r, c.name)
+	if c.name == "achieved" && c.percent && f.whole <= 0 {
+		f.unseen = "the load was due all at once"
 	}
-	scale, unit := 1.0, ""
+	if f.unseen != "" {
+		return fmt.Errorf("%s: %s is unknown, because %s", c, c.name, f.unseen)
+	}
+	value, scale, unit := f.value, 1.0, ""
 	switch {
-	case c.figure.time:
+	case c.time:
 		scale, unit = 1e3, " ms"
+	case c.percent && f.whole > 0:
+		value, scale, unit = value/f.whole, 100, " %"
 	case c.percent:
-		scale, unit = 100, " %"
-		if value /= whole; whole <= 0 {
-			value = 0
-		}
+		value, unit = 0, " %"
 	}
 	if !c.met(value) {
 		return nil
 	}
 	if math.IsInf(value, 1) {
-		return fmt.Errorf("%s: %s is unknown, because it is among the readings that failed (%s) or were dropped (%s)", c, c.figure.name, count(r.Failed), count(r.Dropped))
+		return fmt.Errorf("%s: %s is unknown, because it is among the readings that failed (%s) or were dropped (%s)", c, c.name, count(r.Failed), count(r.Dropped))
 	}
-	return fmt.Errorf("%s: %s is %s%s", c, c.figure.name, humanize.FtoaWithDigits(value*scale, 3), unit)
+	return fmt.Errorf("%s: %s is %s%s", c, c.name, humanize.FtoaWithDigits(value*scale, 3), unit)
 }
 
 func (c Condition) met(v float64) bool {

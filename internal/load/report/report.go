@@ -4,6 +4,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -267,26 +268,66 @@ func fillNotes(r *load.Result) []string {
 	return notes
 }
 
-// A timeRow is a line of the table of quantiles.
-type timeRow struct {
-	Name  string
-	Cells []string // mean, p50, p90, p99, p99.9, max
-	Of    string   // what it measures
+// A table of text: the first column is aligned to the left, the others to the right, and
+// a note may follow a row.
+type table struct {
+	Title string
+	Heads []string // the first is of the rows' names
+	Rows  [][]string
+	Notes []string // of the rows; nil: none
 }
 
-func timeRows(r *load.Result, x Extras) []timeRow {
-	row := func(name string, q load.Quantiles, of string) timeRow {
-		t := timeRow{Name: name, Of: of}
-		for _, f := range quantileFigures {
-			t.Cells = append(t.Cells, latency(f.of(q), observed(q)))
+func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+const (
+	nameWidth     = 10 // minimum of the first column
+	comparedWidth = 22
+)
+
+// writeTo writes the table below an empty line.
+func (t *table) writeTo(b *bytes.Buffer, nameWidth int) {
+	const padding = 2
+	fmt.Fprintf(b, "\n%s", t.Title)
+	if t.Title != "" {
+		b.WriteByte('\n')
+	}
+	var cells bytes.Buffer
+	tab := tabwriter.NewWriter(&cells, 0, 0, padding, ' ', tabwriter.AlignRight)
+	for i, row := range slices.Concat([][]string{t.Heads}, t.Rows) {
+		if len(row) == 0 {
+			continue
 		}
-		return t
+		note := ""
+		if i > 0 && t.Notes != nil {
+			note = t.Notes[i-1]
+		}
+		name := row[0] + strings.Repeat(" ", max(0, nameWidth-utf8.RuneCountInString(row[0])))
+		_, _ = fmt.Fprintf(tab, "%s\t%s\t  %s\n", name, strings.Join(row[1:], "\t"), note) // to a buffer
 	}
-	rows := []timeRow{row("response", r.Response, "from when a request was due"), row("service", r.Service, "from when it was sent, if it was answered")}
+	_ = tab.Flush()
+	for line := range strings.Lines(cells.String()) {
+		line = strings.TrimPrefix(line, strings.Repeat(" ", padding))
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+// times returns the table of quantiles.
+func times(r *load.Result, x Extras) *table {
+	t := &table{Heads: []string{"", "mean", "p50", "p90", "p99", "p99.9", "max"}}
+	row := func(name string, q load.Quantiles, of string) {
+		cells := []string{name}
+		for _, f := range quantileFigures {
+			cells = append(cells, latency(f.of(q), observed(q)))
+		}
+		t.add(cells...)
+		t.Notes = append(t.Notes, of)
+	}
+	row("response", r.Response, "from when a request was due")
+	row("service", r.Service, "from when it was sent, if it was answered")
 	if x.Floor != nil {
-		rows = append(rows, row("floor", x.Floor.Response, "response of "+x.FloorPath))
+		row("floor", x.Floor.Response, "response of "+x.FloorPath)
 	}
-	return rows
+	return t
 }
 
 // floorNotes say what the noise floor is, and why it may not be one.
@@ -329,8 +370,6 @@ const (
 	maxTextSteps = 20
 	maxPageSteps = 100
 )
-
-var stepHeads = []string{"", "requested", "achieved", "p50", "p99", "dropped"}
 
 // steps returns the steps of a ramp; none if the rate was constant.
 func steps(r *load.Result, most int) []step {
@@ -379,16 +418,57 @@ func (s *step) add(i *load.Interval, seconds float64) {
 	s.P50, s.P99 = max(s.P50, i.P50), max(s.P99, i.P99)
 }
 
-func (s *step) cells() []string {
-	return []string{fmt.Sprintf("%.4g–%.4g s", s.From, s.To), requested(s.Asked), perSecond(s.Achieved), orDash(s.P50), orDash(s.P99), count(s.Dropped)}
+// ramped returns the table of the steps of a ramp; nil: the rate was constant.
+func ramped(r *load.Result, most int) *table {
+	all := steps(r, most)
+	if len(all) == 0 {
+		return nil
+	}
+	part := "step"
+	if len(all) != r.Setup.Steps {
+		part = "tenth"
+	}
+	t := &table{
+		Title: "by " + part + " of the ramp; p50 and p99 are those of its slowest second",
+		Heads: []string{"", "requested", "achieved", "p50", "p99", "dropped"},
+	}
+	for _, s := range all {
+		t.add(fmt.Sprintf("%.4g–%.4g s", s.From, s.To), requested(s.Asked), perSecond(s.Achieved), orDash(s.P50), orDash(s.P99), count(s.Dropped))
+	}
+	return t
 }
 
-func stepsTitle(r *load.Result, all []step) string {
-	title := "by step of the ramp"
-	if len(all) != r.Setup.Steps {
-		title = "by tenth of the ramp"
+// fills returns the table of times by fill, with the daemon's own beside them.
+func fills(r *load.Result, bars bool) *table {
+	t := &table{Title: "response time by elapsed part of the window", Heads: []string{"", "readings", "p50", "p99"}}
+	store := len(r.StoreByFill) == len(r.ByFill)
+	if store {
+		t.Title += ", and the daemon's own time to write an update"
+		if bars {
+			t.Heads = append(t.Heads, bar(0, 1))
+		}
+		t.Heads = append(t.Heads, "updates", "p50", "p99")
 	}
-	return title + "; p50 and p99 are those of its slowest second"
+	if bars {
+		t.Title += "; bars are p99"
+	}
+	for i := range r.ByFill {
+		cells, p99 := fillCells(r.ByFill, i)
+		cells = append([]string{tenth(r.ByFill[i])}, cells...)
+		if store {
+			if bars {
+				cells = append(cells, p99)
+			}
+			var more []string
+			more, p99 = fillCells(r.StoreByFill, i)
+			cells = append(cells, more...)
+		}
+		t.add(cells...)
+		if bars {
+			t.Notes = append(t.Notes, p99)
+		}
+	}
+	return t
 }
 
 // Text writes the report for a terminal.
@@ -407,29 +487,18 @@ func Text(w io.Writer, r *load.Result, x Extras) error {
 	for _, e := range r.FirstErrors[:min(len(r.FirstErrors), shownErrors)] {
 		fmt.Fprintf(&b, "  %s\n", oneLine(e))
 	}
-	counts := newGrid(nameWidth)
-	counts.row("", "sent", "acked", "rejected", "failed", "dropped", "requests")
-	counts.row("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
-	counts.writeTo(&b)
-	times := newGrid(nameWidth)
-	times.row("", "mean", "p50", "p90", "p99", "p99.9", "max")
-	for _, each := range timeRows(r, x) {
-		times.noted(each.Of, append([]string{each.Name}, each.Cells...)...)
-	}
-	times.writeTo(&b)
+	counts := &table{Heads: []string{"", "sent", "acked", "rejected", "failed", "dropped", "requests"}}
+	counts.add("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
+	counts.writeTo(&b, nameWidth)
+	times(r, x).writeTo(&b, nameWidth)
 	if note := boundNote(r); note != "" {
 		fmt.Fprintln(&b, note)
 	}
 	writeLines(&b, floorNotes(r, x))
-	writeFill(&b, r)
-	if all := steps(r, maxTextSteps); len(all) > 0 {
-		fmt.Fprintf(&b, "\n%s", stepsTitle(r, all))
-		g := newGrid(nameWidth)
-		g.row(stepHeads...)
-		for i := range all {
-			g.row(all[i].cells()...)
-		}
-		g.writeTo(&b)
+	fills(r, true).writeTo(&b, nameWidth)
+	writeLines(&b, fillNotes(r))
+	if t := ramped(r, maxTextSteps); t != nil {
+		t.writeTo(&b, nameWidth)
 	}
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -443,8 +512,8 @@ func writeLines(b *bytes.Buffer, lines []string) {
 	}
 }
 
-// oneLine makes a short line of an error, without control characters: a part of it
-// is what some server answered.
+// oneLine makes a short line of an error, without control characters, because a part
+// of it may be a server's answer.
 func oneLine(s string) string {
 	const width = 150
 	s = strings.Map(func(c rune) rune {
@@ -457,30 +526,6 @@ func oneLine(s string) string {
 		return string(runes[:width-1]) + "…"
 	}
 	return s
-}
-
-// writeFill writes both tables by fill beside each other.
-func writeFill(b *bytes.Buffer, r *load.Result) {
-	store := len(r.StoreByFill) == len(r.ByFill)
-	title, head := "response time by elapsed part of the window", []string{"", "readings", "p50", "p99"}
-	if store {
-		title += ", and the daemon's own time to write an update"
-		head = append(head, bar(0, 1), "updates", "p50", "p99")
-	}
-	fmt.Fprintf(b, "\n%s; bars are p99", title)
-	g := newGrid(nameWidth)
-	g.row(head...)
-	for i := range r.ByFill {
-		cells, p99 := fillCells(r.ByFill, i)
-		cells = append([]string{tenth(r.ByFill[i])}, cells...)
-		if store {
-			more, storeP99 := fillCells(r.StoreByFill, i)
-			cells, p99 = append(append(cells, p99), more...), storeP99
-		}
-		g.noted(p99, cells...)
-	}
-	g.writeTo(b)
-	writeLines(b, fillNotes(r))
 }
 
 // fillCells returns the cells of a row, and its bar.
@@ -507,56 +552,8 @@ func bar(v, full float64) string {
 	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
 }
 
-// A grid is a table of text: the first cell of a row is aligned to the left, the
-// others to the right, and a note may follow them.
-type grid struct {
-	cells bytes.Buffer
-	tab   *tabwriter.Writer
-	first int // minimum width of the first column
-}
-
-const (
-	nameWidth     = 10
-	comparedWidth = 22
-	gridPadding   = 2
-)
-
-func newGrid(first int) *grid {
-	g := &grid{first: first}
-	g.tab = tabwriter.NewWriter(&g.cells, 0, 0, gridPadding, ' ', tabwriter.AlignRight)
-	return g
-}
-
-func (g *grid) row(cells ...string) { g.noted("", cells...) }
-
-func (g *grid) noted(note string, cells ...string) {
-	head := cells[0] + strings.Repeat(" ", max(0, g.first-utf8.RuneCountInString(cells[0])))
-	_, _ = fmt.Fprintf(g.tab, "%s\t%s\t  %s\n", head, strings.Join(cells[1:], "\t"), note)
-}
-
-// writeTo writes the table below an empty line.
-func (g *grid) writeTo(b *bytes.Buffer) {
-	_ = g.tab.Flush() // to a buffer
-	b.WriteByte('\n')
-	for line := range strings.Lines(g.cells.String()) {
-		line = strings.TrimPrefix(line, strings.Repeat(" ", gridPadding))
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-}
-
 //go:embed page.html
 var pageSource string
-
-type fillTable struct {
-	Title, Counted string
-	Rows           []load.FillRow
-}
-
-type table struct {
-	Title string
-	Heads []string
-	Rows  [][]string
-}
 
 // HTML writes the report as one self-contained page.
 func HTML(w io.Writer, r *load.Result, x Extras) error {
@@ -571,24 +568,13 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 	if ramp(r) {
 		mean = ", mean"
 	}
-	fills := []fillTable{{"response time", "readings", r.ByFill}}
-	if len(r.StoreByFill) > 0 {
-		fills = append(fills, fillTable{"the daemon's store time", "updates", r.StoreByFill})
-	}
-	var ramped *table
-	if all := steps(r, maxPageSteps); len(all) > 0 {
-		ramped = &table{Title: stepsTitle(r, all), Heads: stepHeads}
-		for i := range all {
-			ramped.Rows = append(ramped.Rows, all[i].cells())
-		}
-	}
-	var failures []fact
+	failures := &table{Heads: []string{"reason", "requests"}}
 	for _, name := range byCount(r.Failures) {
-		failures = append(failures, fact{name, count(r.Failures[name])})
+		failures.add(name, count(r.Failures[name]))
 	}
 	page := map[string]any{
-		"CSS": chart.PageCSS(), "Target": r.Setup.Target, "Verdict": judge(r), "Times": timeRows(r, x), "Bound": boundNote(r),
-		"Floor": floorNotes(r, x), "Plots": drawn, "Fills": fills, "Notes": fillNotes(r), "Steps": ramped, "Facts": facts(r),
+		"CSS": chart.PageCSS(), "Target": r.Setup.Target, "Verdict": judge(r), "Times": times(r, x), "Bound": boundNote(r),
+		"Floor": floorNotes(r, x), "Plots": drawn, "Fills": fills(r, false), "Notes": fillNotes(r), "Steps": ramped(r, maxPageSteps), "Facts": facts(r),
 		"Failures": failures, "Errors": r.FirstErrors,
 		"Figures": []fact{
 			{"requested" + mean, requested(r.OfferedRate)}, {"achieved" + mean, perSecond(r.AchievedRate)}, {"of requested", percent(r.AchievedRate, r.OfferedRate)},
@@ -596,10 +582,7 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 			{"readings sent", count(r.Sent)}, {"acked", count(r.Acked)}, {"rejected", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},
 		},
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{
-		"count": count, "tenth": tenth,
-		"latency": func(row load.FillRow, seconds float64) string { return latency(seconds, row.Count > 0) },
-	}).Parse(pageSource)
+	t, err := template.New("page").Parse(pageSource)
 	var b bytes.Buffer
 	if err == nil {
 		err = t.Execute(&b, page)
@@ -682,33 +665,27 @@ func Compare(w io.Writer, a, b File) error {
 	for i, f := range both {
 		fmt.Fprintf(&out, "%c  %s: of %s, %s, stream %s (%s), brim %s\n", 'A'+rune(i), f.Path, f.Began.UTC().Format(time.DateTime), f.Setup.Target, f.Setup.Stream, f.Setup.Storage, f.Version)
 	}
-	compared, other := newGrid(comparedWidth), newGrid(comparedWidth)
-	sameLoad, sameRest := true, true
+	compared, other := &table{Title: "The runs compared differ in:"}, &table{Title: "Warning: A and B are not of the same load, which differs in:"}
 	for _, d := range differences(&a.Setup, &b.Setup) {
 		if isTarget(d.key) || isCompared(d.key) {
-			compared.row("  "+d.key, orNone(d.a), orNone(d.b))
-			sameRest = false
+			compared.add("  "+d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
 		} else {
-			other.row("  "+d.key, orNone(d.a), orNone(d.b))
-			sameLoad = false
+			other.add("  "+d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
 		}
 	}
-	if !sameRest {
-		out.WriteString("\nThe runs compared differ in:")
-		compared.writeTo(&out)
+	if len(compared.Rows) > 0 {
+		compared.writeTo(&out, comparedWidth)
 	}
-	if sameLoad {
-		out.WriteString("\nA and B are of the same load.\n")
+	if len(other.Rows) > 0 {
+		other.writeTo(&out, comparedWidth)
 	} else {
-		out.WriteString("\nWarning: A and B are not of the same load, which differs in:")
-		other.writeTo(&out)
+		out.WriteString("\nA and B are of the same load.\n")
 	}
-	g := newGrid(comparedWidth)
-	g.row("", "A", "B", "B/A")
+	figures := &table{Heads: []string{"", "A", "B", "B/A"}}
 	for _, f := range figuresOf(a.Result, b.Result) {
-		g.row(f.cells()...)
+		figures.add(f.cells()...)
 	}
-	g.writeTo(&out)
+	figures.writeTo(&out, comparedWidth)
 	if len(a.StoreByFill) > 0 && len(b.StoreByFill) > 0 {
 		compareFill(&out, "the daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill)
 	} else {
@@ -721,13 +698,6 @@ func Compare(w io.Writer, a, b File) error {
 		return fmt.Errorf("write the comparison: %w", err)
 	}
 	return nil
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return s
 }
 
 // A pair is one figure of two results.
@@ -758,26 +728,26 @@ func figuresOf(a, b *load.Result) []pair {
 		{"readings dropped", float64(a.Dropped), float64(b.Dropped), whole, false},
 		{"time to last answer", a.DrainSeconds, b.DrainSeconds, span, false},
 	}
-	for _, q := range quantileFigures {
-		pairs = append(pairs, pair{"response " + q.name, q.of(a.Response), q.of(b.Response), orDash, !observed(a.Response) || !observed(b.Response)})
-	}
-	for _, q := range quantileFigures {
-		pairs = append(pairs, pair{"service " + q.name, q.of(a.Service), q.of(b.Service), orDash, !observed(a.Service) || !observed(b.Service)})
+	for _, times := range []struct {
+		name string
+		a, b load.Quantiles
+	}{{"response ", a.Response, b.Response}, {"service ", a.Service, b.Service}} {
+		for _, q := range quantileFigures {
+			pairs = append(pairs, pair{times.name + q.name, q.of(times.a), q.of(times.b), orDash, !observed(times.a) || !observed(times.b)})
+		}
 	}
 	return pairs
 }
 
 func compareFill(out *bytes.Buffer, title string, a, b []load.FillRow) {
-	fmt.Fprintf(out, "\n%s", title)
-	g := newGrid(comparedWidth)
-	g.row("", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A")
+	t := &table{Title: title, Heads: []string{"", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A"}}
 	for i := range min(len(a), len(b)) {
 		none := a[i].Count == 0 || b[i].Count == 0
 		p50 := pair{tenth(a[i]), a[i].P50, b[i].P50, orDash, none}
 		p99 := pair{"", a[i].P99, b[i].P99, orDash, none}
-		g.row(append(p50.cells(), p99.cells()[1:]...)...)
+		t.add(append(p50.cells(), p99.cells()[1:]...)...)
 	}
-	g.writeTo(out)
+	t.writeTo(out, comparedWidth)
 }
 
 func windowOf(r *load.Result) time.Duration {

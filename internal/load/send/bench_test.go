@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // An operation of these benchmarks is one request and its answer, by one Sender.
@@ -61,7 +61,7 @@ func BenchmarkOnlyTheSender(b *testing.B) {
 		var body []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			body = encode.AppendBody(body[:0], r.Readings)
+			body = telemetry.AppendNDJSON(body[:0], r.Readings)
 			if err := sendNetHTTP(ctx, transport, url, body); err != nil {
 				b.Fatal(err)
 			}

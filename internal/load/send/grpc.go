@@ -2,26 +2,22 @@ package send
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
@@ -30,34 +26,21 @@ const codeNothingTaken = "nothing_taken"
 
 // grpcSender has one call of WriteStream, with one request at a time.
 type grpcSender struct {
-	pool    *Pool
+	timeout time.Duration
 	client  telemetrypb.IngestServiceClient
-	message *encode.Message
+	message *wire.Message
 	answer  telemetrypb.WriteResponse
 
-	call     telemetrypb.IngestService_WriteStreamClient // nil: none
-	cancel   context.CancelFunc                          // of the call
-	timer    *time.Timer                                 // cancels it when a request takes too long
-	timedOut *atomic.Bool
-	cancelOn canceler
+	call   telemetrypb.IngestService_WriteStreamClient // nil: none
+	ctx    context.Context                             // of the Send that opened it
+	cancel context.CancelFunc                          // ends the call
+	timer  *time.Timer                                 // does so when a request takes too long
 }
 
 func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
-	conn, err := p.conn(n / sendersOfConnection)
-	if err != nil {
-		return nil, err
-	}
-	return &grpcSender{
-		pool: p, client: telemetrypb.NewIngestServiceClient(conn),
-		message: encode.NewMessage(p.config.Form, p.config.Stream, p.config.Ack),
-	}, nil
-}
-
-// conn returns the shared connection of that number.
-func (p *Pool) conn(number int) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.conns) <= number {
+	if n/sendersOfConnection == len(p.conns) {
 		conn, err := p.dialGRPC()
 		if err != nil {
 			return nil, err
@@ -65,22 +48,17 @@ func (p *Pool) conn(number int) (*grpc.ClientConn, error) {
 		conn.Connect()
 		p.conns = append(p.conns, conn)
 	}
-	return p.conns[number], nil
+	return &grpcSender{
+		timeout: p.config.Timeout, client: telemetrypb.NewIngestServiceClient(p.conns[n/sendersOfConnection]),
+		message: wire.NewMessage(p.config.Form, p.config.Stream, p.config.Ack),
+	}, nil
 }
 
-// dialGRPC makes a client connection, which connects by itself. After a failure it
-// retries within a second, as sensors would.
+// dialGRPC returns a connection that, like those of sensors, connects again within a
+// second after a failure.
 func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
-	security := insecure.NewCredentials()
-	if p.target.tls {
-		config := p.config.TLS
-		if config == nil {
-			config = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-		security = credentials.NewTLS(config)
-	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(security), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0), grpc.WithUserAgent("brim-load"),
+		grpc.WithUserAgent(userAgent),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: p.config.Timeout,
@@ -89,11 +67,7 @@ func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 	if p.config.Token != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(p.config.Token)))
 	}
-	conn, err := grpc.NewClient("dns:///"+p.target.address, options...)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", p.target, err)
-	}
-	return conn, nil
+	return p.target.Dial(p.config.TLS, options...)
 }
 
 // bearer is a token that is sent with every call.
@@ -122,7 +96,7 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 	case codes.Unavailable:
 		// The error of the network is more precise.
 		var d net.Dialer
-		plain, dialErr := d.DialContext(ctx, "tcp", p.target.address)
+		plain, dialErr := d.DialContext(ctx, "tcp", p.target.Host)
 		if dialErr != nil {
 			err = dialErr
 			break
@@ -141,12 +115,17 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 		return brokenAnswer(ctx, err), err
 	}
 	if err := s.exchange(ctx, r); err != nil {
-		a := s.brokenCall(ctx, err)
-		s.hangUp()
-		if a.Failure == FailureTimeout { // not how the call was ended
-			err = fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.pool.config.Timeout)
+		defer s.hangUp()
+		code := status.Code(err) // also of a wrapped error
+		switch {
+		case ctx.Err() != nil:
+			return brokenAnswer(ctx, err), err
+		case !s.timer.Stop():
+			return load.Answer{Failure: FailureTimeout}, fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.timeout)
+		case errors.Is(err, io.EOF): // the daemon ended the call without an error
+			return load.Answer{Failure: FailureConnection}, err
 		}
-		return a, err
+		return load.Answer{Failure: code.String()}, err
 	}
 	if !s.timer.Stop() { // it is just ending the call, too late for this request
 		s.hangUp()
@@ -155,19 +134,33 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 		if e.GetCode() == codeNothingTaken {
 			return load.Answer{Rejected: len(r.Readings)}, fmt.Errorf("every reading was refused: %s", e.GetMessage())
 		}
-		return load.Answer{Failure: codes.Code(uint32(e.GetStatus())).String()},
-			fmt.Errorf("the answer is %s: %s: %s", codes.Code(uint32(e.GetStatus())), e.GetCode(), e.GetMessage())
+		code := codes.Code(uint32(e.GetStatus()))
+		return load.Answer{Failure: code.String()}, fmt.Errorf("the answer is %s: %s: %s", code, e.GetCode(), e.GetMessage())
 	}
-	return counted(int(s.answer.GetAccepted()), int(s.answer.GetRejected()), len(r.Readings))
+	a := load.Answer{Accepted: int(s.answer.GetAccepted()), Rejected: int(s.answer.GetRejected())}
+	if err := wire.CheckCounts(&a.Accepted, &a.Rejected, len(r.Readings)); err != nil {
+		return load.Answer{Failure: FailureAnswer}, err
+	}
+	return a, nil
 }
 
 // exchange sends the request and receives the response.
 func (s *grpcSender) exchange(ctx context.Context, r *load.Request) error {
-	if err := s.open(ctx); err != nil {
-		return fmt.Errorf("open a call: %w", err)
+	if s.ctx != ctx {
+		s.hangUp()
 	}
-	err := s.call.SendMsg(s.message.Of(r.Readings))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if s.call != nil {
+		s.timer.Reset(s.timeout)
+	} else {
+		callCtx, cancel := context.WithCancel(ctx)
+		s.ctx, s.cancel, s.timer = ctx, cancel, time.AfterFunc(s.timeout, cancel)
+		call, err := s.client.WriteStream(callCtx)
+		if err != nil {
+			return fmt.Errorf("open a call: %w", err)
+		}
+		s.call = call
+	}
+	if err := s.call.SendMsg(s.message.Of(r.Readings)); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("send: %w", err)
 	}
 	// After an EOF the call has ended, and receiving returns why.
@@ -177,46 +170,8 @@ func (s *grpcSender) exchange(ctx context.Context, r *load.Request) error {
 	return nil
 }
 
-// open makes sure that there is a call, which ends with ctx, or when a request times
-// out.
-func (s *grpcSender) open(ctx context.Context) error {
-	if s.call != nil {
-		s.timer.Reset(s.pool.config.Timeout)
-		s.cancelOn.set(ctx, s.cancel)
-		return nil
-	}
-	callCtx, cancel := context.WithCancel(context.Background())
-	timedOut := new(atomic.Bool)
-	s.cancel, s.timedOut = cancel, timedOut
-	s.timer = time.AfterFunc(s.pool.config.Timeout, func() {
-		timedOut.Store(true)
-		cancel()
-	})
-	s.cancelOn.set(ctx, cancel)
-	call, err := s.client.WriteStream(callCtx)
-	if err != nil {
-		return err
-	}
-	s.call = call
-	return nil
-}
-
-// brokenCall classifies an error that ended the call.
-func (s *grpcSender) brokenCall(ctx context.Context, err error) load.Answer {
-	switch {
-	case ctx.Err() != nil:
-		return brokenAnswer(ctx, err)
-	case s.timedOut.Load():
-		return load.Answer{Failure: FailureTimeout}
-	case errors.Is(err, io.EOF): // the daemon ended it without an error
-		return load.Answer{Failure: FailureConnection}
-	}
-	return load.Answer{Failure: status.Code(err).String()}
-}
-
 // hangUp ends the call; the next Send opens another.
 func (s *grpcSender) hangUp() {
-	s.cancelOn.release()
 	if s.timer != nil {
 		s.timer.Stop()
 		s.cancel()
@@ -227,8 +182,7 @@ func (s *grpcSender) hangUp() {
 // Close implements load.Sender.
 func (s *grpcSender) Close() error {
 	if s.call != nil {
-		// An orderly end; no request is waiting.
-		_ = s.call.CloseSend()
+		_ = s.call.CloseSend() // an orderly end; no request is waiting
 	}
 	s.hangUp()
 	return nil

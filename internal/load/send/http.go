@@ -18,7 +18,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 const (
@@ -37,11 +38,14 @@ type httpSender struct {
 	conn     net.Conn // nil: none
 	in       *bufio.Reader
 	out      *bufio.Writer
-	cancel   canceler
 	used     time.Time
 	request  fasthttp.Request
 	response fasthttp.Response
 	body     []byte
+	accepted []byte // how the answer begins when all were accepted
+
+	ctx     context.Context // of the Send whose end ends the connection
+	unwatch func() bool     // nil: none
 }
 
 func (p *Pool) newHTTPSender(ctx context.Context) (*httpSender, error) {
@@ -53,8 +57,8 @@ func (p *Pool) newHTTPSender(ctx context.Context) (*httpSender, error) {
 	h := &s.request.Header
 	h.SetMethod(http.MethodPost)
 	h.SetRequestURI(path)
-	h.SetHost(p.target.address)
-	h.SetUserAgent("brim-load")
+	h.SetHost(p.target.Host)
+	h.SetUserAgent(userAgent)
 	if p.config.Token != "" {
 		h.Set("Authorization", "Bearer "+p.config.Token)
 	}
@@ -71,8 +75,8 @@ func (p *Pool) newHTTPSender(ctx context.Context) (*httpSender, error) {
 
 func (p *Pool) dialHTTP(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
-	if !p.target.tls {
-		return d.DialContext(ctx, "tcp", p.target.address)
+	if !p.target.TLS {
+		return d.DialContext(ctx, "tcp", p.target.Host)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.config.TLS != nil {
@@ -80,9 +84,9 @@ func (p *Pool) dialHTTP(ctx context.Context) (net.Conn, error) {
 	}
 	config.NextProtos = []string{"http/1.1"}
 	if config.ServerName == "" {
-		config.ServerName = p.target.host
+		config.ServerName = p.target.Name
 	}
-	return (&tls.Dialer{NetDialer: &d, Config: config}).DialContext(ctx, "tcp", p.target.address)
+	return (&tls.Dialer{NetDialer: &d, Config: config}).DialContext(ctx, "tcp", p.target.Host)
 }
 
 // Send implements load.Sender.
@@ -95,7 +99,11 @@ func (s *httpSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 		}
 		return brokenAnswer(ctx, err), err
 	}
-	a, err := httpAnswer(s.response.StatusCode(), s.response.Body(), len(r.Readings))
+	a, err := load.Answer{Accepted: len(r.Readings)}, error(nil)
+	s.accepted = fmt.Appendf(s.accepted[:0], `{"accepted":%d,"rejected":0,`, len(r.Readings))
+	if s.response.StatusCode() != http.StatusOK || !bytes.HasPrefix(s.response.Body(), s.accepted) {
+		a, err = httpAnswer(s.response.StatusCode(), s.response.Body(), len(r.Readings))
+	}
 	if s.response.ConnectionClose() {
 		s.hangUp()
 	}
@@ -107,7 +115,7 @@ func (s *httpSender) exchange(ctx context.Context, r *load.Request, deadline tim
 	if err := s.connect(ctx, deadline); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	s.body = encode.AppendBody(s.body[:0], r.Readings)
+	s.body = telemetry.AppendNDJSON(s.body[:0], r.Readings)
 	if len(r.Readings) == 1 {
 		s.request.Header.SetContentType("application/json")
 	} else {
@@ -140,12 +148,16 @@ func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
 			return err
 		}
 	}
-	conn := s.conn
-	s.cancel.set(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only if it is closed
-	if err := conn.SetDeadline(deadline); err != nil {
+	if conn := s.conn; s.unwatch == nil || s.ctx != ctx { // all requests of a run have one context
+		if s.unwatch != nil {
+			s.unwatch()
+		}
+		s.ctx, s.unwatch = ctx, context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only if it is closed
+	}
+	if err := s.conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	return ctx.Err() // after the deadline, which may have replaced that of the canceler
+	return ctx.Err() // after the deadline, which may have replaced that of AfterFunc
 }
 
 func (s *httpSender) dial(ctx context.Context) error {
@@ -162,9 +174,11 @@ func (s *httpSender) dial(ctx context.Context) error {
 // hangUp closes the connection; the next Send makes another.
 func (s *httpSender) hangUp() {
 	if s.conn != nil {
-		s.cancel.release()
+		if s.unwatch != nil {
+			s.unwatch()
+		}
 		_ = s.conn.Close() // what was sent on it has been answered, or is counted as failed
-		s.conn = nil
+		s.conn, s.ctx, s.unwatch = nil, nil, nil
 	}
 }
 
@@ -176,75 +190,32 @@ func (s *httpSender) Close() error {
 
 // httpAnswer interprets the response to so many readings.
 func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
+	var answer struct{ Accepted, Rejected *int }
+	err := json.Unmarshal(body, &answer)
+	if err == nil {
+		err = wire.CheckCounts(answer.Accepted, answer.Rejected, readings)
+	}
 	switch status {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
-		accepted, rejected, err := parseCounts(body)
 		if err != nil {
 			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
 		}
-		return counted(accepted, rejected, readings)
+		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
 	case http.StatusBadRequest:
-		// A daemon answers like this if it refused every reading.
-		if accepted, rejected, err := parseCounts(body); err == nil && accepted == 0 && rejected == readings {
-			return load.Answer{Rejected: rejected}, fmt.Errorf("every reading was refused: %s", problemOf(status, body))
+		if err == nil && *answer.Accepted == 0 { // as a daemon answers if it refused every reading
+			return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problemOf(status, body))
 		}
 	}
 	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problemOf(status, body))
 }
 
-// counted returns an answer with these counts, if they are possible.
-func counted(accepted, rejected, readings int) (load.Answer, error) {
-	if accepted < 0 || rejected < 0 || accepted+rejected != readings {
-		return load.Answer{Failure: FailureAnswer}, fmt.Errorf("the answer has %d readings accepted and %d rejected, but %d were sent", accepted, rejected, readings)
-	}
-	return load.Answer{Accepted: accepted, Rejected: rejected}, nil
-}
-
-// parseCounts decodes the two counts of an answer. A daemon writes them first; anything
-// else is left to a real decoder.
-func parseCounts(body []byte) (accepted, rejected int, err error) {
-	if rest, ok := bytes.CutPrefix(body, []byte(`{"accepted":`)); ok {
-		if accepted, rest, ok = leadingInt(rest); ok {
-			if rest, ok = bytes.CutPrefix(rest, []byte(`,"rejected":`)); ok {
-				if rejected, _, ok = leadingInt(rest); ok {
-					return accepted, rejected, nil
-				}
-			}
-		}
-	}
-	var answer struct{ Accepted, Rejected *int }
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return 0, 0, err
-	}
-	if answer.Accepted == nil || answer.Rejected == nil {
-		return 0, 0, errors.New("it does not say how many readings were accepted and rejected")
-	}
-	return *answer.Accepted, *answer.Rejected, nil
-}
-
-// leadingInt decodes the digits at the beginning of b.
-func leadingInt(b []byte) (n int, rest []byte, ok bool) {
-	const digits = 9 // never overflow
-	i := 0
-	for ; i < len(b) && i <= digits && '0' <= b[i] && b[i] <= '9'; i++ {
-		n = n*10 + int(b[i]-'0')
-	}
-	return n, b[i:], i > 0 && i <= digits
-}
-
-// problemOf returns the message in the body of a refusal.
+// problemOf says why a request was refused.
 func problemOf(status int, body []byte) string {
-	var problem struct {
-		Code, Message string
-		Errors        []struct{ Code, Message string }
-	}
 	const most = 300 // bytes of something else
-	switch err := json.Unmarshal(body, &problem); {
-	case err == nil && problem.Message != "":
-		return problem.Code + ": " + problem.Message
-	case err == nil && len(problem.Errors) > 0:
-		return problem.Errors[0].Code + ": " + problem.Errors[0].Message
-	case len(body) > 0:
+	if reason := wire.Reason(body); reason != "" {
+		return reason
+	}
+	if len(body) > 0 {
 		return strconv.Quote(string(body[:min(len(body), most)]))
 	}
 	return http.StatusText(status)

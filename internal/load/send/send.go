@@ -4,16 +4,14 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,21 +19,21 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/pkg/client/encode"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Form is the layout of readings in a gRPC message. HTTP has one form.
-type Form = encode.Form
+type Form = wire.Form
 
 // The forms of gRPC messages.
 const (
-	Plain   = encode.Plain
-	Compact = encode.Compact
+	Plain   = wire.Plain
+	Compact = wire.Compact
 )
 
 // ParseForm returns the form of that name.
-func ParseForm(s string) (Form, error) { return encode.ParseForm(s) }
+func ParseForm(s string) (Form, error) { return wire.ParseForm(s) }
 
 // Config of a Pool.
 type Config struct {
@@ -57,6 +55,7 @@ type Config struct {
 
 const (
 	defaultTimeout      = 30 * time.Second
+	userAgent           = "brim-load"
 	maxConnections      = 100_000
 	sendersOfConnection = 16 // that share one gRPC connection; a daemon allows 256 calls on one
 )
@@ -73,7 +72,7 @@ const (
 // A Pool makes Senders to one daemon.
 type Pool struct {
 	config Config
-	target target
+	target wire.Address
 
 	mu      sync.Mutex
 	senders int
@@ -88,7 +87,7 @@ func New(c Config) (*Pool, error) {
 	if c.Form == "" {
 		c.Form = Plain
 	}
-	t, err := parseTarget(c.Target)
+	t, err := wire.ParseAddress(c.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -110,14 +109,19 @@ func New(c Config) (*Pool, error) {
 }
 
 // Protocol is http or grpc.
-func (p *Pool) Protocol() string { return p.target.protocol() }
+func (p *Pool) Protocol() string {
+	if p.target.GRPC {
+		return "grpc"
+	}
+	return "http"
+}
 
 // Check checks that the daemon can be reached: over HTTP that it accepts connections,
 // over gRPC that it answers.
 func (p *Pool) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
-	if p.target.grpc {
+	if p.target.GRPC {
 		return p.checkGRPC(ctx)
 	}
 	conn, err := p.dialHTTP(ctx)
@@ -138,7 +142,7 @@ func (p *Pool) Sender(ctx context.Context) (load.Sender, error) {
 	}
 	p.senders++
 	p.mu.Unlock()
-	if p.target.grpc {
+	if p.target.GRPC {
 		return p.newGRPCSender(n)
 	}
 	return p.newHTTPSender(ctx)
@@ -159,89 +163,6 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// A target is the address of a daemon.
-type target struct {
-	grpc, tls bool
-	host      string // without brackets and port, for TLS
-	address   string // host:port
-	written   string // as the user wrote it
-}
-
-const targetsAllowed = "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
-
-func parseTarget(s string) (target, error) {
-	u, err := url.Parse(s)
-	if err != nil {
-		// The text of the error contains s, which may contain a password.
-		return target{}, fmt.Errorf("the target is not a URL; %s", targetsAllowed)
-	}
-	t := target{host: u.Hostname(), written: u.Redacted()}
-	port := u.Port()
-	switch u.Scheme {
-	case "http":
-		port = portOr(port, "80")
-	case "https":
-		t.tls, port = true, portOr(port, "443")
-	case "grpc":
-		t.grpc = true
-	case "grpcs":
-		t.grpc, t.tls = true, true
-	default:
-		return target{}, fmt.Errorf("target %q has an unknown scheme; %s", t.written, targetsAllowed)
-	}
-	switch number, err := strconv.ParseUint(port, 10, 16); {
-	case t.host == "":
-		return target{}, fmt.Errorf("target %q has no host; %s", t.written, targetsAllowed)
-	case err != nil || number == 0:
-		return target{}, fmt.Errorf("target %q needs a port of 1 to 65535; %s", t.written, targetsAllowed)
-	case u.User != nil, u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.Opaque != "":
-		return target{}, fmt.Errorf("target %q has more than a host and a port; %s", t.written, targetsAllowed)
-	}
-	t.address = net.JoinHostPort(t.host, port)
-	return t, nil
-}
-
-func portOr(port, usual string) string {
-	if port == "" {
-		return usual
-	}
-	return port
-}
-
-func (t target) protocol() string {
-	if t.grpc {
-		return "grpc"
-	}
-	return "http"
-}
-
-// String is the target as it was given.
-func (t target) String() string { return t.written }
-
-// A canceler ends what a Sender waits for when its context ends. All requests of a run
-// have the same context, so it is set once and costs a request nothing.
-type canceler struct {
-	ctx  context.Context
-	stop func() bool
-}
-
-// set makes ctx call end when it ends, in place of an earlier context.
-func (l *canceler) set(ctx context.Context, end func()) {
-	if l.stop != nil && l.ctx == ctx {
-		return
-	}
-	l.release()
-	l.ctx, l.stop = ctx, context.AfterFunc(ctx, end)
-}
-
-// release removes it.
-func (l *canceler) release() {
-	if l.stop != nil {
-		l.stop()
-	}
-	l.ctx, l.stop = nil, nil
-}
-
 // discoverTimeout of the request for the streams.
 const discoverTimeout = 10 * time.Second
 
@@ -258,43 +179,39 @@ var ErrUnauthorized = errors.New("it requires authentication")
 // Discover asks the daemon with the HTTP address base (http://host:port) about a stream;
 // an empty name is the default stream. It closes its connection.
 func Discover(ctx context.Context, client *http.Client, base, stream string) (load.Stream, error) {
-	t, err := parseTarget(base)
+	t, err := wire.ParseAddress(base)
 	if err != nil {
 		return load.Stream{}, err
 	}
-	if t.grpc {
+	if t.GRPC {
 		return load.Stream{}, fmt.Errorf("ask %s about its streams: that is answered over http and https only", t)
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	about, err := getStreams(ctx, client, strings.TrimSuffix(base, "/")+"/v1/streams")
+	var about struct {
+		Default string        `json:"default"`
+		Streams []load.Stream `json:"streams"`
+	}
+	body, err := getStreams(ctx, client, t.Base+"/v1/streams")
+	if err == nil {
+		if err = json.Unmarshal(body, &about); err != nil || about.Default == "" || len(about.Streams) == 0 {
+			err = errors.New("the answer is not a Brim daemon's: it has no streams")
+		}
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return load.Stream{}, fmt.Errorf("ask %s about its streams: no answer came within %s", t, discoverTimeout)
+		err = fmt.Errorf("no answer came within %s", discoverTimeout)
 	}
 	if err != nil {
 		return load.Stream{}, fmt.Errorf("ask %s about its streams: %w", t, err)
 	}
-	if stream == "" {
-		stream = about.Default
-	}
 	var names []string
 	for _, s := range about.Streams {
-		if s.Name == stream {
-			return load.Stream{Name: s.Name, Storage: s.Storage, GranularitySeconds: s.GranularitySeconds}, nil
+		if s.Name == cmp.Or(stream, about.Default) {
+			return s, nil
 		}
 		names = append(names, s.Name)
 	}
 	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", t, stream, strings.Join(names, ", "))
-}
-
-// streams of a daemon, as far as they matter here.
-type streams struct {
-	Default string `json:"default"`
-	Streams []struct {
-		Name               string `json:"name"`
-		Storage            string `json:"storage"`
-		GranularitySeconds int    `json:"granularity_seconds"`
-	} `json:"streams"`
 }
 
 // SpeaksNoHTTP reports whether an HTTP client's error means that the server is not one
@@ -304,7 +221,7 @@ func SpeaksNoHTTP(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail"))
 }
 
-func getStreams(ctx context.Context, client *http.Client, url string) (*streams, error) {
+func getStreams(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -319,24 +236,15 @@ func getStreams(ctx context.Context, client *http.Client, url string) (*streams,
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: the answer is 404: %s", ErrNoStreams, problemOf(resp.StatusCode, body))
-	}
-	if resp.StatusCode == http.StatusUnauthorized {
-		return nil, fmt.Errorf("%w: the answer is 401: %s", ErrUnauthorized, problemOf(resp.StatusCode, body))
-	}
-	if resp.StatusCode != http.StatusOK {
+	switch {
+	case err != nil || resp.StatusCode == http.StatusOK:
+		return body, err
+	case resp.StatusCode == http.StatusNotFound:
+		err = ErrNoStreams
+	case resp.StatusCode == http.StatusUnauthorized:
+		err = ErrUnauthorized
+	default:
 		return nil, fmt.Errorf("the answer is %d: %s", resp.StatusCode, problemOf(resp.StatusCode, body))
 	}
-	var about streams
-	if err := json.Unmarshal(body, &about); err != nil {
-		return nil, fmt.Errorf("the answer is not a Brim daemon's: %w", err)
-	}
-	if about.Default == "" || len(about.Streams) == 0 {
-		return nil, errors.New("the answer is not a Brim daemon's: it has no streams")
-	}
-	return &about, nil
+	return nil, fmt.Errorf("%w: the answer is %d: %s", err, resp.StatusCode, problemOf(resp.StatusCode, body))
 }

@@ -13,31 +13,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-func TestTargets(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]target{
-		"http://127.0.0.1:8430":  {host: "127.0.0.1", address: "127.0.0.1:8430"},
-		"http://[::1]:8430/":     {host: "::1", address: "[::1]:8430"},
-		"http://brim.example":    {host: "brim.example", address: "brim.example:80"},
-		"https://brim.example":   {tls: true, host: "brim.example", address: "brim.example:443"},
-		"grpc://localhost:8431":  {grpc: true, host: "localhost", address: "localhost:8431"},
-		"grpcs://localhost:8431": {grpc: true, tls: true, host: "localhost", address: "localhost:8431"},
-	} {
-		got, err := parseTarget(given)
-		require.NoError(t, err, given)
-		want.written = given
-		assert.Equal(t, want, got)
-	}
-	for _, given := range []string{
-		"", "localhost:8430", "127.0.0.1:8430", "ftp://localhost:1", "http://", "http://:8430", "grpc://localhost", "http://h:0", "http://h:70000",
-		"http://h:1/v1/readings", "http://h:1?a=b", "http://h:1#a", "http:h:1", "http://u:secret@h:1", "http://u:secret@h:x", "secret://u:secret@h:1",
-	} {
-		_, err := parseTarget(given)
-		require.ErrorContains(t, err, "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port", given)
-		assert.NotContains(t, err.Error(), ":secret@")
-	}
-}
-
 func TestConfigsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for message, change := range map[string]func(*Config){

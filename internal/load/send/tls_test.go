@@ -66,9 +66,9 @@ func TestTLS(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.NoError(t, pool.Close())
 
-		stranger, err := New(Config{Target: target, Connections: 1, Timeout: 10 * time.Second})
+		untrusting, err := New(Config{Target: target, Connections: 1, Timeout: 10 * time.Second})
 		require.NoError(t, err)
-		require.ErrorContains(t, stranger.Check(t.Context()), "certificate")
-		require.NoError(t, stranger.Close())
+		require.ErrorContains(t, untrusting.Check(t.Context()), "certificate")
+		require.NoError(t, untrusting.Close())
 	}
 }

@@ -42,7 +42,7 @@ const (
 // ErrNoMember is that the member which was asked for does not exist.
 var ErrNoMember = errors.New("there is no such member")
 
-// What is known of the costs, to be said to whoever decides.
+// What is known of the costs, for the operator who decides.
 const (
 	// forceCost is from this program's own experiment on compaction.
 	forceCost = "writes go on meanwhile, and take longer: their p99 was 3.5 times as long as before when `brim bench storage` measured it"

@@ -40,7 +40,7 @@ type Config struct {
 	Measure time.Duration
 	// Patience is how long a secondary may take to catch up afterwards. 0: 10 min.
 	Patience time.Duration
-	// Progress is told several times a second how far it is. nil: nobody.
+	// Progress is told several times a second how far it is. May be nil.
 	Progress func(Progress)
 }
 

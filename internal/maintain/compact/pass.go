@@ -75,7 +75,7 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 			over.Reset(grace)
 		case <-over.C:
 			cancel()
-			<-done //nolint:errcheck // that nobody waited any longer
+			<-done //nolint:errcheck // its error: the wait is over
 			return endedNot, ErrInterrupted
 		}
 	}

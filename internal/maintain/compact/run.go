@@ -54,7 +54,7 @@ const leastGain = 1 << 20
 // Run compacts members one after another, and waits until a secondary has caught
 // up before it goes on. Before each but the first it looks at the member again,
 // and leaves it if that is now the thing to do. When ctx ends, the server is
-// asked to end what it does, and waited for; when hard ends, nobody is waited
+// asked to end what it does, and waited for; when hard ends, nothing is waited
 // for. The results are those up to the error, the last one perhaps incomplete.
 func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Choice) (results []*Result, left []Left, err error) {
 	for i, m := range todo {

@@ -11,7 +11,7 @@
 //	           └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
 //
 // This file prepares the collection; write.go has the diagram, hang.go what
-// happens when one document is locked, update.go the BSON, read.go the way back.
+// happens when one document is locked, update.go the BSON, read.go how readings are read.
 package bucket
 
 import (
@@ -39,10 +39,12 @@ type Settings = store.Settings
 // several goroutines, each with its own shares.
 type Store struct {
 	*store.Base
-	bulks    bulks
-	sharded  atomic.Bool  // the collection is spread over shards; known once it is prepared
-	slowest  atomic.Int64 // of the last commands, in ns; see patience
-	identity identity
+	bulks   bulks
+	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
+	slowest atomic.Int64 // of the last commands, in ns; see patience
+	// UUID of the last collection that was seen to have the stream's name. A read takes
+	// it for the current one until it meets marks of a migration.
+	collection atomic.Pointer[bson.Binary]
 }
 
 // New checks cfg; it does no I/O.
@@ -86,7 +88,7 @@ func (s *Store) Change(c Settings) error {
 }
 
 // Prepare creates the collection, or checks that the existing one can take the
-// stream, and brings its retention and its view to what the settings say. A
+// stream, and applies the retention and the view of the settings. A
 // *store.MismatchError or *store.ConcernError is final; other errors may pass.
 func (s *Store) Prepare(ctx context.Context) error {
 	noMatch := bson.D{{Key: "update", Value: s.Stream}, {Key: "updates", Value: bson.A{bson.D{
@@ -102,6 +104,7 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 	if err := c.CheckShape(info); err != nil {
 		return err
 	}
+	s.collection.Store(&info.UUID)
 	sharded, err := c.Sharded(ctx)
 	if err != nil {
 		return err
@@ -179,9 +182,9 @@ func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
 	return append(bson.D{{Key: "_id.s", Value: sensor}}, filter...)
 }
 
-// confirm makes what was just seen stored as good as an acknowledged write. On a
-// sharded collection it asks the shards that were queried, by updates that match
-// nothing: a write elsewhere would not wait for them.
+// confirm waits until readings that a lookup has just found are confirmed like an
+// acknowledged write. On a sharded collection it waits for the shards that were
+// queried, by updates that match nothing: a write elsewhere would not wait for them.
 func (s *Store) confirm(ctx context.Context, shares []*batch.Share) error {
 	now := s.Live.Load()
 	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -73,14 +72,16 @@ type walk struct {
 	given   bool                           // something was yielded
 	ended   bool                           // the consumer wants no more
 
-	collection string // UUID of the stream's collection before the read; only if windows are queried separately
+	collection bson.Binary // UUID of the stream's collection before the read; only if windows are queried separately
 }
 
 // begin walks from the start.
 func (w *walk) begin() (err error) {
 	w.gather()
 	if len(w.starts) > 0 {
-		if w.collection, err = w.store.collectionID(w.ctx, identityAge); err != nil {
+		if known := w.store.collection.Load(); known != nil {
+			w.collection = *known
+		} else if w.collection, err = w.store.lookUpCollection(w.ctx); err != nil {
 			return err
 		}
 	}
@@ -317,46 +318,23 @@ var errExchanged = errors.New("the collection was exchanged during a read")
 const (
 	// exchangeAttempts is how often a read that met an exchange is tried.
 	exchangeAttempts = 3
-	// identityAge is how old the identity that a read begins with may be. A read
-	// that begins so soon after an exchange counts as one that met it.
-	identityAge = 10 * time.Second
 	// queryPlanKilled ends the cursor of a renamed or dropped collection.
 	queryPlanKilled = 175
 	// migratedMark is in tombstones, and in w of parts with moved readings.
 	migratedMark = "migrated"
 )
 
-// An identity is the collection that had the stream's name, and when.
-type identity struct {
-	mu   sync.Mutex
-	uuid string // empty: none
-	at   time.Time
-}
-
-// collectionID returns the UUID of the collection that has the stream's name now, or
-// had it up to maxAge ago; empty if there is none.
-func (s *Store) collectionID(ctx context.Context, maxAge time.Duration) (string, error) {
-	s.identity.mu.Lock()
-	uuid, at := s.identity.uuid, s.identity.at
-	s.identity.mu.Unlock()
-	asked := time.Now()
-	if !at.IsZero() && asked.Sub(at) < maxAge {
-		return uuid, nil
+// lookUpCollection returns the UUID of the collection that has the stream's name,
+// empty if there is none, and remembers it.
+func (s *Store) lookUpCollection(ctx context.Context) (uuid bson.Binary, err error) {
+	info, err := s.Collection().Lookup(ctx)
+	if info != nil {
+		uuid = info.UUID
 	}
-	found, err := s.Database.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: s.Stream}})
-	if err != nil {
-		return "", fmt.Errorf("look up the collection %q: %w", s.Stream, err)
+	if err == nil {
+		s.collection.Store(&uuid)
 	}
-	uuid = ""
-	if len(found) > 0 && found[0].UUID != nil {
-		uuid = string(found[0].UUID.Data)
-	}
-	s.identity.mu.Lock()
-	defer s.identity.mu.Unlock()
-	if asked.After(s.identity.at) {
-		s.identity.uuid, s.identity.at = uuid, asked
-	}
-	return uuid, nil
+	return uuid, err
 }
 
 // exchanged makes the error of a read that met an exchange after it had yielded
@@ -376,17 +354,14 @@ func meetsExchange(err error) bool {
 // sameCollection returns errExchanged if one of the documents, of a window that was
 // queried separately, was made by a migration after the walk began.
 func (w *walk) sameCollection(docs []bson.Raw) error {
-	for _, doc := range docs {
-		if !wasMigrated(doc) {
-			continue
-		}
-		now, err := w.store.collectionID(w.ctx, 0)
-		if err == nil && now != w.collection {
-			err = errExchanged
-		}
-		return err
+	if !slices.ContainsFunc(docs, wasMigrated) {
+		return nil
 	}
-	return nil
+	now, err := w.store.lookUpCollection(w.ctx)
+	if err == nil && !now.Equal(w.collection) {
+		err = errExchanged
+	}
+	return err
 }
 
 func wasMigrated(doc bson.Raw) bool {

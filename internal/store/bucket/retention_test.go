@@ -59,7 +59,7 @@ func TestMongoDBRemovesWhatIsOlderThanTheRetention(t *testing.T) {
 	put("old", 5, retention+2*window)
 	require.Eventually(t, removed, time.Minute, 50*time.Millisecond)
 
-	// Inside the retention, a bucket that somebody removed is opened anew.
+	// Inside the retention, a removed bucket is created again.
 	_, err = s.Majority.DeleteMany(t.Context(), bson.D{{Key: "sensorId", Value: "middle"}})
 	require.NoError(t, err)
 	put("middle", 6, retention-window-time.Second)

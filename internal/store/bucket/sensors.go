@@ -27,17 +27,13 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	}.Sensors(ctx, q)
 }
 
-// nextSensor returns the sensor of the first key of the span, "" if there is none.
-func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, error) {
-	from := firstKey(span.From)
-	if span.Behind {
-		from = lastKey(span.From)
+// nextSensor is Next of store.SensorIndex.
+func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+	key := firstKey(from)
+	if behind {
+		key = lastKey(from)
 	}
-	keys := bson.D{{Key: "$gt", Value: from}}
-	if span.To != "" {
-		keys = append(keys, bson.E{Key: "$lt", Value: firstKey(span.To)})
-	}
-	doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: keys}},
+	doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},
 		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return "", nil

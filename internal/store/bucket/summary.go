@@ -72,8 +72,8 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 	}
 	doc := p.doc
 	if _, err := doc.LookupErr("measurements"); err != nil {
-		if stats, ok := statisticsOf(doc); ok && steps.Whole(stats.First, stats.Last) {
-			steps.AddStatistics(stats)
+		if stats, first, last, ok := statisticsOf(doc); ok && steps.Whole(first, last) {
+			steps.AddStatistics(first, stats)
 			return nil
 		}
 		if doc, err = s.readingsOf(ctx, doc); err != nil {
@@ -103,17 +103,15 @@ func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) 
 
 // statisticsOf returns what a document says of its readings, false if that cannot be
 // true.
-func statisticsOf(raw bson.Raw) (out store.Statistics, ok bool) {
+func statisticsOf(raw bson.Raw) (out store.Sums, first, last int64, ok bool) {
 	doc := bsoncore.Document(raw)
-	var first, last, count bool
-	out.First, first = doc.Lookup("first").DateTimeOK()
-	out.Last, last = doc.Lookup("last").DateTimeOK()
-	out.Count, count = doc.Lookup("count").AsInt64OK()
-	fields, stats := doc.Lookup("stats").DocumentOK()
-	if !first || !last || !count || !stats || out.Count < 1 {
-		return out, false
+	first, hasFirst := doc.Lookup("first").DateTimeOK()
+	last, hasLast := doc.Lookup("last").DateTimeOK()
+	out.Count, ok = doc.Lookup("count").AsInt64OK()
+	fields, hasStats := doc.Lookup("stats").DocumentOK()
+	if !hasFirst || !hasLast || !ok || !hasStats || out.Count < 1 {
+		return out, 0, 0, false
 	}
-	ok = true
 	err := store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
 		of, isDocument := e.Value().DocumentOK()
 		if !isDocument {
@@ -130,5 +128,5 @@ func statisticsOf(raw bson.Raw) (out store.Statistics, ok bool) {
 		out.Fields = append(out.Fields, f)
 		return nil
 	})
-	return out, ok && err == nil
+	return out, first, last, ok && err == nil
 }

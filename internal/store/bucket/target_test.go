@@ -42,7 +42,7 @@ func TestADroppedCollectionIsMadeAsItWas(t *testing.T) {
 	assert.Equal(t, int32(1), docs[1]["count"])
 	assert.Equal(t, time.Hour+window, expiry(t, db))
 	c := store.Collection{Database: db, Name: storetest.Stream, Compressor: store.Zstd}
-	info, err := c.Look(t.Context())
+	info, err := c.Lookup(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, c.CheckCompressor(info))
 	assert.NotEmpty(t, info.Options.Lookup("storageEngine").Value)

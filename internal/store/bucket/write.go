@@ -52,7 +52,7 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	var unsure []*batch.Share
+	var toLookUp []*batch.Share
 	for _, share := range shares {
 		share.Verdict, share.Err = batch.Again, nil
 		p := partOf(share)
@@ -61,11 +61,11 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Shar
 		if p.applied > 0 && !s.Faults.Off(fault.Look) {
 			s.dropStored(share, int64(p.applied))
 		}
-		if p.mustLook {
-			unsure = append(unsure, share)
+		if p.unsure {
+			toLookUp = append(toLookUp, share)
 		}
 	}
-	s.lookUp(ctx, unsure)
+	s.lookUp(ctx, toLookUp)
 	for _, share := range shares {
 		if op, ok := s.prepare(ctx, share); ok {
 			bulk.ops = append(bulk.ops, op)
@@ -123,14 +123,14 @@ func unsent(ops []operation, err error) {
 // checks every cap by itself; a part that is not known exactly only means that
 // an update may be cut too large and has to be cut again.
 type part struct {
-	number   int32
-	count    int64 // readings known to be inside
-	bytes    int64
-	tags     *[]telemetry.Tag // of the part; nil while not known
-	limit    int              // readings per update while a poison reading is searched for; 0: none
-	mustLook bool             // look it up before the next update, since the last one was refused
-	applied  uint64           // the largest sequence of the share's session that a lookup found, perhaps in an earlier part
-	of       int64            // generation of the collection that this describes; 0: none yet
+	number  int32
+	count   int64 // readings known to be inside
+	bytes   int64
+	tags    *[]telemetry.Tag // of the part; nil while not known
+	limit   int              // readings per update while a poison reading is searched for; 0: none
+	unsure  bool             // look it up before the next update, since the last one was refused
+	applied uint64           // the largest sequence of the share's session that a lookup found, perhaps in an earlier part
+	of      int64            // generation of the collection that this describes; 0: none yet
 }
 
 // partOf returns the share's part.
@@ -138,7 +138,7 @@ func partOf(share *batch.Share) *part {
 	if p, ok := share.State.(*part); ok {
 		return p
 	}
-	p := &part{mustLook: share.Recovered}
+	p := &part{unsure: share.Recovered}
 	share.State = p
 	return p
 }
@@ -152,7 +152,7 @@ func (s *Store) forget(shares []*batch.Share, to *store.Prepared) {
 			continue
 		}
 		if p.of != 0 && !s.Faults.Off(fault.Forget) {
-			*p = part{mustLook: true}
+			*p = part{unsure: true}
 		}
 		p.of = to.Generation
 	}
@@ -626,10 +626,10 @@ func (s *Store) learn(share *batch.Share, parts []stored) {
 		last = max(last, d.Writes[share.Session])
 	}
 	p := partOf(share)
-	if !p.mustLook || !s.Faults.Off(fault.Look) {
+	if !p.unsure || !s.Faults.Off(fault.Look) {
 		s.dropStored(share, last)
 	}
-	p.mustLook, p.applied = false, max(p.applied, uint64(last))
+	p.unsure, p.applied = false, max(p.applied, uint64(last))
 	closed := 0
 	for closed < len(parts) && parts[closed].Full {
 		closed++

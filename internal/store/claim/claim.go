@@ -33,6 +33,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -70,7 +72,8 @@ type Config struct {
 	Lose func(session string) error
 	// LostBefore are sessions that an earlier process with this journal lost.
 	LostBefore []string
-	Logger     *slog.Logger // nil: nothing is logged
+	Logger     *slog.Logger          // nil: nothing is logged
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Faults     *fault.Injector
 	Now        func() time.Time // nil: time.Now
 }
@@ -127,9 +130,10 @@ var errLostMeanwhile = errors.New("a session was lost while readings were being 
 // Claims are those of one process. Its methods may be called by several
 // goroutines.
 type Claims struct {
-	cfg  Config
-	held atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
-	lost atomic.Pointer[map[string]*HeldError]
+	cfg    Config
+	losses prometheus.Counter
+	held   atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
+	lost   atomic.Pointer[map[string]*HeldError]
 
 	mu       sync.Mutex // held during requests to MongoDB
 	sessions map[string]*session
@@ -165,6 +169,10 @@ func New(cfg Config) *Claims {
 		cfg.Now = time.Now
 	}
 	c := &Claims{cfg: cfg, sessions: make(map[string]*session)}
+	c.losses = promauto.With(cfg.Registerer).NewCounter(prometheus.CounterOpts{
+		Name: "brim_store_sessions_lost_total",
+		Help: "Sessions of this daemon that another daemon stored readings under; what this one had not stored of them becomes dead letters at the next start.",
+	})
 	c.lost.Store(&map[string]*HeldError{})
 	return c
 }
@@ -389,9 +397,10 @@ func (c *Claims) lose(e *HeldError) {
 	lost := maps.Clone(*c.lost.Load())
 	lost[e.Session] = e
 	c.lost.Store(&lost)
+	c.losses.Inc()
 	delete(c.sessions, e.Session)
 	c.untold = append(c.untold, e.Session)
-	c.cfg.Logger.Error("another process stores readings under a session of this one; readings that this one accepted under it and did not store stay in the journal, and become dead letters at the next start, since the two cannot be told apart",
+	c.cfg.Logger.Error("another process stores readings under a session of this one; readings that this one accepted under it and did not store stay in the journal, and become dead letters at the next start, since the readings of the two cannot be distinguished",
 		"session", e.Session, "by", e.By.String())
 	c.tell()
 }

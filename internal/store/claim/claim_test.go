@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -177,6 +178,8 @@ func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	require.Error(t, two.Lost("s"))
 	require.ErrorContains(t, two.Err(), "session old")
 	assert.ElementsMatch(t, []string{"s", "old"}, two.lost)
+	assert.InDelta(t, 2, testutil.ToFloat64(two.losses), 0)
+	assert.InDelta(t, 0, testutil.ToFloat64(one.losses), 0)
 	require.NoError(t, one.later(t))
 	require.NoError(t, one.Err())
 

@@ -108,47 +108,22 @@ func (s *Store) dropStored(share *batch.Share) int {
 // time order. Readings of one millisecond come in the order in which they were
 // written, the unstored ones behind them. It ends with an error if ctx does.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		for r, err := range s.all(ctx, q) {
-			if !yield(r, err) {
-				return
-			}
-			if q.Limit--; q.Limit == 0 {
-				return
-			}
-		}
-	}
-}
-
-// all is Readings without its limit.
-func (s *Store) all(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		overlay := store.NewOverlay(q)
+	return store.Merge(q, func(yield func(store.Stored, error) bool) {
 		s.mu.RLock()
 		refs := slices.Concat(s.old[q.Sensor], s.young[q.Sensor])
 		s.mu.RUnlock()
 		refs = slices.DeleteFunc(refs, func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
 		slices.SortStableFunc(refs, func(a, b batch.Ref) int { return cmp.Compare(a.Row().Time, b.Row().Time) })
-		late := func(before int64) bool {
-			for _, r := range overlay.Before(before) {
-				if !yield(r, nil) {
-					return false
-				}
-			}
-			return true
-		}
 		for _, r := range refs {
 			if err := ctx.Err(); err != nil {
-				yield(telemetry.Reading{}, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
+				yield(store.Stored{}, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 				return
 			}
-			overlay.Saw(batch.ReadingID(r.Batch.Session, r.Seq()))
-			if !late(r.Row().Time) || !yield(r.Batch.Reading(r.Index), nil) {
+			if !yield(store.Stored{ID: batch.ReadingID(r.Batch.Session, r.Seq()), Reading: r.Batch.Reading(r.Index)}, nil) {
 				return
 			}
 		}
-		late(q.To)
-	}
+	})
 }
 
 // Summary yields the summaries of q's steps, in time order, with what of
@@ -156,7 +131,8 @@ func (s *Store) all(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps := store.NewSteps(q)
-		for r, err := range s.all(ctx, q.Query) {
+		q.Limit = 0
+		for r, err := range s.Readings(ctx, q.Query) {
 			if err != nil {
 				yield(telemetry.Summary{}, err)
 				return

@@ -21,7 +21,7 @@ import (
 // removesAfter returns what the collection says, in seconds.
 func removesAfter(t *testing.T, db *mongo.Database) int64 {
 	t.Helper()
-	info, err := store.Collection{Database: db, Name: storetest.Stream}.Look(t.Context())
+	info, err := store.Collection{Database: db, Name: storetest.Stream}.Lookup(t.Context())
 	require.NoError(t, err)
 	return number(info.Options, "expireAfterSeconds")
 }
@@ -82,7 +82,7 @@ func TestTheViewOfFormerBucketsGoes(t *testing.T) {
 	_, err := store.View{Database: db, Stream: storetest.Stream}.Ensure(t.Context())
 	require.NoError(t, err)
 	open(t, db, Config{})
-	info, err := store.Collection{Database: db, Name: store.ViewName(storetest.Stream)}.Look(t.Context())
+	info, err := store.Collection{Database: db, Name: store.ViewName(storetest.Stream)}.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.Nil(t, info)
 }

@@ -25,9 +25,10 @@ import (
 // with an error if one occurs.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		r := reader{yield: yield, left: q.Limit, overlay: store.NewOverlay(q)}
-		if err := s.readings(ctx, q, &r); err != nil {
-			yield(telemetry.Reading{}, err)
+		for r, err := range store.Merge(q, s.stored(ctx, q)) {
+			if !yield(byName(r), err) {
+				return
+			}
 		}
 	}
 }
@@ -36,91 +37,70 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 // last millisecond are read to its end.
 const batchReserve = 10
 
-func (s *Store) readings(ctx context.Context, q telemetry.Query, to *reader) error {
-	find := options.Find().SetSort(inTime)
+// stored yields what is stored for the query, in the order of Readings.
+func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.Stored, error] {
+	find := options.Find()
 	if q.Limit > 0 {
 		find.SetBatchSize(int32(min(q.Limit, 10_000) + batchReserve))
 	}
-	cursor, err := s.Answers().Find(ctx, filter(q), find.SetAllowDiskUse(true))
-	if err != nil {
-		return fmt.Errorf("find readings of sensor %q: %w", q.Sensor, err)
+	return func(yield func(store.Stored, error) bool) {
+		var held []store.Stored // all of one millisecond
+		give := func() bool {
+			slices.SortStableFunc(held, func(a, b store.Stored) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+			for _, h := range held {
+				if !yield(h, nil) {
+					return false
+				}
+			}
+			clear(held)
+			held = held[:0]
+			return true
+		}
+		for doc, err := range s.documents(ctx, q, find) {
+			var next store.Stored
+			if err == nil {
+				next.Reading, err = store.ReadingOf(doc, q.Sensor, nil, "_id")
+			}
+			if err != nil {
+				yield(next, err)
+				return
+			}
+			if len(held) > 0 && !next.Reading.Time.Equal(held[0].Reading.Time) && !give() {
+				return
+			}
+			next.ID, _ = doc.Lookup("_id").ObjectIDOK() // others stay in the order in which they came
+			held = append(held, next)
+		}
+		give()
 	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		r, err := current(ctx, cursor, q.Sensor)
+}
+
+// documents yields the sensor's documents in the span, in time order. Each is valid
+// until the next.
+func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.FindOptionsBuilder) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		// The order is that of time alone. With another key the server would gather and sort
+		// everything, where it now follows the index and unpacks as much as is read.
+		find.SetSort(bson.D{{Key: timeField, Value: 1}}).SetAllowDiskUse(true)
+		cursor, err := s.Answers().Find(ctx, filter(q), find)
 		if err != nil {
-			return err
+			yield(nil, fmt.Errorf("find readings of sensor %q: %w", q.Sensor, err))
+			return
 		}
-		ms := r.Time.UnixMilli()
-		if ms >= q.To {
-			break
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+				yield(nil, err)
+				return
+			}
+			if at, _ := cursor.Current.Lookup(timeField).DateTimeOK(); at >= q.To || !yield(cursor.Current, nil) {
+				return
+			}
 		}
-		if ms != to.at && !to.emit(ms) {
-			return nil
-		}
-		to.hold(r, cursor.Current)
-	}
-	if err := cursor.Err(); err != nil {
-		return fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err)
-	}
-	to.emit(q.To)
-	return nil
-}
-
-// inTime is the order by time alone. With another key the server would gather and
-// sort everything, where it now follows the index and unpacks as much as is read.
-var inTime = bson.D{{Key: timeField, Value: 1}}
-
-// reader sorts the readings of one millisecond, and merges in the unstored ones.
-type reader struct {
-	yield   func(telemetry.Reading, error) bool
-	left    int // readings still to yield; 0: all
-	overlay *store.Overlay
-	at      int64   // time of those that are held
-	held    []named // of one millisecond
-}
-
-type named struct {
-	id      bson.ObjectID
-	reading telemetry.Reading
-}
-
-func (r *reader) hold(reading telemetry.Reading, doc bson.Raw) {
-	id, _ := doc.Lookup("_id").ObjectIDOK() // others stay in the order in which they came
-	r.overlay.Saw(id)
-	r.held = append(r.held, named{id, reading})
-}
-
-// emit yields all that is older than ms, the time of the next ones, and reports
-// whether the consumer wants more.
-func (r *reader) emit(ms int64) bool {
-	slices.SortStableFunc(r.held, func(a, b named) int { return bytes.Compare(a.id[:], b.id[:]) })
-	for _, h := range r.held {
-		if !r.unstored(r.at) || !r.one(h.reading) {
-			return false
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 		}
 	}
-	clear(r.held)
-	r.held, r.at = r.held[:0], ms
-	return r.unstored(ms)
-}
-
-// unstored yields the unstored readings that are older than ms.
-func (r *reader) unstored(ms int64) bool {
-	for _, u := range r.overlay.Before(ms) {
-		if !r.one(byName(u)) {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *reader) one(reading telemetry.Reading) bool {
-	if !r.yield(reading, nil) {
-		return false
-	}
-	r.left--
-	return r.left != 0
 }
 
 // lastBound is the latest end of a span that is sent to the server. The server
@@ -138,15 +118,6 @@ func filter(q telemetry.Query) bson.D {
 	return bson.D{{Key: idField, Value: q.Sensor}, {Key: timeField, Value: span}}
 }
 
-// current returns the reading that the cursor is at.
-func current(ctx context.Context, cursor *mongo.Cursor, sensor string) (telemetry.Reading, error) {
-	if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
-		return telemetry.Reading{}, err
-	}
-	r, err := store.ReadingOf(cursor.Current, sensor, nil, "_id")
-	return byName(r), err
-}
-
 // byName returns the reading with its fields sorted by name.
 func byName(r telemetry.Reading) telemetry.Reading {
 	r.Fields = slices.SortedFunc(slices.Values(r.Fields), func(a, b telemetry.Field) int { return strings.Compare(a.Name, b.Name) })
@@ -156,65 +127,41 @@ func byName(r telemetry.Reading) telemetry.Reading {
 // Summary yields the summaries of q's steps, in time order, with what of
 // q.Unstored is not stored. It ends with an error if one occurs.
 //
-// The readings are added up here: the server could only do so for fields whose
-// names it is told, and a stream does not know its fields.
+// The readings are added up here: the server could only do so for fields that the query
+// names, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
-		steps := store.NewSteps(q)
-		more, err := s.summary(ctx, q, steps, yield)
-		switch {
-		case err != nil:
-			yield(telemetry.Summary{}, err)
-		case more:
-			steps.CloseAll(yield)
-		}
-	}
-}
-
-func (s *Store) summary(ctx context.Context, q telemetry.SummaryQuery, steps *store.Steps, yield func(telemetry.Summary, error) bool) (more bool, err error) {
-	overlay := store.NewOverlay(q.Query)
-	projection := bson.D{{Key: metaField, Value: 0}}
-	if len(q.Unstored) == 0 {
-		projection = append(projection, bson.E{Key: "_id", Value: 0})
-	}
-	cursor, err := s.Answers().Find(ctx, filter(q.Query), options.Find().SetSort(inTime).SetAllowDiskUse(true).SetProjection(projection))
-	if err != nil {
-		return false, fmt.Errorf("find readings of sensor %q: %w", q.Sensor, err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	last := int64(math.MinInt64)
-	for cursor.Next(ctx) {
-		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
-			return false, err
-		}
-		at, ok := cursor.Current.Lookup(timeField).DateTimeOK()
-		if ok && at >= q.To {
-			break
-		}
-		if ok && at != last {
-			last = at
-			addUnstored(steps, overlay, at)
-			if !steps.Close(at, yield) {
-				return false, nil
+		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
+		unstored := func(before int64) {
+			for _, r := range overlay.Before(before) {
+				steps.Add(r)
 			}
 		}
-		if id, ok := cursor.Current.Lookup("_id").ObjectIDOK(); ok {
-			overlay.Saw(id)
+		projection := bson.D{{Key: metaField, Value: 0}}
+		if len(q.Unstored) == 0 {
+			projection = append(projection, bson.E{Key: "_id", Value: 0})
 		}
-		if err := steps.AddDocument(cursor.Current); err != nil {
-			return false, fmt.Errorf("sum up readings of sensor %q: %w", q.Sensor, err)
+		last := int64(math.MinInt64)
+		for doc, err := range s.documents(ctx, q.Query, options.Find().SetProjection(projection)) {
+			if err == nil {
+				if at, _ := doc.Lookup(timeField).DateTimeOK(); at != last {
+					last = at
+					if unstored(at); !steps.Close(at, yield) {
+						return
+					}
+				}
+				if id, ok := doc.Lookup("_id").ObjectIDOK(); ok {
+					overlay.Saw(id)
+				}
+				err = steps.AddDocument(doc)
+			}
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
 		}
-	}
-	if err := cursor.Err(); err != nil {
-		return false, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err)
-	}
-	addUnstored(steps, overlay, q.To)
-	return true, nil
-}
-
-func addUnstored(steps *store.Steps, overlay *store.Overlay, before int64) {
-	for _, r := range overlay.Before(before) {
-		steps.Add(r)
+		unstored(q.To)
+		steps.CloseAll(yield)
 	}
 }
 
@@ -245,7 +192,9 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	if !cursor.Next(ctx) {
 		return r, false, cursor.Err()
 	}
-	r, err = current(ctx, cursor, sensor)
+	if err = telemetry.Spend(ctx, len(cursor.Current)); err == nil {
+		r, err = store.ReadingOf(cursor.Current, sensor, nil, "_id")
+	}
 	return r, err == nil, err
 }
 
@@ -305,17 +254,13 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	return store.SensorIndex{Next: s.nextSensor, Newest: s.newest}.Sensors(ctx, q)
 }
 
-// nextSensor returns the first sensor of the span, "" if there is none.
-func (s *Store) nextSensor(ctx context.Context, span store.NameSpan) (string, error) {
-	from := "$gte"
-	if span.Behind {
-		from = "$gt"
+// nextSensor is Next of store.SensorIndex.
+func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+	operator := "$gte"
+	if behind {
+		operator = "$gt"
 	}
-	ids := bson.D{{Key: from, Value: span.From}}
-	if span.To != "" {
-		ids = append(ids, bson.E{Key: "$lt", Value: span.To})
-	}
-	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: ids}},
+	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
 		options.Find().SetSort(bson.D{{Key: idField, Value: 1}}).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
 	if err != nil {
 		return "", err

@@ -32,7 +32,7 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	s.Write(t.Context(), pending)
 	assert.Equal(t, batch.Wait, pending[0].Verdict)
 	<-lost
-	info, err := c.Look(t.Context())
+	info, err := c.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.Nil(t, info, "the insert made no collection")
 
@@ -49,7 +49,7 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
 	require.NoError(t, s.Prepare(t.Context()))
 	storetest.WriteAll(t, s, pending)
-	info, err = c.Look(t.Context())
+	info, err = c.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "timeseries", info.Type)
 	assert.Equal(t, int64(24*3600*365*50), number(info.Options, "expireAfterSeconds"))

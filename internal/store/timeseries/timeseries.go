@@ -23,8 +23,8 @@ const (
 	idField   = metaField + ".id"
 )
 
-// Config describes a time-series stream. The
-// granularity is the span of the server's buckets where it can be chosen.
+// Config describes a time-series stream. The granularity is the span of the server's
+// buckets where it can be chosen.
 type Config = store.Config
 
 // Settings are what can change while the stream is in use.
@@ -54,7 +54,7 @@ func New(cfg Config) (*Store, error) {
 func (s *Store) Change(c Settings) { s.Use(c, options.Collection().SetRegistry(withoutIDs())) }
 
 // Prepare creates the collection, or checks that the existing one can take the
-// stream, and brings its retention to what the settings say. From MongoDB 6.3 on,
+// stream, and applies the retention of the settings. From MongoDB 6.3 on,
 // the server's buckets span what the granularity says; before, they are the
 // server's finest, of one hour. A *store.MismatchError or *store.ConcernError is
 // final; other errors may pass.
@@ -130,7 +130,7 @@ func (s *Store) span(ctx context.Context, have bson.Raw, custom bool) error {
 	}})
 }
 
-// expire brings the age at which readings are removed to the retention.
+// expire sets the age at which MongoDB removes readings.
 func (s *Store) expire(ctx context.Context, have bson.Raw, retention time.Duration) error {
 	want := int64(retention / time.Second)
 	if number(have, "expireAfterSeconds") == want {

@@ -77,7 +77,7 @@ func TestDocument(t *testing.T) {
 		"t":      23.5, "h": int64(65),
 	}, doc)
 	c := store.Collection{Database: db, Name: storetest.Stream}
-	info, err := c.Look(t.Context())
+	info, err := c.Lookup(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "timeseries", info.Type)
 	assert.Equal(t, int64(86400), info.Options.Lookup("expireAfterSeconds").AsInt64())

@@ -51,7 +51,7 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	}
 	in := s.inserts.get()
 	defer s.inserts.put(in)
-	s.lookWhereInDoubt(ctx, shares)
+	s.settleDoubts(ctx, shares)
 	for _, share := range shares {
 		if share.Verdict == batch.Wait {
 			continue
@@ -108,9 +108,9 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 	return s.settle(readings, err, took)
 }
 
-// lookWhereInDoubt removes the rows that an earlier attempt stored. A share for
+// settleDoubts removes the rows that an earlier attempt stored. A share for
 // which that cannot be found out waits.
-func (s *Store) lookWhereInDoubt(ctx context.Context, shares []*batch.Share) {
+func (s *Store) settleDoubts(ctx context.Context, shares []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
@@ -150,12 +150,9 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 	for at := 0; at < len(readings); {
 		share := readings[at].share
 		n := len(share.Rows)
-		switch {
-		case known && len(refused) == 0:
-			s.settleStored(share, took)
-		case known:
+		if known {
 			s.settleShare(share, refused, at, took)
-		default:
+		} else {
 			s.Metrics.Unknown.Inc()
 			stateOf(share).doubt = true
 			share.Verdict, share.Err = batch.Wait, err
@@ -168,54 +165,40 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 	return err
 }
 
-// settleStored is settleShare where nothing was refused.
-func (s *Store) settleStored(share *batch.Share, took time.Duration) {
-	newest := share.Start
-	for _, r := range share.Rows {
-		newest = max(newest, r.Row().Time)
-	}
-	s.Metrics.Wrote(took, len(share.Rows), store.Fill(newest, share.Start, share.Granularity, 0))
-	share.Drop(len(share.Rows))
-	stateOf(share).doubt = false
-}
-
 // settleShare keeps the refused rows of a share whose documents begin at the
 // given place; those refused for their content come first.
 func (s *Store) settleShare(share *batch.Share, refused map[int]mongo.WriteError, at int, took time.Duration) {
 	var poison, wait []batch.Ref
-	newest, n := int64(math.MinInt64), 0
-	kept := make(map[batch.Ref]bool)
+	newest := int64(math.MinInt64)
 	for i, r := range share.Rows {
-		e, bad := refused[at+i]
-		switch {
+		switch e, bad := refused[at+i]; {
 		case !bad:
-			n++
 			newest = max(newest, r.Row().Time)
-			continue
 		case store.ContentError(e.Code) || store.TooLarge(e.Code):
 			poison = append(poison, r)
 			share.Err = e
 		default:
 			wait = append(wait, r)
-			stateOf(share).doubt = true
 			if len(poison) == 0 {
 				share.Err = e
 			}
 		}
-		kept[r] = true
 	}
+	place := at - 1
+	n := share.DropWhere(func(batch.Ref) bool {
+		place++
+		_, bad := refused[place]
+		return !bad
+	})
 	if n > 0 {
 		s.Metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
 	}
-	share.DropWhere(func(r batch.Ref) bool { return !kept[r] })
 	copy(share.Rows, slices.Concat(poison, wait))
-	switch {
-	case len(poison) > 0:
+	if len(wait) > 0 {
+		share.Verdict, stateOf(share).doubt = batch.Wait, true
+	}
+	if len(poison) > 0 {
 		share.Verdict = batch.Poison
-	case len(wait) > 0:
-		share.Verdict = batch.Wait
-	default:
-		stateOf(share).doubt = false
 	}
 }
 

@@ -1,0 +1,113 @@
+// Package wire is what senders of readings and a daemon exchange, below their retries
+// and measurements: addresses, gRPC connections, WriteRequests, and refusals.
+package wire
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// An Address of a daemon.
+type Address struct {
+	GRPC, TLS bool
+	Name      string // host name or IP address, without brackets
+	Host      string // host:port
+	Base      string // such as http://host:port
+}
+
+const addressesAllowed = "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
+
+// ParseAddress parses http://host:port, https://host:port, grpc://host:port or
+// grpcs://host:port. Without a port, http has 80 and https 443.
+func ParseAddress(text string) (Address, error) {
+	u, err := url.Parse(text)
+	if err != nil { // its text may contain a password
+		return Address{}, errors.New("the address is not a URL; " + addressesAllowed)
+	}
+	a, port := Address{Name: u.Hostname()}, u.Port()
+	usual, known := map[string]string{"http": "80", "https": "443", "grpc": "", "grpcs": ""}[u.Scheme]
+	if !known {
+		return Address{}, fmt.Errorf("address %q has an unknown scheme; %s", u.Redacted(), addressesAllowed)
+	}
+	if port == "" {
+		port = usual
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case a.Name == "" || err != nil || number == 0 || strings.ContainsRune(a.Name, ':') && net.ParseIP(strings.Split(a.Name, "%")[0]) == nil:
+		return Address{}, fmt.Errorf("address %q needs a host and a port of 1 to 65535; %s", u.Redacted(), addressesAllowed)
+	case u.User != nil, u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.Opaque != "":
+		return Address{}, fmt.Errorf("address %q has more than a host and a port; %s", u.Redacted(), addressesAllowed)
+	}
+	a.GRPC, a.TLS = strings.HasPrefix(u.Scheme, "grpc"), strings.HasSuffix(u.Scheme, "s")
+	a.Host = net.JoinHostPort(a.Name, port)
+	a.Base = u.Scheme + "://" + a.Host
+	return a, nil
+}
+
+// String is the address as a URL.
+func (a Address) String() string { return a.Base }
+
+// Loopback reports whether other machines cannot see the traffic.
+func (a Address) Loopback() bool {
+	ip := net.ParseIP(a.Name)
+	return a.Name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Dial returns a gRPC connection, which connects by itself and does not repeat requests.
+// config is for grpcs; nil: the system's certificates.
+func (a Address) Dial(config *tls.Config, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	security := insecure.NewCredentials()
+	if a.TLS {
+		if config == nil {
+			config = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		security = credentials.NewTLS(config)
+	}
+	options = append(options, grpc.WithTransportCredentials(security), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0))
+	conn, err := grpc.NewClient("dns:///"+a.Host, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", a, err)
+	}
+	return conn, nil
+}
+
+// ErrImpossible is in the error of an answer to another request.
+var ErrImpossible = errors.New("the answer is not to this request")
+
+// CheckCounts checks the numbers of readings in the answer to a request of so many.
+func CheckCounts(accepted, rejected *int, readings int) error {
+	switch {
+	case accepted == nil || rejected == nil:
+		return errors.New("it does not say how many readings were accepted and rejected")
+	case *accepted < 0 || *rejected < 0 || *accepted > readings || *accepted+*rejected != readings:
+		return fmt.Errorf("%w: it has %d readings accepted and %d rejected, but %d were sent", ErrImpossible, *accepted, *rejected, readings)
+	}
+	return nil
+}
+
+// Reason returns "code: message" from the answer to a refused request, or else of the
+// first reading that was refused; empty if the answer is not a daemon's.
+func Reason(body []byte) string {
+	var answer struct {
+		Code, Message string
+		Errors        []struct{ Code, Message string }
+	}
+	switch err := json.Unmarshal(body, &answer); {
+	case err == nil && answer.Message != "":
+		return answer.Code + ": " + answer.Message
+	case err == nil && len(answer.Errors) > 0:
+		return answer.Errors[0].Code + ": " + answer.Errors[0].Message
+	}
+	return ""
+}
