@@ -60,7 +60,7 @@ type Options struct {
 func Serve(ctx context.Context, c *Config, o Options) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(c.LogLevel))
-	log := newLeveledLogger(o.Stderr, level, c.LogFormat)
+	log := newLogger(o.Stderr, level, c.LogFormat)
 	hups := newHangups(c.from)
 	running, stopping, release := watchSignals(ctx, log, hups)
 	defer release()
@@ -166,12 +166,7 @@ func handleSignals(signals <-chan os.Signal, done <-chan struct{}, hups *hangups
 }
 
 // newLogger returns a logger whose output is the same on a terminal and in a file.
-func newLogger(w io.Writer, level, format string) *slog.Logger {
-	return newLeveledLogger(w, logLevel(level), format)
-}
-
-// newLeveledLogger is newLogger with a level that may change.
-func newLeveledLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
@@ -220,10 +215,10 @@ type daemon struct {
 	hangUp     context.CancelFunc // cancels the requests in flight
 	serving    *errgroup.Group    // the servers; nil before they are started
 
-	journal atomic.Pointer[journalLog]     // nil before it is open
-	mongod  atomic.Pointer[mongod.Server]  // nil without an embedded one, and before it runs
-	storage atomic.Pointer[storage]        // nil before there is a MongoDB to connect to
-	monitor atomic.Pointer[doctor.Monitor] // nil without a MongoDB, and before storage
+	journal atomic.Pointer[journal.Journal] // nil before it is open
+	mongod  atomic.Pointer[mongod.Server]   // nil without an embedded one, and before it runs
+	storage atomic.Pointer[storage]         // nil before there is a MongoDB to connect to
+	monitor atomic.Pointer[doctor.Monitor]  // nil without a MongoDB, and before storage
 	// following is closed when storage is open, so that its lanes follow the journal.
 	following chan struct{}
 	draining  atomic.Bool
@@ -240,6 +235,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
+	d.inlet = inlet{newHolds(), &d.journal}
 	if injector.Off(fault.NewSession) {
 		d.session = "sthesame"
 	}
@@ -254,7 +250,6 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
-	d.inlet.holds = newHolds()
 	d.door.SetReady(false) // until there is storage
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
@@ -305,15 +300,6 @@ func (s Stream) forIngest() ingest.Stream {
 		out.MaxReadings, out.MaxBytes = s.BucketMaxReadings, int64(s.BucketMaxBytes)
 	}
 	return out
-}
-
-// setStreams passes the streams to ingest.
-func (d *daemon) setStreams(streams []Stream) error {
-	at := make([]ingest.Stream, len(streams))
-	for i, s := range streams {
-		at[i] = s.forIngest()
-	}
-	return d.door.SetStreams(at)
 }
 
 // current returns the configuration in force; cfg is that of the start.
@@ -368,8 +354,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.journal.Store(&j)
-	d.inlet.open(j)
+	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
 		d.door.SetReady(true)
 		d.supervisor.takesReadings()
@@ -442,7 +427,7 @@ func (d *daemon) available() error {
 	if j == nil {
 		return errStarting()
 	}
-	if err := (*j).Err(); err != nil || d.cfg.journaling() {
+	if err := j.Err(); err != nil || d.cfg.journaling() {
 		return err
 	}
 	for _, stream := range d.cfg.Streams {
@@ -583,7 +568,7 @@ func (d *daemon) drain(ctx context.Context) error {
 	if j == nil {
 		return nil
 	}
-	(*j).Stop()
+	j.Stop()
 	left := 0
 	if s != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushPart*float64(d.current().StopTimeout)))
@@ -591,11 +576,11 @@ func (d *daemon) drain(ctx context.Context) error {
 		left = s.queue.Close(ctx)
 	}
 	var errs []error
-	if err := (*j).Close(); err != nil {
+	if err := j.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("close the journal: %w", err))
 	}
 	switch {
-	case left > 0 && errors.Is((*j).Err(), journal.ErrGone):
+	case left > 0 && errors.Is(j.Err(), journal.ErrGone):
 		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored, and %w; they are lost, unless %s was moved: then run `brim journal replay --journal-dir` with its new path",
 			left, journal.ErrGone, d.cfg.JournalPath()))
 	case left > 0 && d.cfg.journaling():

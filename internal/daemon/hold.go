@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -19,10 +19,8 @@ import (
 // refuses readings of streams that are held.
 type inlet struct {
 	holds   *holds
-	journal atomic.Pointer[ingest.Journal]
+	journal *atomic.Pointer[journal.Journal] // the daemon's
 }
-
-func (i *inlet) open(j ingest.Journal) { i.journal.Store(&j) }
 
 // Append implements ingest.Journal.
 func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
@@ -33,14 +31,14 @@ func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (ba
 	inside, err := i.holds.enter(b)
 	if err != nil {
 		if r.Key != "" { // a request that was accepted before the hold gets the same answer again
-			if receipt, repeated := (*j).Repeat(ctx, r); repeated != nil || receipt.Repeated {
+			if receipt, repeated := j.Repeat(ctx, r); repeated != nil || receipt.Repeated {
 				return receipt, repeated
 			}
 		}
 		return batch.Receipt{}, err
 	}
 	defer inside.leave()
-	return (*j).Append(ctx, b, r)
+	return j.Append(ctx, b, r)
 }
 
 // Repeat implements ingest.Journal.
@@ -49,7 +47,7 @@ func (i *inlet) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, err
 	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}
-	return (*j).Repeat(ctx, r)
+	return j.Repeat(ctx, r)
 }
 
 func errStarting() error {
@@ -258,13 +256,13 @@ func (d *daemon) settle(ctx context.Context, before *inFlight) error {
 	if j == nil {
 		return errNotReady
 	}
-	if err := (*j).Reach(ctx); err != nil {
+	if err := j.Reach(ctx); err != nil {
 		return err
 	}
 	if err := d.flush(ctx); err != nil {
 		return err
 	}
-	return (*j).Secure(ctx)
+	return j.Secure(ctx)
 }
 
 // release implements adminPages.release.

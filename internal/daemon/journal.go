@@ -15,34 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
 )
-
-// A journalLog holds readings between ingest and the lanes: on disk, or with --journal
-// off in memory.
-type journalLog interface {
-	ingest.Journal
-	queue.Journal
-	// Err returns why nothing can be appended, nil if it can be.
-	Err() error
-	Status() journal.Status
-	// Reach returns when all that has a position in it can be read by the lanes.
-	Reach(ctx context.Context) error
-	// Secure makes durable up to where everything is stored.
-	Secure(ctx context.Context) error
-	// Sessions are those whose readings may still have to be stored, the one of new
-	// readings first; Lose ends the use of one.
-	Sessions() []string
-	Lose(session string) error
-	// LostSessions includes those that an earlier process lost.
-	LostSessions() []string
-	// Stop refuses further readings.
-	Stop()
-	Close() error
-}
 
 // journalSetup is what a journal needs beside the settings.
 type journalSetup struct {
@@ -56,7 +32,7 @@ type journalSetup struct {
 }
 
 // openJournal opens the journal, on disk or in memory.
-func openJournal(c *Settings, s journalSetup) (journalLog, error) {
+func openJournal(c *Settings, s journalSetup) (*journal.Journal, error) {
 	streams := make(map[string]journal.Stream, len(c.Streams))
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
@@ -204,7 +180,7 @@ const replayReport = 5 * time.Second
 
 // watchReplay logs how an earlier process's readings are being stored, until all are or
 // ctx ends.
-func watchReplay(ctx context.Context, j journalLog, q *queue.Queue, logger *slog.Logger) {
+func watchReplay(ctx context.Context, j *journal.Journal, q *queue.Queue, logger *slog.Logger) {
 	oldest, end := j.Oldest(), j.End()
 	if oldest >= end {
 		return

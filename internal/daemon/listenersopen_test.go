@@ -242,7 +242,7 @@ func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 			flags[name] = value
 		}
 		var logs synced
-		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, "info", "text"), Options{Stderr: io.Discard, Version: VersionOf("")})
+		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, logLevel("info"), "text"), Options{Stderr: io.Discard, Version: VersionOf("")})
 		require.NoError(t, err)
 		_, err = d.listen(t.Context())
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -44,7 +45,7 @@ func (d *daemon) newReader() (*read.Reader, error) {
 
 // openReader opens queries over the storage, and over what of the journal is not stored
 // yet.
-func (d *daemon) openReader(j journalLog, s *storage) {
+func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	granularities := make(map[string]time.Duration)
 	for _, stream := range d.cfg.Streams {
 		granularities[stream.Name] = stream.Granularity

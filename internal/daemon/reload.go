@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
@@ -293,14 +294,15 @@ func (r *reloader) isUnable() bool {
 // readings that were accepted before would be removed at once.
 func (r *reloader) updateIngest() {
 	r.mu.Lock()
-	streams := slices.Clone(r.now.Streams)
-	for i, s := range streams {
+	streams := make([]ingest.Stream, len(r.now.Streams))
+	for i, s := range r.now.Streams {
 		if before, waits := r.following[s.Name]; waits {
-			streams[i].Retention = shorter(before, s.Retention)
+			s.Retention = shorter(before, s.Retention)
 		}
+		streams[i] = s.forIngest()
 	}
 	r.mu.Unlock()
-	if err := r.daemon.setStreams(streams); err != nil {
+	if err := r.daemon.door.SetStreams(streams); err != nil {
 		r.daemon.log.Error("change the streams of ingest", "err", err)
 	}
 }

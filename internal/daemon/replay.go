@@ -68,7 +68,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	if !c.journaling() {
 		return done, config.Usage(errors.New("--journal off: there is no journal to replay"))
 	}
-	logger := newLogger(o.Stderr, c.LogLevel, c.LogFormat)
+	logger := newLogger(o.Stderr, logLevel(c.LogLevel), c.LogFormat)
 	running, stopping, release := watchSignals(ctx, logger, nil)
 	defer release()
 	injector, err := Faults(o.Env)

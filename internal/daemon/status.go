@@ -17,7 +17,7 @@ func (d *daemon) parts() []console.Part {
 	j, s := d.journal.Load(), d.storage.Load()
 	parts := []console.Part{part("daemon", d.phase(j != nil))}
 	if j != nil {
-		parts = append(parts, part("journal", (*j).Err()))
+		parts = append(parts, part("journal", j.Err()))
 	}
 	behind := len(parts)
 	if server := d.mongod.Load(); server != nil {
@@ -159,7 +159,7 @@ func (d *daemon) status() any {
 		}
 	}
 	if j := d.journal.Load(); j != nil {
-		status := (*j).Status()
+		status := j.Status()
 		out.Journal = &status
 	}
 	s := d.storage.Load()

@@ -61,7 +61,7 @@ type storage struct {
 // storageSetup is what storage needs beside the settings.
 type storageSetup struct {
 	uri      string // empty where no stream needs MongoDB
-	journal  journalLog
+	journal  *journal.Journal
 	faults   *fault.Injector
 	logger   *slog.Logger
 	registry prometheus.Registerer
