@@ -278,7 +278,7 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 	for j := range g.jobs {
 		unsent := g.unsent.Load()
 		request.Readings = g.source.fill(&j, &m)
-		f := fate{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
+		f := outcome{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
 		sent := time.Since(g.began)
 		if unsent {
 			g.dropped.Add(int64(j.count))

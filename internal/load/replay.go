@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -31,10 +30,10 @@ const maxLineBytes = 4 << 20
 type replay struct {
 	path   string
 	file   *os.File
-	lines  *bufio.Reader
+	lines  *bufio.Scanner
 	format Format
 	parser *parser
-	number int // of the line
+	number int // of the last line
 	ended  bool
 	broken error // why it ended before the end of the file
 
@@ -67,20 +66,23 @@ func openReplay(c *Config) (*replay, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	r := &replay{
-		path: c.From, file: file, lines: bufio.NewReaderSize(file, 64<<10), format: c.FromFormat, parser: parser,
+		path: c.From, file: file, format: c.FromFormat, parser: parser,
 		batch: c.Batch, speedup: c.Speedup, limit: c.Duration, start: c.Start, first: -1, sensors: make(map[string]struct{}),
 	}
 	r.scheduled.Store(unknownLength)
-	if magic, err := r.lines.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		unzipped, err := gzip.NewReader(r.lines)
+	content := bufio.NewReader(file)
+	if magic, err := content.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		unzipped, err := gzip.NewReader(content)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("unzip %s: %w", c.From, err), r.close())
 		}
-		r.lines = bufio.NewReaderSize(unzipped, 64<<10)
+		content = bufio.NewReader(unzipped)
 	}
-	if mark, err := r.lines.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
-		_, _ = r.lines.Discard(len(byteOrderMark)) // was peeked
+	if mark, err := content.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
+		_, _ = content.Discard(len(byteOrderMark)) // was peeked
 	}
+	r.lines = bufio.NewScanner(content)
+	r.lines.Buffer(make([]byte, 64<<10), maxLineBytes+len("\r\n"))
 	return r, nil
 }
 
@@ -155,53 +157,32 @@ func (r *replay) take(reading *telemetry.Reading) bool {
 
 // read returns the reading in the next line that has one.
 func (r *replay) read() (telemetry.Reading, bool, error) {
-	for {
-		line, err := r.line()
-		if errors.Is(err, io.EOF) {
-			return telemetry.Reading{}, false, nil
-		} else if err != nil {
-			return telemetry.Reading{}, false, err
-		}
-		blank := bytes.TrimSpace(line)
-		if len(blank) == 0 {
+	for r.lines.Scan() {
+		r.number++
+		line := bytes.TrimSpace(r.lines.Bytes())
+		if len(line) == 0 {
 			continue
 		}
-		if r.format == "" && blank[0] != '#' {
-			r.format = guessFormat(blank)
+		if r.format == "" && line[0] != '#' {
+			r.format = guessFormat(line)
 		}
-		if r.format != NDJSON && blank[0] == '#' { // a comment
+		if r.format != NDJSON && line[0] == '#' { // a comment
 			continue
 		}
-		reading, err := r.parser.parse(r.format, line)
+		reading, err := r.parser.parse(r.format, r.lines.Bytes())
 		if err != nil {
 			return reading, false, fmt.Errorf("%s line %d: %w", r.path, r.number, err)
 		}
 		return reading, true, nil
 	}
-}
-
-// line returns the next line, valid until the next call.
-func (r *replay) line() ([]byte, error) {
-	r.number++
-	line, err := r.lines.ReadSlice('\n')
-	var long []byte
-	for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLineBytes {
-		long = append(long, line...)
-		line, err = r.lines.ReadSlice('\n')
+	err := r.lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		err = fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number+1, maxLineBytes)
+	case err != nil:
+		err = fmt.Errorf("read %s at line %d: %w", r.path, r.number+1, err)
 	}
-	if long != nil {
-		line = append(long, line...)
-	}
-	if len(line) > maxLineBytes {
-		return nil, fmt.Errorf("%s line %d: it is longer than %d bytes", r.path, r.number, maxLineBytes)
-	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		err = nil // the last line needs no line break
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("read %s at line %d: %w", r.path, r.number, err)
-	}
-	return bytes.TrimRight(line, "\r\n"), err
+	return telemetry.Reading{}, false, err
 }
 
 func (*replay) fill(j *job, _ *scratch) []telemetry.Reading { return j.lines }
@@ -265,9 +246,9 @@ func ParsePrecision(s string) (Precision, error) {
 	return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
 }
 
-// guessFormat detects the format from the first line that is not empty.
+// guessFormat detects the format from the first line that is not blank.
 func guessFormat(line []byte) Format {
-	if line = bytes.TrimSpace(line); len(line) > 0 && (line[0] == '{' || line[0] == '[') {
+	if line[0] == '{' || line[0] == '[' {
 		return NDJSON
 	}
 	return LineProtocol

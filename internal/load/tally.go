@@ -59,8 +59,8 @@ func newTally() *tally {
 	return t
 }
 
-// A fate is the outcome of one request that was due.
-type fate struct {
+// An outcome is that of one request that was due.
+type outcome struct {
 	readings int
 	fills    tenths
 	// response counts from when the request was due until it was answered or given up;
@@ -72,14 +72,14 @@ type fate struct {
 }
 
 // answered reports whether the daemon processed the request.
-func (f *fate) answered() bool { return !f.unsent && f.answer.Failure == "" }
+func (f *outcome) answered() bool { return !f.unsent && f.answer.Failure == "" }
 
 // reasonRefused of errors about rejected readings in an answered request.
 const reasonRefused = "refused"
 
 // note counts a request. Its response time counts in any case: a request without an
 // answer took at least that long.
-func (t *tally) note(f *fate) {
+func (t *tally) note(f *outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	us := micros(f.response)

@@ -28,10 +28,9 @@ const (
 
 // httpTransport speaks HTTP/1.1, and HTTP/2 over TLS.
 type httpTransport struct {
-	config     Config
-	addresses  []wire.Address
-	client     *http.Client
-	perReading atomic.Int64 // bytes in the last body, to allocate the next at once
+	config    Config
+	addresses []wire.Address
+	client    *http.Client
 }
 
 func newHTTPTransport(c Config, addresses []wire.Address) *httpTransport {
@@ -96,22 +95,19 @@ func (t *httpTransport) fill(w *write) error {
 	if w.body != nil {
 		return nil
 	}
-	n := int64(len(w.readings))
-	body := telemetry.AppendNDJSON(make([]byte, 0, (t.perReading.Load()+8)*n), w.readings)
-	t.perReading.Store(int64(len(body)) / n)
+	const usual = 128 // bytes of a reading
+	body := telemetry.AppendNDJSON(make([]byte, 0, usual*len(w.readings)), w.readings)
 	if !t.config.Gzip {
 		w.body = body
 		return nil
 	}
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err == nil {
+		_, err = z.Write(body)
+		err = errors.Join(err, z.Close())
+	}
 	if err != nil {
-		return err
-	}
-	if _, err := z.Write(body); err != nil {
-		return fmt.Errorf("compress readings: %w", err)
-	}
-	if err := z.Close(); err != nil {
 		return fmt.Errorf("compress readings: %w", err)
 	}
 	w.body, w.gzipped = out.Bytes(), true

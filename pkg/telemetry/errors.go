@@ -14,17 +14,17 @@ type ErrorKind uint8
 const (
 	Internal        ErrorKind = iota // a defect of ours
 	Invalid                          // the request makes no sense; repeating it will not help
-	TooSlow                          // the request did not come as fast as it must; nothing was taken
-	TooLarge                         // a limit on size or number was crossed
+	TooSlow                          // the request arrived too slowly; nothing was accepted
+	TooLarge                         // a limit on size or number was exceeded
 	Unsupported                      // a media type or encoding that is not known
 	NotAcceptable                    // none of the media types that are accepted is available
 	NotFound                         // no such stream or sensor
 	Conflict                         // the same idempotency key with another body
-	Unauthenticated                  // the sender is unknown; send it again with a token or a certificate
+	Unauthenticated                  // the sender is unknown; repeat it with a token or a certificate
 	Forbidden                        // the sender is known, and may not do this
-	Quota                            // this client sends too much; come back later
-	Unavailable                      // full, stopping, or MongoDB away: nothing was taken; come back later
-	UnknownOutcome                   // taken, and not known to be stored; repeat only with an idempotency key
+	Quota                            // this client sends too much; retry later
+	Unavailable                      // full, stopping, or MongoDB is down; nothing was accepted, retry later
+	UnknownOutcome                   // it may have been accepted; repeat it only with an Idempotency-Key
 )
 
 // An Error ends a whole request. Message is meant for the client; Err, which

@@ -22,8 +22,8 @@ func TestJSONKeepsKinds(t *testing.T) {
 	}
 	body := string(AppendNDJSON(nil, []Reading{r}))
 	const content = `"fields":{"t":21.5,"n":0,"on":true,"text":"a\u003c\"\n"},"tags":{"site":"north"}}`
-	assert.Equal(t, `{"sensorId":"s-1","ts":1767355200000,`+content, body)
-	assert.Equal(t, `{"sensorId":"s-1","ts":"2026-01-02T12:00:00.000Z",`+content, string(r.AppendJSON(nil)))
+	assert.Equal(t, `{"sensorId":"s-1","ts":1767355200000,`+content, body)                                   //nolint:testifylint // the text itself
+	assert.Equal(t, `{"sensorId":"s-1","ts":"2026-01-02T12:00:00.000Z",`+content, string(r.AppendJSON(nil))) //nolint:testifylint // likewise
 	r.Time = time.Time{}
 	body = string(AppendNDJSON(nil, []Reading{r, r}))
 	assert.NotContains(t, body, `"ts"`)

@@ -7,11 +7,11 @@ import "time"
 type Query struct {
 	Sensor   string
 	From, To int64
-	Limit    int // readings that will be taken at most, a hint; 0: all
+	Limit    int // of readings, a hint; 0: none
 	// Unstored are readings of the sensor that were acknowledged and may not be
-	// stored yet, in the order of their sequences. Who answers the query gives
-	// those that are not stored among the others, each once. They were gathered
-	// before the query is answered, so that none is missed on its way.
+	// stored yet, in the order of their sequences. The answer has those that are not
+	// stored among the others, each once. They are collected before MongoDB is asked,
+	// so that a reading that is stored meanwhile is not missed.
 	Unstored []Unstored
 }
 
@@ -24,15 +24,14 @@ type Unstored struct {
 	Reading     Reading
 }
 
-// A SummaryQuery asks for summaries of one sensor's readings. Limit is without
-// meaning in it.
+// A SummaryQuery asks for summaries of one sensor's readings. Its Limit is
+// ignored.
 type SummaryQuery struct {
 	Query
 	Every int64 // length of a step in milliseconds; steps are aligned to the epoch
 }
 
-// A Summary says of one step what its readings are like. Steps without readings
-// have none.
+// A Summary of the readings in one step. Steps without readings have none.
 type Summary struct {
 	Start  int64 // of the step, in milliseconds since the epoch
 	Count  int64 // readings
@@ -54,7 +53,7 @@ func (f FieldSummary) Mean() float64 { return f.Sum / float64(f.N) }
 type SensorQuery struct {
 	Prefix string // that ids begin with
 	After  string // ids behind this one only
-	Limit  int    // sensors that will be taken at most, a hint; 0: all
+	Limit  int    // of sensors, a hint; 0: none
 }
 
 // A SensorSeen is a sensor, and the time of its newest reading in milliseconds

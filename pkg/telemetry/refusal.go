@@ -13,7 +13,7 @@ type Code string
 // The codes of refusal.
 const (
 	Malformed       Code = "malformed"         // not JSON, not line protocol, not the message that was expected
-	UnknownKey      Code = "unknown_key"       // a key of a reading that means nothing
+	UnknownKey      Code = "unknown_key"       // a key that a reading cannot have
 	DuplicateKey    Code = "duplicate_key"     // sensorId, ts, fields or tags given twice
 	SensorMissing   Code = "sensor_missing"    // no sensor id, or an empty one
 	SensorInvalid   Code = "sensor_invalid"    // too long or not printable UTF-8
@@ -46,7 +46,7 @@ func Codes() []Code {
 	}
 }
 
-// A Refusal says why one reading was not taken.
+// A Refusal says why a reading was refused.
 type Refusal struct {
 	Code    Code
 	Message string // for the sender: what was wrong and what is allowed

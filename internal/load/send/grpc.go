@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/brim-telemetry/brim/internal/load"
@@ -26,7 +27,7 @@ const codeNothingTaken = "nothing_taken"
 
 // grpcSender has one call of WriteStream, with one request at a time.
 type grpcSender struct {
-	timeout time.Duration
+	pool    *Pool
 	client  telemetrypb.IngestServiceClient
 	message *wire.Message
 	answer  telemetrypb.WriteResponse
@@ -49,7 +50,7 @@ func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
 		p.conns = append(p.conns, conn)
 	}
 	return &grpcSender{
-		timeout: p.config.Timeout, client: telemetrypb.NewIngestServiceClient(p.conns[n/sendersOfConnection]),
+		pool: p, client: telemetrypb.NewIngestServiceClient(p.conns[n/sendersOfConnection]),
 		message: wire.NewMessage(p.config.Form, p.config.Stream, p.config.Ack),
 	}, nil
 }
@@ -57,29 +58,19 @@ func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
 // dialGRPC returns a connection that, like those of sensors, connects again within a
 // second after a failure.
 func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{
-		grpc.WithUserAgent(userAgent),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: p.config.Timeout,
-		}),
-	}
-	if p.config.Token != "" {
-		options = append(options, grpc.WithPerRPCCredentials(bearer(p.config.Token)))
-	}
-	return p.target.Dial(p.config.TLS, options...)
+	return p.target.Dial(p.config.TLS, grpc.WithUserAgent(userAgent), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: p.config.Timeout,
+	}))
 }
 
-// bearer is a token that is sent with every call.
-type bearer string
-
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+// withToken returns the context of a call.
+func (p *Pool) withToken(ctx context.Context) context.Context {
+	if p.config.Token == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+p.config.Token)
 }
-
-// RequireTransportSecurity implements credentials.PerRPCCredentials.
-func (bearer) RequireTransportSecurity() bool { return false } // see Config.Token
 
 // checkGRPC asks for the daemon's health. A daemon without a health service can be
 // reached too.
@@ -89,7 +80,7 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // it is not in use
-	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	_, err = healthpb.NewHealthClient(conn).Check(p.withToken(ctx), &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
 	case codes.OK, codes.Unimplemented:
 		return nil
@@ -121,7 +112,7 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 		case ctx.Err() != nil:
 			return brokenAnswer(ctx, err), err
 		case !s.timer.Stop():
-			return load.Answer{Failure: FailureTimeout}, fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.timeout)
+			return load.Answer{Failure: FailureTimeout}, fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.pool.config.Timeout)
 		case errors.Is(err, io.EOF): // the daemon ended the call without an error
 			return load.Answer{Failure: FailureConnection}, err
 		}
@@ -150,10 +141,10 @@ func (s *grpcSender) exchange(ctx context.Context, r *load.Request) error {
 		s.hangUp()
 	}
 	if s.call != nil {
-		s.timer.Reset(s.timeout)
+		s.timer.Reset(s.pool.config.Timeout)
 	} else {
-		callCtx, cancel := context.WithCancel(ctx)
-		s.ctx, s.cancel, s.timer = ctx, cancel, time.AfterFunc(s.timeout, cancel)
+		callCtx, cancel := context.WithCancel(s.pool.withToken(ctx))
+		s.ctx, s.cancel, s.timer = ctx, cancel, time.AfterFunc(s.pool.config.Timeout, cancel)
 		call, err := s.client.WriteStream(callCtx)
 		if err != nil {
 			return fmt.Errorf("open a call: %w", err)
