@@ -249,6 +249,37 @@ func (l *Lab) Add(table, variant, measure string, values ...float64) {
 	l.Table(table).Add(variant, measure, values...)
 }
 
+// Row appends one sample to each of the declared measures of a variant, in their
+// order.
+func (l *Lab) Row(table, variant string, values ...float64) {
+	t := l.Table(table)
+	for i, v := range values {
+		t.Add(variant, t.Measures[i].Name, v)
+	}
+}
+
+// On measures on a MongoDB that is closed afterwards.
+func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB) error) error {
+	m, err := l.Start(ctx, s)
+	if err != nil {
+		return err
+	}
+	return errors.Join(measure(m), m.Close())
+}
+
+// InTurns gives each of n subjects some of the items, then the next ones, so that a
+// slow moment affects all.
+func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T) error) error {
+	for some := range slices.Chunk(items, max(atOnce, 1)) {
+		for subject := range n {
+			if err := do(subject, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Step says what begins now.
 func (l *Lab) Step(format string, args ...any) {
 	l.step++

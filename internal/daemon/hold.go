@@ -262,7 +262,7 @@ func (d *daemon) settle(ctx context.Context, before *inFlight) error {
 	if err := d.flush(ctx); err != nil {
 		return err
 	}
-	return j.Secure(ctx)
+	return j.Secure()
 }
 
 // release implements adminPages.release.

@@ -190,10 +190,14 @@ func watchReplay(ctx context.Context, j *journal.Journal, q *queue.Queue, logger
 	began := time.Now()
 	ticker := time.NewTicker(replayReport)
 	defer ticker.Stop()
-	passed := q.Passed(end)
+	stored := make(chan error, 1)
+	go func() { stored <- q.Wait(ctx, end) }()
 	for {
 		select {
-		case <-passed:
+		case err := <-stored:
+			if err != nil {
+				return
+			}
 			took := time.Since(began)
 			logger.Info("journal replayed", "readings", total, "took", took.Round(time.Millisecond), "readings_per_second", int(float64(total)/took.Seconds()))
 			return
@@ -202,8 +206,6 @@ func watchReplay(ctx context.Context, j *journal.Journal, q *queue.Queue, logger
 			done := float64(s.Rest-oldest) / float64(end-oldest)
 			logger.Info("replaying the journal", "percent", int(100*done), "readings_stored", s.Released,
 				"readings_per_second", int(float64(s.Released)/time.Since(began).Seconds()))
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 			if err := s.queue.Flush(ctx); err != nil {
 				return err
 			}
-			return j.Secure(ctx)
+			return j.Secure()
 		},
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // tiny is a load that any machine can take.
 func tiny() Load {
-	return Load{Sensors: 20, Granularity: time.Hour, Interval: 5 * time.Second, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
+	return Load{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
 }
 
 func TestCheckpointsOfALoadAreObserved(t *testing.T) {
@@ -71,7 +71,8 @@ func TestAKilledMongodIsTimed(t *testing.T) {
 func TestJournaledWritesAreTimed(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-		return errors.Join(journals(ctx, lab, bench.Setting{}, time.Millisecond), journals(ctx, lab, bench.Setting{Standalone: true}, time.Millisecond))
+		measure := func(m *bench.MongoDB) error { return journals(ctx, lab, m, time.Millisecond) }
+		return errors.Join(lab.On(ctx, bench.Setting{}, measure), lab.On(ctx, bench.Setting{Standalone: true}, measure))
 	})
 	require.NoError(t, err)
 	for _, topology := range []string{"replica_set", "standalone"} {

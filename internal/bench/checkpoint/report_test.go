@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 )
 
 func TestARateIsMadeOfCommands(t *testing.T) {
@@ -19,15 +18,6 @@ func TestARateIsMadeOfCommands(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, l.Revisit())
 	l.ReadingsPerSecond = 40
 	assert.Equal(t, 1, l.updatesPerCommand(), "slower than commands are wanted")
-}
-
-func TestInsertsAreADocumentForEachReading(t *testing.T) {
-	t.Parallel()
-	w, err := newWriter(nil, tiny(), 1)
-	require.NoError(t, err)
-	documents := w.documents([]lane.Portion{{Sensor: 3, First: 1, Count: 2}})
-	require.Len(t, documents, 2)
-	assert.NotEqual(t, documents[0], documents[1])
 }
 
 // pretend runs the experiment with figures that are known.

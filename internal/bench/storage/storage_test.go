@@ -66,7 +66,7 @@ func TestAllCellsAreMeasured(t *testing.T) {
 }
 
 // TestAUsersMongoDBIsSpared: it is not taken to its limit unless that is asked
-// for, and its files are not looked at.
+// for, and its files are not read.
 func TestAUsersMongoDBIsSpared(t *testing.T) {
 	t.Parallel()
 	at := func(cells ...string) *bench.Result {
