@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
@@ -168,12 +166,12 @@ func (d *daemon) openTLS() (*access.TLS, error) {
 	})
 }
 
-func (d *daemon) grpcOptions() []grpc.ServerOption {
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(handshakeTimeout)}
-	if d.tls != nil {
-		options = append(options, grpc.Creds(d.door.Credentials(credentials.NewTLS(d.tls.Config("h2")))))
+// newGRPCServer returns the gRPC server, with TLS if the daemon has a certificate.
+func (d *daemon) newGRPCServer() *http.Server {
+	if d.tls == nil {
+		return d.door.GRPCServer(nil)
 	}
-	return options
+	return d.door.GRPCServer(d.tls.Config("h2"))
 }
 
 // serve serves all listeners, each with its limit of connections.
@@ -182,16 +180,21 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	l.http = limits.Listener(l.http, listenerHTTP, most, perAddress)
 	l.grpc = limits.Listener(l.grpc, listenerGRPC, most, perAddress)
 	l.admin = limits.Listener(l.admin, listenerAdmin, adminConnections, 0)
-	serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
-	serveHTTP := func(what string, s *http.Server, l net.Listener) error {
-		if d.tls == nil {
-			return served(what, s.Serve(l))
-		}
-		s.TLSConfig = d.tls.Config("h2", "http/1.1")
-		return served(what, s.ServeTLS(l, "", ""))
+	serve := func(what string, s *http.Server, l net.Listener) {
+		serving.Go(func() error {
+			if d.tls == nil {
+				return served(what, s.Serve(l))
+			}
+			return served(what, s.ServeTLS(l, "", ""))
+		})
 	}
-	serving.Go(func() error { return serveHTTP("HTTP", d.http, l.http) })
-	serving.Go(func() error { return serveHTTP("the admin pages", d.admin, l.admin) })
+	if d.tls != nil {
+		d.http.TLSConfig = d.tls.Config("h2", "http/1.1")
+		d.admin.TLSConfig = d.tls.Config("h2", "http/1.1")
+	}
+	serve("gRPC", d.grpc, l.grpc)
+	serve("HTTP", d.http, l.http)
+	serve("the admin pages", d.admin, l.admin)
 }
 
 // otherFiles are those that a daemon has open beside connections for readings: of the
