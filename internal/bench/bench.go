@@ -72,10 +72,13 @@ type Config struct {
 	MongodBin string // the mongod to start; empty: as the daemon finds or installs it
 	Dir       string // where the scratch directory is made; empty: the system's
 	Quick     bool
-	Repeats   int      // 1 to 100; 0: 3
-	Seed      uint64   // of random numbers
-	Cells     []string // of the experiment; empty: all that are not too slow
-	Database  string   // scratch, in a user's MongoDB; empty: ScratchName
+	// Hasty measurements begin without waiting until mongod is quiet. For tests, whose
+	// figures mean nothing.
+	Hasty    bool
+	Repeats  int      // 1 to 100; 0: 3
+	Seed     uint64   // of random numbers
+	Cells    []string // of the experiment; empty: all that are not too slow
+	Database string   // scratch, in a user's MongoDB; empty: ScratchName
 	// Abort makes the end quick when it is done: processes are killed, not stopped.
 	// Scratch data is removed all the same. nil: never.
 	Abort    context.Context
@@ -240,6 +243,9 @@ func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, c
 // Own reports whether the experiment starts mongods of its own, and may restart
 // them and choose their settings.
 func (l *Lab) Own() bool { return l.config.URI == "" }
+
+// Hasty reports whether measurements begin at once.
+func (l *Lab) Hasty() bool { return l.config.Hasty }
 
 // OwnOnly is why something is left out that needs a mongod of its own.
 const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"

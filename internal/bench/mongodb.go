@@ -333,7 +333,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	if m.server == nil {
 		return nil
 	}
-	if err := m.Checkpoint(ctx); err != nil {
+	if err := m.Checkpoint(ctx); err != nil || m.lab.Hasty() {
 		return err
 	}
 	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}

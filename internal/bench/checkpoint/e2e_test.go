@@ -92,7 +92,7 @@ func TestJournaledWritesAreTimed(t *testing.T) {
 func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
-	r, err := bench.Run(t.Context(), Experiment(), bench.Config{URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
+	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Hasty: true, URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
 	require.NoError(t, err)
 	assert.Len(t, r.LeftOut, 5, "all that needs a mongod of the experiment's own")
 	require.Len(t, r.Tables, 1)
@@ -122,7 +122,7 @@ func TestAnInterruptionEndsItSoon(t *testing.T) {
 		defer timer.Stop()
 		return compare(ctx, lab, l, []time.Duration{time.Hour})
 	}
-	r, err := bench.Run(ctx, e, bench.Config{Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.ErrorIs(t, err, bench.ErrInterrupted)
 	assert.True(t, r.Interrupted)
 	assert.Less(t, time.Since(began), 10*time.Second)

@@ -26,7 +26,7 @@ func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *benc
 	e.Run = run
 	dir := t.TempDir()
 	r, err := bench.Run(t.Context(), e, bench.Config{
-		Brim: program.Path(t), MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: dir, Quick: true, Repeats: 1, Seed: 1, Cells: cells,
+		Hasty: true, Brim: program.Path(t), MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: dir, Quick: true, Repeats: 1, Seed: 1, Cells: cells,
 		Progress: func(p bench.Progress) { t.Logf("%v %s", p.Elapsed, p.What) },
 	})
 	left, readErr := os.ReadDir(dir)
@@ -104,7 +104,7 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 		e := Experiment()
 		e.Run = func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, tiny) }
 		return e
-	}(), bench.Config{Brim: program.Path(t), URI: uri, Dir: t.TempDir(), Repeats: 1, Cells: []string{"1m-timeseries", historyCell}})
+	}(), bench.Config{Hasty: true, Brim: program.Path(t), URI: uri, Dir: t.TempDir(), Repeats: 1, Cells: []string{"1m-timeseries", historyCell}})
 	require.NoError(t, err)
 	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "1h buckets, one reading per update, and the server keeps old versions for 300 s", Why: bench.OwnOnly})
 	names, err := mongodtest.Database(t).Client().ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: r.Environment.Database}})

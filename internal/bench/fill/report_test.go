@@ -30,7 +30,7 @@ func pretend(t *testing.T, fill func(lab *bench.Lab)) *bench.Result {
 		fill(lab)
 		return nil
 	}
-	r, err := bench.Run(t.Context(), e, bench.Config{Dir: t.TempDir()})
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir()})
 	require.NoError(t, err)
 	return r
 }

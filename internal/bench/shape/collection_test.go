@@ -25,7 +25,7 @@ func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 		f(ctx, m)
 		return m.Close()
 	}}
-	_, err := bench.Run(t.Context(), e, bench.Config{URI: mongodtest.URI(t), Database: "shape_" + t.Name(), Dir: t.TempDir()})
+	_, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, URI: mongodtest.URI(t), Database: "shape_" + t.Name(), Dir: t.TempDir()})
 	require.NoError(t, err)
 }
 
@@ -84,7 +84,7 @@ func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 		f(ctx, lab)
 		return nil
 	}}
-	_, err := bench.Run(t.Context(), e, bench.Config{MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: t.TempDir()})
+	_, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: t.TempDir()})
 	require.NoError(t, err)
 }
 

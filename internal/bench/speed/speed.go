@@ -231,7 +231,7 @@ func (r *rig) begin() time.Time {
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
 func (r *rig) settle(ctx context.Context) error {
-	if err := r.m.Checkpoint(ctx); err != nil {
+	if err := r.m.Checkpoint(ctx); err != nil || r.lab.Hasty() {
 		return err
 	}
 	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {

@@ -23,7 +23,7 @@ func inLab(ctx context.Context, t *testing.T, run func(ctx context.Context, x *t
 	e.Run = func(ctx context.Context, lab *bench.Lab) error {
 		return run(ctx, &trial{lab: lab, length: 200 * time.Millisecond})
 	}
-	c.Brim, c.Dir, c.MongodBin = program.Path(t), t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
+	c.Hasty, c.Brim, c.Dir, c.MongodBin = true, program.Path(t), t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
 	r, err := bench.Run(ctx, e, c)
 	left, readErr := os.ReadDir(c.Dir)
 	require.NoError(t, readErr)
