@@ -254,7 +254,7 @@ func TestEachAlertIsSeenFiringAndSilent(t *testing.T) {
 // What an alert says of a class of the doctor's is where the doctor has it.
 func TestAlertsUseTheDoctorsBounds(t *testing.T) {
 	t.Parallel()
-	client, err := mongo.Connect() // asks nobody
+	client, err := mongo.Connect() // connects to nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})

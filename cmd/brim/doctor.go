@@ -19,7 +19,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
-	advisor "github.com/brim-telemetry/brim/internal/doctor/settings"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -27,7 +26,7 @@ import (
 // newDoctor returns `brim doctor`, which says why writes are slow:
 //
 //	site ─▶ doctor.Monitor ─▶ doctor.Seen ─▶ doctor.Diagnose ─┬─▶ doctorReport ─▶ text or JSON ─▶ stdout
-//	  └───▶ advisor.Check ───────────────────────────────────┘        └─▶ class ─▶ exit code
+//	               └─▶ doctor.Monitor.CheckSettings ─────────┘        └─▶ class ─▶ exit code
 //
 // The signals are those of /metrics and of the live page.
 func newDoctor(p *process) *cobra.Command {
@@ -69,7 +68,6 @@ type examination struct {
 	site    *site
 	conn    *store.Connection
 	monitor *doctor.Monitor
-	before  *advisor.Look
 	advice  []doctor.Finding // about settings, which are looked at once
 	moves   []doctor.Finding // what maintenance has left behind
 }
@@ -97,7 +95,6 @@ func (o *doctorOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	if o.over > 0 {
-		x.before = advisor.TakeLook(running, x.conn.Database())
 		if machine.Pause(running, o.over) != nil {
 			return errors.New("interrupted before the second look")
 		}
@@ -105,7 +102,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) (err error) {
 			return err
 		}
 	}
-	if err := x.advise(running); err != nil {
+	if x.advice, err = x.monitor.CheckSettings(running); err != nil {
 		return err
 	}
 	r := x.report()
@@ -154,7 +151,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 
 // lookAll looks at the engine, the disk, and what maintenance has left behind.
 func (x *examination) lookAll(ctx context.Context) {
-	x.monitor.Look(ctx)
+	x.monitor.Sample(ctx)
 	x.moves = nil
 	if x.monitor.Seen().Server.Answered {
 		x.lookAtMoves(ctx)
@@ -231,19 +228,6 @@ func (x *examination) letIn(parent context.Context) error {
 	return nil
 }
 
-// advise looks at the settings.
-func (x *examination) advise(ctx context.Context) error {
-	config := advisor.Config{Database: x.conn.Database(), Before: x.before}
-	for _, one := range x.site.streams {
-		config.Streams = append(config.Streams, advisor.Stream{Name: one.Name, Storage: one.Storage})
-	}
-	var err error
-	if x.advice, err = advisor.Check(ctx, config); err != nil {
-		return fmt.Errorf("look at the settings: %w", err)
-	}
-	return nil
-}
-
 // A doctorReport is what came of the looks.
 type doctorReport struct {
 	At          time.Time        `json:"at"`
@@ -290,7 +274,7 @@ func said(findings []doctor.Finding, setting *doctor.Finding) bool {
 	switch {
 	case setting.Name == "setting_history_window":
 		return has("history_store")
-	case setting.Cause == advisor.CauseSmallCache:
+	case setting.Cause == doctor.CauseSmallCache:
 		return has("cache", "eviction")
 	default:
 		return false

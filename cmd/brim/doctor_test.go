@@ -18,7 +18,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/doctor"
-	advisor "github.com/brim-telemetry/brim/internal/doctor/settings"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -284,7 +283,7 @@ not seen: tickets
 func TestASettingThatMakesWritesSlowIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	window := &doctor.Finding{Name: "setting_history_window", Cause: "history window: …"}
-	small := &doctor.Finding{Name: "setting_cache", Cause: advisor.CauseSmallCache}
+	small := &doctor.Finding{Name: "setting_cache", Cause: doctor.CauseSmallCache}
 	large := &doctor.Finding{Name: "setting_cache", Cause: "cache: larger than the machine's memory allows"}
 	for found, want := range map[string][]*doctor.Finding{"history_store": {window}, "cache": {small}, "eviction": {small}, "tickets": nil} {
 		for _, setting := range []*doctor.Finding{window, small, large} {

@@ -23,9 +23,11 @@ func (x *examination) watchOn(ctx context.Context, p *process) error {
 	if err := x.look(ctx); err != nil {
 		return err
 	}
-	if err := x.advise(ctx); err != nil {
+	advice, err := x.monitor.CheckSettings(ctx)
+	if err != nil {
 		return err
 	}
+	x.advice = advice
 	view := newDoctorWatch(p, *x.output == "json")
 	last := x.report()
 	if err := view.show(last, nil); err != nil {

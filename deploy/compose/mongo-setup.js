@@ -6,7 +6,7 @@ const owner = "owner";
 const secret = (name) => fs.readFileSync(`/secrets/mongo/${name}`, "utf8").trim();
 const admin = db.getSiblingDB("admin");
 
-// As long as there is no user, whoever is on this machine may begin.
+// While there is no user, any local connection may create the first one.
 let known = true;
 try {
   admin.auth(owner, secret("owner-password"));

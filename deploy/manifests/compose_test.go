@@ -119,7 +119,7 @@ func TestComposeIsCareful(t *testing.T) {
 			assert.Regexp(t, version, s.Image, name)
 		}
 		for _, p := range s.Ports {
-			assert.Equal(t, "127.0.0.1", p.HostIP, "%s: nobody is asked who they are", name)
+			assert.Equal(t, "127.0.0.1", p.HostIP, "%s: no credentials are required", name)
 		}
 		for _, v := range s.Volumes {
 			if v.Type == types.VolumeTypeBind {

@@ -285,7 +285,7 @@ func (c *cluster) referencesExist(pod core.PodSpec) {
 }
 
 // TestPodsAreConfined: what the restricted standard for pods asks for, and a
-// root file system that nobody writes.
+// read-only root file system.
 func TestPodsAreConfined(t *testing.T) {
 	t.Parallel()
 	pod := readCluster(t).daemons().Spec.Template.Spec // the Job's is the same

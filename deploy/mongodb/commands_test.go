@@ -20,9 +20,9 @@ import (
 	roles "github.com/brim-telemetry/brim/deploy/mongodb"
 )
 
-// nobody is an admin listener that does not answer: a command then works on
+// noDaemon is an admin listener that does not answer: a command then works on
 // MongoDB alone.
-const nobody = "127.0.0.1:1"
+const noDaemon = "127.0.0.1:1"
 
 // seed has a daemon of the owner's store readings in the tenant's database.
 func (n *tenant) seed() {
@@ -51,16 +51,16 @@ type job struct {
 	commands []string // in this order; all must succeed
 }
 
-func jobs() map[string]job {
-	const compact = "compact --all --force --free-at-least 0% --free-bytes-at-least 0 --admin " + nobody
-	return map[string]job{
-		"doctor":      {roles.Doctor, []string{"doctor --over 1s --admin " + nobody}},
-		"compact":     {roles.Compact, []string{compact}},
-		"recompress":  {roles.Move, []string{"recompress --to zstd --swap replace"}},
-		"granularity": {roles.Move, []string{"migrate --granularity 1h --swap replace", "migrate --granularity 1h --drop-old --no-daemon"}},
-		"storage": {roles.Move, []string{
+// jobs may be done one after the other on one database.
+func jobs() []job {
+	return []job{
+		{roles.Doctor, []string{"doctor --over 1s"}},
+		{roles.Compact, []string{"compact --all --force --free-at-least 0% --free-bytes-at-least 0"}},
+		{roles.Move, []string{
 			"migrate --storage timeseries --no-daemon", "migrate --storage timeseries --drop-old --no-daemon",
 			"migrate --storage bucket --no-daemon", "migrate --storage bucket --drop-old --no-daemon",
+			"recompress --to zstd --swap replace", "recompress --drop-old",
+			"migrate --granularity 1h --swap replace", "migrate --granularity 1h --drop-old --no-daemon",
 		}},
 	}
 }
@@ -68,7 +68,7 @@ func jobs() map[string]job {
 // do runs the commands of a job.
 func (n *tenant) do(j job) error {
 	for _, command := range j.commands {
-		code, output := n.brim(append(strings.Fields(command), "--admin", nobody)...)
+		code, output := n.brim(append(strings.Fields(command), "--admin", noDaemon)...)
 		healthy := code == 0 || j.role == roles.Doctor && (code == 10 || code == 20)
 		n.t.Logf("%s: %d: %s", command, code, output)
 		if refused := slices.DeleteFunc(n.refused(), tried); len(refused) > 0 {
@@ -92,47 +92,43 @@ func spare(action string) bool {
 	}, action)
 }
 
-// TestCommandsNeedAllOfTheirRoles is as for serve. All of it takes minutes.
-func TestCommandsNeedAllOfTheirRoles(t *testing.T) {
+// TestRolesOfCommands: nothing is refused with them, and something without any of
+// their actions. All of it takes minutes.
+//
+//nolint:tparallel // the log of one server does not name users
+func TestRolesOfCommands(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{roles.Doctor, roles.Compact, roles.Move} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			for action, less := range lessOf(t, name) {
-				if spare(action) || os.Getenv(longForm) == "" && action != "compact" && action != "collMod" {
-					continue
-				}
-				err := s.doAll(name, less)
-				t.Logf("without %s: %v", action, err)
-				assert.Error(t, err, "without %s", action)
-			}
+	all := newSite(t)
+	n := all.tenant(role(t, roles.Reader))
+	n.seed()
+	t.Run("a reader", func(t *testing.T) { read(t, n) })
+	for _, j := range jobs() {
+		t.Run(j.role, func(t *testing.T) {
+			n := &tenant{site: all.in(t), name: n.name, uri: n.uri}
+			n.grant(role(t, j.role))
+			require.NoError(t, n.do(j))
 		})
 	}
-}
-
-// doAll runs the jobs that a role is for with these rights, until one goes wrong.
-func (s *site) doAll(role string, rights roles.Role) error {
-	s.t.Helper()
-	for name, j := range jobs() {
-		if j.role != role {
-			continue
-		}
-		n := s.tenant(rights)
-		n.seed()
-		n.from = sizeOf(s.t, n.log)
-		if err := n.do(j); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	for _, j := range jobs() {
+		for action, less := range lessOf(t, j.role) {
+			if spare(action) || os.Getenv(longForm) == "" && action != "compact" && action != "collMod" {
+				continue
+			}
+			t.Run(j.role+" without "+action, func(t *testing.T) {
+				n := all.in(t).tenant(less)
+				n.seed()
+				n.from = sizeOf(t, n.log)
+				err := n.do(j)
+				t.Log(err)
+				assert.Error(t, err)
+			})
 		}
 	}
-	return nil
 }
 
-func TestAReaderSeesViewsAndTimeSeriesAlone(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	n := s.tenant(role(t, roles.Reader))
-	n.seed()
+// read sees views and time series, and nothing else.
+func read(t *testing.T, n *tenant) {
+	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(n.uri))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
@@ -156,15 +152,4 @@ func TestAReaderSeesViewsAndTimeSeriesAlone(t *testing.T) {
 	_, err = series.InsertOne(t.Context(), bson.D{{Key: "ts", Value: time.Now()}})
 	require.ErrorContains(t, err, "not authorized")
 	require.ErrorContains(t, client.Database(n.name).Collection("system.buckets.series").FindOne(t.Context(), bson.D{}).Err(), "not authorized")
-}
-
-func TestCommandsNeedNoMoreThanTheirRoles(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for name, j := range jobs() {
-		n := s.tenant(role(t, j.role))
-		n.seed()
-		n.from = sizeOf(t, n.log)
-		assert.NoError(t, n.do(j), name)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -34,13 +33,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A site is a MongoDB that asks for passwords, whose log tells what it refused.
+// A site is a MongoDB with authentication, whose log says what it refused. Its tests
+// run one after the other, since the log does not name users.
 type site struct {
 	t      *testing.T
 	server *mongod.Server
-	owner  *mongo.Database // admin, by who may do anything
+	owner  *mongo.Database // admin, with all rights
 	log    string
-	users  *atomic.Int64
+	users  *int
 }
 
 func newSite(t *testing.T) *site {
@@ -52,7 +52,14 @@ func newSite(t *testing.T) *site {
 	client, err := mongo.Connect(options.Client().ApplyURI(strings.TrimSpace(string(uri))))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	return &site{t: t, server: server, owner: client.Database("admin"), log: filepath.Join(dir, "mongod", "mongod.log"), users: new(atomic.Int64)}
+	return &site{t: t, server: server, owner: client.Database("admin"), log: filepath.Join(dir, "mongod", "mongod.log"), users: new(int)}
+}
+
+// in returns the site for a test that uses it next.
+func (s *site) in(t *testing.T) *site {
+	out := *s
+	out.t = t
+	return &out
 }
 
 func (s *site) run(command bson.D) {
@@ -71,14 +78,9 @@ type tenant struct {
 // tenant makes the role and a user of it.
 func (s *site) tenant(of roles.Role) *tenant {
 	s.t.Helper()
-	n := &tenant{site: s, name: fmt.Sprintf("tenant%d", s.users.Add(1))}
-	of.Name = n.name
-	for _, p := range of.Privileges {
-		if p.Resource["db"] == template {
-			p.Resource["db"] = n.name
-		}
-	}
-	s.run(of.Command("createRole"))
+	*s.users++
+	n := &tenant{site: s, name: fmt.Sprintf("tenant%d", *s.users)}
+	n.set("createRole", of)
 	s.run(bson.D{{Key: "createUser", Value: n.name}, {Key: "pwd", Value: "p"}, {Key: "roles", Value: bson.A{n.name}}, {Key: "mechanisms", Value: bson.A{"SCRAM-SHA-256"}}})
 	u, err := url.Parse(s.server.URI())
 	require.NoError(s.t, err)
@@ -91,13 +93,19 @@ func (s *site) tenant(of roles.Role) *tenant {
 // grant gives the tenant's role other rights.
 func (n *tenant) grant(r roles.Role) {
 	n.t.Helper()
+	n.set("updateRole", r)
+	n.from = sizeOf(n.t, n.log)
+}
+
+func (n *tenant) set(verb string, r roles.Role) {
+	n.t.Helper()
 	r.Name = n.name
 	for _, p := range r.Privileges {
 		if p.Resource["db"] == template {
 			p.Resource["db"] = n.name
 		}
 	}
-	n.run(r.Command("updateRole"))
+	n.run(r.Command(verb))
 }
 
 func sizeOf(t *testing.T, path string) int64 {

@@ -15,7 +15,7 @@
 const ROLES = [
   {
     "role": "brimServe",
-    "for": "brim serve: it makes the collections of its streams, writes, reads back, looks at the storage engine",
+    "for": "brim serve: it makes the collections of its streams, writes, reads back, samples the storage engine",
     "privileges": [
       {"resource": {"db": "brim", "collection": ""},
        "actions": ["listCollections", "createCollection", "dropCollection", "createIndex", "dropIndex", "listIndexes", "collMod", "find", "insert", "update", "remove", "collStats"]},
@@ -24,7 +24,7 @@ const ROLES = [
   },
   {
     "role": "brimDoctor",
-    "for": "brim doctor: it only looks",
+    "for": "brim doctor: it only reads",
     "privileges": [
       {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "find", "collStats", "indexStats"]},
       {"resource": {"cluster": true},
@@ -51,7 +51,7 @@ const ROLES = [
   },
   {
     "role": "brimServeShards",
-    "for": "brim serve on a sharded cluster, beside brimServe: it looks by what its collections are sharded; not tried on one",
+    "for": "brim serve on a sharded cluster, beside brimServe: it reads by what its collections are sharded; not tried on one",
     "privileges": [
       {"resource": {"db": "config", "collection": "collections"}, "actions": ["find"]}
     ]

@@ -20,14 +20,20 @@ import (
 	roles "github.com/brim-telemetry/brim/deploy/mongodb"
 )
 
-// lives are the configurations of one daemon after another: everything that a
-// daemon makes, changes and takes away.
+// lives are the configurations of one daemon after another: everything that a daemon
+// makes, changes and removes.
 func lives() []string {
-	const streams = "streams:\n  readings: {storage: bucket, retention: %s, view: %s}\n  series: {storage: timeseries, retention: %s}\n"
 	return []string{
-		fmt.Sprintf(streams, "90d", "on", "90d"),
-		fmt.Sprintf(streams, "30d", "on", "30d"),
-		fmt.Sprintf(streams, "0", "off", "0"),
+		"streams:\n" +
+			"  readings: {storage: bucket, retention: 90d, view: on}\n" +
+			"  series: {storage: timeseries, retention: 90d}\n" +
+			"  events: {storage: bucket, retention: 90d, view: on}\n" +
+			"  traces: {storage: timeseries, retention: 90d}\n",
+		"streams:\n" +
+			"  readings: {storage: bucket, retention: 30d, view: on}\n" +
+			"  series: {storage: timeseries, retention: 30d}\n" +
+			"  events: {storage: bucket, retention: 0, view: off}\n" +
+			"  traces: {storage: timeseries, retention: 0}\n",
 	}
 }
 
@@ -100,29 +106,36 @@ func lastHour() string {
 	return url.Values{"from": {now.Add(-time.Hour).Format(time.RFC3339)}, "to": {now.Add(time.Hour).Format(time.RFC3339)}}.Encode()
 }
 
-func TestServeNeedsNoMoreThanItsRole(t *testing.T) {
-	t.Parallel()
-	n := newSite(t).tenant(role(t, roles.Serve))
-	require.NoError(t, liveAll(n))
-	assert.Empty(t, n.refused())
-}
-
 // longForm is set for runs that may take minutes.
 const longForm = "BRIM_TEST_LONG"
 
-// TestServeNeedsAllOfItsRole takes one action after the other away, and expects
-// that something is refused then: otherwise the role is too wide.
-func TestServeNeedsAllOfItsRole(t *testing.T) {
+//nolint:tparallel // the log of one server does not name users
+func TestRoleOfServe(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	all := newSite(t)
+	t.Run("nothing is refused with it", func(t *testing.T) {
+		n := all.in(t).tenant(role(t, roles.Serve))
+		require.NoError(t, liveAll(n))
+		assert.Empty(t, n.refused())
+	})
+	// Something is refused without any of its actions: otherwise the role is too wide.
 	for action, less := range lessOf(t, roles.Serve) {
 		if os.Getenv(longForm) == "" && !slices.Contains([]string{"dropCollection", "serverStatus", "replSetGetConfig"}, action) {
 			continue
 		}
-		err := liveAll(s.tenant(less))
-		t.Logf("without %s: %v", action, err)
-		assert.Error(t, err, "without %s", action)
+		t.Run("without "+action, func(t *testing.T) {
+			err := liveAll(all.in(t).tenant(less))
+			t.Log(err)
+			assert.Error(t, err)
+		})
 	}
+	t.Run("a missing right is reported, and nothing is lost", func(t *testing.T) { withoutRights(t, all.in(t).tenant(role(t, roles.Serve))) })
+	// A server that is no cluster can check only that it knows the resources and actions.
+	t.Run("roles of a cluster can be made", func(t *testing.T) {
+		for _, name := range []string{roles.Shard, roles.Shards} {
+			all.in(t).tenant(role(t, name))
+		}
+	})
 }
 
 // lessOf returns a role without one of its actions, for each.
@@ -139,11 +152,9 @@ func lessOf(t *testing.T, name string) map[string]roles.Role {
 	return out
 }
 
-// TestAMissingRightIsSaidAndNothingIsLost takes rights away under a running
-// daemon, and gives them back.
-func TestAMissingRightIsSaidAndNothingIsLost(t *testing.T) {
-	t.Parallel()
-	n := newSite(t).tenant(role(t, roles.Serve))
+// withoutRights takes rights away from a running daemon, and gives them back.
+func withoutRights(t *testing.T, n *tenant) {
+	t.Helper()
 	d := n.serve(filepath.Join(t.TempDir(), "data"), "stored-timeout: 100ms\nstreams:\n  readings: {}\n  series: {storage: timeseries}\n")
 	d.AwaitLog("ready")
 	n.grant(lessOf(t, roles.Serve)["update"])
@@ -154,7 +165,7 @@ func TestAMissingRightIsSaidAndNothingIsLost(t *testing.T) {
 	for _, stream := range []string{"readings", "series"} {
 		answer, err = d.ask(http.MethodDelete, d.http+"/v1/sensors/s-1?stream="+stream, "")
 		require.ErrorContains(t, err, "403", answer)
-		require.ErrorContains(t, err, "delete_not_granted", "and not that nobody knows")
+		require.ErrorContains(t, err, "delete_not_granted", "and not that it is unknown")
 	}
 	n.grant(lessOf(t, roles.Serve)["serverStatus"])
 	said := d.AwaitLog("the doctor cannot measure")

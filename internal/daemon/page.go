@@ -28,7 +28,7 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 		WritePath: doctor.NewPace(func() (doctor.Writes, error) {
 			seen, err := scrape.Gather(d.registry)
 			return doctor.WritesOf(seen), err
-		}).Look,
+		}).Sample,
 	}
 	if server := d.mongod.Load(); server != nil {
 		config.DBPath = server.DBPath()

@@ -2,8 +2,8 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,6 +20,9 @@ type collection struct {
 
 	data, storage, free, index float64 // bytes: uncompressed; of the file; free in it; of the indexes
 	documents                  float64 // of a time-series collection: buckets
+
+	indexes    map[string]float64 // bytes by name
+	compressor string             // of the file's blocks; empty: unknown
 
 	buckets, commits, measurements float64 // of a time-series collection
 	closes                         [len(closeReasons)]float64
@@ -51,12 +54,12 @@ const collectionsInterval = time.Minute
 // sizes are what was last seen of a stream's collection.
 type sizes struct {
 	collection
-	due  time.Time     // when they are asked for again
-	wait time.Duration // since the failure before; 0 after an answer
+	due time.Time // when they are asked for again
 }
 
-// sampleCollections asks for the sizes that are due. While MongoDB is away all
-// are unknown; the last ones hold when it is back.
+// sampleCollections asks for the sizes that are due: each minute, and with each
+// sample for a collection that does not exist yet, which costs next to nothing.
+// While MongoDB is away all are unknown; the last ones hold when it is back.
 func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
 	defer cancel()
@@ -70,8 +73,11 @@ func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 		last := m.sizes[s.Name]
 		if !now.at.Before(last.due) {
 			var err error
-			if last, err = m.ask(ctx, s, last.wait, now.at); err != nil {
+			if last.collection, err = m.measureCollection(ctx, s); err != nil {
 				failure = err
+			}
+			if last.due = now.at; !last.missing {
+				last.due = now.at.Add(collectionsInterval)
 			}
 			m.sizes[s.Name], asked = last, true
 		}
@@ -85,22 +91,6 @@ func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 	}
 }
 
-// ask asks for a collection's sizes and says when to ask again: in a minute, or
-// with the next sample if it does not exist yet, which costs next to nothing.
-// After a transient failure the wait doubles from one interval to a minute.
-func (m *Monitor) ask(ctx context.Context, s Stream, waited time.Duration, at time.Time) (sizes, error) {
-	c, err := m.measureCollection(ctx, s)
-	out := sizes{collection: c, due: at.Add(collectionsInterval)}
-	switch {
-	case c.missing:
-		out.due = at
-	case err != nil && !NotPermitted(err):
-		out.wait = min(max(2*waited, m.config.Interval), collectionsInterval)
-		out.due = at.Add(out.wait)
-	}
-	return out, err
-}
-
 func unseenCollection(why string) collection {
 	nan := math.NaN()
 	c := collection{why: why, data: nan, storage: nan, free: nan, index: nan, documents: nan, buckets: nan, commits: nan, measurements: nan}
@@ -110,23 +100,20 @@ func unseenCollection(why string) collection {
 	return c
 }
 
-// measureCollection asks for one collection's sizes. With an error the
-// collection says why.
+// measureCollection asks for one collection's sizes. With an error the collection
+// says why.
 func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, error) {
-	cursor, err := m.database.Collection(s.Collection).Aggregate(ctx, mongo.Pipeline{
-		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
-		// The engine's statistics of every table and index are most of the answer.
-		{{Key: "$project", Value: bson.D{{Key: "storageStats.wiredTiger", Value: 0}, {Key: "storageStats.indexDetails", Value: 0}}}},
-	})
-	var shards []bson.Raw // one document, or one of each shard
-	if err == nil {
-		err = cursor.All(ctx, &shards)
+	needed := bson.D{} // the engine's statistics of every table and index are most of the answer
+	for _, name := range []string{"size", "count", "storageSize", "freeStorageSize", "totalIndexSize", "indexSizes", "timeseries", "wiredTiger.creationString"} {
+		needed = append(needed, bson.E{Key: "storageStats." + name, Value: 1})
 	}
-	var server mongo.ServerError
+	shards, err := m.aggregate(ctx, s.Collection, mongo.Pipeline{
+		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}, {{Key: "$project", Value: needed}},
+	}, math.MaxInt)
 	switch {
 	case err == nil && len(shards) > 0:
 		return parseCollection(shards, s.Storage == store.TimeSeries), nil
-	case err == nil, errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound):
+	case err == nil, hasCode(err, codeNamespaceNotFound):
 		return collection{missing: true}, nil
 	case refused(err):
 		return unseenCollection(whyRefused), err
@@ -137,23 +124,33 @@ func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, 
 	}
 }
 
-// parseCollection adds up what the shards say.
+// parseCollection adds up what the shards say, one document of each.
 func parseCollection(shards []bson.Raw, timeSeries bool) collection {
-	var c collection
+	c := collection{indexes: make(map[string]float64)}
 	for _, raw := range shards {
 		if raw.Validate() != nil { // else looking things up in it could panic
 			return unseenCollection(whyNoSense)
 		}
-		in := func(name string) float64 { return Number(raw, "storageStats", name) }
+		in := func(name string) float64 { return number(raw, "storageStats", name) }
 		c.data += in("size")
 		c.storage += in("storageSize")
 		c.free += in("freeStorageSize")
 		c.index += in("totalIndexSize")
+		if names, ok := lookUp(raw, "storageStats", "indexSizes"); ok {
+			document, _ := names.DocumentOK()
+			elements, _ := document.Elements() // of a valid document
+			for _, e := range elements {
+				c.indexes[e.Key()] += number(document, e.Key())
+			}
+		}
+		if name, ok := blockCompressor(text(raw, "storageStats", "wiredTiger", "creationString")); ok {
+			c.compressor = name
+		}
 		if !timeSeries {
 			c.documents += in("count")
 			continue
 		}
-		series := func(name string) float64 { return Number(raw, "storageStats", "timeseries", name) }
+		series := func(name string) float64 { return number(raw, "storageStats", "timeseries", name) }
 		c.buckets += series("bucketCount")
 		c.commits += series("numCommits")
 		c.measurements += series("numMeasurementsCommitted")
@@ -168,4 +165,14 @@ func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 		c.documents = c.buckets
 	}
 	return c
+}
+
+// blockCompressor is the one that a table was created with.
+func blockCompressor(creation string) (name string, ok bool) {
+	_, after, ok := strings.Cut(","+creation, ",block_compressor=")
+	name, _, _ = strings.Cut(after, ",")
+	if ok && name == "" {
+		name = string(store.NoneCompressor)
+	}
+	return name, ok
 }

@@ -162,8 +162,8 @@ func TestNothingWrong(t *testing.T) {
 	assert.Empty(t, s.Excused())
 }
 
-// TestAnIdleDiskIsNotSlow: the few operations of a machine that rests may take
-// long, and nobody waits for them.
+// TestAnIdleDiskIsNotSlow: the few operations of an idle machine may take long,
+// and nothing waits for them.
 func TestAnIdleDiskIsNotSlow(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
@@ -175,7 +175,7 @@ func TestAnIdleDiskIsNotSlow(t *testing.T) {
 }
 
 // TestLargeOperationsTakeLong: an import keeps a quick disk waiting for its own
-// writes, and syncs of the journal tell that nobody else waits.
+// writes, and syncs of the journal tell that nothing else waits.
 func TestLargeOperationsTakeLong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -232,7 +232,7 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 		}, false},
 		"more of it":         {func(l *sample) { l.server.figures[cacheDirty] = 160 }, true},
 		"clients that evict": {func(l *sample) { l.server.figures[appEvictions] += 100 }, true},
-		"old versions that nobody asks for": {func(l *sample) {
+		"old versions that are not configured": {func(l *sample) {
 			l.server.figures[historyInserts] += 11_000
 			l.historyWindow = 0
 		}, false},
@@ -275,7 +275,7 @@ func TestCausesStandBeforeWhatFollows(t *testing.T) {
 			l.server.figures[cacheUsed], l.server.figures[cacheUpdates] = 960, 110
 			l.server.figures[appEvictions] += 5000
 		}, []string{foundHistory, foundCache, foundEviction}},
-		"somebody is slow to read, since the machine is": {func(l *sample) {
+		"a slow reader on a slow machine": {func(l *sample) {
 			l.server.figures[historyInserts] += 1500
 			l.historyWindow = 0
 			l.server.figures[cpuUser] += 19
@@ -396,7 +396,7 @@ func TestEveryVersionIsDiagnosed(t *testing.T) {
 				now.server.figures[k] = 0
 			}
 			now.server.figures[checkpointLast] = 1
-			require.Empty(t, Diagnose(newSeen(before, now, nil)), "at rest")
+			require.Empty(t, Diagnose(newSeen(before, now, nil)), "idle")
 
 			now.server.figures[cacheDirty] = 0.18 * now.server.figures[cacheMax]
 			now.server.figures[appEvictions] += 3000

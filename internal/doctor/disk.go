@@ -60,16 +60,6 @@ func (d *diskSample) since(before diskSample) (busy, await float64, why string) 
 	return busy, await, ""
 }
 
-// A place is where the dbPath of one server process is.
-type place struct {
-	host    string // of the process that was asked
-	pid     int
-	started time.Time
-	here    bool   // it is a process of this machine
-	path    string // empty: not on this machine, or not told
-	why     string // why path is empty
-}
-
 // Why the disk is unknown.
 const (
 	whyElsewhere = "MongoDB does not run on this machine"
@@ -77,52 +67,84 @@ const (
 	whyUnasked   = "MongoDB has not reported where its files are"
 )
 
-// sampleDisk finds the disk under the dbPath and reads its counters.
-func (m *Monitor) sampleDisk(ctx context.Context, now *sample) {
+// A process is what is asked of a server's process once.
+type process struct {
+	host    string // of the process that was asked; empty: none was, or not all is known
+	pid     int
+	started time.Time
+
+	here   bool   // it is a process of this machine
+	path   string // its dbPath; empty: not on this machine, or not reported
+	why    string // why path is empty
+	cores  float64
+	noCPUs string  // why cores is 0
+	memory float64 // bytes; 0: unknown
+}
+
+// sampleMachine reads the counters of the disk under the dbPath and, if MongoDB runs
+// on this machine, of its CPUs. While MongoDB is away its last answers hold: that is
+// when the disk matters most.
+func (m *Monitor) sampleMachine(ctx context.Context, now *sample) {
+	p := &m.process
+	if s := now.server; s != nil {
+		if !s.isProcess(p) {
+			*p = m.askProcess(ctx, s)
+		}
+		now.cores, now.coresWhy, now.memory = p.cores, p.noCPUs, p.memory
+	}
 	path, why := m.config.DBPath, ""
 	if path == "" {
-		path, why = m.dbPath(ctx, now)
+		path, why = p.path, p.why
 	}
-	if path == "" {
-		now.disk = unseenDisk(why)
-	} else {
+	switch {
+	case path != "":
 		now.disk = m.disks.sample(path)
 		now.disk.path = path
+	case why == "" && now.serverWhy == whyNotPermitted:
+		now.disk = unseenDisk(whyNoPath)
+	case why == "":
+		now.disk = unseenDisk(whyUnasked)
+	default:
+		now.disk = unseenDisk(why)
 	}
 	now.disk.at = m.config.Now()
+	if m.config.DBPath != "" || p.here {
+		now.machine = m.disks.machine()
+	}
 	if ctx.Err() == nil {
 		m.say("disk", now.disk.why, nil)
 	}
 }
 
-// dbPath asks a server process once where its files are. While MongoDB is away
-// the last answer holds: that is when the disk matters most.
-func (m *Monitor) dbPath(ctx context.Context, now *sample) (path, why string) {
-	s := now.server
+// askProcess asks for what does not change while a process runs. What fails without
+// a reason is asked again with the next sample.
+func (m *Monitor) askProcess(ctx context.Context, s *status) process {
+	p := process{host: s.host, pid: s.pid, started: s.started}
+	raw, err := m.run(ctx, bson.D{{Key: "hostInfo", Value: 1}})
 	switch {
-	case s == nil && now.serverWhy == whyNotPermitted && m.place.host == "":
-		return "", whyNoPath
-	case s == nil && m.place.path == "" && m.place.why == "":
-		return "", whyUnasked
-	case s == nil, s.isProcess(m.place.host, m.place.pid, m.place.started):
-		return m.place.path, m.place.why
+	case err == nil:
+		p.cores, p.noCPUs = countProcessors(raw)
+		p.memory = memoryOf(raw)
+	case NotPermitted(err):
+		p.noCPUs = whyNoHostInfo
+	default:
+		p.host, p.noCPUs = "", whyCoresUnasked
 	}
-	p := place{host: s.host, pid: s.pid, started: s.started}
-	var folder string
-	if folder, p.why = m.disks.workingFolder(s); p.why == "" {
-		p.here = true
-		raw, err := m.run(ctx, bson.D{{Key: "getCmdLineOpts", Value: 1}})
-		switch {
-		case err == nil:
-			p.path = absolute(folder, Text(raw, "parsed", "storage", "dbPath"))
-		case NotPermitted(err):
-			p.why = whyNoPath
-		default:
-			return "", whyUnasked // asked again with the next sample
-		}
+	folder, why := m.disks.workingFolder(s)
+	if p.why = why; why != "" {
+		return p
 	}
-	m.place = p
-	return p.path, p.why
+	p.here = true
+	raw, err = m.run(ctx, bson.D{{Key: "getCmdLineOpts", Value: 1}})
+	switch {
+	case err == nil:
+		p.path = absolute(folder, text(raw, "parsed", "storage", "dbPath"))
+	case NotPermitted(err):
+		p.why = whyNoPath
+	default:
+		p.host, p.why = "", whyUnasked
+	}
+	return p
 }
 
 // defaultDBPath is mongod's own where none is set.

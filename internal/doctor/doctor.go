@@ -101,16 +101,16 @@ type Monitor struct {
 	seen       atomic.Pointer[view]
 	thresholds atomic.Pointer[Thresholds]
 
-	mu    sync.Mutex // held for one sample
-	place place
-	cpus  cpus
-	sizes map[string]sizes  // by stream
-	said  map[string]string // by subject: what was logged last
+	mu      sync.Mutex        // held for one sample
+	process process           // the last that was asked
+	sizes   map[string]sizes  // by stream
+	said    map[string]string // by subject: what was logged last
 }
 
 // A view is the last sample with what it says.
 type view struct {
 	last    sample
+	before  *status // of the sample before; nil: unknown
 	rates   rates
 	info    serverInfo // the last that was seen, also while MongoDB is away
 	counted counted    // likewise
@@ -179,7 +179,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.config.Interval)
 	defer ticker.Stop()
 	for {
-		m.Look(ctx)
+		m.Sample(ctx)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -188,10 +188,10 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Look takes a sample now. It takes at most 2 s where MongoDB does not answer a
+// Sample takes a sample now. It takes at most 2 s where MongoDB does not answer a
 // ping; otherwise at most 5 s for MongoDB's status and as long for the
 // collections' sizes.
-func (m *Monitor) Look(ctx context.Context) {
+func (m *Monitor) Sample(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := sample{}
@@ -200,8 +200,7 @@ func (m *Monitor) Look(ctx context.Context) {
 	now.at = m.config.Now()
 	m.took.Observe(now.at.Sub(began).Seconds())
 	m.sampleCollections(ctx, &now)
-	m.sampleDisk(ctx, &now)
-	m.sampleCPUs(ctx, &now)
+	m.sampleMachine(ctx, &now)
 	m.sampleWindow(ctx, &now)
 	before := m.seen.Load().last
 	now.path = pathOfServer(before, now, ratesBetween(before, now))
@@ -224,7 +223,7 @@ func (m *Monitor) SetThresholds(t *Thresholds) { m.thresholds.Store(t) }
 
 // newView compares a sample with the one before it.
 func newView(now sample, before view, t *Thresholds) *view {
-	v := &view{last: now, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
+	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
 	if now.server != nil {
 		v.info = now.server.info
 	}

@@ -35,6 +35,12 @@ const (
 	journalSyncs    key = "journal_syncs_total"
 	cpuUser         key = "cpu_seconds_total user"
 	cpuSystem       key = "cpu_seconds_total system"
+
+	// These are read for the settings, and are no metrics.
+	flowControlSeconds  key = "flow_control_wait_seconds_total"
+	flowControlLimit    key = "flow_control_limit"
+	majorityWaitsTotal  key = "majority_waits_total"
+	majorityWaitSeconds key = "majority_wait_seconds_total"
 )
 
 // A figure is a number in serverStatus that is a metric. Figures of one metric
@@ -56,7 +62,7 @@ type path []string
 
 func (f *figure) read(raw bson.Raw) float64 {
 	for _, p := range f.paths {
-		if v := Number(raw, p...); !math.IsNaN(v) {
+		if v := number(raw, p...); !math.IsNaN(v) {
 			if f.flag && v != 0 {
 				return 1
 			}

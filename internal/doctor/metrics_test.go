@@ -109,7 +109,7 @@ func otherValues() []value {
 	}
 }
 
-func TestMetricsHaveTheValuesOfTheLook(t *testing.T) {
+func TestMetricsHaveTheValuesOfTheSample(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	linted, err := testutil.GatherAndLint(b.registry)
@@ -152,9 +152,9 @@ func TestCountersStandStillWhileNothingCanBeSeen(t *testing.T) {
 	assert.Greater(t, counters, 30)
 }
 
-// TestMetricsAreThereBeforeTheFirstLook, all of them and no others: what
+// TestMetricsAreThereBeforeTheFirstSample, all of them and no others: what
 // cannot be seen is NaN and not absent.
-func TestMetricsAreThereBeforeTheFirstLook(t *testing.T) {
+func TestMetricsAreThereBeforeTheFirstSample(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	after := b.scrape(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,12 @@ type serverInfo struct {
 	engine   string
 }
 
-// standalone is the topology of a server that is no member of a set.
-const standalone = "standalone"
+// The topologies.
+const (
+	standalone = "standalone"
+	replicaSet = "replica_set"
+	sharded    = "sharded" // a mongos
+)
 
 // Why the server's signals are unknown.
 const (
@@ -63,22 +68,22 @@ const (
 	codeAtlas                = 8000
 )
 
+func hasCode(err error, codes ...int) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
+}
+
 // NotPermitted reports whether err is a server's that its user may not do what was
 // asked: a role would help.
 func NotPermitted(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAtlas)) && !refused(err)
+	return hasCode(err, codeUnauthorized, codeAtlas) && !refused(err)
 }
 
 // refused reports whether the server refuses the user of the URI: no role would
 // help.
 func refused(err error) bool {
-	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return false
-	}
 	var handshake *auth.Error // also if the connection broke in it
-	return server.HasErrorCode(codeAuthenticationFailed) || server.HasErrorCode(codeAtlas) && errors.As(err, &handshake)
+	return hasCode(err, codeAuthenticationFailed) || hasCode(err, codeAtlas) && errors.As(err, &handshake)
 }
 
 // statusCommand asks for the status without what is not read, which is more than
@@ -87,7 +92,7 @@ func refused(err error) bool {
 func statusCommand() bson.D {
 	command := bson.D{{Key: "serverStatus", Value: 1}}
 	for _, section := range strings.Fields(`activeIndexBuilds asserts batchedDeletes bucketCatalog catalogStats changeStreamPreImages
-		collectionCatalog defaultRWConcern electionMetrics flowControl freeMonitoring health hedgingMetrics indexBuilds indexBulkBuilder
+		collectionCatalog defaultRWConcern electionMetrics freeMonitoring health hedgingMetrics indexBuilds indexBulkBuilder
 		indexStats internalTransactions locks logicalSessionRecordCache mirroredReads network opcounters opcountersRepl oplogTruncation
 		planCache queryAnalyzers querySettings queryStats readConcernCounters readPreferenceCounters resourceConsumption scramCache
 		security shardingStatistics spillWiredTiger tcmalloc tenantMigrations trafficRecording transactions transportSecurity
@@ -96,7 +101,7 @@ func statusCommand() bson.D {
 	}
 	var metrics bson.D
 	for _, part := range strings.Fields(`aggStageCounters apiVersions changeStreams commands cursor diagnostics document
-		dotsAndDollarsFields getLastError mongos network operation operatorCounters query queryExecutor record repl serverStatus sorter
+		dotsAndDollarsFields mongos network operation operatorCounters query queryExecutor record repl serverStatus sorter
 		storage ttl`) {
 		metrics = append(metrics, bson.E{Key: part, Value: false})
 	}
@@ -168,31 +173,35 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		return nil, whyNoSense
 	}
 	s = &status{
-		info: serverInfo{version: Text(raw, "version"), topology: standalone, engine: Text(raw, "storageEngine", "name")},
-		host: Text(raw, "host"), uptime: Number(raw, "uptimeMillis") / 1000, figures: make(map[key]float64, len(figures)),
+		info: serverInfo{version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name")},
+		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000, figures: make(map[key]float64, len(figures)),
 	}
-	if pid := Number(raw, "pid"); pid > 0 {
+	if pid := number(raw, "pid"); pid > 0 {
 		s.pid = int(pid)
 	}
 	if !math.IsNaN(s.uptime) {
 		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
 	}
 	s.probing = majorOf(s.info.version) >= 7
-	if Text(raw, "repl", "setName") != "" {
-		s.info.topology = "replica_set"
-		primary, told := LookUp(raw, "repl", "isWritablePrimary")
+	if text(raw, "repl", "setName") != "" {
+		s.info.topology = replicaSet
+		primary, told := lookUp(raw, "repl", "isWritablePrimary")
 		is, _ := primary.BooleanOK()
 		s.secondary = told && !is
 	}
 	for i := range figures {
 		s.figures[figures[i].key] = figures[i].read(raw)
 	}
+	s.figures[flowControlSeconds] = micros * orZero(number(raw, "flowControl", "timeAcquiringMicros"))
+	s.figures[flowControlLimit] = orZero(number(raw, "flowControl", "targetRateLimit"))
+	s.figures[majorityWaitsTotal] = orZero(number(raw, "metrics", "getLastError", "wtime", "num"))
+	s.figures[majorityWaitSeconds] = millis * orZero(number(raw, "metrics", "getLastError", "wtime", "totalMillis"))
 	if s.figures[checkpoints] == 0 {
 		s.figures[checkpointLast] = math.NaN() // the server says 0 before the first
 	}
 	switch {
-	case Text(raw, "process") == "mongos":
-		s.info.topology, s.info.engine = "sharded", "none"
+	case text(raw, "process") == "mongos":
+		s.info.topology, s.info.engine = sharded, "none"
 		why = whyMongos
 	case s.info.engine != "wiredTiger":
 		why = whyOtherEngine
@@ -221,9 +230,9 @@ func (s *status) value(k key) float64 {
 }
 
 // isProcess reports whether the server is the process that was asked before.
-func (s *status) isProcess(host string, pid int, started time.Time) bool {
+func (s *status) isProcess(p *process) bool {
 	const clockError = 5 * time.Second
-	return host != "" && s.host == host && s.pid == pid && s.started.Sub(started).Abs() < clockError
+	return p.host != "" && s.host == p.host && s.pid == p.pid && s.started.Sub(p.started).Abs() < clockError
 }
 
 // Counters are what MongoDB's status said at one moment: the figures that
@@ -244,11 +253,7 @@ func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	if err != nil {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %w", err)
 	}
-	return ParseCounters(raw, time.Now())
-}
-
-// ParseCounters reads an answer to serverStatus that arrived at a moment.
-func ParseCounters(raw bson.Raw, at time.Time) (Counters, error) {
+	at := time.Now()
 	s, why := parseStatus(raw, at)
 	if why != "" {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %s", why)
@@ -281,45 +286,6 @@ func (l cpuTime) busySince(before cpuTime) float64 {
 	return min(max((l.busy-before.busy)/(l.total-before.total), 0), 1)
 }
 
-// cpus are those of the machine of one server process, with its memory.
-type cpus struct {
-	host    string // of the process that was asked
-	pid     int
-	started time.Time
-	count   float64 // 0: unknown
-	why     string  // count is 0
-	memory  float64 // bytes; 0: unknown
-}
-
-// sampleCPUs asks a server process once for its CPUs and memory and, if it runs
-// on this machine, reads how busy they are.
-func (m *Monitor) sampleCPUs(ctx context.Context, now *sample) {
-	if m.config.DBPath != "" || m.place.here {
-		now.machine = m.disks.machine()
-	}
-	s := now.server
-	if s == nil {
-		return
-	}
-	c := m.cpus
-	if !s.isProcess(c.host, c.pid, c.started) {
-		c = cpus{host: s.host, pid: s.pid, started: s.started}
-		raw, err := m.run(ctx, bson.D{{Key: "hostInfo", Value: 1}})
-		switch {
-		case err == nil:
-			c.count, c.why = countProcessors(raw)
-			c.memory = MemoryOf(raw)
-		case NotPermitted(err):
-			c.why = whyNoHostInfo
-		default:
-			now.coresWhy = whyCoresUnasked
-			return // asked again with the next sample
-		}
-		m.cpus = c
-	}
-	now.cores, now.coresWhy, now.memory = c.count, c.why, c.memory
-}
-
 // countProcessors reads an answer to hostInfo: the CPUs that the process may use,
 // or those of the machine.
 func countProcessors(raw bson.Raw) (count float64, why string) {
@@ -332,9 +298,9 @@ func countProcessors(raw bson.Raw) (count float64, why string) {
 	return 0, whyCoresNotThere
 }
 
-// MemoryOf reads from an answer to hostInfo how many bytes a process may use:
+// memoryOf reads from an answer to hostInfo how many bytes a process may use:
 // those of its container, or of the machine; 0: unknown.
-func MemoryOf(raw bson.Raw) float64 {
+func memoryOf(raw bson.Raw) float64 {
 	if raw.Validate() != nil {
 		return 0
 	}
@@ -343,7 +309,7 @@ func MemoryOf(raw bson.Raw) float64 {
 
 func firstPositive(raw bson.Raw, names ...string) float64 {
 	for _, name := range names {
-		if n := Number(raw, "system", name); n > 0 {
+		if n := number(raw, "system", name); n > 0 {
 			return n
 		}
 	}
@@ -362,15 +328,15 @@ func (m *Monitor) sampleWindow(ctx context.Context, now *sample) {
 	default:
 		raw, err := m.run(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: parameter, Value: 1}})
 		if err == nil && raw.Validate() == nil { // else the diagnosis does without
-			now.historyWindow = Number(raw, parameter)
+			now.historyWindow = number(raw, parameter)
 		}
 	}
 }
 
-// Number returns a number of any BSON type from a valid document; NaN: there is
+// number returns a number of any BSON type from a valid document; NaN: there is
 // none.
-func Number(raw bson.Raw, path ...string) float64 {
-	v, ok := LookUp(raw, path...)
+func number(raw bson.Raw, path ...string) float64 {
+	v, ok := lookUp(raw, path...)
 	if !ok {
 		return math.NaN()
 	}
@@ -380,16 +346,16 @@ func Number(raw bson.Raw, path ...string) float64 {
 	return math.NaN()
 }
 
-// Text returns a string from a valid document, empty if there is none.
-func Text(raw bson.Raw, path ...string) string {
-	v, _ := LookUp(raw, path...)
+// text returns a string from a valid document, empty if there is none.
+func text(raw bson.Raw, path ...string) string {
+	v, _ := lookUp(raw, path...)
 	s, _ := v.StringValueOK()
 	return s
 }
 
-// LookUp follows a path one step at a time: the driver's own lookup of several
+// lookUp follows a path one step at a time: the driver's own lookup of several
 // steps panics where an array is on the way.
-func LookUp(raw bson.Raw, path ...string) (v bson.RawValue, ok bool) {
+func lookUp(raw bson.Raw, path ...string) (v bson.RawValue, ok bool) {
 	for i, name := range path {
 		if i > 0 {
 			if raw, ok = v.DocumentOK(); !ok {

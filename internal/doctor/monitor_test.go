@@ -89,7 +89,7 @@ func insert(t testing.TB, db *mongo.Database, collection string, n int) {
 	require.NoError(t, err)
 }
 
-func TestLooksAtARealServer(t *testing.T) {
+func TestSamplesOfARealServer(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	b := newBench(t, Config{Database: db, Streams: []Stream{
@@ -97,7 +97,7 @@ func TestLooksAtARealServer(t *testing.T) {
 		{Name: "native", Collection: "native_series", Storage: store.TimeSeries},
 		{Name: "quick", Storage: store.Memory},
 	}})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	first := b.scrape(t)
 	stream := func(name string) scrape.Labels { return scrape.Labels{"stream": name} }
 	assert.Equal(t, 1.0, first.Value("brim_mongodb_up", nil))
@@ -112,14 +112,14 @@ func TestLooksAtARealServer(t *testing.T) {
 	insert(t, db, "readings", 2000)
 	insert(t, db, "native_series", 200) // 200 minutes; a bucket spans at most 60
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	second := b.scrape(t)
 	for _, name := range []string{"brim_mongodb_checkpoints_total", "brim_mongodb_journal_written_bytes_total", "brim_mongodb_block_written_bytes_total", "brim_mongodb_journal_syncs_total"} {
 		assert.Greater(t, second.Value(name, nil), first.Value(name, nil), name)
 	}
 	writes := scrape.Labels{"kind": "write"}
 	assert.Greater(t, second.Value("brim_mongodb_operations_total", writes), first.Value("brim_mongodb_operations_total", writes))
-	assert.Equal(t, 2000.0, second.Value("brim_mongodb_collection_documents", stream("readings")), "a collection is looked at as soon as it is there")
+	assert.Equal(t, 2000.0, second.Value("brim_mongodb_collection_documents", stream("readings")), "a collection is measured as soon as it exists")
 	assert.Greater(t, second.Value("brim_mongodb_collection_bytes", stream("readings")), 2000.0*50)
 	assert.Equal(t, 200.0, second.Value("brim_mongodb_timeseries_measurements_total", stream("native")))
 	assert.Equal(t, 4.0, second.Value("brim_mongodb_timeseries_buckets", stream("native")))
@@ -137,12 +137,12 @@ func TestLooksAtARealServer(t *testing.T) {
 }
 
 // TestDiskOfARealServer: it runs on this machine, so its dbPath is asked for
-// and looked at. What that is on is as the machine is.
+// and examined. What disk that is on depends on the machine.
 func TestDiskOfARealServer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: mongodtest.Database(t)})
-	b.Look(t.Context())
-	b.Look(t.Context())
+	b.Sample(t.Context())
+	b.Sample(t.Context())
 	seen := b.scrape(t)
 	assert.Greater(t, seen.Value("brim_disk_size_bytes", nil), 1e6)
 	assert.Greater(t, seen.Value("brim_disk_size_bytes", nil), seen.Value("brim_disk_free_bytes", nil))
@@ -156,8 +156,8 @@ func TestDiskOfARealServer(t *testing.T) {
 	assert.Positive(t, seen.Value("brim_disk_operations_total", scrape.Labels{"op": "write"}))
 }
 
-// TestAScrapeAsksNothing: MongoDB is asked once in an interval, whoever reads
-// metrics.
+// TestAScrapeAsksNothing: MongoDB is asked once in an interval, however
+// often metrics are read.
 func TestAScrapeAsksNothing(t *testing.T) {
 	t.Parallel()
 	var asked, all atomic.Int64
@@ -198,47 +198,47 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	<-ended
 }
 
-// nobody is a client of a server that does not exist.
-func nobody(t *testing.T) *mongo.Client {
+// nowhere is a client of a server that does not exist.
+func nowhere(t *testing.T) *mongo.Client {
 	t.Helper()
 	return client(t, options.Client().ApplyURI("mongodb://127.0.0.1/?directConnection=true").
 		SetHosts([]string{"127.0.0.1:1"}).SetServerSelectionTimeout(50*time.Millisecond))
 }
 
-// TestALookThatIsCutOffSaysNothing about MongoDB.
-func TestALookThatIsCutOffSaysNothing(t *testing.T) {
+// TestASampleThatIsCutOffSaysNothing about MongoDB.
+func TestASampleThatIsCutOffSaysNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
 	before := b.seen.Load()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.Look(ctx)
+	b.Sample(ctx)
 	assert.Same(t, before, b.seen.Load())
 	assert.Empty(t, b.log.String())
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.NotSame(t, before, b.seen.Load())
 }
 
-// TestALookIsMeasuredInSeconds by a clock that is 250 ms later whenever it is
+// TestASampleIsMeasuredInSeconds by a clock that is 250 ms later whenever it is
 // asked.
-func TestALookIsMeasuredInSeconds(t *testing.T) {
+func TestASampleIsMeasuredInSeconds(t *testing.T) {
 	t.Parallel()
 	now := noon
-	b := newBench(t, Config{Database: nobody(t).Database("brim"), Now: func() time.Time {
+	b := newBench(t, Config{Database: nowhere(t).Database("brim"), Now: func() time.Time {
 		now = now.Add(250 * time.Millisecond)
 		return now
 	}})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	took := b.scrape(t)["brim_mongodb_server_status_seconds"].GetMetric()[0].GetHistogram()
 	assert.InDelta(t, 0.25, took.GetSampleSum(), 1e-9)
 }
 
 func TestServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	c := nobody(t)
+	c := nowhere(t)
 	b := newBench(t, Config{Database: c.Database("brim"), Interval: time.Second, Streams: []Stream{{Name: "readings", Storage: store.TimeSeries}}})
-	b.Look(t.Context())
-	b.Look(t.Context())
+	b.Sample(t.Context())
+	b.Sample(t.Context())
 	seen := b.scrape(t)
 	assert.Equal(t, 0.0, seen.Value("brim_mongodb_up", nil))
 	for name, family := range seen {
@@ -275,8 +275,8 @@ func TestServerThatMayNotTell(t *testing.T) {
 	fail("alwaysOn")
 	t.Cleanup(func() { fail("off") })
 	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
-	b.Look(t.Context())
-	b.Look(t.Context())
+	b.Sample(t.Context())
+	b.Sample(t.Context())
 	seen := b.scrape(t)
 	assert.Equal(t, 1.0, seen.Value("brim_mongodb_up", nil), "it answers")
 	assert.True(t, math.IsNaN(seen.Value("brim_mongodb_cache_max_bytes", nil)))
@@ -286,7 +286,7 @@ func TestServerThatMayNotTell(t *testing.T) {
 	assert.Equal(t, whyNoPath, b.signal(t, diskBusy).Why, "nor does it tell where its files are")
 
 	fail("off")
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Empty(t, b.signal(t, cacheUsedShare).Why)
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can measure again\" subject=\"storage engine\"")), "%s", b.log)
 }
@@ -294,10 +294,10 @@ func TestServerThatMayNotTell(t *testing.T) {
 // TestARefusedUserNeedsNoRole: a wrong password is told from a role that is missing.
 func TestARefusedUserNeedsNoRole(t *testing.T) {
 	t.Parallel()
-	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1)
+	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1)
 	c := client(t, options.Client().ApplyURI(uri))
 	b := newBench(t, Config{Database: c.Database("brim"), Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	b.assertEngineUnseen(t, whyRefused)
 	assert.Contains(t, b.log.String(), whyRefused)
 	assert.NotContains(t, b.log.String(), "clusterMonitor")

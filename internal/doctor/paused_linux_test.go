@@ -49,7 +49,7 @@ func TestServerThatStandsStill(t *testing.T) {
 	db := mongodtest.DatabaseAt(t, server.URI())
 	insert(t, db, "readings", 10)
 	b := newBench(t, Config{Database: db, Interval: time.Second, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	before := b.scrape(t)
 	require.Equal(t, 1.0, before.Value("brim_mongodb_up", nil))
 
@@ -62,7 +62,7 @@ func TestServerThatStandsStill(t *testing.T) {
 	})
 	looked := make(chan struct{})
 	began := time.Now()
-	go func() { b.Look(t.Context()); close(looked) }()
+	go func() { b.Sample(t.Context()); close(looked) }()
 	for range 10 {
 		assert.Equal(t, 1.0, b.scrape(t).Value("brim_mongodb_up", nil), "the look before is what is known while another is under way")
 	}
@@ -79,7 +79,7 @@ func TestServerThatStandsStill(t *testing.T) {
 	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGCONT))
 	paused = false
 	require.Eventually(t, func() bool {
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		return b.scrape(t).Value("brim_mongodb_up", nil) == 1
 	}, 20*time.Second, 50*time.Millisecond)
 	assert.Equal(t, 10.0, b.scrape(t).Value("brim_mongodb_collection_documents", nil), "the last sizes hold until they are asked for again")

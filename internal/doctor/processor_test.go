@@ -106,7 +106,7 @@ func TestProcessorsAreAskedForOnce(t *testing.T) {
 	now := time.Now()
 	b := newBench(t, Config{Database: c.Database("nothing"), Now: func() time.Time { return now }})
 	for range 3 {
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		now = now.Add(10 * time.Millisecond)
 	}
 	assert.Equal(t, int64(1), asked.Load())

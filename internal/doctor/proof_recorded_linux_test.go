@@ -84,12 +84,12 @@ func recordedSeen(t testing.TB, name string) Seen {
 	return newSeen(before, now, nil)
 }
 
-// TestRecordedLooksAreDiagnosed holds the doctor to what was made slow on
+// TestRecordedSamplesAreDiagnosed holds the doctor to what was made slow on
 // purpose when each pair of looks was recorded: that, and what follows from it,
 // is named in this order and nothing else is, and without its rule it is not.
 // All pairs but those of nothing wrong and of a fragmented file were recorded while the
 // machine's two processors had much else to do.
-func TestRecordedLooksAreDiagnosed(t *testing.T) {
+func TestRecordedSamplesAreDiagnosed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		found []string // what was made slow first
@@ -137,8 +137,8 @@ func TestRecordedLooksAreDiagnosed(t *testing.T) {
 	}
 }
 
-// TestEveryRuleHasARecordedLook: what is never seen for real is only believed.
-func TestEveryRuleHasARecordedLook(t *testing.T) {
+// TestEveryRuleHasARecordedSample: what is never seen for real is only believed.
+func TestEveryRuleHasARecordedSample(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/recorded/*.json")
 	require.NoError(t, err)

@@ -107,7 +107,7 @@ func (p *patient) appendUntil(awaited func([]Finding) bool) []Finding {
 	defer tick.Stop()
 	var found []Finding
 	for {
-		p.Look(ctx)
+		p.Sample(ctx)
 		if found = Diagnose(p.Seen()); awaited(found) {
 			return found
 		}
@@ -174,9 +174,9 @@ func TestHistoryWindowIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
 		for i := range 50 {
 			require.NoError(t, p.append(t.Context(), i))
 		}
-		p.Look(t.Context())
+		p.Sample(t.Context())
 		p.command(bson.D{{Key: "fsync", Value: 1}})
-		p.Look(t.Context())
+		p.Sample(t.Context())
 		return named(Diagnose(p.Seen()), foundHistory)
 	}
 	found := diagnose()

@@ -128,30 +128,30 @@ func (s *Seen) othersUseDisk() bool {
 
 func (s *Seen) isReplicaSet() bool { return s.Server.Topology != standalone }
 
-func (s *Seen) obeysSyncDelay() bool { return majorOf(s.Server.Version) >= ObeysSyncDelay }
+func (s *Seen) obeysSyncDelay() bool { return majorOf(s.Server.Version) >= obeysSyncDelayFrom }
 
-// ObeysSyncDelay is the first major version that obeys the parameter syncdelay
+// obeysSyncDelayFrom is the first major version that obeys the parameter syncdelay
 // at run time: an older one reports it and goes on as it was started.
-const ObeysSyncDelay = 7
+const obeysSyncDelayFrom = 7
 
-// DefaultCache is what mongod takes for its cache by default, of so many bytes of
+// defaultCache is what mongod takes for its cache by default, of so many bytes of
 // memory: half of what exceeds 1 GiB, and at least 256 MiB.
-func DefaultCache(memory float64) float64 { return max((memory-1024*mebi)/2, 256*mebi) }
+func defaultCache(memory float64) float64 { return max((memory-1024*mebi)/2, 256*mebi) }
 
-// LeastHeadroom is how many times as large a cache must become for it to be
+// leastHeadroom is how many times as large a cache must become for it to be
 // worth a change.
-const LeastHeadroom = 1.25
+const leastHeadroom = 1.25
 
 // wantedCache is the cache to set, in bytes; 0: unknown.
 func (s *Seen) wantedCache() float64 {
 	if s.Server.MemoryBytes > 0 {
-		return min(2*s.Server.CacheBytes, DefaultCache(s.Server.MemoryBytes))
+		return min(2*s.Server.CacheBytes, defaultCache(s.Server.MemoryBytes))
 	}
 	return 2 * s.Server.CacheBytes
 }
 
 func (s *Seen) cacheMayGrow() bool {
-	return s.Server.CacheBytes <= 0 || s.wantedCache() >= LeastHeadroom*s.Server.CacheBytes
+	return s.Server.CacheBytes <= 0 || s.wantedCache() >= leastHeadroom*s.Server.CacheBytes
 }
 
 // fill puts what was seen in place of the words in braces.

@@ -55,9 +55,9 @@ func TestMemoryIsRead(t *testing.T) {
 	} {
 		raw, err := bson.Marshal(bson.D{{Key: "system", Value: c.system}})
 		require.NoError(t, err)
-		assert.InDelta(t, c.want, MemoryOf(raw), 0, name)
+		assert.InDelta(t, c.want, memoryOf(raw), 0, name)
 	}
-	assert.Zero(t, MemoryOf(bson.Raw{1, 2}))
+	assert.Zero(t, memoryOf(bson.Raw{1, 2}))
 }
 
 // TestCheckpointsAreTakenOftenerWhereThatIsObeyed: before MongoDB 7 a running

@@ -76,12 +76,12 @@ func TestNumbersOfEveryTypeAreRead(t *testing.T) {
 	}}})
 	require.NoError(t, err)
 	for _, name := range []string{"int32", "int64", "double"} {
-		assert.Equal(t, 7.0, Number(raw, "a", name), name)
+		assert.Equal(t, 7.0, number(raw, "a", name), name)
 	}
 	for _, name := range []string{"text", "null", "absent"} {
-		assert.True(t, math.IsNaN(Number(raw, "a", name)), name)
+		assert.True(t, math.IsNaN(number(raw, "a", name)), name)
 	}
-	assert.True(t, math.IsNaN(Number(raw, "a", "int32", "deeper")))
+	assert.True(t, math.IsNaN(number(raw, "a", "int32", "deeper")))
 }
 
 func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
@@ -128,7 +128,7 @@ func TestNoCheckpointYet(t *testing.T) {
 func TestCollectionsAreRead(t *testing.T) {
 	t.Parallel()
 	plain := parseCollection([]bson.Raw{recorded(t, "collstats-6.0.5.json")}, false)
-	assert.Equal(t, collection{data: 1196700, storage: 458752, free: 16384, index: 311296, documents: 30000}, plain)
+	assert.Equal(t, collection{data: 1196700, storage: 458752, free: 16384, index: 311296, documents: 30000, indexes: map[string]float64{"_id_": 311296}}, plain)
 	shard := recorded(t, "collstats-timeseries-6.0.5.json")
 	one := parseCollection([]bson.Raw{shard}, true)
 	assert.Equal(t, 126.0, one.buckets)

@@ -123,23 +123,23 @@ func TestThePaceIsLearnedWhileWritesAreNotSlow(t *testing.T) {
 	w = append(w, idle, idle, idle, hangs)
 	p := NewPace(w.next)
 	var path WritePath
-	assert.Equal(t, whyFirst, p.Look(t.Context()).Why)
+	assert.Equal(t, whyFirst, p.Sample(t.Context()).Why)
 	for range 19 {
-		path = p.Look(t.Context())
+		path = p.Sample(t.Context())
 		assert.InDelta(t, 0.004, path.Seconds, 1e-9)
 	}
 	assert.InDelta(t, 0.004, path.Baseline, 1e-9)
 	assert.InDelta(t, 1, path.slowdown(), 1e-6)
 	for range slow {
-		path = p.Look(t.Context())
+		path = p.Sample(t.Context())
 	}
 	assert.InDelta(t, 50, path.slowdown(), 1e-6, "an hour of slow writes is not usual")
 	for range 3 {
-		path = p.Look(t.Context())
+		path = p.Sample(t.Context())
 	}
 	assert.True(t, path.Idle)
 	assert.InDelta(t, 1, path.slowdown(), 0)
-	path = p.Look(t.Context())
+	path = p.Sample(t.Context())
 	assert.False(t, path.Idle)
 	assert.InDelta(t, 7/0.004, path.slowdown(), 1e-6, "nothing is stored, and readings wait")
 }
@@ -152,7 +152,7 @@ func TestAPathThatWasAlwaysSlowIsSlow(t *testing.T) {
 	p := NewPace(w.next)
 	var path WritePath
 	for range 30 {
-		path = p.Look(t.Context())
+		path = p.Sample(t.Context())
 	}
 	assert.InDelta(t, 6, path.slowdown(), 1e-6)
 	assert.Empty(t, path.measure().harmless)

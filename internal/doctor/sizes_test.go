@@ -62,22 +62,22 @@ func TestSizesAreAskedForOnceAMinute(t *testing.T) {
 	}})
 	readings := scrape.Labels{"stream": "readings"}
 	for range 6 { // until 50 s after the first
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", readings))
 		now = now.Add(10 * time.Second)
 	}
 	assert.Equal(t, map[string]int{"readings": 1, "unborn": 6}, asked.since())
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, map[string]int{"readings": 1, "unborn": 1}, asked.since())
 	insert(t, db, "unborn", 5)
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, 5.0, b.scrape(t).Value("brim_mongodb_collection_documents", scrape.Labels{"stream": "unborn"}))
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, map[string]int{"unborn": 1}, asked.since())
 }
 
-// TestSizesThatFailAreAskedForLessAndLess, and alone.
-func TestSizesThatFailAreAskedForLessAndLess(t *testing.T) {
+// TestSizesThatFailAreAskedForAgain a minute later, and the others meanwhile.
+func TestSizesThatFailAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	db, asked := listened(t, "test_sizes_fail")
 	insert(t, db, "readings", 4)
@@ -88,7 +88,7 @@ func TestSizesThatFailAreAskedForLessAndLess(t *testing.T) {
 	}})
 	var at []int // seconds at which the broken one was asked for
 	for i := range 20 {
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		counts := asked.since()
 		if counts["broken"] > 0 {
 			at = append(at, 10*i)
@@ -97,11 +97,11 @@ func TestSizesThatFailAreAskedForLessAndLess(t *testing.T) {
 		assert.Equal(t, whyNoSizes, b.seen.Load().last.collections["broken"].why)
 		now = now.Add(10 * time.Second)
 	}
-	assert.Equal(t, []int{0, 10, 30, 70, 130, 190}, at)
+	assert.Equal(t, []int{0, 60, 120, 180}, at)
 	assert.Equal(t, 4.0, b.scrape(t).Value("brim_mongodb_collection_documents", scrape.Labels{"stream": "readings"}))
 	require.NoError(t, db.Collection("broken").Drop(t.Context()))
 	insert(t, db, "broken", 3)
 	now = now.Add(time.Minute)
-	b.Look(t.Context())
+	b.Sample(t.Context())
 	assert.Equal(t, 3.0, b.scrape(t).Value("brim_mongodb_collection_documents", scrape.Labels{"stream": "broken"}))
 }

@@ -50,7 +50,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 	t.Parallel()
 	own, err := parseThresholds("ours.yaml", []byte("disk_busy: {degrading: 60, bottleneck: 90}\n"))
 	require.NoError(t, err)
-	m, err := New(Config{Database: nobody(t).Database("brim"), Thresholds: own})
+	m, err := New(Config{Database: nowhere(t).Database("brim"), Thresholds: own})
 	require.NoError(t, err)
 	before, now := twoSamples()
 	source := func() string {

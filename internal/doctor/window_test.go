@@ -20,7 +20,7 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
 			{Key: "setParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: seconds},
 		}).Err())
-		b.Look(t.Context())
+		b.Sample(t.Context())
 		window := b.Seen().Server.HistoryWindowSeconds
 		require.NotNil(t, window)
 		assert.InDelta(t, float64(seconds), *window, 0)
@@ -31,7 +31,7 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 // not told is not known.
 func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Config{Database: nobody(t).Database("brim")})
+	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
 	alone := sample{server: &status{info: serverInfo{topology: "standalone"}}}
 	b.sampleWindow(t.Context(), &alone)
 	assert.Zero(t, alone.historyWindow)

@@ -162,8 +162,8 @@ const (
 // NewPace makes one that has learned nothing yet.
 func NewPace(read func() (Writes, error)) *Pace { return &Pace{read: read} }
 
-// Look takes one more sample of the daemon's writes. It is for one goroutine.
-func (p *Pace) Look(context.Context) WritePath {
+// Sample takes one more sample of the daemon's writes. It is for one goroutine.
+func (p *Pace) Sample(context.Context) WritePath {
 	now, err := p.read()
 	if err != nil {
 		return unknownPath("the daemon's metrics cannot be read: " + err.Error())

@@ -66,7 +66,7 @@ func withUser(t *testing.T, uri string, user *url.Userinfo) string {
 	return u.String()
 }
 
-func TestAMongodThatAsksLetsNobodyInWithoutAPassword(t *testing.T) {
+func TestAMongodWithAuthenticationRefusesUnknownUsers(t *testing.T) {
 	t.Parallel()
 	var log logged
 	config := asking(t.TempDir())
@@ -81,12 +81,12 @@ func TestAMongodThatAsksLetsNobodyInWithoutAPassword(t *testing.T) {
 	assert.EqualValues(t, unauthorized, codeOf(t, daemon.Database("admin").RunCommand(t.Context(), bson.D{{Key: "usersInfo", Value: 1}}).Err()))
 	require.NoError(t, insert(t, owner, "other"), "the owner's may do anything")
 
-	nobody := connect(t, strings.ReplaceAll(withUser(t, server.URI(), nil), "&authSource=admin", ""))
-	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, nobody, "test")))
+	anonymous := connect(t, strings.ReplaceAll(withUser(t, server.URI(), nil), "&authSource=admin", ""))
+	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, anonymous, "test")))
 	first := bson.D{{Key: "createUser", Value: "me"}, {Key: "pwd", Value: "me"}, {Key: "roles", Value: bson.A{"root"}}}
-	assert.EqualValues(t, unauthorized, codeOf(t, nobody.Database("admin").RunCommand(t.Context(), first).Err()))
-	stranger := connect(t, withUser(t, server.URI(), url.UserPassword("owner", "guessed")))
-	assert.EqualValues(t, authenticationFailed, codeOf(t, insert(t, stranger, "test")))
+	assert.EqualValues(t, unauthorized, codeOf(t, anonymous.Database("admin").RunCommand(t.Context(), first).Err()))
+	guesser := connect(t, withUser(t, server.URI(), url.UserPassword("owner", "guessed")))
+	assert.EqualValues(t, authenticationFailed, codeOf(t, insert(t, guesser, "test")))
 
 	for _, uri := range []string{server.URI(), ownerURI(t, server)} {
 		u, err := url.Parse(uri)
@@ -103,11 +103,8 @@ func TestAMongodThatAsksLetsNobodyInWithoutAPassword(t *testing.T) {
 			assert.NotContains(t, string(line), secret)
 		}
 	}
-}
 
-func TestSecretsAreTheUsersAlone(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, asking(t.TempDir()))
+	// No other user can read the secrets.
 	dir := filepath.Dir(server.URIFile())
 	require.True(t, filepath.IsAbs(dir))
 	for name, want := range map[string]os.FileMode{".": 0o700, "uri": 0o600, "keyfile": 0o600} {
@@ -120,26 +117,46 @@ func TestSecretsAreTheUsersAlone(t *testing.T) {
 	assert.Empty(t, fresh)
 }
 
-func TestDataFromBeforeAuthenticationAreTakenOver(t *testing.T) {
+// TestAuthenticationOverExistingData, and back: the data stays, and users that were
+// created without authentication are named.
+func TestAuthenticationOverExistingData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	before := startServer(t, mongod.Config{DataDir: dir})
-	put(t, connect(t, before.URI()), "old")
+	client := connect(t, before.URI())
+	put(t, client, "old")
 	require.False(t, before.RequiresAuth())
-	require.Equal(t, before.URI(), ownerURI(t, before), "the way in is in the file here, too")
+	require.Equal(t, before.URI(), ownerURI(t, before), "the file has the URI without authentication too")
+	for database, role := range map[string]string{"admin": "root", "elsewhere": "readWrite"} {
+		run(t, client.Database(database), bson.D{{Key: "createUser", Value: "evil"}, {Key: "pwd", Value: "planted"}, {Key: "roles", Value: bson.A{role}}})
+	}
 	closeServer(t, before)
+	assert.Empty(t, before.OtherUsers())
 
-	now := startServer(t, asking(dir))
-	client := connect(t, now.URI())
+	var log logged
+	config := asking(dir)
+	config.Logger = log.logger()
+	now := startServer(t, config)
+	client = connect(t, now.URI())
 	requireKept(t, client, "old")
 	put(t, client, "new")
-	password := ownerURI(t, now)
-	require.Contains(t, password, "owner:")
+	require.Contains(t, ownerURI(t, now), "owner:")
+	assert.Equal(t, []string{"evil@admin (root@admin)", "evil@elsewhere (readWrite@elsewhere)"}, now.OtherUsers())
+	assert.Contains(t, log.String(), "WARN")
+	assert.Contains(t, log.String(), "evil@admin (root@admin)")
+	assert.Contains(t, log.String(), `dropUser(`)
+	require.NoError(t, insert(t, connect(t, withUser(t, now.URI(), url.UserPassword("evil", "planted"))), "anywhere"), "which is why they are named")
+	owner := connect(t, ownerURI(t, now))
+	run(t, owner.Database("admin"), bson.D{{Key: "dropUser", Value: "evil"}})
+	run(t, owner.Database("elsewhere"), bson.D{{Key: "dropUser", Value: "evil"}})
 	closeServer(t, now)
 
-	again := startServer(t, mongod.Config{DataDir: dir}) // and back
-	requireKept(t, connect(t, again.URI()), "old", "new")
-	require.NotContains(t, ownerURI(t, again), "owner:")
+	again := startServer(t, asking(dir))
+	assert.Empty(t, again.OtherUsers())
+	closeServer(t, again)
+	last := startServer(t, mongod.Config{DataDir: dir})
+	requireKept(t, connect(t, last.URI()), "old", "new")
+	require.NotContains(t, ownerURI(t, last), "owner:")
 }
 
 func TestThePasswordStaysOverRestartsAndPorts(t *testing.T) {
@@ -176,49 +193,29 @@ func TestThePasswordStaysOverRestartsAndPorts(t *testing.T) {
 	requireKept(t, connect(t, third.URI()), "a")
 }
 
-// TestAStartMendsWhatItFinds leaves the files and the users as a start that was
-// cut off, a person, or a backup may.
-func TestAStartMendsWhatItFinds(t *testing.T) {
+// TestAStartRepairsUsers: the users and files that an interrupted start, an operator
+// or a backup may leave behind do not matter. Damage of the files is that of
+// TestCredentialsAreRepaired.
+func TestAStartRepairsUsers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	server := startServer(t, asking(dir))
 	put(t, connect(t, server.URI()), "a")
 	closeServer(t, server)
 	uri, key := filepath.Join(dir, "mongod", "uri"), filepath.Join(dir, "mongod", "keyfile")
-	last := ownerURI(t, server)
-	for name, damage := range map[string]func(){
-		"the URI is gone":            func() { require.NoError(t, os.Remove(uri)) },
-		"the URI is cut off":         func() { require.NoError(t, os.WriteFile(uri, []byte(last[:30]), 0o600)) },
-		"the URI is open to others":  func() { require.NoError(t, os.Chmod(uri, 0o644)) },
-		"the key is gone":            func() { require.NoError(t, os.Remove(key)) },
-		"the key is empty":           func() { require.NoError(t, os.WriteFile(key, nil, 0o600)) },
-		"the key is open to others":  func() { require.NoError(t, os.Chmod(key, 0o644)) },
-		"both are gone":              func() { require.NoError(t, os.Remove(uri)); require.NoError(t, os.Remove(key)) },
-		"a file that was not moved":  func() { require.NoError(t, os.WriteFile(uri+".new", []byte("mongodb://"), 0o644)) },
-		"the folder is open":         func() { require.NoError(t, os.Chmod(filepath.Dir(uri), 0o755)) },
-		"the users are gone":         func() { withoutAuth(t, dir, dropUsers) },
-		"the passwords are others":   func() { withoutAuth(t, dir, changePasswords) },
-		"the roles may do too much":  func() { withoutAuth(t, dir, widenRole) },
-		"the users have no role now": func() { withoutAuth(t, dir, dropRoles) },
-	} {
-		damage()
-		server := startServer(t, asking(dir))
-		daemon := connect(t, server.URI())
-		requireKept(t, daemon, "a")
-		assert.EqualValues(t, unauthorized, codeOf(t, insert(t, daemon, "other")), name)
-		require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"), name)
-		info, err := os.Stat(uri)
-		require.NoError(t, err, name)
-		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), name)
-		info, err = os.Stat(filepath.Dir(uri))
-		require.NoError(t, err, name)
-		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm(), name)
-		if strings.Contains(name, "URI") || strings.Contains(name, "both") {
-			assert.NotEqual(t, last, ownerURI(t, server), "%s: who knows who has read it", name)
-		}
-		last = ownerURI(t, server)
-		closeServer(t, server)
-	}
+	withoutAuth(t, dir, func(t *testing.T, db *mongo.Database) {
+		run(t, db,
+			bson.D{{Key: "updateUser", Value: "brim"}, {Key: "pwd", Value: "x"}}, bson.D{{Key: "dropUser", Value: "owner"}},
+			bson.D{{Key: "updateRole", Value: "brimServe"}, {Key: "roles", Value: bson.A{"root"}}}, bson.D{{Key: "dropRole", Value: "brimOwner"}})
+	})
+	require.NoError(t, os.Remove(uri))
+	require.NoError(t, os.Remove(key))
+
+	server = startServer(t, asking(dir))
+	daemon := connect(t, server.URI())
+	requireKept(t, daemon, "a")
+	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, daemon, "other")))
+	require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"))
 }
 
 // withoutAuth changes what a mongod on the data has.
@@ -240,39 +237,25 @@ func run(t *testing.T, db *mongo.Database, commands ...bson.D) {
 	}
 }
 
-func dropUsers(t *testing.T, db *mongo.Database) {
-	run(t, db, bson.D{{Key: "dropAllUsersFromDatabase", Value: 1}})
-}
-
-func dropRoles(t *testing.T, db *mongo.Database) {
-	run(t, db, bson.D{{Key: "dropAllRolesFromDatabase", Value: 1}})
-}
-
-func changePasswords(t *testing.T, db *mongo.Database) {
-	run(t, db, bson.D{{Key: "updateUser", Value: "brim"}, {Key: "pwd", Value: "x"}}, bson.D{{Key: "updateUser", Value: "owner"}, {Key: "pwd", Value: "x"}})
-}
-
-func widenRole(t *testing.T, db *mongo.Database) {
-	run(t, db, bson.D{{Key: "updateRole", Value: "brimServe"}, {Key: "roles", Value: bson.A{"root"}}})
-}
-
-func TestAStandaloneAsksToo(t *testing.T) {
+func TestAStandaloneAsksTooAndHasNoReplicaSet(t *testing.T) {
 	t.Parallel()
 	config := asking(t.TempDir())
 	config.Standalone = true
 	server := startServer(t, config)
-	put(t, connect(t, server.URI()), "a")
+	client := connect(t, server.URI())
+	put(t, client, "a")
+	require.NotContains(t, adminCommand(t, client, bson.D{{Key: "hello", Value: 1}}), "setName")
 	require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"))
 	require.Error(t, insert(t, connect(t, withUser(t, server.URI(), nil)), "test"))
 }
 
-// TestAStartThatIsKilledAnywhereIsMended kills the daemon at random moments of
+// TestAStartThatIsKilledAnywhereIsRepaired kills the daemon at random moments of
 // its first start.
-func TestAStartThatIsKilledAnywhereIsMended(t *testing.T) {
+func TestAStartThatIsKilledAnywhereIsRepaired(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t) // so that no start installs it
-	for range 5 {
+	for range 3 {
 		self, err := os.Executable()
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(1500*time.Millisecond))))

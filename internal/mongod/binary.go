@@ -183,27 +183,26 @@ func missingLibraries(ctx context.Context, path string) []string {
 	return missing
 }
 
+// packages have the libraries that the installed mongod needs: on Debian and Ubuntu,
+// and on Fedora and RHEL.
+var packages = map[string][2]string{
+	"libcurl.so.4":   {"libcurl4", "libcurl"},
+	"libssl.so.3":    {"libssl3", "openssl-libs"},
+	"libcrypto.so.3": {"libssl3", "openssl-libs"},
+	"liblzma.so.5":   {"liblzma5", "xz-libs"},
+	"libresolv.so.2": {"libc6", "glibc"},
+	"libm.so.6":      {"libc6", "glibc"},
+	"libgcc_s.so.1":  {"libgcc-s1", "libgcc"},
+}
+
 // missingText names the packages to install.
 func missingText(libraries []string) string {
 	text := "these shared libraries are missing on this machine: " + strings.Join(libraries, ", ")
 	var debian, fedora []string
 	for _, library := range libraries {
-		var names [2]string // of the package on Debian and Ubuntu, and on Fedora and RHEL
-		switch library {
-		case "libcurl.so.4":
-			names = [2]string{"libcurl4", "libcurl"}
-		case "libssl.so.3", "libcrypto.so.3":
-			names = [2]string{"libssl3", "openssl-libs"}
-		case "liblzma.so.5":
-			names = [2]string{"liblzma5", "xz-libs"}
-		case "libresolv.so.2", "libm.so.6":
-			names = [2]string{"libc6", "glibc"}
-		case "libgcc_s.so.1":
-			names = [2]string{"libgcc-s1", "libgcc"}
-		default:
-			continue
+		if names, ok := packages[library]; ok {
+			debian, fedora = append(debian, names[0]), append(fedora, names[1])
 		}
-		debian, fedora = append(debian, names[0]), append(fedora, names[1])
 	}
 	if len(debian) == 0 {
 		return text + "; install the packages that contain them"

@@ -3,6 +3,7 @@ package mongod
 import (
 	"context"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,4 +116,45 @@ func TestMemorySurvivesAndABrokenOneIsForgotten(t *testing.T) {
 	require.Equal(t, memory{Port: 20_001, Pid: 7}, f.recall())
 	require.NoError(t, f.remember(memory{Port: 70_000}))
 	require.Zero(t, f.recall(), "no port has that number")
+}
+
+// TestCredentialsAreRepaired: what is missing, damaged or readable by other users is
+// made anew, and the rest stays.
+func TestCredentialsAreRepaired(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		damage         func(f files)
+		newURI, newKey bool
+	}{
+		"nothing":                     {damage: func(files) {}},
+		"the URI is gone":             {damage: func(f files) { _ = os.Remove(f.uri) }, newURI: true},
+		"the URI is cut off":          {damage: func(f files) { _ = os.Truncate(f.uri, 30) }, newURI: true},
+		"the URI is open to others":   {damage: func(f files) { _ = os.Chmod(f.uri, 0o644) }, newURI: true},
+		"the key is gone":             {damage: func(f files) { _ = os.Remove(f.key) }, newKey: true},
+		"the key is empty":            {damage: func(f files) { _ = os.Truncate(f.key, 0) }, newKey: true},
+		"the key is open to others":   {damage: func(f files) { _ = os.Chmod(f.key, 0o644) }, newKey: true},
+		"a file that was not renamed": {damage: func(f files) { _ = os.WriteFile(f.uri+".new", []byte("mongodb://"), 0o644) }},
+		"the folder is open":          {damage: func(f files) { _ = os.Chmod(f.dir, 0o755) }},
+	} {
+		f, err := openFiles(t.TempDir())
+		require.NoError(t, err)
+		s := &Server{files: f, port: 20_001, config: Config{Auth: true, Database: "test"}}
+		s.credentials, err = f.credentials()
+		require.NoError(t, err)
+		require.NoError(t, s.writeURI())
+		before := s.credentials
+		c.damage(f)
+		s.credentials, err = f.credentials()
+		require.NoError(t, err)
+		require.NoError(t, s.writeURI())
+		assert.Equal(t, c.newURI, s.credentials.owner != before.owner, name)
+		assert.Equal(t, c.newKey, s.credentials.key != before.key, name)
+		assert.NotEqual(t, before.daemon, s.credentials.daemon, name)
+		for path, want := range map[string]os.FileMode{f.uri: 0o600, f.key: 0o600, f.dir: 0o700} {
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			assert.Equal(t, want, info.Mode().Perm(), "%s: %s", name, path)
+		}
+		assert.Contains(t, readSecret(f.uri), "owner:"+s.credentials.owner+"@", name)
+	}
 }

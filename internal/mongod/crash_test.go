@@ -137,17 +137,7 @@ func signal(t *testing.T, pid int, name string) {
 	require.NoError(t, exec.Command("kill", "-"+name, fmt.Sprint(pid)).Run())
 }
 
-func TestMongodDiesWithItsParentWhenAsked(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	binary(t)
-	daemon := startHolder(t, dir, holderDiesEnv+"=1")
-	require.True(t, isMongodOn(daemon.mongod, dir))
-	daemon.kill(t)
-	eventually(t, func() bool { return !isMongodOn(daemon.mongod, dir) }, "mongod outlived its parent")
-}
-
-func TestSecondDaemonIsRefusedAndToldWhoRuns(t *testing.T) {
+func TestSecondDaemonIsRefusedAndMongodDiesWithTheFirstWhenAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
@@ -155,13 +145,16 @@ func TestSecondDaemonIsRefusedAndToldWhoRuns(t *testing.T) {
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
 	require.ErrorContains(t, err, fmt.Sprintf("process %d is running on it", daemon.Process.Pid))
 	require.True(t, isMongodOn(daemon.mongod, dir), "the first daemon's mongod was touched")
+
+	daemon.kill(t)
+	eventually(t, func() bool { return !isMongodOn(daemon.mongod, dir) }, "mongod outlived its parent")
 }
 
 func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	startAndClose(t, dir)
 	db := filepath.Join(dir, "mongod", "db")
+	require.NoError(t, os.MkdirAll(db, 0o700))
 	foreign := exec.Command(binary(t).Path, "--dbpath", db, "--port", fmt.Sprint(mongodtest.FreePort(t)), "--bind_ip", "127.0.0.1",
 		"--nounixsocket", "--wiredTigerCacheSizeGB", "0.25")
 	require.NoError(t, foreign.Start())
@@ -182,7 +175,6 @@ func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	startAndClose(t, dir)
 	foreign := exec.Command("sleep", "1000")
 	require.NoError(t, foreign.Start())
 	ended := make(chan struct{})
@@ -195,6 +187,7 @@ func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
 		<-ended
 	})
 	memory := fmt.Sprintf(`{"port":0,"pid":%d}`, foreign.Process.Pid)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "mongod"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mongod", "brim.json"), []byte(memory), 0o600))
 
 	require.True(t, startServer(t, mongod.Config{DataDir: dir}).Running())
@@ -203,21 +196,4 @@ func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
 		require.Fail(t, "a foreign process was ended")
 	default:
 	}
-}
-
-func TestLogIsPutAsideWhenItHasGrown(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	server := startServer(t, mongod.Config{DataDir: dir})
-	path := filepath.Join(dir, "mongod", "mongod.log")
-	// Grown to its limit, without filling the disk of whoever runs this.
-	require.NoError(t, os.Truncate(path, 16<<20+1))
-	eventually(t, func() bool {
-		info, err := os.Stat(path)
-		return err == nil && info.Size() > 0 && info.Size() < 16<<20
-	}, "mongod did not open a new log")
-	old, err := os.Stat(path + ".1")
-	require.NoError(t, err)
-	require.Greater(t, old.Size(), int64(16<<20))
-	require.True(t, server.Running())
 }

@@ -42,8 +42,8 @@ func TestNamedMongodThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// writeProgram keeps forks of other tests away: they would hand on the open
-// file, and what somebody writes to cannot be run.
+// writeProgram keeps forks of other tests away: they would inherit the open file,
+// and a file that is open for writing cannot be run.
 func writeProgram(t *testing.T, path string, text []byte, mode os.FileMode) {
 	t.Helper()
 	syscall.ForkLock.RLock()

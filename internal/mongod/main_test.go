@@ -134,7 +134,7 @@ func script(t *testing.T, path string, lines ...string) {
 	t.Helper()
 	text := "#!/bin/sh\n" + strings.Join(lines, "\n") + "\n"
 	// A fork of another test at this moment would hand on the open file, and
-	// what somebody writes to cannot be run.
+	// a file that is open for writing cannot be run.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fresh := path + ".new"
@@ -148,7 +148,7 @@ func connect(t *testing.T, uri string) *mongo.Client {
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(20 * time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		// The server may be gone by then, and nobody there to say goodbye to.
+		// The server may be gone by then.
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		require.NoError(t, client.Disconnect(ctx))

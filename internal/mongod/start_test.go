@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,40 +20,39 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestSecondStartFindsTheDataAndTheURI(t *testing.T) {
+// TestFurtherStartsFindTheDataAndTheURI, at another port if theirs is taken.
+func TestFurtherStartsFindTheDataAndTheURI(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	began := time.Now()
 	first := startServer(t, mongod.Config{DataDir: dir})
-	t.Logf("first start: %v", time.Since(began))
 	put(t, connect(t, first.URI()), "a")
-	uri := first.URI()
 	require.True(t, first.Running())
 	require.Regexp(t, `^\d+\.\d+\.\d+`, first.Version())
-	began = time.Now()
 	closeServer(t, first)
-	t.Logf("stop: %v", time.Since(began))
+	require.NoError(t, first.Close(t.Context()), "as the first time")
 
-	began = time.Now()
 	second := startServer(t, mongod.Config{DataDir: dir})
-	t.Logf("second start: %v", time.Since(began))
-	require.Equal(t, uri, second.URI())
+	require.Equal(t, first.URI(), second.URI())
 	requireKept(t, connect(t, second.URI()), "a")
+	closeServer(t, second)
+
+	occupy(t, portOf(t, second))
+	third := startServer(t, mongod.Config{DataDir: dir})
+	require.NotEqual(t, portOf(t, second), portOf(t, third))
+	client := connect(t, third.URI())
+	put(t, client, "b")
+	requireKept(t, client, "a", "b")
 }
 
-func TestFurtherCloseReturnsWhatTheFirstDid(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, mongod.Config{})
-	require.NoError(t, server.Close(t.Context()))
-	require.NoError(t, server.Close(t.Context()))
-}
-
+// TestSettingsReachMongod, and its log is rotated.
 func TestSettingsReachMongod(t *testing.T) {
 	t.Parallel()
+	dir, port := t.TempDir(), mongodtest.FreePort(t)
 	server := startServer(t, mongod.Config{
-		Compressor: "zstd", CacheSizeGB: 0.5, OplogSizeMB: 32,
+		DataDir: dir, Port: port, Compressor: "zstd", CacheSizeGB: 0.5, OplogSizeMB: 32,
 		Parameters: map[string]string{"ttlMonitorEnabled": "false"},
 	})
+	require.Equal(t, port, portOf(t, server))
 	client := connect(t, server.URI())
 
 	options := adminCommand(t, client, bson.D{{Key: "getCmdLineOpts", Value: 1}})
@@ -87,6 +85,18 @@ func TestSettingsReachMongod(t *testing.T) {
 
 	hello := adminCommand(t, client, bson.D{{Key: "hello", Value: 1}})
 	assert.Equal(t, "brim", hello["setName"])
+
+	// A log that has grown to its limit, without filling the disk.
+	path := filepath.Join(dir, "mongod", "mongod.log")
+	require.NoError(t, os.Truncate(path, 16<<20+1))
+	eventually(t, func() bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Size() > 0 && info.Size() < 16<<20
+	}, "mongod did not open a new log")
+	old, err := os.Stat(path + ".1")
+	require.NoError(t, err)
+	require.Greater(t, old.Size(), int64(16<<20))
+	require.True(t, server.Running())
 }
 
 type storageStats struct {
@@ -101,15 +111,6 @@ func collectionStats(t *testing.T, db *mongo.Database, collection string) storag
 	var stats storageStats
 	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "collStats", Value: collection}}).Decode(&stats))
 	return stats
-}
-
-func TestStandaloneHasNoReplicaSet(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, mongod.Config{Standalone: true})
-	client := connect(t, server.URI())
-	put(t, client, "a")
-	hello := adminCommand(t, client, bson.D{{Key: "hello", Value: 1}})
-	require.NotContains(t, hello, "setName")
 }
 
 // portOf a server's URI.
@@ -145,25 +146,9 @@ func occupy(t *testing.T, port int) {
 	})
 }
 
-func TestSetMovesWhenItsPortIsTaken(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first := startServer(t, mongod.Config{DataDir: dir})
-	put(t, connect(t, first.URI()), "before")
-	closeServer(t, first)
-	occupy(t, portOf(t, first))
-
-	second := startServer(t, mongod.Config{DataDir: dir})
-	require.NotEqual(t, portOf(t, first), portOf(t, second))
-	client := connect(t, second.URI())
-	put(t, client, "after")
-	requireKept(t, client, "before", "after")
-}
-
 func TestTakenConfiguredPortIsAnErrorThatNamesIt(t *testing.T) {
 	t.Parallel()
-	first := startServer(t, mongod.Config{})
-	port := portOf(t, first)
+	port := portOf(t, mongodtest.Shared(t))
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: t.TempDir(), Port: port}))
 	require.ErrorContains(t, err, fmt.Sprintf("port %d", port))
 	require.ErrorContains(t, err, "--mongod-port")
@@ -191,14 +176,6 @@ func takenPort(t *testing.T, log string) string {
 	match := regexp.MustCompile(`drawing another" port=(\d+)`).FindStringSubmatch(log)
 	require.NotNil(t, match, log)
 	return ":" + match[1] + "/"
-}
-
-func TestConfiguredPortIsUsed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	port := portOf(t, startAndClose(t, dir))
-	server := startServer(t, mongod.Config{DataDir: t.TempDir(), Port: port})
-	require.Equal(t, port, portOf(t, server))
 }
 
 func startAndClose(t *testing.T, dir string) *mongod.Server {

@@ -75,7 +75,7 @@ func TestRunWritesWhereItIsTold(t *testing.T) {
 // signal tells in the unit that it is shown in to people.
 func TestLinesAreTheDoctorsBounds(t *testing.T) {
 	t.Parallel()
-	client, err := mongo.Connect() // asks nobody
+	client, err := mongo.Connect() // connects to nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})

@@ -284,11 +284,12 @@ const (
 	bytesAtOnce  = 8 << 20
 )
 
-// copies inserts the model for each of the sensors, which is far quicker than
+// copies inserts the model for each sensor of a worker, which is far quicker than
 // updates of the store. It stops at a time, unless that is zero, and returns how
 // many sensors have a bucket. To the lane they are buckets that it wrote: they have
 // its session.
-func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, first uint64, sensors []int, until time.Time) (created int, err error) {
+func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, w *Worker, until time.Time) (created int, err error) {
+	sensors := w.Sensors
 	elements, err := model.Elements()
 	if err != nil {
 		return 0, fmt.Errorf("copy a bucket: %w", err)
@@ -302,7 +303,7 @@ func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Ra
 				document[i] = bson.E{Key: e.Key(), Value: e.Value()}
 				switch e.Key() {
 				case "_id":
-					document[i].Value = l.bucketID(number, first)
+					document[i].Value = l.bucketID(number, w.Next[0])
 				case "sensorId":
 					document[i].Value = l.readings.Source.ID(number)
 				}
@@ -409,15 +410,14 @@ func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) error {
 		if !ok {
 			return fmt.Errorf("fill %s: it has no buckets", f.collection.Shape)
 		}
-		first := w.Next[0]
-		model, err := l.model(ctx, coll, Portion{Sensor: w.Sensors[0], First: first, Count: readings})
+		model, err := l.model(ctx, coll, Portion{Sensor: w.Sensors[0], First: w.Next[0], Count: readings})
 		if err != nil {
 			return err
 		}
 		if w == f.Workers[0] {
 			f.DocumentBytes = len(model)
 		}
-		created, err := l.copies(ctx, coll, model, first, w.Sensors, until)
+		created, err := l.copies(ctx, coll, model, w, until)
 		w.Sensors, w.Next = w.Sensors[:created], w.Next[:created]
 		for i := range w.Next {
 			w.Next[i] += uint64(readings) //nolint:gosec // of a window

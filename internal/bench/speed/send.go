@@ -319,7 +319,7 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, over *stretch) (read
 // post sends on one connection, each request when the one before is answered:
 // with the messages of fasthttp, but not its client, whose goroutines outlive
 // it.
-func (p *sender) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck) error {
+func (s *sender) post(ctx context.Context, to *bench.Daemon, over *stretch, d *deck) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.HTTP)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -329,14 +329,14 @@ func (p *sender) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck
 	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
 	request, response := &fasthttp.Request{}, &fasthttp.Response{}
 	request.Header.SetMethod(http.MethodPost)
-	request.Header.SetContentType(p.contentType)
-	request.SetRequestURI("http://" + to.HTTP + p.path)
+	request.Header.SetContentType(s.contentType)
+	request.SetRequestURI("http://" + to.HTTP + s.path)
 	for {
-		number, ok := s.take(ctx)
+		number, ok := over.take(ctx)
 		if !ok {
 			return nil
 		}
-		request.SetBodyRaw(d.request(s, number).text)
+		request.SetBodyRaw(d.request(over, number).text)
 		for taken := false; !taken; {
 			if err := exchange(conn, in, out, request, response); err != nil {
 				return err

@@ -345,16 +345,14 @@ func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, tabl
 // A side is one of the two that are compared.
 type side func(ctx context.Context, r *rig) error
 
-// pairs runs both sides, one after the other on a quiet rig, as often as there are
-// repeats, and then a check. The sides change places from pair to pair.
-func (t *trial) pairs(ctx context.Context, table string, flags []string, a, b, check side) error {
+// pairs runs two sides, one after the other on a quiet rig, as often as there are
+// repeats, and then what follows them, which are checks. The two change places from
+// pair to pair.
+func (t *trial) pairs(ctx context.Context, table string, flags []string, sides ...side) error {
 	settle := func(ctx context.Context, r *rig) error { return r.settle(ctx) }
 	for i := range t.lab.Repeats {
 		t.lab.Step("%s %d of %d", table, i+1, t.lab.Repeats)
-		steps := []side{a, settle, b, check}
-		if i%2 == 1 {
-			steps = []side{b, settle, a, check}
-		}
+		steps := append([]side{sides[i%2], settle, sides[1-i%2]}, sides[2:]...)
 		err := t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) error {
 			for _, step := range steps {
 				if err := step(ctx, r); err != nil {
@@ -376,9 +374,6 @@ func (t *trial) brim(table, format string, hosts []host) (side, error) {
 	return func(ctx context.Context, r *rig) error { return r.pass(ctx, s, t.length, table, format) }, err
 }
 
-// unchecked is for sides that check what is stored themselves.
-func unchecked(context.Context, *rig) error { return nil }
-
 // pages makes one for each writer of raw inserts.
 func pages(of func([]host) *page, hosts []host) (all []*page) {
 	for range rawWriters {
@@ -396,7 +391,7 @@ func (t *trial) lines(ctx context.Context) error {
 	}
 	documents := pages(documentPage, hosts)
 	raw := func(ctx context.Context, r *rig) error { return r.raw(ctx, documents, t.length, "lines", rawDocuments) }
-	return t.pairs(ctx, "lines", nil, raw, brim, unchecked)
+	return t.pairs(ctx, "lines", nil, raw, brim)
 }
 
 // beside compares a format with line protocol, through the same daemon.
@@ -445,7 +440,7 @@ func (t *trial) timeseries(ctx context.Context) error {
 		r.each = 1 // a document is a reading
 		return poster(ctx, r)
 	}
-	return t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim, unchecked)
+	return t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim)
 }
 
 const (

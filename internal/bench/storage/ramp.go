@@ -119,7 +119,7 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	fleet, err := newFleet(ctx, m, rampStream, load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings)
+	fleet, err := newFleet(ctx, m, rampStream, writers{load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings})
 	if err != nil {
 		return nil, err
 	}
@@ -415,7 +415,7 @@ func newObserver(m *bench.MongoDB) (*observer, error) {
 
 // sample takes one. Of the first one, the rates are not known.
 func (o *observer) sample(ctx context.Context) (s sample, err error) {
-	o.monitor.Look(ctx)
+	o.monitor.Sample(ctx)
 	if ctx.Err() != nil {
 		return s, context.Cause(ctx)
 	}

@@ -228,23 +228,31 @@ const (
 	interval          = 5 * time.Second // that of the published workload
 )
 
+// writers says how many sensors there are, with how many readings in the bucket of
+// each, and how many lanes write them.
+type writers struct {
+	load.SensorsConfig
+
+	lanes, readings int
+}
+
 // newFleet opens or makes a collection of hourly buckets and returns lanes that
 // write to it. Each sensor has a bucket with so many readings, and each lane a
 // connection.
-func newFleet(ctx context.Context, m *bench.MongoDB, stream string, sensors load.SensorsConfig, lanes, readings int) (*shape.Fleet, error) {
-	source, err := load.NewSensors(sensors)
+func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) (*shape.Fleet, error) {
+	source, err := load.NewSensors(w.SensorsConfig)
 	if err != nil {
 		return nil, err
 	}
 	c, err := shape.Open(ctx, m, shape.Config{
 		Name: stream, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, PerUpdate: readingsPerUpdate,
-		Readings: shape.Readings{Source: source, Sensors: sensors.Count, Begin: time.Now().Truncate(time.Hour).Add(-24 * time.Hour), Interval: interval},
+		Readings: shape.Readings{Source: source, Sensors: w.Count, Begin: time.Now().Truncate(time.Hour).Add(-24 * time.Hour), Interval: interval},
 	})
 	if err != nil {
 		return nil, err
 	}
-	f := c.Fleet(lanes, updatesPerWrite, nil)
-	if err := f.Fill(ctx, readings, time.Time{}); err != nil {
+	f := c.Fleet(w.lanes, updatesPerWrite, nil)
+	if err := f.Fill(ctx, w.readings, time.Time{}); err != nil {
 		return nil, err
 	}
 	return f, f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
@@ -259,7 +267,7 @@ func newFleet(ctx context.Context, m *bench.MongoDB, stream string, sensors load
 
 // background are writers for a moderate load on a collection.
 func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*shape.Fleet, error) {
-	return newFleet(ctx, m, stream, load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes, readingsPerUpdate)
+	return newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes, readingsPerUpdate})
 }
 
 // A compactConfig says how much there is to compact.
@@ -299,7 +307,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 
 // once compacts in the middle of a moderate load.
 func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
-	if _, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings); err != nil {
+	if _, err := newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings}); err != nil {
 		return err
 	}
 	writers, err := background(ctx, m, stream, lab.Seed)

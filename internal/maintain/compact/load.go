@@ -174,7 +174,7 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	unknown := Load{Writes: nan, Applied: nan, Reads: nan, Mean: Latency{nan, nan}}
 	monitor, err := doctor.New(doctor.Config{Database: m.client.Database(c.config.Database), Interval: time.Second})
 	if err == nil {
-		monitor.Look(ctx)
+		monitor.Sample(ctx)
 	}
 	before, beforeErr := c.count(ctx, m)
 	if machine.Pause(ctx, c.config.Measure) != nil {
@@ -183,7 +183,7 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	now, nowErr := c.count(ctx, m)
 	l := unknown
 	if err == nil {
-		monitor.Look(ctx)
+		monitor.Sample(ctx)
 		// Free space stands in the sizes; this look was at the server alone.
 		l.Signals = slices.DeleteFunc(monitor.Signals(), func(s doctor.Signal) bool { return s.Name == signalFragmentation })
 	}

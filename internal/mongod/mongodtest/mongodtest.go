@@ -48,7 +48,7 @@ var shared struct {
 	mu     sync.Mutex
 	main   bool // Main or Run is running
 	tried  bool
-	dir    *scratch
+	dir    string
 	server *mongod.Server
 	err    error
 }
@@ -118,14 +118,14 @@ func Shared(t testing.TB) *mongod.Server {
 	return shared.server
 }
 
-func startShared() (*scratch, *mongod.Server, error) {
+func startShared() (string, *mongod.Server, error) {
 	dir, err := newScratch()
 	if err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
-	server, err := start(mongod.Config{DataDir: dir.path})
+	server, err := start(mongod.Config{DataDir: dir})
 	if err != nil {
-		return nil, nil, errors.Join(err, dir.remove())
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, server, nil
 }
@@ -144,7 +144,7 @@ func closeShared() error {
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return errors.Join(err, shared.dir.remove())
+	return errors.Join(err, os.RemoveAll(shared.dir))
 }
 
 // Start starts a mongod for the test, and stops it at the test's end. The defaults are

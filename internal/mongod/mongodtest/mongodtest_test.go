@@ -40,7 +40,7 @@ func TestFailPointsAreOn(t *testing.T) {
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
 			{Key: "data", Value: bson.D{
 				{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "errorCode", Value: 11601},
-				{Key: "appName", Value: "nobody"},
+				{Key: "appName", Value: "no-such-client"},
 			}},
 		}
 	}

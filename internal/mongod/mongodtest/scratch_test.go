@@ -2,29 +2,37 @@ package mongodtest
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/require"
 )
 
 func TestScratchOfADeadOwnerIsRemovedAndOfALivingOneStays(t *testing.T) {
-	t.Parallel()
-	dead, err := newScratch()
-	require.NoError(t, err)
-	// What the system does when the owner is killed.
-	require.NoError(t, dead.lock.Unlock())
-	living, err := newScratch()
-	require.NoError(t, err)
-	require.NoDirExists(t, dead.path)
-	require.NoFileExists(t, dead.lock.Path())
-
-	next, err := newScratch()
-	require.NoError(t, err)
-	require.DirExists(t, living.path)
-	for _, s := range []*scratch{living, next} {
-		require.NoError(t, s.remove())
-		require.NoDirExists(t, s.path)
-		_, err := os.Stat(s.lock.Path())
-		require.ErrorIs(t, err, os.ErrNotExist)
+	t.Setenv("TMPDIR", t.TempDir())
+	var dirs [4]string
+	for i := range dirs {
+		var err error
+		dirs[i], err = newScratch()
+		require.NoError(t, err)
 	}
+	dead, empty, living, young := dirs[0], dirs[1], dirs[2], dirs[3]
+	for _, dir := range []string{dead, living, young} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "mongod"), 0o700))
+	}
+	lock := flock.New(filepath.Join(living, "mongod", "brim.lock"))
+	require.NoError(t, lock.Lock())
+	t.Cleanup(func() { require.NoError(t, lock.Unlock()) })
+	for _, dir := range []string{dead, empty, living} {
+		require.NoError(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-time.Hour)))
+	}
+
+	_, err := newScratch()
+	require.NoError(t, err)
+	require.NoDirExists(t, dead)
+	require.NoDirExists(t, empty, "its owner never got as far as to lock it")
+	require.DirExists(t, living)
+	require.DirExists(t, young)
 }

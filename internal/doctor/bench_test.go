@@ -10,22 +10,22 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// BenchmarkLook is what an interval costs: of collections, once a minute.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkSample is what an interval costs: of collections, once a minute.
+func BenchmarkSample(b *testing.B) {
 	db := mongodtest.Database(b)
 	insert(b, db, "readings", 100)
 	bench := newBench(b, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
-	bench.Look(b.Context())
+	bench.Sample(b.Context())
 	b.Run("server and disk", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			bench.Look(b.Context())
+			bench.Sample(b.Context())
 		}
 	})
 	b.Run("with collections", func(b *testing.B) {
 		for b.Loop() {
 			clear(bench.sizes)
-			bench.Look(b.Context())
+			bench.Sample(b.Context())
 		}
 	})
 	b.Run("server alone", func(b *testing.B) {

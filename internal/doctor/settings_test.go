@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"maps"
@@ -9,19 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
 // TestNothingIsSaidOfWhatIsWell, in any version.
 func TestNothingIsSaidOfWhatIsWell(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"replica-set-6.0.5", "replica-set-7.0", "replica-set-8.0"} {
-		assert.Empty(t, ask(t, scene(t, name), rules, nil), name)
+		assert.Empty(t, ask(t, scene(t, name), settingRules, nil), name)
 	}
 }
 
-// Paths to what the rules read.
+// Paths to what the settingRules read.
 var (
 	history    = []any{"getParameter", "minSnapshotHistoryWindowInSeconds"}
 	syncDelay  = []any{"getParameter", "syncdelay"}
@@ -31,13 +29,15 @@ var (
 	wtime      = []any{"serverStatus", "metrics", "getLastError", "wtime"}
 )
 
-func engine(section, name string) []any { return []any{"serverStatus", "wiredTiger", section, name} }
+func enginePath(section, name string) []any {
+	return []any{"serverStatus", "wiredTiger", section, name}
+}
 
 // A fault is a change of a healthy server, the rule that finds it, and what the
 // finding has to say.
 type fault struct {
 	scene  string // empty: replica-set-6.0.5
-	change func(r *recorded)
+	change func(r *recording)
 	rule   string
 	name   string
 	cause  string
@@ -46,20 +46,20 @@ type fault struct {
 
 var faults = map[string]fault{
 	"a history window": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(300, history...)
-			r.set(int64(25010), engine("cache", "history store table insert calls")...)
-			r.set(8<<20, engine("cache", "history store table on-disk size")...)
+			r.set(int64(25010), enginePath("cache", "history store table insert calls")...)
+			r.set(8<<20, enginePath("cache", "history store table on-disk size")...)
 		},
 		rule: "history window", name: "setting_history_window", cause: "minSnapshotHistoryWindowInSeconds is 300",
 		saying: []string{"2,000 old versions a second", "since the server's start 13s ago", "8.0 MiB", "db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0})", "setParameter: {minSnapshotHistoryWindowInSeconds: 0}", "no restart", "atClusterTime"},
 	},
 	"a history window in MongoDB 8": {
-		scene: "replica-set-8.0", change: func(r *recorded) { r.set(300.0, history...) },
+		scene: "replica-set-8.0", change: func(r *recording) { r.set(300.0, history...) },
 		rule: "history window", name: "setting_history_window", cause: "minSnapshotHistoryWindowInSeconds is 300", saying: []string{"0 old versions a second"},
 	},
 	"a standalone server": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(bson.D{{Key: "isWritablePrimary", Value: true}}, "hello")
 			r.set(bson.D{{Key: "error", Value: bson.D{{Key: "code", Value: int32(76)}, {Key: "message", Value: "not running with --replSet"}}}}, "replSetGetConfig")
 		},
@@ -67,7 +67,7 @@ var faults = map[string]fault{
 	},
 	"an arbiter beside four": {
 		scene: "replica-set-7.0",
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			m := bson.A{}
 			for i, host := range []string{"db1:27017", "db2:27017", "db3:27017", "db4:27017", "db5:27017"} {
 				m = append(m, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: host}, {Key: "votes", Value: 1}, {Key: "arbiterOnly", Value: i == 4}})
@@ -79,7 +79,7 @@ var faults = map[string]fault{
 	},
 	"a member that lags": {
 		scene: "replica-set-7.0",
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(bson.NewDateTimeFromTime(recordedAt), "replSetGetStatus", "members", 0, "optimeDate")
 			r.set(bson.NewDateTimeFromTime(recordedAt), "replSetGetStatus", "members", 1, "optimeDate")
 			r.set(bson.NewDateTimeFromTime(recordedAt.Add(-95*time.Second)), "replSetGetStatus", "members", 2, "optimeDate")
@@ -88,7 +88,7 @@ var faults = map[string]fault{
 	},
 	"a member that recovers": {
 		scene: "replica-set-7.0",
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(3, "replSetGetStatus", "members", 1, "state")
 			r.set("RECOVERING", "replSetGetStatus", "members", 1, "stateStr")
 		},
@@ -96,11 +96,11 @@ var faults = map[string]fault{
 	},
 	"an even number of voters": {
 		scene:  "replica-set-8.0",
-		change: func(r *recorded) { r.set(0, append(cluster, "members", 2, "votes")...) },
+		change: func(r *recording) { r.set(0, append(cluster, "members", 2, "votes")...) },
 		rule:   "voters", name: "setting_topology", cause: "even number", saying: []string{"2 members vote, a majority is 2: none can be away", "rs.add("},
 	},
 	"a weak default": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(1, "getDefaultRWConcern", "defaultWriteConcern", "w")
 			r.set("global", "getDefaultRWConcern", "defaultWriteConcernSource")
 			r.set(int64(2110), append(wtime, "totalMillis")...)
@@ -109,17 +109,17 @@ var faults = map[string]fault{
 		saying: []string{"set for the whole set", "Brim asks for w: majority and j: true itself", "2,110 writes waited for others", "1 ms each", "setDefaultRWConcern: 1"},
 	},
 	"a majority that keeps no journal": {
-		change: func(r *recorded) { r.set(false, append(cluster, "writeConcernMajorityJournalDefault")...) },
+		change: func(r *recording) { r.set(false, append(cluster, "writeConcernMajorityJournalDefault")...) },
 		rule:   "majority without journal", name: "setting_write_concern", cause: "writeConcernMajorityJournalDefault is false",
 		saying: []string{"cfg.writeConcernMajorityJournalDefault = true; rs.reconfig(cfg)", "its readings are safe"},
 	},
 	"writes that wait": {
-		scene: "replica-set-7.0", change: func(r *recorded) { r.set(int64(211_000), append(wtime, "totalMillis")...) },
+		scene: "replica-set-7.0", change: func(r *recording) { r.set(int64(211_000), append(wtime, "totalMillis")...) },
 		rule: "waits for the majority", name: "setting_write_concern", cause: "wait long",
 		saying: []string{"2,110 writes waited 100 ms each for the other members", "--ack journaled"},
 	},
 	"writes that are held back": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(int64(2_501_000), "serverStatus", "flowControl", "timeAcquiringMicros")
 			r.set(int32(100), "serverStatus", "flowControl", "targetRateLimit")
 		},
@@ -127,109 +127,109 @@ var faults = map[string]fault{
 		saying: []string{"waited for 200 ms in each second", "since the server's start", "lets in 100 a second now", "rs.printSecondaryReplicationInfo()"},
 	},
 	"a short commit interval": {
-		change: func(r *recorded) { r.set(10, "getParameter", "journalCommitInterval") },
+		change: func(r *recording) { r.set(10, "getParameter", "journalCommitInterval") },
 		rule:   "journal", name: "setting_journal", cause: "commitIntervalMs is 10",
 		saying: []string{"do not wait for", "synced 175 times a second", "journalCommitInterval: 100"},
 	},
 	"a long commit interval": {
-		change: func(r *recorded) { r.set(400, "getParameter", "journalCommitInterval") },
+		change: func(r *recording) { r.set(400, "getParameter", "journalCommitInterval") },
 		rule:   "journal", name: "setting_journal", cause: "commitIntervalMs is 400", saying: []string{"lose up to 400 ms"},
 	},
 	"no journal": {
-		change: func(r *recorded) { r.set(false, "getCmdLineOpts", "parsed", "storage", "journal", "enabled") },
+		change: func(r *recording) { r.set(false, "getCmdLineOpts", "parsed", "storage", "journal", "enabled") },
 		rule:   "journal", name: "setting_journal", cause: "switched off", saying: []string{"refuses j: true"},
 	},
 	"a cache that is too large": {
-		change: func(r *recorded) { r.set(300, memory...) },
+		change: func(r *recording) { r.set(300, memory...) },
 		rule:   "cache and memory", name: "setting_cache", cause: "larger than the machine's memory",
 		saying: []string{"256 MiB of the 300 MiB", "cache_size=256M", "cacheSizeGB: 0.25"},
 	},
 	"a cache that is read into again": {
-		change: func(r *recorded) {
-			r.set(int64(210<<20), engine("cache", "bytes currently in the cache")...)
-			r.set(int64(250<<20), engine("cache", "bytes read into cache")...)
+		change: func(r *recording) {
+			r.set(int64(210<<20), enginePath("cache", "bytes currently in the cache")...)
+			r.set(int64(250<<20), enginePath("cache", "bytes read into cache")...)
 		},
 		rule: "cache and working set", name: "setting_cache", cause: "too small",
 		saying: []string{"210 MiB of 256 MiB are used (82 %)", "20 MiB a second were read into it again", "cache_size=11539M", "--mongod-cache-size 11539MiB", "no restart"},
 	},
 	"a small cache that is never full": {
-		change: func(r *recorded) {
-			r.set(int64(125<<20), engine("cache", "bytes read into cache")...)
-			r.set(1251, engine("cache", "modified pages evicted")...)
+		change: func(r *recording) {
+			r.set(int64(125<<20), enginePath("cache", "bytes read into cache")...)
+			r.set(1251, enginePath("cache", "modified pages evicted")...)
 		},
 		rule: "cache and working set", name: "setting_cache", cause: "too small",
 		saying: []string{"1.6 MiB of 256 MiB are used", "10 MiB a second were read", "the machine has 24 GiB, of which mongod would take 11 GiB by itself"},
 	},
 	"clients that evict, and no more memory": {
 		scene: "replica-set-8.0",
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(1500, memory...)
-			r.set(1251, engine("cache", "page evict attempts by application threads")...)
+			r.set(1251, enginePath("cache", "page evict attempts by application threads")...)
 		},
 		rule: "cache and working set", name: "setting_cache", cause: "too small",
 		saying: []string{"application threads evicted 100 pages a second", "the machine's 1.5 GiB allow no more", "--granularity"},
 	},
-	"a second clock": {
-		change: func(r *recorded) {
+	"a second timer": {
+		change: func(r *recording) {
 			r.set("cache_size=1G,checkpoint=(wait=30,log_size=2GB)", "getCmdLineOpts", "parsed", "storage", "wiredTiger", "engineConfig", "configString")
 		},
-		rule: "second clock of checkpoints", name: "setting_checkpoint", cause: "checkpoint=(wait=30,log_size=2GB)",
+		rule: "second checkpoint timer", name: "setting_checkpoint", cause: "checkpoint=(wait=30,log_size=2GB)",
 		saying: []string{"every 60 s", "5 checkpoints were taken", "storage.syncPeriodSecs", "a restart"},
 	},
-	"a second clock set at run time": {
-		change: func(r *recorded) { r.set("checkpoint=(wait=5)", "getParameter", "wiredTigerEngineRuntimeConfig") },
-		rule:   "second clock of checkpoints", name: "setting_checkpoint", cause: "checkpoint=(wait=5)", saying: []string{"no restart", "wait=0"},
+	"a second timer set at run time": {
+		change: func(r *recording) { r.set("checkpoint=(wait=5)", "getParameter", "wiredTigerEngineRuntimeConfig") },
+		rule:   "second checkpoint timer", name: "setting_checkpoint", cause: "checkpoint=(wait=5)", saying: []string{"no restart", "wait=0"},
 	},
 	"no checkpoints": {
-		change: func(r *recorded) { r.set(0, syncPeriod...); r.set(0.0, syncDelay...) },
-		rule:   "no checkpoints", name: "setting_checkpoint", cause: "the interval is 0", saying: []string{"5 checkpoints were taken", "the journal grew by 94 KiB a second", "syncPeriodSecs: 60", "a restart"},
+		change: func(r *recording) { r.set(0, syncPeriod...); r.set(0.0, syncDelay...) },
+		rule:   "checkpoint interval", name: "setting_checkpoint", cause: "the interval is 0", saying: []string{"5 checkpoints were taken", "the journal grew by 94 KiB a second", "syncPeriodSecs: 60", "a restart"},
 	},
 	"no checkpoints in MongoDB 8": {
-		scene: "replica-set-8.0", change: func(r *recorded) { r.set(0.0, syncDelay...) },
-		rule: "no checkpoints", name: "setting_checkpoint", cause: "the interval is 0", saying: []string{"setParameter: 1, syncdelay: 60", "no restart"},
+		scene: "replica-set-8.0", change: func(r *recording) { r.set(0.0, syncDelay...) },
+		rule: "checkpoint interval", name: "setting_checkpoint", cause: "the interval is 0", saying: []string{"setParameter: 1, syncdelay: 60", "no restart"},
 	},
 	"a parameter that is not obeyed": {
-		change: func(r *recorded) { r.set(13.0, syncDelay...) },
+		change: func(r *recording) { r.set(13.0, syncDelay...) },
 		rule:   "parameter that is not obeyed", name: "setting_checkpoint", cause: "syncdelay says 13 s", saying: []string{"in force are 60 s", "syncPeriodSecs: 13"},
 	},
 	"checkpoints most of the time": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(5, syncPeriod...)
 			r.set(5.0, syncDelay...)
-			r.set(25_000, engine("transaction", "transaction checkpoint total time (msecs)")...)
+			r.set(25_000, enginePath("transaction", "transaction checkpoint total time (msecs)")...)
 		},
-		rule: "short checkpoint interval", name: "setting_checkpoint", cause: "under way most of the time",
+		rule: "checkpoint interval", name: "setting_checkpoint", cause: "running most of the time",
 		saying: []string{"one takes 5 s and begins 5 s after", "runs 50 % of the time", "syncPeriodSecs: 60", "a restart"},
 	},
 	"the same pages again and again": {
 		scene: "replica-set-8.0",
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(10.0, syncDelay...)
-			r.set(int64(250<<20), engine("block-manager", "bytes written for checkpoint")...)
-			r.set(int64(50<<20), engine("log", "log bytes written")...)
+			r.set(int64(250<<20), enginePath("block-manager", "bytes written for checkpoint")...)
+			r.set(int64(50<<20), enginePath("log", "log bytes written")...)
 		},
-		rule: "short checkpoint interval", name: "setting_checkpoint", cause: "again and again",
+		rule: "checkpoint interval", name: "setting_checkpoint", cause: "again and again",
 		saying: []string{"every 10 s", "20 MiB a second, 5 times what the journal did", "syncdelay: 60", "no restart"},
 	},
 	"a long interval": {
-		scene: "replica-set-7.0", change: func(r *recorded) { r.set(900.0, syncDelay...) },
-		rule: "long checkpoint interval", name: "setting_checkpoint", cause: "recovery from a crash",
-		saying: []string{"it is 900 s", "the journal grew by 94 KiB a second, so up to 82 MiB", "syncdelay: 60"},
+		scene: "replica-set-7.0", change: func(r *recording) { r.set(900.0, syncDelay...) },
+		rule: "checkpoint interval", name: "setting_checkpoint", cause: "recovery from a crash",
+		saying: []string{"it is 900 s", "the journal grew by 94 KiB a second", "so up to 82 MiB", "syncdelay: 60"},
 	},
 	"snappy where zstd saves": {
-		change: func(r *recorded) { r.documents = buckets(60, rounded); full(r) },
+		change: func(r *recording) { r.documents = buckets(60, rounded); full(r) },
 		rule:   "compressor", name: "setting_compressor", cause: "stream readings has snappy, zstd would leave",
 		saying: []string{"of its documents", "snappy makes", "brim recompress --stream readings --to zstd", "1.7 times the CPU"},
 	},
 	"an index that nothing uses": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(bson.NewDateTimeFromTime(recordedAt.Add(-72*time.Hour)), "$indexStats readings", "docs", indexAt(r, "count_1"), "accesses", "since")
 		},
 		rule: "indexes", name: "setting_index", cause: "nothing uses count_1 of stream readings",
 		saying: []string{"used 0 times in 3d, since 2026-11-18 20:30", "each append changes count", `db.getCollection("readings").hideIndex("count_1")`, `dropIndex("count_1")`},
 	},
 	"a hidden index that appends leave alone": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			at := indexAt(r, "tags.site_1")
 			r.set(bson.NewDateTimeFromTime(recordedAt.Add(-72*time.Hour)), "$indexStats readings", "docs", at, "accesses", "since")
 			r.set(true, "$indexStats readings", "docs", at, "spec", "hidden")
@@ -237,13 +237,13 @@ var faults = map[string]fault{
 		rule: "indexes", name: "setting_index", cause: "nothing uses tags.site_1", saying: []string{"appends leave it alone", "it is hidden already"},
 	},
 	"what no role gives": {
-		change: func(r *recorded) {
+		change: func(r *recording) {
 			r.set(bson.D{{Key: "error", Value: bson.D{{Key: "code", Value: int32(59)}, {Key: "message", Value: "no such command"}}}}, "getCmdLineOpts")
 		},
 		rule: "unseen", name: "unseen_settings", cause: "getCmdLineOpts was not answered", saying: []string{"no such command"},
 	},
 	"a mongos": {
-		change: func(r *recorded) { r.set("isdbgrid", "hello", "msg") },
+		change: func(r *recording) { r.set("isdbgrid", "hello", "msg") },
 		rule:   "unseen", name: "unseen_settings", cause: "mongos", saying: []string{"for a member of each shard"},
 	},
 }
@@ -260,7 +260,7 @@ func TestEachRuleFindsItsFault(t *testing.T) {
 			}
 			r := scene(t, f.scene)
 			f.change(r)
-			found := ask(t, r, rules, nil)
+			found := ask(t, r, settingRules, nil)
 			require.Len(t, found, 1)
 			assert.Equal(t, f.name, found[0].Name)
 			assert.Contains(t, found[0].Cause, f.cause)
@@ -274,12 +274,12 @@ func TestEachRuleFindsItsFault(t *testing.T) {
 				assert.NotContains(t, s, "NaN")
 			}
 			if f.name == "unseen_settings" {
-				assert.Equal(t, doctor.Unseen, found[0].Kind)
+				assert.Equal(t, Unseen, found[0].Kind)
 			} else {
-				assert.Equal(t, doctor.Setting, found[0].Kind)
+				assert.Equal(t, Setting, found[0].Kind)
 			}
-			without := slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.name == f.rule })
-			require.Len(t, without, len(rules)-1)
+			without := slices.DeleteFunc(slices.Clone(settingRules), func(r settingRule) bool { return r.name == f.rule })
+			require.Len(t, without, len(settingRules)-1)
 			assert.Empty(t, ask(t, r, without, nil))
 		})
 	}
@@ -292,20 +292,20 @@ func TestTheBeginningSaysNothingOfTheCache(t *testing.T) {
 	for _, c := range []struct{ uptime, pages, want int }{{12_500, 0, 0}, {12_500, 100, 0}, {12_500, 101, 1}, {9_999, 101, 0}} {
 		r := scene(t, "replica-set-6.0.5")
 		r.set(c.uptime, "serverStatus", "uptimeMillis")
-		r.set(c.pages, engine("cache", "pages evicted by application threads")...)
-		assert.Len(t, ask(t, r, rules, nil), c.want, "%+v", c)
+		r.set(c.pages, enginePath("cache", "pages evicted by application threads")...)
+		assert.Len(t, ask(t, r, settingRules, nil), c.want, "%+v", c)
 	}
 }
 
 // TestEachRuleHasAFault that fails when it is removed.
 func TestEachRuleHasAFault(t *testing.T) {
 	t.Parallel()
-	for _, r := range rules {
+	for _, r := range settingRules {
 		assert.True(t, slices.ContainsFunc(slices.Collect(maps.Values(faults)), func(f fault) bool { return f.rule == r.name }), r.name)
 	}
 }
 
-func indexAt(r *recorded, name string) int {
+func indexAt(r *recording, name string) int {
 	for _, e := range r.answers {
 		if e.Key != "$indexStats readings" {
 			continue
@@ -320,7 +320,7 @@ func indexAt(r *recorded, name string) int {
 }
 
 // full makes the recorded collection one of 6 GiB in files of 2 GiB.
-func full(r *recorded) {
+func full(r *recording) {
 	stats := []any{"$collStats readings", "docs", 0, "storageStats"}
 	for name, v := range map[string]int64{"size": 6 << 30, "count": 100_000, "storageSize": 2 << 30} {
 		r.set(v, append(slices.Clone(stats), name)...)

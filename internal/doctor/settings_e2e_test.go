@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"strings"
@@ -11,18 +11,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// named returns the finding whose cause contains the words, nil if there is
-// none.
-func named(t *testing.T, c Config, words string) *doctor.Finding {
+// advised takes a sample and returns the finding about a setting whose cause contains
+// the words, nil if there is none.
+func advised(t *testing.T, b *bench, words string) *Finding {
 	t.Helper()
-	found, err := Check(t.Context(), c)
-	require.NoError(t, err)
+	b.Sample(t.Context())
+	f := b.facts()
+	f.sampleTime = time.Minute
+	require.NoError(t, f.gather(t.Context()))
+	found := f.judge(settingRules)
 	for i := range found {
 		if strings.Contains(found[i].Cause, words) {
 			return &found[i]
@@ -32,7 +34,7 @@ func named(t *testing.T, c Config, words string) *doctor.Finding {
 }
 
 // follow carries out what an advice says between db.adminCommand(…).
-func follow(t *testing.T, db *mongo.Database, advice *doctor.Finding) {
+func follow(t *testing.T, db *mongo.Database, advice *Finding) {
 	t.Helper()
 	_, command, ok := strings.Cut(advice.Action, "db.adminCommand({setParameter: 1, ")
 	require.True(t, ok, advice.Action)
@@ -52,29 +54,28 @@ func TestTheHistoryWindowIsNamed(t *testing.T) {
 	readings := db.Collection("readings")
 	_, err := readings.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "measurements", Value: bson.A{}}})
 	require.NoError(t, err)
-	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}}
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
 
 	const window = "minSnapshotHistoryWindowInSeconds is 300"
-	idle := named(t, c, window)
+	idle := advised(t, b, window)
 	require.NotNil(t, idle)
-	assert.Equal(t, doctor.Setting, idle.Kind)
+	assert.Equal(t, Setting, idle.Kind)
 
-	c.Before = TakeLook(t.Context(), db)
 	for range 50 {
 		_, err := readings.UpdateByID(t.Context(), 1, bson.D{{Key: "$push", Value: bson.D{{Key: "measurements", Value: bson.D{{Key: "t", Value: 1}}}}}})
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err()) // writes the history
-	busy := named(t, c, window)
+	busy := advised(t, b, window)
 	require.NotNil(t, busy)
 	assert.Contains(t, busy.Evidence, "in the last")
 	assert.NotContains(t, busy.Evidence, "; 0 old versions a second")
 
 	follow(t, db, busy)
-	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"))
-	c.Streams[0].Storage = store.TimeSeries
+	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"))
+	b = newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.TimeSeries}}})
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "minSnapshotHistoryWindowInSeconds", Value: 300}}).Err())
-	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
+	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
 }
 
 // TestTheDaemonsOwnMongodIsWellSet up: nothing is said of it.
@@ -83,7 +84,9 @@ func TestTheDaemonsOwnMongodIsWellSet(t *testing.T) {
 	db := mongodtest.Database(t)
 	_, err := db.Collection("readings").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 	require.NoError(t, err)
-	found, err := Check(t.Context(), Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	b.Sample(t.Context())
+	found, err := b.CheckSettings(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
@@ -98,23 +101,23 @@ func TestAStandaloneServerIsNamed(t *testing.T) {
 		command := bson.D{{Key: "setParameter", Value: 1}, {Key: name, Value: value}}
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), command).Err())
 	}
-	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}}
-	assert.NotNil(t, named(t, c, "standalone"))
-	assert.NotNil(t, named(t, c, "checkpoint=(wait=30)"))
-	assert.Nil(t, named(t, c, "minSnapshotHistoryWindowInSeconds"))
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})
+	assert.NotNil(t, advised(t, b, "standalone"))
+	assert.NotNil(t, advised(t, b, "checkpoint=(wait=30)"))
+	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"))
 
 	set("journalCommitInterval", 20)
-	interval := named(t, c, "commitIntervalMs is 20")
+	interval := advised(t, b, "commitIntervalMs is 20")
 	require.NotNil(t, interval)
 	follow(t, db, interval)
-	assert.Nil(t, named(t, c, "commitIntervalMs"))
+	assert.Nil(t, advised(t, b, "commitIntervalMs"))
 
 	set("syncdelay", 13)
-	deaf := named(t, c, "syncdelay says 13 s")
+	deaf := advised(t, b, "syncdelay says 13 s")
 	require.NotNil(t, deaf)
 	assert.Contains(t, deaf.Evidence, "in force are 60 s")
 	follow(t, db, deaf)
-	assert.Nil(t, named(t, c, "syncdelay"))
+	assert.Nil(t, advised(t, b, "syncdelay"))
 }
 
 // TestZstdIsAdvisedForWhatItSaves, to what MongoDB makes of it: about as the
@@ -126,32 +129,27 @@ func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 	for i := range documents {
 		documents[i] = bson.D{{Key: "_id", Value: i}, {Key: "measurements", Value: different[i%60].Lookup("measurements")}}
 	}
-	used := map[store.Compressor]float64{}
-	g := &facts{server: newServer(db)}
 	for _, c := range []store.Compressor{store.Snappy, store.Zstd} {
 		require.NoError(t, db.CreateCollection(t.Context(), string(c), options.CreateCollection().SetStorageEngine(c.StorageEngine())))
 		_, err := db.Collection(string(c)).InsertMany(t.Context(), documents)
 		require.NoError(t, err)
-		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
-		sizes, err := g.sizes(t.Context(), Stream{Collection: string(c)})
-		require.NoError(t, err)
-		assert.Equal(t, string(c), sizes.compressor)
-		used[c] = sizes.storage - sizes.free
 	}
-	sizes, err := g.sizes(t.Context(), Stream{Collection: "snappy"})
-	require.NoError(t, err)
-	trial, err := g.try(t.Context(), Stream{Collection: "snappy", Storage: store.Bucket}, sizes, time.Minute)
+	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Collection: "snappy", Storage: store.Bucket}, {Name: "moved", Collection: "zstd", Storage: store.Bucket}}})
+	found := advised(t, b, "stream readings has snappy")
+	require.NotNil(t, found)
+	assert.Contains(t, found.Action, "brim recompress --stream readings --to zstd")
+	assert.Nil(t, advised(t, b, "stream moved"))
+
+	f := b.facts()
+	f.sampleTime = time.Minute
+	trial, err := f.try(t.Context(), f.streams[0])
 	require.NoError(t, err)
 	require.NotNil(t, trial)
+	snappy, zstd := f.view.last.collections["readings"], f.view.last.collections["moved"]
+	assert.Equal(t, "zstd", zstd.compressor)
 	// How full the pages are differs from one filling to the next by some percent.
-	assert.InEpsilon(t, used[store.Zstd]/used[store.Snappy], float64(trial.packed[store.Zstd])/float64(trial.packed[store.Snappy]), 0.3)
-
-	c := Config{Database: db, Sample: time.Minute, Streams: []Stream{{Name: "readings", Collection: "snappy", Storage: store.Bucket}}}
-	advice := named(t, c, "stream readings has snappy")
-	require.NotNil(t, advice)
-	assert.Contains(t, advice.Action, "brim recompress --stream readings --to zstd")
-	c.Streams[0].Collection = "zstd" // as it is after the move
-	assert.Nil(t, named(t, c, "compressor"))
+	assert.InEpsilon(t, (zstd.storage-zstd.free)/(snappy.storage-snappy.free), float64(trial.packed[store.Zstd])/float64(trial.packed[store.Snappy]), 0.3)
 }
 
 // TestAnIndexThatNothingUsesIsNamed until it is dropped; one that is used is
@@ -169,8 +167,9 @@ func TestAnIndexThatNothingUsesIsNamed(t *testing.T) {
 	_, err = readings.InsertOne(t.Context(), bson.D{{Key: "tags", Value: bson.D{{Key: "site", Value: "north"}}}})
 	require.NoError(t, err)
 	require.NoError(t, readings.FindOne(t.Context(), bson.D{{Key: "tags.site", Value: "north"}}).Err())
-	c := Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }}
-	found, err := Check(t.Context(), c)
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }})
+	b.Sample(t.Context())
+	found, err := b.CheckSettings(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Cause, "nothing uses last_1 of stream readings")
@@ -178,7 +177,7 @@ func TestAnIndexThatNothingUsesIsNamed(t *testing.T) {
 	require.NoError(t, db.RunCommand(t.Context(), bson.D{
 		{Key: "collMod", Value: "readings"}, {Key: "index", Value: bson.D{{Key: "name", Value: "last_1"}, {Key: "hidden", Value: true}}},
 	}).Err())
-	assert.NotNil(t, named(t, c, "last_1"), "hidden, it is still kept")
+	assert.NotNil(t, advised(t, b, "last_1"), "hidden, it is still kept")
 	require.NoError(t, readings.Indexes().DropOne(t.Context(), "last_1"))
-	assert.Nil(t, named(t, c, "index"))
+	assert.Nil(t, advised(t, b, "index"))
 }

@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"strings"
@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// FuzzEngineClock: whatever the engine's settings are, a clock is a part of
+// FuzzEngineTimer: whatever the engine's settings are, a clock is a part of
 // them that names a time or a size.
-func FuzzEngineClock(f *testing.F) {
+func FuzzEngineTimer(f *testing.F) {
 	for config, clock := range map[string]string{
 		"":                                       "",
 		"cache_size=1G":                          "",
@@ -21,11 +21,11 @@ func FuzzEngineClock(f *testing.F) {
 		"checkpoint=(wait=-1)":                   "",
 		"checkpoint_sync=false,checkpoint=(wait": "",
 	} {
-		assert.Equal(f, clock, engineClock(config), config)
+		assert.Equal(f, clock, engineTimer(config), config)
 		f.Add(config)
 	}
 	f.Fuzz(func(t *testing.T, config string) {
-		clock := engineClock(config)
+		clock := engineTimer(config)
 		assert.Contains(t, config, clock)
 		if clock != "" {
 			assert.True(t, strings.Contains(clock, "wait=") || strings.Contains(clock, "log_size="))
@@ -33,11 +33,16 @@ func FuzzEngineClock(f *testing.F) {
 	})
 }
 
-// TestTheCompressorIsReadOfTheCreationString, of the form that every version has.
-func TestTheCompressorIsReadOfTheCreationString(t *testing.T) {
+// TestTheCompressorIsReadFromTheCreationString, in the form that every version has.
+func TestTheCompressorIsReadFromTheCreationString(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "zstd", blockCompressor("allocation_size=4KB,block_compressor=zstd,cache_resident=false"))
-	assert.Equal(t, "none", blockCompressor("allocation_size=4KB,block_compressor=,cache_resident=false"))
-	assert.Empty(t, blockCompressor("allocation_size=4KB"))
-	assert.Empty(t, blockCompressor(""))
+	for creation, want := range map[string]string{
+		"allocation_size=4KB,block_compressor=zstd,cache_resident=false": "zstd",
+		"allocation_size=4KB,block_compressor=,cache_resident=false":     "none",
+		"allocation_size=4KB": "",
+		"":                    "",
+	} {
+		name, _ := blockCompressor(creation)
+		assert.Equal(t, want, name, creation)
+	}
 }

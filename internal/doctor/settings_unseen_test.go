@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"testing"
@@ -6,38 +6,44 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // TestAMissingRoleIsNamedOnce, with what it would show and the command that
-// grants it; the rest is looked at.
+// grants it; the rest is examined.
 func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-monitor-6.0.5")
 	full(r)
 	r.documents = buckets(60, rounded)
-	found := ask(t, r, rules, nil)
+	found := ask(t, r, settingRules, nil)
 	require.Len(t, found, 2)
 	assert.Equal(t, "setting_compressor", found[0].Name)
-	assert.Equal(t, doctor.Unseen, found[1].Kind)
-	assert.Equal(t, doctor.Unknown, found[1].Class)
-	assert.Contains(t, found[1].Cause, "getParameter, getCmdLineOpts, hostInfo, serverStatus, replSetGetConfig, replSetGetStatus, getDefaultRWConcern and $indexStats")
+	assert.Equal(t, Unseen, found[1].Kind)
+	assert.Equal(t, Unknown, found[1].Class)
+	assert.Contains(t, found[1].Cause, "getParameter, getCmdLineOpts, replSetGetConfig, replSetGetStatus, getDefaultRWConcern, $indexStats;")
 	assert.Contains(t, found[1].Cause, "the role clusterMonitor permits it")
 	assert.Contains(t, found[1].Evidence, "the history window, checkpoints and the journal")
 	assert.Equal(t, `in mongosh: db.getSiblingDB("admin").grantRolesToUser("brim", [{role: "clusterMonitor", db: "admin"}])`, found[1].Action)
 }
 
-// TestTheOtherRoleIsNamedToo to whoever has none at all.
+// TestTheOtherRoleIsNamedToo where even a sample may not be read. Without $collStats
+// none is tried, which Diagnose reports.
 func TestTheOtherRoleIsNamedToo(t *testing.T) {
 	t.Parallel()
-	found := ask(t, scene(t, "no-role-6.0.5"), rules, nil)
+	r := scene(t, "no-role-6.0.5")
+	require.Len(t, ask(t, r, settingRules, nil), 1)
+	f := r.facts(t, nil)
+	f.note(readRole, "documents", "another compressor for stream readings", mongo.CommandError{Code: codeUnauthorized})
+	require.NoError(t, f.gather(t.Context()))
+	found := f.judge(settingRules)
 	require.Len(t, found, 2)
 	assert.Contains(t, found[0].Cause, "clusterMonitor")
-	assert.Contains(t, found[1].Cause, "$collStats; the role read permits it")
-	assert.Contains(t, found[1].Evidence, "the compressor of stream readings")
-	assert.Contains(t, found[1].Action, `grantRolesToUser("nobody", [{role: "read"`)
+	assert.Contains(t, found[1].Cause, "documents; the role read permits it")
+	assert.Contains(t, found[1].Evidence, "another compressor for stream readings")
+	assert.Contains(t, found[1].Action, `grantRolesToUser("reader", [{role: "read", db: "brim"}])`)
 }
 
 // TestEachRefusalAloneIsBorne: no finding of another rule needs the answer.
@@ -55,8 +61,8 @@ func TestEachRefusalAloneIsBorne(t *testing.T) {
 			r := scene(t, f.scene)
 			f.change(r)
 			r.set(refusal, command)
-			for _, found := range ask(t, r, rules, nil) {
-				if found.Kind != doctor.Unseen {
+			for _, found := range ask(t, r, settingRules, nil) {
+				if found.Kind != Unseen {
 					assert.Equal(t, f.name, found.Name, "%s without %s", name, command)
 					assert.NotContains(t, found.Evidence, "NaN", "%s without %s", name, command)
 				}
@@ -65,13 +71,11 @@ func TestEachRefusalAloneIsBorne(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsAwayIsAnError, and so is a database that is not given.
 func TestAServerThatIsAwayIsAnError(t *testing.T) {
 	t.Parallel()
-	_, err := check(t.Context(), &recorded{}, Config{}, rules)
-	require.ErrorContains(t, err, "check settings")
-	_, err = Check(t.Context(), Config{})
-	require.EqualError(t, err, "check settings: database is missing")
+	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
+	_, err := b.CheckSettings(t.Context())
+	require.ErrorContains(t, err, "check settings: ask MongoDB for hello")
 }
 
 // TestStreamsWithoutACollectionAreLeftOut, and pay for nothing.
@@ -79,7 +83,8 @@ func TestStreamsWithoutACollectionAreLeftOut(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.set(300, history...)
-	out, err := check(t.Context(), r, Config{Streams: []Stream{{Name: "unborn", Storage: store.TimeSeries}, {Name: "m", Storage: store.Memory}}}, rules)
-	require.NoError(t, err)
-	assert.Empty(t, out, "no bucket stream pays for the history window")
+	f := r.facts(t, nil)
+	f.streams = withCollections([]Stream{{Name: "unborn", Storage: store.TimeSeries}, {Name: "m", Storage: store.Memory}})
+	require.NoError(t, f.gather(t.Context()))
+	assert.Empty(t, f.judge(settingRules), "no bucket stream pays for the history window")
 }

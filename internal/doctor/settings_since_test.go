@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"testing"
@@ -7,41 +7,41 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRatesAreOfTheTimeSinceTheLookBefore, of the same process.
-func TestRatesAreOfTheTimeSinceTheLookBefore(t *testing.T) {
+// TestRatesAreOfTheTimeSinceTheSampleBefore, of the same process.
+func TestRatesAreOfTheTimeSinceTheSampleBefore(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.set(300, history...)
-	before := takeLook(t.Context(), r)
+	before := r.copy(t)
 	r.set(int64(22505), "serverStatus", "uptimeMillis")
-	r.set(int64(15_000), engine("cache", "history store table insert calls")...)
-	found := ask(t, r, rules, before)
+	r.set(int64(15_000), enginePath("cache", "history store table insert calls")...)
+	found := ask(t, r, settingRules, before)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "1,500 old versions a second were written to the history store in the last 10s")
 
 	r.set(101, "serverStatus", "pid") // it was started anew
-	found = ask(t, r, rules, before)
+	found = ask(t, r, settingRules, before)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "667 old versions a second were written to the history store on average since the server's start 23s ago")
 
-	found = ask(t, r, rules, takeLook(t.Context(), scene(t, "no-role-6.0.5"))) // that saw nothing
+	found = ask(t, r, settingRules, scene(t, "no-role-6.0.5")) // that reported nothing
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "on average since the server's start")
 }
 
-// TestWaitsAreThoseSinceTheLookBefore: what a server waited for when it started
+// TestWaitsAreThoseSinceTheSampleBefore: what a server waited for when it started
 // is forgotten.
-func TestWaitsAreThoseSinceTheLookBefore(t *testing.T) {
+func TestWaitsAreThoseSinceTheSampleBefore(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-7.0")
 	r.set(int64(211_000), append(wtime, "totalMillis")...)
-	before := takeLook(t.Context(), r)
+	before := r.copy(t)
 	r.set(int64(22505), "serverStatus", "uptimeMillis")
-	require.Empty(t, ask(t, r, rules, before))
+	require.Empty(t, ask(t, r, settingRules, before))
 	r.set(int64(2310), append(wtime, "num")...)
-	require.Empty(t, ask(t, r, rules, before), "200 more waited not at all")
+	require.Empty(t, ask(t, r, settingRules, before), "200 more waited not at all")
 	r.set(int64(231_000), append(wtime, "totalMillis")...)
-	found := ask(t, r, rules, before)
+	found := ask(t, r, settingRules, before)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "200 writes waited 100 ms each")
 }

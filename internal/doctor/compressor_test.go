@@ -1,4 +1,4 @@
-package settings
+package doctor
 
 import (
 	"math"
@@ -12,9 +12,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/store"
 )
-
-// noon is when the readings of test documents begin.
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // rounded is a value with one decimal that wanders about.
 func rounded(r *rand.Rand, last float64) float64 { return math.Round(10*(last+r.Float64()-0.5)) / 10 }
@@ -65,7 +62,7 @@ func TestWhatSavesLittleIsNotAdvised(t *testing.T) {
 		require.NoError(t, err)
 		r.documents = append(r.documents, b)
 	}
-	assert.Empty(t, ask(t, r, rules, nil))
+	assert.Empty(t, ask(t, r, settingRules, nil))
 	packed, err := pack(r.documents)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, packed[store.Zstd], packed[store.Snappy])
@@ -79,13 +76,13 @@ func TestASampleIsDrawnByChanceWhereThatIsCheap(t *testing.T) {
 	r := scene(t, "replica-set-6.0.5")
 	full(r)
 	r.documents = buckets(10, rounded) // too few for an advice
-	assert.Empty(t, ask(t, r, rules, nil))
+	assert.Empty(t, ask(t, r, settingRules, nil))
 	require.NotEmpty(t, r.sampled)
 	assert.Equal(t, "readings", r.from)
 	assert.Equal(t, "$sample", r.sampled[0][0].Key)
 	r.set(1000, "$collStats readings", "docs", 0, "storageStats", "count")
 	r.set(17<<20, "$collStats readings", "docs", 0, "storageStats", "size")
-	assert.Empty(t, ask(t, r, rules, nil))
+	assert.Empty(t, ask(t, r, settingRules, nil))
 	assert.Equal(t, "$limit", r.sampled[0][0].Key)
 }
 
@@ -95,12 +92,13 @@ func TestNoSampleIsReadInVain(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.documents = buckets(60, rounded)
-	assert.Empty(t, ask(t, r, rules, nil), "a small collection")
+	assert.Empty(t, ask(t, r, settingRules, nil), "a small collection")
 	full(r)
-	_, err := check(t.Context(), r, Config{Streams: streams, Sample: -1}, rules)
-	require.NoError(t, err)
+	f := r.facts(t, nil)
+	f.sampleTime = 0
+	require.NoError(t, f.gather(t.Context()))
 	r.set("block_compressor=zstd", "$collStats readings", "docs", 0, "storageStats", "wiredTiger", "creationString")
-	assert.Empty(t, ask(t, r, rules, nil))
+	assert.Empty(t, ask(t, r, settingRules, nil))
 	assert.Empty(t, r.sampled)
 }
 
@@ -112,7 +110,7 @@ func TestTimeSeriesAreSampledAsTheyLieInTheEngine(t *testing.T) {
 	stats := []any{"$collStats series", "docs", 0, "storageStats"}
 	r.set(int64(6<<30), append(stats, "size")...)
 	r.set("block_compressor=snappy", append(stats, "wiredTiger", "creationString")...)
-	found := ask(t, r, rules, nil)
+	found := ask(t, r, settingRules, nil)
 	require.Len(t, found, 1)
 	assert.Equal(t, "system.buckets.series", r.from)
 	assert.Contains(t, found[0].Action, "brim recompress --stream series --to zstd")

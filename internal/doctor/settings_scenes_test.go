@@ -1,15 +1,13 @@
-package settings
+package doctor
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
-func causes(found []doctor.Finding) []string {
+func causes(found []Finding) []string {
 	out := make([]string, len(found))
 	for i, f := range found {
 		out[i] = f.Cause
@@ -27,14 +25,14 @@ func TestRecordedServers(t *testing.T) {
 		"standalone-6.0.5": {
 			"topology: a standalone server, no replica set",
 			"journal: commitIntervalMs is 50, MongoDB's own is 100",
-			"checkpoints: a second clock takes them, checkpoint=(wait=30,log_size=2GB)",
+			"checkpoints: a second timer takes them, checkpoint=(wait=30,log_size=2GB)",
 		},
 		"arbiter-6.0.5":             {history, arbiter, weak},
 		"arbiter-member-away-6.0.5": {history, arbiter, "topology: members are away or behind", weak},
 	} {
-		assert.Equal(t, want, causes(ask(t, scene(t, name), rules, nil)), name)
+		assert.Equal(t, want, causes(ask(t, scene(t, name), settingRules, nil)), name)
 	}
-	found := ask(t, scene(t, "arbiter-member-away-6.0.5"), rules, nil)
+	found := ask(t, scene(t, "arbiter-member-away-6.0.5"), settingRules, nil)
 	require.Len(t, found, 4)
 	assert.Contains(t, found[1].Evidence, "db3:27017 holds nothing; a majority is 2 of 3 votes, and 2 members hold data: when one of them is away no write is acknowledged by a majority")
 	assert.Contains(t, found[2].Evidence, "db2:27017 is away.")

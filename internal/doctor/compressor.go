@@ -1,0 +1,148 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/golang/snappy"
+	"github.com/klauspost/compress/zstd"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+const (
+	// sampleBytes are 32 to 128 blocks, enough for a ratio within a few percent.
+	sampleBytes = 4 << 20
+	// leastSample is where a ratio starts to mean something.
+	leastSample = 1 << 20
+	// leastData is the size of a collection, before compression, from which on a
+	// move is worthwhile.
+	leastData = 16 << 20
+	// leastSaving is the part of the file from which on another compressor is worth a
+	// move: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
+	// to 18 % of the ratio.
+	leastSaving = 0.2
+)
+
+// A trial is what the engine's blocks of a sample would take.
+type trial struct {
+	documents int
+	bytes     int // before compression
+	packed    map[store.Compressor]int
+}
+
+// try reads a sample and packs it by each compressor; nil without an error: zstd
+// would not be advised whatever came of it, or the sample is too small.
+func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
+	c := f.view.last.collections[s.Name]
+	from := store.Compressor(c.compressor)
+	if f.sampleTime <= 0 || from != store.Snappy && from != store.NoneCompressor || !(c.data >= leastData && c.documents > 0) {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, f.sampleTime)
+	defer cancel()
+	collection := s.Collection
+	if s.Storage == store.TimeSeries {
+		collection = "system.buckets." + collection // what the engine's blocks contain
+	}
+	documents, err := f.server.aggregate(limited, collection, samplePipeline(c), sampleBytes)
+	if err != nil && !errors.Is(limited.Err(), context.DeadlineExceeded) { // else only its time is over
+		return nil, fmt.Errorf("read a sample of documents: %w", err)
+	}
+	t := &trial{documents: len(documents)}
+	for _, d := range documents {
+		t.bytes += len(d)
+	}
+	if t.bytes < leastSample {
+		return nil, nil
+	}
+	t.packed, err = pack(documents)
+	return t, err
+}
+
+// samplePipeline draws documents at random. The server does that at little cost if
+// they are less than a twentieth of all; otherwise it would read and sort all of
+// them, and the first ones are as good.
+func samplePipeline(c collection) mongo.Pipeline {
+	wanted := max(int64(1.2*sampleBytes/(c.data/c.documents)), 1)
+	if float64(wanted)*20 < c.documents {
+		return mongo.Pipeline{{{Key: "$sample", Value: bson.D{{Key: "size", Value: wanted}}}}}
+	}
+	return mongo.Pipeline{{{Key: "$limit", Value: wanted}}}
+}
+
+// compressor advises zstd where it saves enough.
+func compressor(f *facts) []Finding {
+	var out []Finding
+	for _, s := range f.streams {
+		c, t := f.view.last.collections[s.Name], f.trials[s.Name]
+		if t == nil {
+			continue
+		}
+		now, then := float64(t.packed[store.Compressor(c.compressor)]), float64(t.packed[store.Zstd])
+		if now == 0 || then > (1-leastSaving)*now {
+			continue
+		}
+		used := c.storage - c.free
+		left := size(then / now * used)
+		out = append(out, advice("compressor", fmt.Sprintf("compressor: stream %s has %s, zstd would leave %.0f %% of its file", s.Name, c.compressor, percent*then/now),
+			fmt.Sprintf("%d of its documents, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
+				t.documents, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
+			"brim recompress --stream "+s.Name+" --to zstd, and compressor: zstd for the stream in the daemon's configuration",
+			fmt.Sprintf("disk for both until --drop-old, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
+	}
+	return out
+}
+
+// How the engine lays a collection out, as in the creationString of a collection: a
+// leaf page is written as one block, in whole units; with a compressor a block holds
+// as many documents as make a page after compression, but not more than four pages
+// before it.
+const (
+	leafPage  = 32 << 10
+	mostImage = 4 * leafPage
+	unit      = 4 << 10
+	zstdLevel = 6 // the engine's own
+)
+
+// pack returns the bytes of the blocks that documents, in this order, take with each
+// compressor.
+func pack(documents []bson.Raw) (map[store.Compressor]int, error) {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(zstdLevel)))
+	if err != nil {
+		return nil, fmt.Errorf("set up zstd: %w", err)
+	}
+	defer encoder.Close() //nolint:errcheck // nothing is written to it
+	return map[store.Compressor]int{
+		store.NoneCompressor: blocks(documents, func(_, image []byte) []byte { return image }),
+		store.Snappy:         blocks(documents, snappy.Encode),
+		store.Zstd:           blocks(documents, func(buffer, image []byte) []byte { return encoder.EncodeAll(image, buffer[:0]) }),
+	}, nil
+}
+
+// blocks adds up the sizes of the blocks. compress may use the buffer.
+func blocks(documents []bson.Raw, compress func(buffer, image []byte) []byte) int {
+	var image []byte
+	buffer := make([]byte, 2*mostImage)
+	total, wanted := 0, leafPage
+	write := func() {
+		if len(image) == 0 {
+			return
+		}
+		packed := len(compress(buffer, image))
+		wanted = min(max(leafPage*len(image)/packed, leafPage), mostImage)
+		total += (min(packed, len(image)) + unit - 1) / unit * unit // a block that grows stays as it is
+		image = image[:0]
+	}
+	for _, d := range documents {
+		if len(image)+len(d) > wanted {
+			write()
+		}
+		image = append(image, d...)
+	}
+	write()
+	return total
+}
