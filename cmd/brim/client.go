@@ -264,7 +264,7 @@ func (c *caller) askStatus(parent context.Context, admin string) (*daemon.Status
 }
 
 // metrics returns a daemon's metrics.
-func (c *caller) metrics(parent context.Context, admin string) (scrape.Look, error) {
+func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, error) {
 	ctx, cancel := context.WithTimeout(parent, adminTimeout)
 	defer cancel()
 	web := c.client(0)

@@ -318,7 +318,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 		return nil, config.Usage(err)
 	}
 	warnSetup(p.stderr, generator.Setup(), time.Now())
-	var before scrape.Look
+	var before scrape.Sample
 	if o.admin != "" {
 		if before, err = o.caller.metrics(ctx, o.admin); err != nil {
 			return nil, err
@@ -419,7 +419,7 @@ func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
 
 // storeByFill has the daemon store what it accepted, and returns what its writes of a
 // stream took since before, in ten rows. The error says what may be missing.
-func (c *caller) storeByFill(ctx context.Context, admin, stream string, before scrape.Look) ([]load.FillRow, error) {
+func (c *caller) storeByFill(ctx context.Context, admin, stream string, before scrape.Sample) ([]load.FillRow, error) {
 	missed := c.flushed(ctx, admin)
 	after, err := c.metrics(ctx, admin)
 	if err != nil {

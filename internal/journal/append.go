@@ -491,7 +491,9 @@ func (j *Journal) endSegment() {
 	if a.end == a.base {
 		j.bytes.Add(-a.size)
 		j.segments = slices.DeleteFunc(j.segments, func(s *segment) bool { return s == a })
-		a.close()
+		if err := a.close(); err != nil {
+			j.cfg.Logger.Warn("close a journal segment", "segment", a.name, "err", err)
+		}
 	}
 }
 
