@@ -47,8 +47,9 @@ type Builder struct {
 	listed  []listing
 	request uint32 // that the slots belong to
 	shapeAt map[*Shape]uint32
-	last    *Shape // of the last reading, maybe of another request
-	partial bool   // fields were left out of that reading
+	last    *Shape     // of the last reading, maybe of another request
+	lastOf  *FieldList // that the last reading was checked against
+	partial bool       // fields were left out of that reading
 
 	allowed *Series // the last one that AllowSensor let pass
 
@@ -160,6 +161,9 @@ func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.timed, b.refusal, b.textMark = false, nil, b.batch.text.mark()
 	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same, b.leftOut = b.sensor[:0], false, b.tags[:0], 0, nil, 0
 	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], b.last
+	if b.lastOf != b.Fields {
+		b.guess = nil // it may have fields that this stream does not allow
+	}
 }
 
 // Refuse notes that the reading broke a rule that only its decoder could see.
@@ -441,6 +445,7 @@ func (b *Builder) listSeries(s *Series) uint32 {
 
 // listShape returns the number that the batch has for the shape.
 func (b *Builder) listShape(s *Shape) uint32 {
+	b.lastOf = b.Fields
 	if n := len(b.rows); n > 0 && b.last == s {
 		return b.rows[n-1].shape
 	}

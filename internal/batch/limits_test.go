@@ -61,6 +61,27 @@ func TestAListLeavesWhatWouldHaveComeWithoutTheOthers(t *testing.T) {
 	})
 }
 
+// A builder remembers the shape of the last reading, also from one request to the next,
+// but not across the lists of two streams.
+func TestAListHoldsAlsoAfterAReadingOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	b := NewBuilder(received)
+	for i, list := range []*FieldList{nil, NewFieldList([]string{"a"}, true), NewFieldList([]string{"b"}, true), nil} {
+		b.Fields = list
+		b.Begin("readings", i, always)
+		b.Sensor([]byte("s"))
+		b.Add(telemetry.Field{Name: "a", Value: telemetry.IntValue(1)})
+		b.Add(telemetry.Field{Name: "b", Value: telemetry.IntValue(2)})
+		require.Nil(t, b.End())
+	}
+	made := b.Batch()
+	var fields []int
+	for i := range uint32(made.Len()) {
+		fields = append(fields, len(made.Reading(i).Fields))
+	}
+	assert.Equal(t, []int{2, 1, 1, 2}, fields)
+}
+
 func TestSensorsAreRefusedByWhoSends(t *testing.T) {
 	t.Parallel()
 	b := NewBuilder(received)
