@@ -343,7 +343,7 @@ func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string)
 }
 
 // metrics returns the daemon's metrics.
-func (s *site) metrics(parent context.Context) (scrape.Look, error) {
+func (s *site) metrics(parent context.Context) (scrape.Sample, error) {
 	ctx, cancel := context.WithTimeout(parent, lookTimeout)
 	defer cancel()
 	return scrape.Get(ctx, s.caller.client(0), adminURL(s.admin)+"/metrics")

@@ -251,7 +251,7 @@ func hostPort(admin string) string { return strings.TrimPrefix(admin, schemeTLS)
 type storeLook struct {
 	caller        *caller
 	admin, stream string
-	before        scrape.Look
+	before        scrape.Sample
 }
 
 const (
@@ -266,7 +266,7 @@ func (c *caller) newStoreLook(ctx context.Context, admin, stream string) (*store
 	return l, err
 }
 
-func (l *storeLook) look(ctx context.Context) (scrape.Look, error) {
+func (l *storeLook) look(ctx context.Context) (scrape.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	client := l.caller.client(0)

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/maintain"
@@ -560,7 +559,7 @@ func (h *daemonHolder) holdOne(ctx context.Context, at, until string) (name stri
 	if err != nil {
 		return "", err
 	}
-	var held admin.Held
+	var held daemon.Held
 	if err := json.Unmarshal(body, &held); err != nil || held.Session == "" {
 		return "", fmt.Errorf("what %s answers to a hold is not a daemon's: is it of another version?", at)
 	}

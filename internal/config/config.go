@@ -1,8 +1,9 @@
-// Package config reads what people set: durations, sizes, times, addresses and
-// URIs, in flags, variables, files and URLs. What it refuses it names with what is
-// allowed. It is a leaf.
+// Package config parses what people set: durations, sizes, times, addresses and URIs, in
+// flags, variables, files and URLs. Errors name the value and what is allowed. It imports
+// no other package of Brim.
 //
-//	text ─▶ Text, Choice, Count, Size, Duration, Time, Address ─▶ the setting's place
+//	text ─▶ Text, Choice, Count, Size, Duration, Time, Address ─▶ the setting's variable
+//	YAML ─▶ nodes with a known key, or problems with their line
 package config
 
 import (
@@ -13,14 +14,13 @@ import (
 	"golang.org/x/term"
 )
 
-// A UsageError says that a command was not carried out because of how it was
-// called or configured.
+// A UsageError says that a command was called or configured wrongly.
 type UsageError struct{ err error }
 
 func (e UsageError) Error() string { return e.err.Error() }
 func (e UsageError) Unwrap() error { return e.err }
 
-// Usage makes a usageError of an error.
+// Usage wraps an error in a UsageError.
 func Usage(err error) error { return UsageError{err} }
 
 // LookupEnv returns the value of a variable; empty if it is not set.

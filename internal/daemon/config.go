@@ -12,11 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/providers/rawbytes"
-	"github.com/knadh/koanf/v2"
-	yamlnode "go.yaml.in/yaml/v3"
+	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -76,13 +72,6 @@ type effective struct {
 // ownOf reports whether the stream sets the value, and does not inherit it.
 func (e effective) ownOf(stream string) bool { return e.stream == stream }
 
-// A layer holds what one source says.
-type layer struct {
-	source string
-	values *koanf.Koanf
-	place  func(s Setting) string
-}
-
 // Config is the outcome: checked settings, and for people each value's
 // text with its origin.
 type Config struct {
@@ -92,34 +81,34 @@ type Config struct {
 	streams   map[string][]effective // what each stream sets for itself or inherits
 }
 
-// Load reads and checks a whole configuration. Every problem that it finds is
-// in the error, which is a usageError.
+// Load reads and checks a whole configuration. The error has every problem that was
+// found, and is a config.UsageError.
 func (s Sources) Load() (*Config, error) {
 	c := &Config{from: s, streams: make(map[string][]effective)}
 	list := c.All()
-	layers, f, problems := s.layers(list)
-	merged := koanf.New(".")
-	for _, l := range slices.Backward(layers) {
-		if err := merged.Merge(l.values); err != nil {
-			problems = append(problems, fmt.Errorf("merge %s: %w", l.source, err))
-		}
-	}
+	variables, path, envErr := readEnv(s.Env, list)
+	f, fileErr := readFile(cmp.Or(s.Path, path), list)
+	problems := []error{envErr, fileErr}
 	for _, setting := range list {
-		e := effective{Setting: setting, text: merged.String(setting.path()), origin: originOf(setting, layers)}
+		e := effective{Setting: setting, text: setting.Initial, origin: Origin{Source: FromDefault}}
+		if v, ok := f.values[setting.path()]; ok {
+			e.text, e.origin = v.text, f.origin(v)
+		}
+		if text, ok := variables[setting.Variable()]; ok {
+			e.text, e.origin = text, Origin{FromEnv, setting.Variable()}
+		}
+		if text, ok := s.Flags[setting.Name]; ok {
+			e.text, e.origin = text, Origin{fromFlag, "--" + setting.Name}
+		}
 		c.effective = append(c.effective, e)
 		if err := setting.set(e.text); err != nil {
 			problems = append(problems, e.problem(setting.Name, err))
 		}
 	}
 	problems = append(problems, c.addStreams(f)...)
-	if len(problems) == 0 {
+	if errors.Join(problems...) == nil {
 		c.fitAck()
-		if err := c.fitURI(); err != nil {
-			problems = append(problems, err)
-		}
-		if err := c.checkTogether(); err != nil {
-			problems = append(problems, err)
-		}
+		problems = []error{c.fitURI(), c.checkTogether()}
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, config.Usage(err)
@@ -127,15 +116,19 @@ func (s Sources) Load() (*Config, error) {
 	return c, nil
 }
 
+// named returns the effective setting of that name, which must be in the list.
+func named(list []effective, name string) *effective {
+	return &list[slices.IndexFunc(list, func(e effective) bool { return e.Name == name })]
+}
+
 // fitAck makes stored the default level where there is no journal.
 func (c *Config) fitAck() {
-	at := slices.IndexFunc(c.effective, func(e effective) bool { return e.Name == "ack" })
-	if e := &c.effective[at]; e.origin.Source == FromDefault && !c.journaling() {
+	if e := named(c.effective, "ack"); e.origin.Source == FromDefault && !c.journaling() {
 		c.Ack, e.text = telemetry.Stored, string(telemetry.Stored)
 	}
 }
 
-// problem says what is wrong with a value and where it stands.
+// problem says what is wrong with a value, and where it was set.
 func (e effective) problem(name string, err error) error {
 	switch e.origin.Source {
 	case FromFile:
@@ -147,92 +140,40 @@ func (e effective) problem(name string, err error) error {
 	}
 }
 
-func originOf(s Setting, layers []layer) Origin {
-	for _, l := range layers {
-		if l.values.Exists(s.path()) {
-			return Origin{Source: l.source, Place: l.place(s)}
-		}
-	}
-	return Origin{Source: FromDefault}
-}
-
-// layers reads all sources, those that win first. What is wrong with one of
-// them is among the problems, and the others are still looked at.
-func (s Sources) layers(list []Setting) ([]layer, *file, []error) {
-	var problems []error
-	defaults, flags := make(map[string]any), make(map[string]any)
-	var keys []string
-	for _, setting := range list {
-		keys = append(keys, setting.path())
-		defaults[setting.path()] = setting.Initial
-		if text, ok := s.Flags[setting.Name]; ok {
-			flags[setting.path()] = text
-		}
-	}
-	variables, path, err := readEnv(s.Env, list)
-	if err != nil {
-		problems = append(problems, err)
-	}
-	path = cmp.Or(s.Path, path)
-	f := &file{values: koanf.New(".")}
-	if path != "" {
-		read, err := readFile(path, keys)
-		if err != nil {
-			problems = append(problems, err)
-		}
-		if read != nil {
-			f = read
-		}
-	}
-	return []layer{
-		{fromFlag, fromMap(flags), func(s Setting) string { return "--" + s.Name }},
-		{FromEnv, fromMap(variables), Setting.Variable},
-		{FromFile, f.values, func(s Setting) string { return f.place(s.path()) }},
-		{FromDefault, fromMap(defaults), func(Setting) string { return "" }},
-	}, f, problems
-}
-
-func fromMap(values map[string]any) *koanf.Koanf {
-	k := koanf.New(".")
-	_ = k.Load(confmap.Provider(values, "."), nil) // a map cannot fail
-	return k
-}
-
-// readEnv returns the settings in the environment, by key, and the path of the
-// configuration file if there is one. A variable that begins like ours and is
-// not known is an error, since it is misspelt more often than not.
-func readEnv(env []string, list []Setting) (values map[string]any, path string, err error) {
-	known := make(map[string]string)
+// readEnv returns the settings in the environment, by variable, and the path of the
+// configuration file if there is one. An unknown variable that begins with BRIM_ is an
+// error, since most of them are misspelt.
+func readEnv(env []string, list []Setting) (values map[string]string, path string, err error) {
+	known := []string{envConfig, EnvURL, EnvToken, EnvTokenFile, EnvCA, EnvCert, EnvKey}
+	settings := make(map[string]bool)
 	for _, s := range list {
-		known[s.Variable()] = s.path()
+		known, settings[s.Variable()] = append(known, s.Variable()), true
 	}
-	// What Kubernetes adds for a service that is called brim.
+	// Kubernetes adds these for a service that is called brim.
 	link := regexp.MustCompile(`^BRIM_(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP)(_.+)?)?)$`)
-	values = make(map[string]any)
+	values = make(map[string]string)
 	var problems []error
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")
-		key, ok := known[name]
 		switch {
-		case ok:
-			values[key] = value
+		case settings[name]:
+			values[name] = value
 		case name == envConfig:
 			path = value
-		case name == EnvURL, name == envPrometheus, slices.Contains(clientVariables(), name), name == envFault && envFault != "", !strings.HasPrefix(name, envPrefix), link.MatchString(name):
+		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), name == envPrometheus, name == envFault, link.MatchString(name):
 		default:
-			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{envConfig, EnvURL}, clientVariables())
-			allowed := config.Choices{Names: names, Where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
+			allowed := config.Choices{Names: known, Where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
 			problems = append(problems, fmt.Errorf("unknown variable %s%s", name, allowed.InsteadOf(name)))
 		}
 	}
 	return values, path, errors.Join(problems...)
 }
 
-// addStreams makes the streams that the file describes, and the default one
-// where it does not. What a stream leaves out is as at the top level.
-func (c *Config) addStreams(f *file) []error {
+// addStreams adds the streams of the file, and the default one if it is not among them.
+// A stream inherits what it does not set from the top level.
+func (c *Config) addStreams(f file) []error {
 	var problems []error
-	names := f.streams()
+	names := slices.Clone(f.streams)
 	if c.Default.Name != "" && !slices.Contains(names, c.Default.Name) {
 		names = append(names, c.Default.Name)
 	}
@@ -242,11 +183,11 @@ func (c *Config) addStreams(f *file) []error {
 		s := top // by value: a stream inherits what it does not set
 		s.Name = name
 		for _, setting := range s.all() {
-			at := slices.IndexFunc(c.effective, func(e effective) bool { return e.Name == setting.Name })
-			e := c.effective[at]
+			e := *named(c.effective, setting.Name)
 			e.Setting = setting
-			if key := streamsKey + "." + name + "." + setting.Name; f.values.Exists(key) {
-				e.text, e.origin, e.stream = f.values.String(key), Origin{FromFile, f.place(key)}, name
+			key := streamsKey + "." + name + "." + setting.Name
+			if v, ok := f.values[key]; ok {
+				e.text, e.origin, e.stream = v.text, f.origin(v), name
 				if err := setting.set(e.text); err != nil {
 					problems = append(problems, e.problem(key, err))
 				}
@@ -261,8 +202,8 @@ func (c *Config) addStreams(f *file) []error {
 	return problems
 }
 
-// How a command shows a daemon who it is, in the environment. A token stands on
-// no command line, where every process of the machine can read it.
+// Variables by which a command authenticates to a daemon. A token is never given on a
+// command line, which every process of the machine can read.
 const (
 	EnvToken     = envPrefix + "TOKEN"
 	EnvTokenFile = envPrefix + "TOKEN_FILE" // like --token-file
@@ -271,166 +212,138 @@ const (
 	EnvKey       = envPrefix + "KEY"        // like --key
 )
 
-// clientVariables are the names of all of these.
-func clientVariables() []string { return []string{EnvToken, EnvTokenFile, EnvCA, EnvCert, EnvKey} }
-
 // streamsKey is where a configuration file describes its streams.
 const streamsKey = "streams"
 
-// A file is a configuration file. Nested keys are joined by dots.
+// A file is a configuration file that was read.
 type file struct {
-	path   string
-	values *koanf.Koanf
-	lines  map[string]int // by key
+	path    string
+	values  map[string]fileValue // by key; nested keys are joined by dots
+	streams []string
 }
 
-// place says where key stands, as editors understand it.
-func (f *file) place(key string) string {
-	if line, ok := f.lines[key]; ok {
-		return fmt.Sprintf("%s:%d", f.path, line)
-	}
-	return f.path
+type fileValue struct {
+	text string
+	line int
 }
 
-// readFile reads a configuration file; known are the keys that it may hold
-// beside its streams. Of the errors, several are joined.
-func readFile(path string, known []string) (*file, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	f := &file{path: path, values: koanf.New("."), lines: make(map[string]int)}
-	var root yamlnode.Node
-	if err := yamlnode.Unmarshal(content, &root); err != nil {
-		return nil, f.syntax(err)
-	}
-	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" { // nothing but comments
+// origin says where a value is, as editors understand it.
+func (f *file) origin(v fileValue) Origin {
+	return Origin{FromFile, fmt.Sprintf("%s:%d", f.path, v.line)}
+}
+
+// readFile reads a configuration file with these settings; an empty path stands for none.
+func readFile(path string, list []Setting) (file, error) {
+	f := file{path: path, values: make(map[string]fileValue)}
+	if path == "" {
 		return f, nil
 	}
-	top := root.Content[0]
-	if top.Kind != yamlnode.MappingNode {
-		return nil, fmt.Errorf("%s:%d: keys with values are expected here, like http-addr: 127.0.0.1:8430", path, top.Line)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return f, fmt.Errorf("read configuration: %w", err)
 	}
-	// It also refuses mappings that hold themselves, which note could not bear.
-	if err := f.values.Load(rawbytes.Provider(content), yaml.Parser()); err != nil {
-		return nil, f.syntax(err)
+	y := &config.YAML{Path: path}
+	top := y.Parse(content)
+	switch {
+	case top == nil:
+	case top.Kind != yaml.MappingNode:
+		y.Wrong(top, "keys with values are expected here, like http-addr: 127.0.0.1:8430")
+	default:
+		f.readTop(y, top, list)
 	}
-	f.note("", top)
-	err = f.check(known)
-	return f, err
+	return f, y.Err()
 }
 
-// note remembers the lines of the keys of a mapping.
-func (f *file) note(prefix string, mapping *yamlnode.Node) {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		key, value := mapping.Content[i], mapping.Content[i+1]
-		path := prefix + key.Value
-		f.lines[path] = key.Line
-		if value.Kind == yamlnode.AliasNode {
-			value = value.Alias
-		}
-		if value.Kind == yamlnode.MappingNode {
-			f.note(path+".", value)
+// readTop reads the settings, some of which are in groups, and the streams.
+func (f *file) readTop(y *config.YAML, top *yaml.Node, list []Setting) {
+	settings, groups := make(map[string]Setting), make(map[string][]string)
+	for _, s := range list {
+		settings[s.path()] = s
+		if group, key, nested := strings.Cut(s.path(), "."); nested {
+			groups[group] = append(groups[group], key)
 		}
 	}
-}
-
-// syntax puts the file's name and line in front of the parser's words.
-func (f *file) syntax(err error) error {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	message = strings.ReplaceAll(strings.TrimPrefix(message, "unmarshal errors:\n  "), "\n ", ";")
-	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(message); m != nil {
-		return fmt.Errorf("%s:%s: %s", f.path, m[1], m[2])
-	}
-	return fmt.Errorf("%s: %s", f.path, message)
-}
-
-// check looks for keys that mean nothing, and for values of another shape than
-// their key has.
-func (f *file) check(known []string) error {
-	var problems []error
-	var overrides []string
-	for _, s := range (&Stream{}).all() {
-		overrides = append(overrides, s.Name)
-	}
-	for _, key := range f.values.Keys() {
-		allowed, name := known, key
-		if key == streamsKey {
-			if !isEmpty(f.values.Get(key)) {
-				problems = append(problems, fmt.Errorf("%s: streams must hold a mapping from names to settings", f.place(key)))
-			}
-			continue
-		}
-		if rest, ok := strings.CutPrefix(key, streamsKey+"."); ok {
-			stream, override, nested := strings.Cut(rest, ".")
-			if err := checkStreamName(stream); err != nil {
-				problems = append(problems, fmt.Errorf("%s: streams: %w", f.place(key), err))
-				continue
-			}
-			if !nested {
-				problems = append(problems, f.checkStreamShape(key)...)
-				continue
-			}
-			allowed, name = overrides, override
-		}
-		if !slices.Contains(allowed, name) {
-			if allowed = slices.Clone(allowed); len(allowed) == len(known) {
-				allowed = append(allowed, streamsKey)
-			}
-			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", f.place(key), key, config.Choices{Names: allowed, Where: "`brim config print` without a file lists all"}.InsteadOf(name)))
-			continue
-		}
-		switch v := f.values.Get(key).(type) {
-		case string, int, int64, uint64, float64, bool:
-		case []any:
-			if err := f.join(key, name, v); err != nil {
-				problems = append(problems, fmt.Errorf("%s: %s %w", f.place(key), key, err))
-				f.values.Delete(key)
-			}
+	allowed := slices.Concat(slices.Sorted(maps.Keys(settings)), slices.Sorted(maps.Keys(groups)), []string{streamsKey})
+	where := "`brim config print` without a file lists all"
+	y.Each(top, "", config.Choices{Names: allowed, Where: where}, func(key, value *yaml.Node) {
+		names, isGroup := groups[key.Value]
+		switch {
+		case key.Value == streamsKey && value.Tag == "!!null":
+		case key.Value == streamsKey && value.Kind != yaml.MappingNode:
+			y.Wrong(key, "streams must hold a mapping from names to settings")
+		case key.Value == streamsKey:
+			y.Each(value, "", config.Choices{}, func(key, value *yaml.Node) { f.readStream(y, key, value) })
+		case isGroup && value.Kind != yaml.MappingNode:
+			y.Wrong(key, "%s must hold settings, like %s: …", key.Value, names[0])
+		case isGroup:
+			prefix := key.Value + "."
+			y.Each(value, prefix, config.Choices{Names: names, Prefix: prefix, Where: where}, func(key, value *yaml.Node) {
+				f.readValue(y, prefix+key.Value, key, value, settings[prefix+key.Value].list)
+			})
 		default:
-			problems = append(problems, fmt.Errorf("%s: %s must have a single value", f.place(key), key))
-			f.values.Delete(key) // so that nothing more is said of it
+			f.readValue(y, key.Value, key, value, settings[key.Value].list)
 		}
+	})
+}
+
+func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
+	prefix, own := streamsKey+"."+name.Value, (&Stream{}).all()
+	if err := checkStreamName(name.Value); err != nil {
+		y.Wrong(name, "streams: %s", err)
+		return
 	}
-	return errors.Join(problems...)
-}
-
-// checkStreamShape refuses a stream that has a value where settings belong. It
-// may have none at all.
-func (f *file) checkStreamShape(key string) []error {
-	if isEmpty(f.values.Get(key)) {
-		return nil
+	f.streams = append(f.streams, name.Value)
+	if settings.Tag == "!!null" {
+		return
 	}
-	return []error{fmt.Errorf("%s: %s must hold settings, like granularity: 1m", f.place(key), key)}
+	if settings.Kind != yaml.MappingNode {
+		y.Wrong(name, "%s must hold settings, like granularity: 1m", prefix)
+		return
+	}
+	var names []string
+	for _, s := range own {
+		names = append(names, s.Name)
+	}
+	y.Each(settings, prefix+".", config.Choices{Names: names}, func(key, value *yaml.Node) {
+		f.readValue(y, prefix+"."+key.Value, key, value, own[slices.Index(names, key.Value)].list)
+	})
 }
 
-// isEmpty reports whether a key has no value, or a mapping without keys.
-func isEmpty(v any) bool {
-	mapping, ok := v.(map[string]any)
-	return v == nil || ok && len(mapping) == 0
+// readValue reads the text of a setting, whatever type YAML has for it; a list becomes
+// the text that a flag has, with commas.
+func (f *file) readValue(y *config.YAML, path string, key, value *yaml.Node, list bool) {
+	single := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag != "!!null" }
+	switch {
+	case single(value):
+		f.values[path] = fileValue{value.Value, key.Line}
+	case list && value.Kind == yaml.SequenceNode:
+		texts := make([]string, len(value.Content))
+		for i, n := range value.Content {
+			if !single(n) || n.Value == "" || strings.Contains(n.Value, ",") {
+				y.Wrong(key, "%s cannot hold %q; allowed is a list of names without commas, like [a, b]", path, n.Value)
+				return
+			}
+			texts[i] = n.Value
+		}
+		f.values[path] = fileValue{strings.Join(texts, ","), key.Line}
+	default:
+		y.Wrong(key, "%s must have a single value", path)
+	}
 }
 
-// streams lists the names of the streams that the file describes.
-func (f *file) streams() []string {
-	return f.values.MapKeys(streamsKey)
-}
-
-// A MongoDB URI is named in two ways: as it is, and by the file that it is in,
-// as secrets are given to containers. What comes from the stronger source wins.
+// A MongoDB URI is given directly, or in a file, as secrets are given to containers. The
+// stronger source wins.
 const (
 	UriSetting     = "mongo-uri"
 	UriFileSetting = "mongo-uri-file"
 )
 
-// fitURI settles which of the two counts, and reads the file.
+// fitURI decides which of the two counts, and reads the file.
 func (c *Config) fitURI() error {
-	at := func(name string) effective {
-		return c.effective[slices.IndexFunc(c.effective, func(e effective) bool { return e.Name == name })]
-	}
-	rank := func(e effective) int {
+	rank := func(e *effective) int {
 		return slices.Index([]string{fromFlag, FromEnv, FromFile, FromDefault}, e.origin.Source)
 	}
-	direct, file := at(UriSetting), at(UriFileSetting)
+	direct, file := named(c.effective, UriSetting), named(c.effective, UriFileSetting)
 	switch {
 	case file.text == "":
 		return nil
@@ -449,14 +362,14 @@ func (c *Config) fitURI() error {
 	}
 }
 
-// Shown is a setting as it is told to people and programs.
+// Shown is a setting as commands print it.
 type Shown struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"` // secrets are masked
 	Origin        // its source and place
 }
 
-// Described is what the configuration says in effect, with the source of each value.
+// Described is the configuration in effect, with the source of each value.
 type Described struct {
 	Settings []Shown            `json:"settings"`
 	Streams  map[string][]Shown `json:"streams"`
@@ -527,7 +440,7 @@ func quoteYAML(text string) string {
 	if n, err := strconv.Atoi(text); err == nil && strconv.Itoa(n) == text {
 		return text // every setting is read as text, whatever YAML takes it for
 	}
-	out, err := yamlnode.Marshal(text)
+	out, err := yaml.Marshal(text)
 	if bare := strings.TrimSuffix(string(out), "\n"); err == nil && !strings.Contains(bare, "\n") {
 		return bare
 	}

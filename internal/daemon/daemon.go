@@ -1,20 +1,19 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
-// packages that a reading passes, and its life from start to stop.
+// packages on the write path, and the life cycle from start to stop.
 //
 //	--http-addr ─┬─▶ ingest.Server ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
 //	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
 //	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
 //	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
-//	--admin-addr ──▶ admin ─────────────────────────────────┴─▶ flush, status, readiness, metrics
+//	--admin-addr ─▶ adminPages ────────────────────────────┴─▶ flush, status, readiness, metrics
 //
-// The listeners start first and answer at once, so that a taken port fails the
-// start and probes see a daemon that is starting. The inlet opens when the journal
-// is open; the queue follows when there is a MongoDB to try. Stopping goes the same
-// way: ingest and the journal refuse, the queue stores what it can, then what is on
-// its right ends.
+// The listeners start first and answer at once, so that the start fails if a port is in
+// use, and probes see a daemon that is starting. The inlet opens with the journal; the
+// queue starts when there is a MongoDB to connect to. Stopping goes the same way: ingest
+// and the journal refuse, the queue stores what it can, then what is right of it ends.
 //
-// Settings are in settings.go, their sources in config.go, what a reload changes in
-// reload.go, what /status shows in status.go.
+// Settings are in settings.go, their sources in config.go, reloading in reload.go, the
+// admin listener in admin.go, /status in status.go.
 package daemon
 
 import (
@@ -37,7 +36,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/access"
-	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
@@ -49,19 +47,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
-// Options are what a daemon is given by the process that it runs in.
+// Options are what a daemon gets from the process that it runs in.
 type Options struct {
 	Env     []string  // NAME=value
-	Stderr  io.Writer // gets the log, and what a person at a terminal should see
+	Stderr  io.Writer // gets the log, and on a terminal a summary for people
 	Version Version
 }
 
-// Serve runs a daemon until ctx ends or a signal comes. A SIGHUP makes it read
-// its file again, where it has one.
+// Serve runs a daemon until ctx ends or a signal arrives. On SIGHUP it reloads its
+// configuration file, if it has one.
 func Serve(ctx context.Context, c *Config, o Options) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(c.LogLevel))
-	log := newLeveledLogger(o.Stderr, level, c.LogFormat)
+	log := newLogger(o.Stderr, level, c.LogFormat)
 	hups := newHangups(c.from)
 	running, stopping, release := watchSignals(ctx, log, hups)
 	defer release()
@@ -80,20 +78,19 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 		ended()
 	}
 	if serving.Err() != nil {
-		err = nil // what an interrupted start says is no news; stop knows if a server failed
+		err = nil // the start was interrupted; stop returns the error of a server that failed
 	}
 	return errors.Join(err, d.stop(stopping))
 }
 
-// ErrTwice is that the daemon was signalled again while it was stopping.
+// ErrTwice says that the daemon was signalled again while it was stopping.
 var ErrTwice = errors.New("a second signal ended the daemon at once")
 
-// oneSignal is within which time the same signal again is part of the first.
-// No one presses a key twice that fast.
+// oneSignal is the time within which the same signal again counts as one: a person does
+// not press a key twice that fast.
 const oneSignal = 100 * time.Millisecond
 
-// watchSignals is onSignals, which are logged, for who has a use of hangups; or
-// nil.
+// watchSignals is onSignalsBut that logs; hups may be nil.
 func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running, stopping context.Context, release func()) {
 	return onSignalsBut(ctx, hups,
 		func(s os.Signal) {
@@ -106,17 +103,16 @@ func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running
 		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
 }
 
-// OnSignals returns two contexts: running ends with ctx or at the first
-// signal to stop, of which soft tells, stopping at the second, of which hard does.
-// A third ends the process, as it would have without us. The same signal that
-// comes again at once is none: timeout(1) and some supervisors send theirs to the
-// process and to its group. A closed output pipe ends nothing:
-// what was started must be ended in good order.
+// OnSignals returns two contexts: running ends with ctx or at the first signal to stop,
+// for which soft is called; stopping ends at the second, for which hard is called. A
+// third ends the process. The same signal repeated at once counts as one: timeout(1) and
+// some supervisors signal both the process and its group. A closed output pipe ends
+// nothing, so that the process can shut down in order.
 func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	return onSignalsBut(ctx, nil, soft, hard)
 }
 
-// onSignalsBut is OnSignals, except that hups decides about hangups; it may be nil.
+// onSignalsBut is OnSignals, except that hups handles hangups; it may be nil.
 func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -134,7 +130,7 @@ func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)
 	var watching sync.WaitGroup
 	done := make(chan struct{})
 	watching.Go(func() {
-		heed(signals, done, hups,
+		handleSignals(signals, done, hups,
 			func(s os.Signal) { soft(s); stop() },
 			func(s os.Signal) { hard(s); end(ErrTwice) })
 		signal.Stop(signals)
@@ -149,10 +145,10 @@ func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)
 	}
 }
 
-// heed carries out an act for each signal, until all are or done is closed.
-func heed(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ...func(os.Signal)) {
+// handleSignals calls one act for each signal, until all were called or done is closed.
+func handleSignals(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ...func(os.Signal)) {
 	var last os.Signal
-	var at time.Time // when last came
+	var at time.Time // of last
 	for len(acts) > 0 {
 		select {
 		case s := <-signals:
@@ -168,13 +164,8 @@ func heed(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ..
 	}
 }
 
-// newLogger writes structured logs; a terminal gets the same as a file.
-func newLogger(w io.Writer, level, format string) *slog.Logger {
-	return newLeveledLogger(w, logLevel(level), format)
-}
-
-// newLeveledLogger is newLogger with a level that may change.
-func newLeveledLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+// newLogger returns a logger whose output is the same on a terminal and in a file.
+func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
@@ -182,7 +173,7 @@ func newLeveledLogger(w io.Writer, level slog.Leveler, format string) *slog.Logg
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// logLevel returns the level by its name.
+// logLevel returns the level of that name.
 func logLevel(name string) slog.Level {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(name)); err != nil {
@@ -191,48 +182,48 @@ func logLevel(name string) slog.Level {
 	return l
 }
 
-// A daemon is what `brim serve` runs. It is made by newDaemon, then listens,
-// runs and stops, each once and in this order.
+// A daemon is what `brim serve` runs. newDaemon, listen, run and stop are called once
+// each, in this order.
 type daemon struct {
 	cfg      *Config
 	log      *slog.Logger
 	level    *slog.LevelVar // of log
-	reloads  *reloader      // nil where there is no reload
-	stderr   io.Writer      // for people: progress, and what to try
+	reloads  *reloader      // nil without reloading
+	stderr   io.Writer      // for people: progress, and commands to try
 	version  Version
 	session  string
-	faults   *fault.Injector // nil in every program that was not built for tests
+	faults   *fault.Injector // nil in every binary that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
 	guard    *access.Guard   // nil: no authentication and no quota
-	tls      *access.TLS     // nil: the listeners speak none
+	tls      *access.TLS     // nil: no TLS
 	limits   *access.Limits  // of connections
-	known    *batch.Interner // series and shapes, of the door and of what is read from the journal
+	known    *batch.Interner // series and shapes, shared by ingest and the journal
 
 	supervisor *supervisor // nil without a service manager
 
-	listeners listeners
-	door      *ingest.Server
-	inlet     inlet
-	reader    *read.Reader
-	http      *http.Server
-	grpc      *http.Server
-	admin     *http.Server
-	console   *console.Console
-	hangUp    context.CancelFunc // ends the requests that are under way
-	serving   *errgroup.Group    // the servers; nil before they are started
+	listeners  listeners
+	door       *ingest.Server
+	inlet      inlet
+	reader     *read.Reader
+	http       *http.Server
+	grpc       *http.Server
+	admin      *http.Server
+	console    *console.Console
+	endConsole func()             // nil before it samples
+	hangUp     context.CancelFunc // cancels the requests in flight
+	serving    *errgroup.Group    // the servers; nil before they are started
 
-	journal atomic.Pointer[journalLog]     // nil before it is open
-	mongod  atomic.Pointer[mongod.Server]  // nil without an embedded one, and before it runs
-	storage atomic.Pointer[storage]        // nil before there is a MongoDB to try
-	monitor atomic.Pointer[doctor.Monitor] // nil where and while there is no MongoDB to look at
-	looks   atomic.Pointer[looks]          // the console's; nil before they begin
-	// following is closed when there is storage, whose lanes follow the journal.
+	journal atomic.Pointer[journal.Journal] // nil before it is open
+	mongod  atomic.Pointer[mongod.Server]   // nil without an embedded one, and before it runs
+	storage atomic.Pointer[storage]         // nil before there is a MongoDB to connect to
+	monitor atomic.Pointer[doctor.Monitor]  // nil without a MongoDB, and before storage
+	// following is closed when storage is open, so that its lanes follow the journal.
 	following chan struct{}
 	draining  atomic.Bool
 }
 
-// newDaemon puts together what needs no I/O.
+// newDaemon builds what needs no I/O.
 func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	injector, err := Faults(o.Env)
 	if err != nil {
@@ -243,6 +234,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
+	d.inlet = inlet{newHolds(), &d.journal}
 	if injector.Off(fault.NewSession) {
 		d.session = "sthesame"
 	}
@@ -255,18 +247,15 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
 	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
-		return nil, fmt.Errorf("set up the door: %w", err)
+		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
-	d.inlet.holds = newHolds()
 	d.door.SetReady(false) // until there is storage
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
-	pages, err := admin.New(admin.Config{
-		Gatherer: d.registry, Page: d.console, Parts: d.parts, Status: d.status, Flush: d.flush, Holder: holder{d}, Guard: d.guard, Hosts: c.hosts(c.AdminAddr), Logger: log,
-	})
-	if err != nil {
-		return nil, err
+	pages := adminPages{
+		gatherer: d.registry, page: d.console, parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
+		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	if d.reader, err = d.newReader(); err != nil {
 		return nil, err
@@ -275,8 +264,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	d.hangUp = cancel
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
 	d.http.WriteTimeout = answerTimeout
-	d.admin = newHTTPServer(ctx, pages, log)
-	d.secureHTTP(d.http, d.admin)
+	d.admin = newHTTPServer(ctx, pages.handler(), log)
 	d.grpc = d.newGRPCServer()
 	return d, nil
 }
@@ -296,13 +284,13 @@ func (d *daemon) doorConfig() ingest.Config {
 		config.MapDots = c.MapDots[0]
 	}
 	for _, s := range c.Streams {
-		config.Streams = append(config.Streams, s.atDoor())
+		config.Streams = append(config.Streams, s.forIngest())
 	}
 	return config
 }
 
-// atDoor is the stream as clients see it; only buckets have caps.
-func (s Stream) atDoor() ingest.Stream {
+// forIngest is the stream as clients see it; only buckets have caps.
+func (s Stream) forIngest() ingest.Stream {
 	out := ingest.Stream{
 		Name: s.Name, Storage: string(s.Storage), Granularity: s.Granularity, Retention: s.Retention,
 		Fields: s.Fields, OtherFields: string(s.OtherFields),
@@ -313,16 +301,7 @@ func (s Stream) atDoor() ingest.Stream {
 	return out
 }
 
-// setStreams gives the door the streams as they are now.
-func (d *daemon) setStreams(streams []Stream) error {
-	at := make([]ingest.Stream, len(streams))
-	for i, s := range streams {
-		at[i] = s.atDoor()
-	}
-	return d.door.SetStreams(at)
-}
-
-// current returns the configuration in force; cfg is the one of the start.
+// current returns the configuration in force; cfg is that of the start.
 func (d *daemon) current() *Config {
 	if d.reloads == nil {
 		return d.cfg
@@ -330,9 +309,8 @@ func (d *daemon) current() *Config {
 	return d.reloads.current()
 }
 
-// listen binds all addresses and serves them; what comes is refused until
-// there is storage. The context that it returns ends with ctx, or when a server
-// fails.
+// listen binds all addresses and serves them; requests are refused until run has opened
+// the journal. The context that it returns ends with ctx, or when a server fails.
 func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	most, perAddress, err := d.cfg.connectionLimits(openFiles(), d.log)
 	if err != nil {
@@ -345,15 +323,15 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	if err := l.checkOpen(&d.cfg.Settings, d.guard.Asks(), d.log); err != nil {
 		return ctx, err
 	}
-	d.warnOfUnnamed()
+	d.warnOfUnmappedCertificates()
 	d.log.Info("listening", "http", l.http.Addr().String(), "grpc", l.grpc.Addr().String(), "admin", l.admin.Addr().String(),
-		"tls", d.tls != nil, "asks_for", d.asked())
+		"tls", d.tls != nil, "authentication", d.authentication())
 	d.serving, ctx = errgroup.WithContext(ctx)
 	d.serve(d.serving, most, perAddress)
 	return ctx, nil
 }
 
-// served makes an error of a server's end, unless it was told to end.
+// served returns why a server ended, nil if it was closed.
 func served(what string, err error) error {
 	if err == nil || errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -361,9 +339,9 @@ func served(what string, err error) error {
 	return fmt.Errorf("serve %s: %w", what, err)
 }
 
-// run opens the way in and brings what comes to MongoDB; it returns when ctx
-// ends or something goes wrong that will not right itself. With a journal on
-// disk readings are taken from the moment when it is open, wherever MongoDB is.
+// run opens the journal and the storage; it returns when ctx ends, or with an error that
+// does not go away by itself. With a journal on disk readings are accepted once it is
+// open, even if MongoDB is away.
 func (d *daemon) run(ctx context.Context) error {
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
@@ -375,14 +353,13 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.journal.Store(&j)
-	d.inlet.letIn(j)
+	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
 		d.door.SetReady(true)
 		d.supervisor.takesReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
-	d.look(ctx)
+	d.endConsole = d.startConsole(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watched, unwatch := context.WithCancel(ctx)
@@ -414,7 +391,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	s.tellStrangers(ctx)
+	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
 		d.door.SetReady(true)
 		d.supervisor.takesReadings()
@@ -424,8 +401,8 @@ func (d *daemon) run(ctx context.Context) error {
 	return nil
 }
 
-// findMongoDB returns the URI to store at, none if no stream needs one. It
-// starts the embedded mongod where the operator has not named another.
+// findMongoDB returns the MongoDB URI, empty if no stream needs one. It starts the
+// embedded mongod if the operator has not named another.
 func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	c := &d.cfg.Settings
 	if !c.needsMongoDB() || c.MongoURI != "" {
@@ -443,13 +420,13 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	return server.URI(), nil
 }
 
-// available tells why no readings can be taken at present.
+// available returns why no readings can be accepted now.
 func (d *daemon) available() error {
 	j := d.journal.Load()
 	if j == nil {
 		return errStarting()
 	}
-	if err := (*j).Err(); err != nil || d.cfg.journaling() {
+	if err := j.Err(); err != nil || d.cfg.journaling() {
 		return err
 	}
 	for _, stream := range d.cfg.Streams {
@@ -460,8 +437,7 @@ func (d *daemon) available() error {
 	return nil
 }
 
-// admit tells why a stream can take no readings where they are not journaled
-// on disk.
+// admit returns why a stream can accept no readings without a journal on disk.
 func (d *daemon) admit(stream string) error {
 	s := d.storage.Load()
 	if s == nil {
@@ -470,10 +446,10 @@ func (d *daemon) admit(stream string) error {
 	return s.admit(stream)
 }
 
-// flush brings to the stores what was taken so far, see admin.Config.
+// flush implements adminPages.flush.
 func (d *daemon) flush(ctx context.Context) error {
 	if d.journal.Load() == nil {
-		return admin.ErrNotReady
+		return errNotReady
 	}
 	select {
 	case <-d.following:
@@ -483,12 +459,12 @@ func (d *daemon) flush(ctx context.Context) error {
 	}
 }
 
-// announce says that the daemon is ready: to a program in a log line, and to a
-// person at a terminal with what can be tried now.
+// announce says that the daemon is ready: in a log line, and on a terminal with commands
+// to try.
 func (d *daemon) announce(uri string) {
 	scheme := d.scheme() + "://"
 	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
-	token := "" // how a request shows who sends it
+	token := ""
 	if d.guard.Asks() {
 		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
 	}
@@ -502,25 +478,24 @@ func (d *daemon) announce(uri string) {
 		where = fmt.Sprintf("%s  database %s, collection %s", config.MaskURI(uri), d.cfg.Database, d.cfg.Default.Name)
 	}
 	if server := d.mongod.Load(); server != nil {
-		where += fmt.Sprintf("\n  look into it  mongosh \"$(cat %s)\"", config.ShellWord(server.URIFile()))
+		where += fmt.Sprintf("\n  mongosh         mongosh \"$(cat %s)\"", config.ShellWord(server.URIFile()))
 	}
 	_, _ = fmt.Fprintf(d.stderr, `
   Brim %s is ready.
 
-  live page     %s
-  readings to   %s   gRPC %s
-  asks for      %s
-  stored        %s
+  live page       %s
+  HTTP            %s   gRPC %s
+  authentication  %s
+  storage         %s
 
   Try:
     %s
     %s query --url %s s-1
 
-`, d.version.Version, page, http, reachable(d.listeners.grpc), d.asked(), where, send, os.Args[0], http)
+`, d.version.Version, page, http, reachable(d.listeners.grpc), d.authentication(), where, send, os.Args[0], http)
 }
 
-// progress is where a long preparation tells how it goes: on a terminal to the
-// person there, anywhere else in the log.
+// progress is where long preparations report: on a terminal directly, else in the log.
 func (d *daemon) progress() io.Writer {
 	if config.IsTerminal(d.stderr) {
 		return d.stderr
@@ -540,18 +515,17 @@ func (l lineLogger) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it,
-// so that a MongoDB that is away leaves time for the rest: one tenth for requests to
-// get their answers, three for a clean end of mongod, which takes one to three
-// seconds after heavy writing.
+// A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it, so that
+// while MongoDB is away there is time for the rest: one tenth for requests to get their
+// answers, three for a clean end of mongod, which takes one to three seconds after heavy
+// writing.
 const (
-	flushShare    = 0.6
-	requestsShare = 0.1
+	flushPart    = 0.6
+	requestsPart = 0.1
 )
 
-// stop refuses what comes, stores what was taken, and ends everything that the
-// daemon has started. When ctx ends it does no more than the ending. It also
-// undoes what of the daemon was started when the start went wrong.
+// stop refuses requests, stores what was accepted, and ends everything that the daemon
+// has started, even if the start failed. Once ctx has ended it stores no more.
 func (d *daemon) stop(ctx context.Context) error {
 	begin := time.Now()
 	left, cancel := context.WithTimeout(ctx, d.current().StopTimeout)
@@ -562,8 +536,8 @@ func (d *daemon) stop(ctx context.Context) error {
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
 	d.disconnect(left)
-	if looks := d.looks.Load(); looks != nil {
-		looks.end() // until here there is something to see, and mongod takes its metrics with it
+	if d.endConsole != nil {
+		d.endConsole() // only now: mongod's metrics end with it
 	}
 	if server := d.mongod.Load(); server != nil {
 		if err := server.Close(left); err != nil {
@@ -580,32 +554,32 @@ func (d *daemon) stop(ctx context.Context) error {
 	}
 	level := slog.LevelInfo
 	if d.serving == nil {
-		level = slog.LevelDebug // it never ran, and why is said by who ends
+		level = slog.LevelDebug // it never ran; the error says why
 	}
 	d.log.Log(context.Background(), level, "stopped", "took", time.Since(begin).Round(time.Millisecond))
 	return errors.Join(errs...)
 }
 
-// drain stores what was taken, as far as there is time, and closes the journal,
-// which answers those who still wait.
+// drain stores what was accepted, as far as there is time, and closes the journal, which
+// answers the requests that still wait.
 func (d *daemon) drain(ctx context.Context) error {
 	j, s := d.journal.Load(), d.storage.Load()
 	if j == nil {
 		return nil
 	}
-	(*j).Stop()
+	j.Stop()
 	left := 0
 	if s != nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushShare*float64(d.current().StopTimeout)))
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushPart*float64(d.current().StopTimeout)))
 		defer cancel()
 		left = s.queue.Close(ctx)
 	}
 	var errs []error
-	if err := (*j).Close(); err != nil {
+	if err := j.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("close the journal: %w", err))
 	}
 	switch {
-	case left > 0 && errors.Is((*j).Err(), journal.ErrGone):
+	case left > 0 && errors.Is(j.Err(), journal.ErrGone):
 		errs = append(errs, fmt.Errorf("stop with %d readings not known to be stored, and %w; they are lost, unless %s was moved: then run `brim journal replay --journal-dir` with its new path",
 			left, journal.ErrGone, d.cfg.JournalPath()))
 	case left > 0 && d.cfg.journaling():
@@ -616,8 +590,8 @@ func (d *daemon) drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// disconnect ends the connections to MongoDB before an embedded one ends. With
-// a server that is gone the driver would wait for as long as it may.
+// disconnect closes the connections to MongoDB before an embedded one ends. If the
+// server is gone the driver would wait for as long as it is allowed to.
 func (d *daemon) disconnect(ctx context.Context) {
 	s := d.storage.Load()
 	if s == nil {
@@ -630,10 +604,10 @@ func (d *daemon) disconnect(ctx context.Context) {
 	}
 }
 
-// endRequests lets the requests that are under way get their answers, then
-// ends the servers of readings.
+// endRequests lets requests in flight get their answers, then ends the servers for
+// readings and queries.
 func (d *daemon) endRequests(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.current().StopTimeout)))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsPart*float64(d.current().StopTimeout)))
 	defer cancel()
 	var servers sync.WaitGroup
 	for what, server := range map[string]*http.Server{"HTTP requests": d.http, "gRPC calls": d.grpc} {

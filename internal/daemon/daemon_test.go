@@ -19,8 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/brim-telemetry/brim/internal/admin"
 )
 
 // memoryFlags are a daemon's that needs no MongoDB.
@@ -117,7 +115,7 @@ func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 	assert.Contains(t, body, "the daemon is starting")
 	code, _ = d.get(t, "/healthz")
 	assert.Equal(t, http.StatusOK, code)
-	assert.ErrorIs(t, d.flush(t.Context()), admin.ErrNotReady)
+	assert.ErrorIs(t, d.flush(t.Context()), errNotReady)
 
 	startRunning(t, d)
 	code, _ = d.post(t, "/v1/readings?ack=stored", `{"sensorId":"s","fields":{"t":1}}`)
@@ -209,7 +207,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 func TestProgressGoesToTheLogWhereNobodyLooks(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	d := &daemon{log: newLogger(&b, "info", "json"), stderr: &b}
+	d := &daemon{log: newLogger(&b, logLevel("info"), "json"), stderr: &b}
 	n, err := d.progress().Write([]byte("downloading\n\n  half of it\n"))
 	require.NoError(t, err)
 	assert.Equal(t, 26, n)
@@ -219,12 +217,12 @@ func TestProgressGoesToTheLogWhereNobodyLooks(t *testing.T) {
 func TestLogsHaveLevelAndForm(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	newLogger(&b, "warn", "json").Info("not this")
-	newLogger(&b, "warn", "json").Warn("this", "n", 1)
+	newLogger(&b, logLevel("warn"), "json").Info("not this")
+	newLogger(&b, logLevel("warn"), "json").Warn("this", "n", 1)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(b.Bytes(), &line))
 	assert.Equal(t, "this", line["msg"])
 	b.Reset()
-	newLogger(&b, "debug", "text").Debug("words here")
+	newLogger(&b, logLevel("debug"), "text").Debug("words here")
 	assert.Contains(t, b.String(), `level=DEBUG msg="words here"`)
 }

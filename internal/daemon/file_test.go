@@ -12,11 +12,11 @@ func TestProblemsOfAFileNameTheirLine(t *testing.T) {
 	for content, want := range map[string][]string{
 		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); `brim config print` without a file lists all"},
 		"mongo_uri: x":                                {":1: unknown key mongo_uri (did you mean mongo-uri?)"},
-		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor (did you mean line_protocol.sensor_tag?)"},
+		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor; allowed are line_protocol.sensor_tag"},
 		"config: x":                                   {":1: unknown key config; `brim config print`"},
 		"lanes: [1, 2]":                               {":1: lanes must have a single value"},
 		"lanes:":                                      {":1: lanes must have a single value"},
-		"storage: {kind: bucket}":                     {":1: unknown key storage.kind"},
+		"storage: {kind: bucket}":                     {":1: storage must have a single value"},
 		"lanes: 1\nlanes: 2":                          {`:2: mapping key "lanes" already defined at line 1`},
 		"lanes: 1\n\tx: 2":                            {":2: "},
 		"- lanes":                                     {":1: keys with values are expected here"},

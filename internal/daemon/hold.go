@@ -3,28 +3,26 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
 	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An inlet stands where the journal will be, so that the door
-// can be open, and refuse, before there is a place to put readings.
+// An inlet stands before the journal, so that ingest can answer before it is open, and
+// refuses readings of streams that are held.
 type inlet struct {
 	holds   *holds
-	journal atomic.Pointer[ingest.Journal]
+	journal *atomic.Pointer[journal.Journal] // the daemon's
 }
 
-// letIn opens the way to the journal.
-func (i *inlet) letIn(j ingest.Journal) { i.journal.Store(&j) }
-
-// Append is the door's way to the journal, see ingest.Journal.
+// Append implements ingest.Journal.
 func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	j := i.journal.Load()
 	if j == nil {
@@ -32,15 +30,15 @@ func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (ba
 	}
 	inside, err := i.holds.enter(b)
 	if err != nil {
-		if r.Key != "" { // a request that was accepted before the stream was held is answered as it was then
-			if receipt, repeated := (*j).Repeat(ctx, r); repeated != nil || receipt.Repeated {
+		if r.Key != "" { // a request that was accepted before the hold gets the same answer again
+			if receipt, repeated := j.Repeat(ctx, r); repeated != nil || receipt.Repeated {
 				return receipt, repeated
 			}
 		}
 		return batch.Receipt{}, err
 	}
 	defer inside.leave()
-	return (*j).Append(ctx, b, r)
+	return j.Append(ctx, b, r)
 }
 
 // Repeat implements ingest.Journal.
@@ -49,21 +47,20 @@ func (i *inlet) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, err
 	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}
-	return (*j).Repeat(ctx, r)
+	return j.Repeat(ctx, r)
 }
 
 func errStarting() error {
-	e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing was taken, send the request again")
+	e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing was accepted, send the request again")
 	e.RetryAfter = time.Second
 	return e
 }
 
 // holds are the streams whose readings are refused while a command changes their
-// collections, and the requests that came in before they were:
+// collections, and the requests that arrived before they were held:
 //
 //	enter ─▶ inFlight ─▶ journal ─▶ leave       one group before the hold, which ends with
-//	  └▶ refused while the stream is held       its last request, and the next one behind it,
-//	                                            which ends no sooner
+//	  └▶ refused while the stream is held       its last request; the next group ends no sooner
 type holds struct {
 	mu     sync.RWMutex
 	held   map[string]*held // by stream
@@ -74,19 +71,19 @@ type holds struct {
 type held struct {
 	since   time.Time
 	until   time.Time // zero: until the process ends
-	drained bool      // what was taken before is stored
+	drained bool      // what was accepted before is stored
 }
 
-// lives reports whether the hold has not run out. One that drains does not.
+// lives reports whether the hold has not expired. One that drains does not expire.
 func (h *held) lives(now time.Time) bool {
 	return h != nil && (!h.drained || h.until.IsZero() || now.Before(h.until))
 }
 
-// An inFlight counts requests that are on their way into the journal.
+// An inFlight counts requests on their way into the journal.
 type inFlight struct {
-	n     atomic.Int64 // and one while more may come, and one for an earlier group
+	n     atomic.Int64 // plus one while more may enter, and one for an earlier group
 	empty chan struct{}
-	next  *inFlight // in which this one counts; set before it can be empty
+	next  *inFlight // which counts this one; set before it can be empty
 }
 
 func newInFlight() *inFlight {
@@ -95,7 +92,7 @@ func newInFlight() *inFlight {
 	return c
 }
 
-// follow makes the group behind c, which is not empty before c is.
+// follow returns the group after c, which is not empty before c is.
 func (c *inFlight) follow() *inFlight {
 	c.next = newInFlight()
 	c.next.n.Add(1)
@@ -110,8 +107,8 @@ func (c *inFlight) leave() {
 
 func newHolds() *holds { return &holds{held: make(map[string]*held), inside: newInFlight()} }
 
-// enter lets a batch on its way to the journal, which it must leave, or says
-// that one of its streams is held.
+// enter admits a batch, which must leave the group, or returns an error if one of its
+// streams is held.
 func (h *holds) enter(b *batch.Batch) (*inFlight, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -127,13 +124,12 @@ func (h *holds) enter(b *batch.Batch) (*inFlight, error) {
 	return h.inside, nil
 }
 
-// longestRetry is how long a client is told to stay away at most: what it waits
-// for may be over sooner.
+// longestRetry bounds Retry-After: the hold may end sooner than its lease.
 const longestRetry = 5 * time.Second
 
 func errHeld(stream string, h *held, now time.Time) error {
 	e := telemetry.Errorf(telemetry.Unavailable, "held",
-		"stream %s takes no readings for a moment, because its storage is being changed; nothing was taken, send the request again", stream)
+		"stream %s takes no readings for a moment, because its storage is being changed; nothing was accepted, send the request again", stream)
 	e.RetryAfter = longestRetry
 	if h.drained && !h.until.IsZero() {
 		e.RetryAfter = max(time.Second, min(longestRetry, h.until.Sub(now)))
@@ -141,8 +137,8 @@ func errHeld(stream string, h *held, now time.Time) error {
 	return e
 }
 
-// begin holds a stream. The group that it returns ends with the last request
-// that came in before; it is nil where all of that is stored already.
+// begin holds a stream. The group that it returns ends with the last request that
+// arrived before; it is nil if all of them are stored already.
 func (h *holds) begin(stream string) (*held, *inFlight) {
 	now := time.Now()
 	h.mu.Lock()
@@ -157,18 +153,17 @@ func (h *holds) begin(stream string) (*held, *inFlight) {
 	}
 	before := h.inside
 	h.inside = before.follow()
-	before.leave() // no request is added any more
+	before.leave() // no request enters any more
 	return one, before
 }
 
-// keep makes a hold last for the lease from now on, and returns a copy of it;
-// false if it was released or ran out meanwhile. A lease does not shorten a hold until the
-// end.
+// keep makes a hold last for the lease from now on, and returns a copy of it; false if it
+// was released or has expired. A lease does not shorten a hold until the restart.
 func (h *holds) keep(stream string, one *held, lease time.Duration) (held, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.held[stream] != one, !one.lives(time.Now()): // who came since it ran out is in
+	case h.held[stream] != one, !one.lives(time.Now()): // requests since then were admitted
 		return held{}, false
 	case lease == 0:
 		one.until = time.Time{}
@@ -179,7 +174,7 @@ func (h *holds) keep(stream string, one *held, lease time.Duration) (held, bool)
 	return *one, true
 }
 
-// lift ends a hold that could not be had.
+// lift ends a hold that failed to drain.
 func (h *holds) lift(stream string, one *held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,8 +183,7 @@ func (h *holds) lift(stream string, one *held) {
 	}
 }
 
-// release ends whatever hold of the stream there is, and reports whether it
-// lived.
+// release ends any hold of the stream, and reports whether there was one.
 func (h *holds) release(stream string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +192,7 @@ func (h *holds) release(stream string) bool {
 	return one.lives(time.Now())
 }
 
-// of returns the stream's hold, nil if there is none that lives.
+// of returns a copy of the stream's hold, nil if there is none.
 func (h *holds) of(stream string) *held {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -214,7 +208,7 @@ func (h *holds) of(stream string) *held {
 func (h *held) String() string {
 	switch {
 	case !h.drained:
-		return "is stored what was taken, and then until it is told"
+		return "its readings are stored and the hold is released"
 	case h.until.IsZero():
 		return "the daemon is restarted"
 	default:
@@ -222,60 +216,57 @@ func (h *held) String() string {
 	}
 }
 
-// A holder is the daemon's, see admin.Holder.
-type holder struct{ *daemon }
-
-// Hold implements admin.Holder.
+// hold implements adminPages.hold.
 //
-// What is stored is known of the journal as a whole, up to one position. So
-// everything that was taken before is waited for, of other streams, too; they go
-// on taking more.
-func (d holder) Hold(ctx context.Context, stream string, lease time.Duration) (admin.Held, error) {
+// Only one position in the journal tells up to where everything is stored. So this waits
+// for all readings accepted before, those of other streams too; the other streams
+// continue to accept more.
+func (d *daemon) hold(ctx context.Context, stream string, lease time.Duration) (Held, error) {
 	if !d.cfg.hasStream(stream) {
-		return admin.Held{}, unknownStream(stream)
+		return Held{}, unknownStream(stream)
 	}
 	one, before := d.inlet.holds.begin(stream)
 	if before != nil && !d.faults.Off(fault.Drain) {
 		if err := d.settle(ctx, before); err != nil {
 			d.inlet.holds.lift(stream, one)
-			return admin.Held{}, err
+			return Held{}, err
 		}
 	}
 	now, live := d.inlet.holds.keep(stream, one, lease)
 	if !live {
-		return admin.Held{}, fmt.Errorf("hold stream %s: the hold has ended meanwhile, ask again", stream)
+		return Held{}, fmt.Errorf("hold stream %s: the hold has ended meanwhile, request it again", stream)
 	}
 	d.log.Info("stream is held and takes no readings", "stream", stream, "until", now.String())
-	out := admin.Held{Stream: stream, Since: now.since, Session: d.session}
+	out := Held{Stream: stream, Since: now.since, Session: d.session}
 	if !now.until.IsZero() {
 		out.Until = &now.until
 	}
 	return out, nil
 }
 
-// settle waits until all that was let in before is stored, and what the journal
-// says of itself is durable.
-func (d holder) settle(ctx context.Context, before *inFlight) error {
+// settle waits until all requests that were admitted before are stored, and the
+// journal's mark behind them is durable.
+func (d *daemon) settle(ctx context.Context, before *inFlight) error {
 	select {
 	case <-before.empty:
 	case <-ctx.Done():
-		return fmt.Errorf("wait for requests under way: %w", ctx.Err())
+		return fmt.Errorf("wait for requests in flight: %w", ctx.Err())
 	}
 	j := d.journal.Load()
 	if j == nil {
-		return admin.ErrNotReady
+		return errNotReady
 	}
-	if err := (*j).Reach(ctx); err != nil {
+	if err := j.Reach(ctx); err != nil {
 		return err
 	}
 	if err := d.flush(ctx); err != nil {
 		return err
 	}
-	return (*j).Secure()
+	return j.Secure()
 }
 
-// Release implements admin.Holder.
-func (d holder) Release(stream string) error {
+// release implements adminPages.release.
+func (d *daemon) release(stream string) error {
 	if !d.cfg.hasStream(stream) {
 		return unknownStream(stream)
 	}
@@ -286,25 +277,20 @@ func (d holder) Release(stream string) error {
 }
 
 func unknownStream(stream string) error {
-	return fmt.Errorf("%w: %q", admin.ErrUnknownStream, stream)
+	return fmt.Errorf("%w: %q", errUnknownStream, stream)
 }
 
 func (c *Settings) hasStream(name string) bool {
-	for _, s := range c.Streams {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == name })
 }
 
-// heldParts tells readiness of the streams that are held. Where others take
-// readings, the daemon does.
-func (d *daemon) heldParts() []admin.Part {
-	var parts []admin.Part
+// heldParts returns a part for each stream that is held. While other streams accept
+// readings, the daemon is ready.
+func (d *daemon) heldParts() []console.Part {
+	var parts []console.Part
 	for _, stream := range d.cfg.Streams {
 		if h := d.inlet.holds.of(stream.Name); h != nil {
-			parts = append(parts, admin.Part{
+			parts = append(parts, console.Part{
 				Name: "hold of stream " + stream.Name, Reason: "the stream takes no readings until " + h.String(),
 			})
 		}

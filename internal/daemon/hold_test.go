@@ -18,7 +18,7 @@ func batchOf(t *testing.T) *batch.Batch {
 	return storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1))
 }
 
-func TestHoldWaitsForWhoCameBefore(t *testing.T) {
+func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	h, b := newHolds(), batchOf(t)
 	early, err := h.enter(b)
@@ -40,9 +40,9 @@ func TestHoldWaitsForWhoCameBefore(t *testing.T) {
 	late.leave()
 }
 
-// TestHoldWaitsForWhoAnotherHoldWaitsFor holds two streams while a request is on
+// TestHoldWaitsForTheRequestsOfAnotherHold holds two streams while a request is on
 // its way, and one twice.
-func TestHoldWaitsForWhoAnotherHoldWaitsFor(t *testing.T) {
+func TestHoldWaitsForTheRequestsOfAnotherHold(t *testing.T) {
 	t.Parallel()
 	h := newHolds()
 	early, err := h.enter(batchOf(t))
@@ -72,7 +72,7 @@ func TestHoldThatRanOutIsNotKept(t *testing.T) {
 		_, ok := h.keep(storetest.Stream, one, time.Minute)
 		require.True(t, ok)
 		again, _ := h.begin(storetest.Stream)
-		<-time.After(61 * time.Second) // and somebody comes
+		<-time.After(61 * time.Second) // and requests arrive
 		_, ok = h.keep(storetest.Stream, again, time.Minute)
 		assert.False(t, ok, "it would look unbroken")
 	})

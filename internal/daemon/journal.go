@@ -15,48 +15,24 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A journalLog is where readings are between the door and the lanes: on disk, or with
-// --journal off in memory.
-type journalLog interface {
-	ingest.Journal
-	queue.Journal
-	// Err tells why nothing can be taken, nil if it can.
-	Err() error
-	Status() journal.Status
-	// Reach returns when all that has a place in it can be followed.
-	Reach(ctx context.Context) error
-	// Secure makes durable how far everything is stored.
-	Secure() error
-	// Sessions are those whose readings may yet be stored, the one that new ones are
-	// taken in under first, and Lose ends the use of one.
-	Sessions() []string
-	Lose(session string) error
-	// LostSessions are those that an earlier process lost, too.
-	LostSessions() []string
-	// Stop refuses what comes from now on.
-	Stop()
-	Close() error
-}
-
 // journalSetup is what a journal needs beside the settings.
 type journalSetup struct {
 	session  string
 	admit    func(stream string) error // asked when there is no journal on disk
-	retarget bool                      // replay readings that were taken for another place
+	retarget bool                      // replay readings that were accepted for another target
 	faults   *fault.Injector
 	logger   *slog.Logger
 	registry prometheus.Registerer
 	known    *batch.Interner
 }
 
-// openJournal opens the journal on disk, or stands one in memory.
-func openJournal(c *Settings, s journalSetup) (journalLog, error) {
+// openJournal opens the journal, on disk or in memory.
+func openJournal(c *Settings, s journalSetup) (*journal.Journal, error) {
 	streams := make(map[string]journal.Stream, len(c.Streams))
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
@@ -81,9 +57,9 @@ func openJournal(c *Settings, s journalSetup) (journalLog, error) {
 	return j, nil
 }
 
-// checkForgotten refuses to run while a journal that is no longer used holds
-// readings that were acknowledged: the one of --journal-dir if the journal is off,
-// and the one in --data-dir if --journal-dir names another.
+// checkForgotten refuses to run while a journal that is no longer used holds acknowledged
+// readings: the one of --journal-dir if the journal is off, and the one in --data-dir if
+// --journal-dir names another.
 func (c *Settings) checkForgotten() error {
 	if !c.journaling() {
 		if err := checkStored(c.JournalPath(), "journal is off", "with the journal on", "--journal on"); err != nil {
@@ -97,8 +73,8 @@ func (c *Settings) checkForgotten() error {
 	return checkStored(inData, "the journal is now in "+c.JournalPath(), "with --journal-dir "+inData, "--journal-dir "+inData)
 }
 
-// checkStored returns an error unless all that the journal in a folder holds is
-// stored. It says why the journal is not used, and how it could be.
+// checkStored returns an error unless everything in the journal of a folder is stored. It
+// says why the journal is not used, and how it could be.
 func checkStored(dir, why, how, flag string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -125,8 +101,8 @@ func sameFolder(a, b string) bool {
 	return filepath.Clean(a) == filepath.Clean(b) || errA == nil && errB == nil && os.SameFile(atA, atB)
 }
 
-// journaled is what the journal keeps of a stream's settings, for a process
-// that is to store its readings later.
+// journaled is what the journal records of a stream's settings, for a later process that
+// stores its readings.
 func (c *Settings) journaled(s Stream) journal.Stream {
 	out := journal.Stream{Storage: string(s.Storage), Granularity: s.Granularity}
 	switch {
@@ -145,9 +121,9 @@ func (c *Settings) journaled(s Stream) journal.Stream {
 	return out
 }
 
-// checkUnapplied refuses to store readings elsewhere than they were taken for,
-// unless told to: those that are stored there already would be stored twice.
-// Readings of a stream that is not configured would be stored nowhere.
+// checkUnapplied refuses to store readings elsewhere than they were accepted for, unless
+// retarget is set: those that are stored there already would be stored twice. Readings of
+// a stream that is not configured would not be stored at all.
 func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error {
 	var problems []error
 	for _, u := range left {
@@ -180,8 +156,8 @@ func placeOf(s journal.Stream) string {
 	return "as " + s.Storage + " at " + s.Target
 }
 
-// InspectJournal looks into a journal that has to be there: a folder without one
-// is a name that was mistyped, and would look as if everything were stored.
+// InspectJournal inspects a journal that must exist: a folder without one is a mistyped
+// name, and would look as if everything were stored.
 func InspectJournal(dir string) (report journal.Report, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return report, fmt.Errorf("look for a journal: %w", err)
@@ -199,12 +175,12 @@ func InspectJournal(dir string) (report journal.Report, err error) {
 	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
 }
 
-// replayReport is how often the progress of a replay is told.
+// replayReport is how often the progress of a replay is logged.
 const replayReport = 5 * time.Second
 
-// watchReplay tells how an earlier process's readings come to the store, until
-// they are all there or ctx ends.
-func watchReplay(ctx context.Context, j journalLog, q *queue.Queue, logger *slog.Logger) {
+// watchReplay logs how an earlier process's readings are being stored, until all are or
+// ctx ends.
+func watchReplay(ctx context.Context, j *journal.Journal, q *queue.Queue, logger *slog.Logger) {
 	oldest, end := j.Oldest(), j.End()
 	if oldest >= end {
 		return

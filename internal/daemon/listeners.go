@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,36 +19,36 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 )
 
-// listeners are the three places where the daemon is reached.
+// listeners are the three addresses of the daemon.
 type listeners struct{ http, grpc, admin net.Listener }
 
-// A place is where a listener is to be.
-type place struct {
+// A binding is a listener with its setting.
+type binding struct {
 	what, flag, address string
-	place               *net.Listener
+	listener            *net.Listener
 }
 
-func (l *listeners) places(c *Settings) []place {
-	return []place{
+func (l *listeners) bindings(c *Settings) []binding {
+	return []binding{
 		{"HTTP", "--http-addr", c.HTTPAddr, &l.http},
 		{"gRPC", "--grpc-addr", c.GRPCAddr, &l.grpc},
 		{"the admin pages", "--admin-addr", c.AdminAddr, &l.admin},
 	}
 }
 
-// bind takes all three, or none.
+// bind binds all three, or none.
 func (l *listeners) bind(ctx context.Context, c *Settings) error {
-	for _, b := range l.places(c) {
+	for _, b := range l.bindings(c) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.address)
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen for %s (%s): %w", b.what, b.flag, err), l.close())
 		}
-		*b.place = listener
+		*b.listener = listener
 	}
 	return nil
 }
 
-// close gives back what no server has taken over.
+// close closes the listeners that no server has taken over.
 func (l *listeners) close() error {
 	var errs []error
 	for _, listener := range []net.Listener{l.http, l.grpc, l.admin} {
@@ -62,7 +62,7 @@ func (l *listeners) close() error {
 	return errors.Join(errs...)
 }
 
-// reachable returns the address to call a listener by from this machine.
+// reachable returns the address of a listener for clients on this machine.
 func reachable(l net.Listener) string {
 	host, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
@@ -74,8 +74,8 @@ func reachable(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// answerTimeout is how long a client may take from the head of its request to the
-// end of the answer: the slowest body that is still taken comes in 5.5 minutes.
+// answerTimeout is how long a client may take from the headers of its request to the end
+// of the answer: the slowest body that is still accepted takes 5.5 minutes.
 const answerTimeout = 6 * time.Minute
 
 // newHTTPServer returns a server whose requests end with ctx.
@@ -87,17 +87,16 @@ func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 		MaxHeaderBytes:    maxHeaderBytes,
 		// 8 MiB at 64 KiB/s take two minutes.
 		ReadTimeout: 5 * time.Minute,
-		// Longer than the pause between two requests of any usual agent.
+		// Longer than the pause between two requests of common agents.
 		IdleTimeout: 2 * time.Minute,
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
 	}
 }
 
-// closeAfterChunks closes a connection of HTTP/1 behind each request with
+// closeAfterChunks closes an HTTP/1 connection after each request with
 // Transfer-Encoding. Such a request may have a Content-Length too, which net/http
-// ignores; where a proxy goes by it, a sender could hide a second request in the body
-// of the first. With the connection closed, nothing behind the body is a request
-// (RFC 9112, 6.1).
+// ignores; if a proxy uses it, a sender could hide a second request in the body of the
+// first. On a closed connection nothing after the body is a request (RFC 9112, 6.1).
 func closeAfterChunks(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
@@ -107,31 +106,31 @@ func closeAfterChunks(next http.Handler) http.Handler {
 	})
 }
 
-// openError says that a listener would be open to all, and what to do.
+// openError says that a listener would be open to everyone, and what to do.
 func openError(address, what string) error {
-	return fmt.Errorf("%s would open %s beyond this machine without authentication: say who may do what with --access-file FILE (`brim token create` makes one), "+
-		"stay on this machine with an address like 127.0.0.1:%s, or accept everyone with --allow-unauthenticated on", address, what, portOf(address))
+	return fmt.Errorf("%s would open %s beyond this machine without authentication: name an access file with --access-file FILE (`brim token create` makes one), "+
+		"use an address of this machine like 127.0.0.1:%s, or accept everyone with --allow-unauthenticated on", address, what, portOf(address))
 }
 
-// CheckOpen returns what serve would refuse to open, as far as the text of the
-// addresses tells: where a name leads is not looked up.
+// CheckOpen returns what serve would refuse to open, judged by the addresses alone: host
+// names are not resolved.
 func (c *Config) CheckOpen() []error {
 	if c.AccessFile != "" || c.AllowUnauthenticated == On {
 		return nil
 	}
 	var problems []error
-	for _, p := range new(listeners).places(&c.Settings) {
+	for _, p := range new(listeners).bindings(&c.Settings) {
 		if !plainlyOpen(p.address) {
 			continue
 		}
-		at := slices.IndexFunc(c.effective, func(e effective) bool { return "--"+e.Name == p.flag })
-		problems = append(problems, c.effective[at].problem(c.effective[at].Name, openError(p.address, p.what)))
+		e := named(c.effective, strings.TrimPrefix(p.flag, "--"))
+		problems = append(problems, e.problem(e.Name, openError(p.address, p.what)))
 	}
 	return problems
 }
 
-// plainlyOpen reports whether an address is plainly one that other machines
-// reach; false of a name.
+// plainlyOpen reports whether an address can be reached from other machines; false for a
+// host name.
 func plainlyOpen(address string) bool {
 	host, _, _ := net.SplitHostPort(address) // it was checked when it was set
 	ip, err := netip.ParseAddr(host)
@@ -155,11 +154,11 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// openTLS reads the certificate; nil where the listeners speak no TLS.
+// openTLS reads the certificate; nil without TLS.
 func (d *daemon) openTLS() (*access.TLS, error) {
 	c := &d.cfg.listenerSettings
 	if c.TLSCert == "" {
-		return nil, nil //nolint:nilnil // it is no error to have none
+		return nil, nil //nolint:nilnil // nil is no TLS
 	}
 	return access.NewTLS(access.TLSConfig{
 		CertFile: c.TLSCert, KeyFile: c.TLSKey, ClientCAFile: c.TLSClientCA, RequireClientCert: c.TLSRequireClientCert == On,
@@ -167,18 +166,7 @@ func (d *daemon) openTLS() (*access.TLS, error) {
 	})
 }
 
-// secureHTTP makes a server speak TLS, and HTTP/2 with it, where the daemon has
-// a certificate.
-func (d *daemon) secureHTTP(servers ...*http.Server) {
-	if d.tls == nil {
-		return
-	}
-	for _, s := range servers {
-		s.TLSConfig = d.tls.Config("h2", "http/1.1")
-	}
-}
-
-// newGRPCServer returns the gRPC server, which speaks TLS where the daemon has a certificate.
+// newGRPCServer returns the gRPC server, with TLS if the daemon has a certificate.
 func (d *daemon) newGRPCServer() *http.Server {
 	if d.tls == nil {
 		return d.door.GRPCServer(nil)
@@ -186,30 +174,35 @@ func (d *daemon) newGRPCServer() *http.Server {
 	return d.door.GRPCServer(d.tls.Config("h2"))
 }
 
-// serve serves all listeners, each within its limit of connections.
+// serve serves all listeners, each with its limit of connections.
 func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	l, limits := &d.listeners, d.limits
 	l.http = limits.Listener(l.http, listenerHTTP, most, perAddress)
 	l.grpc = limits.Listener(l.grpc, listenerGRPC, most, perAddress)
 	l.admin = limits.Listener(l.admin, listenerAdmin, adminConnections, 0)
-	if d.tls != nil {
-		serving.Go(func() error { return served("gRPC", d.grpc.ServeTLS(l.grpc, "", "")) })
-		serving.Go(func() error { return served("HTTP", d.http.ServeTLS(l.http, "", "")) })
-		serving.Go(func() error { return served("the admin pages", d.admin.ServeTLS(l.admin, "", "")) })
-		return
+	serve := func(what string, s *http.Server, l net.Listener) {
+		serving.Go(func() error {
+			if d.tls == nil {
+				return served(what, s.Serve(l))
+			}
+			return served(what, s.ServeTLS(l, "", ""))
+		})
 	}
-	serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
-	serving.Go(func() error { return served("HTTP", d.http.Serve(l.http)) })
-	serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
+	if d.tls != nil {
+		d.http.TLSConfig = d.tls.Config("h2", "http/1.1")
+		d.admin.TLSConfig = d.tls.Config("h2", "http/1.1")
+	}
+	serve("gRPC", d.grpc, l.grpc)
+	serve("HTTP", d.http, l.http)
+	serve("the admin pages", d.admin, l.admin)
 }
 
-// otherFiles are what a daemon has open beside connections for readings: of its
-// journal, of its pools to MongoDB, of logs and the admin listener.
+// otherFiles are those that a daemon has open beside connections for readings: of the
+// journal, the connections to MongoDB, logs and the admin listener.
 const otherFiles = adminConnections + 512
 
-// connectionLimits returns the limits of each listener for readings. They are
-// lower if the system allows fewer open files, since the journal needs some, too;
-// it is an error if that leaves none.
+// connectionLimits returns the limits of each listener for readings. They are lowered if
+// the system allows fewer open files; it is an error if that leaves too few.
 func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
 	const listeners, fewest = 2, 8
 	most, perAddress = c.MaxConnections, c.MaxConnectionsPerAddress
@@ -221,26 +214,26 @@ func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (mos
 			files, listeners*fewest+otherFiles, listeners*most+otherFiles, most)
 	}
 	most = (int(files) - otherFiles) / listeners
-	log.Warn("fewer connections are taken than --max-connections says, for this process may not open as many files: raise its limit (ulimit -n, LimitNOFILE)",
+	log.Warn("fewer connections are accepted than --max-connections, since this process may not open that many files: raise its limit (ulimit -n, LimitNOFILE)",
 		"max_connections", most, "asked", c.MaxConnections, "open_files", files, "needed", listeners*c.MaxConnections+otherFiles)
 	return most, min(perAddress, most), nil
 }
 
-// checkOpen refuses listeners that others can reach although nobody is asked who
-// they are, and warns of tokens that travel where others can read them.
+// checkOpen refuses listeners that other machines can reach without authentication, and
+// warns of tokens that are sent unencrypted.
 func (l *listeners) checkOpen(c *Settings, asks bool, log *slog.Logger) error {
 	var errs []error
-	for _, b := range l.places(c) {
-		if isLoopback((*b.place).Addr()) {
+	for _, b := range l.bindings(c) {
+		if isLoopback((*b.listener).Addr()) {
 			continue
 		}
 		switch {
 		case !asks && c.AllowUnauthenticated != On:
 			errs = append(errs, fmt.Errorf("%s %w", b.flag, openError(b.address, b.what)))
 		case c.TLSCert == "" && asks:
-			log.Warn("tokens travel in clear to this listener: give --tls-cert and --tls-key, unless what stands before it speaks TLS", "listener", b.what, "address", (*b.place).Addr().String())
+			log.Warn("tokens travel in clear to this listener: give --tls-cert and --tls-key, unless a proxy before it terminates TLS", "listener", b.what, "address", (*b.listener).Addr().String())
 		case !asks:
-			log.Warn("this listener is open beyond this machine without authentication (--allow-unauthenticated)", "listener", b.what, "address", (*b.place).Addr().String())
+			log.Warn("this listener is open beyond this machine without authentication (--allow-unauthenticated)", "listener", b.what, "address", (*b.listener).Addr().String())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -249,7 +242,7 @@ func (l *listeners) checkOpen(c *Settings, asks bool, log *slog.Logger) error {
 	return nil
 }
 
-// isLoopback reports whether what listens there is reached from this machine only.
+// isLoopback reports whether an address can be reached from this machine only.
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
@@ -260,19 +253,20 @@ func portOf(address string) string {
 	return cmp.Or(port, "0")
 }
 
-// asked is who is asked, for people.
-func (d *daemon) asked() string {
+// authentication is what clients must present, for people.
+func (d *daemon) authentication() string {
 	switch {
 	case !d.guard.Asks():
-		return "nobody"
+		return "none"
 	case d.cfg.TLSClientCA != "":
 		return "token or client certificate"
 	}
 	return "token"
 }
 
-// warnOfUnnamed warns that client certificates are requested, but no access file maps them to identities.
-func (d *daemon) warnOfUnnamed() {
+// warnOfUnmappedCertificates warns if client certificates are requested, but no access
+// file maps them to identities.
+func (d *daemon) warnOfUnmappedCertificates() {
 	if d.cfg.TLSClientCA != "" && !d.guard.Asks() {
 		d.log.Warn("client certificates are requested, but no --access-file says what they may do", "tls_client_ca", d.cfg.TLSClientCA,
 			"required", d.cfg.TLSRequireClientCert)
@@ -287,8 +281,8 @@ func (d *daemon) scheme() string {
 	return "http"
 }
 
-// hosts are the names by which a listener at the address may be called; nil:
-// all, where everybody is asked who he is, or everybody is let in.
+// hosts are the host names that requests to the address may use; nil, which stands for
+// all, with authentication, or if everyone is accepted.
 func (c *Settings) hosts(address string) *access.Hosts {
 	if c.AccessFile != "" || c.AllowUnauthenticated == On {
 		return nil
@@ -296,10 +290,9 @@ func (c *Settings) hosts(address string) *access.Hosts {
 	return access.NewHosts(address)
 }
 
-// sameSite keeps pages of other sites from the data listener, which a browser on
-// this machine reaches for them: they change nothing, and those that made their
-// own name lead here read nothing. The requests that the front answers need none
-// of it, for what a browser sends has headers that no simple request has.
+// sameSite protects the data listener from pages of other sites, whose scripts a browser
+// on this machine runs: they change nothing, and pages whose host name resolves to this
+// machine (DNS rebinding) read nothing.
 func (d *daemon) sameSite(next http.Handler) http.Handler {
 	hosts := d.cfg.hosts(d.cfg.HTTPAddr)
 	return access.SameOrigin(d.door.WriteProblem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -307,7 +300,7 @@ func (d *daemon) sameSite(next http.Handler) http.Handler {
 		switch {
 		case r.Method == http.MethodPost: // to send readings
 			err = hosts.CheckPage(r)
-		case r.URL.Path == "/ping", r.URL.Path == "/health", r.URL.Path == openapi.Path: // tell nothing of readings
+		case r.URL.Path == "/ping", r.URL.Path == "/health", r.URL.Path == openapi.Path: // reveal nothing about readings
 		default:
 			err = hosts.Check(r)
 		}

@@ -106,7 +106,7 @@ func (s *secured) send(t *testing.T, client *http.Client, sensor, token string) 
 func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
-	bare, sensor, stranger := s.client(t), s.client(t, s.sensor), s.client(t, s.authority.Client("edge-8"))
+	bare, sensor, unknown := s.client(t), s.client(t, s.sensor), s.client(t, s.authority.Client("edge-8"))
 
 	resp, body := s.send(t, sensor, "edge-1", "")
 	assert.Equal(t, http.StatusOK, resp.StatusCode, body)
@@ -117,7 +117,7 @@ func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode, "tokens go on working")
 	resp, body = s.send(t, bare, "edge-1", "")
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, body)
-	resp, body = s.send(t, stranger, "edge-1", "")
+	resp, body = s.send(t, unknown, "edge-1", "")
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "the authority's word is not enough: %s", body)
 
 	admin := func(client *http.Client, path string) int {
@@ -189,15 +189,15 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 		says   string // in the error; empty: it opens
 		warned string
 	}{
-		"loopback":          {map[string]string{}, "", ""},
-		"localhost":         {map[string]string{"http-addr": "localhost:0"}, "", ""},
-		"IPv6 loopback":     {map[string]string{"admin-addr": "[::1]:0"}, "", ""},
-		"every interface":   {map[string]string{"http-addr": ":0"}, "--http-addr :0 would open HTTP beyond this machine", ""},
-		"unspecified":       {map[string]string{"grpc-addr": "0.0.0.0:0"}, "--grpc-addr 0.0.0.0:0 would open gRPC", ""},
-		"admin":             {map[string]string{"admin-addr": "[::]:0"}, "--admin-addr [::]:0 would open the admin pages", ""},
-		"everybody":         {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
-		"tokens in clear":   {map[string]string{"http-addr": ":0", "access-file": file}, "", "tokens travel in clear"},
-		"quotas ask nobody": {map[string]string{"http-addr": ":0", "quota-readings": "10"}, "--access-file FILE", ""},
+		"loopback":                     {map[string]string{}, "", ""},
+		"localhost":                    {map[string]string{"http-addr": "localhost:0"}, "", ""},
+		"IPv6 loopback":                {map[string]string{"admin-addr": "[::1]:0"}, "", ""},
+		"every interface":              {map[string]string{"http-addr": ":0"}, "--http-addr :0 would open HTTP beyond this machine", ""},
+		"unspecified":                  {map[string]string{"grpc-addr": "0.0.0.0:0"}, "--grpc-addr 0.0.0.0:0 would open gRPC", ""},
+		"admin":                        {map[string]string{"admin-addr": "[::]:0"}, "--admin-addr [::]:0 would open the admin pages", ""},
+		"everybody":                    {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
+		"tokens in clear":              {map[string]string{"http-addr": ":0", "access-file": file}, "", "tokens travel in clear"},
+		"quotas are no authentication": {map[string]string{"http-addr": ":0", "quota-readings": "10"}, "--access-file FILE", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +242,7 @@ func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 			flags[name] = value
 		}
 		var logs synced
-		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, "info", "text"), Options{Stderr: io.Discard, Version: VersionOf("")})
+		d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), newLogger(&logs, logLevel("info"), "text"), Options{Stderr: io.Discard, Version: VersionOf("")})
 		require.NoError(t, err)
 		_, err = d.listen(t.Context())
 		require.NoError(t, err)

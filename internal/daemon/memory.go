@@ -78,24 +78,24 @@ func groupLimit(root, own string) uint64 {
 	return limit
 }
 
-// restBytes is what the Go runtime may have beside the budget of requests before
-// the collector runs for it: 150 MiB less the pages of the program itself, which
-// the runtime does not count.
+// restBytes is what the Go runtime may use beside the budget of requests before the
+// collector runs: 150 MiB less the pages of the program itself, which the runtime does
+// not count.
 const restBytes = 64 << 20
 
-// A collectorLimit makes the garbage collector run before the process has more
-// than the budget of requests and restBytes. GOGC=100 alone lets the heap grow to
-// twice what was in use, so that what requests hold could be there twice.
+// A collectorLimit makes the garbage collector run before the process uses more than the
+// budget of requests and restBytes. GOGC=100 alone lets the heap grow to twice what was
+// in use, so that what requests hold could be there twice.
 //
-// Where the rest of the process needs more than restBytes, as for many sensors and
-// keys, the limit is higher, and leaves it the room that GOGC=100 would, so that the
-// collector does not run all the time:
+// If the rest of the process needs more than restBytes, for many sensors and keys, the
+// limit is higher and leaves as much room as GOGC=100 would, so that the collector does
+// not run all the time:
 //
 //	limit = budget + max(restBytes, rest, 2 × (rest - restBytes))
 //	rest  = in use after a collection - held by requests and connections then
 //
-// The least rest of the last collections counts, for requests hold more or less
-// than their leases say.
+// The least rest of the last collections counts, since requests hold more or less than
+// they reserved.
 type collectorLimit struct {
 	given   int64                     // GOMEMLIMIT, which is never exceeded
 	budget  func() (held, most int64) // of requests
@@ -105,7 +105,7 @@ type collectorLimit struct {
 	ended   atomic.Bool
 }
 
-// limitCollector starts a collectorLimit. What it returns ends it.
+// limitCollector starts a collectorLimit; end ends it.
 func limitCollector(budget func() (held, most int64)) (end func()) {
 	l := &collectorLimit{given: debug.SetMemoryLimit(-1), budget: budget}
 	_, most := budget()
@@ -117,7 +117,7 @@ func limitCollector(budget func() (held, most int64)) (end func()) {
 	}
 }
 
-// await makes the next collection call measured.
+// await makes the next collection call collected.
 func (l *collectorLimit) await() {
 	type sentinel struct{ of *collectorLimit }
 	runtime.SetFinalizer(&sentinel{l}, func(s *sentinel) { s.of.collected() })
@@ -132,7 +132,7 @@ func (l *collectorLimit) collected() {
 	l.await()
 }
 
-// next returns the limit after a collection that left so much to the rest.
+// next returns the limit after a collection that left the rest with so much.
 func (l *collectorLimit) next(rest, budget int64) int64 {
 	l.rest[l.runs%len(l.rest)] = rest
 	l.runs++
@@ -140,7 +140,7 @@ func (l *collectorLimit) next(rest, budget int64) int64 {
 	return min(l.given, budget+max(restBytes, least, 2*(least-restBytes)))
 }
 
-// apply sets the limit where it has changed by much, for setting it stops the process for a moment.
+// apply sets the limit if it has changed by much: setting it stops the process for a moment.
 func (l *collectorLimit) apply(limit int64) {
 	if change := limit - l.current; max(change, -change) > l.current/32 {
 		l.current = limit
@@ -148,8 +148,8 @@ func (l *collectorLimit) apply(limit int64) {
 	}
 }
 
-// memoryInUse is what the runtime has from the system but for what the last
-// collection freed or what became garbage since.
+// memoryInUse is the memory that the runtime has from the system, without what the last
+// collection freed and what has become garbage since.
 func memoryInUse() int64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

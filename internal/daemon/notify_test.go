@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/admin"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
 // A toldSupervisor keeps what it is told.
@@ -22,7 +22,7 @@ type toldSupervisor struct {
 	err  error
 }
 
-func newToldSupervisor(parts func() []admin.Part) *toldSupervisor {
+func newToldSupervisor(parts func() []console.Part) *toldSupervisor {
 	s := &toldSupervisor{}
 	s.supervisor = &supervisor{
 		parts: parts, config: func() ConfigStatus { return ConfigStatus{Outcome: reloadApplied} }, log: slog.New(slog.DiscardHandler), every: beatEvery, watchdog: true,
@@ -43,7 +43,7 @@ func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		beats := 0
-		s := newToldSupervisor(func() []admin.Part {
+		s := newToldSupervisor(func() []console.Part {
 			if beats++; beats > 3 {
 				<-hang
 			}
@@ -63,8 +63,8 @@ func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
 func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newToldSupervisor(func() []admin.Part { return nil })
-		s.err = errors.New("nobody hears") // which ends nothing
+		s := newToldSupervisor(func() []console.Part { return nil })
+		s.err = errors.New("not reachable") // which ends nothing
 		ended := s.start()
 		<-time.After(10*beatEvery + beatEvery/2)
 		ended()
@@ -74,18 +74,18 @@ func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
 
 func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
 	t.Parallel()
-	for want, parts := range map[string][]admin.Part{
+	for want, parts := range map[string][]console.Part{
 		"takes readings and stores them":                                   {{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}},
 		"takes readings; not ready behind the journal: mongodb: away":      {{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "away", Optional: true}},
 		"takes no readings; daemon: the daemon is stopping; journal: full": {{Name: "daemon", Reason: "the daemon is stopping"}, {Name: "journal", Reason: "full"}, {Name: "mongodb", Reason: "away", Optional: true}},
 	} {
 		assert.Equal(t, want, inWords(parts))
 	}
-	s := newToldSupervisor(func() []admin.Part { return []admin.Part{{Name: "daemon", Reason: "first\nREADY=1"}} })
+	s := newToldSupervisor(func() []console.Part { return []console.Part{{Name: "daemon", Reason: "first\nREADY=1"}} })
 	assert.NotContains(t, s.status(), "\n", "a reason of several lines is one, and assigns nothing")
 }
 
-func TestNobodyIsToldWhereNobodyAsked(t *testing.T) {
+func TestWithoutASupervisorNothingIsSent(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(&daemon{}, []string{"PATH=/bin"})
 	require.Nil(t, s)

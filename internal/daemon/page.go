@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/brim-telemetry/brim/internal/config"
@@ -12,11 +13,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// openDoctor makes the monitor that looks at MongoDB's storage engine and its
-// disk; nil where no stream needs MongoDB.
+// openDoctor returns the monitor of MongoDB's storage engine and its disk; nil if no
+// stream needs MongoDB.
 func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	if s.conn == nil {
-		return nil, nil //nolint:nilnil // there is nothing to look at, and that is no error
+		return nil, nil //nolint:nilnil // there is nothing to monitor, and that is no error
 	}
 	thresholds, err := LoadThresholds(d.cfg.Thresholds)
 	if err != nil {
@@ -38,17 +39,17 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	}
 	monitor, err := doctor.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("set up the looks at MongoDB: %w", err)
+		return nil, fmt.Errorf("set up the monitor of MongoDB: %w", err)
 	}
 	return monitor, nil
 }
 
-// newConsole makes the live page, which answers from the first moment on. Its
-// history is in the data directory.
+// newConsole returns the live page, which answers from the start. Its history is in the
+// data directory.
 func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
-		Parts: d.pageParts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,
+		Parts: d.parts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,
 		FlushInterval: d.cfg.FlushInterval,
 		HTTPAddr:      func() string { return reachable(d.listeners.http) },
 		Scheme:        d.scheme(),
@@ -56,33 +57,18 @@ func (d *daemon) newConsole() (*console.Console, error) {
 	})
 }
 
-// looks are the goroutine that looks at the metrics for the live page.
-type looks struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-// look lets the live page look at the metrics until stop has stored what was
-// taken, which is when they are most worth a look. The data directory must be
-// this daemon's own by now, since the history is kept there.
-func (d *daemon) look(ctx context.Context) {
+// startConsole samples the metrics for the live page until the function that it returns
+// is called: by stop, when what was taken is stored, since the metrics are most worth
+// seeing until then. The data directory must be locked by now, since the history is
+// kept there.
+func (d *daemon) startConsole(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l := &looks{cancel: cancel}
-	l.done.Go(func() { d.console.Run(ctx) })
-	d.looks.Store(l)
-}
-
-func (l *looks) end() {
-	l.cancel()
-	l.done.Wait()
-}
-
-func (d *daemon) pageParts() []console.Part {
-	var out []console.Part
-	for _, p := range d.parts() {
-		out = append(out, console.Part(p))
+	var running sync.WaitGroup
+	running.Go(func() { d.console.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
 	}
-	return out
 }
 
 func (d *daemon) pageStreams() []console.Stream {
@@ -97,51 +83,33 @@ func (d *daemon) pageStreams() []console.Stream {
 	return out
 }
 
-func (d *daemon) pageSignals() []console.Signal {
-	monitor := d.monitor.Load()
-	if monitor == nil {
-		return nil
+func (d *daemon) pageSignals() []doctor.Signal {
+	if monitor := d.monitor.Load(); monitor != nil {
+		return monitor.Signals()
 	}
-	var out []console.Signal
-	for _, s := range monitor.Signals() {
-		out = append(out, console.Signal{
-			Name: s.Name, Title: s.Title, Value: s.Value, Unit: s.Unit, Class: s.Class.String(), Threshold: s.Describe(), Why: s.Why,
-		})
-	}
-	return out
+	return nil
 }
 
-// pageDiagnosis puts findings of one cause together, as the page shows them.
 func (d *daemon) pageDiagnosis() console.Diagnosis {
 	monitor := d.monitor.Load()
 	if monitor == nil {
 		return console.Diagnosis{}
 	}
 	seen := monitor.Seen()
-	out := console.Diagnosis{Note: seen.Excused()}
+	slow := slices.DeleteFunc(doctor.Diagnose(seen), func(f doctor.Finding) bool { return f.Kind != doctor.Slow })
 	if seen.Server.Why != "" {
-		out.Note = "The storage engine cannot be seen: " + seen.Server.Why + "."
+		return console.Diagnosis{Findings: slow, Note: "The storage engine cannot be sampled: " + seen.Server.Why + "."}
 	}
-	for _, f := range doctor.Diagnose(seen) {
-		if f.Kind != doctor.Slow {
-			continue
-		}
-		if n := len(out.Causes); n == 0 || out.Causes[n-1].Name != f.Name {
-			out.Causes = append(out.Causes, console.Cause{Name: f.Name, Words: f.Cause, Class: f.Class.String(), Evidence: f.Evidence})
-		}
-		last := &out.Causes[len(out.Causes)-1]
-		last.Actions = append(last.Actions, console.Action{Do: f.Action, Cost: f.Cost})
-	}
-	return out
+	return console.Diagnosis{Findings: slow, Note: seen.Excused()}
 }
 
-// CheckThresholds refuses a file that cannot be used.
+// CheckThresholds refuses an invalid file.
 func CheckThresholds(path string) error {
 	_, err := LoadThresholds(path)
 	return err
 }
 
-// LoadThresholds returns nil where there is no file: the built-in ones.
+// LoadThresholds returns nil, which stands for the built-in ones, if path is empty.
 func LoadThresholds(path string) (*doctor.Thresholds, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // nil is the built-in ones

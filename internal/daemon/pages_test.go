@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startOpen starts a daemon that asks nobody.
+// startOpen starts a daemon without authentication.
 func startOpen(t *testing.T, flags map[string]string) *daemon {
 	t.Helper()
 	all := memoryFlags(t)
@@ -31,7 +31,7 @@ func startOpen(t *testing.T, flags map[string]string) *daemon {
 	return d
 }
 
-func TestPagesOfOtherSitesAreKeptFromListenersThatAskNobody(t *testing.T) {
+func TestPagesOfOtherSitesAreRefusedWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	const reading, form = `{"sensorId":"s","fields":{"t":1}}`, "application/x-www-form-urlencoded"
 	client := &http.Client{Timeout: 20 * time.Second}
@@ -93,7 +93,7 @@ func TestPagesOfOtherSitesAreKeptFromListenersThatAskNobody(t *testing.T) {
 	}
 }
 
-// Whoever knows the token is no page of another site.
+// A request with a token does not come from a page of another site.
 func TestASecuredListenerIsCalledByAnyName(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -19,7 +20,7 @@ import (
 func (c *Settings) queries() []Setting {
 	return []Setting{
 		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
-		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "queries that are answered at once, by default two for each processor, at least 4; others wait a second, and then get 503"},
+		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two for each processor, at least 4; others wait a second, and then get 503"},
 		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
 		{
 			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
@@ -28,7 +29,7 @@ func (c *Settings) queries() []Setting {
 	}
 }
 
-// newReader returns what answers queries, shut until there is storage.
+// newReader returns the reader of queries, closed until there is storage.
 func (d *daemon) newReader() (*read.Reader, error) {
 	c := &d.cfg.Settings
 	r, err := read.New(read.Config{
@@ -37,14 +38,14 @@ func (d *daemon) newReader() (*read.Reader, error) {
 		Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set up reading back: %w", err)
+		return nil, fmt.Errorf("set up queries: %w", err)
 	}
 	return r, nil
 }
 
-// openReader lets queries in to the storage, and to what of the journal is
-// not there yet.
-func (d *daemon) openReader(j journalLog, s *storage) {
+// openReader opens queries over the storage, and over what of the journal is not stored
+// yet.
+func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	granularities := make(map[string]time.Duration)
 	for _, stream := range d.cfg.Streams {
 		granularities[stream.Name] = stream.Granularity
@@ -64,9 +65,8 @@ func (d *daemon) openReader(j journalLog, s *storage) {
 	})
 }
 
-// dataHandler serves the data listener: readings out, and what it does not know
-// itself, readings in. A path that is not plain is unknown; http.ServeMux would
-// redirect it.
+// dataHandler serves the data listener: queries, the description, and for other paths
+// ingest. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
 	in, out, description, links := d.door.Handler(), d.reader.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func (d *daemon) dataHandler() http.Handler {
 	})
 }
 
-// serveLinks answers GET / with what can be asked here, and where the live page is.
+// serveLinks answers GET / with the main paths, and where the live page is.
 func (d *daemon) serveLinks(w http.ResponseWriter, _ *http.Request) {
 	type link struct {
 		Method string `json:"method"`

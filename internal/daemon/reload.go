@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -18,20 +17,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
 )
 
-// A SIGHUP makes the daemon read its file again:
+// On SIGHUP the daemon reads its file again:
 //
 //	SIGHUP ─▶ sources.load ─┬─ wrong ──▶ nothing changes, the log says what is wrong
-//	                        └─ right ──▶ differences ─┬─ of liveSettings ──▶ door, stores, log; then the collections follow
+//	                        └─ right ──▶ differences ─┬─ of liveSettings ──▶ ingest, stores, log; then the collections
 //	                                                  └─ others ───────────▶ pending: named in the log and in /status
 //
-// The flags and the environment are those of the start. What is pending takes a
-// restart, or cannot be made at all without another command.
+// The flags and the environment are those of the start. What is pending takes a restart,
+// or another command.
 
 // liveSettings can be changed while the daemon runs; those of streams besides.
 var liveSettings = []string{
@@ -51,20 +51,20 @@ const (
 	reloadRefused = "refused" // the file is wrong, and nothing of it was taken
 )
 
-// A Difference is a setting that the file wants otherwise than it is.
+// A Difference is a setting whose value in the file is not the one in force.
 type Difference struct {
 	Setting string `json:"setting"` // a stream's: streams.NAME.SETTING
 	Now     string `json:"now"`
 	Wanted  string `json:"wanted"`
 	Why     string `json:"why,omitempty"` // it is not in force
 
-	stream string // whose it is; empty: the daemon's
+	stream string // empty: a setting of the daemon
 	name   string // of the setting; empty: the stream as a whole
 }
 
 const takesRestart = "takes a restart"
 
-// inForce is the configuration that the daemon goes by.
+// inForce is the configuration in force.
 type inForce struct {
 	*Config
 	loaded  time.Time
@@ -82,7 +82,7 @@ type ConfigStatus struct {
 	Pending  []Difference `json:"pending"` // wanted by the file and not in force
 }
 
-// A reloader reads the configuration again and puts in force what can be.
+// A reloader reads the configuration again and applies what can be changed.
 type reloader struct {
 	daemon  *daemon
 	from    Sources
@@ -91,15 +91,15 @@ type reloader struct {
 
 	mu  sync.Mutex
 	now inForce
-	// following holds the streams whose collections do not have their settings
-	// yet, with the retention that the door goes by until then.
+	// following holds the streams whose collections do not have their settings yet, with
+	// the retention that ingest applies until then.
 	following map[string]time.Duration
-	unable    map[string]string // why trying again does not help, by those of following
+	unable    map[string]string // why retrying does not help, for some of following
 }
 
 func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
 	counters := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_config_reloads_total", Help: "Times that the configuration was read again, by what came of it.",
+		Name: "brim_config_reloads_total", Help: "Reloads of the configuration, by outcome.",
 	}, []string{"outcome"})
 	d.registry.MustRegister(counters)
 	r := &reloader{
@@ -125,8 +125,8 @@ func (r *reloader) status() ConfigStatus {
 	out := ConfigStatus{
 		File: r.from.file(), LoadedAt: r.now.loaded.UTC(), Outcome: r.now.outcome, Reason: r.now.reason, Pending: append([]Difference{}, r.now.pending...),
 	}
-	for _, name := range slices.Sorted(keysOf(r.following)) {
-		why := "the collection does not have its settings yet; MongoDB is asked again"
+	for _, name := range slices.Sorted(maps.Keys(r.following)) {
+		why := "the collection does not have its settings yet; retrying"
 		if unable := r.unable[name]; unable != "" {
 			why, out.Outcome = "the collection cannot have its settings: "+unable, reloadPartly
 		}
@@ -146,8 +146,8 @@ func (r *reloader) start(ctx context.Context) (ended func()) {
 	}
 }
 
-// run reloads whenever it is asked to, and goes on asking MongoDB for what it
-// has not done. It returns when ctx ends.
+// run reloads on request, and retries changes of collections that failed. It returns when
+// ctx ends.
 func (r *reloader) run(ctx context.Context) {
 	select {
 	case <-r.daemon.following: // there are stores to change
@@ -168,7 +168,7 @@ func (r *reloader) run(ctx context.Context) {
 	}
 }
 
-// reload reads the file and puts in force what can be.
+// reload reads the file and applies what can be changed.
 func (r *reloader) reload(ctx context.Context) {
 	log := r.daemon.log
 	defer r.daemon.supervisor.reloads()()
@@ -213,7 +213,7 @@ func (r *reloader) refused(err error) {
 	r.outcome[reloadRefused].Inc()
 }
 
-// apply puts a configuration in force.
+// apply puts a configuration into force.
 func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) {
 	before := r.current()
 	r.mu.Lock()
@@ -227,33 +227,28 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		}
 	}
 	r.mu.Unlock()
-	r.putInForce(to)
-	storage := r.daemon.storage.Load()
-	for _, name := range changed {
-		if err := to.stream(name).change(storage.homes[name]); err != nil {
-			r.daemon.log.Error("change the stream's settings", "stream", name, "err", err)
-		}
-		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
-	}
-	r.tellDoor()
-	r.follow(ctx)
-}
-
-// putInForce brings the daemon's own settings to where they are needed.
-func (r *reloader) putInForce(to *Config) {
 	d := r.daemon
 	d.level.Set(logLevel(to.LogLevel))
 	d.door.SetMaxFuture(to.MaxFuture)
 	if err := d.guard.SetDefault(to.Quota); err != nil {
 		d.log.Error("change the quotas", "err", err)
 	}
+	storage := d.storage.Load()
+	for _, name := range changed {
+		if err := to.stream(name).change(storage.stores[name]); err != nil {
+			d.log.Error("change the stream's settings", "stream", name, "err", err)
+		}
+		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
+	}
+	r.updateIngest()
+	r.follow(ctx)
 }
 
-// follow brings the collections of changed streams to their settings, as far
-// as MongoDB lets it.
+// follow applies the settings of changed streams to their collections, as far as MongoDB
+// allows.
 func (r *reloader) follow(ctx context.Context) {
 	r.mu.Lock()
-	names := slices.Sorted(keysOf(r.following))
+	names := slices.Sorted(maps.Keys(r.following))
 	r.mu.Unlock()
 	if len(names) == 0 {
 		return
@@ -261,18 +256,18 @@ func (r *reloader) follow(ctx context.Context) {
 	storage := r.daemon.storage.Load()
 	for _, name := range names {
 		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-		err := storage.homes[name].Prepare(asked)
+		err := storage.stores[name].Prepare(asked)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		r.followed(name, err)
 	}
-	r.tellDoor()
+	r.updateIngest()
 }
 
-// followed notes what became of a stream's collection. Where trying again does
-// not help it is tried all the same: an operator may fix it. That is logged once.
+// followed records the result for a stream's collection. It is retried even if that does
+// not help by itself: an operator may fix the cause. That is logged once.
 func (r *reloader) followed(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +276,7 @@ func (r *reloader) followed(name string, err error) {
 		delete(r.following, name)
 		delete(r.unable, name)
 	case !final(err):
-		r.daemon.log.Warn("the stream's collection does not have its settings yet; MongoDB is asked again", "stream", name, "err", err)
+		r.daemon.log.Warn("the stream's collection does not have its settings yet; retrying", "stream", name, "err", err)
 	case r.unable[name] != err.Error():
 		r.unable[name] = err.Error()
 		r.daemon.log.Error("the stream's collection cannot have its settings", "stream", name, "err", err)
@@ -295,23 +290,24 @@ func (r *reloader) isUnable() bool {
 	return len(r.unable) > 0
 }
 
-// tellDoor gives the door the streams as they are. A retention that grows counts
-// when MongoDB knows of it: what is taken earlier would be removed at once.
-func (r *reloader) tellDoor() {
+// updateIngest passes the streams to ingest. A longer retention counts once MongoDB has it:
+// readings that were accepted before would be removed at once.
+func (r *reloader) updateIngest() {
 	r.mu.Lock()
-	streams := slices.Clone(r.now.Streams)
-	for i, s := range streams {
+	streams := make([]ingest.Stream, len(r.now.Streams))
+	for i, s := range r.now.Streams {
 		if before, waits := r.following[s.Name]; waits {
-			streams[i].Retention = shorter(before, s.Retention)
+			s.Retention = shorter(before, s.Retention)
 		}
+		streams[i] = s.forIngest()
 	}
 	r.mu.Unlock()
-	if err := r.daemon.setStreams(streams); err != nil {
-		r.daemon.log.Error("change what the door knows of the streams", "err", err)
+	if err := r.daemon.door.SetStreams(streams); err != nil {
+		r.daemon.log.Error("change the streams of ingest", "err", err)
 	}
 }
 
-// shorter returns the shorter of two retentions; 0 is for ever.
+// shorter returns the shorter of two retentions; 0 is forever.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -319,10 +315,10 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// reloadFiles makes the files that are looked at anyway be looked at now.
+// reloadFiles reads the other files now, which are checked regularly anyway.
 func (r *reloader) reloadFiles(log *slog.Logger) {
 	if err := r.daemon.guard.Reload(); err != nil {
-		log.Error("the access file is wrong; the former one stays in force", "err", err)
+		log.Error("the access file is wrong; the previous one stays in force", "err", err)
 	}
 	r.daemon.tls.Reload()
 	monitor := r.daemon.monitor.Load()
@@ -331,13 +327,13 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 	}
 	thresholds, err := LoadThresholds(r.current().Thresholds)
 	if err != nil {
-		log.Error("the thresholds are wrong; the former ones stay in force", "err", err)
+		log.Error("the thresholds are wrong; the previous ones stay in force", "err", err)
 		return
 	}
 	monitor.SetThresholds(thresholds)
 }
 
-// final reports whether trying again does not help.
+// final reports whether retrying does not help.
 func final(err error) bool {
 	var mismatch *store.MismatchError
 	var concern *store.ConcernError
@@ -345,29 +341,24 @@ func final(err error) bool {
 	return errors.As(err, &mismatch) || errors.As(err, &concern) || errors.As(err, &held)
 }
 
-// same reports whether two configurations set the same, however it is written.
-func same(a, b any) bool { return reflect.DeepEqual(a, b) }
-
-func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
-
-// stream returns one of the streams, which must be there.
+// stream returns one of the streams, which must exist.
 func (c *Settings) stream(name string) Stream {
 	at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name })
 	return c.Streams[at]
 }
 
-// differences lists what wanted has otherwise than now, with the reason for
-// what cannot be put in force. A value that is only written otherwise is none.
+// differences lists how wanted differs from now, with the reason for what cannot be
+// applied. The same value written differently is no difference.
 func differences(now, wanted *Config) []Difference {
 	var out []Difference
 	var streams Stream
 	ofStreams := streams.all()
 	for _, e := range now.effective {
 		if slices.ContainsFunc(ofStreams, func(s Setting) bool { return s.Name == e.Name }) {
-			continue // a default of streams; what comes of it is compared with theirs
+			continue // a default of streams, whose own settings are compared
 		}
-		to := wanted.effective[slices.IndexFunc(wanted.effective, func(w effective) bool { return w.Name == e.Name })]
-		if e.text == to.text || same(now.written(e.Name, e.text), now.written(e.Name, to.text)) {
+		to := named(wanted.effective, e.Name)
+		if e.text == to.text || reflect.DeepEqual(now.written(e.Name, e.text), now.written(e.Name, to.text)) {
 			continue
 		}
 		d := Difference{Setting: e.path(), Now: e.shown().Value, Wanted: to.shown().Value, name: e.Name}
@@ -381,7 +372,7 @@ func differences(now, wanted *Config) []Difference {
 
 func streamDifferences(now, wanted *Config) []Difference {
 	var out []Difference
-	for _, name := range slices.Sorted(keysOf(now.streams)) {
+	for _, name := range slices.Sorted(maps.Keys(now.streams)) {
 		list, there := wanted.streams[name]
 		if !there {
 			out = append(out, Difference{
@@ -393,7 +384,7 @@ func streamDifferences(now, wanted *Config) []Difference {
 		was, is := now.stream(name), wanted.stream(name)
 		for i, e := range now.streams[name] {
 			changed := was // by value
-			if list[i].text == e.text || changed.all()[i].set(list[i].text) != nil || same(changed, was) {
+			if list[i].text == e.text || changed.all()[i].set(list[i].text) != nil || reflect.DeepEqual(changed, was) {
 				continue
 			}
 			out = append(out, Difference{
@@ -401,7 +392,7 @@ func streamDifferences(now, wanted *Config) []Difference {
 			})
 		}
 	}
-	for _, name := range slices.Sorted(keysOf(wanted.streams)) {
+	for _, name := range slices.Sorted(maps.Keys(wanted.streams)) {
 		if _, there := now.streams[name]; !there {
 			out = append(out, Difference{Setting: streamsKey + "." + name, Now: "not configured", Wanted: "configured", stream: name, Why: takesRestart})
 		}
@@ -409,8 +400,7 @@ func streamDifferences(now, wanted *Config) []Difference {
 	return out
 }
 
-// why says what keeps a stream's setting from being put in force, empty if
-// nothing does.
+// why returns why a stream's setting cannot be applied, empty if it can be.
 func why(name string, wanted Stream) string {
 	switch {
 	case slices.Contains(liveOfStreams, name):
@@ -424,7 +414,7 @@ func why(name string, wanted Stream) string {
 	}
 }
 
-// written returns the settings with one of them read from text.
+// written returns the settings with one of them set from text.
 func (c *Settings) written(name, text string) Settings {
 	out := *c
 	list := out.All()
@@ -432,8 +422,7 @@ func (c *Settings) written(name, text string) Settings {
 	return out
 }
 
-// with returns the configuration with those of the differences that nothing
-// keeps from being put in force.
+// with returns the configuration with those of the differences that can be applied.
 func (c *Config) with(changes []Difference) (*Config, error) {
 	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams)}
 	out.Streams = slices.Clone(c.Streams)
@@ -442,8 +431,7 @@ func (c *Config) with(changes []Difference) (*Config, error) {
 	}
 	var problems []error
 	put := func(list []effective, settings []Setting, d Difference) {
-		at := slices.IndexFunc(list, func(e effective) bool { return e.Name == d.name })
-		list[at].text = d.Wanted
+		named(list, d.name).text = d.Wanted
 		problems = append(problems, settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Name == d.name })].set(d.Wanted))
 	}
 	for _, d := range changes {
@@ -462,7 +450,7 @@ func (c *Config) with(changes []Difference) (*Config, error) {
 	return out, errors.Join(append(problems, out.checkTogether())...)
 }
 
-// changedStreams lists the streams of which something is put in force.
+// changedStreams lists the streams with a change that is applied.
 func changedStreams(all []Difference) []string {
 	var out []string
 	for _, d := range all {
@@ -473,20 +461,20 @@ func changedStreams(all []Difference) []string {
 	return out
 }
 
-// concernPatience is how long MongoDB may take to say which members it has.
+// concernPatience is how long MongoDB may take to list its members.
 const concernPatience = 5 * time.Second
 
-// judge gives a reason to those changes of which only this daemon or MongoDB
-// knows that they cannot be made.
+// judge gives a reason to changes that only this daemon or MongoDB can tell to be
+// impossible.
 func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) {
 	for i, d := range all {
 		if strings.HasPrefix(d.name, "quota-") && r.daemon.guard == nil {
-			all[i].Why = takesRestart + ": it began without an access file and without a quota, and counts nobody"
+			all[i].Why = takesRestart + ": it began without an access file and without a quota, and counts nothing"
 		}
 	}
 	storage := r.daemon.storage.Load()
 	if storage.conn == nil || storage.available() != nil {
-		return // what cannot be is found out when MongoDB is back
+		return // it is found out when MongoDB is back
 	}
 	ctx, cancel := context.WithTimeout(ctx, concernPatience)
 	defer cancel()
@@ -500,9 +488,9 @@ func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) 
 	}
 }
 
-// change puts the stream's settings in force in its store.
-func (s Stream) change(h home) error {
-	switch st := h.(type) {
+// change applies the stream's settings to its store.
+func (s Stream) change(of streamStore) error {
+	switch st := of.(type) {
 	case *bucket.Store:
 		return st.Change(bucket.Settings{
 			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
@@ -514,14 +502,12 @@ func (s Stream) change(h home) error {
 	return nil
 }
 
-// hangups tells what a SIGHUP means to the daemon. With a configuration file
-// it asks for that to be read again. Without one there is nothing to read, and
-// it is what it is to most programs, the end; so it is when the terminal that the
-// daemon was started on is gone: a daemon that was
-// started in a terminal ends with it, unless nohup says otherwise.
+// hangups decides what a SIGHUP means. With a configuration file it requests a reload.
+// Without one it ends the daemon, as it does most programs; so it does when the terminal
+// in which the daemon was started is gone, unless it was started with nohup.
 type hangups struct {
-	asked    chan struct{} // a reload is asked for
-	file     bool          // there is one
+	asked    chan struct{} // a reload is requested
+	file     bool          // there is a configuration file
 	ignored  bool          // since the start, as by nohup: it never ends the daemon
 	terminal bool          // there was one at the start
 	stopping bool          // a hangup has ended the daemon
@@ -533,11 +519,11 @@ func newHangups(from Sources) *hangups {
 	}
 }
 
-// wanted reports whether SIGHUP is to reach us.
+// wanted reports whether SIGHUP is to be handled.
 func (h *hangups) wanted() bool { return h != nil && h.file || !signal.Ignored(syscall.SIGHUP) }
 
-// takes reports whether a signal does not end the daemon. A terminal that goes
-// often sends two, by the system and by the shell; they end it once.
+// takes reports whether a signal does not end the daemon. A terminal that closes often
+// sends two, from the system and from the shell; they end it once.
 func (h *hangups) takes(s os.Signal) bool {
 	if h == nil || s != syscall.SIGHUP {
 		return false
@@ -545,7 +531,7 @@ func (h *hangups) takes(s os.Signal) bool {
 	if h.why() == "" {
 		select {
 		case h.asked <- struct{}{}:
-		default: // a reload that has not begun sees what there is now
+		default: // a reload that has not begun yet sees the current file
 		}
 		return true
 	}
@@ -554,7 +540,7 @@ func (h *hangups) takes(s os.Signal) bool {
 	return before
 }
 
-// why says why a hangup ends the daemon, empty if it does not.
+// why returns why a hangup ends the daemon, empty if it does not.
 func (h *hangups) why() string {
 	switch {
 	case !h.file:

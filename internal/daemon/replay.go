@@ -17,7 +17,7 @@ import (
 // Replayed is what `brim journal replay` did.
 type Replayed struct {
 	Journal string             `json:"journal"` // its folder
-	Taken   []ReplayedReadings `json:"taken"`   // what was not known to be stored when it began
+	Taken   []ReplayedReadings `json:"taken"`   // not known to be stored when it began
 	Keys    int                `json:"keys"`    // idempotency keys that only the journal remembers
 
 	Stored  uint64  `json:"stored"`       // or found to be stored already
@@ -27,14 +27,14 @@ type Replayed struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// ReplayedReadings are the readings of one stream that one process took.
+// ReplayedReadings are the readings of one stream that one process accepted.
 type ReplayedReadings struct {
 	Session  string `json:"session"`
 	Stream   string `json:"stream"`
 	Readings uint64 `json:"readings"`
 }
 
-// replayedOf is what there is to do.
+// replayedOf returns what there is to replay.
 func replayedOf(r *journal.Report) Replayed {
 	done := Replayed{Journal: r.Dir, Taken: []ReplayedReadings{}, Keys: r.Keys}
 	for _, u := range r.Unapplied {
@@ -43,7 +43,7 @@ func replayedOf(r *journal.Report) Replayed {
 	return done
 }
 
-// count takes what the queue brought to rest, and how, from its metrics.
+// count reads the outcome of the replay from the queue's metrics.
 func (r *Replayed) count(released uint64, from prometheus.Gatherer) error {
 	families, err := from.Gather()
 	if err != nil {
@@ -63,12 +63,12 @@ func (r *Replayed) count(released uint64, from prometheus.Gatherer) error {
 	return nil
 }
 
-// Replay brings the journal to the stores.
+// Replay stores what the journal holds.
 func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Replayed, err error) {
 	if !c.journaling() {
 		return done, config.Usage(errors.New("--journal off: there is no journal to replay"))
 	}
-	logger := newLogger(o.Stderr, c.LogLevel, c.LogFormat)
+	logger := newLogger(o.Stderr, logLevel(c.LogLevel), c.LogFormat)
 	running, stopping, release := watchSignals(ctx, logger, nil)
 	defer release()
 	injector, err := Faults(o.Env)

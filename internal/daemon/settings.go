@@ -19,10 +19,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Settings is everything that can be set of `brim serve`, checked.
+// Settings are all settings of `brim serve`, checked.
 type Settings struct {
-	MongoURI     string // whichever way it was given
-	MongoURIFile string // empty: it was not given by a file
+	MongoURI     string // given directly or in a file
+	MongoURIFile string // empty: not given in a file
 	Database     string
 	DataDir      string
 
@@ -80,12 +80,12 @@ const (
 	Off SwitchPosition = "off"
 )
 
-// corruptionAnswer is what is done with a journal that is damaged.
+// corruptionAnswer is what to do with a damaged journal.
 type corruptionAnswer string
 
 const (
 	refuse     corruptionAnswer = "refuse"     // do not start
-	quarantine corruptionAnswer = "quarantine" // put the damaged segment aside, save what can be read of it
+	quarantine corruptionAnswer = "quarantine" // set the damaged segment aside, save what can be read of it
 )
 
 // Stream is what can be set of one stream.
@@ -105,8 +105,8 @@ type Stream struct {
 	SilentAfter          time.Duration
 }
 
-// A Setting is one line of the configuration: a flag, a variable and a key of
-// the file, with one place that its value goes to.
+// A Setting is a flag, a variable and a key of the file, with a function that sets its
+// value.
 type Setting struct {
 	Name    string // of the flag; the variable is BRIM_ and the same in capitals
 	key     string // in the file, where it is not the name
@@ -118,7 +118,7 @@ type Setting struct {
 	set     func(text string) error
 }
 
-// Common reports whether most people set it: the short help shows those.
+// Common reports whether it is among the settings that the short help shows.
 func (s Setting) Common() bool {
 	return slices.Contains([]string{
 		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
@@ -149,7 +149,7 @@ func (c *Settings) places() []Setting {
 	return []Setting{
 		{
 			Name: "mongo-uri", Kind: "URI", secret: true, set: config.Text(&c.MongoURI, config.CheckURI),
-			Usage: "MongoDB to store in; without it Brim runs a mongod of its own. Others see flags in the list of processes: give a password in BRIM_MONGO_URI or by --mongo-uri-file",
+			Usage: "MongoDB to store in; without it Brim runs its own mongod. Other users see flags in the list of processes: give a password in BRIM_MONGO_URI or --mongo-uri-file",
 		},
 		{
 			Name: UriFileSetting, Kind: "FILE", set: config.Text(&c.MongoURIFile, nil),
@@ -158,10 +158,10 @@ func (c *Settings) places() []Setting {
 		{Name: "database", Kind: "NAME", Initial: "brim", set: config.Text(&c.Database, checkDatabase), Usage: "MongoDB database"},
 		{
 			Name: "data-dir", Kind: "DIR", Initial: "./brim-data", set: config.Text(&c.DataDir, NotEmpty),
-			Usage: "folder of the embedded mongod and of what could not be stored",
+			Usage: "folder of the journal, the embedded mongod and the dead letters",
 		},
-		{Name: "http-addr", Kind: "ADDR", Initial: "127.0.0.1:8430", set: config.Address(&c.HTTPAddr), Usage: "where readings come in over HTTP"},
-		{Name: "grpc-addr", Kind: "ADDR", Initial: "127.0.0.1:8431", set: config.Address(&c.GRPCAddr), Usage: "where readings come in over gRPC"},
+		{Name: "http-addr", Kind: "ADDR", Initial: "127.0.0.1:8430", set: config.Address(&c.HTTPAddr), Usage: "listener for readings and queries over HTTP"},
+		{Name: "grpc-addr", Kind: "ADDR", Initial: "127.0.0.1:8431", set: config.Address(&c.GRPCAddr), Usage: "listener for readings over gRPC"},
 		{
 			Name: "admin-addr", Kind: "ADDR", Initial: "127.0.0.1:8432", set: config.Address(&c.AdminAddr),
 			Usage: "metrics, health, status and profiles",
@@ -185,17 +185,17 @@ func (c *Settings) mongod() []Setting {
 		},
 		{
 			Name: "mongod-auth", Kind: "on|off", Initial: "on", set: config.Choice(&c.MongodAuth, On, Off),
-			Usage: "have the embedded mongod ask for a password; the URI with it is in mongod/uri in --data-dir",
+			Usage: "the embedded mongod requires a password; the URI with it is in mongod/uri in --data-dir",
 		},
 	}
 }
 
-// all lists what a stream may set for itself; the top level has the same
-// settings, for the streams that do not.
+// all lists what a stream may set for itself; the top level has the same settings as
+// defaults of the streams.
 func (s *Stream) all() []Setting {
 	return []Setting{
 		{
-			Name: "storage", Kind: "KIND", Initial: "bucket", Usage: "where readings rest: bucket, timeseries or memory",
+			Name: "storage", Kind: "KIND", Initial: "bucket", Usage: "how readings are stored: bucket, timeseries or memory",
 			set: config.Choice(&s.Storage, store.Bucket, store.TimeSeries, store.Memory),
 		},
 		{
@@ -244,12 +244,12 @@ func (s *Stream) all() []Setting {
 
 func (c *Settings) journal() []Setting {
 	return []Setting{
-		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: take only what MongoDB confirms at once"},
+		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: accept only what MongoDB confirms at once"},
 		{Name: "journal-dir", Kind: "DIR", set: config.Text(&c.JournalDir, nil), Usage: "folder of the journal; empty: journal in --data-dir"},
 		{
 			// Below a mebibyte not even one request of the default size fits.
 			Name: "journal-max-bytes", Kind: "SIZE", Initial: "4GiB", set: config.Size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
-			Usage: "size of the journal; when MongoDB is away for so long that it is full, requests get 503",
+			Usage: "size of the journal; when it is full because MongoDB was away for long, requests get 503",
 		},
 		{
 			Name: "journal-corruption", Kind: "ANSWER", Initial: "refuse", set: config.Choice(&c.JournalCorruption, refuse, quarantine),
@@ -266,7 +266,7 @@ func (c *Settings) journal() []Setting {
 func (c *Settings) promise() []Setting {
 	return []Setting{
 		{
-			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises where the client does not say: journaled or stored; without a journal it is stored",
+			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises by default: journaled or stored; without a journal stored",
 			set: func(text string) error {
 				ack, err := telemetry.ParseAck(text)
 				c.Ack = ack
@@ -274,9 +274,9 @@ func (c *Settings) promise() []Setting {
 			},
 		},
 		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
-		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&c.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather before they are written; under load up to four times as long, 4s at most"},
+		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&c.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings are gathered before they are written; under load up to four times as long, 4s at most"},
 		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
-		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "48MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that wait to be stored, a third of it for the newest requests; with a journal the others wait there"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "48MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for pending readings, a third of it for the newest requests; with a journal the others wait there"},
 	}
 }
 
@@ -307,11 +307,11 @@ func (c *Settings) process() []Setting {
 	return []Setting{
 		{
 			Name: "server-status-interval", Kind: "DURATION", Initial: "5s", set: config.Duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
-			Usage: "how often MongoDB's storage engine and its disk are looked at, for the metrics and the live page",
+			Usage: "how often MongoDB's storage engine and its disk are sampled, for the metrics and the live page",
 		},
 		{
 			Name: "thresholds", Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
-			Usage: "YAML with thresholds of what is looked at, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
+			Usage: "YAML with thresholds of the storage signals, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
 		},
 		{Name: "log-level", Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
 		{Name: "log-format", Kind: "FORM", Initial: "text", set: config.Choice(&c.LogFormat, "text", "json"), Usage: "text or json"},
@@ -322,7 +322,7 @@ func (c *Settings) process() []Setting {
 	}
 }
 
-// checkTogether checks what no setting can check alone.
+// checkTogether checks settings against each other.
 func (c *Settings) checkTogether() error {
 	if c.MaxInflatedBytes < c.MaxBodyBytes {
 		return fmt.Errorf("max-inflated-bytes %s is less than max-body-bytes %s; a request does not shrink when it is decompressed",
@@ -349,7 +349,7 @@ func (c *Settings) JournalPath() string {
 	return filepath.Join(c.DataDir, "journal")
 }
 
-// acks lists the levels of acknowledgement that can be had.
+// acks lists the possible levels of acknowledgement.
 func (c *Settings) acks() []telemetry.Ack {
 	if c.journaling() {
 		return []telemetry.Ack{telemetry.Journaled, telemetry.Stored}
@@ -357,9 +357,9 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// Of the memory for waiting readings, a third is for those that were just
-// journaled, so that lanes which are writing need not read them from the disk;
-// the lanes have the rest. Mostly both hold the same.
+// Of the memory for pending readings, a third is for those that were just journaled, so
+// that lanes which are writing need not read them from disk; the lanes have the rest.
+// Mostly both hold the same.
 func (c *Settings) tailBytes() int64 { return c.QueueMaxBytes / 3 }
 func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
 
@@ -378,21 +378,21 @@ type listenerSettings struct {
 	MaxConnectionsPerAddress int // 0: most of them
 }
 
-// A connection that waits takes 7 KiB of memory without TLS and 50 KiB with it,
-// so 4096 of a listener take 28 to 200 MiB; with both listeners full that is
-// 8192 open files, where systemd allows 524,288 and most shells can have as many.
+// An idle connection takes 7 KiB of memory without TLS and 50 KiB with it, so 4096 of a
+// listener take 28 to 200 MiB; with both listeners full that is 8192 open files, where
+// systemd and most shells allow 524,288.
 const defaultMaxConnections = "4096"
 
 func (c *listenerSettings) all() []Setting {
 	return []Setting{
 		{
 			Name: "tls-cert", Kind: "FILE", set: config.Text(&c.TLSCert, nil),
-			Usage: "certificate of all listeners in PEM, the authorities between behind it; read again when it changes; empty: no TLS",
+			Usage: "certificate of all listeners in PEM, followed by intermediate ones; reloaded when it changes; empty: no TLS",
 		},
 		{Name: "tls-key", Kind: "FILE", set: config.Text(&c.TLSKey, nil), Usage: "key of --tls-cert in PEM"},
 		{
 			Name: "tls-client-ca", Kind: "FILE", set: config.Text(&c.TLSClientCA, nil),
-			Usage: "authorities in PEM whose client certificates are taken; who a certificate is, the access file says",
+			Usage: "authorities in PEM whose client certificates are accepted; the access file maps certificates to identities",
 		},
 		{
 			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),
@@ -400,7 +400,7 @@ func (c *listenerSettings) all() []Setting {
 		},
 		{
 			Name: "allow-unauthenticated", Kind: "on|off", Initial: "off", set: config.Choice(&c.AllowUnauthenticated, On, Off),
-			Usage: "let listeners open beyond this machine without authentication",
+			Usage: "allow listeners beyond this machine without authentication",
 		},
 		{
 			Name: "max-connections", Kind: "N", Initial: defaultMaxConnections, set: config.Count(&c.MaxConnections, 8, 1_000_000),
@@ -428,8 +428,7 @@ func (c *listenerSettings) checkListeners() error {
 	return nil
 }
 
-// accessSettings say who is asked, and how much those may send who are not told
-// otherwise.
+// accessSettings are authentication, and the default quotas.
 type accessSettings struct {
 	AccessFile string // empty: no authentication
 	Quota      access.Quota
@@ -439,29 +438,28 @@ func (c *accessSettings) all() []Setting {
 	return []Setting{
 		{
 			Name: "access-file", Kind: "FILE", set: config.Text(&c.AccessFile, nil),
-			Usage: "YAML with who may do what, see brim token; read again when it changes; empty: no authentication",
+			Usage: "YAML with identities and their scopes, see brim token; reloaded when it changes; empty: no authentication",
 		},
 		{
 			Name: "quota-requests", Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
-			Usage: "requests, and messages of gRPC streams, a second of each identity that has no such quota, or of all clients without authentication; 0: no limit",
+			Usage: "requests and messages of gRPC streams per second, of each identity without such a quota of its own, or of all clients without authentication; 0: no limit",
 		},
 		{
 			Name: "quota-readings", Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),
-			Usage: "the same of readings a second; 0: no limit",
+			Usage: "likewise, readings per second; 0: no limit",
 		},
 		{
 			Name: "quota-new-sensors", Kind: "N", Initial: "0", set: Rate(&c.Quota.NewSensorsPerSecond),
-			Usage: "the same of sensors a second that nothing came from for an hour; 0: no limit",
+			Usage: "likewise, sensors per second that sent nothing for an hour; 0: no limit",
 		},
 		{
 			Name: "quota-active-sensors", Kind: "N", Initial: "0", set: Whole(&c.Quota.ActiveSensors, access.MaxActiveSensors),
-			Usage: "the same of sensors in an hour; 0: no limit",
+			Usage: "likewise, sensors per hour; 0: no limit",
 		},
 	}
 }
 
-// openGuard returns who knows senders; nil where nobody is asked and nothing is
-// limited.
+// openGuard returns the guard; nil without authentication and quotas.
 func (d *daemon) openGuard() (*access.Guard, error) {
 	c := &d.cfg.accessSettings
 	if c.AccessFile == "" && c.Quota == (access.Quota{}) {
@@ -470,7 +468,7 @@ func (d *daemon) openGuard() (*access.Guard, error) {
 	return access.Open(access.Config{Path: c.AccessFile, Default: c.Quota, Logger: d.log, Registerer: d.registry, TLS: d.tls})
 }
 
-// Rate takes a number of things a second, which may be a fraction; 0 is none.
+// Rate sets a number per second, which may be a fraction; 0 is no limit.
 func Rate(place *float64) func(string) error {
 	return func(s string) error {
 		v, err := strconv.ParseFloat(s, 64)
@@ -482,7 +480,7 @@ func Rate(place *float64) func(string) error {
 	}
 }
 
-// Whole takes a whole number, for what is kept with fractions.
+// Whole sets a whole number.
 func Whole(place *float64, most int) func(string) error {
 	return func(s string) error {
 		var n int
@@ -494,13 +492,12 @@ func Whole(place *float64, most int) func(string) error {
 	}
 }
 
-// fieldAnswer is what becomes of a reading with fields that its stream does
-// not allow.
+// fieldAnswer is what to do with a reading with fields that its stream does not allow.
 type fieldAnswer string
 
 const (
 	refuseReading fieldAnswer = "refuse" // the reading is refused
-	dropField     fieldAnswer = "drop"   // it is taken without them
+	dropField     fieldAnswer = "drop"   // it is accepted without them
 )
 
 // writeConcern takes majority, or a number of members.
@@ -555,37 +552,6 @@ func fieldNames(place *[]string) func(string) error {
 	}
 }
 
-// isList reports whether a setting may be a list in the file.
-func isList(name string) bool {
-	return slices.ContainsFunc((&Settings{}).All(), func(s Setting) bool { return s.list && s.Name == name })
-}
-
-// join writes a list as the text that flags have.
-func (f *file) join(key, name string, list []any) error {
-	if !isList(name) {
-		return errors.New("must have a single value")
-	}
-	texts := make([]string, len(list))
-	for i, v := range list {
-		switch v.(type) {
-		case string, int, int64, uint64, float64, bool:
-			texts[i] = fmt.Sprint(v)
-		default:
-			return errors.New("must be a list of single values, like [a, b]")
-		}
-		if strings.Contains(texts[i], ",") {
-			return fmt.Errorf("cannot hold %q: a name in it has no comma", texts[i])
-		}
-		if texts[i] == "" {
-			return errors.New("cannot hold an empty name")
-		}
-	}
-	if err := f.values.Set(key, strings.Join(texts, ",")); err != nil {
-		return fmt.Errorf("cannot be read: %w", err)
-	}
-	return nil
-}
-
 // NotEmpty refuses an empty value.
 func NotEmpty(s string) error {
 	if s == "" {
@@ -594,19 +560,18 @@ func NotEmpty(s string) error {
 	return nil
 }
 
-// maxStreamName leaves room for the database in MongoDB's 255 bytes of a
-// namespace, and for what a terminal shows.
+// maxStreamName leaves room for the database in MongoDB's 255 bytes of a namespace.
 const maxStreamName = 64
 
-// checkStreamName holds the rules of a name that is a URL path segment, a label
-// of metrics and a collection that needs no quoting anywhere.
+// checkStreamName checks a name that is a URL path segment, a label of metrics and a
+// collection, and needs no quoting anywhere.
 func checkStreamName(name string) error {
 	safe := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' }
 	switch {
 	case name == "" || len(name) > maxStreamName || strings.ContainsFunc(name, func(c rune) bool { return !safe(c) }):
 		return fmt.Errorf("%q cannot name a stream; allowed are 1 to %d characters of a-z, 0-9, _ and -", name, maxStreamName)
 	case name == "system":
-		return errors.New(`"system" cannot name a stream; MongoDB keeps it for itself`)
+		return errors.New(`"system" cannot name a stream; MongoDB reserves it`)
 	}
 	return nil
 }
@@ -622,8 +587,7 @@ func checkDatabase(name string) error {
 	return nil
 }
 
-// checkMongodCache takes a folder, and no size: that of the cache has a name much
-// like it.
+// checkMongodCache refuses a size: the setting for that has a similar name.
 func checkMongodCache(s string) error {
 	if _, err := humanize.ParseBytes(s); err == nil {
 		return fmt.Errorf("%q is a size, and this is the folder where an installed mongod is kept; the size of mongod's cache is mongod-cache-size (a folder of this name is ./%s)", s, s)

@@ -5,30 +5,30 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// parts tells what of the daemon is ready. With a journal on disk, MongoDB and
-// what stands on it need not be: readings are taken without.
-func (d *daemon) parts() []admin.Part {
+// parts returns which parts of the daemon are ready. With a journal on disk, MongoDB and
+// what depends on it are optional.
+func (d *daemon) parts() []console.Part {
 	j, s := d.journal.Load(), d.storage.Load()
-	parts := []admin.Part{part("daemon", d.phase(j != nil))}
+	parts := []console.Part{part("daemon", d.phase(j != nil))}
 	if j != nil {
-		parts = append(parts, part("journal", (*j).Err()))
+		parts = append(parts, part("journal", j.Err()))
 	}
 	behind := len(parts)
 	if server := d.mongod.Load(); server != nil {
 		var err error
 		if !server.Running() {
-			err = fmt.Errorf("the embedded mongod is down; it is started again by itself (%d times so far)", server.Restarts())
+			err = fmt.Errorf("the embedded mongod is down; it is being restarted (%d times so far)", server.Restarts())
 		}
 		parts = append(parts, part("mongod", err))
 	}
 	if s == nil {
-		parts = append(parts, part("storage", admin.ErrNotReady))
+		parts = append(parts, part("storage", errNotReady))
 	} else {
 		if s.conn != nil {
 			parts = append(parts, part("mongodb", s.available()), part("sessions", s.claims.Err()))
@@ -43,11 +43,11 @@ func (d *daemon) parts() []admin.Part {
 	return append(parts, d.heldParts()...)
 }
 
-func part(name string, err error) admin.Part {
+func part(name string, err error) console.Part {
 	if err != nil {
-		return admin.Part{Name: name, Reason: err.Error()}
+		return console.Part{Name: name, Reason: err.Error()}
 	}
-	return admin.Part{Name: name, Ready: true}
+	return console.Part{Name: name, Ready: true}
 }
 
 // phase returns why the daemon as a whole cannot take readings.
@@ -56,7 +56,7 @@ func (d *daemon) phase(opened bool) error {
 	case d.draining.Load():
 		return errDraining
 	case !opened:
-		return admin.ErrNotReady
+		return errNotReady
 	default:
 		return nil
 	}
@@ -143,7 +143,7 @@ func (d *daemon) status() any {
 	out := Status{
 		Version: d.version.Version, Revision: d.version.Revision,
 		UptimeSeconds: time.Since(d.began).Seconds(), Session: d.session,
-		Ready: admin.Ready(d.parts()),
+		Ready: ready(d.parts()),
 		Addresses: Addresses{
 			HTTP: d.listeners.http.Addr().String(), GRPC: d.listeners.grpc.Addr().String(), Admin: d.listeners.admin.Addr().String(), TLS: d.tls != nil,
 		},
@@ -159,7 +159,7 @@ func (d *daemon) status() any {
 		}
 	}
 	if j := d.journal.Load(); j != nil {
-		status := (*j).Status()
+		status := j.Status()
 		out.Journal = &status
 	}
 	s := d.storage.Load()
@@ -180,7 +180,7 @@ func (d *daemon) status() any {
 	for _, stream := range d.current().Streams {
 		one := stream.status()
 		one.Default = stream.Name == d.cfg.Default.Name
-		state := part("", admin.ErrNotReady)
+		state := part("", errNotReady)
 		if s != nil {
 			state = part("", s.reason(stream.Name))
 		}

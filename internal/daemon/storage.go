@@ -29,59 +29,58 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A home is where one stream rests.
-type home interface {
+// A streamStore stores one stream.
+type streamStore interface {
 	queue.Store
 	read.Source
-	// Prepare creates the collection, or checks that the one that is there can
-	// take the stream. A *store.MismatchError or *store.ConcernError is final;
-	// other errors may pass.
+	// Prepare creates the collection, or checks that the existing one fits the stream. A
+	// *store.MismatchError or *store.ConcernError is final; other errors may pass.
 	Prepare(ctx context.Context) error
-	// Stands returns nil while the collection that was prepared has the stream's
-	// name, and a store.ErrNotPrepared if it has not. Without one nothing is written.
+	// Stands returns nil while the collection that was prepared has the stream's name,
+	// and else store.ErrNotPrepared. Without one nothing is written.
 	Stands(ctx context.Context) error
 }
 
 // storage is the queue with the stores behind it.
 type storage struct {
-	conn  *store.Connection // nil where no stream needs MongoDB
-	homes map[string]home
-	queue *queue.Queue
-	log   *slog.Logger
+	conn   *store.Connection // nil where no stream needs MongoDB
+	stores map[string]streamStore
+	queue  *queue.Queue
+	log    *slog.Logger
 
 	claims *claim.Claims // likewise
 
 	staleness *staleness.Watch
-	doubt     chan struct{} // receives when a stream's collection may have been replaced
+	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
 	mu       sync.Mutex
-	prepared map[string]error         // by stream: nil while it can take readings
-	ready    map[string]chan struct{} // by stream: closed when it could for the first time
+	prepared map[string]error         // by stream: nil while it can store readings
+	ready    map[string]chan struct{} // by stream: closed when it was prepared for the first time
 }
 
 // storageSetup is what storage needs beside the settings.
 type storageSetup struct {
 	uri      string // empty where no stream needs MongoDB
-	journal  journalLog
+	journal  *journal.Journal
 	faults   *fault.Injector
 	logger   *slog.Logger
 	registry prometheus.Registerer
 	lost     func() // set by openStorage
 }
 
-var errUnprepared = errors.New("its collection has not been looked at yet")
+var errUnprepared = errors.New("its collection has not been checked yet")
 
-// openStorage wires the stores and the queue, whose lanes start where the
-// journal is, each when its stream is prepared. MongoDB may be away.
+// openStorage connects the stores and the queue, whose lanes start when their stream is
+// prepared. MongoDB may be away.
 func openStorage(c *Settings, setup storageSetup) (*storage, error) {
 	s := &storage{
-		homes: make(map[string]home), log: setup.logger, doubt: make(chan struct{}, 1),
+		stores: make(map[string]streamStore), log: setup.logger, recheck: make(chan struct{}, 1),
 		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
 	}
-	setup.lost = s.doubtAll
+	setup.lost = s.recheckAll
 	var database *mongo.Database
 	if setup.uri != "" {
-		conn, err := store.Connect(store.ConnectionConfig{URI: setup.uri, Database: c.Database, Faults: setup.faults, Logger: setup.logger, Found: s.doubtAll})
+		conn, err := store.Connect(store.ConnectionConfig{URI: setup.uri, Database: c.Database, Faults: setup.faults, Logger: setup.logger, Found: s.recheckAll})
 		if err != nil {
 			return nil, err
 		}
@@ -97,12 +96,12 @@ func openStorage(c *Settings, setup storageSetup) (*storage, error) {
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
-		h, err := stream.home(database, setup)
+		h, err := stream.newStore(database, setup)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
 		}
 		ready := make(chan struct{})
-		s.homes[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
+		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
 		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
 	}
 	s.queue, err = queue.New(queue.Config{
@@ -118,16 +117,16 @@ func openStorage(c *Settings, setup storageSetup) (*storage, error) {
 }
 
 // writer returns what the queue writes a stream to.
-func (s *storage) writer(h home) queue.Store {
+func (s *storage) writer(h streamStore) queue.Store {
 	if inMemory(h) {
 		return h
 	}
 	return s.claims.Guard(h)
 }
 
-// holder describes this process to others that want to claim its sessions.
+// holder describes this process to other processes that want to claim its sessions.
 func (c *Settings) holder() claim.Holder {
-	host, _ := os.Hostname() // others then see a holder without a host
+	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now()}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -135,13 +134,12 @@ func (c *Settings) holder() claim.Holder {
 	return h
 }
 
-func inMemory(h home) bool {
+func inMemory(h streamStore) bool {
 	_, yes := h.(*memory.Store)
 	return yes
 }
 
-// home returns the stream's store.
-func (s Stream) home(database *mongo.Database, setup storageSetup) (home, error) {
+func (s Stream) newStore(database *mongo.Database, setup storageSetup) (streamStore, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
@@ -157,7 +155,7 @@ func (s Stream) home(database *mongo.Database, setup storageSetup) (home, error)
 			Lost: setup.lost, Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
 		})
 	case store.Memory:
-		setup.logger.Warn("a stream is kept in memory only: its readings end with this process, whatever their acknowledgement says", "stream", s.Name)
+		setup.logger.Warn("a stream is kept in memory only: its readings are lost when this process ends, even acknowledged ones", "stream", s.Name)
 		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: setup.registry})
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
@@ -171,9 +169,8 @@ const (
 	prepareTimeout = 10 * time.Second
 )
 
-// prepare makes all streams ready to be written, trying again for as long as
-// MongoDB is away. It returns nil when they are or ctx ends, and an error when
-// a stream can never be.
+// prepare prepares all streams, retrying while MongoDB is away. It returns nil when they
+// are prepared or ctx ends, and an error if a stream can never be.
 func (s *storage) prepare(ctx context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		waits, err := s.prepareOnce(ctx)
@@ -185,7 +182,7 @@ func (s *storage) prepare(ctx context.Context) error {
 
 // prepareOnce tries every stream that was never ready.
 func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
-	for name := range s.homes {
+	for name := range s.stores {
 		if s.begun(name) {
 			continue
 		}
@@ -201,16 +198,15 @@ func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
 func (s *storage) prepareStream(parent context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
 	defer cancel()
-	err := s.prepareClaimed(ctx, s.homes[name])
-	if parent.Err() == nil { // else the error says nothing about the stream
+	err := s.prepareClaimed(ctx, s.stores[name])
+	if parent.Err() == nil { // otherwise the error says nothing about the stream
 		s.note(name, err)
 	}
 	return err
 }
 
-// prepareClaimed prepares a stream, and claims the sessions before that writes
-// anything.
-func (s *storage) prepareClaimed(ctx context.Context, h home) error {
+// prepareClaimed claims the sessions, and then prepares a stream, which may write.
+func (s *storage) prepareClaimed(ctx context.Context, h streamStore) error {
 	if !inMemory(h) {
 		if err := s.claims.Ensure(ctx); err != nil {
 			return err
@@ -219,20 +215,19 @@ func (s *storage) prepareClaimed(ctx context.Context, h home) error {
 	return h.Prepare(ctx)
 }
 
-// standsEvery is how often MongoDB is asked whether the streams' collections are
-// still those that were prepared. They are also checked as soon as MongoDB refuses
-// a write to another collection, and when MongoDB comes back.
+// standsEvery is how often the streams' collections are checked to be those that were
+// prepared. They are also checked as soon as MongoDB refuses a write to another
+// collection, and when MongoDB comes back.
 const standsEvery = 2 * time.Second
 
-// watch prepares a stream again when its collection was dropped or replaced, until
-// ctx ends.
+// watch prepares streams again whose collections were dropped or replaced, until ctx ends.
 func (s *storage) watch(ctx context.Context) {
 	timer := time.NewTimer(standsEvery)
 	defer timer.Stop()
 	for pause := firstPause; ; {
 		select {
 		case <-timer.C:
-		case <-s.doubt:
+		case <-s.recheck:
 		case <-ctx.Done():
 			return
 		}
@@ -246,17 +241,17 @@ func (s *storage) watch(ctx context.Context) {
 	}
 }
 
-// stands checks every stream that was ready once, and prepares it again if its
-// collection is gone. It reports whether all are ready; a stream whose server
-// cannot be asked counts as ready.
+// stands checks every stream that was prepared once, and prepares it again if its
+// collection is gone. It reports whether all are prepared; a stream whose server does
+// not answer counts as such.
 func (s *storage) stands(ctx context.Context) bool {
 	all := true
-	for name, home := range s.homes {
+	for name, st := range s.stores {
 		if !s.begun(name) || s.readable(name) != nil {
 			continue
 		}
 		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-		err := home.Stands(asked)
+		err := st.Stands(asked)
 		cancel()
 		if errors.Is(err, store.ErrNotPrepared) {
 			s.note(name, err)
@@ -267,15 +262,15 @@ func (s *storage) stands(ctx context.Context) bool {
 	return all
 }
 
-// doubtAll makes watch check the collections at once.
-func (s *storage) doubtAll() {
+// recheckAll makes watch check the collections at once.
+func (s *storage) recheckAll() {
 	select {
-	case s.doubt <- struct{}{}:
+	case s.recheck <- struct{}{}:
 	default:
 	}
 }
 
-// begun reports whether the stream was ready once.
+// begun reports whether the stream was prepared once.
 func (s *storage) begun(stream string) bool {
 	select {
 	case <-s.ready[stream]:
@@ -285,7 +280,7 @@ func (s *storage) begun(stream string) bool {
 	}
 }
 
-// note remembers what became of a stream, and logs what is new.
+// note records whether a stream is prepared, and logs a change.
 func (s *storage) note(stream string, err error) {
 	s.mu.Lock()
 	before := s.prepared[stream]
@@ -304,7 +299,7 @@ func (s *storage) note(stream string, err error) {
 	case before == nil:
 		s.log.Warn("the stream's collection was dropped or replaced; its readings wait until one is prepared", "stream", stream)
 	case final(err):
-		if s.begun(stream) && err.Error() != before.Error() { // else the start fails with it, or it was logged before
+		if s.begun(stream) && err.Error() != before.Error() { // otherwise the start fails with it, or it was logged before
 			s.log.Error("the stream's collection cannot take its readings; they wait", "stream", stream, "err", err)
 		}
 	case errors.Is(before, errUnprepared), errors.Is(before, store.ErrNotPrepared):
@@ -312,16 +307,16 @@ func (s *storage) note(stream string, err error) {
 	}
 }
 
-// reason returns why a stream cannot take readings, nil if it can.
+// reason returns why a stream cannot store readings, nil if it can.
 func (s *storage) reason(stream string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.prepared[stream]
 }
 
-// admit returns why a stream can take no readings now.
+// admit returns why a stream can accept no readings now.
 func (s *storage) admit(stream string) error {
-	if inMemory(s.homes[stream]) {
+	if inMemory(s.stores[stream]) {
 		return nil
 	}
 	if err := s.available(); err != nil {
@@ -333,8 +328,7 @@ func (s *storage) admit(stream string) error {
 	return nil
 }
 
-// available returns why MongoDB cannot be used now, nil if it can be or is not
-// needed.
+// available returns why MongoDB cannot be used now, nil if it can be or is not needed.
 func (s *storage) available() error {
 	if s.conn == nil {
 		return nil
@@ -342,7 +336,7 @@ func (s *storage) available() error {
 	return s.conn.Available()
 }
 
-// watchReplies notices a MongoDB that has stopped answering, until ctx ends.
+// watchReplies detects a MongoDB that has stopped answering, until ctx ends.
 func (s *storage) watchReplies(ctx context.Context) {
 	if s.conn != nil {
 		s.conn.WatchReplies(ctx)
@@ -351,7 +345,7 @@ func (s *storage) watchReplies(ctx context.Context) {
 
 // readable returns why a stream cannot be read now.
 func (s *storage) readable(stream string) error {
-	if inMemory(s.homes[stream]) {
+	if inMemory(s.stores[stream]) {
 		return nil
 	}
 	return s.available()
@@ -359,15 +353,15 @@ func (s *storage) readable(stream string) error {
 
 // up returns a context that ends if the stream's database goes away.
 func (s *storage) up(stream string) context.Context {
-	if _, inMemory := s.homes[stream].(*memory.Store); inMemory || s.conn == nil {
+	if inMemory(s.stores[stream]) || s.conn == nil {
 		return context.Background()
 	}
 	return s.conn.Up()
 }
 
 func (s *storage) sources() map[string]read.Source {
-	sources := make(map[string]read.Source, len(s.homes))
-	for name, h := range s.homes {
+	sources := make(map[string]read.Source, len(s.stores))
+	for name, h := range s.stores {
 		sources[name] = watchedSource{h, s.staleness.Stream(name)}
 	}
 	return sources
@@ -380,7 +374,7 @@ func (s *storage) keepClaims(ctx context.Context) {
 	}
 }
 
-// disconnect releases the claims, too, since nothing is written any more.
+// disconnect also releases the claims, since nothing is written any more.
 func (s *storage) disconnect(ctx context.Context) error {
 	if s.conn == nil {
 		return nil
@@ -391,22 +385,22 @@ func (s *storage) disconnect(ctx context.Context) error {
 	return s.conn.Close(ctx)
 }
 
-// tellStrangers says once which streams the database has that this daemon does
-// not: those that were taken out of its file, or another daemon's. They are left
-// as they are, and so is their retention.
-func (s *storage) tellStrangers(ctx context.Context) {
+// logUnconfigured logs which streams in the database this daemon does not have: those
+// that were removed from its file, or another daemon's. They are left as they are, and so
+// is their retention.
+func (s *storage) logUnconfigured(ctx context.Context) {
 	if s.conn == nil || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	var known []string
-	for name := range s.homes {
+	for name := range s.stores {
 		known = append(known, name)
 	}
 	found, err := store.UnconfiguredStreams(ctx, s.conn.Database(), known)
 	if err != nil {
-		s.log.Debug("look for streams that are not configured", "err", err)
+		s.log.Debug("list streams that are not configured", "err", err)
 		return
 	}
 	if len(found) > 0 {
@@ -414,7 +408,7 @@ func (s *storage) tellStrangers(ctx context.Context) {
 	}
 }
 
-// newStaleness makes the watch over sensors of which nothing comes any more.
+// newStaleness returns the watch over sensors that stop reporting.
 func newStaleness(c *Settings, setup storageSetup) (*staleness.Watch, error) {
 	after := make(map[string]time.Duration, len(c.Streams))
 	for _, stream := range c.Streams {
@@ -437,13 +431,12 @@ func (s *storage) watchStaleness(ctx context.Context) {
 				yield(telemetry.SensorSeen{}, ctx.Err())
 				return
 			}
-			s.homes[stream].Sensors(ctx, telemetry.SensorQuery{})(yield)
+			s.stores[stream].Sensors(ctx, telemetry.SensorQuery{})(yield)
 		}
 	})
 }
 
-// A watchedSource is a stream's store, whose deleted sensors are missed by
-// nobody.
+// A watchedSource is a stream's store; deleted sensors are no longer expected.
 type watchedSource struct {
 	read.Source
 

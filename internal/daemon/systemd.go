@@ -11,30 +11,30 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/brim-telemetry/brim/internal/admin"
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
-// A supervisor is the service manager that has started the daemon and wants to
-// be told how it is, as systemd does of a unit with Type=notify:
+// A supervisor is the service manager that has started the daemon and expects
+// notifications, as systemd does of a unit with Type=notify:
 //
 //	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ takes readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
 //	                                      SIGHUP: RELOADING=1 ─▶ READY=1
 //
-// With each beat goes a STATUS, the line that `systemctl status` shows. A nil
-// supervisor is told nothing.
+// With each beat goes a STATUS, the line that `systemctl status` shows. The methods of a
+// nil supervisor do nothing.
 type supervisor struct {
-	parts    func() []admin.Part // as /readyz shows them
+	parts    func() []console.Part // as /readyz shows them
 	config   func() ConfigStatus
 	tell     func(state string) error
 	log      *slog.Logger
 	every    time.Duration // from one beat to the next
-	watchdog bool          // a daemon whose beats stay out is ended
+	watchdog bool          // the daemon is killed if its beats stop
 
-	order    sync.Mutex  // no beat of a start is told after READY
-	ready    atomic.Bool // it was told so
+	order    sync.Mutex  // no beat of the start is sent after READY
+	ready    atomic.Bool // READY was sent
 	stopping atomic.Bool
-	deaf     atomic.Bool // it could not be told, which is logged once
+	deaf     atomic.Bool // sending failed, which is logged once
 }
 
 const (
@@ -43,13 +43,12 @@ const (
 	// startsLonger is how much time each beat of a start asks for: on a busy
 	// machine some beats come late.
 	startsLonger = 6 * beatEvery
-	// stopsLonger is how long a stop may go on after --stop-timeout, which ends
-	// the waiting, before the process is killed.
+	// stopsLonger is how long a stop may go on after --stop-timeout before the process is
+	// killed.
 	stopsLonger = 10 * time.Second
 )
 
-// newSupervisor returns who wants to be told about d; nil if the environment
-// names nobody.
+// newSupervisor returns the supervisor named by the environment, nil if there is none.
 func newSupervisor(d *daemon, env []string) *supervisor {
 	if config.LookupEnv(env, "NOTIFY_SOCKET") == "" {
 		return nil
@@ -60,7 +59,7 @@ func newSupervisor(d *daemon, env []string) *supervisor {
 	}
 	within, err := sdnotify.SdWatchdogEnabled(false)
 	if err != nil {
-		d.log.Warn("the watchdog is not told that the daemon lives", "err", err)
+		d.log.Warn("cannot notify the watchdog", "err", err)
 	}
 	if within > 0 {
 		s.watchdog, s.every = true, min(beatEvery, within/3)
@@ -68,8 +67,7 @@ func newSupervisor(d *daemon, env []string) *supervisor {
 	return s
 }
 
-// start tells the supervisor how things are until ended is called, which waits
-// for the last time.
+// start sends beats until ended is called, which waits for the last one.
 func (s *supervisor) start() (ended func()) {
 	if s == nil {
 		return func() {}
@@ -96,17 +94,16 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// beat tells that the daemon lives. It does live when it can say how its parts
-// are: that goes through the locks of the journal and of every store, so where
-// one of them is never given back the beats end. MongoDB and what is written to
-// the disk are not waited for, since a restart would mend neither; but a file
-// system that does not even say how much is free keeps the journal's.
+// beat reports that the daemon is alive. It is if it can list its parts: that takes the
+// locks of the journal and of every store, so if one of them is never released the beats
+// stop. It waits neither for MongoDB nor for the disk, since a restart would fix neither;
+// but a file system that hangs when asked for its free space holds the journal's lock.
 func (s *supervisor) beat() {
 	states := []string{s.status()}
 	if s.watchdog {
 		states = append(states, sdnotify.SdNotifyWatchdog)
 	}
-	s.order.Lock() // not for longer: the parts may never answer
+	s.order.Lock() // only now: listing the parts may hang
 	defer s.order.Unlock()
 	if !s.ready.Load() && !s.stopping.Load() {
 		states = append(states, longer(startsLonger))
@@ -114,7 +111,7 @@ func (s *supervisor) beat() {
 	s.send(states...)
 }
 
-// takesReadings tells that the daemon is ready.
+// takesReadings reports that the daemon is ready.
 func (s *supervisor) takesReadings() {
 	if s == nil || s.ready.Load() {
 		return
@@ -126,8 +123,8 @@ func (s *supervisor) takesReadings() {
 	s.send(sdnotify.SdNotifyReady, status)
 }
 
-// reloads tells that the daemon reads its configuration again; done tells that
-// it has. A daemon that was not ready before is not by that.
+// reloads reports that the daemon reloads its configuration; done reports the end. A
+// daemon that was not ready before does not become ready by it.
 func (s *supervisor) reloads() (done func()) {
 	if s == nil || !s.ready.Load() || s.stopping.Load() {
 		return func() {}
@@ -136,8 +133,7 @@ func (s *supervisor) reloads() (done func()) {
 	return func() { s.send(sdnotify.SdNotifyReady, s.status()) }
 }
 
-// stops tells that the daemon ends, and that it may take this long and a little
-// more.
+// stops reports that the daemon stops, and that it may take this long and a little more.
 func (s *supervisor) stops(within time.Duration) {
 	if s == nil {
 		return
@@ -146,20 +142,20 @@ func (s *supervisor) stops(within time.Duration) {
 	s.send(sdnotify.SdNotifyStopping, longer(within+stopsLonger), s.status())
 }
 
-// longer asks for more time than the supervisor gives by itself.
+// longer requests more time than the supervisor allows by default.
 func longer(d time.Duration) string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()) }
 
 // status is the line for people.
 func (s *supervisor) status() string {
 	text := inWords(s.parts())
 	if c := s.config(); c.Outcome == reloadRefused {
-		text += "; the configuration was read again and is wrong, what was in force before still is"
+		text += "; the reloaded configuration is wrong, the previous one stays in force"
 	}
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")
 }
 
-// inWords says in a line what /readyz says.
-func inWords(parts []admin.Part) string {
+// inWords is what /readyz answers, in one line.
+func inWords(parts []console.Part) string {
 	var wrong, waits []string
 	for _, p := range parts {
 		switch {
@@ -180,11 +176,11 @@ func inWords(parts []admin.Part) string {
 	}
 }
 
-// send tells several things at once. A supervisor that does not hear is no
-// reason to end: it ends the daemon itself if it misses the beats.
+// send sends several states at once. A failure is no reason to end: the supervisor ends
+// the daemon itself if it misses the beats.
 func (s *supervisor) send(states ...string) {
 	err := s.tell(strings.Join(states, "\n"))
 	if err != nil && !s.deaf.Swap(true) {
-		s.log.Warn("the service manager cannot be told how the daemon is", "err", err)
+		s.log.Warn("cannot notify the service manager", "err", err)
 	}
 }

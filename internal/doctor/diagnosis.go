@@ -404,7 +404,7 @@ func findDiskFull(s *Seen) (Class, string) {
 // FullDisk tells from a daemon's metrics whether the disk under MongoDB's files is
 // full, which a MongoDB that has exited because of it cannot report; "": it is not,
 // or that is unknown.
-func FullDisk(l scrape.Look) string {
+func FullDisk(l scrape.Sample) string {
 	s := Seen{Disk: Disk{Size: orZero(l.Value("brim_disk_size_bytes", nil)), Free: l.Value("brim_disk_free_bytes", nil), Path: "its files"}}
 	_, evidence := findDiskFull(&s)
 	return evidence

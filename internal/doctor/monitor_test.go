@@ -40,7 +40,7 @@ func newBench(t testing.TB, config Config) *bench {
 	return b
 }
 
-func (b *bench) scrape(t testing.TB) scrape.Look {
+func (b *bench) scrape(t testing.TB) scrape.Sample {
 	t.Helper()
 	seen, err := scrape.Gather(b.registry)
 	require.NoError(t, err)

@@ -111,7 +111,7 @@ const (
 )
 
 // WritesOf reads the metrics of a daemon. Streams in memory have no write path.
-func WritesOf(l scrape.Look) Writes {
+func WritesOf(l scrape.Sample) Writes {
 	var w Writes
 	for _, m := range l.Metrics(metricWriteSeconds, nil) {
 		if scrape.Label(m, "storage") != "memory" {
@@ -124,7 +124,7 @@ func WritesOf(l scrape.Look) Writes {
 }
 
 // WritePathOf is the write path as a daemon's own doctor sees it.
-func WritePathOf(l scrape.Look) WritePath {
+func WritePathOf(l scrape.Sample) WritePath {
 	p := WritePath{Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil)}
 	p.Idle = p.Seconds == 0
 	if math.IsNaN(p.Seconds) {

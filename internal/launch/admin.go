@@ -51,6 +51,6 @@ func (d *Daemon) Flush(ctx context.Context, most time.Duration) error {
 }
 
 // Look reads the daemon's metrics.
-func (d *Daemon) Look(ctx context.Context) (scrape.Look, error) {
+func (d *Daemon) Look(ctx context.Context) (scrape.Sample, error) {
 	return scrape.Get(ctx, http.DefaultClient, "http://"+d.Admin+"/metrics")
 }

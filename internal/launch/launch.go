@@ -1,5 +1,5 @@
 // Package launch runs `brim serve` and `brim load` as processes of their own, for
-// what shows or measures them: internal/bench and internal/demo.
+// what shows or measures them: internal/bench.
 package launch
 
 import (

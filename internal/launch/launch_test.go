@@ -65,7 +65,7 @@ func TestADaemonThatDoesNotEndIsKilledWhenThatIsAsked(t *testing.T) {
 	out := &saying{what: "not yet", then: kill}
 	_, err := launch.Start(ctx, launch.Config{Brim: itself(t), Args: []string{"stays"}, Out: out, Abort: abort})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.NotContains(t, err.Error(), "did not stop", "nobody waited for it")
+	assert.NotContains(t, err.Error(), "did not stop", "it did not wait")
 }
 
 // A saying does something when it is written.

@@ -13,8 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// killDelay is how long is waited, when `brim load` was killed, until nobody has
-// its output open.
+// killDelay is how long to wait, after `brim load` was killed, until its output is closed.
 const killDelay = 5 * time.Second
 
 // Load runs `brim load` of a program against a daemon. It is killed when the

@@ -1,6 +1,6 @@
-// Package machine tells what is measured on: the processor, the memory and the
-// file system of this machine, and what its processes use of them, and waits
-// until they are at rest. It reads /proc; what that does not tell is empty.
+// Package machine describes this machine: its processor, memory and file systems, and
+// what its processes use of them. It waits until they are idle, or for a while. It reads
+// /proc; what is unknown is empty.
 package machine
 
 import (

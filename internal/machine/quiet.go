@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Quiet says when processes count as at rest, so that one measurement does not
-// pay for the one before.
+// Quiet says when processes count as idle, so that one measurement is not disturbed by
+// what the one before left.
 type Quiet struct {
-	Share float64       // of a processor, up to which they do next to nothing
-	Looks int           // in a row at which they did no more
-	Most  time.Duration // after which nobody waits any longer
+	Share float64       // of a processor that idle processes use at most
+	Looks int           // samples in a row that must be idle
+	Most  time.Duration // to wait at most
 }
 
-// quietLook is how often it is looked.
+// quietLook is the interval between two samples.
 const quietLook = 250 * time.Millisecond
 
-// Await returns when the processor time that used tells grows by next to nothing;
-// false if it did not come to that in time.
+// Await returns when the processor time that used returns hardly grows any more; false if
+// that did not happen in time.
 func (q Quiet) Await(ctx context.Context, used func() (time.Duration, error)) (bool, error) {
 	before, err := used()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func gathered(t *testing.T, reg *prometheus.Registry) Look {
+func gathered(t *testing.T, reg *prometheus.Registry) Sample {
 	t.Helper()
-	look, err := Gather(reg)
+	sample, err := Gather(reg)
 	require.NoError(t, err)
-	return look
+	return sample
 }
 
 // spread observes values of a range in steps of 8 %, from low on.
@@ -43,7 +43,7 @@ func TestRangesThatWidenBetweenTwoLooks(t *testing.T) {
 	}
 	added += 1500
 	after := gathered(t, reg)
-	schema := func(l Look) int32 { return l["took_seconds"].GetMetric()[0].GetHistogram().GetSchema() }
+	schema := func(l Sample) int32 { return l["took_seconds"].GetMetric()[0].GetHistogram().GetSchema() }
 	require.Less(t, schema(after), schema(before), "the ranges have widened")
 
 	news := after.Histogram("took_seconds", nil).Since(before.Histogram("took_seconds", nil))
@@ -62,24 +62,24 @@ func TestRangesThatWidenBetweenTwoLooks(t *testing.T) {
 // 2^(i/2^schema).
 func TestNeighboursBecomeOneRange(t *testing.T) {
 	t.Parallel()
-	fine := Histogram{Count: 8, schema: 2, native: map[int32]float64{-4: 1, -3: 1, -1: 1, 0: 1, 1: 1, 3: 1, 4: 1, 5: 1}}
-	wide := Histogram{Count: 1, schema: 0, native: map[int32]float64{3: 1}}
-	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, fine.Add(wide).native)
-	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, wide.Add(fine).native)
-	assert.Equal(t, fine.native, Histogram{}.Add(fine).native, "nothing is not wide")
-	assert.Equal(t, fine.native, fine.Since(Histogram{}).native)
+	fine := Histogram{Count: 8, Schema: 2, Native: map[int32]float64{-4: 1, -3: 1, -1: 1, 0: 1, 1: 1, 3: 1, 4: 1, 5: 1}}
+	wide := Histogram{Count: 1, Schema: 0, Native: map[int32]float64{3: 1}}
+	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, fine.Add(wide).Native)
+	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, wide.Add(fine).Native)
+	assert.Equal(t, fine.Native, Histogram{}.Add(fine).Native, "nothing is not wide")
+	assert.Equal(t, fine.Native, fine.Since(Histogram{}).Native)
 }
 
 // TestWhatFellBeganAnew: a histogram can be emptied and have more observations
-// again than before by the next look, and be of another form.
+// again than before by the next sample, and be of another form.
 func TestWhatFellBeganAnew(t *testing.T) {
 	t.Parallel()
-	native := Histogram{Count: 5, native: map[int32]float64{1: 5}}
-	other := Histogram{Count: 7, native: map[int32]float64{2: 7}}
-	classic := Histogram{Count: 9, cells: map[cell]float64{{0, 1}: 9}}
+	native := Histogram{Count: 5, Native: map[int32]float64{1: 5}}
+	other := Histogram{Count: 7, Native: map[int32]float64{2: 7}}
+	classic := Histogram{Count: 9, Classic: map[Range]float64{{0, 1}: 9}}
 	assert.Equal(t, other, other.Since(native))
 	assert.Equal(t, classic, classic.Since(native))
-	assert.Equal(t, classic, Histogram{Count: 9, cells: classic.cells}.Since(Histogram{Count: 1, cells: map[cell]float64{{1, 2}: 1}}))
+	assert.Equal(t, classic, Histogram{Count: 9, Classic: classic.Classic}.Since(Histogram{Count: 1, Classic: map[Range]float64{{1, 2}: 1}}))
 	assert.Equal(t, native, native.Since(other))
 }
 

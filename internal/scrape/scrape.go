@@ -1,8 +1,7 @@
-// Package scrape reads what Prometheus metrics say: those of this process from
-// its registry, those of another from its /metrics. Who shows metrics to people
-// (the live page, the load generator's report) takes two looks, subtracts them,
-// and asks the difference for rates and quantiles. It imports no other package
-// of Brim.
+// Package scrape reads Prometheus metrics: those of this process from its registry,
+// those of another from its /metrics. Code that shows metrics to people (the live
+// page, the load generator's report) takes two samples, subtracts them, and reads
+// rates and quantiles off the difference. It imports no other package of Brim.
 package scrape
 
 import (
@@ -18,25 +17,25 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// A Look is what all metrics said at one moment, by name. It is read-only.
-type Look map[string]*dto.MetricFamily
+// A Sample has all metrics at one moment, by name. It is read-only.
+type Sample map[string]*dto.MetricFamily
 
-// Gather takes a look at this process.
-func Gather(g prometheus.Gatherer) (Look, error) {
+// Gather samples this process.
+func Gather(g prometheus.Gatherer) (Sample, error) {
 	families, err := g.Gather()
-	look := make(Look, len(families))
+	sample := make(Sample, len(families))
 	for _, f := range families {
-		look[f.GetName()] = f
+		sample[f.GetName()] = f
 	}
 	if err != nil {
-		return look, fmt.Errorf("gather metrics: %w", err)
+		return sample, fmt.Errorf("gather metrics: %w", err)
 	}
-	return look, nil
+	return sample, nil
 }
 
-// Get takes a look at another process; url is that of its /metrics. It asks for
+// Get samples another process; url is that of its /metrics. It asks for
 // the protobuf form, since the text form has no native histograms.
-func Get(ctx context.Context, client *http.Client, url string) (Look, error) {
+func Get(ctx context.Context, client *http.Client, url string) (Sample, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", url, err)
@@ -50,16 +49,16 @@ func Get(ctx context.Context, client *http.Client, url string) (Look, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("get %s: the answer is %s", url, resp.Status)
 	}
-	look := make(Look)
+	sample := make(Sample)
 	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
 	for {
 		var f dto.MetricFamily
 		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
-			return look, nil
+			return sample, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("read the metrics of %s: %w", url, err)
 		}
-		look[f.GetName()] = &f
+		sample[f.GetName()] = &f
 	}
 }
 
@@ -91,9 +90,9 @@ func Label(m *dto.Metric, name string) string {
 }
 
 // Metrics returns the metrics of a family that have all of the labels.
-func (l Look) Metrics(name string, labels Labels) []*dto.Metric {
+func (s Sample) Metrics(name string, labels Labels) []*dto.Metric {
 	var out []*dto.Metric
-	for _, m := range l[name].GetMetric() {
+	for _, m := range s[name].GetMetric() {
 		if labels.matches(m) {
 			out = append(out, m)
 		}
@@ -103,9 +102,9 @@ func (l Look) Metrics(name string, labels Labels) []*dto.Metric {
 
 // Value returns the sum of the counters or gauges that have all of the labels,
 // NaN if there is none.
-func (l Look) Value(name string, labels Labels) float64 {
+func (s Sample) Value(name string, labels Labels) float64 {
 	sum := math.NaN()
-	for _, m := range l.Metrics(name, labels) {
+	for _, m := range s.Metrics(name, labels) {
 		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 		if math.IsNaN(sum) {
 			sum = v
@@ -117,9 +116,9 @@ func (l Look) Value(name string, labels Labels) float64 {
 }
 
 // Histogram returns the sum of the histograms that have all of the labels.
-func (l Look) Histogram(name string, labels Labels) Histogram {
+func (s Sample) Histogram(name string, labels Labels) Histogram {
 	var sum Histogram
-	for _, m := range l.Metrics(name, labels) {
+	for _, m := range s.Metrics(name, labels) {
 		sum = sum.Add(HistogramOf(m))
 	}
 	return sum

@@ -44,16 +44,16 @@ func TestQuantilesAreCloseToTheObservations(t *testing.T) {
 				vec.WithLabelValues([]string{"0-10", "10-20"}[i%2]).Observe(seen[i])
 			}
 			slices.Sort(seen)
-			look, err := Gather(reg)
+			sample, err := Gather(reg)
 			require.NoError(t, err)
-			h := look.Histogram("took_seconds", nil)
+			h := sample.Histogram("took_seconds", nil)
 			assert.InDelta(t, 10_000, h.Count, 0)
 			for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
 				want := seen[int(q*float64(len(seen)))-1]
 				assert.InDelta(t, 0, math.Log(h.Quantile(q)/want), math.Log(c.within), "quantile %v", q)
 			}
-			assert.InDelta(t, 5_000, look.Histogram("took_seconds", Labels{"fill": "10-20"}).Count, 0)
-			assert.Zero(t, look.Histogram("took_seconds", Labels{"fill": "90-100"}).Count)
+			assert.InDelta(t, 5_000, sample.Histogram("took_seconds", Labels{"fill": "10-20"}).Count, 0)
+			assert.Zero(t, sample.Histogram("took_seconds", Labels{"fill": "90-100"}).Count)
 		})
 	}
 }
@@ -97,12 +97,12 @@ func TestGetKeepsNativeRanges(t *testing.T) {
 	server := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	defer server.Close()
 
-	look, err := Get(t.Context(), server.Client(), server.URL)
+	sample, err := Get(t.Context(), server.Client(), server.URL)
 	require.NoError(t, err)
-	assert.InDelta(t, 0.0031, look.Histogram("took_seconds", nil).Quantile(0.5), 0.0002, "a classic bucket ends at 3.2 and begins at 1.6 ms")
-	assert.InDelta(t, 5, look.Value("depth", nil), 0)
-	assert.InDelta(t, 3, look.Value("depth", Labels{"kind": "b"}), 0)
-	assert.True(t, math.IsNaN(look.Value("depth", Labels{"kind": "c"})))
+	assert.InDelta(t, 0.0031, sample.Histogram("took_seconds", nil).Quantile(0.5), 0.0002, "a classic bucket ends at 3.2 and begins at 1.6 ms")
+	assert.InDelta(t, 5, sample.Value("depth", nil), 0)
+	assert.InDelta(t, 3, sample.Value("depth", Labels{"kind": "b"}), 0)
+	assert.True(t, math.IsNaN(sample.Value("depth", Labels{"kind": "c"})))
 
 	_, err = Get(t.Context(), server.Client(), server.URL+"\x00")
 	require.Error(t, err)

@@ -400,7 +400,7 @@ type observer struct {
 	at       time.Time
 	cpu, own time.Duration // of mongod and of this process
 	machine  float64       // processor time of all, s
-	before   scrape.Look
+	before   scrape.Sample
 }
 
 func newObserver(m *bench.MongoDB) (*observer, error) {

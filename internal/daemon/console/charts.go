@@ -9,34 +9,30 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Sizes of drawings in CSS pixels: what is written in them is legible where
-// they are shown about this wide.
+// Sizes of charts in CSS pixels; their text is legible at about this width.
 const (
 	wide, narrow      = 560, 350
 	tall, low, height = 330, 270, 240
-	// gapSeconds without a look is a gap in the lines.
-	gapSeconds = 2.5
-	// mostBridged looks without a value are not a gap.
-	mostBridged = 10
-	// leastSpan of the X axis: a daemon that was just started shows a short line.
-	leastSpan = 60
+	gapSeconds        = 2.5 // without a sample are a gap in the lines
+	mostBridged       = 10  // samples without a value are not a gap
+	leastSpan         = 60  // of the X axis, in seconds: a daemon that was just started shows a short line
 )
 
-// drawings are those of a page, in their order.
-type drawings struct {
+// charts are those of a page.
+type charts struct {
 	Latency, Tenths, Rate, Lag, Journal, Queue template.HTML
 }
 
-// a timeline is the seconds as the drawings take them.
+// A timeline is the seconds as the charts need them.
 type timeline struct {
 	x       []float64 // seconds before now
-	marks   []float64 // starts of the daemon, but not the first thing that is seen, and of its mongod anew
+	marks   []float64 // starts of the daemon, except at the very beginning, and restarts of its mongod
 	seconds []*second // nil where there is a gap
 	width   float64
 }
 
-// newTimeline puts the seconds on an axis that ends now. Looks that are step
-// seconds apart, or a little more, have no gap between them.
+// newTimeline puts the seconds on an axis that ends now. Between samples that are
+// about step seconds apart there is no gap.
 func newTimeline(seconds []second, now int64, step, width float64) timeline {
 	t := timeline{width: width}
 	at := func(s *second) float64 { return float64(s.At-now) / 1000 }
@@ -47,8 +43,7 @@ func newTimeline(seconds []second, now int64, step, width float64) timeline {
 		case i == 0 && at(s) > -leastSpan:
 			add(-leastSpan, nil)
 		case i > 0 && at(s)-at(&seconds[i-1]) > gapSeconds*step:
-			// As many points as there would be: a gap is as hard to overlook as
-			// what it is a gap in.
+			// As many points as there would be, so that a gap is as wide as what it is a gap in.
 			for x := at(&seconds[i-1]) + step; x < at(s); x += step {
 				add(x, nil)
 			}
@@ -64,9 +59,8 @@ func newTimeline(seconds []second, now int64, step, width float64) timeline {
 	return t
 }
 
-// line returns a value of each second. Few seconds in which nothing happened
-// that could be measured are bridged: a stream that is written every five
-// seconds has a line all the same.
+// line returns a value of each second. A few seconds without a value are bridged, so
+// that a stream that is written every five seconds has a line.
 func (t *timeline) line(value func(*second) float32) []float64 {
 	out := make([]float64, len(t.seconds))
 	known := -1 // the last second with a value, of this process
@@ -92,97 +86,63 @@ func (t *timeline) line(value func(*second) float32) []float64 {
 	return out
 }
 
-func (t *timeline) chart(title string, unit chart.Unit, series ...chart.Series) chart.Time {
-	return chart.Time{
-		Title: title, X: t.x, Marks: t.marks, Y: chart.Axis{Unit: unit}, Series: series, Width: t.width, Height: height,
-	}
-}
-
-func (t *timeline) latency(stream int) chart.Time {
+// charts draws all charts.
+func (t *timeline) charts(stream string, tenths [len(store.Fills)]scrape.Histogram) (c charts, err error) {
 	of := func(value func(writes) float32) []float64 {
 		return t.line(func(s *second) float32 { return value(s.of(stream)) })
 	}
-	c := t.chart("Write latency", chart.Seconds,
+	latency := t.chart("Write latency", chart.Seconds,
 		chart.Series{Name: "p99", Tone: chart.B, Y: of(func(w writes) float32 { return w.P99 })},
 		chart.Series{Name: "p50", Tone: chart.A, Y: of(func(w writes) float32 { return w.P50 })})
-	c.Height = tall
-	c.Beneath = &chart.Panel{
-		Y: chart.Axis{Label: "Fill of the buckets being written", Unit: chart.Ratio, Max: 1},
-		Series: []chart.Series{{
-			Tone: chart.C, Filled: true, Y: of(func(w writes) float32 { return w.Fill }),
-		}},
+	latency.Height = tall
+	latency.Beneath = &chart.Panel{
+		Y:      chart.Axis{Label: "Fill of the buckets being written", Unit: chart.Ratio, Max: 1},
+		Series: []chart.Series{{Tone: chart.C, Filled: true, Y: of(func(w writes) float32 { return w.Fill })}},
 	}
-	return c
-}
-
-func (t *timeline) rate() chart.Time {
-	return t.chart("Readings per second", chart.PerSecond,
-		chart.Series{Name: "taken in", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.In })},
+	rate := t.chart("Readings per second", chart.PerSecond,
+		chart.Series{Name: "ingested", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.In })},
 		chart.Series{Name: "stored", Tone: chart.C, Dashed: true, Y: t.line(func(s *second) float32 { return s.Stored })})
-}
-
-func (t *timeline) lag() chart.Time {
-	return t.chart("Lag from receipt to stored", chart.Seconds,
+	lag := t.chart("Lag from receipt to stored", chart.Seconds,
 		chart.Series{Name: "p99", Tone: chart.B, Y: t.line(func(s *second) float32 { return s.LagP99 })},
 		chart.Series{Name: "p50", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.LagP50 })})
-}
-
-func (t *timeline) journal() chart.Time {
-	c := t.chart("Journal", chart.Bytes, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Journal })})
-	c.Height = low
-	c.Beneath = &chart.Panel{
-		Y:      chart.Axis{Label: "Age of the oldest reading not stored", Unit: chart.Seconds},
+	journal := t.chart("Journal", chart.Bytes, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Journal })})
+	journal.Height = low
+	journal.Beneath = &chart.Panel{
+		Y:      chart.Axis{Label: "Age of the oldest pending reading", Unit: chart.Seconds},
 		Series: []chart.Series{{Tone: chart.B, Y: t.line(func(s *second) float32 { return s.Oldest })}},
 	}
-	return c
-}
-
-func (t *timeline) queue() chart.Time {
-	c := t.chart("Readings waiting to be stored", chart.Count,
-		chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Queue })})
-	c.Height = low
-	c.Beneath = &chart.Panel{
+	queue := t.chart("Pending readings", chart.Count, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Queue })})
+	queue.Height = low
+	queue.Beneath = &chart.Panel{
 		Y:      chart.Axis{Label: "Merging: readings per update", Unit: chart.Count},
 		Series: []chart.Series{{Tone: chart.C, Y: t.line((*second).merging)}},
 	}
-	return c
-}
-
-// merging is how many readings an update carried.
-func (s *second) merging() float32 {
-	if !(s.Updates > 0) {
-		return float32(math.NaN())
-	}
-	return s.Stored / s.Updates
-}
-
-// tenths draws latency by how full buckets were.
-func tenths(by [len(store.Fills)]scrape.Histogram, width float64) chart.Bars {
-	bars := chart.Bars{
-		Title: "Write latency by tenth", XLabel: "how full the window or the bucket was, %",
-		Y: chart.Axis{Unit: chart.Seconds}, Width: width, Height: tall,
-	}
-	p50, p99 := make([]float64, len(store.Fills)), make([]float64, len(store.Fills))
-	for i, h := range by {
-		p50[i], p99[i] = h.Quantile(0.5), h.Quantile(0.99)
-		bars.Labels = append(bars.Labels, store.Fills[i])
-	}
-	bars.Series = []chart.Series{{Name: "p50", Tone: chart.A, Y: p50}, {Name: "p99", Tone: chart.B, Y: p99}}
-	return bars
-}
-
-// draw draws all.
-func draw(t *timeline, stream int, by [len(store.Fills)]scrape.Histogram) (d drawings, err error) {
 	for _, one := range []struct {
 		to *template.HTML
 		of interface{ SVG() (template.HTML, error) }
 	}{
-		{&d.Latency, t.latency(stream)}, {&d.Tenths, tenths(by, t.width)}, {&d.Rate, t.rate()},
-		{&d.Lag, t.lag()}, {&d.Journal, t.journal()}, {&d.Queue, t.queue()},
+		{&c.Latency, latency}, {&c.Tenths, byFill(tenths, t.width)}, {&c.Rate, rate}, {&c.Lag, lag}, {&c.Journal, journal}, {&c.Queue, queue},
 	} {
 		if *one.to, err = one.of.SVG(); err != nil {
-			return d, err
+			return c, err
 		}
 	}
-	return d, nil
+	return c, nil
+}
+
+func (t *timeline) chart(title string, unit chart.Unit, series ...chart.Series) chart.Time {
+	return chart.Time{Title: title, X: t.x, Marks: t.marks, Y: chart.Axis{Unit: unit}, Series: series, Width: t.width, Height: height}
+}
+
+// byFill charts latency by how full the buckets were.
+func byFill(tenths [len(store.Fills)]scrape.Histogram, width float64) chart.Bars {
+	p50, p99 := make([]float64, len(tenths)), make([]float64, len(tenths))
+	for i, h := range tenths {
+		p50[i], p99[i] = h.Quantile(0.5), h.Quantile(0.99)
+	}
+	return chart.Bars{
+		Title: "Write latency by bucket fill", XLabel: "fill of the window or the bucket, %", Labels: store.Fills[:],
+		Y: chart.Axis{Unit: chart.Seconds}, Width: width, Height: tall,
+		Series: []chart.Series{{Name: "p50", Tone: chart.A, Y: p50}, {Name: "p99", Tone: chart.B, Y: p99}},
+	}
 }

@@ -1,35 +1,42 @@
-// Package console is the live page of a running daemon: what it takes, how long
-// MongoDB's writes take as buckets fill, what waits, and what was refused, over
-// the last quarter of an hour.
+// Package console is the live page of a running daemon: throughput, write latency as
+// buckets fill, backlog, refusals and storage health over the last 15 minutes.
 //
-//	registry → look each second → history → drawings → page (and a file, for after a restart)
+//	registry ─▶ sample each second ─▶ history ─▶ page
+//	                                     └─▶ file, for after a restart
 //
 // It needs nothing but the process's own metrics, and all viewers together cost
 // one rendering a second.
 package console
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
+	"crypto/sha256"
+	_ "embed" // the page's files
+	"encoding/base64"
 	"fmt"
+	"html/template"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A Part is one piece of the daemon, as far as readiness goes.
+// A Part is one component of the daemon, as /readyz reports it.
 type Part struct {
-	Name   string
-	Ready  bool
-	Reason string // why it is not
-	// Optional: readings are taken also while the part is not ready.
-	Optional bool
+	Name   string `json:"name"`
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"` // why it is not ready
+	// Optional: readings are accepted even while the part is not ready.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // A Stream is one that readings can be sent to.
@@ -41,78 +48,32 @@ type Stream struct {
 	Ready       bool
 }
 
-// The classes of signals.
-const (
-	Healthy    = "healthy"
-	Degrading  = "degrading"
-	Bottleneck = "bottleneck"
-	Unknown    = "unknown"
-)
-
-// A Signal says how one thing stands that decides how fast MongoDB can write.
-type Signal struct {
-	Name      string // the label of brim_storage_health
-	Title     string
-	Value     float64 // NaN if it cannot be seen
-	Unit      string  // written after the number: %, ms, pages/s
-	Class     string  // Healthy, Degrading, Bottleneck or Unknown
-	Threshold string  // in words
-	Why       string  // why it cannot be seen, or what it means
-}
-
-// A Diagnosis says what holds writes up, causes before what follows from them.
+// A Diagnosis says what slows writes down.
 type Diagnosis struct {
-	Causes []Cause
-	Note   string // what is over its threshold though nothing is wrong; may be empty
+	Findings []doctor.Finding // those of one cause follow each other
+	Note     string           // what is over its threshold though nothing is wrong; may be empty
 }
 
-// A Cause is one thing that does, with what to do about it, the cheapest first.
-type Cause struct {
-	Name     string // stable
-	Words    string // in a few words
-	Class    string // Degrading or Bottleneck
-	Evidence string
-	Actions  []Action
-}
-
-// An Action is what to do, and what that costs.
-type Action struct{ Do, Cost string }
-
-// Config says where the page has its figures from. The functions are called by
-// several requests at once and do no I/O.
+// Config says where the page gets its data. The functions are called
+// concurrently and do no I/O.
 type Config struct {
-	Version  string
-	Gatherer prometheus.Gatherer
-	Parts    func() []Part
-	Streams  func() []Stream
-	// Signals returns those of the storage engine and the disk. nil: there are none.
-	Signals func() []Signal
-	// Diagnosis returns what follows from the signals. nil: nothing does.
-	Diagnosis func() Diagnosis
-	// HTTPAddr returns host:port where readings are taken. nil: it is not told.
-	HTTPAddr func() string
-	// Scheme is how readings are sent there; empty: http.
-	Scheme string
-	// FlushInterval is the age at which a reading is stored when all is well.
+	Version       string
+	Gatherer      prometheus.Gatherer
+	Parts         func() []Part
+	Streams       func() []Stream
+	Signals       func() []doctor.Signal // none: there is no MongoDB to sample
+	Diagnosis     func() Diagnosis
+	HTTPAddr      func() string // host:port that accepts readings
+	Scheme        string        // of HTTPAddr; empty: http
 	FlushInterval time.Duration
-	// File keeps the history from one run of the daemon to the next. Empty: it
-	// begins anew.
-	File string
-	// Interval between two looks at the metrics. 0: 1 s, so that a window of a
-	// minute has some six points for each of its tenths.
-	Interval time.Duration
-	// Logger gets what goes wrong with the file. nil: nothing.
-	Logger *slog.Logger
-	// Now tells the time. nil: time.Now.
-	Now func() time.Time
+	File          string        // keeps the history across restarts; empty: it starts empty
+	Interval      time.Duration // between two samples; 0: 1 s, some six points for each tenth of a one-minute window
+	Logger        *slog.Logger
+	Now           func() time.Time // nil: time.Now
 }
 
-const (
-	defaultInterval = time.Second
-	leastInterval   = 10 * time.Millisecond
-	// saveInterval is how much of the history a crash loses.
-	saveInterval = 10 * time.Second
-)
+// saveInterval is how much of the history a crash loses.
+const saveInterval = 10 * time.Second
 
 // A Console keeps the history and serves the page at / and its live part at
 // /console.
@@ -120,7 +81,7 @@ type Console struct {
 	cfg     Config
 	page    *page
 	log     *slog.Logger
-	unsaved bool // the file could not be written last time; only Run uses it
+	unsaved bool // the last write of the file failed; only Run uses it
 
 	mu      sync.Mutex
 	history *history
@@ -129,36 +90,16 @@ type Console struct {
 	rendered map[view]rendering
 }
 
-// New returns a console with what the file has of earlier runs.
+// New returns a console with the history in its file.
 func New(cfg Config) (*Console, error) {
-	if cfg.Gatherer == nil || cfg.Parts == nil || cfg.Streams == nil {
-		return nil, errors.New("set up the live page: gatherer, parts or streams is missing")
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = defaultInterval
-	}
-	if cfg.Interval < leastInterval || cfg.Interval > time.Minute {
-		return nil, fmt.Errorf("set up the live page: interval %s is not from %s to 1m", cfg.Interval, leastInterval)
-	}
-	if cfg.Signals == nil {
-		cfg.Signals = func() []Signal { return nil }
-	}
-	if cfg.Diagnosis == nil {
-		cfg.Diagnosis = func() Diagnosis { return Diagnosis{} }
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, time.Second)
 	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
-	if cfg.HTTPAddr == nil {
-		cfg.HTTPAddr = func() string { return "" }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	p, err := newPage()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("set up the live page: %w", err)
 	}
 	c := &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[view]rendering)}
 	if cfg.File != "" {
@@ -167,56 +108,189 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// Run looks at the metrics once in each interval until ctx ends, and keeps the
-// history in the file.
+// Run samples the metrics once per interval until ctx ends, and saves the history.
 func (c *Console) Run(ctx context.Context) {
 	ticker := time.NewTicker(c.cfg.Interval)
 	defer ticker.Stop()
 	saved := c.cfg.Now()
-	c.look()
+	c.sample()
 	for {
 		select {
 		case <-ticker.C:
-			c.look()
+			c.sample()
 			if now := c.cfg.Now(); now.Sub(saved) >= saveInterval {
 				c.save()
 				saved = now
 			}
 		case <-ctx.Done():
-			c.look()
+			c.sample()
 			c.save()
 			return
 		}
 	}
 }
 
-// look notes what the metrics say now.
-func (c *Console) look() {
-	// Gather returns what it could gather also with an error, and /metrics tells
-	// of those.
-	look, err := scrape.Gather(c.cfg.Gatherer)
+func (c *Console) sample() {
+	// Gather returns what it could gather even with an error, and /metrics reports those.
+	sample, err := scrape.Gather(c.cfg.Gatherer)
 	if err != nil {
-		c.log.Debug("look at the metrics for the live page", "err", err)
+		c.log.Debug("sample the metrics for the live page", "err", err)
 	}
 	now := c.cfg.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history.add(now, look)
+	c.history.add(now, sample)
 }
 
 // ServeHTTP answers GET / and GET /console.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+	var html []byte
+	var err error
+	streams := c.cfg.Streams()
+	v := viewOf(r, streams)
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "the page is read-only; allowed are GET, HEAD", http.StatusMethodNotAllowed)
 		return
-	}
-	switch r.URL.Path {
-	case "/":
-		c.servePage(w, r)
-	case "/console":
-		c.serveLive(w, r)
+	case r.URL.Path == "/":
+		html, err = c.renderPage(v, streams)
+	case r.URL.Path == "/console":
+		html, err = c.render(v)
 	default:
 		http.NotFound(w, r)
+		return
 	}
+	if err != nil {
+		c.log.Error("render the live page", "err", err)
+		http.Error(w, "the page cannot be rendered; the daemon's log says why", http.StatusInternalServerError)
+		return
+	}
+	c.page.setHeaders(w.Header())
+	_, _ = w.Write(html) // fails only if the client is gone
+}
+
+// A view is what a client can ask for; there are few.
+type view struct {
+	stream string // empty: all
+	narrow bool
+}
+
+func (v view) width() float64 {
+	if v.narrow {
+		return narrow
+	}
+	return wide
+}
+
+// viewOf returns the view that a request asks for. An unknown stream means all
+// streams: a page that stays open for weeks should not break.
+func viewOf(r *http.Request, streams []Stream) view {
+	query := r.URL.Query()
+	v := view{stream: query.Get("stream"), narrow: query.Has("narrow")}
+	if !slices.ContainsFunc(streams, func(s Stream) bool { return s.Name == v.stream }) {
+		v.stream = ""
+	}
+	return v
+}
+
+// A rendering is valid until the next sample.
+type rendering struct {
+	at   time.Time
+	html []byte
+}
+
+// render returns the live part. One is made at a time, and one per interval and
+// view, however many clients ask.
+func (c *Console) render(v view) ([]byte, error) {
+	c.renderMu.Lock()
+	defer c.renderMu.Unlock()
+	now := c.cfg.Now()
+	if r, found := c.rendered[v]; found && now.Sub(r.at).Abs() < c.cfg.Interval {
+		return r.html, nil
+	}
+	shown, err := c.live(v)
+	if err != nil {
+		return nil, err
+	}
+	html, err := c.page.execute("live", shown)
+	if err != nil {
+		return nil, err
+	}
+	c.rendered[v] = rendering{at: now, html: html}
+	return html, nil
+}
+
+func (c *Console) renderPage(v view, streams []Stream) ([]byte, error) {
+	html, err := c.render(v)
+	if err != nil {
+		return nil, err
+	}
+	return c.page.execute("page", struct {
+		*page
+
+		Version, Stream string
+		Streams         []Stream
+		Live            template.HTML
+	}{c.page, c.cfg.Version, v.stream, streams, template.HTML(html)}) //nolint:gosec // a template made it
+}
+
+//go:embed page/page.html
+var pageHTML string
+
+//go:embed page/live.html
+var liveHTML string
+
+//go:embed page/page.css
+var pageCSS string
+
+//go:embed page/page.js
+var pageJS string
+
+// A page is the templates with their style and script.
+type page struct {
+	CSS     template.CSS
+	JS      template.JS
+	Edition string // changes with the page's files
+
+	templates *template.Template
+	policy    string // Content-Security-Policy
+}
+
+func newPage() (*page, error) {
+	templates, err := template.New("page").Parse(pageHTML)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := templates.New("live").Parse(liveHTML); err != nil {
+		return nil, err
+	}
+	digest := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return base64.StdEncoding.EncodeToString(sum[:])
+	}
+	css := chart.CSS + pageCSS
+	return &page{
+		templates: templates, CSS: template.CSS(css), JS: template.JS(pageJS), //nolint:gosec // files of this package
+		Edition: digest(pageHTML + css + pageJS)[:12],
+		policy: "default-src 'none'; style-src 'sha256-" + digest(css) + "'; script-src 'sha256-" + digest(pageJS) +
+			"'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	}, nil
+}
+
+func (p *page) setHeaders(h http.Header) {
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", p.policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Brim-Page", p.Edition)
+}
+
+func (p *page) execute(name string, data any) ([]byte, error) {
+	var out bytes.Buffer
+	if err := p.templates.ExecuteTemplate(&out, name, data); err != nil {
+		return nil, fmt.Errorf("render the live page: %w", err)
+	}
+	return out.Bytes(), nil
 }

@@ -13,25 +13,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
 func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, func(cfg *Config) {
-		cfg.Signals = func() []Signal {
-			return []Signal{
-				{Title: "Disk busy", Value: 12.5, Unit: "%", Class: Healthy, Threshold: "from 50 %"},
-				{Title: "Cache dirty", Value: 17.25, Unit: "%", Class: Bottleneck, Threshold: "from 5 %", Why: "threads are made to evict"},
-				{Title: "Hardly any", Value: 0.0000988, Unit: "%", Class: Healthy},
-				{Title: "Odd one", Value: math.NaN(), Unit: "ms", Class: "new", Why: "cannot be seen"},
+		cfg.Signals = func() []doctor.Signal {
+			return []doctor.Signal{
+				{Title: "Disk busy", Value: 12.5, Unit: "%", Class: doctor.Healthy, Threshold: doctor.Threshold{Degrading: 50, Bottleneck: 80}},
+				{Title: "Cache dirty", Value: 17.25, Unit: "%", Class: doctor.Bottleneck, Why: "threads are made to evict"},
+				{Title: "Hardly any", Value: 0.0000988, Unit: "%", Class: doctor.Healthy},
+				{Title: "Odd one", Value: math.NaN(), Unit: "ms", Class: doctor.Unknown, Why: "unknown because"},
 			}
 		}
 	})
-	c.look()
+	c.sample()
 	d.run(c, 60)
 	d.rejected.WithLabelValues("ts_out_of_range").Add(1234)
 	d.requests.WithLabelValues("http", "503").Add(7)
@@ -40,15 +41,15 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	d.deadLetters.Add(9)
 	d.streams["readings"].Unknown.Add(11)
 	d.sleep(time.Second)
-	c.look()
+	c.sample()
 
 	resp, body := get(t, c, "/")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
 	for _, text := range []string{
 		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
-		"<title>Write latency</title>", "<title>Write latency by tenth</title>", "<title>Journal</title>",
-		"Cache dirty", "17.3 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
+		"<title>Write latency</title>", "<title>Write latency by bucket fill</title>", "<title>Journal</title>",
+		"Cache dirty", "17.3 %", "degrading from 50 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
 		"ts_out_of_range", "1,234", "http 404", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
 		"timeseries", `<option value="readings">`,
 		`href="/status"`, `href="/readyz"`, `href="/healthz"`, `href="/metrics"`, `href="/debug/pprof/"`, `action="/flush"`,
@@ -57,7 +58,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	}
 	assert.Less(t, strings.Index(body, "Cache dirty"), strings.Index(body, "Odd one"), "what is worst comes first")
 	assert.Less(t, strings.Index(body, "Odd one"), strings.Index(body, "Disk busy"), "what is unknown may be bad")
-	for _, text := range []string{"field_name", "http 200", "NaN", "No reading has come", "http://", "https://"} {
+	for _, text := range []string{"field_name", "http 200", "NaN", "No readings yet", "http://", "https://"} {
 		found := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
 		assert.NotContains(t, found, text)
 	}
@@ -71,7 +72,7 @@ func TestFirstPageSaysHowToSendAReading(t *testing.T) {
 	assert.Contains(t, body, `curl http://127.0.0.1:8430/v1/readings`)
 	assert.Contains(t, body, "no data yet")
 	assert.NotContains(t, body, "NaN")
-	c.look()
+	c.sample()
 	d.run(c, 2)
 	_, body = get(t, c, "/console")
 	assert.NotContains(t, body, "curl")
@@ -81,13 +82,13 @@ func TestOneStreamCanBeChosen(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
-	c.look()
+	c.sample()
 	for i := range 20 {
 		d.write("readings", 100, 10, 0.001, 0.15)
 		d.write("plant <b>2</b>", 1, 1, 1.0, 0.95)
 		d.ingested.WithLabelValues("http").Add(float64(i))
 		d.sleep(time.Second)
-		c.look()
+		c.sample()
 	}
 	_, all := get(t, c, "/console")
 	assert.Contains(t, all, `<th scope="row">10-20 %</th><td class="n">2,000</td>`)
@@ -109,20 +110,22 @@ func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
 	d := newDaemon(t, noon)
 	found := Diagnosis{}
 	c := d.console(t, func(cfg *Config) {
-		cfg.Signals = func() []Signal { return []Signal{{Title: "Disk busy", Class: Bottleneck}} }
+		cfg.Signals = func() []doctor.Signal { return []doctor.Signal{{Title: "Disk busy", Class: doctor.Bottleneck}} }
 		cfg.Diagnosis = func() Diagnosis { return found }
 	})
-	c.look()
+	c.sample()
 	_, body := get(t, c, "/console")
-	assert.Contains(t, body, "Nothing holds writes up")
-	found = Diagnosis{Note: "dirty is normal", Causes: []Cause{{
-		Name: "disk_iops", Words: "IOPS-bound: much", Class: Bottleneck, Evidence: "busy 92 %", Actions: []Action{{"merge more", "a restart"}, {"buy", "money"}},
-	}}}
+	assert.Contains(t, body, "Nothing slows writes down")
+	finding := doctor.Finding{Name: "disk_iops", Cause: "IOPS-bound: much", Class: doctor.Bottleneck, Evidence: "busy 92 %", Action: "merge more", Cost: "a restart"}
+	other := finding
+	other.Action, other.Cost = "buy", "money"
+	found = Diagnosis{Note: "dirty is normal", Findings: []doctor.Finding{finding, other}}
 	d.sleep(time.Second)
 	_, body = get(t, c, "/console")
-	assert.NotContains(t, body, "Nothing holds writes up")
+	assert.NotContains(t, body, "Nothing slows writes down")
 	words := regexp.MustCompile(`(?s)IOPS-bound: much.*busy 92 %.*id="do-disk_iops".*merge more.*a restart.*buy.*money.*dirty is normal.*Disk busy`)
 	assert.Regexp(t, words, body)
+	assert.Equal(t, 1, strings.Count(body, "busy 92 %"), "findings of one cause stand together")
 }
 
 func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
@@ -135,14 +138,14 @@ func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
 		cfg.HTTPAddr = func() string { return evil }
 		cfg.Parts = func() []Part { return []Part{{Name: evil, Reason: evil}} }
 		cfg.Streams = func() []Stream { return []Stream{{Name: evil, Storage: evil, Granularity: evil}} }
-		cfg.Signals = func() []Signal {
-			return []Signal{{Title: evil, Unit: evil, Class: evil, Threshold: evil, Why: evil}}
+		cfg.Signals = func() []doctor.Signal {
+			return []doctor.Signal{{Title: evil, Unit: evil, Why: evil}}
 		}
 		cfg.Diagnosis = func() Diagnosis {
-			return Diagnosis{Note: evil, Causes: []Cause{{Name: evil, Words: evil, Class: evil, Evidence: evil, Actions: []Action{{evil, evil}}}}}
+			return Diagnosis{Note: evil, Findings: []doctor.Finding{{Name: evil, Cause: evil, Evidence: evil, Action: evil, Cost: evil}}}
 		}
 	})
-	c.look()
+	c.sample()
 	for _, target := range []string{"/", "/console", "/?stream=" + `%22%3E%3Cscript%3Ealert(1)%3C/script%3E`} {
 		_, body := get(t, c, target)
 		assert.NotContains(t, body, "<script>alert")
@@ -193,7 +196,7 @@ func TestOneRenderingASecondServesAll(t *testing.T) {
 			return nil
 		}
 	})
-	c.look()
+	c.sample()
 	d.run(c, 3)
 	var group sync.WaitGroup
 	for range 16 {
@@ -201,7 +204,7 @@ func TestOneRenderingASecondServesAll(t *testing.T) {
 			resp, _ := get(t, c, "/console")
 			assert.Equal(t, http.StatusOK, resp.StatusCode)
 		})
-		group.Go(c.look)
+		group.Go(c.sample)
 	}
 	group.Wait()
 	assert.Equal(t, 1, asked)
@@ -210,7 +213,7 @@ func TestOneRenderingASecondServesAll(t *testing.T) {
 	assert.Equal(t, 2, asked)
 }
 
-func TestRunLooksUntilItIsTold(t *testing.T) {
+func TestRunSamplesUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, func(cfg *Config) { cfg.Interval, cfg.Now = 10*time.Millisecond, nil })
@@ -224,14 +227,4 @@ func TestRunLooksUntilItIsTold(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 	cancel()
 	<-done
-}
-
-func TestConfigIsChecked(t *testing.T) {
-	t.Parallel()
-	_, err := New(Config{})
-	assert.ErrorContains(t, err, "set up the live page")
-	_, err = New(Config{
-		Gatherer: prometheus.NewRegistry(), Parts: func() []Part { return nil }, Streams: func() []Stream { return nil }, Interval: time.Hour,
-	})
-	assert.ErrorContains(t, err, "interval 1h0m0s")
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -14,14 +13,14 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-func TestRatesAndLatenciesAreThoseBetweenTwoLooks(t *testing.T) {
+func TestRatesAndLatenciesAreThoseBetweenTwoSamples(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
-	d.ingested.WithLabelValues("http").Add(1e6) // before anybody looked
-	c.look()
-	first, ok := c.history.recent()
-	require.True(t, ok)
+	d.ingested.WithLabelValues("http").Add(1e6) // before the first sample
+	c.sample()
+	require.Len(t, c.history.seconds, 1)
+	first := c.history.seconds[0]
 	assert.True(t, first.First)
 	assert.True(t, math.IsNaN(float64(first.In)))
 
@@ -32,28 +31,28 @@ func TestRatesAndLatenciesAreThoseBetweenTwoLooks(t *testing.T) {
 	d.lag.Observe(0.5)
 	d.queue.Set(77)
 	d.sleep(2 * time.Second)
-	c.look()
-	s, _ := c.history.recent()
+	c.sample()
+	s := c.history.seconds[len(c.history.seconds)-1]
 	assert.InDelta(t, 75, s.In, 1e-3, "readings per second")
 	assert.InDelta(t, 20, s.Stored, 1e-3)
 	assert.InDelta(t, 1, s.Updates, 1e-3)
 	assert.InDelta(t, 20, s.merging(), 1e-3)
 	assert.InEpsilon(t, 0.5, s.LagP99, 0.1)
 	assert.InDelta(t, 77, s.Queue, 0)
-	w := s.of(c.history.stream("readings"))
+	w := s.of("readings")
 	assert.InEpsilon(t, 0.002, w.P50, 0.1)
 	assert.InEpsilon(t, 0.002, w.P99, 0.1)
 	assert.InDelta(t, 0.55, w.Fill, 1e-6, "the mean of the middles of 40-50 and 60-70")
-	all := s.of(0)
-	all.Place = w.Place
+	all := s.of("")
+	all.Stream = w.Stream
 	assert.Equal(t, w, all, "all is that of the one stream that was written")
-	assert.True(t, math.IsNaN(float64(s.of(c.history.stream("plant <b>2</b>")).P50)))
+	assert.True(t, math.IsNaN(float64(s.of("plant <b>2</b>").P50)))
 
 	d.sleep(time.Second)
-	c.look()
-	s, _ = c.history.recent()
+	c.sample()
+	s = c.history.seconds[len(c.history.seconds)-1]
 	assert.Zero(t, s.In)
-	assert.True(t, math.IsNaN(float64(s.of(0).P99)), "nothing was written")
+	assert.True(t, math.IsNaN(float64(s.of("").P99)), "nothing was written")
 }
 
 func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
@@ -62,24 +61,23 @@ func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
 	c := d.console(t, nil)
 	for range 1000 {
 		d.sleep(time.Second)
-		c.look()
+		c.sample()
 	}
 	h := c.history
 	assert.Len(t, h.seconds, 900)
-	assert.LessOrEqual(t, len(h.checkpoints), 16)
+	assert.LessOrEqual(t, len(h.minutes), 15)
 	assert.Less(t, d.Now().UnixMilli()-h.seconds[0].At, span.Milliseconds())
 
 	d.sleep(-time.Hour)
-	c.look()
+	c.sample()
 	assert.Len(t, h.seconds, 1, "what a clock that was set back left in the future is dropped")
 	d.sleep(2 * time.Hour)
-	c.look()
+	c.sample()
 	assert.Len(t, h.seconds, 1)
 }
 
-// written returns what a look at so many streams says, each of which was
-// written n times.
-func written(t *testing.T, streams, n int) scrape.Look {
+// written returns a sample of so many streams, each of which was written n times.
+func written(t *testing.T, streams, n int) scrape.Sample {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	took := prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{Name: metricWrite}), []string{"stream", "fill"})
@@ -89,37 +87,9 @@ func written(t *testing.T, streams, n int) scrape.Look {
 			took.WithLabelValues(strconv.Itoa(i), "0-10").Observe(0.001)
 		}
 	}
-	look, err := scrape.Gather(registry)
+	sample, err := scrape.Gather(registry)
 	require.NoError(t, err)
-	return look
-}
-
-// TestStreamsWithoutAPlace are part of all, and have no figures of their own
-// rather than false ones.
-func TestStreamsWithoutAPlace(t *testing.T) {
-	t.Parallel()
-	const streams = maxStreams + 10
-	h := newHistory(time.Second)
-	h.add(noon, written(t, streams, 1))
-	h.add(noon.Add(time.Second), written(t, streams, 3))
-	assert.Len(t, h.names, maxStreams+1)
-	s, _ := h.recent()
-	assert.InDelta(t, 2*streams, s.of(0).Rate, 1e-3)
-	placed, dashes := 0, 0
-	for i := range streams {
-		rate := float64(s.of(h.stream(strconv.Itoa(i))).Rate)
-		switch {
-		case math.IsNaN(rate):
-			dashes++
-		default:
-			assert.InDelta(t, 2, rate, 1e-3)
-			placed++
-		}
-	}
-	assert.Equal(t, []int{maxStreams, 10}, []int{placed, dashes})
-	g := glance{seconds: h.seconds, places: map[string]int{}}
-	row := g.table([]Stream{{Name: "without"}})[0]
-	assert.Equal(t, []string{"–", "–"}, []string{row.Rate, row.P99})
+	return sample
 }
 
 // TestAStreamThatIsSeenForTheFirstTime had written nothing before.
@@ -128,42 +98,10 @@ func TestAStreamThatIsSeenForTheFirstTime(t *testing.T) {
 	h := newHistory(time.Second)
 	h.add(noon, written(t, 1, 3))
 	h.add(noon.Add(time.Second), written(t, 2, 3))
-	s, _ := h.recent()
-	assert.Zero(t, s.of(h.stream("0")).Rate)
-	assert.InDelta(t, 3, s.of(h.stream("1")).Rate, 1e-6)
-	assert.InDelta(t, 3, s.of(0).Rate, 1e-6)
-}
-
-// TestPlacesOfStreamsThatAreGoneAreGivenUp when no second tells of them.
-func TestPlacesOfStreamsThatAreGoneAreGivenUp(t *testing.T) {
-	t.Parallel()
-	h := newHistory(time.Second)
-	h.names = []string{"", "gone", "kept", "gone too", "also kept"}
-	shown := []writes{{Place: 0, Rate: 9}, {Place: 2, Rate: 2}, {Place: 4, Rate: 4}}
-	h.seconds = []second{{At: noon.UnixMilli(), Writes: shown}}
-	rendering := slices.Clone(h.seconds)
-	s, err := h.saved()
-	require.NoError(t, err)
-	restored := newHistory(time.Second)
-	require.NoError(t, restored.restore(s, noon.Add(time.Second)))
-	for _, h := range []*history{h, restored} {
-		h.prune()
-		assert.Equal(t, []string{"", "kept", "also kept"}, h.names)
-		assert.Equal(t, []writes{{Place: 0, Rate: 9}, {Place: 1, Rate: 2}, {Place: 2, Rate: 4}}, h.seconds[0].Writes)
-	}
-	assert.Equal(t, shown, rendering[0].Writes, "what is being drawn does not change")
-}
-
-func TestPlacesAreGivenUpWhenNoneIsLeft(t *testing.T) {
-	t.Parallel()
-	h := newHistory(time.Second)
-	for i := range maxStreams {
-		h.place("old " + strconv.Itoa(i))
-	}
-	assert.Equal(t, -1, h.place("one more"))
-	h.add(noon, written(t, 3, 1))
-	h.add(noon.Add(time.Second), written(t, 3, 2))
-	assert.Equal(t, []string{"", "0", "1", "2"}, h.names)
+	s := h.seconds[1]
+	assert.Zero(t, s.of("0").Rate)
+	assert.InDelta(t, 3, s.of("1").Rate, 1e-6)
+	assert.InDelta(t, 3, s.of("").Rate, 1e-6)
 }
 
 // TestSumsAreOfTheLastQuarterOfAnHour in a daemon that works for longer.
@@ -174,28 +112,13 @@ func TestSumsAreOfTheLastQuarterOfAnHour(t *testing.T) {
 	for range 2400 {
 		d.rejected.WithLabelValues("field_name").Add(1)
 		d.sleep(time.Second)
-		c.look()
+		c.sample()
 	}
-	refused := counts(c.history.stretches(), c.history.last, metricRejected, "reason")
+	g := c.glance("")
+	refused := g.counts(metricRejected)
 	require.Len(t, refused, 1)
 	assert.InDelta(t, 870, refused[0].Recent, 30)
 	assert.InDelta(t, 2400, refused[0].Total, 0)
-}
-
-// TestWhatIsNearlyZeroIsKept in checkpoints, with all else that histograms
-// count.
-func TestWhatIsNearlyZeroIsKept(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, noon)
-	for range 3 {
-		d.streams["readings"].Wrote(0, 1, 0.05)
-	}
-	d.streams["readings"].Wrote(time.Second, 1, 0.05)
-	look, err := scrape.Gather(d.registry)
-	require.NoError(t, err)
-	labels := scrape.Labels{"stream": "readings", "fill": "0-10"}
-	assert.Equal(t, look.Histogram(metricWrite, labels), summed(look).Histogram(metricWrite, labels))
-	assert.InDelta(t, 0, summed(look).Histogram(metricWrite, labels).Quantile(0.75), 1e-12)
 }
 
 func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
@@ -207,7 +130,7 @@ func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
 
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
-	c.look()
+	c.sample()
 	d.rejected.WithLabelValues("field_name").Add(100)
 	d.run(c, 3)
 	fresh := newDaemon(t, d.Now())
@@ -215,8 +138,8 @@ func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
 	fresh.rejected.WithLabelValues("field_name").Add(7)
 	fresh.ingested.WithLabelValues("http").Add(40)
 	d.sleep(time.Second)
-	c.look()
-	s, _ := c.history.recent()
+	c.sample()
+	s := c.history.seconds[len(c.history.seconds)-1]
 	assert.InDelta(t, 40, s.In, 1e-3)
 }
 
@@ -252,7 +175,7 @@ func TestSecondsWithoutAWriteAreBridged(t *testing.T) {
 	line := newTimeline(seconds, 5000, 1, wide)
 	y := line.line(func(s *second) float32 { return s.Queue })
 	assert.Equal(t, []float64{1, 2, 3, 4}, y[1:5])
-	assert.True(t, math.IsNaN(y[5]), "nobody knows what comes next")
+	assert.True(t, math.IsNaN(y[5]), "what comes next is unknown")
 }
 
 // TestLongerSpellsWithoutAWriteAreGaps: from the eleventh second on.
@@ -270,7 +193,7 @@ func TestLongerSpellsWithoutAWriteAreGaps(t *testing.T) {
 	}
 }
 
-func BenchmarkLook(b *testing.B) {
+func BenchmarkSample(b *testing.B) {
 	d := newDaemon(b, noon)
 	c := d.console(b, nil)
 	second := 0
@@ -280,11 +203,11 @@ func BenchmarkLook(b *testing.B) {
 		second++
 		d.sleep(time.Second)
 		b.StartTimer()
-		c.look()
+		c.sample()
 	}
 }
 
-func BenchmarkFragment(b *testing.B) {
+func BenchmarkRender(b *testing.B) {
 	d := newDaemon(b, noon)
 	c := d.console(b, nil)
 	d.run(c, 900)

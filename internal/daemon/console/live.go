@@ -10,27 +10,29 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // live is what the live part of the page shows.
 type live struct {
-	At       string // time of the last look; empty before the first
+	At       string // time of the last sample; empty before the first
 	State    state
-	Empty    bool // no reading was ever taken, as far as is known
+	Empty    bool // no reading is known to have been ingested
 	Scheme   string
-	HTTPAddr string // where to send one
+	HTTPAddr string // that accepts readings
 	Stream   string // that is shown; empty: all
 	Figures  []figure
-	Drawings drawings
+	Charts   charts
 	Tenths   []tenthRow
-	Marks    bool // the drawings show starts
+	Marks    bool // the charts show starts
 	Signals  []signalRow
-	Found    Diagnosis
+	Causes   []cause
+	Note     string // see Diagnosis
 	Streams  []streamRow
 	Refused  []refusal
-	Events   []figureRow
+	Events   []eventRow
 }
 
 // A figure stands at the top of the page.
@@ -39,12 +41,21 @@ type figure struct{ Name, Value, Note string }
 type tenthRow struct{ Fill, Count, P50, P99 string }
 
 type signalRow struct {
-	Signal
+	doctor.Signal
+
 	Shown string // value and unit
+}
+
+// A cause has all findings of one name: the evidence is the same, the actions differ.
+type cause struct {
+	doctor.Finding
+
+	Actions []doctor.Finding
 }
 
 type streamRow struct {
 	Stream
+
 	Window       string // elapsed part
 	WindowMeter  float64
 	Rate, P99    string
@@ -53,56 +64,67 @@ type streamRow struct {
 
 type refusal struct{ What, Reason, Recent, Total string }
 
-type figureRow struct{ Name, Recent, Total, Meaning string }
+type eventRow struct{ Name, Recent, Total, Meaning string }
 
-// A glance is a copy of what a rendering needs of the history.
+// A glance is a copy of what a rendering needs of the history, so that sampling
+// need not wait for it.
 type glance struct {
-	seconds   []second
-	stretches []stretch
-	stream    int // in names
-	last      scrape.Look
-	places    map[string]int // of streams
-	at        time.Time
+	seconds []second
+	totals  map[counter]float64 // since the process was started
+	recent  map[counter]float64 // within the span, over restarts; has every key that totals has
+	tenths  [len(store.Fills)]scrape.Histogram
+	stream  string
+	last    scrape.Sample
+	at      time.Time
 }
 
-// glance copies under the lock, so that looks need not wait for drawings. What
-// it points to does not change any more.
 func (c *Console) glance(stream string) glance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.history
-	g := glance{
-		seconds: slices.Clone(h.seconds), stretches: h.stretches(), last: h.last, at: h.lastAt,
-		stream: h.stream(stream), places: make(map[string]int, len(h.names)),
+	g := glance{seconds: slices.Clone(h.seconds), totals: countersOf(h.last), recent: make(map[counter]float64), last: h.last, at: h.lastAt, stream: stream}
+	for c := range g.totals {
+		g.recent[c] = 0
 	}
-	for i, name := range h.names {
-		g.places[name] = i
+	for _, m := range h.minutes {
+		for c, n := range m.Counts {
+			g.recent[c] += n
+		}
+		for of, updates := range m.Writes {
+			if stream == "" || stream == of.Stream {
+				g.tenths[of.Tenth] = g.tenths[of.Tenth].Add(updates)
+			}
+		}
 	}
 	return g
 }
 
-// live puts together what the page shows of a stream, all of them if it is
-// empty.
 func (c *Console) live(v view) (*live, error) {
 	g := c.glance(v.stream)
-	now := c.cfg.Now()
-	t := newTimeline(g.seconds, now.UnixMilli(), c.cfg.Interval.Seconds(), v.width())
-	by := byTenth(g.stretches, v.stream)
-	drawn, err := draw(&t, g.stream, by)
+	t := newTimeline(g.seconds, c.cfg.Now().UnixMilli(), c.cfg.Interval.Seconds(), v.width())
+	drawn, err := t.charts(v.stream, g.tenths)
 	if err != nil {
 		return nil, fmt.Errorf("draw the live page: %w", err)
 	}
-	in := total(g.stretches, g.last, metricIngested, "")
+	in := g.total(metricIngested)
 	out := &live{
 		State: g.state(c.cfg.Parts(), c.cfg.late()), Stream: v.stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
-		Empty: in.Recent == 0 && in.Total == 0, Drawings: drawn, Marks: len(t.marks) > 0,
-		Figures: g.figures(), Streams: g.table(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
-		Found: c.cfg.Diagnosis(),
+		Empty: in.Recent == 0 && in.Total == 0, Charts: drawn, Marks: len(t.marks) > 0,
+		Figures: g.figures(), Streams: g.streams(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
+	}
+	found := c.cfg.Diagnosis()
+	out.Note = found.Note
+	for _, f := range found.Findings {
+		if n := len(out.Causes); n == 0 || out.Causes[n-1].Name != f.Name {
+			out.Causes = append(out.Causes, cause{Finding: f})
+		}
+		last := &out.Causes[len(out.Causes)-1]
+		last.Actions = append(last.Actions, f)
 	}
 	if g.last != nil {
 		out.At = g.at.Format("15:04:05")
 	}
-	for i, h := range by {
+	for i, h := range g.tenths {
 		out.Tenths = append(out.Tenths, tenthRow{
 			Fill: store.Fills[i] + " %", Count: chart.Format(chart.Count, h.Count),
 			P50: chart.Format(chart.Seconds, h.Quantile(0.5)), P99: chart.Format(chart.Seconds, h.Quantile(0.99)),
@@ -111,25 +133,71 @@ func (c *Console) live(v view) (*live, error) {
 	return out, nil
 }
 
-// recent are the seconds that "now" is told from: a mean of five is steady
-// enough to be read.
-func (g *glance) recent() []second {
-	return g.seconds[max(0, len(g.seconds)-5):]
+// state is whether readings are accepted and stored, and what does not work.
+type state struct {
+	Class doctor.Class
+	Words string
+	Parts []Part // that are not ready
 }
 
-// mean of a figure over the recent seconds where it is known.
+// leastLate is the least age of an unstored reading that is reported: no round trip
+// to a healthy MongoDB takes that long.
+const leastLate = 10 * time.Second
+
+// late is the age at which a reading should have been stored long ago: a few times
+// as long as readings are gathered for one update.
+func (c *Config) late() time.Duration { return max(leastLate, 3*c.FlushInterval) }
+
+// state derives from the parts whether readings are accepted, and from the metrics
+// whether they are stored: the connections to a MongoDB that hangs stay open.
+func (g *glance) state(parts []Part, late time.Duration) state {
+	s := state{Class: doctor.Healthy, Words: "Readings are taken and stored"}
+	taken := "Readings are taken"
+	if slices.ContainsFunc(parts, func(p Part) bool { return p.Optional }) {
+		taken += " into the journal"
+	}
+	degrade := func(words string) {
+		if s.Class == doctor.Healthy {
+			s.Class, s.Words = doctor.Degrading, taken+words
+		}
+	}
+	for _, p := range parts {
+		if !p.Ready && !p.Optional {
+			s.Class, s.Words = doctor.Bottleneck, "No readings can be taken"
+		}
+		if !p.Ready {
+			s.Parts = append(s.Parts, p)
+		}
+	}
+	if oldest := g.newest(func(x *second) float32 { return x.Oldest }); oldest > late.Seconds() {
+		degrade("; the oldest pending one is " + chart.Format(chart.Seconds, oldest) + " old")
+	}
+	if len(s.Parts) > 0 {
+		degrade("; not all can be stored at present")
+	}
+	if g.last.Value(metricUp, nil) == 0 {
+		degrade("; MongoDB does not answer")
+		s.Parts = append(s.Parts, Part{Name: "health of MongoDB", Reason: "it does not answer"})
+	}
+	if aside := g.last.Value(metricSetAside, nil); aside > 0 {
+		degrade("; not all can be stored at present")
+		s.Parts = append(s.Parts, Part{Name: "set aside", Reason: chart.Format(chart.Count, aside) + " buckets cannot be written while others can"})
+	}
+	return s
+}
+
+// mean of a value over the last five seconds where it is known: steady enough to read.
 func (g *glance) mean(value func(*second) float32) float64 {
 	sum, n := 0.0, 0
-	recent := g.recent()
-	for i := range recent {
-		if v := float64(value(&recent[i])); !math.IsNaN(v) {
+	for i := max(0, len(g.seconds)-5); i < len(g.seconds); i++ {
+		if v := float64(value(&g.seconds[i])); !math.IsNaN(v) {
 			sum, n = sum+v, n+1
 		}
 	}
 	return sum / float64(n)
 }
 
-// newest known value of a figure within the last ten seconds.
+// newest known value within the last ten seconds.
 func (g *glance) newest(value func(*second) float32) float64 {
 	for i := len(g.seconds) - 1; i >= max(0, len(g.seconds)-10); i-- {
 		if v := float64(value(&g.seconds[i])); !math.IsNaN(v) {
@@ -149,55 +217,83 @@ func (g *glance) figures() []figure {
 		note = "of " + chart.Format(chart.Bytes, limit)
 	}
 	return []figure{
-		{"Taken in", chart.Format(chart.PerSecond, g.mean(func(s *second) float32 { return s.In })), "readings"},
+		{"Ingested", chart.Format(chart.PerSecond, g.mean(func(s *second) float32 { return s.In })), "readings"},
 		{"Stored", chart.Format(chart.PerSecond, g.mean(func(s *second) float32 { return s.Stored })), "readings"},
 		{"Write p50", chart.Format(chart.Seconds, of(func(w writes) float32 { return w.P50 })), "round trip to MongoDB"},
 		{"Write p99", chart.Format(chart.Seconds, of(func(w writes) float32 { return w.P99 })), "round trip to MongoDB"},
 		{"Fill", chart.Format(chart.Ratio, of(func(w writes) float32 { return w.Fill })), "of the buckets being written"},
 		{"Merging", chart.Format(chart.Count, g.newest((*second).merging)), "readings per update"},
 		{"Lag p99", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.LagP99 })), "receipt to stored"},
-		{"Waiting", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
+		{"Pending", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
 		{"Oldest", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.Oldest })), "reading not stored yet"},
 		{"Journal", journal, note},
 	}
 }
 
-// table has a row for each stream.
-func (g *glance) table(streams []Stream) []streamRow {
+func (g *glance) streams(streams []Stream) []streamRow {
 	out := make([]streamRow, 0, len(streams))
 	for _, s := range streams {
 		row := streamRow{Stream: s, Window: "–"}
 		if ratio := g.last.Value(metricWindow, scrape.Labels{"stream": s.Name}); !math.IsNaN(ratio) {
 			row.Window, row.WindowMeter, row.WindowIsSeen = chart.Format(chart.Ratio, math.Floor(ratio*100)/100), ratio, true
 		}
-		index, known := g.places[s.Name]
-		if !known {
-			index = -1
-		}
-		row.Rate = chart.Format(chart.PerSecond, g.mean(func(x *second) float32 { return x.of(index).Rate }))
-		row.P99 = chart.Format(chart.Seconds, g.newest(func(x *second) float32 { return x.of(index).P99 }))
+		row.Rate = chart.Format(chart.PerSecond, g.mean(func(x *second) float32 { return x.of(s.Name).Rate }))
+		row.P99 = chart.Format(chart.Seconds, g.newest(func(x *second) float32 { return x.of(s.Name).P99 }))
 		out = append(out, row)
 	}
 	return out
 }
 
-// refused tells what was not taken, by reason.
-func (g *glance) refused() []refusal {
-	var out []refusal
-	add := func(what string, counts []count) {
-		for _, c := range counts {
-			out = append(out, refusal{what, c.Name, chart.Format(chart.Count, c.Recent), chart.Format(chart.Count, c.Total)})
+// A count is how often something happened.
+type count struct {
+	Name   string  // the values of the labels
+	Recent float64 // see glance
+	Total  float64
+}
+
+// counts returns a counter by the values of its labels, of those that ever rose.
+func (g *glance) counts(family string) []count {
+	var out []count
+	for c, n := range g.recent {
+		if c.Family == family && n+g.totals[c] > 0 {
+			out = append(out, count{c.Labels, n, g.totals[c]})
 		}
 	}
-	add("readings", counts(g.stretches, g.last, metricRejected, "reason"))
-	add("requests, by the journal", counts(g.stretches, g.last, metricRefused, "reason"))
-	answers := counts(g.stretches, g.last, metricRequests, "protocol", "code")
-	add("requests, by their answer", slices.DeleteFunc(answers, func(c count) bool { return !refuses(c.Name) }))
+	slices.SortFunc(out, func(a, b count) int {
+		return cmp.Or(cmp.Compare(b.Recent, a.Recent), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }
 
-// refuses reports whether a protocol and the code of an answer, "http 503" or
-// "grpc Unavailable", say that a request was refused as a whole.
+// total is that of a counter without labels.
+func (g *glance) total(family string) (out count) {
+	for _, c := range g.counts(family) {
+		out = c
+	}
+	return out
+}
+
+func (g *glance) refused() []refusal {
+	var out []refusal
+	for _, of := range []struct {
+		what, family string
+		shown        func(labels string) bool
+	}{
+		{"readings", metricRejected, nil},
+		{"requests, by the journal", metricRefused, nil},
+		{"requests, by status", metricRequests, refuses},
+	} {
+		for _, c := range g.counts(of.family) {
+			if of.shown == nil || of.shown(c.Name) {
+				out = append(out, refusal{of.what, c.Name, chart.Format(chart.Count, c.Recent), chart.Format(chart.Count, c.Total)})
+			}
+		}
+	}
+	return out
+}
+
+// refuses reports whether a protocol and a status code, "http 503" or
+// "grpc Unavailable", say that a whole request was refused.
 func refuses(answer string) bool {
 	_, code, _ := strings.Cut(answer, " ")
 	status, err := strconv.Atoi(code)
@@ -207,36 +303,33 @@ func refuses(answer string) bool {
 	return status >= 400
 }
 
-// events tells how often something happened that is not a refusal.
-func (g *glance) events() []figureRow {
-	out := make([]figureRow, 0, 8)
+// events are what happened that is not a refusal.
+func (g *glance) events() []eventRow {
+	out := make([]eventRow, 0, 8)
 	for _, e := range []struct{ name, family, meaning string }{
-		{"Unknown outcomes", metricUnknown, "updates cut off in between; each was looked up or sent again"},
+		{"Unknown outcomes", metricUnknown, "updates whose reply was lost; each was looked up or sent again"},
 		{"Duplicates prevented", metricDuplicates, "readings found stored when they were about to be sent again"},
-		{"Repeated requests", metricRepeated, "answered as before, by their idempotency key"},
-		{"Writes put off", metricRetries, "buckets that had to be written again"},
+		{"Repeated requests", metricRepeated, "recognised by their idempotency key and answered as before"},
+		{"Retried writes", metricRetries, "bucket updates that had to be sent again"},
 		{"Dead letters", metricDeadLetters, "readings that MongoDB refused for their content; see brim deadletter list"},
-		{"MongoDB restarts", metricRestarts, "the embedded mongod died and was started again"},
+		{"MongoDB restarts", metricRestarts, "the embedded mongod died and was restarted"},
 		{"Tag conflicts", metricConflicts, "readings whose tags differ from those of their bucket; each keeps its own"},
 	} {
-		c := total(g.stretches, g.last, e.family, e.name)
 		if e.family == metricRestarts && g.last[e.family] == nil {
 			continue // there is no embedded one
 		}
-		out = append(out, figureRow{e.name, chart.Format(chart.Count, c.Recent), chart.Format(chart.Count, c.Total), e.meaning})
+		c := g.total(e.family)
+		out = append(out, eventRow{e.name, chart.Format(chart.Count, c.Recent), chart.Format(chart.Count, c.Total), e.meaning})
 	}
 	aside := g.last.Value(metricSetAside, nil)
-	return append(out, figureRow{"Set aside now", "", chart.Format(chart.Count, aside), "buckets that cannot be written while others can; they wait in the journal"})
+	return append(out, eventRow{"Set aside now", "", chart.Format(chart.Count, aside), "buckets that cannot be written while others can; they wait in the journal"})
 }
 
-// signalRows puts what is worst first; what cannot be seen may be bad.
-func signalRows(signals []Signal) []signalRow {
-	order := []string{Bottleneck, Degrading, Unknown, Healthy}
+// signalRows puts the worst first; what is unknown may be bad.
+func signalRows(signals []doctor.Signal) []signalRow {
+	order := []doctor.Class{doctor.Bottleneck, doctor.Degrading, doctor.Unknown, doctor.Healthy}
 	out := make([]signalRow, len(signals))
 	for i, s := range signals {
-		if !slices.Contains(order, s.Class) {
-			s.Class = Unknown
-		}
 		out[i] = signalRow{Signal: s, Shown: strings.TrimSpace(chart.Format(chart.Count, s.Value) + " " + s.Unit)}
 		switch {
 		case math.IsNaN(s.Value):

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -91,6 +93,8 @@ func (d *daemon) console(t testing.TB, change func(*Config)) *Console {
 			}
 		},
 		HTTPAddr: func() string { return "127.0.0.1:8430" },
+		Signals:  func() []doctor.Signal { return nil }, Diagnosis: func() Diagnosis { return Diagnosis{} },
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&cfg)
@@ -127,12 +131,12 @@ func (d *daemon) work(second int) {
 	d.journal.Set(float64(24<<20) * (1 + math.Mod(float64(second)/37, 1)))
 }
 
-// run lets the daemon work for some seconds while the console looks.
+// run lets the daemon work for some seconds while the console samples.
 func (d *daemon) run(c *Console, seconds int) {
 	for i := range seconds {
 		d.work(i)
 		d.sleep(time.Second)
-		c.look()
+		c.sample()
 	}
 }
 

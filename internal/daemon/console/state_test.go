@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
 // journaling is a daemon's parts when all is well.
@@ -17,17 +19,17 @@ func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		part  Part
-		class string
+		class doctor.Class
 		want  string
 	}{
-		{Part{Name: "daemon", Ready: true}, Healthy, "Readings are taken and stored"},
-		{Part{Name: "mongodb", Reason: "nobody answers", Optional: true}, Degrading, "Readings are taken into the journal; not all can be stored at present"},
-		{Part{Name: "journal", Reason: "the disk is full"}, Bottleneck, "No readings can be taken"},
+		{Part{Name: "daemon", Ready: true}, doctor.Healthy, "Readings are taken and stored"},
+		{Part{Name: "mongodb", Reason: "no reply", Optional: true}, doctor.Degrading, "Readings are taken into the journal; not all can be stored at present"},
+		{Part{Name: "journal", Reason: "the disk is full"}, doctor.Bottleneck, "No readings can be taken"},
 	} {
 		d := newDaemon(t, noon)
 		console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return []Part{c.part} } })
 		_, body := get(t, console, "/console")
-		assert.Contains(t, body, `<section class="state `+c.class+`"`)
+		assert.Contains(t, body, `<section class="state `+c.class.String()+`"`)
 		assert.Contains(t, body, c.want)
 		assert.Contains(t, body, c.part.Reason)
 	}
@@ -43,19 +45,19 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 		flush     time.Duration
 		up, aside float64
 		parts     []Part
-		class     string
+		class     doctor.Class
 		want      []string
 	}{
-		"all is well":              {9, 0, 1, 0, journaling(), Healthy, []string{healthy}},
-		"the oldest waits":         {58, time.Second, 1, 0, journaling(), Degrading, []string{"Readings are taken into the journal; the oldest has waited 58 s"}},
-		"readings are to wait":     {58, 20 * time.Second, 1, 0, journaling(), Healthy, []string{healthy}},
-		"they wait for longer":     {61, 20 * time.Second, 1, 0, journaling(), Degrading, []string{"the oldest has waited 61 s"}},
-		"MongoDB hangs":            {2, 0, 0, 0, journaling(), Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
-		"MongoDB hangs for long":   {58, 0, 0, 0, journaling(), Degrading, []string{"the oldest has waited 58 s", "health of MongoDB"}},
-		"some are set aside":       {2, 0, 1, 3, journaling(), Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
-		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, Degrading, []string{"Readings are taken; the oldest has waited 58 s"}},
-		"no readings are taken":    {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, Bottleneck, []string{"No readings can be taken", "health of MongoDB"}},
-		"MongoDB is known to hang": {58, 0, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, Degrading, []string{"the oldest has waited 58 s", "away"}},
+		"all is well":              {9, 0, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
+		"the oldest waits":         {58, time.Second, 1, 0, journaling(), doctor.Degrading, []string{"Readings are taken into the journal; the oldest pending one is 58 s old"}},
+		"readings are to wait":     {58, 20 * time.Second, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
+		"they wait for longer":     {61, 20 * time.Second, 1, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 61 s old"}},
+		"MongoDB hangs":            {2, 0, 0, 0, journaling(), doctor.Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
+		"MongoDB hangs for long":   {58, 0, 0, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 58 s old", "health of MongoDB"}},
+		"some are set aside":       {2, 0, 1, 3, journaling(), doctor.Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
+		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, doctor.Degrading, []string{"Readings are taken; the oldest pending one is 58 s old"}},
+		"no readings are taken":    {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, doctor.Bottleneck, []string{"No readings can be taken", "health of MongoDB"}},
+		"MongoDB is known to hang": {58, 0, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, doctor.Degrading, []string{"the oldest pending one is 58 s old", "away"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,9 +73,9 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 			console := d.console(t, func(cfg *Config) {
 				cfg.Parts, cfg.FlushInterval = func() []Part { return c.parts }, c.flush
 			})
-			console.look()
+			console.sample()
 			_, body := get(t, console, "/console")
-			assert.Contains(t, body, `<section class="state `+c.class+`"`)
+			assert.Contains(t, body, `<section class="state `+c.class.String()+`"`)
 			for _, text := range c.want {
 				assert.Contains(t, body, text)
 			}
@@ -81,15 +83,15 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestTheTimeIsThatOfTheLastLook: figures that stand still say since when.
-func TestTheTimeIsThatOfTheLastLook(t *testing.T) {
+// TestTheTimeIsThatOfTheLastSample: figures that stand still say since when.
+func TestTheTimeIsThatOfTheLastSample(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
 	_, body := get(t, c, "/console")
 	assert.NotContains(t, body, `class="at"`)
 	d.sleep(time.Second)
-	c.look()
+	c.sample()
 	d.sleep(42 * time.Second)
 	_, body = get(t, c, "/console")
 	assert.Contains(t, body, "at 12:00:01<")
@@ -110,7 +112,7 @@ func TestNowIsTheLastFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
-	c.look()
+	c.sample()
 	for i := range 15 {
 		rate := 100.0
 		if i >= 12 {
@@ -118,10 +120,10 @@ func TestNowIsTheLastFiveSeconds(t *testing.T) {
 		}
 		d.ingested.WithLabelValues("http").Add(rate)
 		d.sleep(time.Second)
-		c.look()
+		c.sample()
 	}
 	_, body := get(t, c, "/console")
-	assert.Contains(t, body, "<dt>Taken in</dt><dd>160/s</dd>")
+	assert.Contains(t, body, "<dt>Ingested</dt><dd>160/s</dd>")
 }
 
 func TestTheJournalsLimitIsShown(t *testing.T) {
@@ -132,7 +134,7 @@ func TestTheJournalsLimitIsShown(t *testing.T) {
 	d.registry.MustRegister(limit)
 	d.journal.Set(5 << 20)
 	c := d.console(t, nil)
-	c.look()
+	c.sample()
 	_, body := get(t, c, "/console")
 	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">of 3 GiB</dd>`)
 }
@@ -142,17 +144,17 @@ func TestRestartsOfMongoDBAreShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
-	c.look()
+	c.sample()
 	_, body := get(t, c, "/console")
 	assert.NotContains(t, body, "MongoDB restarts")
 	restarts := prometheus.NewCounter(prometheus.CounterOpts{Name: metricRestarts})
 	d.registry.MustRegister(restarts)
 	d.run(c, 2)
 	_, body = get(t, c, "/console")
-	assert.NotContains(t, body, "Upright dotted lines")
+	assert.NotContains(t, body, "Dotted vertical lines")
 	restarts.Add(2)
 	d.run(c, 2)
 	_, body = get(t, c, "/console")
 	assert.Contains(t, body, `<th scope="row">MongoDB restarts</th><td class="n">2</td><td class="n">2</td>`)
-	assert.Contains(t, body, "Upright dotted lines")
+	assert.Contains(t, body, "Dotted vertical lines")
 }

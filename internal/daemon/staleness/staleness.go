@@ -1,6 +1,5 @@
-// Package staleness counts the sensors of which nothing comes any more. It stands
-// beside a reading's way: the lanes tell of what they bring to the store, and
-// after a start the store tells of what came before.
+// Package staleness counts the sensors that stopped reporting. The lanes of the queue
+// report what they store, and after a start the store reports what came before.
 //
 //	queue's lanes ── Came ──▶ Stream: newest arrival by sensor ──▶ brim_sensors_known
 //	store ── Sensors, once ──▶                                     brim_sensors_silent
@@ -8,51 +7,32 @@ package staleness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Config says whom to watch.
+// remember is for how long a silent sensor stays known.
+const remember = 7 * 24 * time.Hour
+
+// Config says which streams to watch.
 type Config struct {
-	// After is, by stream, for how long nothing may come from a sensor until it
-	// counts as silent; 0: the stream is not watched, which costs nothing.
+	// After is, by stream, how long after its last reading a sensor counts as silent; 0:
+	// the stream is not watched, which costs nothing.
 	After map[string]time.Duration
-	// Remember is for how long a silent sensor is known; 0: a week.
-	Remember time.Duration
-	// MaxSensors is how many sensors of a stream are known at most, some 30 bytes
-	// each; 0: 1,000,000.
+	// MaxSensors bounds the sensors of a stream that are known, some 30 bytes each; 0: 1,000,000.
 	MaxSensors int
-	// KnownUntil returns the time until which all arrivals in a stream were told of.
-	// Where readings wait in the journal it lies back, and no sensor falls silent
-	// meanwhile. nil: now. It may be set with SetKnownUntil, too.
-	KnownUntil func(stream string) time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-}
-
-func (c *Config) setDefaults() error {
-	if c.Remember == 0 {
-		c.Remember = 7 * 24 * time.Hour
-	}
-	if c.MaxSensors == 0 {
-		c.MaxSensors = 1_000_000
-	}
-	switch {
-	case c.Registerer == nil || c.Logger == nil:
-		return errors.New("a watch needs a place for its metrics and a logger")
-	case c.Remember < 0:
-		return fmt.Errorf("remember %v is below 0", c.Remember)
-	case c.MaxSensors < 0:
-		return fmt.Errorf("max sensors %d is below 0", c.MaxSensors)
-	}
-	return nil
 }
 
 // A Watch knows the sensors of all streams.
@@ -65,17 +45,11 @@ type Watch struct {
 
 // New returns a Watch of the streams in cfg.After.
 func New(cfg Config) (*Watch, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
+	if cfg.MaxSensors == 0 {
+		cfg.MaxSensors = 1_000_000
 	}
 	w := &Watch{cfg: cfg, streams: make(map[string]*Stream, len(cfg.After)), changed: make(chan struct{}, 1)}
-	if cfg.KnownUntil != nil {
-		w.knownUntil.Store(&cfg.KnownUntil)
-	}
 	for name, after := range cfg.After {
-		if after < 0 {
-			return nil, fmt.Errorf("watch stream %s: silent-after %v is below 0", name, after)
-		}
 		s := &Stream{watch: w, name: name, seed: maphash.MakeSeed()}
 		s.after.Store(int64(after))
 		for i := range s.shards {
@@ -89,22 +63,24 @@ func New(cfg Config) (*Watch, error) {
 	return w, nil
 }
 
-// Stream returns the watch over one stream; nil, which hears everything and
-// remembers nothing, if it is not in the configuration.
+// Stream returns the watch over one stream; nil, which remembers nothing, if it is not
+// in the configuration.
 func (w *Watch) Stream(name string) *Stream { return w.streams[name] }
 
-// SetKnownUntil sets Config.KnownUntil.
+// SetKnownUntil sets the function that returns the time until which all arrivals in a
+// stream were reported. While readings wait in the journal it lies in the past, and no
+// sensor falls silent. Without it, it is now.
 func (w *Watch) SetKnownUntil(f func(stream string) time.Time) { w.knownUntil.Store(&f) }
 
-// A Stream knows when something last came from each sensor of a stream. Its
-// methods may be called by several goroutines, and on nil.
+// A Stream knows when the last reading came from each sensor of a stream. Its methods
+// may be called concurrently, and on nil.
 type Stream struct {
 	watch *Watch
 	name  string
 	after atomic.Int64
 	seed  maphash.Seed
 
-	shards   [shards]shard
+	shards   [64]shard // so that the lanes do not wait for each other, or for a count
 	sensors  atomic.Int64
 	full     atomic.Bool // logged that there is no room for more
 	recalled atomic.Bool
@@ -114,9 +90,6 @@ type Stream struct {
 	counts  counts
 }
 
-// shards keep the lanes from waiting for each other, and for a count.
-const shards = 64
-
 type shard struct {
 	mu sync.Mutex
 	// newest holds the second, since the epoch, of the newest arrival by the hash of
@@ -125,8 +98,16 @@ type shard struct {
 	newest map[uint64]uint32
 }
 
-// SetAfter changes for how long nothing may come; 0 ends the watch, and what is
-// known stays until something is counted.
+// shardOf returns the shard of a sensor, locked, and the sensor's hash.
+func (s *Stream) shardOf(sensor string) (*shard, uint64) {
+	hash := maphash.String(s.seed, sensor)
+	p := &s.shards[hash%uint64(len(s.shards))]
+	p.mu.Lock()
+	return p, hash
+}
+
+// SetAfter changes Config.After of the stream; with 0, what is known stays until the
+// next count.
 func (s *Stream) SetAfter(d time.Duration) {
 	if s == nil {
 		return
@@ -141,20 +122,21 @@ func (s *Stream) SetAfter(d time.Duration) {
 	}
 }
 
-// Came says that a reading of the sensor was received at a time; an earlier
-// time than is known already says nothing.
+// Came reports that a reading of the sensor was received at that time.
 func (s *Stream) Came(sensor string, at time.Time) {
 	if s == nil || s.after.Load() == 0 {
 		return
 	}
-	hash, second := s.hash(sensor), uint32(max(0, at.Unix()))
-	p := &s.shards[hash%shards]
-	p.mu.Lock()
+	second := uint32(max(0, at.Unix()))
+	p, hash := s.shardOf(sensor)
 	defer p.mu.Unlock()
 	before, known := p.newest[hash]
 	if !known {
 		if int(s.sensors.Load()) >= s.watch.cfg.MaxSensors {
-			s.tellFull()
+			if !s.full.Swap(true) {
+				s.watch.cfg.Logger.Warn("the stream has more sensors than can be watched; new ones are not counted when they fall silent",
+					"stream", s.name, "watched", s.watch.cfg.MaxSensors)
+			}
 			return
 		}
 		s.sensors.Add(1)
@@ -164,23 +146,12 @@ func (s *Stream) Came(sensor string, at time.Time) {
 	}
 }
 
-func (s *Stream) tellFull() {
-	if !s.full.Swap(true) {
-		s.watch.cfg.Logger.Warn("there are more sensors than can be watched; those that come from now on are not missed when they fall silent",
-			"stream", s.name, "watched", s.watch.cfg.MaxSensors)
-	}
-}
-
-func (s *Stream) hash(sensor string) uint64 { return maphash.String(s.seed, sensor) }
-
-// Forget says that the sensor is not expected any more.
+// Forget removes a sensor that is not expected any more.
 func (s *Stream) Forget(sensor string) {
 	if s == nil {
 		return
 	}
-	hash := s.hash(sensor)
-	p := &s.shards[hash%shards]
-	p.mu.Lock()
+	p, hash := s.shardOf(sensor)
 	defer p.mu.Unlock()
 	if _, known := p.newest[hash]; known {
 		delete(p.newest, hash)
@@ -188,15 +159,14 @@ func (s *Stream) Forget(sensor string) {
 	}
 }
 
-// counts are what is shown of a stream.
 type counts struct{ known, silent int }
 
-// countAgain is how old a count may be. A count of a million sensors takes some
-// 20 ms, and the live page asks every second.
+// countAgain is how old a count may be. Counting a million sensors takes some 20 ms,
+// and the live page asks every second.
 const countAgain = 5 * time.Second
 
-// count returns how many sensors are known and silent, and forgets those that
-// were silent for too long.
+// count returns how many sensors are known and silent, and forgets those that have been
+// silent for too long.
 func (s *Stream) count(now time.Time) counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +185,7 @@ func (s *Stream) count(now time.Time) counts {
 		}
 	}
 	silent := uint32(max(0, until.Add(-after).Unix()))
-	gone := uint32(max(0, until.Add(-after-s.watch.cfg.Remember).Unix()))
+	gone := uint32(max(0, until.Add(-after-remember).Unix()))
 	for i := range s.shards {
 		p := &s.shards[i]
 		p.mu.Lock()
@@ -234,18 +204,29 @@ func (s *Stream) count(now time.Time) counts {
 	return s.counts
 }
 
-// Run recalls what the store has, stream by stream, and again when a stream
-// begins to be watched; it ends with ctx.
+// Sensors yields the sensors in a stream's store. After an error it yields no more.
+type Sensors func(ctx context.Context, stream string) iter.Seq2[telemetry.SensorSeen, error]
+
+// A recall pauses after so many sensors, so that a million of them take two minutes and
+// leave the database to readers and writers in between.
+const (
+	recallAtOnce = 1000
+	recallPause  = 100 * time.Millisecond
+	recallAgain  = time.Minute // after one that failed
+)
+
+// Run recalls the sensors that the store knows, stream by stream, and again when a
+// stream begins to be watched; it returns when ctx ends.
 func (w *Watch) Run(ctx context.Context, sensors Sensors) {
 	for {
-		for name, s := range w.streams {
-			if s.after.Load() > 0 && !s.recalled.Load() {
-				s.recall(ctx, sensors(ctx, name))
-			}
-		}
 		var again <-chan time.Time
-		if w.unrecalled() {
-			again = time.After(recallAgain)
+		for name, s := range w.streams {
+			if s.after.Load() == 0 || s.recalled.Load() {
+				continue
+			}
+			if s.recall(ctx, sensors(ctx, name)); !s.recalled.Load() {
+				again = time.After(recallAgain)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -256,11 +237,62 @@ func (w *Watch) Run(ctx context.Context, sensors Sensors) {
 	}
 }
 
-func (w *Watch) unrecalled() bool {
-	for _, s := range w.streams {
-		if s.after.Load() > 0 && !s.recalled.Load() {
-			return true
+// recall restores what was known before a restart, so that sensors that fell silent
+// while no daemon ran are counted, too. The time of arrival is not stored; the
+// reading's own time stands for it, if it is not in the future.
+func (s *Stream) recall(ctx context.Context, sensors iter.Seq2[telemetry.SensorSeen, error]) {
+	n := 0
+	for seen, err := range sensors {
+		if err != nil {
+			if ctx.Err() == nil {
+				s.watch.cfg.Logger.Warn("cannot recall the sensors of a stream; trying again", "stream", s.name, "again_in", recallAgain.String(), "err", err)
+			}
+			return
+		}
+		now := time.Now()
+		newest := time.UnixMilli(seen.Newest)
+		if newest.After(now) {
+			newest = now
+		}
+		if now.Sub(newest) <= remember {
+			s.Came(seen.Sensor, newest)
+		}
+		if n++; n%recallAtOnce == 0 && machine.Pause(ctx, recallPause) != nil {
+			return
 		}
 	}
-	return false
+	if ctx.Err() != nil {
+		return
+	}
+	s.recalled.Store(true)
+	s.watch.cfg.Logger.Info("recalled the sensors of a stream", "stream", s.name, "sensors", n)
+}
+
+// A collector counts at each scrape. Streams that are not watched show 0.
+type collector struct{ watch *Watch }
+
+func knownDesc() *prometheus.Desc {
+	return prometheus.NewDesc("brim_sensors_known",
+		"Sensors that sent something within the last week, as far as this daemon knows; 0 where silent-after is 0.", []string{"stream"}, nil)
+}
+
+func silentDesc() *prometheus.Desc {
+	return prometheus.NewDesc("brim_sensors_silent",
+		"Of the known sensors, those that sent nothing for longer than the stream's silent-after.", []string{"stream"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- knownDesc()
+	ch <- silentDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	for name, s := range c.watch.streams {
+		n := s.count(now)
+		ch <- prometheus.MustNewConstMetric(knownDesc(), prometheus.GaugeValue, float64(n.known), name)
+		ch <- prometheus.MustNewConstMetric(silentDesc(), prometheus.GaugeValue, float64(n.silent), name)
+	}
 }

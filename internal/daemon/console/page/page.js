@@ -69,7 +69,7 @@
     e.preventDefault();
     const button = e.target.querySelector("button"), mine = ++said;
     button.disabled = true;
-    say("Storing what was taken …", true);
+    say("Storing pending readings …", true);
     try {
       const answer = await fetch(location.origin + "/flush", { method: "POST" });
       const told = await answer.json();

@@ -1,4 +1,4 @@
-package admin
+package daemon
 
 import (
 	"context"
@@ -12,27 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type noHolder struct{}
-
-func (noHolder) Hold(context.Context, string, time.Duration) (Held, error) { return Held{}, nil }
-func (noHolder) Release(string) error                                      { return nil }
-
-// holder answers as a test says, and remembers what it was asked.
+// A holder answers as a test says, and remembers what it was asked.
 type holder struct {
-	hold   func(context.Context) error
+	answer func(context.Context) error
 	stream string
 	lease  time.Duration
 	freed  string
 }
 
-func (h *holder) Hold(ctx context.Context, stream string, lease time.Duration) (Held, error) {
+func (h *holder) hold(ctx context.Context, stream string, lease time.Duration) (Held, error) {
 	h.stream, h.lease = stream, lease
-	return Held{Stream: stream, Session: "s1"}, h.hold(ctx)
+	return Held{Stream: stream, Session: "s1"}, h.answer(ctx)
 }
 
-func (h *holder) Release(stream string) error {
+func (h *holder) release(stream string) error {
 	if stream != "readings" {
-		return ErrUnknownStream
+		return errUnknownStream
 	}
 	h.freed = stream
 	return nil
@@ -51,8 +46,8 @@ func TestHoldTellsHowItEnded(t *testing.T) {
 		"a minute by default": {func(context.Context) error { return nil }, "/hold?stream=readings", http.StatusOK, `"stream": "readings"`, time.Minute},
 		"until the restart":   {func(context.Context) error { return nil }, "/hold?stream=readings&for=restart", http.StatusOK, `"since"`, 0},
 		"not in time":         {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "/hold?stream=readings&timeout=1ms", http.StatusGatewayTimeout, `"hold_timeout"`, time.Minute},
-		"while it starts":     {func(context.Context) error { return ErrNotReady }, "/hold?stream=readings", http.StatusServiceUnavailable, `"starting"`, time.Minute},
-		"of no stream":        {func(context.Context) error { return ErrUnknownStream }, "/hold?stream=other", http.StatusNotFound, `"unknown_stream"`, time.Minute},
+		"while it starts":     {func(context.Context) error { return errNotReady }, "/hold?stream=readings", http.StatusServiceUnavailable, `"starting"`, time.Minute},
+		"of no stream":        {func(context.Context) error { return errUnknownStream }, "/hold?stream=other", http.StatusNotFound, `"unknown_stream"`, time.Minute},
 		"for another cause":   {func(context.Context) error { return errors.New("secret words") }, "/hold?stream=readings", http.StatusInternalServerError, `"internal"`, time.Minute},
 		"without a stream":    {nil, "/hold", http.StatusBadRequest, "stream is missing", 0},
 		"for too long":        {nil, "/hold?stream=readings&for=11m", http.StatusBadRequest, "up to 10m", 0},
@@ -62,8 +57,8 @@ func TestHoldTellsHowItEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			asked := &holder{hold: c.hold}
-			resp, body := call(t, sample(t, func(cfg *Config) { cfg.Holder = asked }), http.MethodPost, c.target)
+			asked := &holder{answer: c.hold}
+			resp, body := call(t, samplePages(t, func(cfg *adminPages) { cfg.hold, cfg.release = asked.hold, asked.release }), http.MethodPost, c.target)
 			assert.Equal(t, c.code, resp.StatusCode, body)
 			assert.Contains(t, body, c.want)
 			assert.NotContains(t, body, "secret words")
@@ -77,7 +72,7 @@ func TestHoldTellsHowItEnded(t *testing.T) {
 func TestReleaseNamesTheStream(t *testing.T) {
 	t.Parallel()
 	asked := &holder{}
-	h := sample(t, func(cfg *Config) { cfg.Holder = asked })
+	h := samplePages(t, func(cfg *adminPages) { cfg.hold, cfg.release = asked.hold, asked.release })
 	resp, body := call(t, h, http.MethodPost, "/release?stream=readings")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.JSONEq(t, `{"stream":"readings","released":true}`, body)

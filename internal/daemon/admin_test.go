@@ -1,40 +1,44 @@
-package admin
+package daemon
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
-// sample is a listener of a daemon with one metric.
-func sample(t *testing.T, change func(*Config)) http.Handler {
+// samplePages is a listener of a daemon with one metric.
+func samplePages(t *testing.T, change func(*adminPages)) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	readings := prometheus.NewCounter(prometheus.CounterOpts{Name: "brim_readings_total", Help: "Readings."})
 	readings.Add(42)
 	registry.MustRegister(readings)
-	cfg := Config{
-		Gatherer: registry,
-		Page:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
-		Parts:    func() []Part { return []Part{{Name: "daemon", Ready: true}} },
-		Status:   func() any { return map[string]int{"answer": 42} },
-		Flush:    func(context.Context) error { return nil },
-		Holder:   noHolder{},
+	pages := adminPages{
+		gatherer: registry,
+		page:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
+		parts:    func() []console.Part { return []console.Part{{Name: "daemon", Ready: true}} },
+		status:   func() any { return map[string]int{"answer": 42} },
+		flush:    func(context.Context) error { return nil },
+		hold:     func(context.Context, string, time.Duration) (Held, error) { return Held{}, nil },
+		release:  func(string) error { return nil },
+		log:      slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
-		change(&cfg)
+		change(&pages)
 	}
-	h, err := New(cfg)
-	require.NoError(t, err)
-	return h
+	return pages.handler()
 }
 
 // call returns the listener's answer.
@@ -51,7 +55,7 @@ func call(t *testing.T, h http.Handler, method, target string) (*http.Response, 
 
 func TestMetricsAreServedInBothFormats(t *testing.T) {
 	t.Parallel()
-	h := sample(t, nil)
+	h := samplePages(t, nil)
 	resp, body := call(t, h, http.MethodGet, "/metrics")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Contains(t, body, "\nbrim_readings_total 42\n")
@@ -66,18 +70,18 @@ func TestMetricsAreServedInBothFormats(t *testing.T) {
 
 func TestReadinessIsThatOfAllParts(t *testing.T) {
 	t.Parallel()
-	resp, body := call(t, sample(t, nil), http.MethodGet, "/readyz")
+	resp, body := call(t, samplePages(t, nil), http.MethodGet, "/readyz")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.JSONEq(t, `{"ready":true,"parts":[{"name":"daemon","ready":true}]}`, body)
 
-	h := sample(t, func(c *Config) {
-		c.Parts = func() []Part {
-			return []Part{{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "nobody answers"}}
+	h := samplePages(t, func(c *adminPages) {
+		c.parts = func() []console.Part {
+			return []console.Part{{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "no reply"}}
 		}
 	})
 	resp, body = call(t, h, http.MethodGet, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	assert.JSONEq(t, `{"ready":false,"parts":[{"name":"daemon","ready":true},{"name":"mongodb","ready":false,"reason":"nobody answers"}]}`, body)
+	assert.JSONEq(t, `{"ready":false,"parts":[{"name":"daemon","ready":true},{"name":"mongodb","ready":false,"reason":"no reply"}]}`, body)
 
 	// Health stays: a restart would not bring MongoDB back.
 	resp, body = call(t, h, http.MethodGet, "/healthz")
@@ -87,18 +91,18 @@ func TestReadinessIsThatOfAllParts(t *testing.T) {
 
 func TestStatusIsShownAsJSON(t *testing.T) {
 	t.Parallel()
-	resp, body := call(t, sample(t, nil), http.MethodGet, "/status")
+	resp, body := call(t, samplePages(t, nil), http.MethodGet, "/status")
 	assert.Equal(t, "application/json", resp.Header.Get("Content-Type"))
 	assert.JSONEq(t, `{"answer":42}`, body)
 
-	h := sample(t, func(c *Config) { c.Status = func() any { return func() {} } })
+	h := samplePages(t, func(c *adminPages) { c.status = func() any { return func() {} } })
 	resp, _ = call(t, h, http.MethodGet, "/status")
 	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
 }
 
 func TestPageAndProfilesAnswer(t *testing.T) {
 	t.Parallel()
-	h := sample(t, nil)
+	h := samplePages(t, nil)
 	for _, path := range []string{"/", "/console", "/console/part"} {
 		_, body := call(t, h, http.MethodGet, path)
 		assert.Equal(t, "page "+path, body)
@@ -125,7 +129,7 @@ func TestFlushTellsHowItEnded(t *testing.T) {
 	}{
 		"stored":            {func(context.Context) error { return nil }, "/flush", http.StatusOK, `"flushed": true`},
 		"not in time":       {untilTimeout, "/flush?timeout=1ms", http.StatusGatewayTimeout, `"flush_timeout"`},
-		"while it starts":   {func(context.Context) error { return ErrNotReady }, "/flush", http.StatusServiceUnavailable, `"starting"`},
+		"while it starts":   {func(context.Context) error { return errNotReady }, "/flush", http.StatusServiceUnavailable, `"starting"`},
 		"for another cause": {func(context.Context) error { return errors.New("secret words") }, "/flush", http.StatusInternalServerError, `"internal"`},
 		"timeout malformed": {nil, "/flush?timeout=soon", http.StatusBadRequest, `timeout \"soon\" is not a duration`},
 		"timeout zero":      {nil, "/flush?timeout=0", http.StatusBadRequest, "above 0"},
@@ -135,8 +139,8 @@ func TestFlushTellsHowItEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := sample(t, func(cfg *Config) {
-				cfg.Flush = func(ctx context.Context) error {
+			h := samplePages(t, func(cfg *adminPages) {
+				cfg.flush = func(ctx context.Context) error {
 					if c.flush == nil {
 						t.Error("a bad request was carried out")
 						return nil
@@ -153,17 +157,22 @@ func TestFlushTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestFlushWaitsAMinuteUnlessTold(t *testing.T) {
+func TestFlushIsNoGet(t *testing.T) {
 	t.Parallel()
-	timeout, err := flushTimeout(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/flush", http.NoBody))
-	require.NoError(t, err)
-	assert.Equal(t, defaultFlushTimeout, timeout)
-	resp, _ := call(t, sample(t, nil), http.MethodGet, "/flush")
+	resp, _ := call(t, samplePages(t, nil), http.MethodGet, "/flush")
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
-func TestNothingMayBeMissing(t *testing.T) {
+func TestFlushWaitsAMinuteByDefault(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{})
-	assert.ErrorContains(t, err, "set up the admin listener")
+	h := samplePages(t, func(a *adminPages) {
+		a.flush = func(ctx context.Context) error {
+			until, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.InDelta(t, time.Minute, time.Until(until), float64(30*time.Second))
+			return nil
+		}
+	})
+	resp, _ := call(t, h, http.MethodPost, "/flush")
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }

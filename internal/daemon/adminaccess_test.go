@@ -1,4 +1,4 @@
-package admin
+package daemon
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func guarded(t *testing.T, senders []*sender) http.Handler {
 	require.NoError(t, os.WriteFile(path, []byte(file.String()), 0o600))
 	guard, err := access.Open(access.Config{Path: path})
 	require.NoError(t, err)
-	return sample(t, func(c *Config) { c.Guard = guard })
+	return samplePages(t, func(c *adminPages) { c.guard = guard })
 }
 
 // as returns what a sender is answered.
@@ -51,16 +51,16 @@ func as(t *testing.T, h http.Handler, authorization, method, target string) *htt
 	return w
 }
 
-func TestWhoMayCallWhat(t *testing.T) {
+func TestScopesOfTheAdminPages(t *testing.T) {
 	t.Parallel()
 	sensors := &sender{name: "sensors", scopes: "ingest"}
 	dashboard := &sender{name: "dashboard", scopes: "read"}
 	north := &sender{name: "north", scopes: "ingest, read", prefix: "north-"}
 	operator := &sender{name: "operator", scopes: "admin"}
 	half := &sender{name: "half", scopes: "admin", prefix: "north-"}
-	stranger := &sender{name: "stranger", token: "brim_of_another_daemon"}
-	nobody := &sender{name: "nobody"}
-	all := []*sender{sensors, dashboard, north, operator, half, stranger, nobody}
+	unknown := &sender{name: "unknown", token: "brim_of_another_daemon"}
+	anonymous := &sender{name: "anonymous"}
+	all := []*sender{sensors, dashboard, north, operator, half, unknown, anonymous}
 	h := guarded(t, all[:5])
 	const open, watching, managing = "open", "watching", "managing"
 	may := map[string][]*sender{
@@ -88,7 +88,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	} {
 		for _, s := range all {
 			authorization := ""
-			if s != nobody {
+			if s != anonymous {
 				authorization = "Bearer " + s.token
 			}
 			w := as(t, h, authorization, row.method, row.target)
@@ -100,7 +100,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 			switch {
 			case allowed:
 				assert.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, w.Code, about)
-			case s == nobody || s == stranger:
+			case s == anonymous || s == unknown:
 				assert.Equal(t, http.StatusUnauthorized, w.Code, about)
 				assert.Contains(t, strings.Join(w.Header().Values("WWW-Authenticate"), ", "), "Basic realm", about)
 			default:
@@ -118,7 +118,7 @@ func TestABrowserLogsIn(t *testing.T) {
 	operator := &sender{name: "operator", scopes: "admin"}
 	h := guarded(t, []*sender{operator})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
-	r.SetBasicAuth("whoever", operator.token)
+	r.SetBasicAuth("any name", operator.token)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	assert.Equal(t, http.StatusOK, w.Code)
@@ -127,11 +127,11 @@ func TestABrowserLogsIn(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 }
 
-// TestAnotherSiteChangesNothing holds also where nobody is asked: a page on the
+// TestAnotherSiteChangesNothing holds also where authentication is off: a page on the
 // internet can have a browser call loopback.
 func TestAnotherSiteChangesNothing(t *testing.T) {
 	t.Parallel()
-	h := sample(t, nil)
+	h := samplePages(t, nil)
 	post := func(header, value string) int {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:8432/flush", http.NoBody)
 		r.Header.Set(header, value)
@@ -152,7 +152,7 @@ func TestAnotherSiteChangesNothing(t *testing.T) {
 // this machine, so that its browser takes the listener for the page's own site.
 func TestAPageThatMadeItsNameLeadHereSeesNothing(t *testing.T) {
 	t.Parallel()
-	h := sample(t, func(c *Config) { c.Hosts = access.NewHosts("127.0.0.1:8432") })
+	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })
 	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "POST /flush", "POST /hold", "POST /release", "GET /debug/pprof/"} {
 		method, target, _ := strings.Cut(path, " ")
 		w := as(t, h, "", method, "http://evil.example:8432"+target)
@@ -161,18 +161,18 @@ func TestAPageThatMadeItsNameLeadHereSeesNothing(t *testing.T) {
 	}
 	assert.Equal(t, http.StatusOK, as(t, h, "", http.MethodGet, "http://localhost:8432/status").Code)
 	assert.Equal(t, http.StatusOK, as(t, h, "", http.MethodGet, "http://any.example/healthz").Code, "a probe may use any name")
-	assert.Equal(t, http.StatusOK, as(t, sample(t, nil), "", http.MethodGet, "http://any.example/status").Code)
+	assert.Equal(t, http.StatusOK, as(t, samplePages(t, nil), "", http.MethodGet, "http://any.example/status").Code)
 }
 
 func TestTheCommandLineIsNotShown(t *testing.T) {
 	t.Parallel()
-	w := as(t, sample(t, nil), "", http.MethodGet, "/debug/pprof/cmdline")
+	w := as(t, samplePages(t, nil), "", http.MethodGet, "/debug/pprof/cmdline")
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.NotContains(t, w.Body.String(), "-test.", "this test has arguments")
 	assert.Equal(t, filepath.Base(os.Args[0]), w.Body.String())
 }
 
-func TestAQuotaOfRequestsHoldsHereForWhoIsKnown(t *testing.T) {
+func TestAQuotaOfRequestsHoldsForIdentities(t *testing.T) {
 	t.Parallel()
 	token, err := access.NewToken()
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestAQuotaOfRequestsHoldsHereForWhoIsKnown(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
 	guard, err := access.Open(access.Config{Path: path})
 	require.NoError(t, err)
-	h := sample(t, func(c *Config) { c.Guard = guard })
+	h := samplePages(t, func(c *adminPages) { c.guard = guard })
 	for range 2 { // what is left, however little, is enough for one more
 		assert.Equal(t, http.StatusOK, as(t, h, "Bearer "+token, "GET", "/metrics").Code)
 	}
@@ -192,7 +192,7 @@ func TestAQuotaOfRequestsHoldsHereForWhoIsKnown(t *testing.T) {
 
 	all, err := access.Open(access.Config{Default: access.Quota{RequestsPerSecond: 0.001}})
 	require.NoError(t, err)
-	h = sample(t, func(c *Config) { c.Guard = all })
+	h = samplePages(t, func(c *adminPages) { c.guard = all })
 	for range 3 {
 		assert.Equal(t, http.StatusOK, as(t, h, "", "GET", "/metrics").Code, "senders and not operators are counted")
 	}

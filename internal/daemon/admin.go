@@ -1,0 +1,346 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// adminPages is the handler of the admin listener:
+//
+//	/healthz /readyz                    without authentication
+//	/metrics /status / /console         scope read for all sensors, or admin
+//	/flush /hold /release /debug/pprof  scope admin
+//
+// Its functions are called concurrently. Those without a context do no I/O: probes call
+// them every few seconds and must not hang with what they probe.
+type adminPages struct {
+	gatherer prometheus.Gatherer
+	page     http.Handler // the live page
+	parts    func() []console.Part
+	status   func() any
+	// flush returns when all readings accepted before the call are stored, or ctx ends.
+	flush func(ctx context.Context) error
+	// hold refuses readings of the stream, and returns when all that were accepted are
+	// stored, the outcome of every write is known, and the journal's mark behind them is
+	// durable. The hold ends by itself after the lease, counted from then, unless it is
+	// renewed; a lease of 0 lasts until the process ends. If ctx ends first, the hold
+	// that this call began is lifted.
+	hold func(ctx context.Context, stream string, lease time.Duration) (Held, error)
+	// release lets the stream accept readings again, if it does not already.
+	release func(stream string) error
+	guard   *access.Guard // nil: no authentication
+	hosts   *access.Hosts // host names that requests may use, except for /healthz and /readyz; nil: all
+	log     *slog.Logger
+}
+
+var (
+	errNotReady      = errors.New("the daemon is starting")
+	errUnknownStream = errors.New("there is no such stream")
+)
+
+// ready reports whether readings can be accepted.
+func ready(parts []console.Part) bool {
+	return !slices.ContainsFunc(parts, func(p console.Part) bool { return !p.Ready && !p.Optional })
+}
+
+// handler returns the handler of all paths.
+func (a *adminPages) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		// Only a restart could help where this fails, so nothing that recovers by itself belongs here.
+		a.write(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", a.serveReady)
+	for pattern, handler := range map[string]http.Handler{
+		"GET /metrics": promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{
+			EnableOpenMetrics: true, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+		}),
+		"GET /{$}": a.page, "GET /console": a.page, "GET /console/": a.page,
+		"GET /status": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { a.write(w, http.StatusOK, a.status()) }),
+	} {
+		mux.Handle(pattern, a.checkHost(a.require(access.Read, a.allSensors(handler))))
+	}
+	for pattern, handle := range map[string]http.HandlerFunc{
+		"POST /flush":          a.serveFlush,
+		"POST /hold":           a.serveHold,
+		"POST /release":        a.serveRelease,
+		"/debug/pprof/":        pprof.Index,
+		"/debug/pprof/cmdline": serveCommand,
+		"/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol":  pprof.Symbol,
+		"/debug/pprof/trace":   pprof.Trace,
+	} {
+		mux.Handle(pattern, a.checkHost(a.require(access.Admin, handle)))
+	}
+	return protect(access.SameOrigin(a.refuse, mux))
+}
+
+// require admits callers with the scope. Without authentication it admits all and
+// counts none: the quota of all senders together is not the operator's, who needs these
+// pages most when it is used up.
+func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler {
+	if !a.guard.Asks() {
+		return next
+	}
+	return access.Require(a.guard, scope, a.refuse, next)
+}
+
+// allSensors refuses an identity that is limited to some sensors: these pages are about
+// all of them.
+func (a *adminPages) allSensors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if i := access.From(r.Context()); i.Limited() && i.Require(access.Admin) != nil {
+			a.refuse(w, telemetry.Errorf(telemetry.Forbidden, "sensor_forbidden",
+				"this page is about all sensors, and %s may only access those whose ids begin with %q", i.Name, i.Prefix()))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *adminPages) checkHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := a.hosts.Check(r); err != nil {
+			a.refuse(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// protect sets the headers that keep a browser from using an answer elsewhere.
+func protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'") // the live page has its own
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers a caller that is not authenticated or not authorised.
+func (a *adminPages) refuse(w http.ResponseWriter, err error) {
+	var e *telemetry.Error
+	if !errors.As(err, &e) {
+		a.log.Error("authenticate a caller", "err", err)
+		a.problem(w, http.StatusInternalServerError, "internal", "the caller cannot be authenticated; the daemon's log says why")
+		return
+	}
+	status := http.StatusForbidden
+	switch e.Kind {
+	case telemetry.Unauthenticated:
+		status = http.StatusUnauthorized
+	case telemetry.Quota:
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	default: // authenticated, but not authorised
+	}
+	a.problem(w, status, e.Code, e.Message)
+}
+
+// write answers with v as indented JSON, since people read it too.
+func (a *adminPages) write(w http.ResponseWriter, code int, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		a.log.Error("encode an admin answer", "err", err)
+		http.Error(w, "the answer cannot be encoded; the daemon's log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // fails only if the client is gone
+}
+
+// problem answers with an error, in the same form as the data listener.
+func (a *adminPages) problem(w http.ResponseWriter, status int, code, message string) {
+	a.write(w, status, struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}{code, message})
+}
+
+// serveReady answers whether readings can be accepted now: 200, or 503 with the reason
+// beside each part that is not ready. An optional part does not count.
+func (a *adminPages) serveReady(w http.ResponseWriter, _ *http.Request) {
+	answer := struct {
+		Ready bool           `json:"ready"`
+		Parts []console.Part `json:"parts"`
+	}{Parts: a.parts()}
+	answer.Ready = ready(answer.Parts)
+	code := http.StatusOK
+	if !answer.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	a.write(w, code, answer)
+}
+
+// serveCommand answers the program's name without its arguments: a URI among them may
+// hold a password.
+func serveCommand(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(filepath.Base(os.Args[0]))) // fails only if the client is gone
+}
+
+// Bounds of how long POST /flush waits, and POST /hold.
+const (
+	defaultFlushTimeout = time.Minute
+	defaultDrain        = 30 * time.Second
+	maxFlushTimeout     = time.Hour
+)
+
+// Bounds of a hold: one that is not renewed must not outlive its caller for long.
+const (
+	defaultLease = time.Minute
+	maxLease     = 10 * time.Minute
+	untilRestart = "restart"
+)
+
+// serveFlush answers 200 when all readings accepted before the call are stored, and 504
+// if the timeout ends first; the rest is stored later all the same.
+func (a *adminPages) serveFlush(w http.ResponseWriter, r *http.Request) {
+	values, err := parameters(r, "timeout")
+	timeout := defaultFlushTimeout
+	if text := values["timeout"]; text != "" && err == nil {
+		timeout, err = parseTimeout(text)
+	}
+	if err != nil {
+		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	begin := time.Now()
+	if err := a.flush(ctx); err != nil {
+		a.failed(ctx, w, err, "flush", fmt.Sprintf("not everything was stored within %v; /status and /readyz show why", timeout))
+		return
+	}
+	a.write(w, http.StatusOK, struct {
+		Flushed bool    `json:"flushed"`
+		Seconds float64 `json:"seconds"`
+	}{true, time.Since(begin).Seconds()})
+}
+
+// A Held says that a stream accepts no readings, and that all it accepted are stored.
+type Held struct {
+	Stream string `json:"stream"`
+	// Since is when the hold began. One that ran out and was requested again began anew.
+	Since time.Time `json:"since"`
+	// Until is when it ends unless it is renewed; nil: with the process.
+	Until *time.Time `json:"until,omitempty"`
+	// Session is that of the process that holds.
+	Session string `json:"session"`
+}
+
+// serveHold answers 200 when the stream is held and its readings are stored, and 504 if
+// that takes too long; readings are then accepted again.
+func (a *adminPages) serveHold(w http.ResponseWriter, r *http.Request) {
+	values, err := parameters(r, "stream", "for", "timeout")
+	if err == nil && values["stream"] == "" {
+		err = errors.New("parameter stream is missing")
+	}
+	lease, timeout := defaultLease, defaultDrain
+	switch text := values["for"]; {
+	case err != nil, text == "":
+	case text == untilRestart:
+		lease = 0
+	default:
+		if lease, err = config.ParseDuration(text); err != nil || lease <= 0 || lease > maxLease {
+			err = fmt.Errorf("for %q is not a duration above 0 and up to 10m, like 60s, or restart", text)
+		}
+	}
+	if text := values["timeout"]; text != "" && err == nil {
+		timeout, err = parseTimeout(text)
+	}
+	if err != nil {
+		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	held, err := a.hold(ctx, values["stream"], lease)
+	if err != nil {
+		a.failed(ctx, w, err, "hold",
+			fmt.Sprintf("not all accepted readings were stored within %v, so the stream accepts readings again; /status and /readyz show why", timeout))
+		return
+	}
+	a.write(w, http.StatusOK, held)
+}
+
+// serveRelease answers 200 when the stream accepts readings again.
+func (a *adminPages) serveRelease(w http.ResponseWriter, r *http.Request) {
+	values, err := parameters(r, "stream")
+	if err == nil && values["stream"] == "" {
+		err = errors.New("parameter stream is missing")
+	}
+	if err != nil {
+		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+		return
+	}
+	if err := a.release(values["stream"]); err != nil {
+		a.failed(r.Context(), w, err, "release", "")
+		return
+	}
+	a.write(w, http.StatusOK, struct {
+		Stream   string `json:"stream"`
+		Released bool   `json:"released"`
+	}{values["stream"], true})
+}
+
+// failed answers what went wrong with a flush, hold or release; late is the message if
+// ctx has ended.
+func (a *adminPages) failed(ctx context.Context, w http.ResponseWriter, err error, what, late string) {
+	switch {
+	case errors.Is(err, errUnknownStream):
+		a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
+	case errors.Is(err, errNotReady):
+		w.Header().Set("Retry-After", "1")
+		a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())
+	case ctx.Err() != nil:
+		a.problem(w, http.StatusGatewayTimeout, what+"_timeout", late)
+	default:
+		a.log.Error(what+" on request", "err", err)
+		a.problem(w, http.StatusInternalServerError, "internal", "the "+what+" failed; the daemon's log says why")
+	}
+}
+
+// parameters returns the query parameters of a request.
+func parameters(r *http.Request, allowed ...string) (map[string]string, error) {
+	values := make(map[string]string)
+	for key, given := range r.URL.Query() {
+		if !slices.Contains(allowed, key) {
+			return nil, fmt.Errorf("parameter %q is unknown; allowed: %s", key, strings.Join(allowed, ", "))
+		}
+		values[key] = strings.TrimSpace(given[0])
+	}
+	return values, nil
+}
+
+func parseTimeout(text string) (time.Duration, error) {
+	timeout, err := config.ParseDuration(text)
+	if err != nil || timeout <= 0 || timeout > maxFlushTimeout {
+		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
+	}
+	return timeout, nil
+}
