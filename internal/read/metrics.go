@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,23 +16,24 @@ const (
 )
 
 // codes are the values of the label.
-var codes = [...]string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
+var codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
 
 // calls are the values of the label of that name.
 var calls = [...]call{callSensors, callLatest, callReadings, callSummary, callDelete}
 
 type metrics struct {
-	requests map[call]map[string]prometheus.Counter
-	seconds  map[call]prometheus.Observer
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
 }
 
 func newMetrics(registerer prometheus.Registerer, running func() float64) *metrics {
 	factory := promauto.With(registerer)
-	requests := factory.NewCounterVec(prometheus.CounterOpts{
+	m := &metrics{}
+	m.requests = factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_read_requests_total",
 		Help: "Requests to read or delete, by call and the status of their answer; cut: the answer broke off, gone: the client did.",
 	}, []string{"call", "code"})
-	seconds := factory.NewHistogramVec(prometheus.HistogramOpts{
+	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "brim_read_seconds",
 		Help: "Time from the arrival of a request to read or delete to the end of its answer.",
 		// From one document of a warm cache to the usual --query-timeout.
@@ -40,22 +42,19 @@ func newMetrics(registerer prometheus.Registerer, running func() float64) *metri
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_read_running", Help: "Requests to read or delete that are being answered; --max-queries is the most.",
 	}, running)
-	m := &metrics{requests: make(map[call]map[string]prometheus.Counter), seconds: make(map[call]prometheus.Observer)}
 	for _, c := range calls {
-		m.requests[c] = make(map[string]prometheus.Counter)
-		m.seconds[c] = seconds.WithLabelValues(string(c))
+		m.seconds.WithLabelValues(string(c))
 		for _, code := range codes {
-			m.requests[c][code] = requests.WithLabelValues(string(c), code)
+			m.requests.WithLabelValues(string(c), code)
 		}
 	}
 	return m
 }
 
 func (m *metrics) answered(c call, code string, begin time.Time) {
-	counter := m.requests[c][code]
-	if counter == nil {
-		counter = m.requests[c][codeOther]
+	if !slices.Contains(codes, code) {
+		code = codeOther
 	}
-	counter.Inc()
-	m.seconds[c].Observe(time.Since(begin).Seconds())
+	m.requests.WithLabelValues(string(c), code).Inc()
+	m.seconds.WithLabelValues(string(c)).Observe(time.Since(begin).Seconds())
 }

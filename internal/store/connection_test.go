@@ -25,6 +25,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
+// failPoint is held by a test that uses failCommand of the shared mongod, which has one.
+var failPoint sync.Mutex
+
 func dial(t *testing.T, uri, database string) *Connection {
 	t.Helper()
 	c, err := Connect(ConnectionConfig{URI: uri, Database: database, Logger: slog.New(slog.DiscardHandler)})
@@ -212,12 +215,13 @@ func TestOneSlowPingIsNoSilentServer(t *testing.T) {
 // themselves and all others.
 func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
 	t.Parallel()
-	c := dial(t, mongodtest.Start(t, mongod.Config{}).URI()+"&maxPoolSize=1", "brim")
+	database := mongodtest.Database(t).Name()
+	c := dial(t, mongodtest.URI(t)+"&maxPoolSize=1", database)
 	admin := c.AsideDatabase().Client().Database("admin")
 	blocked := func(mode string) error {
 		return admin.RunCommand(context.Background(), bson.D{
 			{Key: "configureFailPoint", Value: "waitInFindBeforeMakingBatch"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "nss", Value: "brim.c"}}},
+			{Key: "data", Value: bson.D{{Key: "nss", Value: database + ".c"}}},
 		}).Err()
 	}
 	_, err := c.AsideDatabase().Collection("c").InsertOne(t.Context(), bson.D{})
@@ -231,7 +235,7 @@ func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		return c.Client().Database("brim").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() != nil
+		return c.Client().Database(database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() != nil
 	}, 20*time.Second, 10*time.Millisecond, "the connection is in use")
 
 	c.noteReply(t.Context())
@@ -281,6 +285,8 @@ func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
 			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}, {Key: "appName", Value: "may not see members"}}},
 		}).Err())
 	}
+	failPoint.Lock()
+	t.Cleanup(failPoint.Unlock)
 	var log bytes.Buffer
 	check := func() error {
 		return WriteConcern{Members: 3}.Check(t.Context(), c.Database(), "a", slog.New(slog.NewTextHandler(&log, nil)))

@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -18,25 +16,18 @@ import (
 // cannot be, nothing was deleted.
 func TestADeletionThatWasNotBegunSaysSo(t *testing.T) {
 	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	stores := make(map[string]storetest.Store)
-	for _, s := range sides() {
-		stores[s.name], _ = s.open(t, server.URI(), s.name)
-		n, err := stores[s.name].Delete(t.Context(), "s")
-		require.NoError(t, err)
-		assert.Zero(t, n)
-	}
-	require.NoError(t, server.Close(t.Context()))
-	for name, s := range stores {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := s.Delete(ctx, "s")
+	onBoth(t, func(t *testing.T, _ side, _ string, s storetest.Store) {
+		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))
+		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		var told *telemetry.Error
-		require.ErrorAs(t, err, &told, name)
-		assert.Equal(t, telemetry.Unavailable, told.Kind, name)
-		assert.Equal(t, "not_deleted", told.Code, name)
-		assert.Contains(t, told.Message, "nothing was deleted; repeat the request", name)
-		assert.Positive(t, told.RetryAfter, name)
-		assert.ErrorContains(t, err, `count readings of sensor "s"`, name)
-	}
+		_, err := s.Delete(ended, "s")
+		var unavailable *telemetry.Error
+		require.ErrorAs(t, err, &unavailable)
+		assert.Equal(t, telemetry.Unavailable, unavailable.Kind)
+		assert.Equal(t, "not_deleted", unavailable.Code)
+		assert.Contains(t, unavailable.Message, "nothing was deleted; repeat the request")
+		assert.Positive(t, unavailable.RetryAfter)
+		assert.ErrorContains(t, err, `count readings of sensor "s"`)
+		assert.Len(t, storetest.ReadAll(t, s, "s"), 1)
+	})
 }

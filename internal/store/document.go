@@ -104,67 +104,56 @@ func SameTags(a, b []telemetry.Tag) bool {
 // given tags unless it has its own. Keys in skip are not fields.
 func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
 	r := telemetry.Reading{Sensor: sensor, Tags: tags}
-	elements, err := doc.Elements()
-	if err != nil {
-		return r, fmt.Errorf("read stored reading: %w", err)
-	}
-next:
-	for _, e := range elements {
+	err := EachElement(doc, func(_ int, e bsoncore.Element) error {
 		key, v := e.Key(), e.Value()
-		for _, s := range skip {
-			if key == s {
-				continue next
-			}
+		if slices.Contains(skip, key) {
+			return nil
 		}
-		if key == TimeKey {
-			r.Time = time.UnixMilli(v.DateTime()).UTC()
-			continue
+		if at, ok := v.DateTimeOK(); ok && key == TimeKey {
+			r.Time = time.UnixMilli(at).UTC()
+			return nil
 		}
 		if of, ok := v.DocumentOK(); ok && key == SensorKey {
-			r.Tags = TagsOf(of.Lookup(tagsKey))
-			continue
+			r.Tags = TagsOf(bson.Raw(of).Lookup(tagsKey))
+			return nil
 		}
 		value, err := valueOf(v)
 		if err != nil {
-			return r, fmt.Errorf("read stored field %q of sensor %q: %w", key, sensor, err)
+			return fmt.Errorf("read stored field %q of sensor %q: %w", key, sensor, err)
 		}
 		r.Fields = append(r.Fields, telemetry.Field{Name: key, Value: value})
-	}
-	return r, nil
+		return nil
+	})
+	return r, err
 }
 
-func valueOf(v bson.RawValue) (telemetry.Value, error) {
-	switch v.Type {
-	case bson.TypeDouble:
-		return telemetry.FloatValue(v.Double()), nil
-	case bson.TypeInt64:
-		return telemetry.IntValue(v.Int64()), nil
-	case bson.TypeInt32:
-		return telemetry.IntValue(int64(v.Int32())), nil
-	case bson.TypeBoolean:
-		return telemetry.BoolValue(v.Boolean()), nil
-	case bson.TypeString:
-		return telemetry.TextValue(v.StringValue()), nil
-	default:
-		return telemetry.Value{}, fmt.Errorf("BSON type %v is none of a reading's", v.Type)
+func valueOf(v bsoncore.Value) (telemetry.Value, error) {
+	if n, ok := NumberOf(v); ok {
+		return n, nil
 	}
+	if b, ok := v.BooleanOK(); ok {
+		return telemetry.BoolValue(b), nil
+	}
+	if s, ok := v.StringValueOK(); ok {
+		return telemetry.TextValue(s), nil
+	}
+	return telemetry.Value{}, fmt.Errorf("a reading has no BSON type %v", v.Type)
 }
 
 // TagsOf turns a stored tags document back; nil for none.
-func TagsOf(v bson.RawValue) []telemetry.Tag {
+func TagsOf(v bson.RawValue) (tags []telemetry.Tag) {
 	doc, ok := v.DocumentOK()
 	if !ok {
 		return nil
 	}
-	elements, err := doc.Elements()
-	if err != nil {
-		return nil
-	}
-	var tags []telemetry.Tag
-	for _, e := range elements {
+	err := EachElement(doc, func(_ int, e bsoncore.Element) error {
 		if s, ok := e.Value().StringValueOK(); ok {
 			tags = append(tags, telemetry.Tag{Name: e.Key(), Value: s})
 		}
+		return nil
+	})
+	if err != nil {
+		return nil
 	}
 	return tags
 }

@@ -66,6 +66,8 @@ func TestACatalogThatCannotBeReadIsAnErrorThatSaysWhichRight(t *testing.T) {
 	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see the catalog", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	failPoint.Lock()
+	t.Cleanup(failPoint.Unlock)
 	fail := func(mode string) {
 		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},

@@ -104,26 +104,18 @@ func Batch(t require.TestingT, session string, firstSeq uint64, readings ...tele
 // a sensor's first reading.
 func Integers(b *testing.B, first, sensors, perSensor, fields int) *batch.Batch {
 	b.Helper()
-	builder := batch.NewBuilder(Base)
-	names := make([][]byte, fields)
-	for f := range names {
-		names[f] = fmt.Appendf(nil, "usage_field_%d", f)
-	}
-	for i := range sensors * perSensor {
-		builder.Begin(Stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
-		builder.Sensor(fmt.Appendf(nil, "cpu,hostname=host_%d", i%sensors))
-		builder.Tag([]byte("region"), []byte("eu-west-1"))
-		builder.Time(Base.Add(time.Duration(first+i/sensors) * 10 * time.Second).UnixMilli())
-		for f, name := range names {
-			builder.Int(name, int64((i+f)%100))
+	readings := make([]telemetry.Reading, sensors*perSensor)
+	for i := range readings {
+		r := telemetry.Reading{
+			Sensor: fmt.Sprintf("cpu,hostname=host_%d", i%sensors), Time: Base.Add(time.Duration(first+i/sensors) * 10 * time.Second),
+			Tags: []telemetry.Tag{{Name: "region", Value: "eu-west-1"}},
 		}
-		if r := builder.End(); r != nil {
-			b.Fatal(r)
+		for f := range fields {
+			r.Fields = append(r.Fields, telemetry.Field{Name: fmt.Sprintf("usage_field_%d", f), Value: telemetry.IntValue(int64((i + f) % 100))})
 		}
+		readings[i] = r
 	}
-	out := builder.Batch()
-	out.Session, out.FirstSeq = "sbench", uint64(1+first*sensors)
-	return out
+	return Batch(b, "sbench", uint64(1+first*sensors), readings...)
 }
 
 // Shares sorts a batch into buckets, as a lane does.

@@ -120,8 +120,9 @@ func timeSeries(timeField, metaField, granularity string) bson.D {
 // write concern failed: what is stored must not be sent again.
 func TestLostReplyIsLookedUp(t *testing.T) {
 	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
+	c, err := store.Connect(store.ConnectionConfig{
+		URI: mongodtest.URI(t), Database: mongodtest.Database(t).Name(), App: "reply is lost", Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{})
@@ -130,7 +131,7 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
 		{Key: "data", Value: bson.D{
-			{Key: "failCommands", Value: bson.A{"insert"}},
+			{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "appName", Value: "reply is lost"},
 			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
 		}},
 	}).Err())
