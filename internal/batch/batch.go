@@ -1,13 +1,18 @@
-// Package batch is the compact form in which the readings of one request
-// travel from the door to the store. Readings are rows; what repeats (the
-// sensor with its tags, the list of field names) is kept once and referred to
-// by number, so that a row costs 32 bytes and eight for each value.
+// Package batch is the compact form of one request's readings, from the server that
+// decodes them to the store that writes them. Readings are rows; what repeats (the
+// sensor with its tags, the list of field names) is kept once and referred to by
+// number, so that a row costs 32 bytes, and each value eight.
 //
-// Sensors with their tags, and lists of names, are remembered from request to
-// request by an Interner, and shared by the batches.
+// An Interner remembers sensors with their tags, and lists of names, from request to
+// request; batches share them. A Batch is built by one goroutine with a Builder and
+// is read-only from then on; any number of goroutines may read it.
 //
-// A Batch is built by one goroutine with a Builder and is read-only from then
-// on; any number of goroutines may read it.
+//	batch.go     Batch
+//	builder.go   Builder: the rules for readings
+//	series.go    sensors, lists of fields, Interner
+//	encoding.go  the form in the journal
+//	pending.go   what a lane hands to a store
+//	journal.go   what requests, the journal and its followers exchange
 package batch
 
 import (
@@ -21,12 +26,12 @@ import (
 type Batch struct {
 	Received time.Time // arrival of the request
 
-	// Session, FirstSeq and Tracker are given once, when the batch is taken in;
-	// row i has the sequence FirstSeq + i, if none was left out.
+	// The journal sets these once. Row i has the sequence FirstSeq + i, if the batch is
+	// not a part of a larger one.
 	Session   string
 	FirstSeq  uint64
-	Tracker   Tracker // nil where nobody waits for the rows to be stored
-	Recovered bool    // taken in by an earlier process, which may have sent the rows
+	Tracker   Tracker // nil if nothing waits for the rows to be stored
+	Recovered bool    // journaled by an earlier process, which may have sent the rows
 
 	rows   []Row
 	series []seriesRef
@@ -35,25 +40,25 @@ type Batch struct {
 	text   texts
 	memory int64
 
-	// granularity is that of a stream when the readings were taken in.
+	// granularity is that of a stream when the readings were journaled.
 	granularity func(stream string) time.Duration
 
-	// places are those of the rows in the batch that was encoded, of which this is
-	// a part; nil: it is the whole.
+	// places are the numbers of the rows in the batch that this is a part of; nil: it
+	// is the whole.
 	places []uint32
 }
 
-// A seriesRef names a series of a batch. Its hash stands beside it, so that a
-// lane finds its rows without a look at each series.
+// A seriesRef is a series of a batch, with its hash beside it: a lane finds its rows
+// without a cache miss for each series.
 type seriesRef struct {
 	*Series
 	hash uint64
 }
 
-// A Tracker follows the rows of its batch until they are at rest. Calls come
-// from several goroutines.
+// A Tracker follows the rows of its batch until all are stored. It is called by
+// several goroutines.
 type Tracker interface {
-	// Released says that n more rows have come to rest: stored, or put aside.
+	// Released says that n more rows are stored, or refused and kept as dead letters.
 	Released(n int)
 	// Refused says why a row will not be stored; its release follows.
 	Refused(row *Row, why *telemetry.Refusal)
@@ -99,7 +104,7 @@ func (b *Batch) SeriesAt(i int) *Series { return b.series[i].Series }
 // HashAt returns the Hash of the series with number i.
 func (b *Batch) HashAt(i int) uint64 { return b.series[i].hash }
 
-// Granularity returns that of a stream when the readings were taken in; 0: the
+// Granularity returns that of a stream when the readings were journaled; 0: the
 // stream's present one.
 func (b *Batch) Granularity(stream string) time.Duration {
 	if b.granularity == nil {
@@ -108,11 +113,12 @@ func (b *Batch) Granularity(stream string) time.Duration {
 	return b.granularity(stream)
 }
 
-// SetGranularity is for whoever takes the batch in, before others have it.
+// SetGranularity sets what Granularity returns. Only the journal calls it, before
+// other goroutines have the batch.
 func (b *Batch) SetGranularity(of func(stream string) time.Duration) { b.granularity = of }
 
-// Shape returns the fields of row r. Rows of equal shape in one batch return
-// the same pointer, and mostly in other batches, too.
+// Shape returns the fields of row r. Rows of equal shape have the same pointer, in one
+// batch always and in several mostly.
 func (b *Batch) Shape(r *Row) *Shape { return b.shapes[r.shape] }
 
 // Values returns one word for each field of row r's shape: the bits of a
@@ -128,8 +134,8 @@ func (b *Batch) Text(word uint64) []byte { return b.text.at(uint32(word>>32), ui
 // MemorySize estimates the bytes of heap that the batch holds.
 func (b *Batch) MemorySize() int64 { return b.memory }
 
-// countMemory is for whoever has just made the batch; own is what its series
-// and shapes take, as far as they were made for it.
+// countMemory estimates what MemorySize returns; own are the bytes of series and
+// shapes that were made for this batch.
 func (b *Batch) countMemory(own int) int64 {
 	return int64(batchBytes + cap(b.rows)*rowBytes + cap(b.values)*valueSize + b.text.size() +
 		len(b.series)*16 + len(b.shapes)*8 + own)
@@ -141,8 +147,7 @@ const (
 	rowBytes   = 32
 )
 
-// Reading returns row i in its plain form, for the paths where speed does not
-// matter.
+// Reading returns row i in its plain form, where speed does not matter.
 func (b *Batch) Reading(i uint32) telemetry.Reading {
 	r := b.Row(i)
 	s := b.Series(r)
@@ -167,40 +172,34 @@ func (b *Batch) value(kind telemetry.Kind, word uint64) telemetry.Value {
 	}
 }
 
-// textChunk is the length of a chunk of strings. Strings are far shorter, and
-// none reaches over the end of its chunk.
+// textChunk is the length of a chunk of strings. Strings are far shorter, and none
+// crosses the end of its chunk.
 const textChunk = 1 << 20
 
 // texts holds the strings of a batch. It grows by whole chunks, since moving
 // tens of megabytes to a larger array would need both at once.
 type texts struct {
 	chunks [][]byte
-	first  int // bytes that the first chunk is made for; 0: not known
+	first  int // capacity of the first chunk; 0: unknown
 }
 
 // add copies s and returns its position: the number of its chunk times
 // textChunk, plus its place in there.
 func (t *texts) add(s []byte) uint32 {
 	last := len(t.chunks) - 1
-	// Not even an empty string may begin at the end of a chunk, for that is the
-	// position of the next one.
+	// Not even an empty string may begin at the end of a chunk: that is the position
+	// of the next one.
 	if last < 0 || len(t.chunks[last])+max(len(s), 1) > textChunk {
-		t.grow()
+		size := textChunk
+		if last < 0 {
+			size = t.first // most batches have little text
+		}
+		t.chunks = append(t.chunks, make([]byte, 0, size))
 		last++
 	}
 	at := len(t.chunks[last])
 	t.chunks[last] = append(t.chunks[last], s...)
 	return uint32(last*textChunk + at)
-}
-
-// grow adds a chunk. The first one has what was said to come, or begins small,
-// for most batches have little text.
-func (t *texts) grow() {
-	size := textChunk
-	if len(t.chunks) == 0 {
-		size = t.first
-	}
-	t.chunks = append(t.chunks, make([]byte, 0, size))
 }
 
 // at returns the n bytes at a position.
@@ -220,7 +219,7 @@ func (t *texts) mark() textMark {
 	return textMark{chunks: n, last: len(t.chunks[n-1])}
 }
 
-// cut takes away what was added behind the mark.
+// cut removes what was added after the mark.
 func (t *texts) cut(m textMark) {
 	clear(t.chunks[m.chunks:])
 	t.chunks = t.chunks[:m.chunks]

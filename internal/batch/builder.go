@@ -11,25 +11,25 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Builder makes a Batch, reading by reading, and is the one place where the
-// rules of package telemetry are applied, whatever protocol a reading came by:
+// A Builder makes a Batch, reading by reading, and is the one place that applies the
+// rules of package telemetry, whatever protocol a reading arrived by:
 //
 //	b.Begin(stream, index, times)
 //	b.Sensor(id); b.Tag(name, value); b.Float(name, v); …   // in any order
-//	b.Time(ms)                                              // or not: then Received
+//	b.Time(ms)                                              // optional; default: Received
 //	err := b.End()
 //
 // Instead of sensor and tags, SameSeries repeats those of an earlier reading.
 //
-// A reading that breaks a rule leaves no trace in the batch; End names the
-// first rule that it broke. The builder copies whatever bytes it is given.
+// A reading that breaks a rule leaves nothing in the batch; End names the first rule
+// that it broke. The builder copies the bytes that it is given.
 type Builder struct {
 	// MapDots replaces dots in names of fields and tags; 0 refuses such names.
 	MapDots byte
 	// AllowSensor says why readings of a sensor are refused, nil if they are not;
-	// without it none is.
+	// nil: all sensors are allowed.
 	AllowSensor func(sensor string) *telemetry.Refusal
-	// Fields are those that the readings which follow may have; nil: any.
+	// Fields are those that the following readings may have; nil: any.
 	Fields *FieldList
 	// Dropped counts the fields that were left out.
 	Dropped int
@@ -37,7 +37,7 @@ type Builder struct {
 	interner *Interner
 	pooled   bool // it goes back to the interner
 	batch    *Batch
-	rows     []Row    // scratch; the batch gets a copy of its size
+	rows     []Row    // scratch; the batch gets a copy of the right size
 	values   []uint64 // likewise
 	own      int      // bytes of series and shapes that were made for this batch
 
@@ -45,14 +45,12 @@ type Builder struct {
 	// One that lost its slot to another is listed again. The batch's first series
 	// needs no slot.
 	listed  []listing
-	request uint32 // that the slots are of
+	request uint32 // that the slots belong to
 	shapeAt map[*Shape]uint32
 	last    *Shape // of the last reading, maybe of another request
-	partial bool   // last is not all that was given of that reading
+	partial bool   // fields were left out of that reading
 
-	allowed   *Series  // the last one that AllowSensor let pass
-	choice    choice   // the last one
-	keptTexts [][]byte // scratch
+	allowed *Series // the last one that AllowSensor let pass
 
 	// The reading under construction.
 	stream    string
@@ -66,6 +64,7 @@ type Builder struct {
 	tags      []byte // name and value pairs, each with its length in front
 	tagCount  int
 	same      *Series // given by SameSeries
+	leftOut   int     // fields that are not in Fields
 
 	// While fields arrive as they did in the last reading, they are only
 	// compared with its shape. The first that differs moves them to fieldKey.
@@ -159,7 +158,7 @@ func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.stream, b.times = stream, times
 	b.row = Row{Index: uint32(index), offset: uint32(len(b.values))}
 	b.timed, b.refusal, b.textMark = false, nil, b.batch.text.mark()
-	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same = b.sensor[:0], false, b.tags[:0], 0, nil
+	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same, b.leftOut = b.sensor[:0], false, b.tags[:0], 0, nil, 0
 	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], b.last
 }
 
@@ -238,9 +237,13 @@ func (b *Builder) Text(name, v []byte) {
 		b.Refuse(r)
 		return
 	}
+	mark := b.batch.text.mark()
 	at := b.batch.text.add(v)
-	b.row.Size += uint32(len(v))
-	b.field(name, telemetry.Text, uint64(at)<<32|uint64(len(v)))
+	if b.field(name, telemetry.Text, uint64(at)<<32|uint64(len(v))) {
+		b.row.Size += uint32(len(v))
+	} else {
+		b.batch.text.cut(mark)
+	}
 }
 
 // Add adds a field in its plain form, for the paths where speed does not matter.
@@ -257,32 +260,52 @@ func (b *Builder) Add(f telemetry.Field) {
 	}
 }
 
-func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) {
+// field adds a field, and reports whether it is in the reading.
+func (b *Builder) field(name []byte, kind telemetry.Kind, word uint64) bool {
 	if b.refusal != nil {
-		return
+		return false
 	}
-	if len(b.values)-int(b.row.offset) >= telemetry.MaxFields {
+	if len(b.values)-int(b.row.offset)+b.leftOut >= telemetry.MaxFields {
 		b.Refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the reading has more than %d fields", telemetry.MaxFields))
-		return
+		return false
 	}
 	name = b.undot(name)
-	if b.guess != nil {
-		if b.matched < len(b.guess.Fields) {
-			if f := &b.guess.Fields[b.matched]; f.Kind == kind && f.Name == string(name) {
-				b.matched++
-				b.values = append(b.values, word)
-				return
-			}
+	if b.guess != nil && b.matched < len(b.guess.Fields) {
+		if f := &b.guess.Fields[b.matched]; f.Kind == kind && f.Name == string(name) {
+			b.matched++
+			b.values = append(b.values, word)
+			return true
 		}
+	}
+	if b.Fields != nil && !b.isListed(name) {
+		return false
+	}
+	if b.guess != nil {
 		b.dropGuess()
 	}
 	// Long names are refused here, since a key holds two bytes of length.
 	if len(name) > telemetry.MaxNameBytes {
 		b.Refuse(telemetry.CheckFieldName(name))
-		return
+		return false
 	}
 	b.fieldKey = appendSized(append(b.fieldKey, byte(kind)), name)
 	b.values = append(b.values, word)
+	return true
+}
+
+// isListed reports whether a name is in Fields. If not, the field is left out, or the
+// reading is refused.
+func (b *Builder) isListed(name []byte) bool {
+	if _, ok := b.Fields.names[string(name)]; ok {
+		return true
+	}
+	if r := telemetry.CheckFieldName(name); r != nil {
+		b.Refuse(r)
+	} else if !b.Fields.drop {
+		b.Refuse(telemetry.Refuse(telemetry.FieldNotAllowed, "field %s is not allowed in stream %s; allowed: %s", telemetry.Quote(name), b.stream, b.Fields.text))
+	}
+	b.leftOut++
+	return false
 }
 
 // dropGuess writes down the fields that matched the last reading's shape.
@@ -329,24 +352,27 @@ func (b *Builder) finish() {
 	}
 	if len(b.values) == int(b.row.offset) {
 		b.refusal = telemetry.Refuse(telemetry.FieldsMissing, "the reading has no fields; at least one is needed")
+		if b.leftOut > 0 {
+			b.refusal = telemetry.Refuse(telemetry.FieldsMissing, "the reading has no field that stream %s takes; allowed: %s", b.stream, b.Fields.text)
+		}
 		return
 	}
 	shape, series := b.findShape(), b.same
 	if b.refusal == nil && series == nil {
 		series = b.findSeries()
 	}
+	if b.refusal == nil && b.AllowSensor != nil && series != b.allowed {
+		if b.refusal = b.AllowSensor(series.Sensor); b.refusal == nil {
+			b.allowed = series
+		}
+	}
 	if b.refusal != nil {
 		return
 	}
-	given := shape
-	if b.AllowSensor != nil || b.Fields != nil {
-		if shape = b.limit(given, series); b.refusal != nil {
-			return
-		}
-	}
 	b.row.Size += shape.size
 	b.row.shape, b.row.series = b.listShape(shape), b.listSeries(series)
-	b.partial = shape != given
+	b.partial = b.leftOut > 0
+	b.Dropped += b.leftOut
 }
 
 // elementSize is the length of a BSON element with a name of n bytes, without
@@ -436,14 +462,14 @@ func (b *Builder) findShape() *Shape {
 		}
 		b.dropGuess()
 	}
-	if s := b.interner.shapeOf(b.fieldKey); s != nil {
+	if _, s := b.interner.find(keyShape, b.fieldKey); s != nil {
 		return s
 	}
 	shape, refusal := b.newShape(string(b.fieldKey))
 	if b.refusal = refusal; refusal != nil {
 		return nil
 	}
-	b.interner.setShape(shape)
+	b.interner.add(keyShape, shape.key, nil, shape)
 	b.own += shape.memory()
 	return shape
 }
@@ -476,7 +502,7 @@ func (b *Builder) findSeries() *Series {
 	b.keyBuf = appendSized(appendSizedText(b.keyBuf[:0], b.stream), b.sensor)
 	b.keyBuf = binary.LittleEndian.AppendUint16(b.keyBuf, uint16(b.tagCount))
 	b.keyBuf = append(b.keyBuf, b.tags...)
-	if s := b.interner.seriesOf(b.keyBuf); s != nil {
+	if s, _ := b.interner.find(keySeries, b.keyBuf); s != nil {
 		return s
 	}
 	encoded, tags := sortTags(b.stream, b.sensor, b.tags)
@@ -489,12 +515,12 @@ func (b *Builder) findSeries() *Series {
 	if bytes.Equal(encoded, b.keyBuf) {
 		return b.makeSeries(encoded)
 	}
-	s := b.interner.seriesOf(encoded)
+	s, _ := b.interner.find(keySeries, encoded)
 	if s == nil {
 		s = b.makeSeries(encoded)
 	}
 	if s != nil {
-		b.interner.setSeries(string(b.keyBuf), s)
+		b.interner.add(keySeries, string(b.keyBuf), s, nil)
 	}
 	return s
 }
@@ -506,22 +532,20 @@ func (b *Builder) makeSeries(encoded []byte) *Series {
 		b.refusal = telemetry.Refuse(telemetry.Malformed, "the sensor cannot be kept: %v", err)
 		return nil
 	}
-	b.interner.setSeries(s.encoded, s)
+	b.interner.add(keySeries, s.encoded, s, nil)
 	b.own += s.memory()
 	return s
 }
 
-// A FieldList names the fields that readings of a stream may have, and says what
-// becomes of others. It never changes.
+// A FieldList names the fields that readings of a stream may have. It never changes.
 type FieldList struct {
 	names map[string]struct{}
-	text  string // the names, as messages bear them
+	text  string // the names, for messages
 	drop  bool
 }
 
-// NewFieldList returns a list of names, of which there must be some. If drop is
-// set, other fields are left out of their readings; otherwise readings with one
-// are refused.
+// NewFieldList returns a list of at least one name. If drop is set, other fields are
+// left out of their readings; otherwise readings with other fields are refused.
 func NewFieldList(names []string, drop bool) *FieldList {
 	const most = 20 // in a message
 	l := &FieldList{names: make(map[string]struct{}, len(names)), drop: drop}
@@ -535,130 +559,8 @@ func NewFieldList(names []string, drop bool) *FieldList {
 	return l
 }
 
-// A choice is what a list makes of a shape.
-type choice struct {
-	list     *FieldList
-	from, to *Shape
-	kept     []int // fields of from that are those of to
-	refusal  *telemetry.Refusal
-}
-
-// limit applies the rules that only some senders and streams are bound by, and
-// returns the shape of what is left of the reading. What a series and a shape
-// were told is not asked again while readings have the same ones.
-func (b *Builder) limit(shape *Shape, series *Series) *Shape {
-	if b.AllowSensor != nil && series != b.allowed {
-		if b.refusal = b.AllowSensor(series.Sensor); b.refusal != nil {
-			return nil
-		}
-		b.allowed = series
-	}
-	if b.Fields == nil {
-		return shape
-	}
-	c := &b.choice
-	if c.list != b.Fields || c.from != shape {
-		*c = choice{list: b.Fields, from: shape, kept: c.kept[:0]}
-		b.choose(c)
-	}
-	if b.refusal = c.refusal; b.refusal != nil {
-		return nil
-	}
-	if c.to != c.from {
-		b.keepValues(c)
-	}
-	return c.to
-}
-
-// choose fills in what the list makes of a shape.
-func (b *Builder) choose(c *choice) {
-	for i := range c.from.Fields {
-		name := c.from.Fields[i].Name
-		if _, ok := c.list.names[name]; ok {
-			c.kept = append(c.kept, i)
-		} else if !c.list.drop {
-			c.refusal = telemetry.Refuse(telemetry.FieldNotAllowed, "field %s is not allowed in stream %s; allowed: %s",
-				telemetry.Quote([]byte(name)), b.stream, c.list.text)
-			return
-		}
-	}
-	switch len(c.kept) {
-	case len(c.from.Fields):
-		c.to = c.from
-	case 0:
-		c.refusal = telemetry.Refuse(telemetry.FieldsMissing, "the reading has no field that stream %s takes; allowed: %s", b.stream, c.list.text)
-	default:
-		c.to, c.refusal = b.partOf(c.from, c.kept)
-	}
-}
-
-// partOf returns the shape of some fields of another one.
-func (b *Builder) partOf(s *Shape, fields []int) (*Shape, *telemetry.Refusal) {
-	key := b.keyBuf[:0]
-	for _, i := range fields {
-		f := &s.Fields[i]
-		key = binary.LittleEndian.AppendUint16(append(key, byte(f.Kind)), uint16(len(f.Name)))
-		key = append(key, f.Name...)
-	}
-	b.keyBuf = key
-	if known := b.interner.shapeOf(key); known != nil {
-		return known, nil
-	}
-	made, refusal := b.newShape(string(key))
-	if refusal != nil {
-		return nil, refusal
-	}
-	b.interner.setShape(made)
-	b.own += made.memory()
-	return made, nil
-}
-
-// keepValues takes the values of other fields out of the reading.
-func (b *Builder) keepValues(c *choice) {
-	values := b.values[b.row.offset:]
-	texts := b.keptTexts[:0]
-	size, lost := 0, false // bytes of all strings that are kept; whether others are not
-	next := 0
-	for i := range c.from.Fields {
-		kept := next < len(c.kept) && c.kept[next] == i
-		if c.from.Fields[i].Kind == telemetry.Text {
-			if kept {
-				text := b.batch.Text(values[i])
-				texts, size = append(texts, text), size+len(text)
-			}
-			lost = lost || !kept
-		}
-		if kept {
-			values[next] = values[i]
-			next++
-		}
-	}
-	b.Dropped += len(c.from.Fields) - next
-	b.values = b.values[:int(b.row.offset)+next]
-	if lost {
-		b.keepTexts(c.to, texts, size)
-	}
-	clear(texts)
-	b.keptTexts = texts[:0]
-}
-
-// keepTexts makes these the only strings of the reading. They move towards the
-// front of where they lie, so that none is written over before it has moved.
-func (b *Builder) keepTexts(s *Shape, texts [][]byte, size int) {
-	b.batch.text.cut(b.textMark)
-	b.row.Size = uint32(size)
-	values, next := b.values[b.row.offset:], 0
-	for i := range s.Fields {
-		if s.Fields[i].Kind == telemetry.Text {
-			at := b.batch.text.add(texts[next])
-			values[i] = uint64(at)<<32 | uint64(len(texts[next]))
-			next++
-		}
-	}
-}
-
-// LastShape returns the shape of the last reading that was taken, for Columns;
-// nil if fields were left out of that. There must be one.
+// LastShape returns the shape of the last reading in the batch, for Columns; nil if
+// fields were left out of it. There must be one.
 func (b *Builder) LastShape() *Shape {
 	if b.partial {
 		return nil
@@ -666,16 +568,16 @@ func (b *Builder) LastShape() *Shape {
 	return b.last
 }
 
-// Columns gives all fields of a reading at once, none of them a Text. Their
-// words, which are those that Values returns, lie in the columns of a table: that
-// of field i is words[i*rows+row]. It is to be the only call that gives fields.
+// Columns gives all fields of a reading at once, none of them a Text. Their words,
+// which Values returns, are in the columns of a table: that of field i is
+// words[i*rows+row]. No other call may give fields of that reading.
 func (b *Builder) Columns(s *Shape, words []uint64, rows, row int) {
 	if b.refusal != nil {
 		return
 	}
 	for i := range s.Fields {
 		word := words[i*rows+row]
-		if s.Fields[i].Kind == telemetry.Float && word>>52&0x7ff == 0x7ff { // infinite, or no number
+		if s.Fields[i].Kind == telemetry.Float && word>>52&0x7ff == 0x7ff { // infinite or NaN
 			b.Refuse(telemetry.CheckFloat([]byte(s.Fields[i].Name), math.Float64frombits(word)))
 			return
 		}

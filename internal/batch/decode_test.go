@@ -52,7 +52,6 @@ func TestABatchIsDecodedAsItWasEncoded(t *testing.T) {
 		encoded := AppendBinary(prefix, want)
 		require.Equal(t, "before", string(encoded[:6]))
 		encoded = encoded[6:]
-		require.Len(t, encoded, want.EncodedSize())
 		got, err := Decode(encoded, Origin{
 			Session: "sabc", FirstSeq: 7, Recovered: true,
 			Granularity: func(stream string) time.Duration { return time.Duration(len(stream)) },
@@ -85,11 +84,10 @@ func TestASummaryCountsTheReadingsOfEachStream(t *testing.T) {
 		for i := range uint32(b.Len()) {
 			want[b.Series(b.Row(i)).Stream]++
 		}
-		s, err := Summarize(AppendBinary(nil, b), func(stream []byte, n int) { got[string(stream)] += n })
+		when, err := Summarize(AppendBinary(nil, b), func(stream []byte, n int) { got[string(stream)] += n })
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
-		assert.Equal(t, b.Len(), s.Readings)
-		assert.True(t, b.Received.Equal(s.Received))
+		assert.True(t, b.Received.Equal(when))
 	})
 }
 

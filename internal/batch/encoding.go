@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,8 +20,8 @@ import (
 //	rows    time · index · size · series · shape
 //	values  one word each, row after row
 //
-// Session and first sequence are not in it: they belong to the record that the
-// batch is written in, and the granularity to the settings of its time.
+// Session and first sequence are in the record that the batch is written in, and the
+// granularity is in the settings of its segment.
 const (
 	headSize   = 8 + 8*4
 	rowSize    = 8 + 4*4
@@ -31,41 +30,20 @@ const (
 	sizePrefix = 2 // of strings and keys, all far below 64 KiB
 )
 
-// EncodedSize is the number of bytes that AppendBinary adds.
-func (b *Batch) EncodedSize() int {
-	n := headSize + b.seriesSize() + b.shapesSize() + len(b.rows)*rowSize + len(b.values)*valueSize
-	for _, c := range b.text.chunks {
-		n += 4 + len(c)
-	}
-	return n
-}
-
-func (b *Batch) seriesSize() int {
-	n := 0
-	for i := range b.series {
-		n += seriesHead + len(b.series[i].packed)
-	}
-	return n
-}
-
-func (b *Batch) shapesSize() int {
-	n := 0
-	for i := range b.shapes {
-		n += sizePrefix + len(b.shapes[i].key)
-	}
-	return n
-}
-
 // AppendBinary adds the encoded form of b to dst.
 func AppendBinary(dst []byte, b *Batch) []byte {
-	fields := 0
+	seriesBytes, shapesBytes, fields := 0, 0, 0
+	for i := range b.series {
+		seriesBytes += seriesHead + len(b.series[i].packed)
+	}
 	for i := range b.shapes {
+		shapesBytes += sizePrefix + len(b.shapes[i].key)
 		fields += len(b.shapes[i].Fields)
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(b.Received.UnixNano()))
 	for _, n := range [...]int{
 		len(b.rows), len(b.series), len(b.shapes), fields, len(b.values), len(b.text.chunks),
-		b.seriesSize(), b.shapesSize(),
+		seriesBytes, shapesBytes,
 	} {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}
@@ -121,14 +99,14 @@ func appendSizedText(dst []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
 }
 
-// Origin is what a batch was taken in under, which its encoded form leaves out.
+// Origin is what a batch was journaled under and its encoded form leaves out.
 type Origin struct {
 	Session   string
 	FirstSeq  uint64
 	Recovered bool
 	// Granularity returns that of a stream at the time; nil: its present one.
 	Granularity func(stream string) time.Duration
-	// Interner knows series and shapes; nil: none.
+	// Interner knows series and shapes; nil: a new one.
 	Interner *Interner
 	// Part says whose rows are wanted; what is of others is left out.
 	Part Part
@@ -141,8 +119,8 @@ type Part struct {
 	Number, Of uint64
 }
 
-// isOf reports whether a packed series is one of the part's stream. What is
-// broken is, so that it is found out.
+// isOf reports whether a packed series is one of the part's stream. A broken one is,
+// so that decoding it fails.
 func (p Part) isOf(packed []byte) bool {
 	if p.Stream == "" {
 		return true
@@ -172,6 +150,9 @@ func Decode(src []byte, origin Origin) (*Batch, error) {
 		Received: time.Unix(0, h.received),
 		Session:  origin.Session, FirstSeq: origin.FirstSeq, Recovered: origin.Recovered, granularity: origin.Granularity,
 	}
+	if origin.Interner == nil {
+		origin.Interner = NewInterner(0)
+	}
 	d := decoder{rest: rest, batch: b, interner: origin.Interner, part: origin.Part}
 	for _, step := range []func(*head) error{d.series, d.shapes, d.texts, d.rows} {
 		if err := step(&h); err != nil {
@@ -188,8 +169,8 @@ type head struct {
 	seriesBytes, shapesBytes                     int
 }
 
-// decodeHead checks that the numbers can be true of that many bytes, so that
-// they may be believed when memory is reserved.
+// decodeHead checks that the numbers fit the length of src, so that memory can be
+// reserved by them.
 func decodeHead(src []byte) (h head, rest []byte, err error) {
 	if len(src) < headSize {
 		return head{}, nil, errShort
@@ -201,7 +182,7 @@ func decodeHead(src []byte) (h head, rest []byte, err error) {
 		*n = int(binary.LittleEndian.Uint32(src[8+4*i:]))
 	}
 	rest = src[headSize:]
-	// Each thing takes at least this many bytes; a name has one, at least.
+	// These are the least bytes of each item; a name has at least one.
 	least := h.rows*rowSize + h.values*valueSize + h.chunks*4 + h.seriesBytes + h.shapesBytes
 	switch {
 	case least > len(rest):
@@ -242,7 +223,7 @@ func (d *decoder) series(h *head) error {
 		return err
 	}
 	d.numbers = make([]uint32, h.series)
-	d.batch.series = make([]seriesRef, 0, d.share(h.series))
+	d.batch.series = make([]seriesRef, 0, d.guess(h.series))
 	for i := range d.numbers {
 		hash, encoded, rest, err := cutEntry(section)
 		if err != nil {
@@ -252,10 +233,11 @@ func (d *decoder) series(h *head) error {
 		if !d.part.Has(hash) || !d.part.isOf(encoded) {
 			continue
 		}
-		s, err := d.seriesOf(encoded)
+		s, made, err := d.interner.unpacked(encoded)
 		if err != nil {
 			return err
 		}
+		d.own += made
 		if s.Hash != hash {
 			return errSeries
 		}
@@ -268,26 +250,12 @@ func (d *decoder) series(h *head) error {
 	return nil
 }
 
-// share guesses how many of n are wanted.
-func (d *decoder) share(n int) int {
+// guess estimates how many of n items are wanted.
+func (d *decoder) guess(n int) int {
 	if d.part.Of <= 1 {
 		return n
 	}
 	return n/int(d.part.Of) + 8
-}
-
-// seriesOf returns the series that was packed so.
-func (d *decoder) seriesOf(packed []byte) (*Series, error) {
-	if d.interner != nil {
-		s, made, err := d.interner.unpacked(packed)
-		d.own += made
-		return s, err
-	}
-	s, err := unpackSeries(string(packed))
-	if err == nil {
-		d.own += s.memory()
-	}
-	return s, err
 }
 
 // shapes decodes all shapes.
@@ -317,10 +285,8 @@ func (d *decoder) shapes(h *head) error {
 
 // shapeOf returns the shape with this key, which has so many fields at most.
 func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
-	if d.interner != nil {
-		if s := d.interner.shapeOf(encoded); s != nil {
-			return s, nil
-		}
+	if _, s := d.interner.find(keyShape, encoded); s != nil {
+		return s, nil
 	}
 	shape := &Shape{key: string(encoded)}
 	for key := (cutter{rest: shape.key}); key.rest != ""; {
@@ -334,9 +300,7 @@ func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
 		shape.size += elementSize(kind, len(name))
 	}
 	d.own += shape.memory()
-	if d.interner != nil {
-		d.interner.setShape(shape)
-	}
+	d.interner.add(keyShape, shape.key, nil, shape)
 	return shape, nil
 }
 
@@ -375,17 +339,17 @@ func (d *decoder) rows(h *head) error {
 		return errors.New("the values of the encoded batch do not add up")
 	}
 	b := d.batch
-	b.rows = make([]Row, 0, d.share(h.rows))
-	b.values = make([]uint64, 0, d.share(h.values))
+	b.rows = make([]Row, 0, d.guess(h.rows))
+	b.values = make([]uint64, 0, d.guess(h.values))
 	if d.part.Of > 1 {
-		b.places = make([]uint32, 0, d.share(h.rows))
+		b.places = make([]uint32, 0, d.guess(h.rows))
 	}
 	offset := 0
 	for i := range h.rows {
 		from := rows[i*rowSize:][:rowSize]
 		series, shape := binary.LittleEndian.Uint32(from[16:]), binary.LittleEndian.Uint32(from[20:])
 		if int(series) >= h.series || int(shape) >= h.shapes {
-			return fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+			return fmt.Errorf("row %d of the encoded batch refers to a series or shape that does not exist", i)
 		}
 		words := offset
 		if offset += len(b.shapes[shape].Fields); offset > h.values {
@@ -422,7 +386,7 @@ func (d *decoder) values(r *Row, words []byte) error {
 			at, n := uint32(word>>32), uint32(word)
 			chunk := int(at / textChunk)
 			if d.unread -= int(n); chunk >= len(d.chunks) || d.unread < 0 || int64(at%textChunk)+int64(n) > int64(len(d.chunks[chunk])) {
-				return errors.New("it refers to a string that is not there")
+				return errors.New("it refers to a string that does not exist")
 			}
 			word = uint64(b.text.add(d.chunks[chunk][at%textChunk:][:n]))<<32 | uint64(n)
 		}
@@ -483,66 +447,37 @@ func cutChecked(b []byte) (s, rest []byte, err error) {
 	return b[sizePrefix : sizePrefix+n], b[sizePrefix+n:], nil
 }
 
-// Summary is what can be said of an encoded batch at little cost.
-type Summary struct {
-	Received time.Time
-	Readings int
-}
-
-// Summarize looks into an encoded batch without decoding it, and calls visit
-// with each stream and the number of its readings; a stream may come more than
-// once.
-func Summarize(src []byte, visit func(stream []byte, readings int)) (Summary, error) {
-	h, rest, err := decodeHead(src)
+// Summarize returns when an encoded batch arrived, without decoding it. If visit is
+// not nil, it is called with each stream and the number of its readings; a stream may
+// come more than once.
+func Summarize(src []byte, visit func(stream []byte, readings int)) (received time.Time, err error) {
+	h, section, err := decodeHead(src)
 	if err != nil {
-		return Summary{}, err
+		return time.Time{}, err
 	}
-	out := Summary{Received: time.Unix(0, h.received), Readings: h.rows}
-	if h.series == 0 || visit == nil {
-		return out, nil
+	received = time.Unix(0, h.received)
+	if visit == nil {
+		return received, nil
 	}
-	names, same, err := streamNames(rest[:h.seriesBytes], h.series)
-	if err != nil {
-		return Summary{}, err
-	}
-	if same {
-		visit(names[0], h.rows)
-		return out, nil
-	}
-	rows := len(rest) - h.values*valueSize - h.rows*rowSize // they end the batch
+	counts := make([]int, h.series)
+	rows := section[len(section)-h.values*valueSize-h.rows*rowSize:] // they end the batch
 	for i := range h.rows {
-		n := binary.LittleEndian.Uint32(rest[rows+i*rowSize+16:])
-		if int(n) >= len(names) {
-			return Summary{}, fmt.Errorf("row %d of the encoded batch refers to what is not there", i)
+		n := binary.LittleEndian.Uint32(rows[i*rowSize+16:])
+		if int(n) >= len(counts) {
+			return time.Time{}, fmt.Errorf("row %d of the encoded batch refers to a series that does not exist", i)
 		}
-		visit(names[n], 1)
+		counts[n]++
 	}
-	return out, nil
-}
-
-// streamNames returns the streams of n encoded series, only the first if all
-// have the same.
-func streamNames(section []byte, n int) (names [][]byte, same bool, err error) {
-	same = true
-	names = make([][]byte, 0, 1)
-	for i := range n {
-		var stream []byte
-		var encoded []byte
+	section = section[:h.seriesBytes]
+	for _, n := range counts {
+		var encoded, stream []byte
 		if _, encoded, section, err = cutEntry(section); err != nil {
-			return nil, false, err
+			return time.Time{}, err
 		}
 		if stream, _, err = cutChecked(encoded); err != nil {
-			return nil, false, err
+			return time.Time{}, err
 		}
-		if same && i > 0 && !bytes.Equal(stream, names[0]) {
-			same = false
-			for len(names) < i {
-				names = append(names, names[0])
-			}
-		}
-		if !same || i == 0 {
-			names = append(names, stream)
-		}
+		visit(stream, n)
 	}
-	return names, same, nil
+	return received, nil
 }

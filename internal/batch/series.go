@@ -65,9 +65,9 @@ func newSeries(encoded string) (*Series, error) {
 	return s, nil
 }
 
-// derived stands for the length of a sensor id that is a series key of line
-// protocol, and says nothing that the tags do not: what follows is the key's
-// measurement. That is almost half of such a series.
+// derived stands in place of the length of a sensor id that is a series key of line
+// protocol, and repeats only the tags: what follows is the key's measurement. This
+// saves almost half of such a series.
 const derived = 0xffff
 
 // pack returns the series as an encoded batch has it.
@@ -151,12 +151,10 @@ func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []tag
 
 type tagPair struct{ name, value []byte }
 
-// An Interner remembers series and shapes from request to request, so that a
-// sensor that is known costs a look instead of its decoding, and all batches
-// share one copy. What was not in use for long is forgotten: it holds two
-// generations, and when the younger has half of the bytes, the older goes.
-//
-// Any number of goroutines may use it.
+// An Interner remembers series and shapes from request to request, so that a known
+// sensor costs a lookup instead of decoding, and all batches share one copy. What was
+// not used for long is forgotten: there are two generations, and when the younger has
+// half of the bytes, the older is dropped. Any number of goroutines may use it.
 type Interner struct {
 	most   int64 // bytes of a shard's generation
 	shards [internShards]shard
@@ -169,7 +167,7 @@ const (
 	// defaultInterned holds some 40,000 sensors of line protocol with ten tags, or
 	// 150,000 with a short name and no tags.
 	defaultInterned = 64 << 20
-	// knownBytes is what an entry takes besides what it is about.
+	// knownBytes is what an entry takes besides its key and value.
 	knownBytes = 96
 )
 
@@ -198,7 +196,7 @@ const (
 	keyPacked // Series.packed
 )
 
-// NewInterner returns an interner that holds so many bytes at most; 0: 64 MiB.
+// NewInterner returns an interner that holds at most so many bytes; 0: 64 MiB.
 func NewInterner(bytes int64) *Interner {
 	if bytes == 0 {
 		bytes = defaultInterned
@@ -218,72 +216,38 @@ func (n *Interner) Builder(received time.Time) *Builder {
 	return b
 }
 
-// Alias returns the series that SetAlias was called with for the same key; nil
-// if that is not known any more.
+// Alias returns the series that SetAlias was called with for the same key; nil if it
+// is not known any more.
 func (n *Interner) Alias(key []byte) *Series {
-	if e := n.find(keyAlias, key); e != nil {
-		return e.series
-	}
-	return nil
+	s, _ := n.find(keyAlias, key)
+	return s
 }
 
-// SetAlias remembers that a series can be had without decoding it. The key is
-// what a decoder makes of it: whatever the outcome depends on, behind a byte
-// that tells its decoder from others.
-func (n *Interner) SetAlias(key []byte, s *Series) {
-	n.add(&known{key: string(key), kind: keyAlias, series: s, bytes: keyed(key, s)})
-}
+// SetAlias remembers a series under another key, so that a decoder need not decode it
+// again. The key has all input that the series depends on, behind a byte that tells
+// its decoder from others.
+func (n *Interner) SetAlias(key []byte, s *Series) { n.add(keyAlias, string(key), s, nil) }
 
-// unpacked returns the series that was packed so, and what was made for it.
+// unpacked returns the series that was packed so, and the bytes that were made for it.
 func (n *Interner) unpacked(packed []byte) (s *Series, made int, err error) {
-	if e := n.find(keyPacked, packed); e != nil {
-		return e.series, 0, nil
+	if s, _ = n.find(keyPacked, packed); s != nil {
+		return s, 0, nil
 	}
 	if s, err = unpackSeries(string(packed)); err != nil {
 		return nil, 0, err
 	}
-	if before := n.find(keySeries, []byte(s.encoded)); before != nil {
-		s = before.series
+	if before, _ := n.find(keySeries, []byte(s.encoded)); before != nil {
+		s = before
 	} else {
-		n.setSeries(s.encoded, s)
+		n.add(keySeries, s.encoded, s, nil)
 		made = s.memory()
 	}
-	n.add(&known{key: s.packed, kind: keyPacked, series: s, bytes: keyed("", s)})
+	n.add(keyPacked, s.packed, s, nil)
 	return s, made, nil
 }
 
-// seriesOf returns the series with this key; nil if it is not known.
-func (n *Interner) seriesOf(key []byte) *Series {
-	if e := n.find(keySeries, key); e != nil {
-		return e.series
-	}
-	return nil
-}
-
-// setSeries remembers a series under its own encoded form or another one.
-func (n *Interner) setSeries(key string, s *Series) {
-	n.add(&known{key: key, kind: keySeries, series: s, bytes: keyed(key, s)})
-}
-
-// keyed is what an entry takes with the series that it keeps, which others may
-// keep as well: any of them may be the last.
-func keyed[K string | []byte](key K, s *Series) int64 {
-	return knownBytes + int64(len(key)+s.memory())
-}
-
-// shapeOf returns the shape with this key; nil if it is not known.
-func (n *Interner) shapeOf(key []byte) *Shape {
-	if e := n.find(keyShape, key); e != nil {
-		return e.shape
-	}
-	return nil
-}
-
-func (n *Interner) setShape(s *Shape) {
-	n.add(&known{key: s.key, kind: keyShape, shape: s, bytes: knownBytes + int64(s.memory())})
-}
-
-func (n *Interner) find(kind keyKind, key []byte) *known {
+// find returns what a key stands for; nil if it is not known.
+func (n *Interner) find(kind keyKind, key []byte) (*Series, *Shape) {
 	hash := xxhash.Sum64(key) + uint64(kind)
 	s := &n.shards[hash>>60]
 	s.mu.RLock()
@@ -293,17 +257,25 @@ func (n *Interner) find(kind keyKind, key []byte) *known {
 	}
 	s.mu.RUnlock()
 	if e == nil || e.kind != kind || e.key != string(key) {
-		return nil
+		return nil, nil
 	}
 	if !young {
 		n.put(s, hash, e)
 	}
-	return e
+	return e.series, e.shape
 }
 
-// add remembers e. Of two keys with the same hash the later one is known.
-func (n *Interner) add(e *known) {
-	hash := xxhash.Sum64String(e.key) + uint64(e.kind)
+// add remembers what a key stands for. Of two keys with the same hash the later one is
+// known. The entry counts all bytes of its series or shape, which other entries may
+// share: any of them may be the last to keep it.
+func (n *Interner) add(kind keyKind, key string, series *Series, shape *Shape) {
+	e := &known{key: key, kind: kind, series: series, shape: shape, bytes: knownBytes + int64(len(key))}
+	if series != nil {
+		e.bytes += int64(series.memory())
+	} else {
+		e.bytes += int64(shape.memory())
+	}
+	hash := xxhash.Sum64String(key) + uint64(kind)
 	n.put(&n.shards[hash>>60], hash, e)
 }
 

@@ -72,10 +72,13 @@ type Config struct {
 	MongodBin string // the mongod to start; empty: as the daemon finds or installs it
 	Dir       string // where the scratch directory is made; empty: the system's
 	Quick     bool
-	Repeats   int      // 1 to 100; 0: 3
-	Seed      uint64   // of random numbers
-	Cells     []string // of the experiment; empty: all that are not too slow
-	Database  string   // scratch, in a user's MongoDB; empty: ScratchName
+	// Hasty measurements begin without waiting until mongod is quiet. For tests, whose
+	// figures mean nothing.
+	Hasty    bool
+	Repeats  int      // 1 to 100; 0: 3
+	Seed     uint64   // of random numbers
+	Cells    []string // of the experiment; empty: all that are not too slow
+	Database string   // scratch, in a user's MongoDB; empty: ScratchName
 	// Abort makes the end quick when it is done: processes are killed, not stopped.
 	// Scratch data is removed all the same. nil: never.
 	Abort    context.Context
@@ -241,12 +244,46 @@ func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, c
 // them and choose their settings.
 func (l *Lab) Own() bool { return l.config.URI == "" }
 
+// Hasty reports whether measurements begin at once.
+func (l *Lab) Hasty() bool { return l.config.Hasty }
+
 // OwnOnly is why something is left out that needs a mongod of its own.
 const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"
 
 // Add appends samples to a cell of a table, which the experiment declares.
 func (l *Lab) Add(table, variant, measure string, values ...float64) {
 	l.Table(table).Add(variant, measure, values...)
+}
+
+// Row appends one sample to each of the declared measures of a variant, in their
+// order.
+func (l *Lab) Row(table, variant string, values ...float64) {
+	t := l.Table(table)
+	for i, v := range values {
+		t.Add(variant, t.Measures[i].Name, v)
+	}
+}
+
+// On measures on a MongoDB that is closed afterwards.
+func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB) error) error {
+	m, err := l.Start(ctx, s)
+	if err != nil {
+		return err
+	}
+	return errors.Join(measure(m), m.Close())
+}
+
+// InTurns gives each of n subjects some of the items, then the next ones, so that a
+// slow moment affects all.
+func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T) error) error {
+	for some := range slices.Chunk(items, max(atOnce, 1)) {
+		for subject := range n {
+			if err := do(subject, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Step says what begins now.

@@ -333,7 +333,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	if m.server == nil {
 		return nil
 	}
-	if err := m.Checkpoint(ctx); err != nil {
+	if err := m.Checkpoint(ctx); err != nil || m.lab.Hasty() {
 		return err
 	}
 	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}
@@ -371,6 +371,7 @@ func ignoreGone(err error) error {
 type Spent struct {
 	Seconds float64
 	CPU     float64 // seconds of mongod's processor time
+	Own     float64 // and of this process, which writes as a daemon does
 	Since   func(counter string) float64
 }
 
@@ -390,17 +391,25 @@ func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) erro
 	if err != nil {
 		return s, err
 	}
+	own, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return s, err
+	}
 	began := time.Now()
 	if err := do(ctx); err != nil {
 		return s, err
 	}
 	s.Seconds = time.Since(began).Seconds()
+	ownEnd, err := machine.CPU(os.Getpid())
+	if err != nil {
+		return s, err
+	}
 	end, err := m.CPU(ctx)
 	if err != nil {
 		return s, err
 	}
 	after, err := m.Counters(ctx)
-	s.CPU = (end - start).Seconds()
+	s.CPU, s.Own = (end - start).Seconds(), (ownEnd - own).Seconds()
 	s.Since = func(counter string) float64 { return after.Since(before, counter) }
 	return s, err
 }

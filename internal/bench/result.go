@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/brim-telemetry/brim/internal/chart"
 )
 
 // A Result is what an experiment measured. Its fields are those of the JSON.
@@ -81,13 +79,22 @@ type Plot struct {
 	Caption  string
 	Bars     bool
 	Measures []string // empty: all
-	X        chart.Axis
-	LogX     bool // over variants that are numbers
 	LogY     bool
 }
 
 // A Figure names a cell of a table.
 type Figure struct{ Table, Variant, Measure string }
+
+// At names a cell of a table.
+func At(table, variant, measure string) Figure { return Figure{table, variant, measure} }
+
+// In returns measures in a unit.
+func In(unit Unit, names ...string) (all []Measure) {
+	for _, name := range names {
+		all = append(all, Measure{name, unit})
+	}
+	return all
+}
 
 // Table returns the table with that name; nil if it was not declared.
 func (r *Result) Table(name string) *Table {

@@ -58,21 +58,25 @@ const (
 
 // A Series is one line, or the bars of one colour.
 type Series struct {
-	Name   string
-	Y      []float64 // NaN leaves a gap
-	Tone   Tone
-	Dashed bool
-	Filled bool // down to the lower end of the axis
+	Name string
+	// X are the places of the values, rising: percentiles in a Curve. nil: those of
+	// the chart, or 0, 1, 2 …, as the labels have.
+	X []float64
+	Y []float64 // NaN leaves a gap
+	// Low and High are the range of the repeats; both nil: not shown.
+	Low, High []float64
+	Tone      Tone
+	Dashed    bool
+	Filled    bool // down to the lower end of the axis
+	Bare      bool // without points
 }
 
 // An Axis says what the values are.
 type Axis struct {
 	Label string
 	Unit  Unit
-	Log   bool // values of 0 and less are left out
-	// Min and Max are the ends of the axis. If both are 0 the data sets them;
-	// an axis that is not logarithmic begins at 0 then.
-	Min, Max float64
+	Log   bool    // values of 0 and less are left out
+	Max   float64 // the end of an axis from 0; 0: the data sets it
 }
 
 // A Panel is drawn beneath another with the same X axis.
@@ -105,7 +109,8 @@ func (t Time) SVG() (template.HTML, error) {
 		var values []float64
 		for _, s := range panel.Series {
 			values = append(values, s.Y...)
-			d.line(p, LineSeries{Name: s.Name, X: t.X, Y: s.Y, Tone: s.Tone, Dashed: s.Dashed, Bare: true}, panel.Y.Log, s.Filled)
+			s.X, s.Bare = t.X, true
+			d.line(p, s, panel.Y.Log)
 		}
 		d.seen = d.seen || len(t.X) > 0 && slices.ContainsFunc(values, finite)
 		panel.Y.apply(&p.Y, values)
@@ -161,29 +166,15 @@ func (b Bars) SVG() (template.HTML, error) {
 	return d.svg()
 }
 
-// A LineSeries is one line of Lines.
-type LineSeries struct {
-	Name string
-	// X are the places of the values, rising. nil: 0, 1, 2 …, as the labels have.
-	X []float64
-	Y []float64 // NaN leaves a gap
-	// Low and High are the range of the repeats; both nil: not shown.
-	Low, High []float64
-	Tone      Tone
-	Dashed    bool
-	Bare      bool // without points
-}
-
 // Lines draws values against a number, or against things beside each other, with
 // a point at each that was measured.
 type Lines struct {
-	Title string
-	X     Axis
-	// Labels make an axis of things, which stand at 0, 1, 2 …; X has only the label
-	// then.
+	Title  string
+	XLabel string
+	// Labels make an axis of things, which stand at 0, 1, 2 …
 	Labels        []string
 	Y             Axis
-	Series        []LineSeries
+	Series        []Series
 	Width, Height float64 // CSS pixels; the drawing scales with its place on the page
 }
 
@@ -193,55 +184,24 @@ func (l Lines) SVG() (template.HTML, error) {
 	p := newPlot(l.Y.Label)
 	var across, up []float64
 	for _, s := range l.Series {
-		s = s.placed(l)
+		for i := len(s.X); l.Labels != nil && i < min(len(s.Y), len(l.Labels)); i++ {
+			s.X = append(s.X, float64(i))
+		}
+		s.Y = s.Y[:min(len(s.X), len(s.Y))]
 		across, up = append(across, s.X...), slices.Concat(up, s.Y, s.Low, s.High)
 		d.seen = d.seen || slices.ContainsFunc(s.Y, finite)
-		d.line(p, s, l.Y.Log, false)
+		d.line(p, s, l.Y.Log)
 	}
 	l.Y.apply(&p.Y, up)
 	if n := len(l.Labels); n > 0 {
 		p.X.Min, p.X.Max = -0.25, float64(n)-0.75
 		p.X.Tick.Marker = labelTicks(l.Labels, p, l.Width)
 	} else {
-		l.X.apply(&p.X, across)
+		Axis{Unit: Count}.apply(&p.X, across)
 	}
-	p.X.Label.Text = l.X.Label
+	p.X.Label.Text = l.XLabel
 	d.plots = []*plot.Plot{p}
 	return d.svg()
-}
-
-// placed returns the series with a place for each value, without those that have
-// none on the X axis of l.
-func (s LineSeries) placed(l Lines) LineSeries {
-	out := s
-	out.X, out.Y, out.Low, out.High = nil, nil, nil, nil
-	ranges := len(s.Low) >= len(s.Y) && len(s.High) >= len(s.Y)
-	for i, y := range s.Y {
-		x := float64(i)
-		if s.X != nil {
-			if i >= len(s.X) {
-				break
-			}
-			x = s.X[i]
-		}
-		if n := len(l.Labels); n > 0 && !(x >= 0 && x <= float64(n-1)) || !finite(x) || n == 0 && l.X.Log && x <= 0 {
-			continue
-		}
-		out.X, out.Y = append(out.X, x), append(out.Y, y)
-		if ranges {
-			out.Low, out.High = append(out.Low, s.Low[i]), append(out.High, s.High[i])
-		}
-	}
-	return out
-}
-
-// A CurveSeries is one line of a Curve.
-type CurveSeries struct {
-	Name    string
-	Percent []float64 // 0 to 100, rising
-	Value   []float64
-	Tone    Tone
-	Dashed  bool
 }
 
 // Curve draws values by percentile. Each nine after the point takes as much room
@@ -249,7 +209,7 @@ type CurveSeries struct {
 type Curve struct {
 	Title         string
 	Y             Axis
-	Series        []CurveSeries
+	Series        []Series
 	Width, Height float64 // CSS pixels
 }
 
@@ -260,15 +220,15 @@ func (c Curve) SVG() (template.HTML, error) {
 	var values []float64
 	last := rarity(90)
 	for _, s := range c.Series {
-		line := LineSeries{Name: s.Name, Tone: s.Tone, Dashed: s.Dashed, Bare: true}
-		for j := range min(len(s.Percent), len(s.Value)) {
-			if at := s.Percent[j]; at >= 0 && at < 100 { // the maximum has no place on this axis
-				line.X, line.Y = append(line.X, rarity(at)), append(line.Y, s.Value[j])
+		line := Series{Name: s.Name, Tone: s.Tone, Dashed: s.Dashed, Bare: true}
+		for j := range min(len(s.X), len(s.Y)) {
+			if at := s.X[j]; at >= 0 && at < 100 { // the maximum has no place on this axis
+				line.X, line.Y = append(line.X, rarity(at)), append(line.Y, s.Y[j])
 				last = max(last, rarity(at))
 			}
 		}
 		values = append(values, line.Y...)
-		d.line(p, line, c.Y.Log, false)
+		d.line(p, line, c.Y.Log)
 	}
 	d.seen = slices.ContainsFunc(values, finite)
 	c.Y.apply(&p.Y, values)
@@ -307,7 +267,7 @@ const (
 
 // line adds a line for each run of points without a gap, its points, and the
 // ranges through them.
-func (d *drawing) line(p *plot.Plot, s LineSeries, log, filled bool) {
+func (d *drawing) line(p *plot.Plot, s Series, log bool) {
 	style := draw.LineStyle{Color: s.Tone.ink(), Width: 1.6}
 	if s.Dashed {
 		style.Dashes = []vg.Length{5, 4}
@@ -327,7 +287,7 @@ func (d *drawing) line(p *plot.Plot, s LineSeries, log, filled bool) {
 			run = plotter.XYs{run[0], run[0]} // round ends make it a dot
 		}
 		line := &plotter.Line{XYs: run, LineStyle: style}
-		if filled {
+		if s.Filled {
 			line.FillColor = s.Tone.wash()
 		}
 		p.Add(fixed{line})
@@ -515,10 +475,9 @@ func (a Axis) apply(to *plot.Axis, values []float64) {
 			lo, hi = min(lo, v), max(hi, v)
 		}
 	}
-	set := a.Max > a.Min && (a.Min > 0 || !a.Log)
 	switch {
-	case set:
-		lo, hi = a.Min, a.Max
+	case a.Max > 0:
+		lo, hi = 0, a.Max
 	case a.Log:
 		if lo > hi {
 			lo, hi = 1, 10

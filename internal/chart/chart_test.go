@@ -114,7 +114,7 @@ func TestNoDataIsSaid(t *testing.T) {
 		"no points":      Time{Title: "Empty & <sound>", Width: 300, Height: 150},
 		"only gaps":      Time{X: []float64{1, 2}, Series: []Series{{Y: []float64{math.NaN(), math.NaN()}}}, Width: 300, Height: 150},
 		"no bars":        Bars{Labels: []string{"a"}, Series: []Series{{Name: "x"}}, Width: 300, Height: 150},
-		"no percentiles": Curve{Series: []CurveSeries{{Name: "x"}}, Width: 300, Height: 150},
+		"no percentiles": Curve{Series: []Series{{Name: "x"}}, Width: 300, Height: 150},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,8 +150,8 @@ func TestBarsHaveAGroupForEachLabel(t *testing.T) {
 func TestCurveHasTicksAtTheNines(t *testing.T) {
 	t.Parallel()
 	curve := Curve{Title: "By percentile", Y: Axis{Unit: Seconds}, Width: 640, Height: 240}
-	curve.Series = []CurveSeries{{
-		Name: "response", Percent: []float64{0, 50, 90, 99, 99.9, 100}, Value: []float64{1, 2, 3, 4, 5, 90},
+	curve.Series = []Series{{
+		Name: "response", X: []float64{0, 50, 90, 99, 99.9, 100}, Y: []float64{1, 2, 3, 4, 5, 90},
 	}}
 	out := drawn(t, curve)
 	for _, text := range []string{">50 %<", ">90 %<", ">99 %<", ">99.9 %<", ">response<"} {

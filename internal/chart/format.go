@@ -21,7 +21,7 @@ const (
 
 // A scale is a multiple of a unit that people read.
 type scale struct {
-	from   float64 // the least value that is told in it
+	from   float64 // the least value that is written in it
 	factor float64
 	suffix string
 }
@@ -40,7 +40,7 @@ var scales = [...][]scale{
 	DecimalBytes: {{1e12, 1e12, " TB"}, {1e9, 1e9, " GB"}, {1e6, 1e6, " MB"}, {1e3, 1e3, " KB"}, {0, 1, " B"}},
 }
 
-// scaleOf returns the scale that v is told in.
+// scaleOf returns the scale that v is written in.
 func (u Unit) scaleOf(v float64) scale {
 	if v == 0 && u == Seconds {
 		return scale{factor: 1, suffix: " s"}
@@ -60,7 +60,7 @@ func Format(u Unit, v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
 	}
-	// 999.9 µs are told as 1 ms; and 1 GiB is no less than that, though three
+	// 999.9 µs are written as 1 ms; and 1 GiB is no less than that, though three
 	// digits of its bytes are.
 	s := u.scaleOf(max(math.Abs(v), math.Abs(threeDigits(v))))
 	return number(threeDigits(v/s.factor)) + s.suffix

@@ -271,7 +271,7 @@ func (d holder) settle(ctx context.Context, before *inFlight) error {
 	if err := d.flush(ctx); err != nil {
 		return err
 	}
-	return (*j).Secure(ctx)
+	return (*j).Secure()
 }
 
 // Release implements admin.Holder.

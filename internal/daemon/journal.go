@@ -32,7 +32,7 @@ type journalLog interface {
 	// Reach returns when all that has a place in it can be followed.
 	Reach(ctx context.Context) error
 	// Secure makes durable how far everything is stored.
-	Secure(ctx context.Context) error
+	Secure() error
 	// Sessions are those whose readings may yet be stored, the one that new ones are
 	// taken in under first, and Lose ends the use of one.
 	Sessions() []string
@@ -214,10 +214,14 @@ func watchReplay(ctx context.Context, j journalLog, q *queue.Queue, logger *slog
 	began := time.Now()
 	ticker := time.NewTicker(replayReport)
 	defer ticker.Stop()
-	passed := q.Passed(end)
+	stored := make(chan error, 1)
+	go func() { stored <- q.Wait(ctx, end) }()
 	for {
 		select {
-		case <-passed:
+		case err := <-stored:
+			if err != nil {
+				return
+			}
 			took := time.Since(began)
 			logger.Info("journal replayed", "readings", total, "took", took.Round(time.Millisecond), "readings_per_second", int(float64(total)/took.Seconds()))
 			return
@@ -226,8 +230,6 @@ func watchReplay(ctx context.Context, j journalLog, q *queue.Queue, logger *slog
 			done := float64(s.Rest-oldest) / float64(end-oldest)
 			logger.Info("replaying the journal", "percent", int(100*done), "readings_stored", s.Released,
 				"readings_per_second", int(float64(s.Released)/time.Since(began).Seconds()))
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (d *daemon) openReader(j journalLog, s *storage) {
 			if err := s.queue.Flush(ctx); err != nil {
 				return err
 			}
-			return j.Secure(ctx)
+			return j.Secure()
 		},
 	})
 }

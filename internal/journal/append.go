@@ -17,19 +17,19 @@ import (
 // busyTimeout is how long a request waits for those before it to be written.
 const busyTimeout = 10 * time.Second
 
-// Append takes all readings of b or none, as ingest.Journal says. It returns when
-// they are durable here, or, if r.Want is Stored, when they are stored or
+// Append accepts all readings of b or none, as ingest.Journal says. It returns when
+// they are durable in the journal, or, if r.Want is Stored, when they are stored or
 // StoredTimeout has passed; the receipt says which. In memory only stored readings
-// are acknowledged: then the timeout is an error of kind UnknownOutcome, and the
+// are acknowledged: there the timeout is an error of kind UnknownOutcome, and the
 // readings are still written.
 func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	j.cfg.Faults.At(fault.BeforeAppend)
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
 		j.metrics.refuse(err)
-		j.logRefusal(err)
 		return batch.Receipt{}, err
 	}
+	j.cfg.Faults.At(fault.BeforeAck)
 	j.cfg.Faults.At(fault.AfterAck)
 	return receipt, nil
 }
@@ -51,8 +51,7 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 	case known != nil:
 		return j.repeated(ctx, known, r)
 	}
-	receipt, err := j.take(ctx, b, r, f)
-	return receipt, err
+	return j.take(ctx, b, r, f)
 }
 
 // Repeat implements ingest.Journal: it answers a request whose key is known as
@@ -68,85 +67,76 @@ func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, e
 	return j.repeated(ctx, known, &r)
 }
 
-// repeated answers a request that was taken before.
+// repeated answers a request that was accepted before.
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
 	gone := j.gone.Load()
-	if r.Want == telemetry.Stored || j.cfg.Memory || gone { // the latter keep nothing that is not stored
-		stored, refused, w := j.keys.outcome(known)
-		if !stored {
-			// Without a waiter they are stored when everything before them is, too.
-			var done <-chan struct{}
-			if w != nil {
-				done = w.done
-			}
-			stored = j.awaitStored(ctx, done, known.end)
-			if w != nil {
-				refused = w.result()
-			}
-		}
-		receipt.Refused = refused
-		switch {
-		case stored:
-			receipt.Ack = telemetry.Stored
-		case j.cfg.Memory:
-			return batch.Receipt{}, j.errUnstored(ctx, true)
-		case gone:
-			return batch.Receipt{}, errUnknownOutcome("the request was accepted before, but the journal's folder was removed or replaced, and its readings may not be stored", ErrGone)
-		}
+	if r.Want != telemetry.Stored && !j.cfg.Memory && !gone { // the latter keep nothing that is not stored
+		return receipt, nil
 	}
-	j.cfg.Faults.At(fault.BeforeAck)
+	stored := known.stored || j.awaitStored(ctx, known.waiter, known.end)
+	if w := known.waiter; w != nil {
+		receipt.Refused = w.result()
+	}
+	switch {
+	case stored:
+		receipt.Ack = telemetry.Stored
+	case j.cfg.Memory:
+		return batch.Receipt{}, j.errUnstored(ctx, true)
+	case gone:
+		return batch.Receipt{}, errUnknownOutcome("the request was accepted before, but the journal's folder was removed or replaced, and its readings may not be stored", ErrGone)
+	}
 	return receipt, nil
 }
 
 // take writes b. f is the flight of its key, or nil.
 func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (batch.Receipt, error) {
-	e, written, err := j.enter(ctx, b, r, f)
+	var w *waiter // its batch is not referenced: requests wait for seconds until their readings are stored
+	if r.Want == telemetry.Stored {
+		w = newWaiter(b.Len())
+		b.Tracker = w
+	}
+	c, position, err := j.enter(ctx, b, f, w)
 	if err != nil {
 		if f != nil {
 			j.keys.failed(f, err)
 		}
 		return batch.Receipt{}, err
 	}
-	e.batch = nil // requests wait for seconds until their readings are stored
-	if e.waiter != nil {
-		defer j.leave(&e)
+	if w != nil {
+		defer func() {
+			j.waiters.CompareAndDelete(position, w) // after a failed write the position may be another's
+			if f != nil {
+				j.keys.leave(f)
+			}
+		}()
 	}
 	select {
-	case <-written.done:
+	case <-c.done:
 	case <-ctx.Done():
 		select {
-		case <-written.done:
+		case <-c.done:
 		default: // what waits cannot be called back
 			return batch.Receipt{}, errUnknownOutcome("the request ended before the readings were known to be journaled", ctx.Err())
 		}
 	}
-	if written.err != nil {
-		return batch.Receipt{}, written.err
+	switch {
+	case c.err != nil:
+		return batch.Receipt{}, c.err
+	case w == nil:
+		return batch.Receipt{Ack: telemetry.Journaled}, nil
 	}
-	receipt := batch.Receipt{Ack: telemetry.Journaled}
-	if e.waiter != nil {
-		if r.Journaled != nil {
-			r.Journaled()
-		}
-		switch {
-		case j.awaitStored(ctx, e.waiter.done, never):
-			receipt.Ack = telemetry.Stored
-		case j.cfg.Memory:
-			return batch.Receipt{}, j.errUnstored(ctx, f != nil)
-		}
-		receipt.Refused = e.waiter.result()
+	if r.Journaled != nil {
+		r.Journaled()
 	}
-	j.cfg.Faults.At(fault.BeforeAck)
-	return receipt, nil
-}
-
-// leave notes that a request waits no more for its readings.
-func (j *Journal) leave(e *entry) {
-	j.waiters.remove(e.position, e.waiter)
-	if e.flight != nil {
-		j.keys.leave(e.flight)
+	ack := telemetry.Journaled
+	switch {
+	case j.awaitStored(ctx, w, never):
+		ack = telemetry.Stored
+	case j.cfg.Memory:
+		return batch.Receipt{}, j.errUnstored(ctx, f != nil)
 	}
+	return batch.Receipt{Ack: ack, Refused: w.result()}, nil
 }
 
 // errUnstored tells a client what to do whose readings are in memory and not known
@@ -163,41 +153,39 @@ func (j *Journal) errUnstored(ctx context.Context, keyed bool) error {
 }
 
 // A commit is what one fsync makes durable: the records that gathered during the
-// fsync before.
+// fsync before. All of them are in one segment.
 type commit struct {
 	buf     []byte
 	entries []entry
-	written *outcome
-	writing *writing // the session and settings of all its records
-}
-
-// An outcome is what the requests of a commit are told.
-type outcome struct {
-	done chan struct{}
-	err  error // once done
+	writing *writing // the session and settings of its records
+	weight  int64    // of the batches, that they took of MaxWaiting
+	done    chan struct{}
+	err     error // once done
 }
 
 // An entry is one record of a commit.
 type entry struct {
 	batch          *batch.Batch
 	position, next uint64
-	weight         int64
 	flight         *flight
 	waiter         *waiter
 }
 
-func newCommit() *commit { return &commit{written: &outcome{done: make(chan struct{})}} }
-
 // enter encodes b and adds it to the pending commit.
-func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (entry, *outcome, error) {
+func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
-		return entry{}, nil, err
+		return nil, 0, err
 	}
 	b.SetGranularity(j.granularity)
 	weight := min(b.MemorySize(), j.cfg.MaxWaiting)
 	if err := j.acquire(ctx, weight); err != nil {
-		return entry{}, nil, err
+		return nil, 0, err
 	}
+	defer func() {
+		if err != nil {
+			j.limiter.Release(weight)
+		}
+	}()
 	buf, _ := j.buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxRecycled {
@@ -208,44 +196,30 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, r *batch.Request, f
 	var key *keyed
 	if f != nil {
 		h.flags, key = flagKey, &f.keyed
+		f.waiter = w
 	}
 	// A large record gets its buffer at once, since growing one leaves garbage.
 	if most := headerSize + int(b.MemorySize()); most > maxRecycled && cap(*buf) < most {
 		*buf = make([]byte, 0, most)
 	}
-	var space [headerSize]byte
-	record := appendPayload(append((*buf)[:0], space[:]...), b, key)
+	var head [headerSize]byte
+	record := appendPayload(append((*buf)[:0], head[:]...), b, key)
 	*buf = record
 	payload, size := record[headerSize:], int64(len(record))
 	if len(payload) > maxPayload || size > j.cfg.MaxBytes/2 {
-		j.limiter.Release(weight)
-		return entry{}, nil, telemetry.Errorf(telemetry.TooLarge, "body_too_large",
+		return nil, 0, telemetry.Errorf(telemetry.TooLarge, "body_too_large",
 			"the request takes %d bytes in the journal; it may take half of the journal's %d (%s)", size, j.cfg.MaxBytes, j.cfg.limitFlag())
 	}
 	h.length, h.crc = uint32(len(payload)), checksum(0, payload)
-	if err := j.space.reserve(j.cfg.Now(), size); err != nil {
-		j.limiter.Release(weight)
-		return entry{}, nil, errDiskFull(err)
-	}
-	e := entry{batch: b, flight: f, weight: weight}
-	if r.Want == telemetry.Stored {
-		e.waiter = newWaiter(b.Len())
-		b.Tracker = e.waiter
-		if f != nil {
-			f.waiter = e.waiter
-		}
-	}
-	written, err := j.place(&e, &h, record)
-	if err != nil {
-		j.limiter.Release(weight)
-		j.space.release(size)
-		return entry{}, nil, err
+	e := entry{batch: b, flight: f, waiter: w}
+	if c, err = j.place(&e, &h, record, weight); err != nil {
+		return nil, 0, err
 	}
 	j.logRoom()
-	return e, written, nil
+	return c, e.position, nil
 }
 
-// admit checks that the batch can be taken now.
+// admit checks that the batch can be accepted now.
 func (j *Journal) admit(b *batch.Batch) error {
 	checked := ""
 	for i := range b.SeriesLen() {
@@ -261,10 +235,11 @@ func (j *Journal) admit(b *batch.Batch) error {
 			continue
 		}
 		if err := j.cfg.Admit(name); err != nil {
-			return unavailable(codeAway, "MongoDB does not answer, and without a journal nothing can be taken", err)
+			return unavailable(codeAway, "MongoDB does not answer, and without a journal no readings can be accepted", err)
 		}
 	}
-	if err := j.space.check(j.cfg.Now()); err != nil {
+	if err := j.space.take(j.cfg.Now(), 0); err != nil {
+		j.logDiskFull(err)
 		return errDiskFull(err)
 	}
 	return nil
@@ -278,14 +253,14 @@ func (j *Journal) acquire(ctx context.Context, weight int64) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	if err := j.limiter.Acquire(ctx, weight); err != nil {
-		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; nothing was taken", err)
+		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; no readings were accepted", err)
 	}
 	return nil
 }
 
 // place is the critical section: the record gets its sequences and its position,
 // and stands in the pending commit when it ends.
-func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
+func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*commit, error) {
 	drawn := uint64(0)
 	if j.cfg.Faults.Off(fault.Order) {
 		drawn = j.drawEarly(uint64(h.readings))
@@ -300,6 +275,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 		return nil, errStopping()
 	case j.full(size):
 		j.wanted.Store(size)
+		j.logFull()
 		return nil, j.errFull()
 	}
 	j.watchClock()
@@ -314,10 +290,10 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	e.batch.Session, e.batch.FirstSeq = j.writing.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next
-	j.wanted.Store(0) // requests of this size are taken again
+	j.wanted.Store(0) // requests of this size are accepted again
 	j.bytes.Add(size)
 	if e.waiter != nil {
-		j.waiters.add(e.position, e.waiter)
+		j.waiters.Store(e.position, e.waiter)
 	}
 	if int64(len(j.pending.buf))+size > j.cfg.SegmentBytes {
 		j.closePending() // a commit is in one segment
@@ -326,10 +302,10 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*outcome, error) {
 	if len(c.entries) == 0 {
 		signal(j.wake)
 	}
-	c.writing = j.writing
+	c.writing, c.weight = j.writing, c.weight+weight
 	c.buf = append(c.buf, record...)
 	c.entries = append(c.entries, *e)
-	return c.written, nil
+	return c, nil
 }
 
 // full reports whether n more bytes are too many.
@@ -360,21 +336,17 @@ const maxRecycled = 1 << 20
 // commitLoop writes what is pending until the journal is closed.
 func (j *Journal) commitLoop() {
 	for range j.wake {
-		c, ending := j.nextCommit()
-		for ; c != nil; c, ending = j.nextCommit() {
-			j.commit(c)
-			clear(c.entries)
-			c.buf, c.entries, c.written = c.buf[:0], c.entries[:0], &outcome{done: make(chan struct{})}
-			if cap(c.buf) > 2*maxRecycled {
-				c.buf = nil
+		for {
+			c, ending := j.nextCommit()
+			if c == nil && ending {
+				return
 			}
-			j.mu.Lock()
-			j.spare = c
-			j.mu.Unlock()
+			if c == nil {
+				break
+			}
+			j.commit(c)
+			j.recycle(c)
 			signal(j.tidy)
-		}
-		if ending {
-			return
 		}
 	}
 }
@@ -394,35 +366,42 @@ func (j *Journal) nextCommit() (c *commit, ending bool) {
 	return c, j.ending
 }
 
-// takeAll takes all commits that wait, in order.
-func (j *Journal) takeAll() []*commit {
-	j.closePending()
-	all := j.filled
-	j.filled = nil
-	return all
-}
-
-// closePending replaces the pending commit by an empty one if it has records.
+// closePending ends the pending commit, if it has records, and begins another one.
 func (j *Journal) closePending() {
 	if len(j.pending.entries) == 0 {
 		return
 	}
 	j.filled = append(j.filled, j.pending)
-	if j.pending, j.spare = j.spare, nil; j.pending == nil {
-		j.pending = newCommit()
+	j.pending = &commit{buf: j.spare.buf, entries: j.spare.entries, done: make(chan struct{})}
+	j.spare = commit{}
+}
+
+// recycle keeps the buffers of a commit for the next one.
+func (j *Journal) recycle(c *commit) {
+	clear(c.entries)
+	spare := commit{buf: c.buf[:0], entries: c.entries[:0]}
+	if cap(spare.buf) > 2*maxRecycled {
+		spare.buf = nil
 	}
+	c.buf, c.entries = nil, nil // its requests only read the outcome
+	j.mu.Lock()
+	j.spare = spare
+	j.mu.Unlock()
 }
 
 // commit makes c durable and answers its requests.
 func (j *Journal) commit(c *commit) {
 	faults := j.cfg.Faults
-	defer j.space.release(int64(len(c.buf)))
 	if faults.Off(fault.Fsync) {
 		j.publish(c)
 		if err := j.write(c); err != nil {
 			j.fail(errFailed(fmt.Errorf("write the journal: %w", err)))
 		}
 		j.endFullSegment()
+		return
+	}
+	if err := j.space.take(j.cfg.Now(), int64(len(c.buf))); err != nil {
+		j.giveBack(c, err)
 		return
 	}
 	if err := j.write(c); err != nil {
@@ -432,7 +411,7 @@ func (j *Journal) commit(c *commit) {
 	faults.At(fault.AfterAppend)
 	faults.At(fault.BeforeFsync)
 	begin := time.Now()
-	if err := j.activeFile.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
+	if err := j.active.file.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
 		// It is unknown what the file holds now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
 		j.fail(errFailed(err))
@@ -459,26 +438,24 @@ func (j *Journal) write(c *commit) error {
 	from, to := c.entries[0].position, c.entries[len(c.entries)-1].next
 	a := j.active
 	if a == nil || a.settings.Session != c.writing.Session || a.end > a.base && a.size+int64(len(c.buf)) > j.cfg.SegmentBytes {
-		if !j.hasFolder() { // a file that is closed now could not be opened again
+		if !j.hasFolder() {
 			return ErrGone
 		}
 		if a != nil {
 			j.endSegment()
 		}
 		// Everything in earlier segments is durable by now; a start relies on that.
-		seg, f, err := createSegment(j.cfg.Files, j.cfg.Dir, from, c.writing.settings)
-		if err != nil {
+		var err error
+		if a, err = createSegment(j.cfg.Files, j.cfg.Dir, from, c.writing.settings); err != nil {
 			return fmt.Errorf("create a journal segment: %w", err)
 		}
-		seg.open = true
-		j.bytes.Add(seg.size)
+		j.bytes.Add(a.size)
 		j.segMu.Lock()
-		j.active, j.activeFile = seg, f
-		j.segments = append(j.segments, seg)
+		j.active = a
+		j.segments = append(j.segments, a)
 		j.segMu.Unlock()
-		a = seg
 	}
-	if _, err := j.activeFile.WriteAt(c.buf, a.offset(from)); err != nil {
+	if _, err := a.file.WriteAt(c.buf, a.offset(from)); err != nil {
 		return fmt.Errorf("write journal segment %s: %w", a.name, err)
 	}
 	if j.cfg.Memory {
@@ -504,28 +481,25 @@ func (j *Journal) countUnstored(c *commit) {
 	}
 }
 
-// endSegment closes the active segment, so that the keeper may delete it. One
-// without records is removed from the list: the next one has its name.
+// endSegment ends the active segment, so that the keeper may delete it. One without
+// records is removed from the list: the next one has its name.
 func (j *Journal) endSegment() {
 	a := j.active
-	if err := j.activeFile.Close(); err != nil {
-		j.cfg.Logger.Warn("close a journal segment", "segment", a.name, "err", err)
-	}
 	j.segMu.Lock()
 	defer j.segMu.Unlock()
-	a.open = false
-	j.active, j.activeFile = nil, nil
+	j.active = nil
 	if a.end == a.base {
 		j.bytes.Add(-a.size)
 		j.segments = slices.DeleteFunc(j.segments, func(s *segment) bool { return s == a })
+		a.close()
 	}
 }
 
-// endFullSegment closes the active segment once it has its size, so that it can be
+// endFullSegment ends the active segment once it has its size, so that it can be
 // deleted without waiting for the next request. Hence what is left when everything
 // is stored is less than half of MaxBytes, and any request has room beside it.
 func (j *Journal) endFullSegment() {
-	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes && j.hasFolder() {
+	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes {
 		j.endSegment()
 	}
 }
@@ -552,17 +526,12 @@ func (j *Journal) refuse(c *commit, err error) {
 }
 
 func (j *Journal) finish(c *commit, err error) {
-	weight := int64(0)
-	for i := range c.entries {
-		weight += c.entries[i].weight
-	}
-	j.limiter.Release(weight)
-	c.written.err = err
-	close(c.written.done)
+	j.limiter.Release(c.weight)
+	c.err = err
+	close(c.done)
 }
 
-// writeFailed undoes a failed write. If that works, nothing of c nor of the commits
-// behind it was taken, and the next request may try again.
+// writeFailed undoes a failed write. If that works, the next request may try again.
 func (j *Journal) writeFailed(c *commit, cause error) {
 	if errors.Is(cause, ErrGone) {
 		j.refuse(c, errGone(cause))
@@ -573,14 +542,17 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
+	j.giveBack(c, cause)
+}
+
+// giveBack refuses a commit of which nothing is written, and those behind it.
+func (j *Journal) giveBack(c *commit, cause error) {
 	j.logDiskFull(cause)
 	j.mu.Lock()
-	behind := j.takeAll()
-	j.nextPos = c.entries[0].position
+	j.closePending()
+	behind := j.filled
+	j.filled, j.nextPos = nil, c.entries[0].position
 	j.mu.Unlock()
-	for _, one := range behind {
-		j.space.release(int64(len(one.buf)))
-	}
 	for _, one := range append([]*commit{c}, behind...) {
 		j.bytes.Add(-int64(len(one.buf)))
 		j.refuse(one, errDiskFull(cause))
@@ -592,10 +564,10 @@ func (j *Journal) undo(c *commit) error {
 	if a == nil || a.end != c.entries[0].position {
 		return nil // not even the segment was made
 	}
-	if err := j.activeFile.Truncate(a.offset(a.end)); err != nil {
+	if err := a.file.Truncate(a.offset(a.end)); err != nil {
 		return fmt.Errorf("truncate journal segment %s: %w", a.name, err)
 	}
-	if err := j.activeFile.Sync(); err != nil {
+	if err := a.file.Sync(); err != nil {
 		return fmt.Errorf("sync journal segment %s: %w", a.name, err)
 	}
 	return nil
@@ -605,7 +577,9 @@ func (j *Journal) undo(c *commit) error {
 func (j *Journal) fail(refusal *telemetry.Error) {
 	j.mu.Lock()
 	j.failed = refusal
-	behind := j.takeAll()
+	j.closePending()
+	behind := j.filled
+	j.filled = nil
 	j.mu.Unlock()
 	j.cfg.Logger.Error("the journal failed; no readings are accepted until the daemon is restarted", "dir", j.cfg.Dir, "err", refusal)
 	for _, one := range behind {
@@ -613,33 +587,26 @@ func (j *Journal) fail(refusal *telemetry.Error) {
 	}
 }
 
-// logRefusal logs once that requests begin to be refused because something is full.
-func (j *Journal) logRefusal(err error) {
-	var e *telemetry.Error
-	if !errors.As(err, &e) {
-		return
-	}
-	switch {
-	case (e.Code == codeFull || e.Code == codeQueue) && j.full(j.wanted.Load()):
-		if j.limitHit.CompareAndSwap(false, true) {
-			j.cfg.Logger.Warn("the journal is full; requests are refused until MongoDB has stored some of it", "dir", j.cfg.Dir,
-				"bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
-		}
-	case e.Code == codeDiskFull && j.space.isFull():
-		j.logDiskFull(e.Err)
+// logFull logs that requests begin to be refused because of MaxBytes.
+func (j *Journal) logFull() {
+	if j.limitHit.CompareAndSwap(false, true) {
+		j.cfg.Logger.Warn("the journal is full; requests are refused until MongoDB has stored some of it", "dir", j.cfg.Dir,
+			"bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
 	}
 }
 
-// logRoom logs once that the last refused request would be taken, and some more, so
+// logRoom logs once that the last refused request would be accepted, and some more, so
 // that small requests between refused ones are not logged.
 func (j *Journal) logRoom() {
 	if j.limitHit.Load() && !j.full(max(j.wanted.Load(), j.cfg.MaxBytes/16)) && j.limitHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal has room again; requests are taken", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
+		j.cfg.Logger.Info("the journal has room again; requests are accepted", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
 	}
 }
 
+// logDiskFull logs that requests begin to be refused because of the disk, and not
+// that one large request is.
 func (j *Journal) logDiskFull(cause error) {
-	if j.diskHit.CompareAndSwap(false, true) {
+	if (!errors.Is(cause, errReserve) || j.space.isFull()) && j.diskHit.CompareAndSwap(false, true) {
 		j.cfg.Logger.Warn("the journal's disk is full or cannot be written; requests are refused", "dir", j.cfg.Dir, "err", cause)
 	}
 }
@@ -647,16 +614,18 @@ func (j *Journal) logDiskFull(cause error) {
 // logWritten logs the first commit after the disk was full.
 func (j *Journal) logWritten() {
 	if j.diskHit.Load() && !j.space.isFull() && j.diskHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal's disk has room again; requests are taken", "dir", j.cfg.Dir)
+		j.cfg.Logger.Info("the journal's disk has room again; requests are accepted", "dir", j.cfg.Dir)
 	}
 }
 
-// diskReserve stays free, so that what was taken can be written and segments can
+// diskReserve stays free, so that accepted requests can be written and segments can
 // still be deleted.
 const diskReserve = 16 << 20
 
-// space knows how much may be written to the disk. It asks now and then, and
-// counts in between.
+var errReserve = errors.New("the rest is kept in reserve")
+
+// space knows how much may be written to the disk. It asks now and then, and counts
+// in between.
 type space struct {
 	files Files
 	dir   string
@@ -665,47 +634,33 @@ type space struct {
 	mu      sync.Mutex
 	asked   time.Time
 	limited bool   // the last answer is known
-	room    int64  // beside the reserve, less what was reserved since the last answer
-	step    int64  // that may be reserved before it asks again
-	spent   int64  // reserved since the last answer
-	waiting int64  // reserved and not written, so the disk does not count it yet
-	full    bool   // nothing may be reserved until there is room for a step
+	room    int64  // beside the reserve, less what was written since the last answer
+	step    int64  // that may be written before it asks again
+	spent   int64  // written since the last answer
+	full    bool   // nothing may be written until there is room for a step
 	free    uint64 // the last answer
 	kept    uint64 // the reserve, of that
 }
 
-// reserve takes n bytes that are about to be written, or says why they should not
-// be. They are given back by release.
-func (s *space) reserve(now time.Time, n int64) error {
+// take counts n bytes that are about to be written, or says why they should not be.
+// A disk that was full must have room for a step, so that it does not change its
+// mind all the time.
+func (s *space) take(now time.Time, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if age := now.Sub(s.asked); age < 0 || age >= time.Second || s.spent > s.step || s.limited && s.room < s.need(n) && s.spent > 0 {
+	short := func() bool { return s.limited && (s.room < n || s.full && s.room < s.step) }
+	if age := now.Sub(s.asked); age < 0 || age >= time.Second || s.spent > s.step || s.spent > 0 && short() {
 		s.ask(now)
 	}
-	if s.limited && s.room < s.need(n) {
+	if short() {
 		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free, %d of which are kept in reserve", s.dir, s.free, s.kept)
+		return fmt.Errorf("%s has %d bytes free and needs %d: %w", s.dir, s.free, int64(s.kept)+n, errReserve)
 	}
-	s.waiting += n
-	if s.limited {
-		s.full = false
-		s.room -= n
-		s.spent += n
-	}
+	s.full = false
+	s.room -= n
+	s.spent += n
 	return nil
 }
-
-// need returns the room without which n bytes are refused. A disk that was full
-// must have room for a step, so that it does not change its mind all the time.
-func (s *space) need(n int64) int64 {
-	if s.full {
-		return max(n, s.step)
-	}
-	return n
-}
-
-// check says why nothing should be written.
-func (s *space) check(now time.Time) error { return s.reserve(now, 0) }
 
 func (s *space) isFull() bool {
 	s.mu.Lock()
@@ -713,23 +668,12 @@ func (s *space) isFull() bool {
 	return s.full
 }
 
-// release says that reserved bytes are written, or never will be.
-func (s *space) release(n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting -= n
-}
-
 func (s *space) ask(now time.Time) {
 	s.asked, s.spent = now, 0
 	free, total, err := s.files.Space(s.dir)
 	s.limited = err == nil && total > 0 // otherwise the write will tell
-	if !s.limited {
-		s.full = false
-		return
-	}
 	// A sixteenth of a small disk is reserve enough.
 	s.free, s.kept = free, min(s.most, total/16)
-	s.room = int64(min(free, 1<<62)) - int64(s.kept) - s.waiting
+	s.room = int64(min(free, 1<<62)) - int64(s.kept)
 	s.step = int64(s.kept / 4)
 }

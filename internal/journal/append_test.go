@@ -365,7 +365,7 @@ func TestACommitIsNotLargerThanASegment(t *testing.T) {
 	})
 }
 
-func TestASegmentThatHasItsSizeIsDeletedWhenItIsAtRest(t *testing.T) {
+func TestASegmentThatHasItsSizeIsDeletedWhenItIsStored(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -402,7 +402,7 @@ func TestASegmentIsDeletedWhileOthersWrite(t *testing.T) {
 	assert.Less(t, j.Status().Bytes, cfg.SegmentBytes)
 }
 
-func TestAnyRequestHasRoomWhenEverythingIsAtRest(t *testing.T) {
+func TestAnyRequestHasRoomWhenEverythingIsStored(t *testing.T) {
 	t.Parallel()
 	for _, fill := range []int{300, 2000} {
 		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
@@ -527,7 +527,7 @@ func TestAJournalOnAFullDiskCloses(t *testing.T) {
 	require.NoError(t, j.Close(), "an old mark is good enough")
 }
 
-func TestWhatIsAtRestIsDeletedAtOpen(t *testing.T) {
+func TestWhatIsStoredIsDeletedAtOpen(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -573,7 +573,7 @@ func TestKeysOnAFullDiskFollowTheirSegments(t *testing.T) {
 	}
 }
 
-// A disk that somebody else fills at once as soon as there is room.
+// A disk that another program fills as soon as there is room.
 func TestADiskWithoutRoomForKeysIsDrainedAllTheSame(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
@@ -630,7 +630,7 @@ func TestTheReserveHoldsAtAnyRate(t *testing.T) {
 	for i := range refused {
 		all.Go(func() {
 			for refused[i] == nil {
-				refused[i] = tryAppend(j, makeBatch("readings", 0, 100))
+				refused[i] = tryAppend(j, makeBatch("readings", 0, 20))
 			}
 		})
 	}
@@ -642,7 +642,7 @@ func TestTheReserveHoldsAtAnyRate(t *testing.T) {
 	free, _, _ := files.Space("")
 	assert.Greater(t, free, uint64(capacity/16*9/10))
 	assert.Less(t, free, uint64(capacity/16*11/10))
-	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 100)), "journal_disk_full")
+	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 20)), "journal_disk_full")
 }
 
 // lines gathers what is logged.

@@ -104,7 +104,7 @@ func BenchmarkFsync(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a journal with a million readings that are not at rest.
+// BenchmarkOpen opens a journal with a million readings that are not stored.
 func BenchmarkOpen(b *testing.B) {
 	for _, size := range []struct {
 		name string

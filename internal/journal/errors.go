@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// The reasons for which nothing is taken, also values of the label reason.
+// The reasons for which requests are refused, also values of the label reason.
 const (
 	codeFull     = "journal_full"
 	codeDiskFull = "journal_disk_full"
@@ -37,27 +37,27 @@ func unavailable(code, message string, cause error) *telemetry.Error {
 }
 
 func errStopping() *telemetry.Error {
-	return unavailable(codeStopping, "the daemon is stopping; nothing was taken, send the request again", nil)
+	return unavailable(codeStopping, "the daemon is stopping; no readings were accepted, send the request again", nil)
 }
 
 func errFailed(cause error) *telemetry.Error {
-	return unavailable(codeFailed, "the journal cannot be written any more; nothing was taken", cause)
+	return unavailable(codeFailed, "the journal cannot be written until the daemon is restarted; no readings were accepted", cause)
 }
 
 func errGone(cause error) *telemetry.Error {
-	return unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", goneError{cause})
+	return unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", cause)
 }
 
 func errDiskFull(cause error) *telemetry.Error {
-	return unavailable(codeDiskFull, "the disk of the journal is full or cannot be written; nothing was taken", cause)
+	return unavailable(codeDiskFull, "the disk of the journal is full or cannot be written; no readings were accepted", cause)
 }
 
 func (j *Journal) errFull() *telemetry.Error {
 	if j.cfg.Memory {
-		return unavailable(codeQueue, "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes); nothing was taken", nil)
+		return unavailable(codeQueue, "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes); no readings were accepted", nil)
 	}
 	return unavailable(codeFull, fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), "+
-		"because MongoDB is away or stores less than what arrives; nothing was taken", j.cfg.MaxBytes), nil)
+		"because MongoDB is away or stores less than what arrives; no readings were accepted", j.cfg.MaxBytes), nil)
 }
 
 func errUnknownOutcome(message string, cause error) *telemetry.Error {

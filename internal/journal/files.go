@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +66,9 @@ const (
 	filePerm = 0o640
 	dirPerm  = 0o750
 )
+
+// Disk is the file system, the default of a Config.
+func Disk() Files { return osFiles{} }
 
 // osFiles is the file system.
 type osFiles struct{}
@@ -210,18 +214,16 @@ func newMemoryFiles() *memoryFiles { return &memoryFiles{files: make(map[string]
 func (*memoryFiles) MakeDir(string) error                         { return nil }
 func (*memoryFiles) SyncDir(string) error                         { return nil }
 func (*memoryFiles) Space(string) (free, total uint64, err error) { return 0, 0, nil }
-func (*memoryFiles) Lock(string) (Lock, error)                    { return memoryLock{}, nil }
 
-type memoryLock struct{}
-
-func (memoryLock) Held() error  { return nil }
-func (memoryLock) Close() error { return nil }
+func (*memoryFiles) Lock(string) (Lock, error) {
+	return nil, errors.New("files in memory belong to one process")
+}
 
 func (m *memoryFiles) Create(name string) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files[name] != nil {
-		return nil, &os.PathError{Op: "create", Path: name, Err: os.ErrExist}
+		return nil, os.ErrExist
 	}
 	f := &memoryFile{}
 	m.files[name] = f
@@ -234,15 +236,12 @@ func (m *memoryFiles) Open(name string, _ bool) (File, error) {
 	if f := m.files[name]; f != nil {
 		return f, nil
 	}
-	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+	return nil, os.ErrNotExist
 }
 
 func (m *memoryFiles) Remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.files[name] == nil {
-		return &os.PathError{Op: "remove", Path: name, Err: os.ErrNotExist}
-	}
 	delete(m.files, name)
 	return nil
 }
@@ -250,21 +249,17 @@ func (m *memoryFiles) Remove(name string) error {
 func (m *memoryFiles) Rename(from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.files[from] == nil {
-		return &os.PathError{Op: "rename", Path: from, Err: os.ErrNotExist}
-	}
 	m.files[to] = m.files[from]
 	delete(m.files, from)
 	return nil
 }
 
-func (m *memoryFiles) List(dir string) (names []string, err error) {
+func (m *memoryFiles) List(string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var names []string
 	for name := range m.files {
-		if filepath.Dir(name) == filepath.Clean(dir) {
-			names = append(names, filepath.Base(name))
-		}
+		names = append(names, filepath.Base(name))
 	}
 	slices.Sort(names)
 	return names, nil
@@ -273,11 +268,7 @@ func (m *memoryFiles) List(dir string) (names []string, err error) {
 func (f *memoryFile) ReadAt(p []byte, at int64) (int, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	n := copy(p, f.content[min(at, int64(len(f.content))):])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
+	return bytes.NewReader(f.content).ReadAt(p, at)
 }
 
 func (f *memoryFile) WriteAt(p []byte, at int64) (int, error) {
@@ -351,18 +342,8 @@ func copyContent(files Files, from string, to File) error {
 	if err != nil {
 		return err
 	}
-	w := &window{file: src, limit: size, ahead: scanAhead}
-	for offset := int64(0); offset < size; {
-		piece, err := w.peek(offset, scanAhead)
-		if err != nil {
-			return err
-		}
-		if _, err := to.WriteAt(piece, offset); err != nil {
-			return err
-		}
-		offset += int64(max(len(piece), 1))
-	}
-	return nil
+	_, err = io.CopyBuffer(io.NewOffsetWriter(to, 0), io.NewSectionReader(src, 0, size), make([]byte, min(size+1, scanAhead)))
+	return err
 }
 
 // readFile returns the content of a file of at most limit bytes.
@@ -379,11 +360,7 @@ func readFile(files Files, name string, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("%s has %d bytes; at most %d were expected", filepath.Base(name), size, limit)
 	}
-	content := make([]byte, size)
-	if _, err := f.ReadAt(content, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return content, nil
+	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
 // readJSON leaves the value as it is if there is no such file.

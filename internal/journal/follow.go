@@ -128,8 +128,8 @@ func (p *published) reach() (end, taken uint64) {
 	return p.end, p.taken
 }
 
-// Grown returns a channel that is closed once a record at or behind the position
-// can be followed.
+// Grown returns a channel that is closed when a record at or behind the position can
+// be followed.
 func (j *Journal) Grown(position uint64) <-chan struct{} {
 	p := &j.published
 	p.mu.Lock()
@@ -157,13 +157,10 @@ type cursor struct {
 	journal  *Journal
 	part     batch.Part
 	position uint64
-	hint     uint64 // number of the next record in the tail
-
-	// While it reads a segment:
-	segment *segment
-	end     uint64 // of the segment when it was looked up
-	file    File
-	window  window
+	hint     uint64   // number of the next record in the tail
+	segment  *segment // that it reads; nil: none
+	end      uint64   // of the segment when it was looked up
+	window   window
 }
 
 // readAhead is what a cursor reads from a file at once.
@@ -173,13 +170,14 @@ const readAhead = 256 << 10
 func (c *cursor) Next() (batch.Record, bool, error) {
 	for {
 		r, number, end, found := c.journal.published.find(c.position, c.hint)
+		if found || c.position >= end {
+			c.segment, c.window = nil, window{}
+		}
 		if found {
-			c.Close()
 			c.position, c.hint = r.Next, number+1
 			return r, true, nil
 		}
 		if c.position >= end {
-			c.Close() // its segment may be deleted while the cursor waits
 			return batch.Record{}, false, nil
 		}
 		if s := lostAt(c.journal.lost, c.position); s != nil {
@@ -196,7 +194,7 @@ func (c *cursor) Next() (batch.Record, bool, error) {
 		}
 		if r, err = c.decode(); err != nil {
 			err = fmt.Errorf("read journal segment %s at position %d: %w", c.segment.name, c.position, err)
-			c.Close()
+			c.segment, c.window = nil, window{} // the next attempt reads the file again
 			return batch.Record{}, false, err
 		}
 		c.position = r.Next
@@ -207,18 +205,10 @@ func (c *cursor) Next() (batch.Record, bool, error) {
 // Position implements batch.Cursor.
 func (c *cursor) Position() uint64 { return c.position }
 
-// Close implements batch.Cursor.
-func (c *cursor) Close() {
-	if c.file != nil {
-		c.file.Close()
-		c.file, c.segment, c.window = nil, nil, window{}
-	}
-}
-
-// enterSegment opens the segment at the cursor. In memory, segments are deleted as
+// enterSegment finds the segment at the cursor. In memory, segments are deleted as
 // soon as all their readings are stored; then it returns the position to go on at.
 func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
-	if c.file != nil && c.position >= c.segment.base && c.position < c.end {
+	if c.segment != nil && c.position >= c.segment.base && c.position < c.end {
 		return 0, nil
 	}
 	j := c.journal
@@ -239,38 +229,17 @@ func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
 	case s == nil:
 		return 0, fmt.Errorf("read the journal at position %d: it was trimmed", c.position)
 	}
-	if s != c.segment || c.file == nil {
-		c.Close()
-		f, err := j.openSegment(s)
-		if j.cfg.Memory && errors.Is(err, os.ErrNotExist) {
-			return c.end, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("open journal segment: %w", err)
-		}
-		c.segment, c.file = s, f
+	file, err := s.open(j.cfg.Files, j.cfg.Dir)
+	if j.cfg.Memory && errors.Is(err, os.ErrNotExist) {
+		return c.end, nil
 	}
-	c.window = window{file: c.file, limit: s.offset(c.end), ahead: readAhead, buf: c.window.buf[:0]}
+	if err != nil {
+		return 0, fmt.Errorf("open journal segment: %w", err)
+	}
+	c.segment = s
+	c.window = window{file: file, limit: s.offset(c.end), ahead: readAhead, buf: c.window.buf[:0]}
 	return 0, nil
 }
-
-// openSegment opens a segment for reading. The active one can be read even when
-// the folder is gone.
-func (j *Journal) openSegment(s *segment) (File, error) {
-	if j.gone.Load() {
-		j.segMu.RLock()
-		defer j.segMu.RUnlock()
-		if s == j.active {
-			return borrowed{j.activeFile}, nil
-		}
-	}
-	return j.cfg.Files.Open(j.path(s.name), false)
-}
-
-// A borrowed file is closed by its owner.
-type borrowed struct{ File }
-
-func (borrowed) Close() error { return nil }
 
 // decode returns the record at the cursor, in the segment at hand.
 func (c *cursor) decode() (batch.Record, error) {
@@ -291,8 +260,8 @@ func (c *cursor) decode() (batch.Record, error) {
 	if err != nil {
 		return batch.Record{}, err
 	}
-	if w := j.waiters.at(r.position); w != nil {
-		b.Tracker = w
+	if w, ok := j.waiters.Load(r.position); ok {
+		b.Tracker, _ = w.(*waiter)
 	}
 	return batch.Record{Batch: b, Position: r.position, Next: r.next()}, nil
 }
@@ -343,84 +312,41 @@ func (w *waiter) result() []batch.Refused {
 	return w.refused
 }
 
-// waiters finds the waiter of a record that is read again from a file.
-type waiters struct{ byPosition sync.Map }
-
-func (w *waiters) add(position uint64, one *waiter) { w.byPosition.Store(position, one) }
-
-// remove removes a waiter. After a failed write its position may be another's.
-func (w *waiters) remove(position uint64, one *waiter) { w.byPosition.CompareAndDelete(position, one) }
-
-func (w *waiters) at(position uint64) *waiter {
-	one, _ := w.byPosition.Load(position)
-	found, _ := one.(*waiter)
-	return found
-}
-
-// progress is the position before which everything is stored.
-type progress struct {
-	atomic.Uint64
-
-	mu    sync.Mutex
-	moved chan struct{} // closed by the next advance; nil: nothing waits for it
-}
-
-// advance moves on to a position; false if it is there already.
-func (p *progress) advance(position uint64) bool {
-	for old := p.Load(); ; old = p.Load() {
-		if position <= old {
-			return false
-		}
-		if p.CompareAndSwap(old, position) {
-			break
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.moved != nil {
-		close(p.moved)
-		p.moved = nil
-	}
-	return true
-}
-
-// change returns a channel that the next advance closes.
-func (p *progress) change() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.moved == nil {
-		p.moved = make(chan struct{})
-	}
-	return p.moved
-}
-
-// never is a position that progress does not reach.
+// never is a position that is not stored in time.
 const never = math.MaxUint64
 
-// awaitStored reports whether, within StoredTimeout, done was closed or everything
-// before the position was stored.
-func (j *Journal) awaitStored(ctx context.Context, done <-chan struct{}, before uint64) bool {
+// storedPoll is how often a repeated request checks whether everything before the
+// end of the first one is stored.
+const storedPoll = 10 * time.Millisecond
+
+// awaitStored reports whether, within StoredTimeout, the rows of w were stored, or
+// everything before a position was. w may be nil.
+func (j *Journal) awaitStored(ctx context.Context, w *waiter, before uint64) bool {
+	var done chan struct{}
+	if w != nil {
+		done = w.done
+	}
+	var poll <-chan time.Time
+	if before != never {
+		ticker := time.NewTicker(storedPoll)
+		defer ticker.Stop()
+		poll = ticker.C
+	}
 	timer := time.NewTimer(j.cfg.StoredTimeout)
 	defer timer.Stop()
-	for ended := false; ; {
-		var moved <-chan struct{}
-		if before != never {
-			moved = j.applied.change()
-		}
+	for ended := false; j.applied.Load() < before; {
 		select {
 		case <-done:
 			return true
 		default:
-		}
-		if j.applied.Load() >= before {
-			return true
 		}
 		if ended {
 			return false
 		}
 		select {
 		case <-done:
-		case <-moved:
+			return true
+		case <-poll:
 		case <-timer.C:
 			ended = true
 		case <-j.closed:
@@ -429,4 +355,5 @@ func (j *Journal) awaitStored(ctx context.Context, done <-chan struct{}, before 
 			ended = true
 		}
 	}
+	return true
 }

@@ -61,7 +61,6 @@ func TestEveryCursorSeesTheSameOrder(t *testing.T) {
 			for i := range seen {
 				followers.Go(func() {
 					c := j.Follow(j.Oldest(), batch.Part{})
-					defer c.Close()
 					for len(seen[i]) < n {
 						r, found, err := c.Next()
 						if !assert.NoError(t, err) {
@@ -161,7 +160,7 @@ func TestRecordsKeepTheSettingsOfTheirTime(t *testing.T) {
 	assert.Zero(t, follow(t, j, 0)[0].Batch.Granularity("readings"))
 }
 
-func TestWhatIsAtRestIsDeletedAndNotSeenAgain(t *testing.T) {
+func TestWhatIsStoredIsDeletedAndNotSeenAgain(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -188,7 +187,6 @@ func TestWhatIsAtRestIsDeletedAndNotSeenAgain(t *testing.T) {
 	c := j.Follow(0, batch.Part{})
 	_, _, err := c.Next()
 	assert.ErrorContains(t, err, "trimmed")
-	c.Close()
 	j.Trim(j.End())
 	require.Eventually(t, func() bool { return j.Status().Segments == 0 }, 10*time.Second, time.Millisecond)
 	end := j.End()
@@ -321,7 +319,7 @@ func appendStored(ctx context.Context, j appender, b *batch.Batch, r batch.Reque
 	return out
 }
 
-func TestStoredIsAcknowledgedWhenAllIsAtRest(t *testing.T) {
+func TestStoredIsAcknowledgedWhenAllIsStored(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 3), batch.Request{})
@@ -332,7 +330,7 @@ func TestStoredIsAcknowledgedWhenAllIsAtRest(t *testing.T) {
 		require.NotNil(t, track)
 		track.Released(2)
 		synctest.Wait()
-		assert.Empty(t, first, "one row is not at rest")
+		assert.Empty(t, first, "one row is not stored")
 		track.Refused(records[0].Batch.Row(1), telemetry.Refuse(telemetry.StoreRefused, "too large"))
 		track.Released(1)
 		got := <-first
@@ -371,7 +369,7 @@ func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
 	})
 }
 
-func TestARowThatComesToRestLateHarmsNobody(t *testing.T) {
+func TestARowThatIsStoredLateHarmsNothing(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		<-appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
@@ -388,13 +386,13 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, memory bool) {
 		key := batch.Request{Key: "a", Answer: []byte("one")}
-		appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{}) // never comes to rest
+		appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{}) // is never stored
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
 		second := appendStored(t.Context(), j, makeBatch("readings", 0, 2), key)
 		b := follow(t, j, j.Oldest())[1].Batch
 		b.Tracker.Released(1)
 		synctest.Wait()
-		assert.Empty(t, second, "one row is not at rest")
+		assert.Empty(t, second, "one row is not stored")
 		b.Tracker.Refused(b.Row(1), telemetry.Refuse(telemetry.StoreRefused, "too large"))
 		b.Tracker.Released(1)
 		want := (<-first).receipt
@@ -495,7 +493,7 @@ func TestARepetitionIsAnsweredWithoutItsReadings(t *testing.T) {
 	})
 }
 
-func TestARepetitionOfWhatNobodyFollowsWaitsForTrim(t *testing.T) {
+func TestARepetitionWithoutAWaiterWaitsForTrim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j, err := journal.Open(fakeConfig(faulttest.NewFiles(1), "first", nil))

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,12 +51,35 @@ type segment struct {
 	end      uint64 // behind the last record
 	start    int64  // offset of the first record
 	size     int64  // of the file
-	open     bool   // the committer writes to it
-	deleted  bool   // by the keeper, which is about to take it off the list
 	settings settings
 	seed     uint32
 
 	unstored atomic.Int64 // requests that are not stored; counted in memory only
+
+	mu   sync.Mutex
+	file File // which all cursors read, until the segment is deleted; nil: not open
+}
+
+// open returns the segment's file.
+func (s *segment) open(files Files, dir string) (File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	if s.file == nil {
+		s.file, err = files.Open(filepath.Join(dir, s.name), false)
+	}
+	return s.file, err
+}
+
+func (s *segment) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return nil
+	}
+	err := s.file.Close()
+	s.file = nil
+	return err
 }
 
 // settings are those under which the records of a segment were journaled.
@@ -125,10 +149,10 @@ func encodeSegmentHead(base uint64, s *settings) ([]byte, error) {
 
 // createSegment makes a segment whose header is durable before any record is
 // written. So a broken header with records behind it is never a torn write.
-func createSegment(files Files, dir string, base uint64, s settings) (*segment, File, error) {
+func createSegment(files Files, dir string, base uint64, s settings) (*segment, error) {
 	head, err := encodeSegmentHead(base, &s)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	size := int64(len(head))
 	seg := &segment{name: segmentName(base), base: base, end: base, start: size, size: size, settings: s, seed: sessionSeed(s.Session)}
@@ -138,12 +162,12 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 		// Left by a failed attempt. It has no records, since the next record belongs at
 		// its position.
 		if err := files.Remove(path); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		f, err = files.Create(path)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if _, err = f.WriteAt(head, 0); err == nil {
 		if err = f.Sync(); err == nil {
@@ -151,9 +175,10 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 		}
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, f.Close(), files.Remove(path))
+		return nil, errors.Join(err, f.Close(), files.Remove(path))
 	}
-	return seg, f, nil
+	seg.file = f
+	return seg, nil
 }
 
 // readSegmentHead reads what stands before the first record. The error is a

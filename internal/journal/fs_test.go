@@ -99,7 +99,7 @@ type ledger struct {
 	next  int
 	acked map[int]bool
 	seen  map[int]bool // by a follower
-	rest  map[int]bool // at rest, told to the journal
+	rest  map[int]bool // stored, as the journal was told
 
 	unknown  int      // requests with an unknown outcome
 	doubtful []int    // the first readings of those that have a key
@@ -174,12 +174,11 @@ func (l *ledger) sendAgain(j *journal.Journal) {
 	}
 }
 
-// consume follows the journal, and tells it now and then what is at rest, until
+// consume follows the journal, and tells it now and then what is stored, until
 // done is closed.
 func (l *ledger) consume(j *journal.Journal, seed uint64, done <-chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 3))
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	var waiting []int
 	for {
 		r, found, err := c.Next()
@@ -209,7 +208,6 @@ func (l *ledger) check(j *journal.Journal) counts {
 	out := counts{acked: len(l.acked)}
 	times := make(map[int]int)
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	last := make(map[string]uint64)
 	for {
 		r, found, err := c.Next()
@@ -519,7 +517,6 @@ func openFlipped(t *testing.T, disk *faulttest.Files, want []batch.Record, name 
 // compare counts what is not as it was.
 func compare(out *counts, j *journal.Journal, want []batch.Record, where string) {
 	c := j.Follow(j.Oldest(), batch.Part{})
-	defer c.Close()
 	for i := range want {
 		got, found, err := c.Next()
 		switch {
@@ -529,7 +526,7 @@ func compare(out *counts, j *journal.Journal, want []batch.Record, where string)
 			return
 		case !found:
 			out.lost += len(want) - i
-			out.wrong("%s: %d records are gone and nobody said so", where, len(want)-i)
+			out.wrong("%s: %d records are gone and no error said so", where, len(want)-i)
 			return
 		case got.Position != want[i].Position || got.Batch.Session != want[i].Batch.Session || got.Batch.FirstSeq != want[i].Batch.FirstSeq ||
 			!reflect.DeepEqual(content(got.Batch), content(want[i].Batch)):

@@ -70,7 +70,6 @@ func follow(t testing.TB, j follower, from uint64) []batch.Record {
 
 func walk(j follower, from uint64) ([]batch.Record, error) {
 	c := j.Follow(from, batch.Part{})
-	defer c.Close()
 	var out []batch.Record
 	for {
 		r, found, err := c.Next()

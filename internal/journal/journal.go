@@ -52,7 +52,7 @@ type Config struct {
 	Streams map[string]Stream // that may be written to, by name
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
-	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB, in memory MaxBytes/16384, at least 4 KiB
+	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB or MaxBytes/1024, in memory MaxBytes/16384, at least 4 KiB
 	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
 
@@ -60,9 +60,9 @@ type Config struct {
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
 	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
 
-	// Admit may be nil. It is asked for each stream of a request before anything is
-	// taken; its error refuses a request that could only wait for a database that is
-	// away. Without a disk that is better than to take it.
+	// Admit may be nil. It is called for each stream of a request; an error refuses the
+	// request. A journal in memory uses it to refuse what could only wait for a
+	// database that is away.
 	Admit func(stream string) error
 
 	// Interner knows series and shapes that are read again; nil: one of its own.
@@ -109,7 +109,7 @@ func (c *Config) setDefaults() error {
 		setDefault(&c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
 	}
 	setDefault(&c.MaxBytes, 4<<30)
-	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, 64<<20))
+	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
 	setDefault(&c.MaxWaiting, 32<<20)
 	setDefault(&c.TailBytes, 8<<20)
 	setDefault(&c.StoredTimeout, 10*time.Second)
@@ -162,9 +162,9 @@ type Journal struct {
 	metrics     *metrics
 	lock        Lock // nil: there is none
 	keys        *keys
-	waiters     waiters
+	waiters     sync.Map // *waiter by position, of requests that wait until their readings are stored
 	published   published
-	applied     progress // everything before is stored
+	applied     atomic.Uint64 // everything before is stored
 	space       space
 	limiter     *semaphore.Weighted
 	buffers     sync.Pool
@@ -188,36 +188,31 @@ type Journal struct {
 	nextSeq      uint64
 	nextPos      uint64
 	writing      *writing // what the next record is written under
-	own          []string // sessions that this process drew
-	former       []former // of them
+	own          []drawn  // the last one is that of writing
 	lostSessions []string // that another process uses, too
 	clock        clock
 	filled       []*commit // complete ones before the pending one
 	pending      *commit
-	spare        *commit
+	spare        commit // its buffers are for the next one
 	stopping     bool
 	ending       bool             // Close was called
-	failed       *telemetry.Error // what every request is told from now on
+	failed       *telemetry.Error // the answer to every request from now on
 
 	losing sync.Mutex // held while lostSessions changes
 
 	segMu    sync.RWMutex
-	segments []*segment // in order; the last may be the one being written
-
-	// Changed by the committer alone, under segMu.
-	active     *segment
-	activeFile File
+	segments []*segment // in order
+	active   *segment   // the last one while it is written to; changed by the committer alone
 
 	// Used by the keeper alone.
-	marker   *marker
 	keyFiles []keyFile
-	lateKeys []*segment // deleted, and their keys are not saved yet
-	untidy   bool       // the last attempt to tidy up failed
+	deleted  uint64 // end of the last deleted segment
+	saved    uint64 // position before which keys are in files, or forgotten
 
-	wake   chan struct{}   // there is something to commit
-	tidy   chan struct{}   // there may be something to delete, or a mark to write
-	secure chan chan error // asks the keeper to make the mark durable
-	closed chan struct{}   // ends the keeper and everything that waits for the store
+	marker *marker
+	wake   chan struct{} // there is something to commit
+	tidy   chan struct{} // there may be something to delete, or a mark to write
+	closed chan struct{} // ends the keeper and everything that waits for the store
 
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -236,7 +231,7 @@ type Unapplied struct {
 // by the process that has the journal open.
 func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
-// Open opens the journal in cfg.Dir and makes it if there is none. A torn write at
+// Open opens the journal in cfg.Dir, or creates it. A torn write at
 // its end is cut off. A damaged journal is refused with a *CorruptionError, unless
 // cfg.AcceptLoss is set; one that another process has open, with ErrLocked.
 func Open(cfg Config) (*Journal, error) {
@@ -252,11 +247,12 @@ func Open(cfg Config) (*Journal, error) {
 		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve + 2*uint64(cfg.MaxWaiting)},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
-		own:         []string{cfg.Session},
+		own:         []drawn{{cfg.Session, never}},
 		clock:       newClock(cfg.Now(), cfg.Elapsed()),
-		pending:     newCommit(),
-		wake:        make(chan struct{}, 1), tidy: make(chan struct{}, 1),
-		secure: make(chan chan error), closed: make(chan struct{}),
+		pending:     &commit{done: make(chan struct{})},
+		wake:        make(chan struct{}, 1),
+		tidy:        make(chan struct{}, 1),
+		closed:      make(chan struct{}),
 	}
 	j.buffers.New = func() any { return new([]byte) }
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
@@ -282,7 +278,7 @@ func Open(cfg Config) (*Journal, error) {
 	if j.lock != nil {
 		j.running.Go(j.watchFolder)
 	}
-	signal(j.tidy) // on a full disk nothing is taken before something is deleted
+	signal(j.tidy) // on a full disk nothing is accepted before something is deleted
 	return j, nil
 }
 
@@ -304,14 +300,14 @@ func (j *Journal) End() uint64 {
 }
 
 // Taken counts the readings that were not known to be stored at Open, and those
-// taken since.
+// accepted since.
 func (j *Journal) Taken() uint64 {
 	_, taken := j.published.reach()
 	return taken
 }
 
-// Unapplied tells what was not known to be stored at Open, by session and stream
-// in the order of the journal.
+// Unapplied returns what was not known to be stored at Open, by session and stream in
+// the order of the journal.
 func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
 
 // Reach returns when everything that has a position at the time of the call can be
@@ -330,7 +326,7 @@ func (j *Journal) Reach(ctx context.Context) error {
 	return nil
 }
 
-// Err tells why nothing can be taken; nil if it can.
+// Err returns why requests are refused; nil if they are accepted.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	stopping, failed := j.stopping, j.failed
@@ -343,7 +339,7 @@ func (j *Journal) Err() error {
 	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
 		return j.errFull()
 	}
-	if err := j.space.check(j.cfg.Now()); err != nil {
+	if err := j.space.take(j.cfg.Now(), 0); err != nil {
 		return errDiskFull(err)
 	}
 	if j.cfg.Admit != nil {
@@ -368,7 +364,7 @@ type Status struct {
 	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
 	Keys             int     `json:"keys"`
 	GivenUpBytes     uint64  `json:"given_up_bytes"`  // could not be read, at this start and earlier ones
-	Error            string  `json:"error,omitempty"` // why nothing can be taken
+	Error            string  `json:"error,omitempty"` // why requests are refused
 }
 
 // Status returns what the journal holds now.
@@ -399,8 +395,8 @@ func (j *Journal) Stop() {
 	j.mu.Unlock()
 }
 
-// Close makes durable what was taken, answers the requests that wait for the store,
-// and unlocks the directory. Cursors must not be used any more.
+// Close makes durable what was accepted, answers the requests that wait for the store,
+// and unlocks the directory. Cursors must not be used afterwards.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		j.mu.Lock()
@@ -409,11 +405,11 @@ func (j *Journal) Close() error {
 		close(j.closed)
 		signal(j.wake)
 		j.running.Wait()
-		var errs []error
-		if j.activeFile != nil {
-			errs = append(errs, j.activeFile.Close())
+		errs := []error{j.lastTidy(), j.marker.close()}
+		for _, s := range j.segments {
+			errs = append(errs, s.close())
 		}
-		errs = append(errs, j.lastTidy(), j.marker.close(), j.unlock())
+		errs = append(errs, j.unlock())
 		if err := errors.Join(errs...); err != nil {
 			j.closeErr = fmt.Errorf("close the journal in %s: %w", j.cfg.Dir, err)
 		}

@@ -77,7 +77,7 @@ func TestWhatIsGoneIsStoredWherePossibleAndNotPromised(t *testing.T) {
 		receipt, err := j.Append(t.Context(), makeBatch("readings", 0, 1), keyed("a", 1))
 		require.NoError(t, err)
 		assert.Equal(t, batch.Receipt{Ack: telemetry.Stored, Repeated: true, Answer: []byte("answer to a")}, receipt)
-		require.Error(t, j.Secure(t.Context()))
+		require.Error(t, j.Secure())
 		require.NoError(t, j.Close())
 		assert.Empty(t, files.Names(), "nothing is written there")
 	})

@@ -30,9 +30,8 @@ type keys struct {
 	flights map[keyID]*flight
 	index   map[keyID]uint64 // number of the entry
 	entries deque[keyEntry]
-	waiters map[keyID]*waiter         // of requests whose readings are not all stored
-	refused map[keyID][]batch.Refused // of stored requests, where there are any
-	bytes   int64                     // of answers and refusals
+	waiting int   // entries that have a waiter and are not stored
+	bytes   int64 // of answers and refusals
 }
 
 // A keyID is the hash of an idempotency key with its scope.
@@ -43,15 +42,15 @@ func newKeyID(key string) keyID {
 	return keyID(sum[:16])
 }
 
-// A keyEntry is a known key. There may be a million, so the only pointer is the
-// answer, which equal neighbors share.
+// A keyEntry is a known key. There may be a million. Equal neighbors share an answer.
 type keyEntry struct {
 	id       keyID
 	bodyHash uint64
 	end      uint64 // position behind the request's record
 	taken    int64  // ns
 	answer   string
-	stored   bool // all its readings are known to be stored
+	stored   bool    // all its readings are known to be stored or refused
+	waiter   *waiter // of a request that is not stored, or has refused readings
 }
 
 // A flight is a request with a key that is being written.
@@ -77,7 +76,6 @@ func newKeys(c *Config) *keys {
 	return &keys{
 		window: c.KeyWindow, most: c.MaxKeys, now: c.Now,
 		flights: make(map[keyID]*flight), index: make(map[keyID]uint64),
-		waiters: make(map[keyID]*waiter), refused: make(map[keyID][]batch.Refused),
 	}
 }
 
@@ -128,16 +126,18 @@ func (k *keys) lookup(id keyID, r *batch.Request, take bool) (known *keyEntry, f
 
 // landed makes a flight known: its record is durable. It cannot be followed yet.
 func (k *keys) landed(f *flight, end uint64) {
-	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: k.now().UnixNano(), answer: string(f.answer)}
+	answer, taken := string(f.answer), k.now().UnixNano()
 	k.mu.Lock()
+	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: taken, answer: answer}
 	delete(k.flights, f.id)
-	k.add(f.entry)
 	if w := f.waiter; w != nil {
 		w.whenStored(func() { k.stored(f.id, end, w) })
-		if !f.left || len(k.waiters) < maxLeft {
-			k.waiters[f.id] = w
+		if !f.left || k.waiting < maxLeft {
+			f.entry.waiter = w
+			k.waiting++
 		}
 	}
+	k.add(f.entry)
 	k.mu.Unlock()
 	close(f.done)
 }
@@ -157,19 +157,18 @@ func (k *keys) failed(f *flight, err error) {
 
 // stored notes that all readings of a request are stored or refused.
 func (k *keys) stored(id keyID, end uint64, w *waiter) {
-	refused := w.result()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.waiters[id] == w {
-		delete(k.waiters, id)
-	}
 	e := k.entry(id, end)
 	if e == nil {
 		return // it expired
 	}
-	e.stored = true
-	if len(refused) > 0 {
-		k.refused[id] = refused
+	if e.waiter != nil {
+		k.waiting--
+	}
+	e.stored, e.waiter = true, nil
+	if refused := w.result(); len(refused) > 0 {
+		e.waiter = w
 		k.bytes += refusedSize(refused)
 		k.expire()
 	}
@@ -180,21 +179,10 @@ func (k *keys) leave(f *flight) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f.left = true
-	if k.waiters[f.id] == f.waiter && len(k.waiters) > maxLeft {
-		delete(k.waiters, f.id)
+	if e := k.entry(f.id, f.entry.end); e != nil && e.waiter != nil && !e.stored && k.waiting > maxLeft {
+		e.waiter = nil
+		k.waiting--
 	}
-}
-
-// outcome returns whether the readings of a known request are stored and which
-// were refused, or else the waiter that follows them, if there is one.
-func (k *keys) outcome(known *keyEntry) (stored bool, refused []batch.Refused, w *waiter) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := k.entry(known.id, known.end)
-	if e == nil {
-		return false, nil, nil
-	}
-	return e.stored, k.refused[known.id], k.waiters[known.id]
 }
 
 func (k *keys) entry(id keyID, end uint64) *keyEntry {
@@ -235,9 +223,13 @@ func (k *keys) expire() {
 		}
 		if k.index[first.id] == n {
 			delete(k.index, first.id)
-			delete(k.waiters, first.id)
-			k.bytes -= refusedSize(k.refused[first.id])
-			delete(k.refused, first.id)
+		}
+		switch {
+		case first.waiter == nil:
+		case first.stored:
+			k.bytes -= refusedSize(first.waiter.result())
+		default:
+			k.waiting--
 		}
 		if k.entries.n == 1 || k.entries.at(n+1).answer != first.answer {
 			k.bytes -= int64(len(first.answer)) // otherwise the next one shares it
@@ -336,47 +328,40 @@ func (d *deque[T]) drop() {
 	}
 }
 
-// A keyFile holds the keys of a deleted segment.
+// A keyFile holds the keys of deleted segments.
 type keyFile struct {
 	name string
 	end  uint64 // position behind the last of their records
 	size int64
 }
 
-// saveKeys writes the keys of a segment that is about to be deleted to a file.
-func (j *Journal) saveKeys(s *segment) error {
-	entries := j.keys.between(s.base, s.end)
-	if len(entries) == 0 || j.cfg.Memory {
+// saveKeys writes the keys of the records before a position to a file, unless an
+// earlier one has them.
+func (j *Journal) saveKeys(before uint64) error {
+	if before <= j.saved || j.cfg.Memory {
 		return nil
 	}
-	content := encodeKeys(entries)
-	if err := writeFile(j.cfg.Files, j.path(s.name+keysSuffix), content); err != nil {
-		return fmt.Errorf("save its idempotency keys: %w", err)
+	entries := j.keys.between(j.saved, before)
+	if len(entries) > 0 {
+		f := keyFile{name: segmentName(j.saved) + keysSuffix, end: before}
+		content := encodeKeys(entries)
+		if err := writeFile(j.cfg.Files, j.path(f.name), content); err != nil {
+			return fmt.Errorf("save idempotency keys: %w", err)
+		}
+		f.size = int64(len(content))
+		if n := len(j.keyFiles); n > 0 && j.keyFiles[n-1].name == f.name { // written by an earlier process
+			j.keyBytes.Add(-j.keyFiles[n-1].size)
+			j.keyFiles = j.keyFiles[:n-1]
+		}
+		j.addKeyFile(f)
 	}
-	if n := len(j.keyFiles); n > 0 && j.keyFiles[n-1].name == s.name+keysSuffix { // written by an earlier attempt
-		j.keyBytes.Add(-j.keyFiles[n-1].size)
-		j.keyFiles = j.keyFiles[:n-1]
-	}
-	j.addKeyFile(keyFile{s.name + keysSuffix, s.end, int64(len(content))})
+	j.saved = before
 	return nil
 }
 
 func (j *Journal) addKeyFile(f keyFile) {
 	j.keyFiles = append(j.keyFiles, f)
 	j.keyBytes.Add(f.size)
-}
-
-// saveLateKeys writes the keys of segments that had to be deleted first. Until
-// then only this process knows them.
-func (j *Journal) saveLateKeys() error {
-	for len(j.lateKeys) > 0 {
-		s := j.lateKeys[0]
-		if err := j.saveKeys(s); err != nil {
-			return fmt.Errorf("of deleted journal segment %s: %w", s.name, err)
-		}
-		j.lateKeys = j.lateKeys[1:]
-	}
-	return nil
 }
 
 // keyFileNames lists the files of keys, in the order of their segments.

@@ -30,7 +30,7 @@ func newMetrics(j *Journal) (*metrics, error) {
 		})),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_journal_refused_total",
-			Help: "Requests of which nothing was taken, by reason.",
+			Help: "Requests that the journal refused as a whole, by reason.",
 		}, []string{"reason"}),
 	}
 	for _, reason := range refusals() {
@@ -66,7 +66,7 @@ func newMetrics(j *Journal) (*metrics, error) {
 	return m, nil
 }
 
-// refuse counts a request of which nothing was taken.
+// refuse counts a request that is refused as a whole.
 func (m *metrics) refuse(err error) {
 	var e *telemetry.Error
 	if errors.As(err, &e) && e.Kind == telemetry.Unavailable {

@@ -231,20 +231,21 @@ func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 		return !slices.ContainsFunc(j.unapplied, func(u Unapplied) bool { return u.Session == session })
 	})
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
+	j.saved, j.deleted = oldest, oldest
+	if len(segments) > 0 {
+		j.saved, j.deleted = segments[0].base, segments[0].base
+	}
 	j.applied.Store(oldest)
-	var err error
-	j.marker, err = openMarker(j.cfg.Files, j.cfg.Dir, mark{number: last.number, durable: end, applied: oldest})
-	if noSpace(err) {
+	j.marker = &marker{files: j.cfg.Files, name: j.path(markName), last: last, synced: last.place}
+	if err := j.writeMark(true); noSpace(err) {
 		// Otherwise the journal could never be drained: the old mark stays valid until
 		// the next one is written to its file.
-		j.markFailures.Add(1)
 		j.cfg.Logger.Warn("the journal's disk is full; it is opened with an older mark", "dir", j.cfg.Dir, "applied", last.applied, "err", err)
-		j.marker = &marker{files: j.cfg.Files, dir: j.cfg.Dir, last: last, synced: last.place}
 		if f, err := j.cfg.Files.Open(j.path(markName), true); err == nil {
 			j.marker.file = f
 		}
 	} else if err != nil {
-		return fmt.Errorf("write the journal's mark: %w", err)
+		return err
 	}
 	if n := j.published.taken; n > 0 {
 		j.cfg.Logger.Info("the journal holds readings that are not known to be stored", "dir", j.cfg.Dir, "readings", n,
@@ -462,7 +463,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 			streams[len(streams)-1].readings += uint64(n)
 		}
 	}
-	sum, err := batch.Summarize(r.encoded, visit)
+	received, err := batch.Summarize(r.encoded, visit)
 	if err != nil {
 		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
 		return formatError("the record holds no batch: " + err.Error())
@@ -470,7 +471,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	for _, one := range streams {
 		c.count(f.segment, one)
 	}
-	c.visit(&r, sum.Received, unapplied)
+	c.visit(&r, received, unapplied)
 	if f.records == 0 {
 		f.firstSeq = r.firstSeq
 	}

@@ -409,7 +409,7 @@ func TestAMissingSegmentIsNamed(t *testing.T) {
 		assert.NotContains(t, name, ".corrupt")
 	}
 
-	// A segment that is missing and of which everything is at rest is no damage.
+	// A missing segment of which everything is stored is no damage.
 	require.NoError(t, files.Remove(segmentsOf(files)[0]))
 	j = open(t, fakeConfig(files, "third", nil))
 	assert.Empty(t, follow(t, j, j.Oldest()))

@@ -14,15 +14,13 @@ import (
 // readings sequences that the original has used.
 type writing struct {
 	settings
-	seed     uint32 // of the session
-	firstSeq uint64 // that may be drawn under it
+	seed uint32 // of the session
 }
 
-// former is a session of this process that gets no more records. Its last ones may
-// not be in a segment yet.
-type former struct {
+// drawn is a session that this process drew.
+type drawn struct {
 	session string
-	end     uint64 // position behind its records
+	end     uint64 // position behind its records; never: it is in use
 }
 
 func newWriting(s settings) *writing { return &writing{settings: s, seed: sessionSeed(s.Session)} }
@@ -61,18 +59,14 @@ func (j *Journal) redraw() {
 	j.closePending() // the records of a commit have the same session
 	s := j.writing.settings
 	s.Session, s.Started = batch.NewSession(), j.cfg.Now().UTC()
-	if j.nextSeq > j.writing.firstSeq {
-		j.former = append(j.former, former{j.writing.Session, j.nextPos})
-	}
-	j.writing = newWriting(s)
-	j.writing.firstSeq = j.nextSeq
-	j.own = append(j.own, s.Session)
+	j.own[len(j.own)-1].end = j.nextPos
+	j.writing, j.own = newWriting(s), append(j.own, drawn{s.Session, never})
 }
 
 // Lose ends the use of a session that another process uses, too, and remembers that
-// durably: no later process replays what this journal holds of it, because it would
-// find the other's readings stored under the same sequences. New records get another
-// session, even if an error says that it could not be remembered.
+// durably: no later process replays what this journal holds of it, because the other's
+// readings are stored under the same sequences. New records get another session, even
+// if an error says that it could not be remembered.
 func (j *Journal) Lose(session string) error {
 	j.losing.Lock()
 	defer j.losing.Unlock()
@@ -112,35 +106,32 @@ func (j *Journal) session() string {
 	return j.writing.Session
 }
 
-// isOwn reports whether this process created the session.
+// isOwn reports whether this process drew the session.
 func (j *Journal) isOwn(session string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.Contains(j.own, session)
+	return slices.ContainsFunc(j.own, func(d drawn) bool { return d.session == session })
 }
 
 // Sessions returns the sessions whose readings may still have to be stored, that of
 // new records first.
-func (j *Journal) Sessions() []string {
+func (j *Journal) Sessions() (sessions []string) {
 	applied := j.applied.Load()
 	j.mu.Lock()
-	sessions, lost := []string{j.writing.Session}, j.lostSessions
-	add := func(session string) {
-		if !slices.Contains(sessions, session) && !slices.Contains(lost, session) {
+	lost := j.lostSessions
+	add := func(session string, end uint64) {
+		if end > applied && !slices.Contains(sessions, session) && !slices.Contains(lost, session) {
 			sessions = append(sessions, session)
 		}
 	}
-	j.former = slices.DeleteFunc(j.former, func(f former) bool { return f.end <= applied })
-	for _, f := range j.former {
-		add(f.session)
+	for _, d := range slices.Backward(j.own) { // their last records may not be in a segment yet
+		add(d.session, d.end)
 	}
 	j.mu.Unlock()
 	j.segMu.RLock()
 	defer j.segMu.RUnlock()
 	for _, s := range j.segments {
-		if s.end > applied {
-			add(s.settings.Session)
-		}
+		add(s.settings.Session, s.end)
 	}
 	return sessions
 }

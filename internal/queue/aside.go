@@ -74,12 +74,9 @@ func (l *lane) oldestLacked() uint64 {
 			}
 		}
 	}
-	low := a.low
+	low := min(a.low, l.reread.oldest())
 	if a.cursor != nil {
 		low = min(low, a.cursor.Position())
-	}
-	if p := l.reread.first; p != nil {
-		low = min(low, p.position)
 	}
 	return low
 }
@@ -169,7 +166,6 @@ func (l *lane) endProbe(now time.Time) {
 // readOldest reads the oldest record that a bucket lacks.
 func (l *lane) readOldest(b *bucket, now time.Time) bool {
 	cursor := l.queue.cfg.Journal.Follow(b.from, l.part)
-	defer cursor.Close()
 	r, found, err := cursor.Next()
 	if err != nil {
 		l.readFailed(now, err)
@@ -227,7 +223,6 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 			return false
 		}
 		if r.Position >= l.cursor.Position() { // the cursor skipped what is stored; this record is for the lane's cursor
-			a.cursor.Close()
 			a.cursor = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part)
 			continue
 		}
@@ -263,7 +258,6 @@ func (l *lane) endWalk() (ended bool) {
 	if len(a.walkers) > 0 {
 		return false
 	}
-	a.cursor.Close()
 	a.cursor, a.stale = nil, true
 	return true
 }
@@ -366,21 +360,18 @@ const (
 	stalledAfter = time.Second
 	// readPause is the pause after a step that found nothing to try.
 	readPause = 10 * time.Millisecond
-	// maxSeen bounds what is remembered of a look ahead, which ends there.
+	// maxSeen bounds the buckets that one look ahead remembers; it ends there.
 	maxSeen = 10_000
 	// longestRound bounds how rarely a journal is read again whose end was reached.
 	longestRound = 30 * time.Second
 )
 
 func (a *ahead) close() {
-	if a.cursor != nil {
-		a.cursor.Close()
-	}
 	a.cursor, a.seen, a.pause, a.anew = nil, nil, 0, time.Time{}
 }
 
-// end ends a look ahead that found no more. What comes later is tried as it comes;
-// what was tried, when the journal is read again, each time twice as late.
+// end notes that the end of the journal was reached. New records are tried as they
+// arrive; those tried before, when the journal is read again, each time twice as late.
 func (a *ahead) end(now time.Time) {
 	if a.anew.IsZero() {
 		a.round = min(max(2*a.round, maxBackoff), longestRound)

@@ -27,7 +27,7 @@ func (takesAll) Write(_ context.Context, shares []*batch.Share) {
 }
 
 // BenchmarkLane measures what four lanes do with requests of a thousand
-// readings of ten fields, from the journal's cursor to the store's door and
+// readings of ten fields, from the journal's cursor to the store and
 // back: every sensor once in a request, and ten sensors a hundred times.
 //
 //	go test -run '^$' -bench Lane ./internal/queue

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"container/heap"
+	"container/list"
+	"math"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -230,8 +232,8 @@ type parcel struct {
 	away bool
 	gone int
 
-	list          *parcels // that it is in
-	before, after *parcel  // in the order of positions
+	list    *parcels // that it is in
+	element *list.Element
 }
 
 // What a parcel costs besides its rows, and a row besides its batch: a reference in
@@ -305,9 +307,9 @@ func parcelOf(r batch.Ref) *parcel {
 
 // parcels is a list in the order of positions, with the sums of what they cost.
 type parcels struct {
-	first, last *parcel
-	bytes       int64
-	pinned      int64
+	list.List
+	bytes  int64
+	pinned int64
 }
 
 // charge sets what a listed parcel costs.
@@ -317,38 +319,30 @@ func (l *parcels) charge(p *parcel, size, pins int64) {
 	l.pinned += pins
 }
 
+// oldest returns the position of the first parcel.
+func (l *parcels) oldest() uint64 {
+	if first := l.Front(); first != nil {
+		return first.Value.(*parcel).position
+	}
+	return math.MaxUint64
+}
+
 // insert puts p where its position belongs, searching from the end.
 func (l *parcels) insert(p *parcel) {
 	p.list = l
-	at := l.last
-	for at != nil && at.position > p.position {
-		at = at.before
+	at := l.Back()
+	for at != nil && at.Value.(*parcel).position > p.position {
+		at = at.Prev()
 	}
-	p.before = at
 	if at == nil {
-		p.after, l.first = l.first, p
+		p.element = l.PushFront(p)
 	} else {
-		p.after, at.after = at.after, p
-	}
-	if p.after == nil {
-		l.last = p
-	} else {
-		p.after.before = p
+		p.element = l.InsertAfter(p, at)
 	}
 }
 
 func (l *parcels) remove(p *parcel) {
 	l.bytes -= p.size
 	l.pinned -= p.pins
-	if p.before == nil {
-		l.first = p.after
-	} else {
-		p.before.after = p.after
-	}
-	if p.after == nil {
-		l.last = p.before
-	} else {
-		p.after.before = p.before
-	}
-	p.before, p.after = nil, nil
+	l.Remove(p.element)
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -120,16 +119,6 @@ func (f *DeadLetterFile) locked(do func() error) error {
 	return err
 }
 
-// exists reports whether any letter was ever put. If none was, reading makes no
-// folder and no lock.
-func (f *DeadLetterFile) exists() (bool, error) {
-	_, err := os.Stat(f.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // syncFolder makes a new name in a folder durable.
 func syncFolder(path string) error {
 	if runtime.GOOS == "windows" {
@@ -152,115 +141,109 @@ type BrokenLine struct {
 // last reason, and the broken lines. A file that does not exist holds none. It sees
 // every letter whose Put returned before.
 func (f *DeadLetterFile) Read() (letters []KeptLetter, broken []BrokenLine, err error) {
-	if exists, err := f.exists(); !exists {
-		return nil, nil, err
-	}
-	place := make(map[string]int)
-	err = f.locked(func() error {
-		return f.eachLine(func(number int, line []byte) error {
-			letter, err := parseLetter(line)
-			at, known := place[letter.ID]
-			switch {
-			case err != nil:
-				broken = append(broken, BrokenLine{Number: number, Err: err})
-			case known:
-				letters[at] = letter
-			default:
-				place[letter.ID] = len(letters)
-				letters = append(letters, letter)
-			}
-			return nil
-		})
-	})
+	index := make(map[string]int)
+	err = f.eachLine(func(number int, line []byte) error {
+		letter, err := parseLetter(line)
+		at, known := index[letter.ID]
+		switch {
+		case err != nil:
+			broken = append(broken, BrokenLine{Number: number, Err: err})
+		case known:
+			letters[at] = letter
+		default:
+			index[letter.ID] = len(letters)
+			letters = append(letters, letter)
+		}
+		return nil
+	}, nil)
 	return letters, broken, err
 }
 
 // An Outcome is what became of a letter that was tried again.
 type Outcome struct {
-	Gone   bool   // it is taken out
+	Gone   bool   // it is removed
 	Reason string // it stays, with this reason
 }
 
-// Settle notes outcomes by id. Other letters and broken lines stay as they are, also
-// those that were put since they were read. The file is replaced as a whole, so that
-// a crash leaves the old one or the new one.
+// Settle notes outcomes by id. Other letters and broken lines stay as they are,
+// including those that were added since they were read. The file is replaced as a
+// whole, so that a crash leaves the old one or the new one.
 func (f *DeadLetterFile) Settle(outcomes map[string]Outcome) error {
-	if exists, err := f.exists(); !exists {
-		return err
-	}
-	return f.locked(func() error {
-		temporary := f.Path + ".new"
-		if err := f.rewrite(temporary, outcomes); err != nil {
-			return errors.Join(fmt.Errorf("write dead letters: %w", err), os.Remove(temporary))
+	var left bytes.Buffer
+	return f.eachLine(func(_ int, line []byte) error {
+		letter, err := parseLetter(line)
+		if outcome, ok := outcomes[letter.ID]; err == nil && ok {
+			if outcome.Gone {
+				return nil
+			}
+			letter.Reason = outcome.Reason
+			if line, err = json.Marshal(letter); err != nil {
+				return fmt.Errorf("encode dead letter: %w", err)
+			}
 		}
-		err := os.Rename(temporary, f.Path)
-		if err == nil {
-			err = syncFolder(filepath.Dir(f.Path))
-		}
-		if err != nil {
+		left.Write(line)
+		left.WriteByte('\n')
+		return nil
+	}, func() error {
+		if err := f.replace(left.Bytes()); err != nil {
 			return fmt.Errorf("replace dead letters: %w", err)
 		}
 		return nil
 	})
 }
 
-// rewrite writes what stays of the file to another one.
-func (f *DeadLetterFile) rewrite(to string, outcomes map[string]Outcome) error {
-	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+// replace replaces the file's content.
+func (f *DeadLetterFile) replace(content []byte) error {
+	temporary := f.Path + ".new"
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(file)
-	err = f.eachLine(func(_ int, line []byte) error {
-		letter, err := parseLetter(line)
-		outcome, ok := outcomes[letter.ID]
-		if err == nil && ok { // what is not a letter is kept for an operator to look at
-			if outcome.Gone {
-				return nil
-			}
-			letter.Reason = outcome.Reason
-			if line, err = json.Marshal(letter); err != nil {
-				return err
-			}
-		}
-		_, err = w.Write(append(line, '\n'))
-		return err
-	})
-	if err == nil {
-		err = w.Flush()
-	}
+	_, err = file.Write(content)
 	if err == nil {
 		err = file.Sync()
 	}
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(temporary, f.Path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return syncFolder(filepath.Dir(f.Path))
 }
 
-// eachLine calls visit for every line that is not empty; it may keep the line.
-func (f *DeadLetterFile) eachLine(visit func(number int, line []byte) error) error {
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return fmt.Errorf("open dead letters: %w", err)
-	}
-	defer file.Close()
-	r := bufio.NewReader(file)
-	for number := 1; ; number++ {
-		line, err := r.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read dead letters: %w", err)
-		}
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			if err := visit(number, line); err != nil {
-				return err
-			}
-		}
-		if err != nil {
+// eachLine calls visit for every line that is not empty, and then finish, if it is
+// not nil, under one lock. Without a file it creates no folder and no lock.
+func (f *DeadLetterFile) eachLine(visit func(number int, line []byte) error, finish func() error) error {
+	if _, err := os.Stat(f.Path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
+		return fmt.Errorf("open dead letters: %w", err)
 	}
+	return f.locked(func() error {
+		content, err := os.ReadFile(f.Path)
+		if err != nil {
+			return fmt.Errorf("read dead letters: %w", err)
+		}
+		number := 0
+		for line := range bytes.Lines(content) {
+			number++
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				if err := visit(number, line); err != nil {
+					return err
+				}
+			}
+		}
+		if finish == nil {
+			return nil
+		}
+		return finish()
+	})
 }
 
 // parseLetter reads one line. A letter without an id, as the first version of the
-// file had them, is named by its content.
+// file had them, gets one from its content.
 func parseLetter(line []byte) (KeptLetter, error) {
 	var letter KeptLetter
 	if err := json.Unmarshal(line, &letter); err != nil {

@@ -309,4 +309,3 @@ func (c *fakeCursor) Next() (r batch.Record, found bool, err error) {
 }
 
 func (c *fakeCursor) Position() uint64 { return c.at }
-func (c *fakeCursor) Close()           {}

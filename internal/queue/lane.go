@@ -32,7 +32,7 @@ type lane struct {
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
 	backlog backlog
-	// toldUntil is the time until which all arrivals were told of, in ns, see ToldUntil.
+	// toldUntil is the time until which Arrivals knows all arrivals, in ns, see ToldUntil.
 	toldUntil atomic.Int64
 
 	// The rest belongs to run.
@@ -82,14 +82,24 @@ const (
 	maxFlushRows   = 20_000
 )
 
-func newLane(q *Queue, stream string, number int, cfg Stream) *lane {
+func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *lane {
+	all := len(q.cfg.Streams) * q.cfg.Lanes
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), lacking: make(map[*bucket]struct{}),
+		remembered: maxRemembered / all, budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
 		swept: time.Now(), aside: asides{stale: true}, pace: newPace(q.cfg.FlushInterval),
 	}
 	l.gathers.Store(int64(l.pace.interval))
 	return l
+}
+
+// follow makes the lane begin at a position of the journal.
+func (l *lane) follow(from uint64) {
+	l.toldUntil.Store(l.lastWrite.began.UnixNano())
+	l.applied.Store(from)
+	l.backlog.setSettled(from)
+	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
 // hurry makes the lane write what came before the position.
@@ -185,7 +195,7 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	}
 }
 
-// asleep stands for now: until it wakes the lane has told of all arrivals.
+// asleep stands for now: until the lane wakes, Arrivals knows all arrivals.
 const asleep = 0
 
 func (l *lane) close() {
@@ -194,11 +204,6 @@ func (l *lane) close() {
 		l.endProbe(time.Now())
 		l.report()
 	}
-	l.cursor.Close()
-	if l.aside.cursor != nil {
-		l.aside.cursor.Close()
-	}
-	l.ahead.close()
 }
 
 // resume takes back the buckets whose back-off is over.
@@ -270,9 +275,9 @@ func (l *lane) readFailed(now time.Time, err error) {
 	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
 }
 
-// take offers the record's rows of this lane's sensors to give, and adds a parcel of
-// those taken to the list.
-func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.Ref) (taken bool)) {
+// take calls give with the record's rows of this lane's sensors, and adds a parcel of
+// those that it keeps to the list.
+func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.Ref) (keep bool)) {
 	b := r.Batch
 	if !l.own(b) {
 		return
@@ -635,10 +640,7 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 func (l *lane) report() {
 	l.held.Store(l.parcels.bytes + l.reread.bytes)
 	l.gathers.Store(int64(l.pace.interval))
-	settled := l.cursor.Position()
-	if p := l.parcels.first; p != nil {
-		settled = min(settled, p.position)
-	}
+	settled := min(l.cursor.Position(), l.parcels.oldest())
 	l.backlog.setSettled(settled)
 	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)

@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		impossible:  counter("brim_queue_impossible_total", "Events that a bucket got in a state in which they cannot occur; anything above 0 is a defect in Brim."),
 	}
 	register(m.lag)
-	gauge("brim_queue_readings", "Readings taken and not yet stored, in memory or in the journal only.",
+	gauge("brim_queue_readings", "Readings accepted and not yet stored, in memory or in the journal only.",
 		func() float64 { return float64(q.waiting()) })
 	gauge("brim_queue_set_aside_buckets", "Buckets that cannot be written while others can, and wait in the journal.",
 		func() float64 { return float64(q.Status().SetAside) })

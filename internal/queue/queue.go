@@ -25,7 +25,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +53,7 @@ type Journal interface {
 	// again.
 	Trim(position uint64)
 	// Taken counts the readings that were not known to be stored when the journal was
-	// opened, and those taken since.
+	// opened, and those accepted since.
 	Taken() uint64
 }
 
@@ -75,9 +74,9 @@ type DeadLetters interface {
 	Put(letter DeadLetter) error
 }
 
-// Arrivals is told which sensors readings come from. Came is called by several lanes
+// Arrivals records when readings of a sensor arrived. Came is called by several lanes
 // at once, for each update of a bucket with the arrival of its newest reading, and
-// does not wait.
+// must not block.
 type Arrivals interface {
 	Came(sensor string, at time.Time)
 }
@@ -145,14 +144,8 @@ type Queue struct {
 	asideLogged   atomic.Int64  // when a bucket that was set aside was
 
 	mu      sync.Mutex
-	applied uint64 // everything before this position is stored
-	waiters []waiter
-}
-
-// waiter waits until everything before a position is stored.
-type waiter struct {
-	before uint64
-	passed chan struct{}
+	applied uint64        // everything before this position is stored
+	moved   chan struct{} // closed when applied changes
 }
 
 // New starts the lanes at the journal's oldest record.
@@ -164,14 +157,11 @@ func New(cfg Config) (*Queue, error) {
 	if cfg.Faults.Off(fault.Replay) {
 		from = cfg.Journal.End()
 	}
-	q := &Queue{cfg: cfg, applied: from, turn: make(chan struct{}, 1)}
-	began := time.Now()
+	q := &Queue{cfg: cfg, applied: from, turn: make(chan struct{}, 1), moved: make(chan struct{})}
 	for name, stream := range cfg.Streams {
-		last := &lastWrite{began: began}
+		last := &lastWrite{began: time.Now()}
 		for number := range cfg.Lanes {
-			l := newLane(q, name, number, stream)
-			l.lastWrite = last
-			q.lanes = append(q.lanes, l)
+			q.lanes = append(q.lanes, newLane(q, name, number, stream, last))
 		}
 	}
 	var err error
@@ -181,12 +171,7 @@ func New(cfg Config) (*Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
 	for _, l := range q.lanes {
-		l.remembered = maxRemembered / len(q.lanes)
-		l.toldUntil.Store(began.UnixNano())
-		l.budget = cfg.MaxBytes / int64(len(q.lanes))
-		l.applied.Store(from)
-		l.backlog.setSettled(from)
-		l.cursor = cfg.Journal.Follow(from, l.part)
+		l.follow(from)
 		q.running.Go(func() { l.run(ctx) })
 	}
 	return q, nil
@@ -199,60 +184,46 @@ func (q *Queue) Flush(ctx context.Context) error {
 	for _, l := range q.lanes {
 		l.hurry(before)
 	}
-	passed := q.Passed(before)
-	select {
-	case <-passed:
-		return nil
-	case <-ctx.Done():
+	if err := q.Wait(ctx, before); err != nil {
+		return fmt.Errorf("flush the queue: %w", err)
+	}
+	return nil
+}
+
+// Wait returns when everything before a position of the journal is stored, or with
+// ctx's error.
+func (q *Queue) Wait(ctx context.Context, before uint64) error {
+	for {
 		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.passed == passed })
-		return fmt.Errorf("flush the queue: %w", ctx.Err())
+		applied, moved := q.applied, q.moved
+		q.mu.Unlock()
+		if applied >= before {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
-// Passed returns a channel that is closed when everything before the position is
-// stored.
-func (q *Queue) Passed(before uint64) <-chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ch := make(chan struct{})
-	if q.applied >= before {
-		close(ch)
-		return ch
-	}
-	q.waiters = append(q.waiters, waiter{before, ch})
-	return ch
-}
-
-// advance works out how far everything is stored, trims the journal, and wakes the
-// waiters.
+// advance works out how far everything is stored, trims the journal, and then wakes
+// Wait, whose caller may ask the journal next.
 func (q *Queue) advance() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	applied := uint64(math.MaxUint64)
 	for _, l := range q.lanes {
 		applied = min(applied, l.applied.Load())
 	}
 	if applied <= q.applied {
-		q.mu.Unlock()
 		return
 	}
 	q.applied = applied
-	var passed []waiter
-	waiting := q.waiters[:0]
-	for _, w := range q.waiters {
-		if applied < w.before {
-			waiting = append(waiting, w)
-			continue
-		}
-		passed = append(passed, w)
-	}
-	q.waiters = waiting
-	q.mu.Unlock()
 	q.cfg.Journal.Trim(applied)
-	for _, w := range passed { // the journal must know first: they may ask it next
-		close(w.passed)
-	}
+	close(q.moved)
+	q.moved = make(chan struct{})
 }
 
 // Close writes what the journal holds until ctx ends, and then ends the lanes.
@@ -323,8 +294,8 @@ func (q *Queue) StreamStored(stream string) (all, most uint64) {
 	return all, most
 }
 
-// ToldUntil returns the time until which all arrivals in a stream were told to its
-// Arrivals. It lags as long as readings wait in the journal.
+// ToldUntil returns the time until which a stream's Arrivals knows all arrivals. It
+// lags while readings wait in the journal.
 func (q *Queue) ToldUntil(stream string) time.Time {
 	until := time.Now()
 	for _, l := range q.lanes {
@@ -344,7 +315,7 @@ func (q *Queue) waiting() int {
 
 // Status is what the queue holds.
 type Status struct {
-	Readings int    `json:"readings"`  // taken and not stored, in memory or not
+	Readings int    `json:"readings"`  // accepted and not stored, in memory or not
 	Released uint64 `json:"released"`  // stored or refused since the start
 	Bytes    int64  `json:"bytes"`     // of those in memory
 	Buckets  int    `json:"buckets"`   // that lanes remember

@@ -312,7 +312,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 }
 
 // TestOneInAHurryDoesNotHurryTheRest has a reading every 10 ms, which are
-// merged by the flush interval, before and after one that somebody waits for.
+// merged by the flush interval, before and after one that a request waits for.
 func TestOneInAHurryDoesNotHurryTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestWhileMongoDBIsAwayItIsNotKnownWhatComes(t *testing.T) {
 		assert.Equal(t, began, heard.of("a"))
 		q.add(request("b", 1), nil)
 		pass(time.Minute)
-		assert.Less(t, q.ToldUntil(stream).Sub(began), 10*time.Second, "b came, and nobody was told")
+		assert.Less(t, q.ToldUntil(stream).Sub(began), 10*time.Second, "b came, and Arrivals was not called")
 		close(back)
 		pass(time.Minute)
 		assert.Equal(t, began.Add(time.Minute), heard.of("b"))
@@ -484,11 +484,11 @@ func TestALongPauseEndsALongInterval(t *testing.T) {
 	assert.Equal(t, time.Second, p.interval)
 }
 
-// TestEverythingComesToRestOnce lets buckets fail, recover, be stored by halves
+// TestEverythingIsStoredOnce lets buckets fail, recover, be stored by halves
 // and hold poison at random, with memory for a fraction of it: in the end each
 // reading is stored or put aside once, in the order of its bucket (the fake store
 // and the fake letters see to the order).
-func TestEverythingComesToRestOnce(t *testing.T) {
+func TestEverythingIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

@@ -43,8 +43,8 @@ func TestStates(t *testing.T) {
 	assert.Equal(t, eventNames[:], cells(" " + rows[0])[1:])
 	m, err := newMetrics(prometheus.NewRegistry(), &Queue{})
 	require.NoError(t, err)
-	q := &Queue{metrics: m, cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
-	l := newLane(q, stream, 0, Stream{})
+	q := &Queue{metrics: m, cfg: Config{Logger: slog.New(slog.DiscardHandler), Lanes: 1, Streams: map[string]Stream{stream: {}}}}
+	l := newLane(q, stream, 0, Stream{}, &lastWrite{})
 	for i, text := range rows[1:] {
 		was, row := state(i+1), cells(text)
 		assert.Equal(t, was.String(), row[0])

@@ -113,7 +113,6 @@ func (b *Backlog) search(ctx context.Context, q backlogSearch) error {
 		}
 	}
 	cursor := b.Journal.Follow(from, q.part)
-	defer func() { cursor.Close() }()
 	for n := 0; cursor.Position() < end; n++ {
 		if n%256 == 0 && ctx.Err() != nil {
 			return fmt.Errorf("search the journal: %w", ctx.Err())
@@ -125,7 +124,6 @@ func (b *Backlog) search(ctx context.Context, q backlogSearch) error {
 			if stored <= cursor.Position() {
 				return fmt.Errorf("search the journal: %w", err)
 			}
-			cursor.Close()
 			cursor = b.Journal.Follow(stored, q.part)
 			continue
 		}

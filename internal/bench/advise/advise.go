@@ -1,17 +1,16 @@
 // Package advise goes from a user's own numbers to settings: it measures on the
 // machine at hand what each choice costs those numbers, in short forms of the
-// experiments, and chooses by a cost that everybody can work out again.
+// experiments, and chooses by a cost that anyone can recompute.
 //
 //	Needs ─▶ candidates ─▶ measure ─▶ Figures ─┬─▶ cost of each candidate ─▶ choose ─▶ Advice ─▶ Text, JSON
 //	                       (a Lab)             └─ all that was measured, none of it a constant
 //
-// Follow then does what the advice says, with a daemon and its load, and holds
-// what came against what was predicted.
+// Follow then runs a daemon and its load as advised, and compares what is stored
+// with what was predicted.
 package advise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -62,28 +61,25 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	return advice, err
 }
 
-func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (_ *Advice, err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	s := newSession(lab, m, n)
-	figures, err := s.measure(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("measure: %w", err)
-	}
-	advice, err := Choose(n, figures)
-	if err != nil || !follow {
-		return advice, err
-	}
-	if err := m.Drop(ctx); err != nil {
-		return advice, err
-	}
-	if advice.Followed, err = s.follow(ctx, advice); err != nil {
-		return advice, fmt.Errorf("follow the advice: %w", err)
-	}
-	return advice, nil
+func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (advice *Advice, err error) {
+	err = lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+		s := newSession(lab, m, n)
+		figures, err := s.measure(ctx)
+		if err != nil {
+			return fmt.Errorf("measure: %w", err)
+		}
+		if advice, err = Choose(n, figures); err != nil || !follow {
+			return err
+		}
+		if err := m.Drop(ctx); err != nil {
+			return err
+		}
+		if advice.Followed, err = s.follow(ctx, advice); err != nil {
+			return fmt.Errorf("follow the advice: %w", err)
+		}
+		return nil
+	})
+	return advice, err
 }
 
 // Needs are a user's own numbers.
@@ -103,7 +99,7 @@ type Needs struct {
 	// Duplicates says whether a reading may be stored twice. Empty: Never.
 	Duplicates Duplicates `json:"duplicates"`
 	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
-	// same money: all that is needed to hold time against space. 0: as below.
+	// same money: which compares time with space. 0: as below.
 	CoreHour float64 `json:"price_core_hour"`
 	GBMonth  float64 `json:"price_gb_month"`
 	// DiskWrites is how many bytes a day the disk should be given to write at most.

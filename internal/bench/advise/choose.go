@@ -406,7 +406,7 @@ func touches(of store.Storage, span, covers time.Duration) float64 {
 }
 
 // addQueries adds what reading costs. Where the measured query was shorter, it
-// grows with the documents that are looked at.
+// grows with the documents that it reads.
 func addQueries(c *Cost, n Needs, q Queried) {
 	covers := time.Duration(c.PerDocument * float64(n.Interval))
 	c.QueryDocuments = touches(c.Storage, n.QuerySpan, covers)
@@ -423,8 +423,8 @@ func held(n Needs, flush time.Duration) float64 {
 	return n.perDay() / day.Seconds() * flush.Seconds() * float64(heldOverhead+heldField*n.Fields)
 }
 
-// tellMongod reports whether the processor time of mongod was to be seen.
-func (f *Figures) tellMongod() bool {
+// reportsMongod reports whether the processor time of mongod was reported.
+func (f *Figures) reportsMongod() bool {
 	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
 }
 
@@ -481,7 +481,7 @@ func (s Sized) perDocument() float64 { return float64(s.Readings) / float64(s.Do
 // reads it.
 type Queried struct {
 	Span      time.Duration `json:"span_ns"`   // that could be measured
-	Documents float64       `json:"documents"` // that were looked at
+	Documents float64       `json:"documents"` // that were read
 	Seconds   float64       `json:"seconds"`   // by the clock, median
 	CPU       CPU           `json:"cpu_seconds"`
 }

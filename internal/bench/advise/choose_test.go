@@ -53,9 +53,9 @@ func TestOfEqualPricesTheSimplerIsTaken(t *testing.T) {
 	assert.Equal(t, 2, choose(n, []Cost{series, longer, packed, dear, bucket}))
 }
 
-// TestWhatIsDearerThanTheLeastIsSaidToBe also where it is not much dearer than
+// TestWhatCostsMoreThanTheLeastIsSaidTo also where it costs not much more than
 // what is chosen for being simpler.
-func TestWhatIsDearerThanTheLeastIsSaidToBe(t *testing.T) {
+func TestWhatCostsMoreThanTheLeastIsSaidTo(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	f := made(n, false)

@@ -39,7 +39,7 @@ func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error)
 		return f(ctx, s)
 	}}
 	_, err := bench.Run(t.Context(), e, bench.Config{
-		Brim: program.Path(t), URI: uri, Database: "advise_" + strings.ToLower(rand.Text()), Seed: 1, Quick: true, Dir: t.TempDir(),
+		Hasty: true, Brim: program.Path(t), URI: uri, Database: "advise_" + strings.ToLower(rand.Text()), Seed: 1, Quick: true, Dir: t.TempDir(),
 	})
 	require.NoError(t, err)
 }

@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // A session measures on one MongoDB.
@@ -206,28 +201,15 @@ func (s *session) readings(sensors, count int, interval time.Duration) (shape.Re
 const prefix = "load-mi8dk3f2-"
 
 // collection makes an empty one.
-func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int) (*shape.Collection, error) {
+func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) (*shape.Collection, error) {
 	kind := shape.Shape{Kind: shape.Buckets, Granularity: c.Granularity}
 	if c.Storage == store.TimeSeries {
 		kind.Kind = shape.TimeSeries
 	}
 	return shape.New(ctx, s.m, shape.Config{
-		Name: collectionName, Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
-		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
+		Name: "advise", Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
+		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: expiry,
 	})
-}
-
-const collectionName = "advise"
-
-// used is the processor time of mongod and of this program, which makes the
-// readings and sends them as a daemon does.
-func (s *session) used(ctx context.Context) (CPU, error) {
-	mongod, err := s.m.CPU(ctx)
-	if err != nil {
-		return CPU{}, err
-	}
-	own, err := machine.CPU(os.Getpid())
-	return CPU{mongod.Seconds(), own.Seconds()}, err
 }
 
 // updateOf says which update is to be measured.
@@ -257,23 +239,19 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 		return u, err
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
-	before, err := s.used(ctx)
-	if err != nil {
-		return u, err
-	}
-	began, done := time.Now(), 0
-	for done < rounds && (done < 2 || time.Since(began) < s.updating) {
-		if err := c.Write(ctx, lane.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
-			return u, err
+	done := 0
+	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
+			if err := c.Write(ctx, shape.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
+				return err
+			}
 		}
-		done++
-	}
-	took := time.Since(began)
-	after, err := s.used(ctx)
+		return nil
+	})
 	n := 1 / float64(done*sensors)
 	return Update{
 		Storage: of.storage, PerUpdate: of.perUpdate, Resident: float64(of.resident) + float64((done-1)*of.perUpdate)/2,
-		CPU: CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n), Seconds: took.Seconds() * n,
+		CPU: CPU{spent.CPU, spent.Own}.times(n), Seconds: spent.Seconds * n,
 	}, err
 }
 
@@ -286,7 +264,7 @@ func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, fu
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.collection(ctx, of, r, resident)
+	c, err := s.collection(ctx, of, r, resident, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -322,32 +300,23 @@ func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err e
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
 	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
+	n := float64(sensors * rewriteRounds)
 	for i := range rewriteRounds {
-		if err := s.rewriteOnce(ctx, c, &out, lane.Portions(sensors, of.resident+i, 1)); err != nil {
+		checkpoint := bench.Spent{}
+		written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
+			if err := c.Write(ctx, shape.Portions(sensors, of.resident+i, 1)); err != nil {
+				return err
+			}
+			checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
+			return err
+		})
+		if err != nil {
 			return out, err
 		}
+		out.Bytes += written.Since("block_written_bytes_total") / n
+		out.Mongod += checkpoint.CPU / n
 	}
-	n := float64(sensors * rewriteRounds)
-	out.Bytes, out.Mongod = out.Bytes/n, out.Mongod/n
 	return out, nil
-}
-
-// rewriteOnce adds what one checkpoint took after the portions were written.
-func (s *session) rewriteOnce(ctx context.Context, c *shape.Collection, out *Rewrite, p []lane.Portion) error {
-	checkpoint := bench.Spent{}
-	written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
-		if err := c.Write(ctx, p); err != nil {
-			return err
-		}
-		checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	out.Bytes += written.Since("block_written_bytes_total")
-	out.Mongod += checkpoint.CPU
-	return nil
 }
 
 // size measures what readings take on disk in one way to store them, and what a
@@ -357,16 +326,17 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 	if err != nil {
 		return out, err
 	}
-	coll, err := s.collection(ctx, c, r, perUpdate)
+	expiry := time.Duration(0)
+	if s.needs.Retention > 0 { // makes an index; here the readings stay
+		expiry = MaxRetention
+	}
+	coll, err := s.collection(ctx, c, r, perUpdate, expiry)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, coll.Drop(context.WithoutCancel(ctx))) }()
-	if err := s.addExpiry(ctx, c); err != nil {
-		return out, err
-	}
 	out = Sized{Candidate: c}
-	if err := s.fill(ctx, coll, perUpdate, &out); err != nil {
+	if err := s.fill(ctx, coll, &out); err != nil {
 		return out, err
 	}
 	out.Query, err = s.query(ctx, c, coll, out.perDocument())
@@ -374,10 +344,10 @@ func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) 
 }
 
 // fill writes the sample and notes what it takes.
-func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate int, out *Sized) error {
+func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) error {
 	r := coll.Readings
-	for at := 0; at < r.Count; at += perUpdate {
-		if err := coll.Write(ctx, lane.Portions(r.Sensors, at, min(perUpdate, r.Count-at))); err != nil {
+	for at := 0; at < r.Count; at += coll.PerUpdate {
+		if err := coll.Write(ctx, shape.Portions(r.Sensors, at, min(coll.PerUpdate, r.Count-at))); err != nil {
 			return err
 		}
 	}
@@ -385,7 +355,7 @@ func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate in
 	if out.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
-		if err := coll.Write(ctx, lane.Portions(r.Sensors, r.Count, 1)); err != nil {
+		if err := coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)); err != nil {
 			return err
 		}
 		begun = r.Sensors
@@ -397,25 +367,9 @@ func (s *session) fill(ctx context.Context, coll *shape.Collection, perUpdate in
 	if err != nil {
 		return err
 	}
-	out.Readings, out.Documents = size.Readings, max(1, size.Documents-int64(begun))
+	out.Readings, out.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
 	out.Data, out.Index = size.Data(), size.Index()
 	return nil
-}
-
-// addExpiry makes the index by which readings of a bucket stream expire. What it
-// holds is the same whenever they do; here they stay.
-func (s *session) addExpiry(ctx context.Context, c Candidate) error {
-	if s.needs.Retention == 0 || c.Storage != store.Bucket {
-		return nil
-	}
-	b, err := bucket.New(bucket.Config{
-		Database: s.m.Database(), Stream: collectionName, Granularity: c.Granularity, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
-		Compressor: c.Compressor, Retention: MaxRetention, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		return err
-	}
-	return b.Prepare(ctx)
 }
 
 const (
@@ -469,29 +423,26 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	random := rand.New(rand.NewPCG(s.lab.Seed, 0)) //nolint:gosec // no secret
 	look := float64(reach(c.Storage)) / float64(r.Interval)
 	var took bench.Samples
-	before, err := s.used(ctx)
-	if err != nil {
-		return q, err
-	}
-	began := time.Now()
-	for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
-		span := shape.Span{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
-		start := time.Now()
-		if _, err := coll.Read(ctx, span); err != nil {
-			return q, err
+	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
+			span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
+			start := time.Now()
+			if _, err := coll.Read(ctx, span); err != nil {
+				return err
+			}
+			took = append(took, time.Since(start).Seconds())
+			q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
 		}
-		took = append(took, time.Since(start).Seconds())
-		q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
-	}
-	after, err := s.used(ctx)
+		return nil
+	})
 	n := 1 / float64(len(took))
 	q.Documents *= n
-	q.Seconds, q.CPU = took.Median(), CPU{after.Mongod - before.Mongod, after.Brim - before.Brim}.times(n)
+	q.Seconds, q.CPU = took.Median(), CPU{spent.CPU, spent.Own}.times(n)
 	return q, err
 }
 
-// Followed is what came when the advice was followed: a daemon with these
-// settings, and `brim load`.
+// Followed is what a daemon with the advised settings stored of `brim load`.
 type Followed struct {
 	Serve []string `json:"serve"` // flags of the daemon
 	Load  []string `json:"load"`  // of the load
@@ -500,7 +451,7 @@ type Followed struct {
 	Bytes     Against `json:"bytes_per_day"`
 }
 
-// Against holds what was predicted against what was seen.
+// Against is a prediction beside what was seen.
 type Against struct {
 	Predicted float64 `json:"predicted"`
 	Seen      float64 `json:"seen"`

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dashboards are sensors every 5 s that are looked at by the hour.
+// dashboards are sensors every 5 s that are queried by the hour.
 func dashboards(t *testing.T, change ...func(*Needs)) Needs {
 	t.Helper()
 	return needs(t, Needs{Sensors: 10_000, Interval: 5 * time.Second, Fields: 4, QuerySpan: time.Hour, Retention: 90 * day}, change...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/report"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -23,12 +24,12 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 	b.WriteString("\nTake\n")
 	for _, c := range a.Choices {
 		_, _ = fmt.Fprintf(&b, "  %-20s %s\n", c.Setting, c.Value)
-		wrap(&b, "      ", c.Why)
+		report.Wrap(&b, "      ", "      ", c.Why, width)
 	}
 	a.costs(&b)
 	for _, warning := range a.Warnings {
 		b.WriteString("\n")
-		wrap(&b, "! ", warning)
+		report.Wrap(&b, "! ", "  ", warning, width)
 	}
 	b.WriteString("\nThe configuration (brim config check FILE, brim serve --config FILE)\n\n")
 	b.WriteString(yaml)
@@ -46,13 +47,13 @@ func (a *Advice) head(b *strings.Builder) {
 	if n.Retention > 0 {
 		kept = "for " + Span(n.Retention)
 	}
-	wrap(b, "", fmt.Sprintf("Advice for %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
-		number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)))
+	report.Wrap(b, "", "", fmt.Sprintf("Advice for %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
+		number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)), width)
 	size := ""
 	if a.Quick {
 		size = ", the quick form"
 	}
-	wrap(b, "", fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, size, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor))
+	report.Wrap(b, "", "", fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, size, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor), width)
 }
 
 // costs says what a day of it costs.
@@ -92,14 +93,14 @@ func (a *Advice) rejected(b *strings.Builder) {
 // rule says how it was chosen, in full.
 func (a *Advice) rule(b *strings.Builder) {
 	b.WriteString("\n")
-	wrap(b, "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
+	report.Wrap(b, "", "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
 		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
-		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart))
+		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart), width)
 }
 
-// followed says what came when it was followed.
+// followed compares the prediction with what was stored.
 func (a *Advice) followed(b *strings.Builder) {
 	f := a.Followed
 	if f == nil {
@@ -113,92 +114,46 @@ func (a *Advice) followed(b *strings.Builder) {
 	_ = t.Flush() // into memory
 }
 
-// wrap writes a sentence in lines that begin with an indent.
-func wrap(b *strings.Builder, indent, text string) {
-	at := 0
-	for word := range strings.FieldsSeq(text) {
-		switch n := len([]rune(word)); {
-		case at == 0:
-			b.WriteString(indent + word)
-			at = len(indent) + n
-		case at+1+n > width:
-			b.WriteString("\n" + strings.Repeat(" ", len(indent)) + word)
-			at = len(indent) + n
-		default:
-			b.WriteString(" " + word)
-			at += 1 + n
-		}
-	}
-	b.WriteString("\n")
-}
-
-// explain fills in the choices.
+// explain fills in the choices. Each is compared with the cheapest candidate that
+// differs in it.
 func (a *Advice) explain(f *Figures, s Sized) {
-	a.Choices = []Choice{{"storage", string(a.Chosen.Storage), a.whyStorage()}}
-	if a.Chosen.Storage == store.Bucket {
+	c := a.Chosen
+	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim looks for the readings before it sends them again, but the database itself does not prevent duplicates."
+	storage := a.next(func(o Candidate) bool { return o.Storage != c.Storage }) + " " + notPrevented
+	if c.Storage == store.TimeSeries {
+		storage += " If that is not acceptable: --duplicates never."
+	} else if a.Needs.Duplicates == Never {
+		storage += " If that is acceptable: --duplicates rare."
+	}
+	a.Choices = []Choice{{"storage", string(c.Storage), storage}}
+	if c.Storage == store.Bucket {
+		window := perWindow(c.Granularity, a.Needs.Interval)
 		a.Choices = append(a.Choices,
-			Choice{"granularity", Span(a.Chosen.Granularity), a.whyGranularity()},
-			Choice{"bucket-max-readings", strconv.Itoa(a.Chosen.MaxReadings), a.whyCap()})
+			Choice{"granularity", Span(c.Granularity), fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query reads %s documents in %s. %s",
+				number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
+				a.next(func(o Candidate) bool {
+					return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
+				}))},
+			Choice{"bucket-max-readings", strconv.Itoa(c.MaxReadings), fmt.Sprintf("A window of %s holds %s of a sensor: %d parts. %s",
+				Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))),
+				a.next(func(o Candidate) bool {
+					return o.Storage == c.Storage && o.MaxReadings != c.MaxReadings && o.Compressor == c.Compressor
+				}))})
 	}
 	a.Choices = append(a.Choices,
-		Choice{"compressor", string(a.Chosen.Compressor), a.whyCompressor()},
-		Choice{"flush-interval", Span(a.Chosen.Flush), a.whyFlush(f, s)},
-		Choice{"checkpoint interval", Span(a.Chosen.Checkpoint), a.whyCheckpoint(f, s)})
+		Choice{"compressor", string(c.Compressor), fmt.Sprintf("%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))},
+		Choice{"flush-interval", Span(c.Flush), a.whyFlush(f, s)},
+		Choice{"checkpoint interval", Span(c.Checkpoint), a.whyCheckpoint(f, s)})
 }
 
-// whyStorage holds the choice against the best of the other storage.
-func (a *Advice) whyStorage() string {
-	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim checks what arrived before it sends again, but the database itself does not keep a reading from being stored twice."
-	for _, r := range a.Rejected {
-		switch {
-		case r.Storage == a.Chosen.Storage:
-			continue
-		case a.Chosen.Storage == store.TimeSeries:
-			return fmt.Sprintf("%s, the best of bucket documents, %s. %s If that must not happen: --duplicates never.", r.Candidate, a.against(r.Cost), notPrevented)
-		case r.Price() < a.Chosen.Price()*(1-alikePart):
-			return fmt.Sprintf("Cheaper, but not allowed by --duplicates %s: %s would cost %s as much, with %s on disk instead of %s. %s If that does no harm: --duplicates rare.", a.Needs.Duplicates,
-				r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), bench.Bytes.Format(r.Disk), bench.Bytes.Format(a.Chosen.Disk), notPrevented)
-		default:
-			return fmt.Sprintf("%s, the best of the other storage, %s.", r.Candidate, a.against(r.Cost))
-		}
-	}
-	return "Nothing else was measured."
-}
-
-// whyGranularity holds the choice against the same with the other lengths.
-func (a *Advice) whyGranularity() string {
-	c := a.Chosen
-	why := fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query reads %s documents in %s.",
-		number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds))
+// next compares the choice with the cheapest rejected candidate of some.
+func (a *Advice) next(of func(Candidate) bool) string {
 	for _, r := range a.Rejected { // the cheapest first
-		if r.Storage == c.Storage && r.Granularity != c.Granularity && r.Compressor == c.Compressor {
-			return why + fmt.Sprintf(" The next best, %s, %s.", Span(r.Granularity), a.against(r.Cost))
+		if of(r.Candidate) {
+			return fmt.Sprintf("Next best: %s, at %s the price (%s).", r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), r.Why)
 		}
 	}
-	return why
-}
-
-func (a *Advice) whyCap() string {
-	c, window := a.Chosen, perWindow(a.Chosen.Granularity, a.Needs.Interval)
-	if window <= c.MaxReadings {
-		return fmt.Sprintf("A window of %s holds %s of a sensor, which is one part.", Span(c.Granularity), readings(float64(window)))
-	}
-	why := fmt.Sprintf("A window of %s holds %s of a sensor: %d parts.", Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/c.PerDocument)))
-	for _, r := range a.Rejected {
-		if r.Storage == c.Storage && r.MaxReadings != c.MaxReadings && r.Compressor == c.Compressor {
-			return why + fmt.Sprintf(" With parts of %d, it %s.", r.MaxReadings, a.against(r.Cost))
-		}
-	}
-	return why
-}
-
-func (a *Advice) whyCompressor() string {
-	for _, r := range a.Rejected {
-		if r.shape() == a.Chosen.shape() {
-			return fmt.Sprintf("%s bytes a reading on disk, with %s %s; it %s.", number(a.perReading(a.Chosen)), r.Compressor, number(a.perReading(r.Cost)), a.against(r.Cost))
-		}
-	}
-	return "It is the only one that was measured."
+	return "No other was measured."
 }
 
 // whyFlush says what is merged, and what a longer wait would gain.
@@ -206,37 +161,21 @@ func (a *Advice) whyFlush(f *Figures, s Sized) string {
 	c := a.Chosen
 	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Gather))
 	if c.Gather > c.Flush {
-		why += " That is longer than the flush interval, because updates keep the lanes busy, which gather longer then by themselves."
+		why += " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
 	}
-	withheld := ""
 	for _, longer := range flushes {
 		if longer <= a.Needs.MaxWait {
 			continue
 		}
 		if held(a.Needs, longer) > laneBytes {
-			withheld = fmt.Sprintf(" What gathers for %s is more than the lanes hold in memory.", Span(longer))
-			break
+			return why + fmt.Sprintf(" The readings of %s are more than the lanes hold in memory.", Span(longer))
 		}
 		further := f.cost(a.Needs, s, longer, c.Checkpoint)
 		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikePart {
-			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time; allow it with --max-wait %s.%s",
-				Span(longer), readings(further.PerUpdate), 100*saved, Span(longer), lagAlert(longer))
+			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time: --max-wait %s.", Span(longer), readings(further.PerUpdate), 100*saved, Span(longer))
 		}
 	}
-	if withheld != "" {
-		return why + withheld
-	}
 	return why + " A longer wait would save less than a fifth of the processor time."
-}
-
-// lagLimit is the lag from which on the alert that comes with Brim is raised.
-const lagLimit = 8 * time.Second
-
-func lagAlert(flush time.Duration) string {
-	if flush < lagLimit {
-		return ""
-	}
-	return " The alert BrimLagHigh, at 8 s, must be raised then."
 }
 
 func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
@@ -252,16 +191,19 @@ func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
 	return why + " After a crash MongoDB replays as much of its journal. It is storage.syncPeriodSecs of a mongod of your own."
 }
 
+// lagLimit is the lag from which on the alert that comes with Brim is raised.
+const lagLimit = 8 * time.Second
+
 // warn says what the advice does not make good.
 func (a *Advice) warn(within bool) {
 	c := a.Chosen
 	if !within {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
-	if !a.Figures.tellMongod() {
+	if !a.Figures.reportsMongod() {
 		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
 	}
-	if lagAlert(c.Flush) != "" {
+	if c.Flush >= lagLimit {
 		a.Warnings = append(a.Warnings, "Readings wait longer than 8 s, from which on the alert BrimLagHigh is raised: raise it too.")
 	}
 }
@@ -288,18 +230,6 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 		return "costs the same within the measurement error; larger documents"
 	}
 	return "costs the same within the measurement error; snappy is the default"
-}
-
-// against holds a candidate against the chosen one, in a part of a sentence.
-func (a *Advice) against(c Cost) string {
-	times := c.Price() / a.Chosen.Price()
-	switch {
-	case times > 1+alikePart:
-		return fmt.Sprintf("costs %s as much, most of all for %s", bench.Times.Format(times), a.deciding(c))
-	case times < 1:
-		return fmt.Sprintf("costs %.0f %% less, which is within the measurement error", 100*(1-times))
-	}
-	return fmt.Sprintf("costs %.0f %% more, which is within the measurement error", 100*(times-1))
 }
 
 // deciding names what the candidate costs more for, most of all.

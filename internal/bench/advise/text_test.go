@@ -70,16 +70,6 @@ func TestTheJSONHoldsEverythingInBaseUnits(t *testing.T) {
 	}
 }
 
-func TestSentencesAreWrapped(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	wrap(&b, "! ", strings.Repeat("word ", 40))
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	assert.Len(t, lines, 3)
-	assert.True(t, strings.HasPrefix(lines[0], "! word"))
-	assert.True(t, strings.HasPrefix(lines[1], "  word"))
-}
-
 func TestATrialIsOfWholeWindowsWithinTheRetention(t *testing.T) {
 	t.Parallel()
 	a := advised(t, meters(t))

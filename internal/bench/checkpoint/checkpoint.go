@@ -69,20 +69,17 @@ func tables() []bench.Table {
 	all := []bench.Table{
 		{
 			Name: "settings", Title: "Ways to ask for a checkpoint every second", Variant: "way",
-			Measures: []bench.Measure{{Name: "syncdelay as reported", Unit: bench.Seconds}, {Name: "checkpoints", Unit: bench.Count}, {Name: "in", Unit: bench.Seconds}, {Name: ofDue, Unit: bench.Times}},
+			Measures: slices.Concat(bench.In(bench.Seconds, "syncdelay as reported"), bench.In(bench.Count, "checkpoints"), bench.In(bench.Seconds, "in"), bench.In(bench.Times, ofDue)),
 			Note:     "A way below 1x does not take effect, whatever the server reports; above 1x a second clock runs.",
 		},
 		{
 			Name: "interval", Title: "Checkpoints by interval", Variant: "load and interval",
-			Measures: []bench.Measure{
-				{Name: ofDue, Unit: bench.Times}, {Name: dirtyOf, Unit: bench.Bytes}, {Name: gatheredOf, Unit: bench.Bytes}, {Name: durationOf, Unit: bench.Seconds},
-				{Name: duringOf, Unit: bench.Seconds}, {Name: betweenOf, Unit: bench.Seconds},
-			},
-			Note: "Dirty before: what WiredTiger's cache holds that no checkpoint has written, at its most. p99: of writes that overlap a checkpoint, and of the others. The interval of the last row is the one that is farthest off.",
+			Measures: slices.Concat(bench.In(bench.Bytes, dirtyOf, gatheredOf), bench.In(bench.Seconds, durationOf, duringOf, betweenOf), bench.In(bench.Times, ofDue)),
+			Note:     "Dirty before: what WiredTiger's cache holds that no checkpoint has written, at its most. p99: of writes that overlap a checkpoint, and of the others. The interval of the last row is the one that is farthest off.",
 		},
 		{
-			Name: "written", Title: "Bytes written, by the server's counters, at the observed rate", Variant: "load and interval", Unit: bench.Bytes,
-			Measures: []bench.Measure{{Name: "files, each checkpoint", Unit: bench.Bytes}, {Name: hourOf, Unit: bench.Bytes}, {Name: "by checkpoints, an hour", Unit: bench.Bytes}, {Name: "journal, an hour", Unit: bench.Bytes}},
+			Name: "written", Title: "Bytes written, by the server's counters, at the observed rate", Variant: "load and interval",
+			Measures: bench.In(bench.Bytes, "files, each checkpoint", hourOf, "by checkpoints, an hour", "journal, an hour"),
 			Note:     "No acknowledged write depends on the interval: the journal has it. Choose the interval by the bytes written and by the time of recovery.",
 		},
 		{
@@ -93,7 +90,7 @@ func tables() []bench.Table {
 		{Name: "both", Title: "p99 of writes during a checkpoint, of both loads", Variant: "interval", Unit: bench.Seconds},
 		{
 			Name: "recovery", Title: "From kill -9 to the first write", Variant: "killed",
-			Measures: []bench.Measure{{Name: "took", Unit: bench.Seconds}, {Name: "journal since the checkpoint", Unit: bench.Bytes}, {Name: "writing since the checkpoint", Unit: bench.Seconds}, {Name: replayOf, Unit: bench.Times}},
+			Measures: slices.Concat(bench.In(bench.Seconds, "took"), bench.In(bench.Bytes, "journal since the checkpoint"), bench.In(bench.Seconds, "writing since the checkpoint"), bench.In(bench.Times, replayOf)),
 			Note:     "A shorter interval buys a shorter recovery: what was written since the last checkpoint is replayed.",
 		},
 		{
@@ -102,7 +99,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "default", Title: "The server's own commit interval", Variant: "topology",
-			Measures: []bench.Measure{{Name: commitOf, Unit: bench.Seconds}, {Name: waiting, Unit: bench.Seconds}, {Name: journalFileOf, Unit: bench.Bytes}},
+			Measures: append(bench.In(bench.Seconds, commitOf, waiting), bench.Measure{Name: journalFileOf, Unit: bench.Bytes}),
 		},
 	}
 	for _, load := range []string{nameAppends, nameInserts} {
@@ -120,80 +117,75 @@ func tables() []bench.Table {
 // seconds writes an interval: 6 s.
 func seconds(d time.Duration) string { return bench.Seconds.Format(d.Seconds()) }
 
-func rowOf(load string, interval time.Duration) string { return load + ", " + seconds(interval) }
+// rowOf names a load, empty for both, with an interval.
+func rowOf(load string, interval time.Duration) string {
+	if load == "" {
+		return seconds(interval)
+	}
+	return load + ", " + seconds(interval)
+}
 
 // obeyedWithin separates one and a half checkpoints of each that is due from one.
 const obeyedWithin = 1.2
 
 func claims() []bench.Claim {
-	setting := func(way string) bench.Figure { return bench.Figure{Table: "settings", Variant: way, Measure: ofDue} }
+	const each = " makes a checkpoint a second: counted of each that was due"
 	all := []bench.Claim{
 		{
 			Says: "every interval takes effect: checkpoints counted of each that was due", Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin,
-			Of: bench.Figure{Table: "interval", Variant: ownIntervals, Measure: ofDue}, Because: "A checkpoint that takes longer than its interval delays the next, and others may ask for checkpoints, too.",
+			Of: bench.At("interval", ownIntervals, ofDue), Because: "A checkpoint that takes longer than its interval delays the next, and others may ask for checkpoints, too.",
 		},
+		{Says: wayPeriod + each, Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayPeriod, ofDue)},
 		{
-			Says: wayPeriod + " makes a checkpoint a second: counted of each that was due", Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin, Of: setting(wayPeriod),
-		},
-		{
-			Says: wayEngine + " makes a checkpoint a second: counted of each that was due", Published: 1, PublishedAs: `configString "checkpoint=(wait=30)": one every 30 s`, Unit: bench.Times, Alike: obeyedWithin, Of: setting(wayEngine),
+			Says: wayEngine + each, Published: 1, PublishedAs: `configString "checkpoint=(wait=30)": one every 30 s`, Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayEngine, ofDue),
 			Because: "It starts a checkpointer in the engine beside mongod's own, which goes on at its interval.",
 		},
 	}
 	// The intervals of a run stand for published ones that are as far apart.
-	for _, p := range []struct {
-		short, long            time.Duration
-		dirty, took, p99       float64
-		dirtyAs, tookAs, p99As string
-	}{
-		{time.Second, 4 * time.Second, 160. / 40, 3.5 / 0.8, 150. / 45, "40 → 160 MB for 30 → 120 s", "0.8 → 3.5 s for 30 → 120 s", "45 → 150 ms for 30 → 120 s"},
-		{6 * time.Second, 24 * time.Second, 160. / 40, 3.5 / 0.8, 150. / 45, "40 → 160 MB for 30 → 120 s", "0.8 → 3.5 s for 30 → 120 s", "45 → 150 ms for 30 → 120 s"},
-		{60 * time.Second, 300 * time.Second, 400. / 80, 8.2 / 1.8, 280. / 85, "80 → 400 MB for 60 → 300 s", "1.8 → 8.2 s for 60 → 300 s", "85 → 280 ms for 60 → 300 s"},
-	} {
-		compare := func(c bench.Claim, table, load, measure string) bench.Claim {
-			c.Says += fmt.Sprintf(", %s → %s", seconds(p.short), seconds(p.long))
-			c.From = bench.Figure{Table: table, Variant: rowOf(load, p.short), Measure: measure}
-			c.Of = bench.Figure{Table: table, Variant: rowOf(load, p.long), Measure: measure}
-			return c
-		}
-		all = append(all,
-			compare(bench.Claim{
-				Says: "inserts: dirty data gathers with the interval", Published: p.dirty, PublishedAs: p.dirtyAs, Unit: bench.Bytes, Rule: bench.Factor,
-				Because: "Pages that are written before the checkpoint no longer count.",
-			}, "interval", nameInserts, gatheredOf),
-			compare(bench.Claim{
-				Says: "inserts: a checkpoint takes longer with the interval", Published: p.took, PublishedAs: p.tookAs, Unit: bench.Seconds, Rule: bench.Factor,
-				Because: "A checkpoint takes some time however little there is to write.",
-			}, "interval", nameInserts, durationOf),
-			bench.Claim{
-				Says:      fmt.Sprintf("the p99 of writes during a checkpoint grows with the interval, %s → %s", seconds(p.short), seconds(p.long)),
-				Published: p.p99, PublishedAs: p.p99As, Unit: bench.Seconds, Rule: bench.Factor,
-				From: bench.Figure{Table: "both", Variant: seconds(p.short), Measure: duringOf}, Of: bench.Figure{Table: "both", Variant: seconds(p.long), Measure: duringOf},
-				Because: "A checkpoint of this size leaves enough of the disk and the processors to the writes.",
-			},
-			compare(bench.Claim{
-				Says: "inserts: bytes written to the files an hour are the same", PublishedAs: "the same for 30 to 300 s", Unit: bench.Bytes, Rule: bench.Same,
-				Because: "Each checkpoint writes again the last pages of the oplog and of the collection, which are not full yet.",
-			}, "written", nameInserts, hourOf),
-			compare(bench.Claim{
-				Says: "appends: bytes written to the files an hour are the same", PublishedAs: "the same for 30 to 300 s", Unit: bench.Bytes, Rule: bench.Same,
-				Because: "Each checkpoint writes again, whole, every bucket that got an append since the one before.",
-			}, "written", nameAppends, hourOf))
+	type ratio struct {
+		published   float64
+		publishedAs string
 	}
-	own := func(measure string) bench.Figure {
-		return bench.Figure{Table: "default", Variant: "replica_set", Measure: measure}
+	dirty, took, p99 := ratio{160. / 40, "40 → 160 MB for 30 → 120 s"}, ratio{3.5 / 0.8, "0.8 → 3.5 s for 30 → 120 s"}, ratio{150. / 45, "45 → 150 ms for 30 → 120 s"}
+	same := ratio{0, "the same for 30 to 300 s"}
+	for _, p := range []struct {
+		short, long      time.Duration
+		dirty, took, p99 ratio
+	}{
+		{time.Second, 4 * time.Second, dirty, took, p99},
+		{6 * time.Second, 24 * time.Second, dirty, took, p99},
+		{60 * time.Second, 300 * time.Second, ratio{400. / 80, "80 → 400 MB for 60 → 300 s"}, ratio{8.2 / 1.8, "1.8 → 8.2 s for 60 → 300 s"}, ratio{280. / 85, "85 → 280 ms for 60 → 300 s"}},
+	} {
+		for _, c := range []struct {
+			says, table, load, measure string
+			unit                       bench.Unit
+			rule                       bench.Rule
+			ratio
+			because string
+		}{
+			{"inserts: dirty data gathers with the interval", "interval", nameInserts, gatheredOf, bench.Bytes, bench.Factor, p.dirty, "Pages that are written before the checkpoint no longer count."},
+			{"inserts: a checkpoint takes longer with the interval", "interval", nameInserts, durationOf, bench.Seconds, bench.Factor, p.took, "A checkpoint takes some time however little there is to write."},
+			{"the p99 of writes during a checkpoint grows with the interval", "both", "", duringOf, bench.Seconds, bench.Factor, p.p99, "A checkpoint of this size leaves enough of the disk and the processors to the writes."},
+			{"inserts: bytes written to the files an hour are the same", "written", nameInserts, hourOf, bench.Bytes, bench.Same, same, "Each checkpoint writes again the last pages of the oplog and of the collection, which are not full yet."},
+			{"appends: bytes written to the files an hour are the same", "written", nameAppends, hourOf, bench.Bytes, bench.Same, same, "Each checkpoint writes again, whole, every bucket that got an append since the one before."},
+		} {
+			all = append(all, bench.Claim{
+				Says: fmt.Sprintf("%s, %s → %s", c.says, seconds(p.short), seconds(p.long)), Published: c.published, PublishedAs: c.publishedAs, Unit: c.unit, Rule: c.rule,
+				From: bench.At(c.table, rowOf(c.load, p.short), c.measure), Of: bench.At(c.table, rowOf(c.load, p.long), c.measure), Because: c.because,
+			})
+		}
 	}
 	return append(all,
 		bench.Claim{
 			Says: "recovery takes at most the interval: seconds to replay a second of writes", Published: 1, PublishedAs: "at most the interval", Unit: bench.Times, Rule: bench.AtMost,
-			Of: bench.Figure{Table: "recovery", Variant: lateRow, Measure: replayOf}, Because: "Replaying is slower than writing was.",
+			Of: bench.At("recovery", lateRow, replayOf), Because: "Replaying is slower than writing was.",
 		},
-		bench.Claim{Says: "the commit interval that the server has by itself", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Alike: 1.01, Of: own(commitOf)},
+		bench.Claim{Says: "the commit interval that the server has by itself", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Alike: 1.01, Of: bench.At("default", "replica_set", commitOf)},
 		bench.Claim{
-			Says: "a write with j:true waits at most the commit interval", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: own(waiting),
+			Says: "a write with j:true waits at most the commit interval", Published: 0.1, PublishedAs: "100 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("default", "replica_set", waiting),
 			Because: "A sync of the disk takes longer.",
 		},
-		bench.Claim{Says: "size of a journal file", Published: 100e6, PublishedAs: "100 MB", Unit: bench.Bytes, Alike: 1.1, Of: own(journalFileOf)})
+		bench.Claim{Says: "size of a journal file", Published: 100e6, PublishedAs: "100 MB", Unit: bench.Bytes, Alike: 1.1, Of: bench.At("default", "replica_set", journalFileOf)})
 }
 
 // A plan says what is measured, and how large.
@@ -208,9 +200,7 @@ type plan struct {
 
 func planOf(lab *bench.Lab) *plan {
 	p := &plan{
-		appends: Load{
-			Sensors: 500, Granularity: time.Hour, Interval: 5 * time.Second, ReadingsPerUpdate: 4, ReadingsPerSecond: 2000,
-		},
+		appends:     Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 2000},
 		settingsFor: 6 * time.Second, writing: 8 * time.Second, bare: lab.Repeats, batch: 400 * time.Millisecond,
 	}
 	p.inserts = p.appends
@@ -261,7 +251,8 @@ func run(ctx context.Context, lab *bench.Lab) error {
 				if standalone && !lab.Own() {
 					return nil
 				}
-				if err := journals(ctx, lab, bench.Setting{Standalone: standalone}, p.batch); err != nil {
+				err := lab.On(ctx, bench.Setting{Standalone: standalone}, func(m *bench.MongoDB) error { return journals(ctx, lab, m, p.batch) })
+				if err != nil {
 					return err
 				}
 			}
@@ -332,7 +323,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err er
 				return err
 			}
 			samples[i] = append(samples[i], sampleOf(c, began))
-			if _, err := m.Database().Collection(documents).InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
+			if _, err := m.Database().Collection("documents").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
 				return err
 			}
 		}
@@ -353,10 +344,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err er
 		if err != nil {
 			return err
 		}
-		lab.Add("settings", w.name, "syncdelay as reported", reported)
-		lab.Add("settings", w.name, "checkpoints", float64(n))
-		lab.Add("settings", w.name, "in", in)
-		lab.Add("settings", w.name, ofDue, float64(n)/in)
+		lab.Row("settings", w.name, reported, float64(n), in, float64(n)/in)
 	}
 	return nil
 }
@@ -373,7 +361,7 @@ func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 	defer func() { err = errors.Join(err, s.m.Close()) }()
 	defer func() { addLaw(lab, l.Name(), intervals) }()
 	for i, interval := range intervals {
-		// What was there before came by large updates, which are still in the last
+		// The initial data was written by large updates, which are still in the last
 		// page of the oplog: a mongod that starts on them begins a new one.
 		if i > 0 || !l.Inserts {
 			if err := s.restart(ctx, interval); err != nil {
@@ -391,17 +379,10 @@ func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
 	row := rowOf(load, interval)
 	for _, p := range periodsOf(s, interval) {
-		lab.Add("interval", row, dirtyOf, p.DirtyBytes)
-		lab.Add("interval", row, gatheredOf, p.GatheredBytes)
-		lab.Add("interval", row, durationOf, p.CheckpointSeconds)
-		lab.Add("interval", row, duringOf, p.Inside)
-		lab.Add("interval", row, betweenOf, p.Outside)
-		lab.Add("both", seconds(interval), duringOf, p.Inside)
 		anHour := 3600 / p.Seconds()
-		lab.Add("written", row, "files, each checkpoint", p.WrittenBytes)
-		lab.Add("written", row, hourOf, anHour*p.WrittenBytes)
-		lab.Add("written", row, "by checkpoints, an hour", anHour*p.CheckpointWrittenBytes)
-		lab.Add("written", row, "journal, an hour", anHour*p.JournalBytes)
+		lab.Row("interval", row, p.DirtyBytes, p.GatheredBytes, p.CheckpointSeconds, p.Inside, p.Outside)
+		lab.Row("written", row, p.WrittenBytes, anHour*p.WrittenBytes, anHour*p.CheckpointWrittenBytes, anHour*p.JournalBytes)
+		lab.Add("both", seconds(interval), duringOf, p.Inside)
 	}
 	for _, one := range s.samples {
 		lab.Add("dirty, "+load, fmt.Sprintf("%.2f", one.At), "every "+seconds(interval), one.DirtyBytes)
@@ -443,7 +424,7 @@ func addLaw(lab *bench.Lab, load string, intervals []time.Duration) {
 // Checkpoints by time are so far apart that there is none but those asked for.
 const noCheckpoints = 10 * time.Minute
 
-var errCheckpoint = errors.New("a checkpoint came before mongod was killed")
+var errCheckpoint = errors.New("mongod wrote a checkpoint before it was killed")
 
 // recovery kills a mongod right after a checkpoint, and late after one.
 func recovery(ctx context.Context, lab *bench.Lab, p *plan) (err error) {
@@ -485,7 +466,7 @@ func (s *subject) killLate(ctx context.Context, writing time.Duration) error {
 		return err
 	}
 	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
-		_, err := s.writer.run(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
+		_, err := s.write(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
 		return err
 	})
 	if err != nil {
@@ -498,9 +479,7 @@ func (s *subject) killLate(ctx context.Context, writing time.Duration) error {
 	if err != nil {
 		return err
 	}
-	s.lab.Add("recovery", lateRow, "took", took.Seconds())
-	s.lab.Add("recovery", lateRow, "journal since the checkpoint", spent.Since("journal_written_bytes_total"))
-	s.lab.Add("recovery", lateRow, "writing since the checkpoint", spent.Seconds)
+	s.lab.Row("recovery", lateRow, took.Seconds(), spent.Since("journal_written_bytes_total"), spent.Seconds)
 	return nil
 }
 
@@ -517,12 +496,7 @@ func concernOf(name string) *writeconcern.WriteConcern {
 
 // journals measures a topology with each commit interval, the server's own among
 // them, and each write concern.
-func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch time.Duration) (err error) {
-	m, err := lab.Start(ctx, setting)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) error {
 	own, err := parameter(ctx, m, commitParameter)
 	if err != nil {
 		return err
@@ -535,7 +509,7 @@ func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch 
 	if !lab.Own() {
 		tried = []int{int(own)}
 	}
-	if !setting.Standalone {
+	if c.Topology != "standalone" {
 		concerns = append(concerns, majority)
 	}
 	for range lab.Repeats {
@@ -545,7 +519,7 @@ func journals(ctx context.Context, lab *bench.Lab, setting bench.Setting, batch 
 				return err
 			}
 			for _, name := range concerns {
-				took, err := oneByOne(ctx, m.Database().Collection(documents, options.Collection().SetWriteConcern(concernOf(name))), batch)
+				took, err := oneByOne(ctx, m.Database().Collection("documents", options.Collection().SetWriteConcern(concernOf(name))), batch)
 				if err != nil {
 					return fmt.Errorf("write with %s: %w", name, err)
 				}

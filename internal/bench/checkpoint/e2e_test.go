@@ -18,7 +18,7 @@ import (
 
 // tiny is a load that any machine can take.
 func tiny() Load {
-	return Load{Sensors: 20, Granularity: time.Hour, Interval: 5 * time.Second, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
+	return Load{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
 }
 
 func TestCheckpointsOfALoadAreObserved(t *testing.T) {
@@ -71,7 +71,8 @@ func TestAKilledMongodIsTimed(t *testing.T) {
 func TestJournaledWritesAreTimed(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-		return errors.Join(journals(ctx, lab, bench.Setting{}, time.Millisecond), journals(ctx, lab, bench.Setting{Standalone: true}, time.Millisecond))
+		measure := func(m *bench.MongoDB) error { return journals(ctx, lab, m, time.Millisecond) }
+		return errors.Join(lab.On(ctx, bench.Setting{}, measure), lab.On(ctx, bench.Setting{Standalone: true}, measure))
 	})
 	require.NoError(t, err)
 	for _, topology := range []string{"replica_set", "standalone"} {
@@ -91,7 +92,7 @@ func TestJournaledWritesAreTimed(t *testing.T) {
 func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
-	r, err := bench.Run(t.Context(), Experiment(), bench.Config{URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
+	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Hasty: true, URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
 	require.NoError(t, err)
 	assert.Len(t, r.LeftOut, 5, "all that needs a mongod of the experiment's own")
 	require.Len(t, r.Tables, 1)
@@ -121,7 +122,7 @@ func TestAnInterruptionEndsItSoon(t *testing.T) {
 		defer timer.Stop()
 		return compare(ctx, lab, l, []time.Duration{time.Hour})
 	}
-	r, err := bench.Run(ctx, e, bench.Config{Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.ErrorIs(t, err, bench.ErrInterrupted)
 	assert.True(t, r.Interrupted)
 	assert.Less(t, time.Since(began), 10*time.Second)

@@ -20,7 +20,7 @@ func inLab(t *testing.T, run func(ctx context.Context, lab *bench.Lab) error) (*
 	e := Experiment()
 	e.Run = run
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), e, bench.Config{Quick: true, Repeats: 1, Seed: 1, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Quick: true, Repeats: 1, Seed: 1, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	left, readErr := os.ReadDir(dir)
 	require.NoError(t, readErr)
 	require.Empty(t, left, "scratch data is removed")

@@ -8,36 +8,28 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Load is what is written at a steady rate while checkpoints come.
 type Load struct {
 	// Inserts is a document for each reading, instead of appends to buckets.
-	Inserts bool
-	Sensors int
-	Fields  int // of a reading; 0: 4
-	// Granularity of the buckets, and Interval between two readings of a sensor,
-	// both in event time.
-	Granularity, Interval time.Duration
-	ReadingsPerUpdate     int
-	ReadingsPerSecond     float64 // of all sensors, in wall time
+	Inserts           bool
+	Sensors           int
+	ReadingsPerUpdate int
+	ReadingsPerSecond float64 // of all sensors, by the clock
 }
 
 const (
-	lanes = 4 // as many as the daemon has at least
+	granularity = time.Hour
+	interval    = 5 * time.Second // between two readings of a sensor
+	lanes       = 4               // as many as the daemon has at least
 	// commandsPerSecond is how many writes there are: enough that the slowest
 	// hundredth of a short checkpoint is one that happened.
 	commandsPerSecond = 200
@@ -46,11 +38,6 @@ const (
 	pinnedCacheGB = 4
 
 	nameAppends, nameInserts = "appends", "inserts"
-
-	stream     = "readings"  // the collection of appends
-	documents  = "documents" // the collection of inserts
-	capReading = 1000        // as the daemon's own cap
-	capBytes   = 256 << 10
 )
 
 // Revisit is how long it takes until a bucket gets its next update.
@@ -71,189 +58,101 @@ func (l Load) updatesPerCommand() int {
 	return max(1, int(math.Round(l.ReadingsPerSecond/float64(l.ReadingsPerUpdate)/commandsPerSecond)))
 }
 
-// A writer writes a load. It goes on where it was after its MongoDB has been
-// restarted.
-type writer struct {
-	load    Load
-	m       *bench.MongoDB
-	sensors *load.Sensors
-	order   []int    // sensors, as they come in turn: not that of the buckets' keys
-	next    []uint64 // reading of each sensor
-}
-
-func newWriter(m *bench.MongoDB, l Load, seed uint64) (*writer, error) {
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: l.Sensors, Fields: l.Fields, Seed: seed, Prefix: "s-"})
-	if err != nil {
-		return nil, err
-	}
-	order := rand.New(rand.NewPCG(seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
-	return &writer{load: l, m: m, sensors: sensors, order: order, next: make([]uint64, l.Sensors)}, nil
-}
-
-// prepare makes the collection, of appends with a bucket of each sensor that is
-// partly full: they fill up and begin at all times, so that they are as full on
-// average from the first moment to the last.
-func (w *writer) prepare(ctx context.Context) error {
-	if w.load.Inserts {
-		_, err := store.Collection{Database: w.m.Database(), Name: documents}.Ensure(ctx, options.CreateCollection())
-		return err
-	}
-	s, err := w.open(ctx)
-	if err != nil {
-		return err
-	}
-	full := uint64(w.load.Granularity / w.load.Interval) //nolint:gosec // positive
-	portions := make([]lane.Portion, 0, len(w.order))
-	for i, sensor := range w.order {
-		begun := uint64(i) * full / uint64(len(w.order)) //nolint:gosec // as many buckets at each stage
-		if w.next[sensor] = begun; begun > 0 {
-			portions = append(portions, lane.Portion{Sensor: sensor, Count: int(begun)}) //nolint:gosec // of one window
-		}
-	}
-	if _, err = lane.New(w.config(s)).Write(ctx, portions); err != nil {
-		return fmt.Errorf("store the initial data: %w", err)
-	}
-	return nil
-}
-
-// open returns the store of production.
-func (w *writer) open(ctx context.Context) (*bucket.Store, error) {
-	s, err := bucket.New(bucket.Config{
-		Database: w.m.Database(), Stream: stream, Granularity: w.load.Granularity,
-		MaxReadings: capReading, MaxBytes: capBytes, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s, s.Prepare(ctx)
-}
-
-func (w *writer) config(s lane.Store) lane.Config {
-	return lane.Config{Store: s, Source: w.sensors, Stream: stream, Granularity: w.load.Granularity, Begin: shape.Begin(), Interval: w.load.Interval}
-}
-
-// run writes until watch returns, and returns all writes in no order.
-func (w *writer) run(ctx context.Context, watch func(ctx context.Context, began time.Time) error) ([]lane.Operation, error) {
-	c := lane.FleetConfig{Order: w.order, Lanes: lanes, PerUpdate: w.load.ReadingsPerUpdate, PerCommand: w.load.updatesPerCommand()}
-	if w.load.Inserts {
-		c.Config = w.config(nil)
-		coll := w.m.Database().Collection(documents)
-		c.Write = func(ctx context.Context, portions []lane.Portion) error {
-			_, err := coll.InsertMany(ctx, w.documents(portions), options.InsertMany().SetOrdered(false))
-			return err
-		}
-	} else {
-		s, err := w.open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c.Config = w.config(s)
-	}
-	fleet := lane.NewFleet(c)
-	for _, one := range fleet.Writers {
-		for i, sensor := range one.Sensors {
-			one.Next[i] = w.next[sensor]
-		}
-	}
-	perWrite := float64(c.PerCommand * c.PerUpdate)
-	traffic := fleet.Start(ctx, lane.Steadily(w.load.ReadingsPerSecond/perWrite))
-	watched := watch(traffic.Ctx, traffic.Began)
-	// A lane that fails ends the watch, and is the reason.
-	if err := traffic.Stop(); err != nil {
-		return nil, fmt.Errorf("write %s: %w", w.load.Name(), err)
-	}
-	for _, one := range fleet.Writers {
-		for i, sensor := range one.Sensors {
-			w.next[sensor] = one.Next[i]
-		}
-	}
-	return traffic.Operations(), watched
-}
-
-// documents are the readings of portions, one each.
-func (w *writer) documents(portions []lane.Portion) []any {
-	var out []any
-	var fields []telemetry.Field
-	for _, p := range portions {
-		for i := range p.Count {
-			k := p.First + uint64(i)                                    //nolint:gosec // counts from 0
-			at := shape.Begin().Add(time.Duration(k) * w.load.Interval) //nolint:gosec // readings of years
-			fields = w.sensors.AppendFields(fields[:0], p.Sensor, k, at)
-			document := bson.D{{Key: "sensorId", Value: w.sensors.ID(p.Sensor)}, {Key: store.TimeKey, Value: at}}
-			for _, f := range fields {
-				document = append(document, bson.E{Key: f.Name, Value: f.Value.Any()})
-			}
-			out = append(out, document)
-		}
-	}
-	return out
-}
-
-// warm reads all that is there into the cache.
-func (w *writer) warm(ctx context.Context) error {
-	name := stream
-	if w.load.Inserts {
-		name = documents
-	}
-	// There is no index on it, so that the documents are read and not only keys.
-	_, err := w.m.Database().Collection(name).CountDocuments(ctx, bson.D{{Key: "absent", Value: true}})
-	if err != nil {
-		return fmt.Errorf("read what is stored: %w", err)
-	}
-	return nil
-}
-
 // A subject is a load on a MongoDB that is restarted with one interval after the
 // other.
 type subject struct {
 	lab    *bench.Lab
 	load   Load
 	m      *bench.MongoDB
-	writer *writer
-	warm   time.Duration // the writing before periods count
+	fleet  *shape.Fleet  // continues where it was after a restart
+	warmUp time.Duration // the writing before periods count
 }
 
-// newSubject starts a MongoDB and stores the initial data.
-func newSubject(ctx context.Context, lab *bench.Lab, l Load, interval time.Duration) (s *subject, err error) {
+// newSubject starts a MongoDB and stores the initial data: of appends a bucket of
+// each sensor, which are filled evenly from empty to full, so that they are as full
+// on average from the first moment to the last.
+func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration) (s *subject, err error) {
 	lab.Step("%s: store the initial data", l.Name())
 	// The last pages of the oplog and of a collection of documents grow until they
 	// are split, and each checkpoint writes them again: the first few write less.
 	// After 15 s they have been split.
-	s = &subject{lab: lab, load: l, warm: min(2*interval, 15*time.Second)}
-	if s.m, err = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: interval}); err != nil {
+	s = &subject{lab: lab, load: l, warmUp: min(2*every, 15*time.Second)}
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: l.Sensors, Seed: lab.Seed, Prefix: "s-"})
+	if err != nil {
 		return nil, err
 	}
-	if s.writer, err = newWriter(s.m, l, lab.Seed); err == nil {
-		if err = s.writer.prepare(ctx); err == nil {
-			err = s.m.Checkpoint(ctx)
-		}
+	if s.m, err = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}); err != nil {
+		return nil, err
 	}
+	of, source := shape.Shape{Kind: shape.Buckets, Granularity: granularity}, shape.Source(sensors)
+	if l.Inserts {
+		of, source = shape.Shape{Kind: shape.Plain}, shape.Untagged{Source: sensors}
+	}
+	c, err := shape.New(ctx, s.m, shape.Config{
+		Name: "readings", Shape: of, PerUpdate: l.ReadingsPerUpdate,
+		Readings: shape.Readings{Source: source, Sensors: l.Sensors, Begin: shape.Begin(), Interval: interval},
+	})
 	if err != nil {
+		return nil, errors.Join(err, s.m.Close())
+	}
+	order := rand.New(rand.NewPCG(lab.Seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
+	s.fleet = c.Fleet(lanes, l.updatesPerCommand(), order)
+	if !l.Inserts {
+		var portions []shape.Portion
+		for at, sensor := range order {
+			if begun := at * int(granularity/interval) / len(order); begun > 0 {
+				s.fleet.Workers[at%lanes].Next[at/lanes] = uint64(begun)
+				portions = append(portions, shape.Portion{Sensor: sensor, Count: begun})
+			}
+		}
+		err = c.Write(ctx, portions)
+	}
+	if err = errors.Join(err, s.m.Checkpoint(ctx)); err != nil {
 		return nil, errors.Join(err, s.m.Close())
 	}
 	return s, nil
 }
 
-func (s *subject) restart(ctx context.Context, interval time.Duration) error {
-	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), interval)
-	if err := s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: interval}); err != nil {
+// write writes until watch returns, and returns all writes in no order.
+func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time) error) ([]shape.Operation, error) {
+	if err := s.fleet.Attach(ctx, s.m); err != nil {
+		return nil, err
+	}
+	perWrite := float64(s.fleet.PerCommand * s.fleet.PerUpdate)
+	traffic := s.fleet.Start(ctx, shape.Steadily(s.load.ReadingsPerSecond/perWrite))
+	watched := watch(traffic.Ctx, traffic.Began)
+	// A lane that fails ends the watch, and is the reason.
+	if err := traffic.Stop(); err != nil {
+		return nil, fmt.Errorf("write %s: %w", s.load.Name(), err)
+	}
+	return traffic.Operations(), watched
+}
+
+// restart starts mongod with a checkpoint interval and reads all data into its
+// cache.
+func (s *subject) restart(ctx context.Context, every time.Duration) error {
+	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), every)
+	if err := s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}); err != nil {
 		return err
 	}
-	return s.writer.warm(ctx)
+	// The key has no index, so that the documents are read.
+	if _, err := s.m.Database().Collection("readings").CountDocuments(ctx, bson.D{{Key: "absent", Value: true}}); err != nil {
+		return fmt.Errorf("read what is stored: %w", err)
+	}
+	return nil
 }
 
 // observe writes until enough whole periods have passed: of the shortest interval
 // one more, which does not take long.
-func (s *subject) observe(ctx context.Context, interval, shortest time.Duration) error {
-	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), interval)
-	periods := s.lab.Repeats
-	if interval == shortest && interval < time.Minute {
-		periods++
+func (s *subject) observe(ctx context.Context, every, shortest time.Duration) error {
+	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), every)
+	w := &watcher{m: s.m, interval: every, periods: s.lab.Repeats, warm: s.warmUp}
+	if every == shortest && every < time.Minute {
+		w.periods++
 	}
-	w := &watcher{m: s.m, interval: interval, periods: periods, warm: s.warm}
-	operations, err := s.writer.run(ctx, w.watch)
+	operations, err := s.write(ctx, w.watch)
 	if err == nil {
-		addCost(s.lab, s.load.Name(), interval, seenBy{w.samples, operations, s.warm})
+		addCost(s.lab, s.load.Name(), every, seenBy{w.samples, operations, s.warmUp})
 	}
 	return err
 }
@@ -296,7 +195,7 @@ const (
 	mostShort = 8
 )
 
-var errNoCheckpoint = errors.New("no checkpoint came, though several were due")
+var errNoCheckpoint = errors.New("mongod wrote no checkpoint, though several were due")
 
 // A watcher samples the counters until it has seen enough whole periods.
 type watcher struct {
@@ -365,7 +264,7 @@ const wholeFrom = 0.85
 // seenBy is what was observed while a load was written.
 type seenBy struct {
 	samples    []Sample
-	operations []lane.Operation
+	operations []shape.Operation
 	warm       time.Duration // periods that end earlier do not count
 }
 
@@ -435,7 +334,7 @@ func periodOf(samples []Sample) Period {
 
 // latencies divides the writes into those that overlapped the checkpoint and
 // those that did not.
-func (p *Period) latencies(operations []lane.Operation) {
+func (p *Period) latencies(operations []shape.Operation) {
 	var in, out bench.Samples
 	for _, o := range operations {
 		switch due, done := o.Due.Seconds(), o.Done.Seconds(); {

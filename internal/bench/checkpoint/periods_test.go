@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 )
 
 // samplesOf are those of a server with checkpoints at 1 s, 3 s and 5 s, of 200 ms
@@ -40,10 +40,10 @@ func samplesOf(until float64) []Sample {
 
 func TestPeriodsGoFromTheEndOfACheckpointToTheNext(t *testing.T) {
 	t.Parallel()
-	ms := func(due, done int) lane.Operation {
-		return lane.Operation{Due: time.Duration(due) * time.Millisecond, Done: time.Duration(done) * time.Millisecond}
+	ms := func(due, done int) shape.Operation {
+		return shape.Operation{Due: time.Duration(due) * time.Millisecond, Done: time.Duration(done) * time.Millisecond}
 	}
-	operations := []lane.Operation{
+	operations := []shape.Operation{
 		ms(2000, 2010), ms(2500, 2530), // between
 		ms(2800, 3100), ms(3100, 3150), // overlap the one at 3 s
 		ms(4000, 4500),

@@ -20,7 +20,7 @@ func planned(t *testing.T, quick bool, cells ...string) (p *plan, r *bench.Resul
 		p.tell(lab)
 		return nil
 	}
-	r, err := bench.Run(t.Context(), e, bench.Config{Quick: quick, Seed: 1, Dir: t.TempDir(), Cells: cells})
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Quick: quick, Seed: 1, Dir: t.TempDir(), Cells: cells})
 	require.NoError(t, err)
 	return p, r
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -87,25 +86,19 @@ func tables() []bench.Table {
 	return append(all,
 		bench.Table{
 			Name: "read", Title: "Reads of 100 readings of a sensor", Variant: "shape and compressor",
-			Measures: []bench.Measure{
-				{Name: "warm p50", Unit: bench.Seconds}, {Name: "warm p99", Unit: bench.Seconds}, {Name: "cold p50", Unit: bench.Seconds}, {Name: "cold p99", Unit: bench.Seconds},
-				{Name: "bytes from the files, cold", Unit: bench.Bytes},
-			},
+			Measures: append(bench.In(bench.Seconds, "warm p50", "warm p99", "cold p50", "cold p99"), bench.Measure{Name: "bytes from the files, cold", Unit: bench.Bytes}),
 			Note: "Warm: what was just read, again. Cold: after a restart, the system's page cache dropped before each read; the disk's own cache is out of reach. " +
 				"Brim's buckets are read as a daemon reads them: back to an hour before, since it does not know their granularity.",
 			Plots: []bench.Plot{{Title: "Reads of 100 readings, p50", Caption: "Warm, and cold after a restart, with the page cache dropped.", Bars: true, Measures: []string{"warm p50", "cold p50"}}},
 		},
 		bench.Table{
 			Name: "write", Title: "Writes at a fixed rate", Variant: "shape and compressor",
-			Measures: []bench.Measure{
-				{Name: "readings/s", Unit: bench.PerSecond}, {Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "mongod CPU a reading", Unit: bench.Seconds},
-				{Name: "files, a reading", Unit: bench.Bytes}, {Name: "journal, a reading", Unit: bench.Bytes},
-			},
-			Note: "Commands of 5 readings a sensor, one every 10 ms; the checkpoint at the end counts in processor time and bytes.",
+			Measures: slices.Concat(bench.In(bench.PerSecond, "readings/s"), bench.In(bench.Seconds, "p50", "p99", "mongod CPU a reading"), bench.In(bench.Bytes, "files, a reading", "journal, a reading")),
+			Note:     "Commands of 5 readings a sensor, one every 10 ms; the checkpoint at the end counts in processor time and bytes.",
 		},
 		bench.Table{
 			Name: "checkpoint", Title: "Checkpoints that write readings, a document each", Variant: "compressor",
-			Measures: []bench.Measure{{Name: "took", Unit: bench.Seconds}, {Name: "mongod CPU", Unit: bench.Seconds}, {Name: "CPU a reading", Unit: bench.Seconds}, {Name: "bytes written", Unit: bench.Bytes}},
+			Measures: append(bench.In(bench.Seconds, "took", "mongod CPU", "CPU a reading"), bench.Measure{Name: "bytes written", Unit: bench.Bytes}),
 			Note:     "All of a repeat together. They write the replica set's oplog, too.",
 		})
 }
@@ -119,15 +112,11 @@ func claims() []bench.Claim {
 		alikeBytes = 1.3
 	)
 	document, five, one := shapes()[documents].String(), shapes()[buckets5m], shapes()[buckets1h].String()
-	size := func(of, measure string) bench.Figure {
-		return bench.Figure{Table: "size, " + walk, Variant: of, Measure: measure}
-	}
+	size := func(of, measure string) bench.Figure { return bench.At("size, "+walk, of, measure) }
 	read := func(c store.Compressor, measure string) bench.Figure {
-		return bench.Figure{Table: "read", Variant: row(shapes()[documents], c), Measure: measure}
+		return bench.At("read", row(shapes()[documents], c), measure)
 	}
-	write := func(c store.Compressor, measure string) bench.Figure {
-		return bench.Figure{Table: "write", Variant: row(five, c), Measure: measure}
-	}
+	write := func(c store.Compressor, measure string) bench.Figure { return bench.At("write", row(five, c), measure) }
 	return []bench.Claim{
 		{Says: "snappy makes documents smaller", Published: 0.4, PublishedAs: "3.4 → 1.36 GB", Unit: bench.Bytes, Rule: bench.Factor, From: size(document, "none"), Of: size(document, "snappy"), Alike: alikeBytes, Because: becauseSnappy},
 		{Says: "zstd makes them half of what snappy does", Published: 0.5, PublishedAs: "1.36 → 0.68 GB", Unit: bench.Bytes, Rule: bench.Factor, From: size(document, "snappy"), Of: size(document, "zstd"), Alike: alikeBytes, Because: becauseZstd},
@@ -142,7 +131,7 @@ func claims() []bench.Claim {
 		{Says: "zstd makes writes a little slower, p99", Published: 1.2, PublishedAs: "15 → 18 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, From: write(store.Snappy, "p99"), Of: write(store.Zstd, "p99"), Because: becauseWrites},
 		{
 			Says: "zstd makes checkpoints use more processor time", Published: 1.5, PublishedAs: "12 → 18 %", Unit: bench.Seconds, Rule: bench.PairedFactor,
-			From: bench.Figure{Table: "checkpoint", Variant: string(store.Snappy), Measure: "mongod CPU"}, Of: bench.Figure{Table: "checkpoint", Variant: string(store.Zstd), Measure: "mongod CPU"},
+			From: bench.At("checkpoint", string(store.Snappy), "mongod CPU"), Of: bench.At("checkpoint", string(store.Zstd), "mongod CPU"),
 			Alike:   2, // the published figure is a part of all that the server did
 			Because: "A checkpoint also makes and writes pages, which costs the same with every compressor.",
 		},
@@ -173,17 +162,11 @@ type trial struct {
 	lab     *bench.Lab
 	m       *bench.MongoDB
 	scale   scale
-	sources map[string]lane.Source // by values
-	kept    [][]*shape.Collection  // by shape and compressor, for the reads; nil before they are loaded
+	sources map[string]shape.Source // by values
+	kept    [][]*shape.Collection   // by shape and compressor, for the reads; nil before they are loaded
 }
 
-func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	t := &trial{lab: lab, m: m, scale: s}
+func run(ctx context.Context, lab *bench.Lab, s scale) error {
 	walking, err := load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"})
 	if err != nil {
 		return err
@@ -192,7 +175,6 @@ func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
 	for _, f := range walking.AppendFields(nil, 0, 0, shape.Begin()) {
 		names = append(names, f.Name)
 	}
-	t.sources = map[string]lane.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles{Names: names, Seed: lab.Seed}}
 	lab.Pin("the same readings, by the seed, in every shape and compressor: {ts, t, h, p, v} each %v from %d sensors, no tags", interval, s.sensors)
 	lab.Pin("random walk: numbers with one or two decimals, as `brim load --signal walk`; random doubles: from 0 to 1, all bits random")
 	lab.Pin("up to %d readings of a sensor arrive together, %d readings a command, one client, write concern majority with journal", perUpdate, shape.CommandReadings)
@@ -203,7 +185,10 @@ func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
 	if lab.Quick {
 		lab.Reduce("fewer readings of each kind, and a fixed rate into fewer shapes for half as long")
 	}
-	return lab.RunCells(ctx, map[string]func(context.Context) error{"size": t.sizes, "read": t.reads, "write": t.writes})
+	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+		t := &trial{lab: lab, m: m, scale: s, sources: map[string]shape.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles(lab.Seed, names...)}}
+		return lab.RunCells(ctx, map[string]func(context.Context) error{"size": t.sizes, "read": t.reads, "write": t.writes})
+	})
 }
 
 // readings are those of a number of hours, and of each sensor one more, which
@@ -250,12 +235,12 @@ func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool
 			if err != nil {
 				return err
 			}
-			table, name := "size, "+values, c.Shape.String()
+			table, name, n := "size, "+values, c.Shape.String(), float64(c.Readings.Sensors*c.Readings.Count)
 			if i == 0 {
-				t.lab.Add(table, name, "BSON", size.PerReading(size.Logical))
+				t.lab.Add(table, name, "BSON", float64(size.Logical)/n)
 			}
-			t.lab.Add(table, name, string(c.Compressor), size.PerReading(size.Data()))
-			t.lab.Add(table, name, "indexes, "+string(c.Compressor), size.PerReading(size.Index()))
+			t.lab.Add(table, name, string(c.Compressor), float64(size.Data())/n)
+			t.lab.Add(table, name, "indexes, "+string(c.Compressor), float64(size.Index())/n)
 		}
 		if values != walk {
 			if err := c.Drop(ctx); err != nil {
@@ -285,8 +270,11 @@ func (t *trial) reads(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := t.readAll(ctx, repeat, cold); err != nil {
-			return err
+		spans := t.spans(repeat)
+		for _, collections := range t.kept {
+			if err := t.readAll(ctx, collections, spans, cold); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -308,113 +296,98 @@ func (t *trial) coldPossible() bool {
 
 // restart empties the server's cache.
 func (t *trial) restart(ctx context.Context) error {
-	if err := t.m.Restart(ctx, bench.Setting{}); err != nil {
-		return err
-	}
-	var errs []error
+	err := t.m.Restart(ctx, bench.Setting{})
 	for _, row := range t.kept {
 		for _, c := range row {
-			errs = append(errs, c.Attach(t.m))
+			if err == nil {
+				err = c.Attach(ctx, t.m)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// readAll reads every shape with each compressor.
-func (t *trial) readAll(ctx context.Context, repeat int, cold bool) error {
-	spans := t.spans(repeat)
-	for _, collections := range t.kept {
-		for _, c := range collections { // the first read opens the collection's files, and does not count
-			if err := (&reading{}).read(ctx, c, spans[:1], nil); err != nil {
-				return err
-			}
+// readAll reads a shape with each compressor.
+func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, spans []shape.Portion, cold bool) error {
+	for _, c := range collections { // the first read opens the collection's files, and does not count
+		if _, err := read(ctx, c, spans[:1], ""); err != nil {
+			return err
 		}
-		for _, pass := range []string{"cold", "warm"} {
-			took, err := t.inTurns(ctx, collections, spans[1:], pass == "cold" && cold)
-			if err != nil {
+	}
+	for _, pass := range []string{"cold", "warm"} {
+		dir := ""
+		if pass == "cold" && cold {
+			dir = t.m.DBPath()
+		}
+		const turn = 6
+		took, bytes := make([]bench.Samples, len(collections)), make([]float64, len(collections))
+		err := bench.InTurns(len(collections), spans[1:], turn, func(i int, some []shape.Portion) error {
+			s, err := t.m.Measure(ctx, func(ctx context.Context) error {
+				more, err := read(ctx, collections[i], some, dir)
+				took[i] = append(took[i], more...)
 				return err
+			})
+			if err == nil {
+				bytes[i] += s.Since("block_read_bytes_total")
 			}
-			if pass == "cold" && !cold {
-				continue
-			}
-			for i, c := range collections {
-				name := row(c.Shape, c.Compressor)
-				t.lab.Add("read", name, pass+" p50", took[i].took.Quantile(0.5))
-				t.lab.Add("read", name, pass+" p99", took[i].took.Quantile(0.99))
-				if pass == "cold" {
-					t.lab.Add("read", name, "bytes from the files, cold", took[i].bytes/float64(len(took[i].took)))
-				}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if pass == "cold" && !cold {
+			continue
+		}
+		for i, c := range collections {
+			name := row(c.Shape, c.Compressor)
+			t.lab.Add("read", name, pass+" p50", took[i].Quantile(0.5))
+			t.lab.Add("read", name, pass+" p99", took[i].Quantile(0.99))
+			if pass == "cold" {
+				t.lab.Add("read", name, "bytes from the files, cold", bytes[i]/float64(len(took[i])))
 			}
 		}
 	}
 	return nil
 }
 
-// inTurns reads a few spans in one collection, the same in the next, and so on,
-// so that a slow moment hits all.
-func (t *trial) inTurns(ctx context.Context, collections []*shape.Collection, spans []shape.Span, cold bool) ([]reading, error) {
-	const turn = 6
-	var before func() error
-	if cold {
-		dir := t.m.DBPath()
-		before = func() error { return dropCache(dir) }
-	}
-	all := make([]reading, len(collections))
-	for some := range slices.Chunk(spans, turn) {
-		for i, c := range collections {
-			s, err := t.m.Measure(ctx, func(ctx context.Context) error { return all[i].read(ctx, c, some, before) })
-			if err != nil {
-				return nil, err
-			}
-			all[i].bytes += s.Since("block_read_bytes_total")
-		}
-	}
-	return all, nil
-}
-
 // spans are places to read: two in every part of the time, of sensors that are
 // written far from each other, so that hardly two are on the same page; in random
 // order.
-func (t *trial) spans(repeat int) []shape.Span {
+func (t *trial) spans(repeat int) []shape.Portion {
 	r := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
 	half := t.scale.sensors / 2
-	var spans []shape.Span
+	var spans []shape.Portion
 	for first := 0; first+readCount <= t.scale.hours*hour; first += readCount {
 		sensor := r.IntN(half)
 		for _, s := range []int{sensor, sensor + half} {
-			spans = append(spans, shape.Span{Sensor: s, First: uint64(first), Count: readCount}) //nolint:gosec // counts from 0
+			spans = append(spans, shape.Portion{Sensor: s, First: uint64(first), Count: readCount}) //nolint:gosec // counts from 0
 		}
 	}
 	r.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
 	return spans
 }
 
-// reading is what reads took.
-type reading struct {
-	took  bench.Samples // seconds of each
-	bytes float64       // from the files, of all
-}
-
-// read reads the spans one after another; before, if not nil, is called ahead of
-// each, and does not count.
-func (r *reading) read(ctx context.Context, c *shape.Collection, spans []shape.Span, before func() error) error {
+// read reads the spans one after another and returns how long each took, in
+// seconds. Before each the page cache of a directory is dropped, unless it is
+// empty.
+func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir string) (took bench.Samples, err error) {
 	for _, s := range spans {
-		if before != nil {
-			if err := before(); err != nil {
-				return err
+		if dir != "" {
+			if err := dropCache(dir); err != nil {
+				return nil, err
 			}
 		}
 		began := time.Now()
 		n, err := c.Read(ctx, s)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if n != s.Count {
-			return fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count)
+			return nil, fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count)
 		}
-		r.took = append(r.took, time.Since(began).Seconds())
+		took = append(took, time.Since(began).Seconds())
 	}
-	return nil
+	return took, nil
 }
 
 // checkpointInterval is in seconds; 0: no checkpoint but those asked for.
@@ -453,7 +426,7 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 	ticks := int(t.scale.write / tick)
 	const rounds = 20 // commands until a sensor's turn comes again
 	readings := t.readings(walk, 0)
-	readings.Sensors, readings.Count = group*rounds, (ticks/rounds+1)*together
+	readings.Sensors = group * rounds
 	c, err := shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together})
 	if err != nil {
 		return err
@@ -464,36 +437,20 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 	var took bench.Samples
 	var elapsed time.Duration
 	spent, err := t.m.Measure(ctx, func(ctx context.Context) error {
-		began := time.Now()
-		var portions []lane.Portion
-		pace := lane.Pace{Began: began, Due: func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks }, Every: 1}
-		err := pace.Run(ctx, func(n int, due time.Duration) error {
-			portions = portions[:0]
-			for i := range group {
-				portions = append(portions, lane.Portion{Sensor: n%rounds*group + i, First: uint64(n / rounds * together), Count: together}) //nolint:gosec // counts from 0
-			}
-			if err := c.Write(ctx, portions); err != nil {
-				return err
-			}
-			took = append(took, (time.Since(began) - due).Seconds())
-			return nil
-		})
-		if err != nil {
+		traffic := c.Fleet(1, group, nil).Start(ctx, func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks })
+		if err := traffic.Wait(); err != nil {
 			return err
 		}
-		elapsed = time.Since(began)
+		elapsed = traffic.Now()
+		took = traffic.Between(0, elapsed)
 		return t.m.Checkpoint(ctx)
 	})
 	if err != nil {
 		return err
 	}
-	name, written := row(s, compressor), float64(ticks*group*together)
-	t.lab.Add("write", name, "readings/s", written/elapsed.Seconds())
-	t.lab.Add("write", name, "p50", took.Quantile(0.5))
-	t.lab.Add("write", name, "p99", took.Quantile(0.99))
-	t.lab.Add("write", name, "mongod CPU a reading", spent.ServerCPU()/written)
-	t.lab.Add("write", name, "files, a reading", spent.Since("block_written_bytes_total")/written)
-	t.lab.Add("write", name, "journal, a reading", spent.Since("journal_written_bytes_total")/written)
+	written := float64(ticks * group * together)
+	t.lab.Row("write", row(s, compressor), written/elapsed.Seconds(), took.Quantile(0.5), took.Quantile(0.99),
+		spent.ServerCPU()/written, spent.Since("block_written_bytes_total")/written, spent.Since("journal_written_bytes_total")/written)
 	return c.Drop(ctx)
 }
 
@@ -514,7 +471,7 @@ func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) err
 	var seconds, cpu, bytes float64
 	for h := range t.scale.checkpoint {
 		for first := h * hour; first < (h+1)*hour; first += perUpdate {
-			if err := c.Write(ctx, lane.Portions(readings.Sensors, first, perUpdate)); err != nil {
+			if err := c.Write(ctx, shape.Portions(readings.Sensors, first, perUpdate)); err != nil {
 				return err
 			}
 		}
@@ -524,10 +481,6 @@ func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) err
 		}
 		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.ServerCPU(), bytes+s.Since("block_written_bytes_total")
 	}
-	name := string(compressor)
-	t.lab.Add("checkpoint", name, "took", seconds)
-	t.lab.Add("checkpoint", name, "mongod CPU", cpu)
-	t.lab.Add("checkpoint", name, "CPU a reading", cpu/float64(t.scale.checkpoint*hour*readings.Sensors))
-	t.lab.Add("checkpoint", name, "bytes written", bytes)
+	t.lab.Row("checkpoint", string(compressor), seconds, cpu, cpu/float64(t.scale.checkpoint*hour*readings.Sensors), bytes)
 	return c.Drop(ctx)
 }

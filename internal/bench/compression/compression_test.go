@@ -23,7 +23,7 @@ func tiny(t *testing.T, c bench.Config) *bench.Result {
 	e.Run = func(ctx context.Context, lab *bench.Lab) error {
 		return run(ctx, lab, scale{sensors: 2, hours: 1, rate: 500, write: 200 * time.Millisecond, checkpoint: 1, paced: []int{buckets5m}})
 	}
-	c.Quick, c.Dir, c.MongodBin = true, t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
+	c.Quick, c.Hasty, c.Dir, c.MongodBin = true, true, t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
 	r, err := bench.Run(t.Context(), e, c)
 	require.NoError(t, err)
 	_, err = json.Marshal(r)

@@ -1,6 +1,7 @@
 package fill
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
@@ -43,19 +45,17 @@ func TestFiguresByTheClock(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
 	samples := samplesOf(t, began, 12)
-	var f Figures
-	f.byClock(began, 12*time.Second, samples)
-	assert.InDelta(t, 1./2000, f.MongodCPUFirst, 1e-9)
-	assert.InDelta(t, 1./1000, f.MongodCPULast, 1e-9)
-	assert.InDelta(t, 1./2000, f.Tenths[0].MongodCPU, 1e-9)
-	assert.InDelta(t, 1./1000, f.Tenths[9].MongodCPU, 1e-9)
-	assert.InEpsilon(t, 0.001, f.Tenths[0].Clock.P50, 0.1)
-	assert.InEpsilon(t, 0.008, f.Tenths[9].Clock.P50, 0.1)
-	first, last := sixths(samples, began, 12*time.Second)
-	assert.InDelta(t, 2000, first, 1e-6)
-	assert.InDelta(t, 1000, last, 1e-6)
-	f.checkpoints(nil)
-	assert.Zero(t, f.During)
+	o := &outcome{phase: Phase{Granularity: time.Hour, Speedup: 300, Duration: 12 * time.Second}, load: &load.Result{Began: began}, samples: samples}
+	assert.InDelta(t, 1./2000, o.mongod(0, 1./3), 1e-9)
+	assert.InDelta(t, 1./1000, o.mongod(2./3, 1), 1e-9)
+	assert.InDelta(t, 1./2000, o.mongod(0, 0.1), 1e-9)
+	assert.InDelta(t, 1./1000, o.mongod(0.9, 1), 1e-9)
+	assert.InEpsilon(t, 0.001, o.window(0, 0.1).Quantile(0.5), 0.1)
+	assert.InEpsilon(t, 0.008, o.window(0.9, 1).Quantile(0.5), 0.1)
+	assert.InDelta(t, 2000, o.rate(0, 1./6), 1e-6)
+	assert.InDelta(t, 1000, o.rate(5./6, 1), 1e-6)
+	during, _ := o.checkpoints()
+	assert.Zero(t, during.Count)
 }
 
 func TestBetweenSamplesGoesAStraightLine(t *testing.T) {
@@ -78,8 +78,11 @@ func TestBetweenSamplesGoesAStraightLine(t *testing.T) {
 	assert.Equal(t, &samples[3], nearest(samples, began.Add(2600*time.Millisecond)))
 }
 
-func TestWhatIsNotKnownIsNothing(t *testing.T) {
+func TestWhatIsNotKnownIsNoFigure(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, Latency{}, latency(scrape.Histogram{}))
-	assert.Equal(t, Latency{}, writesBetween(samplesOf(t, time.Unix(0, 0), 1), time.Unix(5, 0), time.Unix(6, 0)))
+	began := time.Unix(0, 0)
+	o := &outcome{phase: Phase{Granularity: time.Hour, Duration: time.Second}, load: &load.Result{Began: began.Add(time.Minute)}, samples: samplesOf(t, began, 1)}
+	assert.True(t, math.IsNaN(o.during(0, 1).Quantile(0.5)), "no write was seen")
+	assert.True(t, math.IsNaN(o.mongod(0, 1)), "it is not one window")
+	assert.Zero(t, o.window(0, 1).Count)
 }

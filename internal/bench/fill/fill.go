@@ -2,10 +2,11 @@
 // path of a reading, from `brim load` through `brim serve` into MongoDB, while
 // buckets fill.
 //
-//	cells ─▶ Phase, each: load on a daemon, both sampled twice a second ─▶ Figures ─▶ tables
+//	cells ─▶ Phase, each: load on a daemon, both sampled twice a second ─▶ outcome ─▶ columns of tables
 package fill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,12 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/launch/wire"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 const (
@@ -87,73 +93,82 @@ func (w window) what() string {
 type column struct {
 	table, name string
 	unit        bench.Unit
-	of          func(*Figures) float64
+	of          func(*outcome) float64
 }
 
-// columns are what is measured of each cell. A time of 0 was not measured.
+// columns are what is measured of each cell.
 func columns() []column {
+	type histogram = func(*outcome) scrape.Histogram
+	p50 := func(table, name string, of histogram) column {
+		return column{table, name, bench.Seconds, func(o *outcome) float64 { return of(o).Quantile(0.5) }}
+	}
+	p99 := func(table, name string, of histogram) column {
+		return column{table, name, bench.Seconds, func(o *outcome) float64 { return of(o).Quantile(0.99) }}
+	}
+	all := func(o *outcome) scrape.Histogram { return o.writes(0, 10) }
+	loaded := func(o *outcome) scrape.Histogram { return o.during(0, 1) }
+	first := func(o *outcome) scrape.Histogram { return o.writes(0, 3) }
+	last := func(o *outcome) scrape.Histogram { return o.writes(7, 10) }
 	return []column{
-		{"speed", "readings/s", bench.PerSecond, func(f *Figures) float64 { return f.AchievedRate }},
-		{"speed", "readings per update", bench.Count, func(f *Figures) float64 { return f.ReadingsPerUpdate }},
-		{"speed", "p50", bench.Seconds, func(f *Figures) float64 { return f.Write.P50 }},
-		{"speed", "p99", bench.Seconds, func(f *Figures) float64 { return f.Write.P99 }},
-		{"speed", "mean", bench.Seconds, func(f *Figures) float64 { return f.Write.Mean }},
-		{"speed", "request p50", bench.Seconds, func(f *Figures) float64 { return f.Response.P50 }},
-		{"speed", "request p99", bench.Seconds, func(f *Figures) float64 { return f.Response.P99 }},
-		{"speed", "stored after", bench.Seconds, func(f *Figures) float64 { return f.BehindSeconds }},
-		{"speed", "left", bench.Count, func(f *Figures) float64 { return f.Left }},
-		{"load", "p50", bench.Seconds, func(f *Figures) float64 { return f.Loaded.P50 }},
-		{"load", "p99", bench.Seconds, func(f *Figures) float64 { return f.Loaded.P99 }},
-		{"load", "p50 at the start", bench.Seconds, func(f *Figures) float64 { return f.Start.P50 }},
-		{"load", "p50 after 40 min", bench.Seconds, func(f *Figures) float64 { return f.After40.P50 }},
-		{"load", "p50 after 55 min", bench.Seconds, func(f *Figures) float64 { return f.After55.P50 }},
-		{"load", "p99 during a checkpoint", bench.Seconds, func(f *Figures) float64 { return f.During.P99 }},
-		{"load", "p99 outside", bench.Seconds, func(f *Figures) float64 { return f.Outside.P99 }},
-		{"change", "first third, p50", bench.Seconds, func(f *Figures) float64 { return f.First.P50 }},
-		{"change", "last third, p50", bench.Seconds, func(f *Figures) float64 { return f.Last.P50 }},
-		{"change", "first third, p99", bench.Seconds, func(f *Figures) float64 { return f.First.P99 }},
-		{"change", "last third, p99", bench.Seconds, func(f *Figures) float64 { return f.Last.P99 }},
-		{"change", "first sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.FirstRate }},
-		{"change", "last sixth, stored", bench.PerSecond, func(f *Figures) float64 { return f.LastRate }},
-		{"change", "first third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPUFirst }},
-		{"change", "last third, mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPULast }},
-		{"cost", "mongod CPU", bench.Seconds, func(f *Figures) float64 { return f.MongodCPU }},
-		{"cost", "brim CPU", bench.Seconds, func(f *Figures) float64 { return f.BrimCPU }},
-		{"cost", "journal", bench.Bytes, func(f *Figures) float64 { return f.JournalBytes }},
-		{"cost", "other files", bench.Bytes, func(f *Figures) float64 { return f.FileBytes }},
-		{"cost", "history inserts", bench.Count, func(f *Figures) float64 { return f.HistoryInserts }},
-		{"cost", "history store", bench.Bytes, func(f *Figures) float64 { return f.HistoryBytes }},
-		{"cost", "checkpoints", bench.Count, func(f *Figures) float64 { return f.Checkpoints }},
+		{"speed", "readings/s", bench.PerSecond, func(o *outcome) float64 { return o.load.AchievedRate }},
+		{"speed", "readings per update", bench.Count, func(o *outcome) float64 { return o.updates().Mean() }},
+		p50("speed", "p50", all), p99("speed", "p99", all),
+		{"speed", "mean", bench.Seconds, func(o *outcome) float64 { return all(o).Mean() }},
+		{"speed", "request p50", bench.Seconds, func(o *outcome) float64 { return o.load.Response.P50 }},
+		{"speed", "request p99", bench.Seconds, func(o *outcome) float64 { return o.load.Response.P99 }},
+		{"speed", "stored after", bench.Seconds, (*outcome).behind},
+		{"speed", "left", bench.Count, (*outcome).left},
+		p50("load", "p50", loaded), p99("load", "p99", loaded),
+		p50("load", "p50 at the start", func(o *outcome) scrape.Histogram { return o.window(0, 0.1) }),
+		p50("load", "p50 after 40 min", func(o *outcome) scrape.Histogram { return o.window(0.6, 0.8) }),
+		p50("load", "p50 after 55 min", func(o *outcome) scrape.Histogram { return o.window(0.8, 1) }),
+		p99("load", "p99 during a checkpoint", func(o *outcome) scrape.Histogram { h, _ := o.checkpoints(); return h }),
+		p99("load", "p99 outside", func(o *outcome) scrape.Histogram { _, h := o.checkpoints(); return h }),
+		p50("change", "first third, p50", first), p50("change", "last third, p50", last),
+		p99("change", "first third, p99", first), p99("change", "last third, p99", last),
+		{"change", "first sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(0, 1./6) }},
+		{"change", "last sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(5./6, 1) }},
+		{"change", "first third, mongod CPU", bench.Seconds, func(o *outcome) float64 { return o.mongod(0, 1./3) }},
+		{"change", "last third, mongod CPU", bench.Seconds, func(o *outcome) float64 { return o.mongod(2./3, 1) }},
+		{"cost", "mongod CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().mongod - o.first().mongod).Seconds() / o.readings() }},
+		{"cost", "brim CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().brim - o.first().brim).Seconds() / o.readings() }},
+		{"cost", "journal", bench.Bytes, func(o *outcome) float64 { return o.each("journal_written_bytes_total") }},
+		{"cost", "other files", bench.Bytes, func(o *outcome) float64 { return o.each("block_written_bytes_total") }},
+		{"cost", "history inserts", bench.Count, func(o *outcome) float64 { return o.each("history_store_inserts_total") }},
+		{"cost", "history store", bench.Bytes, func(o *outcome) float64 { return o.each("history_store_bytes") }},
+		{"cost", "checkpoints", bench.Count, func(o *outcome) float64 { return o.counted("checkpoints_total") }},
 	}
 }
 
 // tenths are what is measured of each tenth of a window, a table each.
 var tenths = [...]struct {
 	name, title string
-	of          func(*Tenth) float64
+	of          func(o *outcome, tenth int) float64
 }{
-	{"tenth-p50", "Time to write an update by tenth of the window, p50", func(t *Tenth) float64 { return t.Write.P50 }},
-	{"tenth-p99", "Time to write an update by tenth of the window, p99", func(t *Tenth) float64 { return t.Write.P99 }},
-	{"clock-p50", "Time to write an update by tenth of the clock, p50", func(t *Tenth) float64 { return t.Clock.P50 }},
-	{"request-p50", "Time of a request by tenth of the window, p50", func(t *Tenth) float64 { return t.Response.P50 }},
-	{"tenth-cpu", "mongod's CPU for a reading by tenth of the clock", func(t *Tenth) float64 { return t.MongodCPU }},
+	{"tenth-p50", "Time to write an update by tenth of the window, p50", func(o *outcome, i int) float64 { return o.writes(i, i+1).Quantile(0.5) }},
+	{"tenth-p99", "Time to write an update by tenth of the window, p99", func(o *outcome, i int) float64 { return o.writes(i, i+1).Quantile(0.99) }},
+	{"clock-p50", "Time to write an update by tenth of the clock, p50", func(o *outcome, i int) float64 {
+		return o.window(float64(i)/10, float64(i+1)/10).Quantile(0.5)
+	}},
+	{"request-p50", "Time of a request by tenth of the window, p50", func(o *outcome, i int) float64 {
+		if i >= len(o.load.ByFill) || o.load.ByFill[i].Count == 0 {
+			return math.NaN()
+		}
+		return o.load.ByFill[i].P50
+	}},
+	{"tenth-cpu", "mongod's CPU for a reading by tenth of the clock", func(o *outcome, i int) float64 { return o.mongod(float64(i)/10, float64(i+1)/10) }},
 }
 
 // add adds a phase to the tables; whole: through whole windows.
-func add(lab *bench.Lab, cell string, f *Figures, whole bool) {
+func add(lab *bench.Lab, cell string, o *outcome, whole bool) {
 	for _, c := range columns() {
-		v := c.of(f)
-		if c.table == "change" && !whole || c.unit == bench.Seconds && v == 0 {
-			continue
+		if c.table != "change" || whole {
+			lab.Add(c.table, cell, c.name, c.of(o))
 		}
-		lab.Add(c.table, cell, c.name, v)
-	}
-	if !whole {
-		return
 	}
 	for _, t := range tenths {
-		for i := range f.Tenths {
-			if v := t.of(&f.Tenths[i]); v > 0 {
+		for i := range 10 {
+			if v := t.of(o, i); whole && v > 0 {
 				lab.Add(t.name, fmt.Sprintf("%.2f", 0.05+float64(i)/10), cell, v)
 			}
 		}
@@ -206,8 +221,9 @@ func tables() []bench.Table {
 			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a phase of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
 		},
 		{
-			Name: "capacity", Title: "The most that MongoDB stores into hourly buckets, one reading per update", Variant: "buckets filled to", Unit: bench.PerSecond,
-			Note: "Lanes write through the daemon's store without the daemon. Well below this rate a fuller bucket costs CPU, and little time; near it writes queue.",
+			Name: "capacity", Title: "The most that MongoDB stores into hourly buckets, one reading per update", Variant: "buckets filled to",
+			Measures: bench.In(bench.PerSecond, "readings/s", "for each processor of mongod"),
+			Note:     "Lanes write through the daemon's store without the daemon. Well below this rate a fuller bucket costs CPU, and little time; near it writes queue.",
 		},
 	}
 	for _, t := range tenths {
@@ -231,38 +247,35 @@ func claims() []bench.Claim {
 		grows = "An update changes the document in memory and is logged alone, so a full bucket costs more copying but no more disk at once; only what queues takes tens of milliseconds."
 		costs = "What an update of a full bucket costs the processors bounds what can be stored; the guard, the command and the journal cost the same whatever the bucket holds."
 	)
-	figure := func(table, cell, measure string) bench.Figure {
-		return bench.Figure{Table: table, Variant: cell, Measure: measure}
-	}
-	start := figure("load", hourSingle, "p50 at the start")
+	start := bench.At("load", hourSingle, "p50 at the start")
 	return []bench.Claim{
 		{
 			Says: "hourly buckets, one reading per update: p50 of a write after 40 min compared with the start", Published: 45. / 2, PublishedAs: "2 → 45 ms", Unit: bench.Seconds, Rule: bench.PairedFactor,
-			From: start, Of: figure("load", hourSingle, "p50 after 40 min"), Because: grows,
+			From: start, Of: bench.At("load", hourSingle, "p50 after 40 min"), Because: grows,
 		},
 		{
 			Says: "the same after 55 min", Published: 80. / 2, PublishedAs: "2 → 80 ms", Unit: bench.Seconds, Rule: bench.PairedFactor,
-			From: start, Of: figure("load", hourSingle, "p50 after 55 min"), Because: grows,
+			From: start, Of: bench.At("load", hourSingle, "p50 after 55 min"), Because: grows,
 		},
 		// No figure: beyond what MongoDB stores, writes queue, and how much longer they
 		// take depends on how long it was measured.
 		{
 			Says:        "many sensors, one reading per update: a write into hourly buckets that are 95 % full takes longer than into those at 5 % (p50)",
 			PublishedAs: "2 → 80 ms (start, after 55 min)", Unit: bench.Seconds, Rule: bench.PairedFactor,
-			From: figure("load", prefilledCell(5), "p50"), Of: figure("load", prefilledCell(95), "p50"), Because: grows,
+			From: bench.At("load", prefilledCell(5), "p50"), Of: bench.At("load", prefilledCell(95), "p50"), Because: grows,
 		},
 		{
 			Says: "the same: the most readings that a processor of MongoDB's stores a second", Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Unit: bench.PerSecond, Rule: bench.PairedFactor,
-			From: figure("capacity", prefilledCell(5), "for each processor of mongod"), Of: figure("capacity", prefilledCell(95), "for each processor of mongod"), Because: costs,
+			From: bench.At("capacity", prefilledCell(5), "for each processor of mongod"), Of: bench.At("capacity", prefilledCell(95), "for each processor of mongod"), Because: costs,
 		},
 		{
 			Says: "5-minute buckets, one reading per update: p50 of a write in the last third of the window as in the first", PublishedAs: "2 ms, flat", Unit: bench.Seconds, Rule: bench.Same, Alike: 1.25,
-			From: figure("change", fiveSingle, "first third, p50"), Of: figure("change", fiveSingle, "last third, p50"),
+			From: bench.At("change", fiveSingle, "first third, p50"), Of: bench.At("change", fiveSingle, "last third, p50"),
 			Because: "Repeats and times this small differ by the machine's own noise.",
 		},
 		{
 			Says: "5-minute buckets, one reading per update: p99 of a write compared with p50", Published: 8. / 2, PublishedAs: "2 ms, 8 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: 2.5,
-			From: figure("load", fiveSingle, "p50"), Of: figure("load", fiveSingle, "p99"),
+			From: bench.At("load", fiveSingle, "p50"), Of: bench.At("load", fiveSingle, "p99"),
 			Because: "How far the slowest writes are from the median depends on the machine's processors and disk, and on what else uses them.",
 		},
 	}
@@ -294,7 +307,7 @@ func (p plan) sensors() int {
 
 // phase is that of a window.
 func (p plan) phase(w window) Phase {
-	phase := Phase{Granularity: w.granularity, Sensors: p.sensors(), Interval: interval, Speedup: p.speedup(), Duration: p.hour, Batch: perRequest, Drain: drain}
+	phase := Phase{Granularity: w.granularity, Sensors: p.sensors(), Speedup: p.speedup(), Duration: p.hour, Drain: drain}
 	if w.granularity < time.Hour {
 		phase.Duration = p.short
 	}
@@ -319,29 +332,27 @@ func (p plan) rounds(all []window) [][]window {
 	return rounds
 }
 
-func run(ctx context.Context, lab *bench.Lab, p plan) (err error) {
+func run(ctx context.Context, lab *bench.Lab, p plan) error {
 	p.tell(lab)
 	chosen := slices.DeleteFunc(windows(), func(w window) bool { return !lab.Has(w.cell) })
 	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	for i, round := range p.rounds(chosen) {
-		for _, w := range round {
-			lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
-			if err := w.measure(ctx, lab, m, p); err != nil {
-				return fmt.Errorf("%s: %w", w.cell, err)
+	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+		for i, round := range p.rounds(chosen) {
+			for _, w := range round {
+				lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
+				if err := w.measure(ctx, lab, m, p); err != nil {
+					return fmt.Errorf("%s: %w", w.cell, err)
+				}
 			}
 		}
-	}
-	if len(percents) > 0 {
+		if len(percents) == 0 {
+			return nil
+		}
 		if err := runPrefilled(ctx, lab, m, p, percents); err != nil {
 			return fmt.Errorf("buckets filled beforehand: %w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // measure runs a cell once.
@@ -374,4 +385,174 @@ func (p plan) tell(lab *bench.Lab) {
 		lab.Reduce("an hour of event time passes in %s, not in 1m", config.FormatDuration(p.hour))
 		lab.Reduce("buckets filled beforehand are those of %d sensors that report more often, not of 10000", p.prefilledSensors)
 	}
+}
+
+// prefilledPercents are how far buckets are filled before they are written to.
+var prefilledPercents = [...]int{5, 50, 95}
+
+func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", percent) }
+
+// A group is sensors whose buckets are filled to the same percentage.
+type group struct {
+	percent int
+	sensors *load.Sensors
+	prefix  string
+	begin   time.Time // of the window
+	rows    int       // that each sensor has
+}
+
+// readingsOf is how many readings of each sensor a phase into buckets that
+// were filled beforehand brings.
+func (p plan) readingsOf(duration time.Duration) int {
+	return int(math.Ceil(duration.Seconds() * rate / float64(p.prefilledSensors)))
+}
+
+// prefilledRepeats are those for which the fullest buckets have room, with the
+// phase that has a checkpoint.
+func (p plan) prefilledRepeats() int {
+	hour := int(time.Hour / interval)
+	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100 - p.readingsOf(2*p.slot)
+	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
+}
+
+// runPrefilled fills all groups, then writes to each in turn, again and again.
+func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (err error) {
+	groups, err := newGroups(lab, p, percents)
+	if err != nil {
+		return err
+	}
+	if err := fillGroups(ctx, lab, m, groups); err != nil {
+		return err
+	}
+	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, d.Close()); err == nil {
+			err = m.Drop(ctx)
+		}
+	}()
+	for i := range p.prefilledRepeats() {
+		for _, c := range groups {
+			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
+			f, err := c.next(p, false).run(ctx, lab, m, d)
+			if err != nil {
+				return err
+			}
+			add(lab, prefilledCell(c.percent), f, false)
+			rate, perProcessor, err := c.capacity(ctx, m, p.burst())
+			if err != nil {
+				return err
+			}
+			lab.Row("capacity", prefilledCell(c.percent), rate, perProcessor)
+		}
+	}
+	if !lab.Own() {
+		return nil
+	}
+	fullest := groups[len(groups)-1]
+	lab.Step("hourly buckets filled to %d %%, and a checkpoint meanwhile", fullest.percent)
+	f, err := fullest.next(p, true).run(ctx, lab, m, d)
+	if err != nil {
+		return err
+	}
+	add(lab, prefilledCell(fullest.percent)+", with a checkpoint", f, false)
+	return nil
+}
+
+func newGroups(lab *bench.Lab, p plan, percents []int) ([]*group, error) {
+	begin := time.Now().Add(-2 * time.Hour).Truncate(time.Hour)
+	groups := make([]*group, len(percents))
+	for i, percent := range percents {
+		c := &group{percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: begin}
+		var err error
+		c.sensors, err = load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix})
+		if err != nil {
+			return nil, err
+		}
+		groups[i] = c
+	}
+	return groups, nil
+}
+
+// fillGroups does it with a daemon that merges, for one reading per update
+// would take minutes.
+func fillGroups(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, groups []*group) (err error) {
+	d, err := lab.Daemon(ctx, m, "--granularity", "1h")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, c := range groups {
+		lab.Step("fill hourly buckets of %d sensors to %d %%", c.sensors.Len(), c.percent)
+		c.rows = c.percent * int(time.Hour/interval) / 100
+		if err := (wire.Prefill{Sensors: c.sensors, Begin: c.begin, Interval: interval, To: c.rows}).Run(ctx, d.Daemon); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next is the phase that goes on where the group's buckets end.
+func (c *group) next(p plan, checkpoint bool) Phase {
+	phase := Phase{
+		Granularity: time.Hour, Sensors: c.sensors.Len(), Prefix: c.prefix,
+		Speedup: rate * interval.Seconds() / float64(c.sensors.Len()), Duration: p.slot,
+		Start: c.begin.Add(time.Duration(c.rows) * interval), Checkpoint: checkpoint,
+	}
+	if checkpoint {
+		phase.Duration *= 2 // half of it is without
+	}
+	c.rows += p.readingsOf(phase.Duration)
+	return phase
+}
+
+const (
+	lanes      = 4   // as many as the daemon has
+	perCommand = 250 // updates, each of another bucket
+	leastBurst = 4000
+)
+
+// burst is how many readings of each sensor are written at once to see what
+// MongoDB can store.
+func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.prefilledSensors) }
+
+// capacity writes readings of all sensors, one per update, as fast as MongoDB
+// stores them, and returns the rate, and that for each second that mongod used a
+// processor, in which other work on the machine does not count. The daemon is idle
+// meanwhile: lanes write to its collection.
+func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
+	coll, err := shape.Open(ctx, m, shape.Config{
+		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
+		Readings: shape.Readings{Source: c.sensors, Sensors: c.sensors.Len(), Begin: c.begin, Interval: interval},
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := m.Settle(ctx); err != nil {
+		return 0, 0, err
+	}
+	fleet := coll.Fleet(lanes, perCommand, nil)
+	spent, err := m.Measure(ctx, func(ctx context.Context) error {
+		return fleet.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
+			for i := range w.Next {
+				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
+			}
+			for left := rows * len(w.Sensors); left > 0; {
+				n, _, err := w.Turn(ctx)
+				if err != nil {
+					return err
+				}
+				left -= n
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, 0, cmp.Or(context.Cause(ctx), err)
+	}
+	c.rows += rows
+	readings := float64(rows * c.sensors.Len())
+	return readings / spent.Seconds, readings / spent.CPU, nil
 }

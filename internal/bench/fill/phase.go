@@ -24,29 +24,23 @@ import (
 type Phase struct {
 	Granularity time.Duration
 	Sensors     int
-	Interval    time.Duration // between two readings of a sensor, event time
-	Speedup     float64       // of event time against the clock; 0: 1
+	Speedup     float64       // of event time compared with the clock
 	Duration    time.Duration // by the clock
 	Start       time.Time     // of event time; zero: so that it ends at the newest boundary of a window
 	Prefix      string        // of the sensors' ids; empty: one that no other has
-	Fields      int           // of a reading; 0: 4
-	Batch       int           // readings of a request; 0: 1
 	// Checkpoint makes the mongod write one in the middle; only a mongod of the
 	// experiment's own can be made to.
 	Checkpoint bool
-	// Drain is how long is waited, when the load has ended, until all is stored.
-	// What is not by then does not count. 0: two minutes.
+	// Drain is how long to wait, when the load has ended, until all is stored. What is
+	// not by then does not count. 0: two minutes, and then it is an error.
 	Drain time.Duration
 }
 
 // flags are those of `brim load`.
 func (p Phase) flags(seed uint64) []string {
 	flags := []string{
-		"--sensors", strconv.Itoa(p.Sensors), "--interval", p.Interval.String(), "--duration", p.Duration.String(),
-		"--seed", strconv.FormatUint(max(seed, 1), 10),
-	}
-	if p.Speedup != 0 {
-		flags = append(flags, "--speedup", strconv.FormatFloat(p.Speedup, 'f', -1, 64))
+		"--sensors", strconv.Itoa(p.Sensors), "--interval", interval.String(), "--duration", p.Duration.String(), "--seed", strconv.FormatUint(max(seed, 1), 10),
+		"--speedup", strconv.FormatFloat(p.Speedup, 'f', -1, 64), "--batch", strconv.Itoa(perRequest),
 	}
 	if !p.Start.IsZero() {
 		flags = append(flags, "--start", p.Start.UTC().Format(time.RFC3339Nano))
@@ -54,27 +48,13 @@ func (p Phase) flags(seed uint64) []string {
 	if p.Prefix != "" {
 		flags = append(flags, "--sensor-prefix", p.Prefix)
 	}
-	if p.Fields != 0 {
-		flags = append(flags, "--fields", strconv.Itoa(p.Fields))
-	}
-	if p.Batch != 0 {
-		flags = append(flags, "--batch", strconv.Itoa(p.Batch))
-	}
 	return flags
-}
-
-// speedup is the one that is meant.
-func (p Phase) speedup() float64 {
-	if p.Speedup == 0 {
-		return 1
-	}
-	return p.Speedup
 }
 
 // oneWindow reports whether a phase is just one window long, so that a tenth
 // of its time is one of the window.
 func (p Phase) oneWindow() bool {
-	return p.Start.IsZero() && math.Abs(p.Duration.Seconds()*p.speedup()/p.Granularity.Seconds()-1) < 0.001
+	return p.Start.IsZero() && math.Abs(p.Duration.Seconds()*p.Speedup/p.Granularity.Seconds()-1) < 0.001
 }
 
 const (
@@ -83,10 +63,9 @@ const (
 	stopTimeout = "1s"
 )
 
-// measure starts a daemon with further flags of `brim serve` on an empty
-// database, waits until MongoDB is quiet, puts the load of a phase on it, and
-// returns what came. The daemon is gone then, and the database empty.
-func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) (f *Figures, err error) {
+// measure runs a phase on a daemon of its own, with further flags of `brim serve`,
+// and an empty database. The daemon is gone then, and the database empty.
+func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) (o *outcome, err error) {
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	if err != nil {
 		return nil, err
@@ -99,8 +78,9 @@ func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, ser
 	return p.run(ctx, lab, m, d)
 }
 
-// run puts the load on a daemon, samples on, and returns when all is stored.
-func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) (*Figures, error) {
+// run waits until MongoDB is quiet, puts the load on a daemon, samples both, and
+// returns when all is stored.
+func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) (*outcome, error) {
 	if err := m.Settle(ctx); err != nil {
 		return nil, err
 	}
@@ -108,19 +88,18 @@ func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *ben
 	if err := w.sample(ctx); err != nil {
 		return nil, err
 	}
-	var came *load.Result
-	var stored time.Time
+	o := &outcome{phase: p}
 	over := make(chan struct{})
 	sides, under := errgroup.WithContext(ctx)
 	sides.Go(func() (err error) {
 		defer close(over)
-		if came, err = d.Load(under, p.flags(lab.Seed)...); err != nil {
+		if o.load, err = d.Load(under, p.flags(lab.Seed)...); err != nil {
 			return err
 		}
 		if err = d.Flush(under, cmp.Or(p.Drain, defaultDrain)); errors.Is(err, launch.ErrNotInTime) && p.Drain != 0 {
 			err = nil
 		}
-		stored = time.Now()
+		o.stored = time.Now()
 		return err
 	})
 	sides.Go(func() error { return w.run(under, over) })
@@ -141,145 +120,104 @@ func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *ben
 	if err := w.sample(ctx); err != nil {
 		return nil, err
 	}
-	if came.Acked == 0 {
-		return nil, fmt.Errorf("measure writes: the daemon took none of %d readings: %v", came.Sent, came.FirstErrors)
+	if o.load.Acked == 0 {
+		return nil, fmt.Errorf("measure writes: the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors)
 	}
-	return p.figures(came, w.samples, stored), nil
+	o.samples = w.samples
+	return o, nil
 }
 
-// A Latency is that of writes, in seconds; all 0 where there were none.
-type Latency struct {
-	P50  float64
-	P99  float64
-	Mean float64
+// An outcome is what a phase measured. What it did not measure is NaN, or a
+// histogram of nothing.
+type outcome struct {
+	phase   Phase
+	load    *load.Result
+	samples []sample  // the first before the load, the last when all was stored
+	stored  time.Time // when all was, or the wait for it ended
 }
 
-// A Tenth is one of a window, by the time of the readings.
-type Tenth struct {
-	From     float64
-	To       float64
-	Updates  float64
-	Write    Latency
-	Seconds  float64 // of all its updates, those of one command side by side
-	Response Latency // of the requests of its readings; without mean
-	// Clock is of the writes in this tenth of the time, and MongodCPU processor
-	// seconds a reading that was stored in it; 0 where a phase is not one window
-	// long.
-	Clock     Latency
-	MongodCPU float64
+func (o *outcome) first() *sample { return &o.samples[0] }
+func (o *outcome) last() *sample  { return &o.samples[len(o.samples)-1] }
+
+// readings are those that were stored.
+func (o *outcome) readings() float64 { return o.last().readings - o.first().readings }
+
+// behind is how long it took, once the last reading was acknowledged, until all
+// were stored.
+func (o *outcome) behind() float64 {
+	return max(0, o.stored.Sub(o.load.Began).Seconds()-o.load.Seconds)
 }
 
-// Figures are what a phase measured.
-type Figures struct {
-	OfferedRate  float64 // readings a second
-	AchievedRate float64
-	// FirstRate and LastRate are the readings that MongoDB stored a second in the
-	// first and in the last sixth of the time: behind what was acknowledged by as
-	// long as readings gather.
-	FirstRate float64
-	LastRate  float64
-	// BehindSeconds is how long it took, once the last reading was acknowledged,
-	// until all were stored, or the wait for that ended; Left were not stored then.
-	BehindSeconds     float64
-	Left              float64
-	Readings          float64 // stored
-	ReadingsPerUpdate float64
-	UpdateRate        float64
+func (o *outcome) left() float64 { return max(0, float64(o.load.Acked)-o.readings()) }
 
-	// Write is of all writes, Loaded of those while readings came: where MongoDB
-	// falls behind, it has the machine to itself when the load has ended.
-	Write    Latency
-	Loaded   Latency
-	Response Latency
-	// First and Last are of the first and the last third of the window.
-	First  Latency
-	Last   Latency
-	Tenths [10]Tenth
+func (o *outcome) updates() scrape.Histogram { return o.last().updates.Since(o.first().updates) }
 
-	// By the clock, where a phase is one window long: the writes in the first six
-	// minutes of an hour, between 36 and 48 minutes, and after 48.
-	Start   Latency
-	After40 Latency
-	After55 Latency
-
-	// Processor seconds a reading; of mongod's also those in the first and in the
-	// last third of the time, where a phase is one window long.
-	MongodCPU      float64
-	MongodCPUFirst float64
-	MongodCPULast  float64
-	BrimCPU        float64
-
-	// By the server's counters, a reading, all until the last was stored.
-	JournalBytes   float64 // WiredTiger's log
-	FileBytes      float64 // written to its other files
-	HistoryInserts float64
-	HistoryBytes   float64 // its file's growth
-
-	Checkpoints       float64
-	CheckpointSeconds float64 // of all together
-	// During and Outside are of the half seconds in which a checkpoint ran, and of
-	// the others; 0 without one.
-	During  Latency
-	Outside Latency
+// counted is the growth of a counter of the server, until the last was stored.
+func (o *outcome) counted(name string) float64 {
+	return o.last().counters.Since(o.first().counters, name)
 }
 
-// figures are made of samples, the first before the load, the last when all was
-// stored.
-func (p Phase) figures(came *load.Result, samples []sample, stored time.Time) *Figures {
-	first, last := &samples[0], &samples[len(samples)-1]
-	readings := last.readings - first.readings
-	per := func(v float64) float64 { return finite(v / readings) }
-	counted := func(name string) float64 { return last.counters.Since(first.counters, name) }
-	updates := last.updates.Since(first.updates)
-	f := &Figures{
-		OfferedRate: came.OfferedRate, AchievedRate: came.AchievedRate,
-		BehindSeconds: max(0, stored.Sub(came.Began).Seconds()-came.Seconds),
-		Left:          max(0, float64(came.Acked)-readings),
-		Readings:      readings, ReadingsPerUpdate: finite(updates.Mean()), UpdateRate: finite(updates.Count / p.Duration.Seconds()),
-		Write:     latency(last.all().Since(first.all())),
-		Response:  Latency{P50: came.Response.P50, P99: came.Response.P99, Mean: came.Response.Mean},
-		First:     latency(last.tenths(0, 3).Since(first.tenths(0, 3))),
-		Last:      latency(last.tenths(7, 10).Since(first.tenths(7, 10))),
-		MongodCPU: per((last.mongod - first.mongod).Seconds()), BrimCPU: per((last.brim - first.brim).Seconds()),
-		JournalBytes: per(counted("journal_written_bytes_total")), FileBytes: per(counted("block_written_bytes_total")),
-		HistoryInserts: per(counted("history_store_inserts_total")), HistoryBytes: per(max(0, counted("history_store_bytes"))),
-		Checkpoints: finite(counted("checkpoints_total")), CheckpointSeconds: finite(counted("checkpoint_seconds_total")),
+// each is the same for a reading.
+func (o *outcome) each(counter string) float64 { return max(0, o.counted(counter)) / o.readings() }
+
+// writes are those into some tenths of the window.
+func (o *outcome) writes(from, to int) scrape.Histogram {
+	return o.last().tenths(from, to).Since(o.first().tenths(from, to))
+}
+
+func (o *outcome) at(part float64) time.Time {
+	return o.load.Began.Add(time.Duration(part * float64(o.phase.Duration)))
+}
+
+// during are the writes in a part of the time while readings came. If MongoDB falls
+// behind, it has the machine to itself when the load has ended.
+func (o *outcome) during(from, to float64) scrape.Histogram {
+	return nearest(o.samples, o.at(to)).all().Since(nearest(o.samples, o.at(from)).all())
+}
+
+// window are the same where a phase is one window long.
+func (o *outcome) window(from, to float64) scrape.Histogram {
+	if !o.phase.oneWindow() {
+		return scrape.Histogram{}
 	}
-	f.FirstRate, f.LastRate = sixths(samples, came.Began, p.Duration)
-	for i := range f.Tenths {
-		h := last.writes[i].Since(first.writes[i])
-		f.Tenths[i] = Tenth{From: float64(i) / 10, To: float64(i+1) / 10, Updates: h.Count, Write: latency(h), Seconds: h.Sum}
-		if i < len(came.ByFill) {
-			f.Tenths[i].Response = Latency{P50: came.ByFill[i].P50, P99: came.ByFill[i].P99}
+	return o.during(from, to)
+}
+
+// rate is that of storing in a part of the time, in readings a second: behind what
+// was acknowledged by as long as readings gather.
+func (o *outcome) rate(from, to float64) float64 {
+	_, before := along(o.samples, o.at(from))
+	_, after := along(o.samples, o.at(to))
+	return (after - before) / ((to - from) * o.phase.Duration.Seconds())
+}
+
+// mongod is its processor seconds a reading in a part of the time, where a phase is
+// one window long.
+func (o *outcome) mongod(from, to float64) float64 {
+	if !o.phase.oneWindow() {
+		return math.NaN()
+	}
+	cpu, readings := along(o.samples, o.at(from))
+	cpuEnd, readingsEnd := along(o.samples, o.at(to))
+	return (cpuEnd - cpu) / (readingsEnd - readings)
+}
+
+// checkpoints are the writes in the samples in which a checkpoint ran, and in the
+// others; nothing without one.
+func (o *outcome) checkpoints() (during, outside scrape.Histogram) {
+	for i := 1; i < len(o.samples); i++ {
+		a, b := &o.samples[i-1], &o.samples[i]
+		h := b.all().Since(a.all())
+		if b.counters.Since(a.counters, "checkpoints_total") > 0 || a.counters.Value("checkpoint_running") > 0 || b.counters.Value("checkpoint_running") > 0 {
+			during = during.Add(h)
+		} else {
+			outside = outside.Add(h)
 		}
 	}
-	f.Loaded = writesBetween(samples, came.Began, came.Began.Add(p.Duration))
-	if p.oneWindow() {
-		f.byClock(came.Began, p.Duration, samples)
+	if during.Count == 0 {
+		return scrape.Histogram{}, scrape.Histogram{}
 	}
-	f.checkpoints(samples)
-	return f
-}
-
-// byClock sets what mongod took in parts of the time.
-func (f *Figures) byClock(began time.Time, took time.Duration, samples []sample) {
-	between := func(from, to float64) float64 {
-		at := func(part float64) (cpu, readings float64) {
-			return along(samples, began.Add(time.Duration(part*float64(took))))
-		}
-		cpu, readings := at(from)
-		cpuEnd, readingsEnd := at(to)
-		return finite((cpuEnd - cpu) / (readingsEnd - readings))
-	}
-	writes := func(from, to float64) Latency {
-		return writesBetween(samples, began.Add(time.Duration(from*float64(took))), began.Add(time.Duration(to*float64(took))))
-	}
-	for i := range f.Tenths {
-		from, to := float64(i)/10, float64(i+1)/10
-		f.Tenths[i].MongodCPU, f.Tenths[i].Clock = between(from, to), writes(from, to)
-	}
-	f.Start, f.After40, f.After55 = writes(0, 0.1), writes(0.6, 0.8), writes(0.8, 1)
-	f.MongodCPUFirst, f.MongodCPULast = between(0, 1./3), between(2./3, 1)
+	return during, outside
 }
 
 // along returns mongod's processor seconds and the readings stored at a time,
@@ -297,12 +235,7 @@ func along(samples []sample, at time.Time) (cpu, readings float64) {
 	return a.mongod.Seconds() + part*(b.mongod-a.mongod).Seconds(), a.readings + part*(b.readings-a.readings)
 }
 
-// writesBetween are those between the samples that are nearest to two times.
-func writesBetween(samples []sample, from, to time.Time) Latency {
-	a, b := nearest(samples, from), nearest(samples, to)
-	return latency(b.all().Since(a.all()))
-}
-
+// nearest is the sample that is closest to a time.
 func nearest(samples []sample, at time.Time) *sample {
 	best := &samples[0]
 	for i := range samples {
@@ -313,50 +246,11 @@ func nearest(samples []sample, at time.Time) *sample {
 	return best
 }
 
-// sixths are the rates of storing in the first and the last sixth of a run.
-func sixths(samples []sample, began time.Time, took time.Duration) (first, last float64) {
-	stored := func(part float64) float64 {
-		_, readings := along(samples, began.Add(time.Duration(part*float64(took))))
-		return readings
-	}
-	seconds := took.Seconds() / 6
-	return finite((stored(1./6) - stored(0)) / seconds), finite((stored(1) - stored(5./6)) / seconds)
-}
-
-// checkpoints parts the writes by whether a checkpoint ran.
-func (f *Figures) checkpoints(samples []sample) {
-	var during, outside scrape.Histogram
-	for i := 1; i < len(samples); i++ {
-		a, b := &samples[i-1], &samples[i]
-		h := b.all().Since(a.all())
-		if b.counters.Since(a.counters, "checkpoints_total") > 0 || a.counters.Value("checkpoint_running") > 0 || b.counters.Value("checkpoint_running") > 0 {
-			during = during.Add(h)
-		} else {
-			outside = outside.Add(h)
-		}
-	}
-	if during.Count > 0 && outside.Count > 0 {
-		f.During, f.Outside = latency(during), latency(outside)
-	}
-}
-
-func latency(h scrape.Histogram) Latency {
-	return Latency{P50: finite(h.Quantile(0.5)), P99: finite(h.Quantile(0.99)), Mean: finite(h.Mean())}
-}
-
-// finite makes 0 of what is not known, which JSON has no word for.
-func finite(v float64) float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0
-	}
-	return v
-}
-
 // sampleEvery is short enough for a checkpoint to stand out, and long against the
 // few milliseconds that a sample costs.
 const sampleEvery = 500 * time.Millisecond
 
-// A sample is what daemon and MongoDB say at a moment.
+// A sample is what the daemon and MongoDB report at a moment.
 type sample struct {
 	at       time.Time
 	mongod   time.Duration // processor time so far
@@ -367,10 +261,7 @@ type sample struct {
 	counters doctor.Counters
 }
 
-// all are the writes of all tenths.
-func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
-
-// tenths are the writes of those from one up to, not including, another.
+// tenths are the writes into some tenths of their window.
 func (l *sample) tenths(from, to int) (h scrape.Histogram) {
 	for _, w := range l.writes[from:to] {
 		h = h.Add(w)
@@ -378,14 +269,16 @@ func (l *sample) tenths(from, to int) (h scrape.Histogram) {
 	return h
 }
 
-// A watch samples at a daemon and its MongoDB again and again.
+func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
+
+// A watch samples a daemon and its MongoDB.
 type watch struct {
 	daemon  *bench.Daemon
 	mongodb *bench.MongoDB
 	samples []sample
 }
 
-// run samples until that is over.
+// run samples until the load is over.
 func (w *watch) run(ctx context.Context, over <-chan struct{}) error {
 	ticks := time.NewTicker(sampleEvery)
 	defer ticks.Stop()

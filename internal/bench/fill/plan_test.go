@@ -69,12 +69,12 @@ func TestPhaseTellsItsLoad(t *testing.T) {
 		flags []string
 	}{
 		{
-			Phase{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute},
-			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1"},
+			Phase{Sensors: 3, Speedup: 60, Duration: time.Minute},
+			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "60", "--batch", "10"},
 		},
 		{
-			Phase{Sensors: 3, Interval: 5 * time.Second, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-", Fields: 7, Batch: 10},
-			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-", "--fields", "7", "--batch", "10"},
+			Phase{Sensors: 3, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-"},
+			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--batch", "10", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-"},
 		},
 	} {
 		assert.Equal(t, c.flags, c.phase.flags(0))

@@ -37,7 +37,7 @@ func TestItIsMeasured(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1})
+	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Hasty: true, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1})
 	require.NoError(t, err)
 	for _, on := range []string{"", standalone} {
 		for _, residents := range []string{"1", "20", "100"} {
@@ -76,7 +76,7 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	db := mongodtest.Database(t)
 	n := tiny()
 	n.appends.perUpdate = []int{1}
-	r, err := bench.Run(t.Context(), experiment(n), bench.Config{Dir: t.TempDir(), URI: server.URI(), Repeats: 1, Seed: 1})
+	r, err := bench.Run(t.Context(), experiment(n), bench.Config{Hasty: true, Dir: t.TempDir(), URI: server.URI(), Repeats: 1, Seed: 1})
 	require.NoError(t, err)
 	var left []string
 	for _, l := range r.LeftOut {
@@ -98,7 +98,7 @@ func TestAnInterruptedTrialEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, err := bench.Run(ctx, experiment(tiny()), bench.Config{
-		Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Progress: func(p bench.Progress) {
+		Hasty: true, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Progress: func(p bench.Progress) {
 			if p.Step == 3 {
 				cancel()
 			}

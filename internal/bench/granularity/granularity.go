@@ -11,19 +11,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // The workload of the published tables: sensors that report {ts, t, h, p, v}.
@@ -57,7 +56,7 @@ const (
 	timeOf, cpuOf           = "time", "mongod CPU"
 	noIndex, threeIndexes   = "0 further indexes", "3 further indexes"
 	documentOf, documentsOf = "document", "documents a day"
-	bytesOf, sparedOf       = "bytes a day, uncompressed", "spared of the bytes at 5m"
+	bytesOf, savedOf        = "bytes a day, uncompressed", "saved of the bytes at 5m"
 
 	becauseFixed   = "An append has a fixed price (a command, the guard, an oplog entry) and one that grows with the bucket; machines differ in how much each of them weighs."
 	becauseDoubles = "Every reading has its fields' names and 64-bit numbers here, and the document has its key twice, statistics of each field and the write guard."
@@ -85,16 +84,13 @@ func Experiment() *bench.Experiment {
 			},
 			{
 				Name: "history", Title: "History window: an append of a reading to a bucket of 180, and the checkpoint after it", Variant: "window",
-				Measures: []bench.Measure{{Name: cpuOf, Unit: bench.Seconds}, {Name: timeOf, Unit: bench.Seconds}, {Name: "old versions kept", Unit: bench.Count}, {Name: "written to data files", Unit: bench.Bytes}},
+				Measures: slices.Concat(bench.In(bench.Seconds, cpuOf, timeOf), bench.In(bench.Count, "old versions kept"), bench.In(bench.Bytes, "written to data files")),
 				Note:     "The checkpoint is in mongod's CPU, not in the time.",
 			},
 			{
 				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity",
-				Measures: []bench.Measure{
-					{Name: documentOf, Unit: bench.Bytes}, {Name: documentsOf, Unit: bench.Count}, {Name: bytesOf, Unit: bench.Bytes},
-					{Name: "on disk, snappy", Unit: bench.Bytes}, {Name: "index on disk", Unit: bench.Bytes}, {Name: sparedOf, Unit: bench.Share},
-				},
-				Note: "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
+				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Share, savedOf)),
+				Note:     "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
 			},
 			{
 				Name: "rewritten", Title: "Arithmetic: bytes of document versions that appends make in a day", Variant: "granularity", Unit: bench.Bytes,
@@ -140,26 +136,23 @@ func Experiment() *bench.Experiment {
 }
 
 func claims() (all []bench.Claim) {
-	from := published[0]
-	fit := func(held int, measure string) bench.Figure {
-		return bench.Figure{Table: "fit", Variant: strconv.Itoa(held), Measure: measure}
-	}
+	first, hour := published[0], published[len(published)-1]
+	fit := func(held int, measure string) bench.Figure { return bench.At("fit", strconv.Itoa(held), measure) }
 	for _, to := range published[1:] {
 		all = append(all, bench.Claim{
-			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(from.granularity), config.FormatDuration(to.granularity), from.held, to.held),
-			Published: to.seconds / from.seconds, PublishedAs: from.latency + " → " + to.latency, Unit: bench.Seconds,
-			Rule: bench.PairedFactor, From: fit(from.held, timeOf), Of: fit(to.held, timeOf), Because: becauseFixed,
+			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(first.granularity), config.FormatDuration(to.granularity), first.held, to.held),
+			Published: to.seconds / first.seconds, PublishedAs: first.latency + " → " + to.latency, Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: fit(first.held, timeOf), Of: fit(to.held, timeOf), Because: becauseFixed,
 		})
 	}
-	hour := published[len(published)-1]
 	all = append(all,
 		bench.Claim{
-			Says: "mongod's CPU for an append among many in a command, 1m to 1h", Published: hour.seconds / from.seconds, PublishedAs: from.latency + " → " + hour.latency + " (time)", Unit: bench.Seconds,
-			Rule: bench.PairedFactor, From: fit(from.held, cpuOf), Of: fit(hour.held, cpuOf), Because: becauseFixed,
+			Says: "mongod's CPU for an append among many in a command, 1m to 1h", Published: hour.seconds / first.seconds, PublishedAs: first.latency + " → " + hour.latency + " (time)", Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: fit(first.held, cpuOf), Of: fit(hour.held, cpuOf), Because: becauseFixed,
 		},
 		bench.Claim{
-			Says: "an append is dearer with 3 further indexes", PublishedAs: "documents grow and move, and every index with them", Unit: bench.Seconds,
-			Rule: bench.PairedFactor, From: bench.Figure{Table: "indexes", Variant: noIndex, Measure: cpuOf}, Of: bench.Figure{Table: "indexes", Variant: threeIndexes, Measure: cpuOf},
+			Says: "an append costs more with 3 further indexes", PublishedAs: "documents grow and move, and every index with them", Unit: bench.Seconds,
+			Rule: bench.PairedFactor, From: bench.At("indexes", noIndex, cpuOf), Of: bench.At("indexes", threeIndexes, cpuOf),
 			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append touches no index whose keys it leaves alone.",
 		})
 	for _, p := range published {
@@ -167,27 +160,21 @@ func claims() (all []bench.Claim) {
 		all = append(all,
 			bench.Claim{
 				Says: "a full document at " + g + ", before compression", Published: p.documentBytes, PublishedAs: bench.Bytes.Format(p.documentBytes), Unit: bench.Bytes,
-				Of: bench.Figure{Table: "sizes", Variant: g, Measure: documentOf}, Because: becauseDoubles,
+				Of: bench.At("sizes", g, documentOf), Because: becauseDoubles,
 			},
 			bench.Claim{
 				Says: "documents a day at " + g, Published: p.documents, PublishedAs: bench.Count.Format(p.documents), Alike: 1.01,
-				Of: bench.Figure{Table: "sizes", Variant: g, Measure: documentsOf}, Because: "Buckets begin with the hour, and each sensor has its own.",
+				Of: bench.At("sizes", g, documentsOf), Because: "Buckets begin with the hour, and each sensor has its own.",
 			})
 	}
-	for _, d := range []struct {
-		g     string
-		bytes float64
-	}{{"5m", 8.2e9}, {"1h", 6.72e9}} {
-		all = append(all, bench.Claim{
-			Says: "bytes of documents a day at " + d.g + ", before compression", Published: d.bytes, PublishedAs: bench.Bytes.Format(d.bytes), Unit: bench.Bytes,
-			Of: bench.Figure{Table: "sizes", Variant: d.g, Measure: bytesOf}, Because: becauseDoubles,
+	return append(all,
+		bench.Claim{Says: "bytes of documents a day at 5m, before compression", Published: 8.2e9, PublishedAs: "8.20 GB", Unit: bench.Bytes, Of: bench.At("sizes", "5m", bytesOf), Because: becauseDoubles},
+		bench.Claim{Says: "bytes of documents a day at 1h, before compression", Published: 6.72e9, PublishedAs: "6.72 GB", Unit: bench.Bytes, Of: bench.At("sizes", "1h", bytesOf), Because: becauseDoubles},
+		// A factor of 1.2 is alike to none and to the opposite; what is saved is not.
+		bench.Claim{
+			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Share,
+			Of: bench.At("sizes", "1h", savedOf), Because: "Only what a document has beside its readings is saved.",
 		})
-	}
-	// A factor of 1.2 is alike to none and to the opposite; what is spared is not.
-	return append(all, bench.Claim{
-		Says: "part of the bytes a day at 5m that 1h spares", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Share,
-		Of: bench.Figure{Table: "sizes", Variant: "1h", Measure: sparedOf}, Because: "Only what a document has beside its readings is spared.",
-	})
 }
 
 // A grid is the sizes of buckets and of appends that are combined.
@@ -260,25 +247,18 @@ func (t *trial) run(ctx context.Context) error {
 	})
 }
 
-// on starts a MongoDB for the cells, unless none of them was chosen.
-func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) (err error) {
-	var m *bench.MongoDB
-	bound := make(map[string]func(context.Context) error)
-	for name, measure := range cells {
-		bound[name] = func(ctx context.Context) (err error) {
-			if m == nil {
-				if m, err = t.lab.Start(ctx, setting); err != nil {
-					return err
-				}
-			}
-			return measure(ctx, m)
+// on runs the cells on a MongoDB, unless none of them was chosen.
+func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) error {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(cells)), t.lab.Has) {
+		return nil
+	}
+	return t.lab.On(ctx, setting, func(m *bench.MongoDB) error {
+		bound := make(map[string]func(context.Context) error)
+		for name, measure := range cells {
+			bound[name] = func(ctx context.Context) error { return measure(ctx, m) }
 		}
-	}
-	err = t.lab.RunCells(ctx, bound)
-	if m != nil {
-		err = errors.Join(err, m.Close())
-	}
-	return err
+		return t.lab.RunCells(ctx, bound)
+	})
 }
 
 func readings(n int) string {
@@ -286,6 +266,107 @@ func readings(n int) string {
 		return "1 reading"
 	}
 	return fmt.Sprintf("%d readings", n)
+}
+
+// A part's caps, which no bucket of the experiment is to reach.
+const (
+	capReadings = 1_000_000
+	capBytes    = 2 << 20
+)
+
+const (
+	// grown is how much fuller than in the beginning a bucket may get while it is
+	// measured, unless a single update makes it fuller than that.
+	grown = 0.05
+	// fewestBuckets get the appends at least, so that it is not always the same page
+	// of the database.
+	fewestBuckets = 32
+	// together is how many updates a lane hands to the store at once, at most.
+	together = 250
+)
+
+// A stockConfig describes buckets that are all alike.
+type stockConfig struct {
+	m          *bench.MongoDB
+	collection string
+	residents  int // readings in a bucket
+	perUpdate  int // readings that an append brings
+	appends    int // that are going to be made
+	seed       uint64
+	relaxed    bool // as the published latencies
+}
+
+// each is how often one bucket may be appended to.
+func (c *stockConfig) each() int {
+	return max(1, int(grown*float64(c.residents)/float64(c.perUpdate)))
+}
+
+// buckets is how many there must be.
+func (c *stockConfig) buckets() int {
+	return max(fewestBuckets, (c.appends+c.each()-1)/c.each())
+}
+
+// interval is that between a sensor's readings: as published, or less if a bucket
+// holds more of them than a window has room for.
+func (c *stockConfig) interval() time.Duration {
+	most := c.residents + c.perUpdate*c.each()
+	return min(publishedInterval, (time.Hour / time.Duration(most+1)).Truncate(time.Millisecond))
+}
+
+// A stock is equal buckets that are appended to in turn, so that they fill as
+// one.
+type stock struct {
+	stockConfig
+	*shape.Collection
+	fleet *shape.Fleet // of one lane
+}
+
+// newStock makes the buckets: the store writes one, the others are its copies.
+func newStock(ctx context.Context, c stockConfig) (*stock, error) {
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"})
+	if err != nil {
+		return nil, err
+	}
+	s := &stock{stockConfig: c}
+	s.Collection, err = shape.New(ctx, c.m, shape.Config{
+		Name: c.collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
+		Readings:  shape.Readings{Source: sensors, Sensors: c.buckets(), Begin: shape.Begin(), Interval: c.interval()},
+		PerUpdate: c.perUpdate, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: c.relaxed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.fleet = s.Fleet(1, 1, nil)
+	return s, s.fleet.Fill(ctx, c.residents, time.Time{})
+}
+
+// held is how many readings a bucket holds before the next append.
+func (s *stock) held() float64 { return float64(s.fleet.Workers[0].Held()) }
+
+// single appends n times, one append a command, each when the one before it is
+// stored, and returns how long each took in seconds.
+func (s *stock) single(ctx context.Context, n int) (bench.Samples, error) {
+	s.fleet.PerCommand = 1
+	s.Took()
+	for range n {
+		if _, _, err := s.fleet.Workers[0].Turn(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Took(), nil
+}
+
+// bulk appends n times as a lane does that has many buckets to write.
+func (s *stock) bulk(ctx context.Context, n int) error {
+	for n > 0 {
+		s.fleet.PerCommand = min(n, together)
+		done, _, err := s.fleet.Workers[0].Turn(ctx)
+		if err != nil {
+			return err
+		}
+		n -= done
+	}
+	return nil
 }
 
 // A point is two stocks of the same buckets, for appends that are timed and for
@@ -312,17 +393,17 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 	slices := t.lab.Repeats * t.slices
 	points := make([]*point, len(residents))
 	for i, n := range residents {
-		c := stockConfig{fields: publishedFields, residents: n, perUpdate: k, seed: t.lab.Seed, database: acknowledged(m), collection: fmt.Sprintf("append_%d_%d_timed", n, k)}
+		c := stockConfig{m: m, residents: n, perUpdate: k, seed: t.lab.Seed, relaxed: true, collection: fmt.Sprintf("append_%d_%d_timed", n, k)}
 		points[i] = &point{residents: n}
 		if points[i].timed, err = newStock(ctx, t.fit(c, slices, t.single)); err != nil {
 			return err
 		}
-		c.database, c.collection = m.Database(), fmt.Sprintf("append_%d_%d_bulk", n, k)
+		c.relaxed, c.collection = false, fmt.Sprintf("append_%d_%d_bulk", n, k)
 		if points[i].bulk, err = newStock(ctx, t.fit(c, slices, t.bulk)); err != nil {
 			return err
 		}
 		if t.lab.Table("journal"+on).Samples(strconv.Itoa(n), documentOf) == nil {
-			t.lab.Add("journal"+on, strconv.Itoa(n), documentOf, float64(points[i].timed.bytes))
+			t.lab.Add("journal"+on, strconv.Itoa(n), documentOf, float64(points[i].timed.fleet.DocumentBytes))
 		}
 	}
 	if err := m.Settle(ctx); err != nil {
@@ -340,7 +421,7 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 		t.conclude(points, k, on)
 	}
 	for _, p := range points {
-		err = errors.Join(err, p.timed.drop(ctx), p.bulk.drop(ctx))
+		err = errors.Join(err, p.timed.Drop(ctx), p.bulk.Drop(ctx))
 	}
 	return err
 }
@@ -411,12 +492,14 @@ type variant struct {
 // stocks makes one for each variant.
 func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*variant, residents int) (err error) {
 	for i, v := range variants {
-		v.stock, err = newStock(ctx, t.fit(stockConfig{
-			database: m.Database(), collection: fmt.Sprintf("variant_%d_%d", residents, i), fields: publishedFields, residents: residents,
-			perUpdate: 1, seed: t.lab.Seed, indexes: v.indexes,
-		}, t.lab.Repeats*t.turns, t.varied))
-		if err != nil {
+		c := stockConfig{m: m, collection: fmt.Sprintf("variant_%d_%d", residents, i), residents: residents, perUpdate: 1, seed: t.lab.Seed}
+		if v.stock, err = newStock(ctx, t.fit(c, t.lab.Repeats*t.turns, t.varied)); err != nil {
 			return err
+		}
+		for _, keys := range v.indexes {
+			if err := v.Index(ctx, keys); err != nil {
+				return err
+			}
 		}
 	}
 	return m.Settle(ctx)
@@ -424,7 +507,7 @@ func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*varian
 
 func dropAll(ctx context.Context, variants []*variant) (err error) {
 	for _, v := range variants {
-		err = errors.Join(err, v.drop(ctx))
+		err = errors.Join(err, v.Drop(ctx))
 	}
 	return err
 }
@@ -495,10 +578,7 @@ func (t *trial) history(ctx context.Context, m *bench.MongoDB) error {
 				return err
 			}
 			each := float64(n)
-			t.lab.Add("history", v.name, cpuOf, s.CPU/each)
-			t.lab.Add("history", v.name, timeOf, took.Seconds()/each)
-			t.lab.Add("history", v.name, "old versions kept", s.Since("history_store_inserts_total")/each)
-			t.lab.Add("history", v.name, "written to data files", s.Since("block_written_bytes_total")/each)
+			t.lab.Row("history", v.name, s.CPU/each, took.Seconds()/each, s.Since("history_store_inserts_total")/each, s.Since("block_written_bytes_total")/each)
 		}
 	}
 	return errors.Join(m.Set(ctx, map[string]any{windowParameter: 0}), dropAll(ctx, variants))
@@ -510,10 +590,20 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 	t.lab.Step("documents and bytes of %d sensors in %d hours", t.sensors, t.hours)
 	scale := publishedSensors / float64(t.sensors) * 24 / float64(t.hours)
 	fiveMinutes := 0.0
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"})
+	if err != nil {
+		return err
+	}
 	for _, p := range published {
-		g := config.FormatDuration(p.granularity)
-		collection := "size_" + g
-		if err := t.store(ctx, m, collection, p.granularity); err != nil {
+		c, err := shape.New(ctx, m, shape.Config{
+			Name: "size", Shape: shape.Shape{Kind: shape.Buckets, Granularity: p.granularity}, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
+			Readings:  shape.Readings{Source: sensors, Sensors: t.sensors, Count: t.hours * inWindow(time.Hour), Begin: shape.Begin(), Interval: publishedInterval},
+			PerUpdate: 60,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := c.Load(ctx); err != nil {
 			return err
 		}
 		if t.lab.Own() { // what no checkpoint has written is not on disk
@@ -521,12 +611,12 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
 				return err
 			}
 		}
-		seen, err := shape.SizeOf(ctx, m.Database(), collection, false)
+		seen, err := c.Size(ctx)
 		if err != nil {
 			return err
 		}
-		if err := m.Database().Collection(collection).Drop(ctx); err != nil {
-			return fmt.Errorf("drop collection %q: %w", collection, err)
+		if err := c.Drop(ctx); err != nil {
+			return err
 		}
 		t.addSize(p.granularity, seen, scale, fiveMinutes)
 		if p.granularity == 5*time.Minute {
@@ -547,7 +637,7 @@ func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveM
 		t.lab.Add("sizes", g, "index on disk", float64(seen.Index())*scale)
 	}
 	if fiveMinutes > 0 {
-		t.lab.Add("sizes", g, sparedOf, 1-logical/fiveMinutes)
+		t.lab.Add("sizes", g, savedOf, 1-logical/fiveMinutes)
 	}
 	for _, k := range []int{1, 5, 12, 60, 720} {
 		if n := inWindow(granularity); k <= n {
@@ -561,34 +651,4 @@ func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveM
 func rewritten(n, k int, document float64) float64 {
 	appends := (n + k - 1) / k
 	return float64(appends+1) / 2 * document
-}
-
-// store writes the run.
-func (t *trial) store(ctx context.Context, m *bench.MongoDB, collection string, g time.Duration) error {
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"})
-	if err != nil {
-		return err
-	}
-	st, err := bucket.New(bucket.Config{
-		Database: acknowledged(m), Stream: collection, Granularity: g, MaxReadings: capReadings, MaxBytes: capBytes,
-		Compressor: store.Snappy, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		return err
-	}
-	if err := st.Prepare(ctx); err != nil {
-		return err
-	}
-	const perWrite = 60 // readings of a sensor
-	l := lane.New(lane.Config{Store: st, Source: sensors, Stream: collection, Granularity: g, Begin: shape.Begin(), Interval: publishedInterval})
-	portions := make([]lane.Portion, t.sensors)
-	for first := 0; first < t.hours*inWindow(time.Hour); first += perWrite {
-		for i := range portions {
-			portions[i] = lane.Portion{Sensor: i, First: uint64(first), Count: perWrite} //nolint:gosec // counts from 0
-		}
-		if _, err := l.Write(ctx, portions); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 )
 
 func TestBucketsStayWithinFivePercent(t *testing.T) {
@@ -18,7 +18,7 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 			for _, k := range n.appends.perUpdate {
 				c := n.fit(stockConfig{residents: residents, perUpdate: k}, 9, n.bulk)
 				most := make(map[int]int)
-				f := filled(c, func(p lane.Portion) {
+				f := filled(c, func(p shape.Portion) {
 					assert.Equal(t, uint64(residents+most[p.Sensor]), p.First, "each reading once") //nolint:gosec // counts
 					most[p.Sensor] += p.Count
 				})
@@ -33,17 +33,21 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 	}
 }
 
-// filled is a fleet as after filling, whose writes go to a function.
-func filled(c stockConfig, write func(lane.Portion)) *lane.Fleet {
-	f := c.newFleet(lane.Config{})
-	for i := range f.Writers[0].Next {
-		f.Writers[0].Next[i] = uint64(c.residents) //nolint:gosec // counts
+// recorder is a writer that passes on what it is given.
+type recorder func(shape.Portion)
+
+func (r recorder) Write(_ context.Context, portions []shape.Portion) (int, error) {
+	for _, p := range portions {
+		r(p)
 	}
-	f.Write = func(_ context.Context, portions []lane.Portion) error {
-		for _, p := range portions {
-			write(p)
-		}
-		return nil
+	return len(portions), nil
+}
+
+// filled is a fleet as after filling, whose writes go to a function.
+func filled(c stockConfig, write recorder) *shape.Fleet {
+	f := shape.NewFleet(shape.Order(c.buckets()), []shape.Writer{write}, c.perUpdate, 1)
+	for i := range f.Workers[0].Next {
+		f.Workers[0].Next[i] = uint64(c.residents) //nolint:gosec // counts
 	}
 	return f
 }
@@ -51,7 +55,7 @@ func filled(c stockConfig, write func(lane.Portion)) *lane.Fleet {
 func TestWhatABucketHoldsGrowsWithEachRound(t *testing.T) {
 	t.Parallel()
 	c := stockConfig{residents: 100, perUpdate: 2}
-	s := &stock{stockConfig: c, fleet: filled(c, func(lane.Portion) {})}
+	s := &stock{stockConfig: c, fleet: filled(c, func(shape.Portion) {})}
 	assert.InDelta(t, 100, s.held(), 0)
 	require.NoError(t, s.bulk(t.Context(), fewestBuckets-1))
 	assert.InDelta(t, 100, s.held(), 0)

@@ -141,14 +141,7 @@ func (t *text) paragraph(s string) {
 
 // lines writes s; lines after the first are indented by the length of the prefix.
 func (t *text) lines(prefix, s string) {
-	width := 0
-	if t.width > 0 {
-		width = max(t.width-len(prefix), 20)
-	}
-	for _, line := range wrap(oneLine(s), width) {
-		t.b.WriteString(prefix + line + "\n")
-		prefix = strings.Repeat(" ", len(prefix))
-	}
+	Wrap(&t.b, prefix, strings.Repeat(" ", len(prefix)), s, t.width)
 }
 
 // shown are the tables that are not too long for people.
@@ -276,14 +269,13 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 		labels, x = append(labels, row.Name), append(x, v)
 	}
 	y := chart.Axis{Log: p.LogY}
-	var bars []chart.Series
-	var lines []chart.LineSeries
+	var lines []chart.Series
 	for i, m := range t.Measures {
 		if len(p.Measures) > 0 && !slices.Contains(p.Measures, m.Name) {
 			continue
 		}
 		y.Unit = axisUnit(m.Unit)
-		line := chart.LineSeries{Name: m.Name, Tone: chart.Tone(len(lines) % 6)}
+		line := chart.Series{Name: m.Name, Tone: chart.Tone(len(lines) % 6)}
 		for j, row := range t.Rows {
 			var s bench.Samples
 			if i < len(row.Samples) {
@@ -295,16 +287,11 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 			}
 		}
 		lines = append(lines, line)
-		bars = append(bars, chart.Series{Name: m.Name, Tone: line.Tone, Y: line.Y})
 	}
 	if p.Bars {
-		return chart.Bars{Title: p.Title, Labels: labels, XLabel: p.X.Label, Y: y, Series: bars, Width: plotWidth, Height: plotHeight}.SVG()
+		return chart.Bars{Title: p.Title, Labels: labels, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
 	}
-	out := chart.Lines{Title: p.Title, X: p.X, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
-	out.X.Log = p.LogX
-	if out.X.Label == "" {
-		out.X.Label = t.Variant
-	}
+	out := chart.Lines{Title: p.Title, XLabel: t.Variant, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
 	if !numbers {
 		out.Labels = labels
 	}
@@ -388,14 +375,7 @@ func Describe(e *bench.Experiment, width int) string {
 }
 
 func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
-	put := func(first, rest, s string) {
-		for i, line := range wrap(oneLine(s), max(width-len(rest), 20)) {
-			if i > 0 {
-				first = rest
-			}
-			b.WriteString(first + line + "\n")
-		}
-	}
+	put := func(first, rest, s string) { Wrap(b, first, rest, s, width) }
 	put(indent, indent, e.Question)
 	put(indent, indent, fmt.Sprintf("Takes %s; with --quick %s.", About(e.Full), About(e.Quick)))
 	if e.Restarts != "" {

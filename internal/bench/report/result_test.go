@@ -30,7 +30,7 @@ func aResult() *bench.Result {
 	round := &bench.Table{
 		Name: "round", Title: "Round trip of an append", Variant: "readings", Measures: []bench.Measure{{Name: "round trip", Unit: bench.Seconds}, {Name: "remote", Unit: bench.Seconds}},
 		Note:  "The median of 500 appends.",
-		Plots: []bench.Plot{{Title: "Cost of an append", Caption: "It rises.", LogX: true}, {Title: "As bars", Caption: "They rise.", Bars: true}},
+		Plots: []bench.Plot{{Title: "Cost of an append", Caption: "It rises."}, {Title: "As bars", Caption: "They rise.", Bars: true}},
 	}
 	round.Add("12", "round trip", 115e-6, 111e-6, 119e-6)
 	round.Add("360", "round trip", 482e-6)

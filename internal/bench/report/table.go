@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -69,13 +70,10 @@ func (g grid) paragraphs(b *bytes.Buffer, width int) {
 			b.WriteByte('\n')
 		}
 		for j, cell := range row {
-			prefix, rest, text := "", "", oneLine(cell)
-			if j > 0 {
-				prefix, rest, text = "  ", "    ", g.head[j]+": "+text
-			}
-			for _, line := range wrap(text, max(width-len(rest), 20)) {
-				b.WriteString(prefix + line + "\n")
-				prefix = rest
+			if j == 0 {
+				Wrap(b, "", "", cell, width)
+			} else {
+				Wrap(b, "  ", "    ", g.head[j]+": "+cell, width)
 			}
 		}
 	}
@@ -84,51 +82,21 @@ func (g grid) paragraphs(b *bytes.Buffer, width int) {
 // escape keeps a cell from ending at what stands in it.
 func escape(cell string) string { return strings.ReplaceAll(oneLine(cell), "|", `\|`) }
 
-// words are what a line may be divided between: a figure stays with its unit.
-func words(s string) []string {
-	var out []string
-	for word := range strings.FieldsSeq(s) {
-		last := len(out) - 1
-		if last >= 0 && endsInDigit(out[last]) && isUnit(strings.TrimRight(word, ",;:.)")) {
-			out[last] += " " + word
-			continue
+// Wrap writes s in lines of at most width characters, unless a word is longer; 0:
+// in one line. The first line has another prefix than the rest.
+func Wrap(b io.StringWriter, first, rest, s string, width int) {
+	line, has := first, 0 // words in the line
+	for word := range strings.FieldsSeq(oneLine(s)) {
+		if has > 0 && width > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			_, _ = b.WriteString(line + "\n") // into memory
+			line, has = rest, 0
 		}
-		out = append(out, word)
-	}
-	return out
-}
-
-func endsInDigit(s string) bool { return s[len(s)-1] >= '0' && s[len(s)-1] <= '9' }
-
-func isUnit(s string) bool {
-	switch s {
-	case "s", "ms", "µs", "us", "min", "h", "d", "%", "B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB":
-		return true
-	}
-	return false
-}
-
-// wrap divides s at blanks into lines of at most so many characters, unless a
-// word is longer; 0: one line.
-func wrap(s string, width int) []string {
-	if width <= 0 {
-		return []string{s}
-	}
-	var lines []string
-	line, has := "", 0
-	for _, word := range words(s) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case line == "":
-			line, has = word, n
-		case has+1+n <= width:
-			line, has = line+" "+word, has+1+n
-		default:
-			lines = append(lines, line)
-			line, has = word, n
+		if has++; has > 1 {
+			line += " "
 		}
+		line += word
 	}
-	return append(lines, line)
+	_, _ = b.WriteString(line + "\n")
 }
 
 // figures reports whether a column has nothing but figures, which are aligned to

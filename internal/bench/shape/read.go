@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,15 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Span is readings of a sensor that follow each other.
-type Span struct {
-	Sensor int
-	First  uint64
-	Count  int
-}
-
-// between returns the times of a span, the second one exclusive.
-func (c *Collection) between(s Span) (from, to time.Time) {
+// between returns the times of a portion, the second one exclusive.
+func (c *Collection) between(s Portion) (from, to time.Time) {
 	return c.Readings.Time(s.First), c.Readings.Time(s.First + uint64(s.Count)) //nolint:gosec // counts from 0
 }
 
@@ -30,9 +24,9 @@ func within(from, to time.Time) bson.D {
 	return bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}
 }
 
-// Read reads the readings of a span in the order of time, as a daemon does where
-// the shape is Brim's, and returns how many came.
-func (c *Collection) Read(ctx context.Context, s Span) (n int, err error) {
+// Read reads a portion in time order, as a daemon does where the shape is Brim's,
+// and returns how many readings came.
+func (c *Collection) Read(ctx context.Context, s Portion) (n int, err error) {
 	from, to := c.between(s)
 	if c.store != nil {
 		query := telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli(), Limit: s.Count}
@@ -61,43 +55,43 @@ func (c *Collection) Read(ctx context.Context, s Span) (n int, err error) {
 	return n, nil
 }
 
-// match finds the documents of a span: readings, or what seems so.
-func (c *Collection) match(s Span) bson.D {
+// match finds a portion in a collection that has or shows a document per reading.
+func (c *Collection) match(s Portion) bson.D {
 	from, to := c.between(s)
 	id, times := c.Readings.Source.ID(s.Sensor), bson.E{Key: store.TimeKey, Value: within(from, to)}
 	switch {
 	case c.Shape.Kind == TimeSeries:
 		return bson.D{{Key: "sensor.id", Value: id}, times}
-	case c.naive.named:
+	case c.named():
 		return bson.D{{Key: sensorKey, Value: id}, times}
 	}
 	return bson.D{times}
 }
 
-// A Way is how a mean is made out of buckets.
+// A Way is how a mean is computed from buckets.
 type Way string
 
 // The ways.
 const (
 	Unwind Way = "unwind" // of the readings, each a document of the pipeline
-	Stats  Way = "stats"  // of the statistics of buckets that lie in the span, and of the readings of those at its ends
+	Stats  Way = "stats"  // of the statistics of buckets inside the portion, and of the readings of those at its ends
 )
 
-var errNoMean = errors.New("make the mean of a span: nothing is in it")
+var errNoMean = errors.New("make the mean of a portion: nothing is in it")
 
-// Mean makes the database compute the mean of a field over a span. The way
+// Mean makes the database compute the mean of a field over a portion. The way
 // matters only to buckets.
-func (c *Collection) Mean(ctx context.Context, s Span, field string, way Way) (float64, error) {
+func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way) (float64, error) {
 	cursor, err := c.coll.Aggregate(ctx, c.meanOf(s, field, way))
 	if err != nil {
-		return 0, fmt.Errorf("make the mean of a span: %w", err)
+		return 0, fmt.Errorf("make the mean of a portion: %w", err)
 	}
 	var out []struct {
 		Sum   float64 `bson:"sum"`
 		Count float64 `bson:"n"`
 	}
 	if err := cursor.All(ctx, &out); err != nil {
-		return 0, fmt.Errorf("make the mean of a span: %w", err)
+		return 0, fmt.Errorf("make the mean of a portion: %w", err)
 	}
 	if len(out) == 0 || out[0].Count == 0 {
 		return 0, errNoMean
@@ -105,7 +99,7 @@ func (c *Collection) Mean(ctx context.Context, s Span, field string, way Way) (f
 	return out[0].Sum / out[0].Count, nil
 }
 
-func (c *Collection) meanOf(s Span, field string, way Way) mongo.Pipeline {
+func (c *Collection) meanOf(s Portion, field string, way Way) mongo.Pipeline {
 	group := func(sum, n any) bson.D {
 		return bson.D{{Key: "$group", Value: bson.D{
 			{Key: "_id", Value: nil}, {Key: "sum", Value: bson.D{{Key: "$sum", Value: sum}}}, {Key: "n", Value: bson.D{{Key: "$sum", Value: n}}},
@@ -135,8 +129,8 @@ func (c *Collection) bound(sensor int, at time.Time) bson.D {
 	return bson.D{{Key: "s", Value: c.Readings.Source.ID(sensor)}, {Key: "b", Value: bson.NewDateTimeFromTime(at)}}
 }
 
-// partly projects a bucket to the sum and the number of its readings in a span:
-// from its statistics if all are.
+// partly projects a bucket to the sum and the number of its readings in a time
+// span: from its statistics if all are.
 func partly(from, to time.Time, field string) bson.D {
 	begin, end := bson.NewDateTimeFromTime(from), bson.NewDateTimeFromTime(to)
 	inside := bson.D{{Key: "$and", Value: bson.A{
@@ -175,7 +169,7 @@ func (c *Collection) Sort(ctx context.Context, disk bool) error {
 	}
 	last = append(last,
 		bson.D{{Key: "$sort", Value: bson.D{{Key: order, Value: 1}}}},
-		bson.D{{Key: "$skip", Value: c.Readings.Total() - 1}})
+		bson.D{{Key: "$skip", Value: c.Readings.Sensors*c.Readings.Count - 1}})
 	opts := options.Aggregate().SetAllowDiskUse(disk)
 	if c.Shape.Kind == Documents { // it has an index on time, which is not to be used
 		opts.SetHint(bson.D{{Key: "$natural", Value: 1}})
@@ -197,19 +191,17 @@ func (c *Collection) Sort(ctx context.Context, disk bool) error {
 	return nil
 }
 
-// A Size is what a collection takes, as $collStats tells after a checkpoint. Of
-// a time-series collection it is that of the collection with its buckets.
+// A Size is what a collection takes, in bytes, as $collStats reports it after a
+// checkpoint. Of a time-series collection it is that of the collection with its
+// buckets.
 type Size struct {
-	Readings  int   `json:"readings"`
-	Documents int64 `json:"documents"`     // buckets, where they are such
-	Logical   int64 `json:"logical_bytes"` // of the documents, as BSON
-	// File and IndexFile are the sizes of the files, and the free ones the parts
-	// of them that the next documents will be written to: appends leave more of it
-	// than insertions, and how much depends on when the checkpoints were.
-	File      int64 `json:"file_bytes"`
-	Free      int64 `json:"file_free_bytes"`
-	IndexFile int64 `json:"index_file_bytes"`
-	IndexFree int64 `json:"index_free_bytes"`
+	Documents int64 // or buckets of a time series
+	Logical   int64 // of the documents, as BSON
+	// File and IndexFile are the files, and Free and IndexFree the parts of them that
+	// the next documents will be written to: appends leave more of it than insertions,
+	// and how much depends on when the checkpoints were.
+	File, Free, IndexFile, IndexFree int64
+	URI                              string // of the file in WiredTiger
 }
 
 // Data is the bytes on disk that hold documents: the file without what is free in
@@ -219,38 +211,17 @@ func (s Size) Data() int64 { return s.File - s.Free }
 // Index is the same of all indexes.
 func (s Size) Index() int64 { return s.IndexFile - s.IndexFree }
 
-// PerReading returns n of the collection for each reading.
-func (s Size) PerReading(n int64) float64 { return float64(n) / float64(s.Readings) }
-
-var errNoStats = errors.New("the server says nothing of it")
-
-// Size asks for the size. What was not written by a checkpoint is not in it.
+// Size asks for the size. What no checkpoint has written is not in it.
 func (c *Collection) Size(ctx context.Context) (Size, error) {
-	s, err := SizeOf(ctx, c.db, c.Name, c.Shape.Kind == Series || c.Shape.Kind == TimeSeries)
-	s.Readings = c.Readings.Total()
-	return s, err
+	return SizeOf(ctx, c.coll.Database(), c.Name, c.Shape.Kind == Series || c.Shape.Kind == TimeSeries)
 }
 
-// SizeOf asks for the size of any collection; it does not know its readings.
-func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries bool) (Size, error) {
+// SizeOf asks for the size of any collection.
+func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries bool) (s Size, err error) {
 	if timeSeries {
 		name = "system.buckets." + name
 	}
-	s, err := sizeOf(ctx, db.Collection(name))
-	if err != nil {
-		return s, fmt.Errorf("ask for the size of collection %q: %w", name, err)
-	}
-	return s, nil
-}
-
-func sizeOf(ctx context.Context, coll *mongo.Collection) (s Size, err error) {
-	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{
-		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
-		{{Key: "$project", Value: bson.D{{Key: "storageStats.wiredTiger", Value: 0}}}},
-	})
-	if err != nil {
-		return s, err
-	}
+	cursor, err := db.Collection(name).Aggregate(ctx, mongo.Pipeline{{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}})
 	var shards []struct {
 		Stats struct {
 			Count   int64               `bson:"count"`
@@ -259,32 +230,36 @@ func sizeOf(ctx context.Context, coll *mongo.Collection) (s Size, err error) {
 			Free    int64               `bson:"freeStorageSize"`
 			Index   int64               `bson:"totalIndexSize"`
 			Indexes map[string]bson.Raw `bson:"indexDetails"`
-			Series  *struct {
+			Series  struct {
 				Buckets int64 `bson:"bucketCount"`
 			} `bson:"timeseries"`
+			WiredTiger struct {
+				URI string `bson:"uri"`
+			} `bson:"wiredTiger"`
 		} `bson:"storageStats"`
 	}
-	if err := cursor.All(ctx, &shards); err != nil {
-		return s, err
+	if err == nil {
+		err = cursor.All(ctx, &shards)
 	}
-	if len(shards) == 0 {
-		return s, errNoStats
+	if err != nil || len(shards) == 0 {
+		return s, fmt.Errorf("read the size of collection %q: %w", name, cmp.Or(err, errNoStats))
 	}
 	for i := range shards {
 		stats := &shards[i].Stats
-		if s.Documents += stats.Count; stats.Series != nil {
-			s.Documents += stats.Series.Buckets
-		}
+		s.Documents += stats.Count + stats.Series.Buckets
 		s.Logical += stats.Size
 		s.File += stats.Storage
 		s.Free += stats.Free
 		s.IndexFile += stats.Index
+		s.URI = stats.WiredTiger.URI
 		for _, details := range stats.Indexes {
 			if v, err := details.LookupErr("block-manager", "file bytes available for reuse"); err == nil {
-				free, _ := v.AsInt64OK() // 0 of what is no number
+				free, _ := v.AsInt64OK() // 0 of what is not a number
 				s.IndexFree += free
 			}
 		}
 	}
 	return s, nil
 }
+
+var errNoStats = errors.New("the server has no statistics of it")

@@ -7,12 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 )
 
 // collect copies what commands yields, whose memory is used again.
-func collect(r Readings, perUpdate, size int) (all [][]lane.Portion) {
+func collect(r Readings, perUpdate, size int) (all [][]Portion) {
 	for portions := range r.commands(perUpdate, size) {
 		all = append(all, slices.Clone(portions))
 	}
@@ -22,7 +20,7 @@ func collect(r Readings, perUpdate, size int) (all [][]lane.Portion) {
 func TestCommandsAreFilledInTheOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	r := Readings{Sensors: 3, Count: 5, Interval: time.Second}
-	assert.Equal(t, [][]lane.Portion{
+	assert.Equal(t, [][]Portion{
 		{{Sensor: 0, First: 0, Count: 2}, {Sensor: 1, First: 0, Count: 2}},
 		{{Sensor: 2, First: 0, Count: 2}, {Sensor: 0, First: 2, Count: 2}},
 		{{Sensor: 1, First: 2, Count: 2}, {Sensor: 2, First: 2, Count: 2}},
@@ -33,7 +31,7 @@ func TestCommandsAreFilledInTheOrderOfArrival(t *testing.T) {
 // TestLateReadingsComeOnceEach, behind those that were in time, and by the seed.
 func TestLateReadingsComeOnceEach(t *testing.T) {
 	t.Parallel()
-	r := Readings{Sensors: 2, Count: 500, Interval: time.Minute, Late: Late{Share: 0.2, From: 10 * time.Minute, To: time.Hour, Seed: 3}}
+	r := Readings{Sensors: 2, Count: 500, Interval: time.Minute, Late: Late{Part: 0.2, From: 10 * time.Minute, To: time.Hour, Seed: 3}}
 	commands := collect(r, 60, CommandReadings)
 	assert.Equal(t, commands, collect(r, 60, CommandReadings))
 	for sensor := range r.Sensors {
@@ -68,9 +66,9 @@ func TestLateReadingsComeOnceEach(t *testing.T) {
 
 func TestSourcesAreMadeByTheirSeed(t *testing.T) {
 	t.Parallel()
-	for _, s := range []struct{ one, other lane.Source }{
-		{Ratings{Seed: 1}, Ratings{Seed: 2}},
-		{Doubles{Names: []string{"a", "b"}, Seed: 1}, Doubles{Names: []string{"a", "b"}, Seed: 2}},
+	for _, s := range []struct{ one, other Source }{
+		{Ratings(1), Ratings(2)},
+		{Doubles(1, "a", "b"), Doubles(2, "a", "b")},
 	} {
 		different := false
 		for k := range uint64(100) {
@@ -83,22 +81,10 @@ func TestSourcesAreMadeByTheirSeed(t *testing.T) {
 		assert.Empty(t, s.one.Tags(0))
 	}
 	for k := range uint64(100) {
-		rating := Ratings{Seed: 1}.AppendFields(nil, 0, k, Begin())[0].Value.Float()
+		rating := Ratings(1).AppendFields(nil, 0, k, Begin())[0].Value.Float()
 		assert.Zero(t, 2*rating-float64(int(2*rating)), "in halves")
 		assert.True(t, rating >= 0.5 && rating <= 5)
 	}
-}
-
-func TestShapesThatMakeNoSenseAreRefused(t *testing.T) {
-	t.Parallel()
-	good := Readings{Sensors: 2, Count: 2, Interval: time.Second}
-	require.NoError(t, Shape{Kind: Documents}.check(good))
-	require.NoError(t, Shape{Kind: Buckets, Granularity: 5 * time.Minute}.check(good))
-	require.ErrorContains(t, Shape{Kind: Buckets, Granularity: 7 * time.Minute}.check(good), "granularity")
-	require.ErrorIs(t, Shape{Kind: Series}.check(good), errManySensors)
-	require.ErrorContains(t, Shape{Kind: "heap"}.check(good), "heap")
-	require.ErrorIs(t, Shape{Kind: Documents}.check(Readings{Sensors: 1, Interval: time.Second}), errNoReadings)
-	require.ErrorIs(t, Shape{Kind: Documents}.check(Readings{Sensors: 1, Count: 1}), errNoReadings)
 }
 
 func TestShapesAreNamedShortly(t *testing.T) {

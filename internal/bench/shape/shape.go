@@ -1,32 +1,36 @@
-// Package shape is the ways in which readings can rest in MongoDB, side by side:
-// how each is made, loaded, sized and read. What Brim has is the store of
-// production; the other two are what one would write without it.
+// Package shape is the ways to store readings in MongoDB, side by side: how each
+// is created, written, sized and read. Brim's are the stores of production; the
+// others are what one would write without it.
 //
-//	Documents   a document per reading, a unique index on sensor and time, insertMany   naive
-//	Buckets     internal/store/bucket, written by a lane                                Brim's
-//	Series      a time-series collection with nothing but a timeField, insertMany       naive
-//	TimeSeries  internal/store/timeseries, written by a lane                            Brim's
+//	Documents   a document per reading, a unique index on sensor and time, insertMany
+//	Plain       the same without the index
+//	Buckets     internal/store/bucket, written by lanes (Brim)
+//	Series      a time-series collection with nothing but a timeField, insertMany
+//	TimeSeries  internal/store/timeseries, written by lanes (Brim)
+//
+// Experiments write through here: all at once with Collection.Load, or from the
+// workers of a Fleet as fast as they can or on a schedule.
 package shape
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -34,24 +38,23 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Kind is a way in which readings can rest.
+// A Kind is a way to store readings.
 type Kind string
 
 // The kinds.
 const (
 	Documents  Kind = "documents"
+	Plain      Kind = "plain"
 	Buckets    Kind = "buckets"
 	Series     Kind = "series"
 	TimeSeries Kind = "timeseries"
 )
 
-// A Shape is a kind with what can be chosen of it.
+// A Shape is a kind and, of Buckets, the length of a window. A server before 6.3
+// lets a time-series bucket span an hour, whatever the stream says.
 type Shape struct {
-	Kind Kind `json:"kind"`
-	// Granularity is the length of a window of Buckets. Of the other kinds it is
-	// none: a server before 6.3 lets a time-series bucket span an hour, whatever the
-	// stream says.
-	Granularity time.Duration `json:"granularity_ns,omitempty"`
+	Kind        Kind
+	Granularity time.Duration
 }
 
 // String names the shape as tables show it.
@@ -69,40 +72,23 @@ func (s Shape) String() string {
 	return string(s.Kind)
 }
 
-// naive reports whether the shape is written without Brim.
-func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Series }
+func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s.Kind == Series }
 
-var (
-	errManySensors = errors.New("a time-series collection without a metaField cannot tell sensors apart: it takes one")
-	errNoReadings  = errors.New("there must be at least one sensor and one reading, at an interval of 1 ms or more")
-)
-
-// check refuses what cannot be loaded.
-func (s Shape) check(r Readings) error {
-	if r.Sensors < 1 || r.Count < 1 || r.Interval < time.Millisecond {
-		return errNoReadings
-	}
-	switch s.Kind {
-	case Documents, TimeSeries:
-		return nil
-	case Series:
-		if r.Sensors > 1 {
-			return errManySensors
-		}
-		return nil
-	case Buckets:
-		return store.CheckGranularity(s.Granularity)
-	}
-	return fmt.Errorf("shape %q is none of %s, %s, %s, %s", s.Kind, Documents, Buckets, Series, TimeSeries)
-}
-
-// Begin is when readings of experiments begin: at the boundary of every window,
+// Begin is when readings of experiments begin: on the boundary of every window,
 // and the same in all runs.
 func Begin() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// Readings are what is loaded: the same for every shape.
+// A Source makes the readings of sensors, numbered from 0; *load.Sensors is one.
+// Several lanes may ask at a time.
+type Source interface {
+	ID(sensor int) string
+	Tags(sensor int) []telemetry.Tag
+	AppendFields(dst []telemetry.Field, sensor int, k uint64, at time.Time) []telemetry.Field
+}
+
+// Readings are what is written: the same for every shape.
 type Readings struct {
-	Source   lane.Source
+	Source   Source
 	Sensors  int           // of the source that report
 	Count    int           // readings of each sensor
 	Begin    time.Time     // of reading 0
@@ -115,29 +101,33 @@ type Readings struct {
 
 // Late says which readings arrive late.
 type Late struct {
-	Share    float64       // of the readings, 0 to 1
+	Part     float64       // of the readings, 0 to 1
 	From, To time.Duration // by so much
 	Seed     uint64
 }
 
-// Total is how many readings there are.
-func (r Readings) Total() int { return r.Sensors * r.Count }
-
-// Time returns that of reading k.
+// Time returns that of reading k of a sensor without a phase.
 func (r Readings) Time(k uint64) time.Time {
 	return r.Begin.Add(time.Duration(k) * r.Interval) //nolint:gosec // readings of years
 }
 
+// timeOf returns the time of a sensor's reading k.
+func (r Readings) timeOf(sensor int, k uint64) time.Time {
+	if r.Phase == nil {
+		return r.Time(k)
+	}
+	return r.Time(k).Add(r.Phase(sensor))
+}
+
 // commands yields the portions of each command, in the order in which they
 // arrive: perUpdate readings of each sensor, then the next, at most size readings
-// in a command. A portion of late readings is a command of its own: they come
-// when they come.
-func (r Readings) commands(perUpdate, size int) iter.Seq[[]lane.Portion] {
-	if r.Late.Share > 0 {
+// in a command. Where readings are late, each portion is a command of its own.
+func (r Readings) commands(perUpdate, size int) iter.Seq[[]Portion] {
+	if r.Late.Part > 0 {
 		return r.lateCommands(perUpdate)
 	}
-	return func(yield func([]lane.Portion) bool) {
-		var portions []lane.Portion
+	return func(yield func([]Portion) bool) {
+		var portions []Portion
 		rows := 0
 		for first := 0; first < r.Count; first += perUpdate {
 			n := min(perUpdate, r.Count-first)
@@ -148,7 +138,7 @@ func (r Readings) commands(perUpdate, size int) iter.Seq[[]lane.Portion] {
 					}
 					portions, rows = portions[:0], 0
 				}
-				portions = append(portions, lane.Portion{Sensor: sensor, First: uint64(first), Count: n}) //nolint:gosec // counts from 0
+				portions = append(portions, Portion{Sensor: sensor, First: uint64(first), Count: n}) //nolint:gosec // counts from 0
 				rows += n
 			}
 		}
@@ -158,10 +148,10 @@ func (r Readings) commands(perUpdate, size int) iter.Seq[[]lane.Portion] {
 	}
 }
 
-// lateCommands yields runs of up to size readings that follow each other and arrive one
-// behind the other, sensor by sensor.
-func (r Readings) lateCommands(size int) iter.Seq[[]lane.Portion] {
-	return func(yield func([]lane.Portion) bool) {
+// lateCommands yields runs of up to size consecutive readings that also arrive
+// consecutively, sensor by sensor.
+func (r Readings) lateCommands(size int) iter.Seq[[]Portion] {
+	return func(yield func([]Portion) bool) {
 		for sensor := range r.Sensors {
 			order := r.arrivals(sensor)
 			for at := 0; at < len(order); {
@@ -169,7 +159,7 @@ func (r Readings) lateCommands(size int) iter.Seq[[]lane.Portion] {
 				for at+n < len(order) && order[at+n] == order[at]+uint64(n) && n < size { //nolint:gosec // counts from 1
 					n++
 				}
-				if !yield([]lane.Portion{{Sensor: sensor, First: order[at], Count: n}}) {
+				if !yield([]Portion{{Sensor: sensor, First: order[at], Count: n}}) {
 					return
 				}
 				at += n
@@ -178,8 +168,7 @@ func (r Readings) lateCommands(size int) iter.Seq[[]lane.Portion] {
 	}
 }
 
-// arrivals returns the numbers of a sensor's readings in the order in which they
-// arrive.
+// arrivals returns the numbers of a sensor's readings in order of arrival.
 func (r Readings) arrivals(sensor int) []uint64 {
 	type arrival struct {
 		k  uint64
@@ -189,7 +178,7 @@ func (r Readings) arrivals(sensor int) []uint64 {
 	all := make([]arrival, r.Count)
 	for i := range all {
 		all[i] = arrival{uint64(i), time.Duration(i) * r.Interval} //nolint:gosec // counts from 0
-		if random.Float64() < r.Late.Share {
+		if random.Float64() < r.Late.Part {
 			all[i].at += r.Late.From + time.Duration(random.Int64N(int64(r.Late.To-r.Late.From)+1))
 		}
 	}
@@ -203,53 +192,48 @@ func (r Readings) arrivals(sensor int) []uint64 {
 
 // Untagged is a source whose sensors have no tags, so that a document per
 // reading says all that a bucket says.
-type Untagged struct{ lane.Source }
+type Untagged struct{ Source }
 
 // Tags returns none.
 func (Untagged) Tags(int) []telemetry.Tag { return nil }
 
-// Doubles makes readings with numbers in which nothing repeats: no compressor
-// finds anything in their mantissas. It is a lane.Source.
-type Doubles struct {
-	Names []string // of the fields
-	Seed  uint64
+// Numbers makes readings of independent random numbers, without tags. It is a
+// Source.
+type Numbers struct {
+	Names  []string // of the fields
+	Number func(random uint64) float64
+	Seed   uint64
+}
+
+// Doubles makes numbers from 0 to 1 in which all bits are random: no compressor
+// finds anything in their mantissas.
+func Doubles(seed uint64, names ...string) Numbers {
+	return Numbers{names, func(random uint64) float64 { return float64(random>>11) / (1 << 53) }, seed}
+}
+
+// RatingField is the only field of Ratings.
+const RatingField = "rating"
+
+// Ratings makes the readings of the published comparison: 0.5 to 5.0 in steps of a
+// half.
+func Ratings(seed uint64) Numbers {
+	return Numbers{[]string{RatingField}, func(random uint64) float64 { return float64(random%10+1) / 2 }, seed}
 }
 
 // ID is that of a sensor.
-func (Doubles) ID(sensor int) string { return sensorID(sensor) }
+func (Numbers) ID(sensor int) string { return "s-" + strconv.Itoa(sensor+1) }
 
 // Tags returns none.
-func (Doubles) Tags(int) []telemetry.Tag { return nil }
+func (Numbers) Tags(int) []telemetry.Tag { return nil }
 
-// AppendFields appends numbers from 0 to 1.
-func (d Doubles) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
-	random := rand.NewPCG(d.Seed^uint64(sensor)<<40, k) //nolint:gosec // no secret, and counts from 0
-	for _, name := range d.Names {
-		dst = append(dst, telemetry.Field{Name: name, Value: telemetry.FloatValue(float64(random.Uint64()>>11) / (1 << 53))})
+// AppendFields appends the numbers of a reading.
+func (n Numbers) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
+	random := rand.NewPCG(n.Seed^uint64(sensor)<<40, k) //nolint:gosec // no secret, and counts from 0
+	for _, name := range n.Names {
+		dst = append(dst, telemetry.Field{Name: name, Value: telemetry.FloatValue(n.Number(random.Uint64()))})
 	}
 	return dst
 }
-
-// Ratings makes the readings of the published comparison: a rating from 0.5 to
-// 5.0 in steps of a half. It is a lane.Source.
-type Ratings struct{ Seed uint64 }
-
-// RatingField is the name of the only field of Ratings.
-const RatingField = "rating"
-
-// ID is that of a sensor.
-func (Ratings) ID(sensor int) string { return sensorID(sensor) }
-
-// Tags returns none.
-func (Ratings) Tags(int) []telemetry.Tag { return nil }
-
-// AppendFields appends the rating.
-func (s Ratings) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
-	random := rand.NewPCG(s.Seed^uint64(sensor)<<40, k) //nolint:gosec // no secret, and counts from 0
-	return append(dst, telemetry.Field{Name: RatingField, Value: telemetry.FloatValue(float64(random.Uint64()%10+1) / 2)})
-}
-
-func sensorID(sensor int) string { return "s-" + strconv.Itoa(sensor+1) }
 
 // Config says what a collection is to be.
 type Config struct {
@@ -262,134 +246,148 @@ type Config struct {
 	PerUpdate int
 	// MaxReadings and MaxBytes are the caps of a part; 0: as in a daemon.
 	MaxReadings, MaxBytes int
+	Retention             time.Duration // of Buckets, which makes an index; 0: for ever
+	// Relaxed writes are acknowledged when the primary has them in memory, as in the
+	// published figures, so that their time is not that of a sync of the disk.
+	Relaxed bool
 }
 
 const (
-	// CommandReadings is how many readings a command carries at most, of every
-	// shape.
+	// CommandReadings is how many readings a command of Load carries at most.
 	CommandReadings = 1000
 
-	// The caps and the span of a time-series stream are a daemon's defaults.
-	defaultMaxReadings = 1000
-	defaultMaxBytes    = 256 << 10
-	defaultGranularity = 5 * time.Minute
+	defaultGranularity = 5 * time.Minute // of a daemon's stream
 )
 
-// A writer is a lane or a naive one.
-type writer interface {
-	// Write returns when the portions are stored: in how many updates or
-	// documents.
-	Write(ctx context.Context, portions []lane.Portion) (int, error)
-}
-
-// A production is a store of production.
-type production interface {
-	lane.Store
-	Prepare(ctx context.Context) error
-	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+// A Writer stores portions and returns in how many updates or documents.
+type Writer interface {
+	Write(ctx context.Context, portions []Portion) (int, error)
 }
 
 // A Collection holds readings in one shape.
 type Collection struct {
 	Config
 
-	db     *mongo.Database
 	coll   *mongo.Collection
+	writer Writer     // of Load and Write
 	store  production // nil: naive
-	naive  *naive     // nil: Brim's
-	writer writer
+
+	mu   sync.Mutex
+	took bench.Samples
 }
 
-// New makes an empty collection in a MongoDB, in the place of one that had its
-// name.
+// A production is a store of production.
+type production interface {
+	Write(ctx context.Context, shares []*batch.Share)
+	Prepare(ctx context.Context) error
+	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+}
+
+// timed is the store of a collection, whose times it notes.
+type timed struct{ *Collection }
+
+func (t timed) Write(ctx context.Context, shares []*batch.Share) {
+	began := time.Now()
+	t.store.Write(ctx, shares)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.took = append(t.took, time.Since(began).Seconds())
+}
+
+// Took returns how long each command of Brim's store took since the last call, in
+// seconds.
+func (c *Collection) Took() bench.Samples {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	took := c.took
+	c.took = nil
+	return took
+}
+
+// New makes an empty collection, in place of one that had its name.
 func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
-	if err := c.Shape.check(c.Readings); err != nil {
-		return nil, fmt.Errorf("make collection %q: %w", c.Name, err)
-	}
-	if c.PerUpdate == 0 {
-		c.PerUpdate = 1
-	}
-	if c.MaxReadings == 0 {
-		c.MaxReadings = defaultMaxReadings
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
-	}
-	s := &Collection{Config: c, db: m.Database(), coll: m.Database().Collection(c.Name)}
-	if err := s.coll.Drop(ctx); err != nil {
+	if err := m.Database().Collection(c.Name).Drop(ctx); err != nil {
 		return nil, fmt.Errorf("drop collection %q: %w", c.Name, err)
 	}
-	if c.Shape.naive() {
-		s.naive = &naive{readings: c.Readings, coll: s.coll, named: c.Readings.Sensors > 1}
-		s.writer = s.naive
-		return s, s.naive.create(ctx, c.Shape, store.Collection{Database: s.db, Name: c.Name, Compressor: c.Compressor})
-	}
-	var err error
-	if s.store, err = s.newStore(); err != nil {
-		return nil, err
-	}
-	s.writer = lane.New(lane.Config{
-		Store: s.store, Source: c.Readings.Source, Stream: c.Name, Granularity: s.window(),
-		Begin: c.Readings.Begin, Interval: c.Readings.Interval, Phase: c.Readings.Phase,
-	})
-	return s, s.store.Prepare(ctx)
+	return Open(ctx, m, c)
 }
 
-// Attach goes on with the collection after its mongod was restarted, to read it.
-func (c *Collection) Attach(m *bench.MongoDB) (err error) {
-	c.db, c.coll = m.Database(), m.Database().Collection(c.Name)
-	if c.naive != nil {
-		c.naive.coll = c.coll
+// Open uses the collection that has the name, or makes it.
+func Open(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
+	c.PerUpdate, c.MaxReadings, c.MaxBytes = cmp.Or(c.PerUpdate, 1), cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
+	s := &Collection{Config: c}
+	return s, s.Attach(ctx, m)
+}
+
+// Attach continues with the collection after its mongod was restarted.
+func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) (err error) {
+	db := m.Database()
+	if c.Relaxed {
+		journaled := false
+		db = m.Client().Database(m.Name(), options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
+	}
+	c.coll = db.Collection(c.Name)
+	switch c.Shape.Kind {
+	case Buckets:
+		c.store, err = bucket.New(bucket.Config{
+			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
+			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention,
+		})
+	case TimeSeries:
+		c.store, err = timeseries.New(timeseries.Config{
+			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
+		})
+	default:
+		err = c.createNaive(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c.writer = c.newWriter()
+	if c.store == nil {
 		return nil
 	}
-	c.store, err = c.newStore()
-	return err
+	return c.store.Prepare(ctx)
 }
 
-func (c *Collection) newStore() (production, error) {
-	if c.Shape.Kind == TimeSeries {
-		return timeseries.New(timeseries.Config{
-			Database: c.db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-		})
+func (c *Collection) newWriter() Writer {
+	if c.Shape.naive() {
+		return &naive{collection: c}
 	}
-	return bucket.New(bucket.Config{
-		Database: c.db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes,
-	})
+	return newLane(timed{c}, c.Name, c.window(), c.Readings)
 }
 
 // window is that of the stream.
-func (c *Collection) window() time.Duration {
-	if c.Shape.Granularity == 0 {
-		return defaultGranularity
-	}
-	return c.Shape.Granularity
-}
+func (c *Collection) window() time.Duration { return cmp.Or(c.Shape.Granularity, defaultGranularity) }
 
-// Loaded is what a load took.
-type Loaded struct {
-	Took    time.Duration
-	Updates int // or documents, where each reading is one
-}
-
-// Load writes all readings, command after command, by one writer.
-func (c *Collection) Load(ctx context.Context) (l Loaded, err error) {
+// Load writes all readings, command after command, by one writer, and returns how
+// long that took.
+func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	for portions := range c.Readings.commands(c.PerUpdate, CommandReadings) {
-		n, err := c.writer.Write(ctx, portions)
-		if err != nil {
-			return l, fmt.Errorf("load %s: %w", c.Shape, err)
+		if err := c.Write(ctx, portions); err != nil {
+			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
 		}
-		l.Updates += n
 	}
-	l.Took = time.Since(began)
-	return l, nil
+	return time.Since(began), nil
 }
 
-// Write writes portions of the collection's readings as one command.
-func (c *Collection) Write(ctx context.Context, portions []lane.Portion) error {
+// Write stores portions of the collection's readings.
+func (c *Collection) Write(ctx context.Context, portions []Portion) error {
 	_, err := c.writer.Write(ctx, portions)
 	return err
+}
+
+// Index adds an index.
+func (c *Collection) Index(ctx context.Context, keys bson.D, options ...*options.IndexOptionsBuilder) error {
+	model := mongo.IndexModel{Keys: keys}
+	if len(options) > 0 {
+		model.Options = options[0]
+	}
+	if _, err := c.coll.Indexes().CreateOne(ctx, model); err != nil {
+		return fmt.Errorf("create an index of collection %q: %w", c.Name, err)
+	}
+	return nil
 }
 
 // Drop removes the collection.
@@ -403,85 +401,69 @@ func (c *Collection) Drop(ctx context.Context) error {
 // sensorKey is the key of the sensor in a document per reading.
 const sensorKey = "sensor"
 
-// A naive writer inserts a document per reading, with the driver's _id, and
-// relies on nothing but insertMany.
-type naive struct {
-	readings Readings
-	coll     *mongo.Collection
-	named    bool // documents tell the sensor
-	fields   []telemetry.Field
-	memory   []byte // of the documents of a command
-	docs     []any
-}
+// named reports whether documents per reading have their sensor.
+func (c *Collection) named() bool { return c.Shape.Kind != Series && c.Readings.Sensors > 1 }
 
-// create makes the collection: with a unique index, by which a reading that
-// comes twice is found out, or as a time series, which can have none.
-func (n *naive) create(ctx context.Context, s Shape, c store.Collection) error {
+// createNaive makes the collection with a unique index, by which a reading that
+// comes twice is found, or as a time series, which can have none.
+func (c *Collection) createNaive(ctx context.Context) error {
 	create := options.CreateCollection()
-	if s.Kind == Series {
+	if c.Shape.Kind == Series {
 		create.SetTimeSeriesOptions(options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds"))
 	}
-	if _, err := c.Ensure(ctx, create); err != nil {
+	if _, err := (store.Collection{Database: c.coll.Database(), Name: c.Name, Compressor: c.Compressor}).Ensure(ctx, create); err != nil {
 		return err
 	}
-	if s.Kind == Series {
+	if c.Shape.Kind != Documents {
 		return nil
 	}
 	keys := bson.D{{Key: store.TimeKey, Value: 1}}
-	if n.named {
-		keys = bson.D{{Key: sensorKey, Value: 1}, {Key: store.TimeKey, Value: 1}}
+	if c.named() {
+		keys = append(bson.D{{Key: sensorKey, Value: 1}}, keys...)
 	}
-	_, err := n.coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: options.Index().SetUnique(true)})
-	if err != nil {
-		return fmt.Errorf("create the index of collection %q: %w", c.Name, err)
-	}
-	return nil
+	return c.Index(ctx, keys, options.Index().SetUnique(true))
+}
+
+// A naive writer inserts a document per reading, with the driver's _id, and
+// relies on nothing but insertMany.
+type naive struct {
+	collection *Collection
+	fields     []telemetry.Field
 }
 
 // Write inserts the portions with one insertMany.
-func (n *naive) Write(ctx context.Context, portions []lane.Portion) (documents int, err error) {
-	n.memory, n.docs = n.memory[:0], n.docs[:0]
+func (n *naive) Write(ctx context.Context, portions []Portion) (documents int, err error) {
+	var docs []any
 	for _, p := range portions {
 		for i := range p.Count {
-			n.docs = append(n.docs, n.document(p.Sensor, p.First+uint64(i))) //nolint:gosec // counts from 0
+			docs = append(docs, n.document(p.Sensor, p.First+uint64(i))) //nolint:gosec // counts from 0
 		}
 	}
-	if _, err := n.coll.InsertMany(ctx, n.docs); err != nil {
-		return 0, fmt.Errorf("insert %d documents: %w", len(n.docs), err)
+	if _, err := n.collection.coll.InsertMany(ctx, docs); err != nil {
+		return 0, fmt.Errorf("insert %d documents: %w", len(docs), err)
 	}
-	return len(n.docs), nil
+	return len(docs), nil
 }
 
 // document makes that of a reading.
-func (n *naive) document(sensor int, k uint64) bson.Raw {
-	time := n.readings.Time(k)
-	from := len(n.memory)
-	at, doc := bsoncore.AppendDocumentStart(n.memory)
-	if n.named {
-		doc = bsoncore.AppendStringElement(doc, sensorKey, n.readings.Source.ID(sensor))
+func (n *naive) document(sensor int, k uint64) bson.D {
+	r := &n.collection.Readings
+	at := r.Time(k)
+	n.fields = r.Source.AppendFields(n.fields[:0], sensor, k, at)
+	doc := make(bson.D, 0, len(n.fields)+3)
+	if n.collection.named() {
+		doc = append(doc, bson.E{Key: sensorKey, Value: r.Source.ID(sensor)})
 	}
-	doc = bsoncore.AppendDateTimeElement(doc, store.TimeKey, time.UnixMilli())
-	n.fields = n.readings.Source.AppendFields(n.fields[:0], sensor, k, time)
+	doc = append(doc, bson.E{Key: store.TimeKey, Value: bson.NewDateTimeFromTime(at)})
 	for _, f := range n.fields {
-		doc = appendField(doc, f)
+		doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
-	doc = store.AppendTags(doc, n.readings.Source.Tags(sensor))
-	// The document has all of the memory, so that its end is found; an offset that
-	// AppendDocumentStart gave cannot fail.
-	doc, _ = bsoncore.AppendDocumentEnd(doc, at)
-	n.memory = doc
-	return bson.Raw(doc[from:len(doc):len(doc)])
-}
-
-func appendField(dst []byte, f telemetry.Field) []byte {
-	switch v := f.Value; v.Kind() {
-	case telemetry.Int:
-		return bsoncore.AppendInt64Element(dst, f.Name, v.Int())
-	case telemetry.Bool:
-		return bsoncore.AppendBooleanElement(dst, f.Name, v.Bool())
-	case telemetry.Text:
-		return bsoncore.AppendStringElement(dst, f.Name, v.Text())
-	default:
-		return bsoncore.AppendDoubleElement(dst, f.Name, v.Float())
+	if tags := r.Source.Tags(sensor); len(tags) > 0 {
+		var all bson.D
+		for _, t := range tags {
+			all = append(all, bson.E{Key: t.Name, Value: t.Value})
+		}
+		doc = append(doc, bson.E{Key: "tags", Value: all})
 	}
+	return doc
 }

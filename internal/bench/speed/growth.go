@@ -2,31 +2,23 @@ package speed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
-	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A shape is what a point of the growth writes.
-type shape struct{ sensors, perUpdate, fields, writers int }
+// A point of the growth says what is written.
+type point struct{ sensors, perUpdate, fields, writers int }
 
-func (s shape) String() string {
+func (s point) String() string {
 	return fmt.Sprintf("%d, %d, %d, %d", s.sensors, s.perUpdate, s.fields, s.writers)
 }
 
@@ -35,34 +27,34 @@ func (s shape) String() string {
 // of sensors.
 type grid struct {
 	sensors, perUpdate, fields, writers []int
-	centre                              shape
+	centre                              point
 	length                              time.Duration // of writing at a point
 }
 
 func fullGrid() grid {
 	return grid{
 		sensors: []int{1_000, 10_000, 100_000, 1_000_000}, perUpdate: []int{1, 5, 12, 60}, fields: []int{1, 10, 50}, writers: []int{1, 2, 4},
-		centre: shape{10_000, 12, 10, 4}, length: 5 * time.Second,
+		centre: point{10_000, 12, 10, 4}, length: 5 * time.Second,
 	}
 }
 
-// shapes are all that are to be measured, each once, the ones with the fewest
+// points are all that are to be measured, each once, the ones with the fewest
 // sensors first.
-func (g *grid) shapes() []shape {
-	var all []shape
+func (g *grid) points() []point {
+	var all []point
 	for _, sensors := range g.sensors {
 		for _, perUpdate := range g.perUpdate {
-			all = append(all, shape{sensors, perUpdate, g.centre.fields, g.centre.writers})
+			all = append(all, point{sensors, perUpdate, g.centre.fields, g.centre.writers})
 		}
 	}
 	for _, fields := range g.fields {
-		all = append(all, shape{g.centre.sensors, g.centre.perUpdate, fields, g.centre.writers})
+		all = append(all, point{g.centre.sensors, g.centre.perUpdate, fields, g.centre.writers})
 	}
 	for _, writers := range g.writers {
-		all = append(all, shape{g.centre.sensors, g.centre.perUpdate, g.centre.fields, writers})
+		all = append(all, point{g.centre.sensors, g.centre.perUpdate, g.centre.fields, writers})
 	}
-	slices.SortStableFunc(all, func(a, b shape) int { return a.sensors - b.sensors })
-	var once []shape
+	slices.SortStableFunc(all, func(a, b point) int { return a.sensors - b.sensors })
+	var once []point
 	for _, s := range all {
 		if !slices.Contains(once, s) {
 			once = append(once, s)
@@ -76,21 +68,21 @@ func (g *grid) shapes() []shape {
 // in the way.
 func (t *trial) growth(ctx context.Context) error { return t.grow(ctx, fullGrid()) }
 
-func (t *trial) grow(ctx context.Context, g grid) (err error) {
-	m, err := t.lab.Start(ctx, bench.Setting{CacheGB: bench.DefaultCache})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	shapes := g.shapes()
-	for i, s := range shapes {
-		t.lab.Step("growth %d of %d: %v", i+1, len(shapes), s)
-		if err := t.point(ctx, m, s, g.length); err != nil {
-			return fmt.Errorf("write %d readings an update for %d sensors: %w", s.perUpdate, s.sensors, err)
+func (t *trial) grow(ctx context.Context, g grid) error {
+	points := g.points()
+	err := t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, func(m *bench.MongoDB) error {
+		for i, s := range points {
+			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
+			if err := t.point(ctx, m, s, g.length); err != nil {
+				return fmt.Errorf("write %d readings an update for %d sensors: %w", s.perUpdate, s.sensors, err)
+			}
 		}
+		return nil
+	})
+	if err == nil {
+		t.concludeGrowth(g)
 	}
-	t.concludeGrowth(g)
-	return nil
+	return err
 }
 
 // concludeGrowth computes what follows from the points.
@@ -100,12 +92,11 @@ func (t *trial) concludeGrowth(g grid) {
 		var k, cpu []float64
 		for _, perUpdate := range g.perUpdate {
 			k = append(k, float64(perUpdate))
-			cpu = append(cpu, points.Median(shape{sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU an update"))
+			cpu = append(cpu, points.Median(point{sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU an update"))
 		}
 		if line, ok := bench.FitLine(k, cpu); ok {
 			row := strconv.Itoa(sensors)
-			t.lab.Add("merging", row, "a", line.Base)
-			t.lab.Add("merging", row, "b", line.Each)
+			t.lab.Row("merging", row, line.Base, line.Each)
 			if line.Base > 0 && line.Each > 0 {
 				t.lab.Add("merging", row, "knee at K", knee(line))
 			}
@@ -115,13 +106,9 @@ func (t *trial) concludeGrowth(g grid) {
 	for _, rate := range []float64{1e6, 1e7} {
 		for _, perUpdate := range g.perUpdate {
 			row := fmt.Sprintf("%.0f, %d", rate, perUpdate)
-			mongod := points.Median(shape{g.centre.sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU a reading")
-			cores, hosts := hostsFor(rate * mongod)
-			t.lab.Add("hosts", row, "mongod cores", cores)
-			t.lab.Add("hosts", row, "shards", hosts)
-			cores, hosts = hostsFor(rate * brim) // NaN without the cell lines
-			t.lab.Add("hosts", row, "brim cores", cores)
-			t.lab.Add("hosts", row, "daemons", hosts)
+			mongod := points.Median(point{g.centre.sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU a reading")
+			brimCores, mongodCores := rate*brim, rate*mongod // of brim NaN without the cell lines
+			t.lab.Row("hosts", row, brimCores, hostsFor(brimCores), mongodCores, hostsFor(mongodCores))
 		}
 	}
 }
@@ -136,56 +123,31 @@ func knee(l bench.Line) float64 {
 
 // hostsFor returns how many hosts so many busy cores take: hosts of 16 cores, 60 %
 // of them in use, so that peaks and failovers have room.
-func hostsFor(cores float64) (_, hosts float64) { return cores, math.Ceil(cores/(16*0.60) - 1e-9) }
-
-// timed is a store that notes how long its writes took.
-type timed struct {
-	lane.Store
-	mu   sync.Mutex
-	took bench.Samples
-}
-
-func (s *timed) Write(ctx context.Context, shares []*batch.Share) {
-	began := time.Now()
-	s.Store.Write(ctx, shares)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.took = append(s.took, time.Since(began).Seconds())
-}
+func hostsFor(cores float64) float64 { return math.Ceil(cores/(16*0.60) - 1e-9) }
 
 // warmUp is for how many times the time of a point its buckets are created at
 // most.
 const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
-func (t *trial) point(ctx context.Context, m *bench.MongoDB, s shape, length time.Duration) error {
-	b, err := bucket.New(bucket.Config{
-		Database: m.Database(), Stream: collection, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(), Compressor: store.Snappy,
+func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) error {
+	c, err := shape.New(ctx, m, shape.Config{
+		Name: collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
+		Readings: shape.Readings{Source: synthetic(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: interval},
 	})
 	if err != nil {
 		return err
 	}
-	if err := b.Prepare(ctx); err != nil {
-		return err
-	}
-	st := &timed{Store: b}
 	order := make([]int, s.sensors)
 	for i, stride := 0, coprime(s.sensors); i < s.sensors; i++ {
 		order[i] = i * stride % s.sensors
 	}
-	f := lane.NewFleet(lane.FleetConfig{
-		Config: lane.Config{
-			Store: st, Source: synthetic(s.fields), Stream: collection, Granularity: time.Hour, Interval: interval,
-			Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0),
-		},
-		Order: order, Lanes: s.writers, PerUpdate: s.perUpdate, PerCommand: lane.Together(s.perUpdate),
-	})
-	coll := m.Database().Collection(collection)
-	if err := f.Fill(ctx, coll, 1, time.Now().Add(warmUp*length)); err != nil {
+	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
+	if err := f.Fill(ctx, 1, time.Now().Add(warmUp*length)); err != nil {
 		return err
 	}
 	created := 0
-	for _, w := range f.Writers {
+	for _, w := range f.Workers {
 		created += len(w.Sensors)
 		for i := range w.Next {
 			w.Next[i] = uint64(s.perUpdate) //nolint:gosec // so that an hour ends with an update
@@ -194,17 +156,13 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s shape, length tim
 	if err := m.Settle(ctx); err != nil {
 		return err
 	}
-	st.took = nil // of the warm-up
+	c.Took() // by filling
 	var sensors, updates atomic.Int64
-	before, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
 	spent, err := m.Measure(ctx, func(ctx context.Context) error {
 		until := time.Now().Add(length)
-		return f.Each(ctx, func(ctx context.Context, w *lane.Writer) error {
+		return f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
 			for time.Now().Before(until) && len(w.Sensors) > 0 {
-				n, done, err := w.Write(ctx)
+				n, done, err := w.Turn(ctx)
 				if err != nil {
 					return err
 				}
@@ -217,31 +175,22 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s shape, length tim
 	if err != nil {
 		return err
 	}
-	after, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
 	readings, done := sensors.Load()*int64(s.perUpdate), float64(updates.Load())
-	stored, err := sumOf(ctx, coll, "$count")
+	stored, err := sumOf(ctx, m.Database().Collection(collection), "$count")
 	if err != nil {
 		return err
 	}
 	if sent := readings + int64(created); stored != sent {
 		return fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
 	}
-	row, n := s.String(), float64(readings)
-	t.lab.Add("growth", row, rateOf, n/spent.Seconds)
-	t.lab.Add("growth", row, "updates/s", done/spent.Seconds)
-	t.lab.Add("growth", row, "mongod CPU a reading", spent.CPU/n)
-	t.lab.Add("growth", row, "mongod CPU an update", spent.CPU/done)
-	t.lab.Add("growth", row, "CPU of this process a reading", (after-before).Seconds()/n)
-	t.lab.Add("growth", row, "write p50", st.took.Quantile(0.5))
-	t.lab.Add("growth", row, "write p99", st.took.Quantile(0.99))
-	t.lab.Add("growth", row, "sensors written", float64(min(int64(created), sensors.Load())))
+	n, took := float64(readings), c.Took()
+	t.lab.Row("growth", s.String(), n/spent.Seconds, done/spent.Seconds, spent.CPU/n, spent.CPU/done, spent.Own/n,
+		took.Quantile(0.5), took.Quantile(0.99), float64(min(int64(created), sensors.Load())))
 	return m.Drop(ctx)
 }
 
-// synthetic makes readings of so many integer fields. It is a lane.Source.
+// synthetic makes readings of so many integer fields. It is a
+// shape.Source.
 type synthetic int
 
 func (synthetic) ID(sensor int) string { return fmt.Sprintf("cpu,hostname=host_%d", sensor) }

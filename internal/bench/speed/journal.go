@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,38 @@ const (
 	journalWriters = 4
 	journalKept    = 256 << 20 // bytes, so that what is written does not go to the disk
 )
+
+// unsynced is the journal's own files, which are never made durable, and counts
+// what is written.
+type unsynced struct {
+	journal.Files
+	written atomic.Int64
+}
+
+type unsyncedFile struct {
+	journal.File
+	written *atomic.Int64
+}
+
+func (unsyncedFile) Sync() error { return nil }
+
+func (f unsyncedFile) WriteAt(p []byte, at int64) (int, error) {
+	n, err := f.File.WriteAt(p, at)
+	f.written.Add(int64(n))
+	return n, err
+}
+
+func (u *unsynced) Create(name string) (journal.File, error) {
+	f, err := u.Files.Create(name)
+	return unsyncedFile{f, &u.written}, err
+}
+
+func (u *unsynced) Open(name string, write bool) (journal.File, error) {
+	f, err := u.Files.Open(name, write)
+	return unsyncedFile{f, &u.written}, err
+}
+
+func (*unsynced) SyncDir(string) error { return nil }
 
 // journal measures what appending costs without the disk: in files whose Sync
 // does nothing.
@@ -45,7 +78,7 @@ func journalBatch(hosts []host) (*batch.Batch, error) {
 		h := &hosts[i]
 		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
 		b.Sensor([]byte(h.key))
-		b.Time(somewhen().UnixMilli())
+		b.Time(stampedAt().UnixMilli())
 		for t, name := range tagNames {
 			b.Tag([]byte(name), []byte(h.tags[t]))
 		}
@@ -65,7 +98,7 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) (err err
 		return fmt.Errorf("make a directory for the journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	files := &unsynced{}
+	files := &unsynced{Files: journal.Disk()}
 	j, err := journal.Open(journal.Config{
 		Dir: dir, Session: batch.NewSession(), Files: files,
 		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},
@@ -107,9 +140,6 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) (err err
 	}
 	n := float64(s.given() * linesOf)
 	const row = "page cache"
-	t.lab.Add("journal", row, "written a second", bytes/took)
-	t.lab.Add("journal", row, rateOf, n/took)
-	t.lab.Add("journal", row, "a reading", bytes/n)
-	t.lab.Add("journal", row, "CPU a reading", (after-before).Seconds()/n)
+	t.lab.Row("journal", row, bytes/took, n/took, bytes/n, (after-before).Seconds()/n)
 	return nil
 }

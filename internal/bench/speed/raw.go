@@ -2,7 +2,6 @@ package speed
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,50 +57,6 @@ func documentPage(hosts []host) *page {
 			documents[i] = d
 		}
 	}}
-}
-
-// encodedPage holds a step as bytes of BSON, with an _id of its own so that the
-// driver need not add one: less than any usual client does.
-func encodedPage(hosts []host) (*page, error) {
-	documents := make([]any, len(hosts))
-	readings := make([][variants]encoded, len(hosts))
-	for i := range hosts {
-		for v := range variants {
-			var err error
-			if readings[i][v], err = encode(document(&hosts[i], v)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return &page{documents, func(s *stretch, number int64) {
-		ts := s.stepTime(number).UnixMilli()
-		for i := range readings {
-			e := &readings[i][number%variants]
-			e.set(number*int64(len(readings))+int64(i), ts)
-			documents[i] = e.text
-		}
-	}}, nil
-}
-
-// encoded is a document as bytes: its length, an _id, then ts and the rest.
-type encoded struct{ text bson.Raw }
-
-const (
-	placeOfID = 4 + 1 + len("_id\x00")             // after length and kind
-	placeOfTS = placeOfID + 12 + 1 + len("ts\x00") // after the ObjectID and a kind
-)
-
-func encode(d bson.D) (encoded, error) {
-	text, err := bson.Marshal(append(bson.D{{Key: "_id", Value: bson.ObjectID{}}}, d...))
-	if err != nil {
-		return encoded{}, fmt.Errorf("encode a document: %w", err)
-	}
-	return encoded{text}, nil
-}
-
-func (e *encoded) set(id, ts int64) {
-	binary.BigEndian.PutUint64(e.text[placeOfID:], uint64(id))    //nolint:gosec // it counts from 0
-	binary.LittleEndian.PutUint64(e.text[placeOfTS:], uint64(ts)) //nolint:gosec // bits
 }
 
 // insert writes through a stretch with one writer for each page, and returns how

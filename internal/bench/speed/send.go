@@ -116,13 +116,13 @@ func (b *body) moveTo(at time.Time) {
 	}
 }
 
-// somewhen is where a body stands before it is moved.
-func somewhen() time.Time { return time.Unix(1.7e9, 0) }
+// stampedAt is the time of a body before it is moved.
+func stampedAt() time.Time { return time.Unix(1.7e9, 0) }
 
 // appendStamp appends a timestamp that will be moved.
 func (b *body) appendStamp() {
 	b.stamps = append(b.stamps, len(b.text))
-	b.text = b.stamp(b.text, somewhen())
+	b.text = b.stamp(b.text, stampedAt())
 }
 
 // lineBody is a step in line protocol, with the values of a variant.
@@ -185,7 +185,7 @@ func compactBody(hosts []host, variant int) (*body, error) {
 	b.text = append(b.text, head...)
 	for i := range hosts {
 		h := &hosts[i]
-		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{somewhen().UnixMilli()}}
+		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{stampedAt().UnixMilli()}}
 		for t, value := range h.tags {
 			series.Tags = append(series.Tags, &telemetrypb.Tag{Name: tagNames[t], Value: value})
 		}
@@ -196,7 +196,7 @@ func compactBody(hosts []host, variant int) (*body, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make a series: %w", err)
 		}
-		place := bytes.Index(text, b.stamp(nil, somewhen()))
+		place := bytes.Index(text, b.stamp(nil, stampedAt()))
 		if place < 0 {
 			return nil, fmt.Errorf("find the time in the series of %s", h.name)
 		}
@@ -211,12 +211,6 @@ const (
 	answerTimeout = time.Minute            // of one request
 	fullPause     = 100 * time.Millisecond // before a request is repeated that the daemon had no room for
 )
-
-// A sender sends the hosts' readings, step by step, and returns how many the
-// daemon has taken.
-type sender interface {
-	send(ctx context.Context, d *bench.Daemon, s *stretch) (readings int64, err error)
-}
 
 // A stretch is a time in which requests are sent. All connections together go
 // through event time in order.
@@ -279,58 +273,59 @@ func (d *deck) request(s *stretch, number int64) *body {
 	return b
 }
 
-// A poster sends over HTTP.
-type poster struct {
-	path, contentType string
+// A sender sends the hosts' readings in one format, step by step.
+type sender struct {
+	path, contentType string  // of HTTP; empty: gRPC
 	decks             []*deck // one for each connection
 }
 
-// newDecks makes as many.
-func newDecks(n int, hosts []host, encode encoder) (decks []*deck, err error) {
-	decks = make([]*deck, n)
-	for i := range decks {
-		if decks[i], err = newDeck(hosts, encode); err != nil {
-			return nil, err
-		}
-	}
-	return decks, nil
-}
-
-// newSender returns what sends a format.
-func newSender(format string, hosts []host) (sender, error) {
+func newSender(format string, hosts []host) (*sender, error) {
 	encode := map[string]encoder{lineProtocol: lineBody, ndjson: ndjsonBody, compactGRPC: compactBody}[format]
-	decks, err := newDecks(connections, hosts, encode)
+	s := &sender{}
 	switch format {
 	case lineProtocol:
-		return &poster{"/write?ack=journaled", "text/plain", decks}, err
+		s.path, s.contentType = "/write?ack=journaled", "text/plain"
 	case ndjson:
-		return &poster{"/v1/readings?ack=journaled", "application/x-ndjson", decks}, err
+		s.path, s.contentType = "/v1/readings?ack=journaled", "application/x-ndjson"
 	}
-	return &streamer{decks}, err
+	for range connections {
+		d, err := newDeck(hosts, encode)
+		if err != nil {
+			return nil, err
+		}
+		s.decks = append(s.decks, d)
+	}
+	return s, nil
 }
 
-// send implements sender.
-func (p *poster) send(ctx context.Context, d *bench.Daemon, s *stretch) (int64, error) {
+// send returns how many readings the daemon has accepted. Over gRPC each connection
+// has one call of WriteStream.
+func (s *sender) send(ctx context.Context, d *bench.Daemon, over *stretch) (readings int64, err error) {
 	connections, under := errgroup.WithContext(ctx)
-	for _, one := range p.decks {
-		connections.Go(func() error { return p.post(under, d, s, one) })
+	for _, one := range s.decks {
+		connections.Go(func() error {
+			if s.path == "" {
+				return wire.Stream(under, d.GRPC, func(i int64) ([]byte, bool) { return one.next(under, over, i) })
+			}
+			return s.post(under, d, over, one)
+		})
 	}
 	if err := connections.Wait(); err != nil {
-		return 0, fmt.Errorf("post to %s: %w", p.path, err)
+		return 0, fmt.Errorf("send readings: %w", err)
 	}
-	return s.given() * linesOf, context.Cause(ctx)
+	return over.given() * linesOf, context.Cause(ctx)
 }
 
 // post sends on one connection, each request when the one before is answered:
-// with the messages of fasthttp, but not its client, whose goroutines nobody
-// waits for.
-func (p *poster) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck) error {
+// with the messages of fasthttp, but not its client, whose goroutines outlive
+// it.
+func (p *sender) post(ctx context.Context, to *bench.Daemon, s *stretch, d *deck) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.HTTP)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer func() { _ = conn.Close() }()                         // everything is answered, or lost
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // whatever is under way
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // also in mid-request
 	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
 	request, response := &fasthttp.Request{}, &fasthttp.Response{}
 	request.Header.SetMethod(http.MethodPost)
@@ -375,25 +370,6 @@ func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasth
 		return fmt.Errorf("wait for the answer: %w", err)
 	}
 	return nil
-}
-
-// A streamer sends over gRPC: each connection has one call of WriteStream.
-type streamer struct {
-	decks []*deck
-}
-
-// send implements sender.
-func (s *streamer) send(ctx context.Context, to *bench.Daemon, over *stretch) (int64, error) {
-	connections, under := errgroup.WithContext(ctx)
-	for _, d := range s.decks {
-		connections.Go(func() error {
-			return wire.Stream(under, to.GRPC, func(i int64) ([]byte, bool) { return d.next(under, over, i) })
-		})
-	}
-	if err := connections.Wait(); err != nil {
-		return 0, fmt.Errorf("stream: %w", err)
-	}
-	return over.given() * linesOf, context.Cause(ctx)
 }
 
 // next is the i-th request of this connection, with the time of the next step

@@ -15,9 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,8 +27,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/launch"
-	"github.com/brim-telemetry/brim/internal/launch/wire"
-	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
@@ -47,8 +43,8 @@ const (
 
 // Names in tables.
 const (
-	lineProtocol, compactGRPC, ndjson   = "line protocol", "compact gRPC", "NDJSON"
-	rawDocuments, rawEncoded, rawSeries = "insertMany", "insertMany, encoded beforehand", "insertMany, grouped by sensor"
+	lineProtocol, compactGRPC, ndjson = "line protocol", "compact gRPC", "NDJSON"
+	rawDocuments, rawSeries           = "insertMany", "insertMany, grouped by sensor"
 
 	rateOf, perUpdateOf           = "readings/s", "readings an update"
 	brimOf, mongodOf, generatorOf = "brim CPU", "mongod CPU", "generator CPU"
@@ -74,7 +70,6 @@ func Experiment() *bench.Experiment {
 			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
 			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
-			{Name: "prefilled", What: "the same for 10,000 sensors whose buckets were filled beforehand", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
 			{Name: "journal", What: "bytes a second that the journal takes without fsync", Own: true},
 			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
@@ -93,13 +88,10 @@ func Experiment() *bench.Experiment {
 }
 
 func tables() []bench.Table {
-	passes := []bench.Measure{
-		{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: brimOf, Unit: bench.Seconds}, {Name: mongodOf, Unit: bench.Seconds},
-		{Name: generatorOf, Unit: bench.Seconds}, {Name: allocationsOf, Unit: bench.Count},
-	}
+	passes := slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, perUpdateOf), bench.In(bench.Seconds, brimOf, mongodOf, generatorOf), bench.In(bench.Count, allocationsOf))
 	var all []bench.Table
 	for _, t := range [][3]string{
-		{"lines", "Line protocol, stored in hourly buckets, and raw insertMany", "Raw: the Go driver with three writers, 1,000 documents a call, unordered, write concern majority; bson.D made before the clock starts, or bytes of BSON with an _id. " +
+		{"lines", "Line protocol, stored in hourly buckets, and raw insertMany", "Raw: the Go driver with three writers, 1,000 documents a call, unordered, write concern majority; bson.D made before the clock starts. " +
 			"The readings of an update depend on how many readings of a sensor come while Brim waits: here 1,000 sensors report much faster than the clock."},
 		{"grpc", "Compact gRPC and line protocol", "Over HTTP each connection has one unanswered request of 1,000 readings; over gRPC it has one call with several unanswered requests. All ask for the ack `journaled`."},
 		{"ndjson", "NDJSON and line protocol", "Three connections with one unanswered request of 1,000 readings each."},
@@ -110,76 +102,67 @@ func tables() []bench.Table {
 	return append(all,
 		bench.Table{
 			Name: "single", Title: "Single-reading JSON requests for a minute: open loop, 15,000/s, 64 connections, 1,000 sensors", Variant: "requests",
-			Measures: []bench.Measure{
-				{Name: rateOf, Unit: bench.PerSecond}, {Name: "dropped", Unit: bench.Count}, {Name: "response p50", Unit: bench.Seconds}, {Name: "response p99", Unit: bench.Seconds},
-				{Name: "oldest waiting, first third", Unit: bench.Seconds}, {Name: "oldest waiting, last third", Unit: bench.Seconds}, {Name: lagGrowsOf, Unit: bench.Count},
-			},
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "dropped"),
+				bench.In(bench.Seconds, "response p50", "response p99", "oldest waiting, first third", "oldest waiting, last third"), bench.In(bench.Count, lagGrowsOf)),
 			Note: "Lag grows: 1 if the oldest reading that waits is older in the last third than in the first, by a quarter and by half a second.",
 		},
 		bench.Table{
-			Name: "fill", Title: "store_write_seconds by the fill of hourly buckets: 720 readings a bucket, 2,004 readings/s, default settings", Variant: "buckets", Unit: bench.Seconds,
-		},
-		bench.Table{
-			Name: "prefilled", Title: "store_write_seconds of 10,000 sensors whose buckets were filled beforehand, 2,000 readings/s", Variant: "filled to", Unit: bench.Seconds,
+			Name: "fill", Title: "store_write_seconds by the fill of hourly buckets: 720 readings a bucket, 2,004 readings/s, default settings", Variant: "buckets",
+			Measures: bench.In(bench.Seconds, "p50, first tenth", "p50, last tenth", firstTenthOf, lastTenthOf),
 		},
 		bench.Table{
 			Name: "memory", Title: "Memory of the daemon", Variant: "load",
-			Measures: []bench.Measure{{Name: peakOf, Unit: bench.Bytes}, {Name: "sampled RSS", Unit: bench.Bytes}, {Name: rateOf, Unit: bench.PerSecond}, {Name: lateOf, Unit: bench.Count}},
+			Measures: slices.Concat(bench.In(bench.Bytes, peakOf, "sampled RSS"), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
 			Note:     "Peak: VmHWM; sampled: the most at any sample, every 100 ms. Left: readings that were not stored a minute after the load.",
 		},
 		bench.Table{
 			Name: "journal", Title: "Journal append without fsync, in the page cache, four writers", Variant: "files",
-			Measures: []bench.Measure{{Name: "written a second", Unit: bench.Bytes}, {Name: rateOf, Unit: bench.PerSecond}, {Name: "a reading", Unit: bench.Bytes}, {Name: "CPU a reading", Unit: bench.Seconds}},
+			Measures: slices.Concat(bench.In(bench.Bytes, "written a second"), bench.In(bench.PerSecond, rateOf), bench.In(bench.Bytes, "a reading"), bench.In(bench.Seconds, "CPU a reading")),
 			Note:     "Readings of ten fields and ten tags, 1,000 a batch; segments are trimmed to 256 MiB.",
 		},
 		bench.Table{
 			Name: "growth", Title: "How the cost grows: lanes in one process hand updates to the bucket store", Variant: "sensors, readings an update, fields, writers",
-			Measures: []bench.Measure{
-				{Name: rateOf, Unit: bench.PerSecond}, {Name: "updates/s", Unit: bench.PerSecond}, {Name: "mongod CPU a reading", Unit: bench.Seconds}, {Name: "mongod CPU an update", Unit: bench.Seconds},
-				{Name: "CPU of this process a reading", Unit: bench.Seconds}, {Name: "write p50", Unit: bench.Seconds}, {Name: "write p99", Unit: bench.Seconds}, {Name: "sensors written", Unit: bench.Count},
-			},
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf, "updates/s"),
+				bench.In(bench.Seconds, "mongod CPU a reading", "mongod CPU an update", "CPU of this process a reading", "write p50", "write p99"), bench.In(bench.Count, "sensors written")),
 			Note: "Hourly buckets, a reading every 10 s of event time, each sensor has a bucket with one reading before the clock starts; sensors are written in turn. Each row is measured once.",
 		},
 		bench.Table{
 			Name: "merging", Title: "An update of K readings costs mongod a + b K of CPU", Variant: "sensors",
-			Measures: []bench.Measure{{Name: "a", Unit: bench.Seconds}, {Name: "b", Unit: bench.Seconds}, {Name: "knee at K", Unit: bench.Count}},
+			Measures: append(bench.In(bench.Seconds, "a", "b"), bench.Measure{Name: "knee at K", Unit: bench.Count}),
 			Note:     "Lines of least squares. From the knee on, a doubling of K gains less than a tenth.",
 		},
 		bench.Table{
 			Name: "hosts", Title: "Past one machine, by arithmetic: hosts of 16 such cores, 60 % of them in use", Variant: "readings/s, readings an update",
-			Measures: []bench.Measure{{Name: "brim cores", Unit: bench.Count}, {Name: "daemons", Unit: bench.Count}, {Name: "mongod cores", Unit: bench.Count}, {Name: "shards", Unit: bench.Count}},
+			Measures: bench.In(bench.Count, "brim cores", "daemons", "mongod cores", "shards"),
 			Note:     "A shard counts as its primary. Processor time alone is counted; network and disks are not.",
 		})
 }
 
 func claims() []bench.Claim {
-	figure := func(table, variant, measure string) bench.Figure {
-		return bench.Figure{Table: table, Variant: variant, Measure: measure}
-	}
 	ratio := func(says, table, of, from string, least float64) bench.Claim {
 		return bench.Claim{
 			Says: says, Published: least, PublishedAs: fmt.Sprintf(">= %.1fx", least), Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: figure(table, from, rateOf), Of: figure(table, of, rateOf),
+			From: bench.At(table, from, rateOf), Of: bench.At(table, of, rateOf),
 		}
 	}
 	return []bench.Claim{
 		ratio("TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading", "lines", lineProtocol, rawDocuments, 1),
-		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: figure("lines", lineProtocol, brimOf)},
-		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: figure("lines", lineProtocol, allocationsOf)},
+		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, brimOf)},
+		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, allocationsOf)},
 		ratio("the same over gRPC streaming, compact form, compared with line protocol", "grpc", compactGRPC, lineProtocol, 0.9),
-		{Says: "allocations per reading, compact gRPC, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: figure("grpc", compactGRPC, allocationsOf)},
+		{Says: "allocations per reading, compact gRPC, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("grpc", compactGRPC, allocationsOf)},
 		ratio("the same as NDJSON, compared with line protocol", "ndjson", ndjson, lineProtocol, 0.6),
 		ratio("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", "timeseries", lineProtocol, rawSeries, 0.9),
 		// 15,000/s are offered exactly, so not all of them can be answered in the minute.
-		{Says: "single-reading JSON requests", Published: 0.995 * singleRate, PublishedAs: ">= 15,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast, Of: figure("single", "all", rateOf)},
-		{Says: "the queue lag of single readings does not grow", Published: 0, PublishedAs: "not growing", Rule: bench.AtMost, Of: figure("single", "all", lagGrowsOf)},
+		{Says: "single-reading JSON requests", Published: 0.995 * singleRate, PublishedAs: ">= 15,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast, Of: bench.At("single", "all", rateOf)},
+		{Says: "the queue lag of single readings does not grow", Published: 0, PublishedAs: "not growing", Rule: bench.AtMost, Of: bench.At("single", "all", lagGrowsOf)},
 		{
 			Says: "p99 of writes in the last tenth of an hourly bucket compared with the first", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: figure("fill", hourly, firstTenthOf), Of: figure("fill", hourly, lastTenthOf),
+			From: bench.At("fill", hourly, firstTenthOf), Of: bench.At("fill", hourly, lastTenthOf),
 		},
-		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: figure("memory", fullRateRow, peakOf)},
-		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: figure("memory", millionRow, peakOf)},
-		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: figure("journal", "page cache", "written a second")},
+		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
+		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
+		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
 	}
 }
 
@@ -196,7 +179,7 @@ func (t *trial) run(ctx context.Context) error {
 		"lines":      t.lines,
 		"grpc":       func(ctx context.Context) error { return t.beside(ctx, "grpc", compactGRPC) },
 		"ndjson":     func(ctx context.Context) error { return t.beside(ctx, "ndjson", ndjson) },
-		"timeseries": t.timeseries, "single": t.single, "fill": t.fill, "prefilled": t.prefilled, "memory": t.memory, "journal": t.journal, "growth": t.growth,
+		"timeseries": t.timeseries, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
 	})
 }
 
@@ -211,31 +194,28 @@ type rig struct {
 }
 
 // on measures on a fresh rig.
-func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) (err error) {
-	m, err := t.lab.Start(ctx, bench.Setting{CacheGB: bench.DefaultCache})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	d, err := t.lab.Daemon(ctx, m, flags...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	client, err := mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority()))
-	if err != nil {
-		return fmt.Errorf("connect to the experiment's mongod: %w", err)
-	}
-	defer func() {
-		under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, client.Disconnect(under))
-	}()
-	r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
-	if err := r.settle(ctx); err != nil {
-		return err
-	}
-	return measure(ctx, r)
+func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) error {
+	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, func(m *bench.MongoDB) (err error) {
+		d, err := t.lab.Daemon(ctx, m, flags...)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.Close()) }()
+		client, err := mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority()))
+		if err != nil {
+			return fmt.Errorf("connect to the experiment's mongod: %w", err)
+		}
+		defer func() {
+			under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			err = errors.Join(err, client.Disconnect(under))
+		}()
+		r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
+		return measure(ctx, r)
+	})
 }
 
 // begin returns where the event time of the next stretch begins: so far back that
@@ -248,31 +228,19 @@ func (r *rig) begin() time.Time {
 	return begin
 }
 
-// usage is the processor time of all programs so far, in seconds.
-type usage struct{ brim, mongod, generator float64 }
-
-func (r *rig) usage(ctx context.Context) (u usage, err error) {
-	brim, err := machine.CPU(r.Pid())
-	if err != nil {
-		return u, err
-	}
-	mongod, err := r.m.CPU(ctx)
-	if err != nil {
-		return u, err
-	}
-	own, err := machine.CPU(os.Getpid())
-	return usage{brim.Seconds(), mongod.Seconds(), own.Seconds()}, err
-}
-
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
 func (r *rig) settle(ctx context.Context) error {
-	if err := r.m.Checkpoint(ctx); err != nil {
+	if err := r.m.Checkpoint(ctx); err != nil || r.lab.Hasty() {
 		return err
 	}
 	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {
-		u, err := r.usage(ctx)
-		return time.Duration((u.brim + u.mongod) * float64(time.Second)), err
+		brim, err := machine.CPU(r.Pid())
+		if err != nil {
+			return 0, err
+		}
+		mongod, err := r.m.CPU(ctx)
+		return brim + mongod, err
 	})
 	return err // the measurement begins all the same
 }
@@ -302,7 +270,7 @@ func (r *rig) stored(ctx context.Context) (int64, error) {
 
 // pass sends through Brim and lets the clock run until the daemon has stored all.
 // It fails unless MongoDB has what was sent.
-func (r *rig) pass(ctx context.Context, s sender, length time.Duration, table, row string) error {
+func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) error {
 	before, err := r.stored(ctx)
 	if err != nil {
 		return err
@@ -311,20 +279,21 @@ func (r *rig) pass(ctx context.Context, s sender, length time.Duration, table, r
 	if err != nil {
 		return err
 	}
-	used, err := r.usage(ctx)
+	brim, err := machine.CPU(r.Pid())
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	readings, err := s.send(ctx, r.Daemon, newStretch(r.begin(), length))
+	readings := int64(0)
+	spent, err := r.m.Measure(ctx, func(ctx context.Context) error {
+		if readings, err = s.send(ctx, r.Daemon, newStretch(r.begin(), length)); err != nil {
+			return err
+		}
+		return r.Flush(ctx, storedTimeout)
+	})
 	if err != nil {
 		return err
 	}
-	if err := r.Flush(ctx, storedTimeout); err != nil {
-		return err
-	}
-	took := time.Since(start)
-	end, err := r.usage(ctx)
+	brimEnd, err := machine.CPU(r.Pid())
 	if err != nil {
 		return err
 	}
@@ -341,29 +310,23 @@ func (r *rig) pass(ctx context.Context, s sender, length time.Duration, table, r
 	}
 	n := float64(readings)
 	const mallocs, updates = "go_memstats_mallocs_total", "brim_store_update_readings"
-	r.lab.Add(table, row, rateOf, n/took.Seconds())
-	r.lab.Add(table, row, perUpdateOf, then.Histogram(updates, nil).Since(look.Histogram(updates, nil)).Mean())
-	r.lab.Add(table, row, brimOf, (end.brim-used.brim)/n)
-	r.lab.Add(table, row, mongodOf, (end.mongod-used.mongod)/n)
-	r.lab.Add(table, row, generatorOf, (end.generator-used.generator)/n)
-	r.lab.Add(table, row, allocationsOf, (then.Value(mallocs, nil)-look.Value(mallocs, nil))/n)
+	if table == "memory" {
+		r.lab.Add(table, row, rateOf, n/spent.Seconds)
+		return nil
+	}
+	r.lab.Row(table, row, n/spent.Seconds, then.Histogram(updates, nil).Since(look.Histogram(updates, nil)).Mean(),
+		(brimEnd-brim).Seconds()/n, spent.CPU/n, spent.Own/n, (then.Value(mallocs, nil)-look.Value(mallocs, nil))/n)
 	return nil
 }
 
 // raw inserts into a fresh collection of another database, and drops it.
 func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) error {
 	coll := r.client.Database("raw").Collection(collection)
-	used, err := r.usage(ctx)
-	if err != nil {
+	documents := int64(0)
+	spent, err := r.m.Measure(ctx, func(ctx context.Context) (err error) {
+		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
 		return err
-	}
-	start := time.Now()
-	documents, err := insert(ctx, coll, pages, newStretch(r.begin(), length))
-	if err != nil {
-		return err
-	}
-	took := time.Since(start)
-	end, err := r.usage(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -375,107 +338,28 @@ func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, tabl
 		return err
 	}
 	n := float64(documents)
-	r.lab.Add(table, row, rateOf, n/took.Seconds())
-	r.lab.Add(table, row, mongodOf, (end.mongod-used.mongod)/n)
-	r.lab.Add(table, row, generatorOf, (end.generator-used.generator)/n)
+	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
 	return nil
 }
 
-// inTurn runs the sides of a pair, each on a quiet rig.
-func (r *rig) inTurn(ctx context.Context, sides ...func() error) error {
-	for i, side := range sides {
-		if i > 0 {
-			if err := r.settle(ctx); err != nil {
-				return err
-			}
-		}
-		if err := side(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// A side is one of the two that are compared.
+type side func(ctx context.Context, r *rig) error
 
-// linesOrder is the order within a pair: Brim comes last in one and first in the
-// next, and the ways to insert change places every second time, so that each of
-// them follows Brim as often as the other.
-func linesOrder[T any](number int, brim, raw, encoded T) []T {
-	first, second := raw, encoded
-	if number/2%2 == 1 {
-		first, second = encoded, raw
-	}
-	if number%2 == 1 {
-		return []T{brim, first, second}
-	}
-	return []T{first, second, brim}
-}
-
-// swapped changes places from pair to pair.
-func swapped[T any](number int, a, b T) []T {
-	if number%2 == 1 {
-		return []T{b, a}
-	}
-	return []T{a, b}
-}
-
-// lines compares line protocol with raw inserts.
-func (t *trial) lines(ctx context.Context) error {
-	hosts := newHosts(hostsOf)
-	poster, err := newSender(lineProtocol, hosts)
-	if err != nil {
-		return err
-	}
-	var documents, encoded []*page
-	for range rawWriters {
-		documents = append(documents, documentPage(hosts))
-		p, err := encodedPage(hosts)
-		if err != nil {
-			return err
-		}
-		encoded = append(encoded, p)
-	}
+// pairs runs both sides, one after the other on a quiet rig, as often as there are
+// repeats, and then a check. The sides change places from pair to pair.
+func (t *trial) pairs(ctx context.Context, table string, flags []string, a, b, check side) error {
+	settle := func(ctx context.Context, r *rig) error { return r.settle(ctx) }
 	for i := range t.lab.Repeats {
-		t.lab.Step("lines %d of %d", i+1, t.lab.Repeats)
-		err := t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-			return r.inTurn(ctx, linesOrder(i,
-				func() error { return r.pass(ctx, poster, t.length, "lines", lineProtocol) },
-				func() error { return r.raw(ctx, documents, t.length, "lines", rawDocuments) },
-				func() error { return r.raw(ctx, encoded, t.length, "lines", rawEncoded) })...)
-		})
-		if err != nil {
-			return err
+		t.lab.Step("%s %d of %d", table, i+1, t.lab.Repeats)
+		steps := []side{a, settle, b, check}
+		if i%2 == 1 {
+			steps = []side{b, settle, a, check}
 		}
-	}
-	return nil
-}
-
-// beside compares a format with line protocol, through the same daemon.
-func (t *trial) beside(ctx context.Context, table, format string) error {
-	hosts := newHosts(hostsOf)
-	other, err := newSender(format, hosts)
-	if err != nil {
-		return err
-	}
-	line, err := newSender(lineProtocol, hosts)
-	if err != nil {
-		return err
-	}
-	for i := range t.lab.Repeats {
-		t.lab.Step("%s %d of %d", format, i+1, t.lab.Repeats)
-		err := t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-			err := r.inTurn(ctx, swapped(i,
-				func() error { return r.pass(ctx, other, t.length, table, format) },
-				func() error { return r.pass(ctx, line, t.length, table, lineProtocol) })...)
-			if err != nil {
-				return err
-			}
-			// All formats must give the same ids to the sensors, so that they stored the same.
-			var ids []string
-			if err := r.client.Database(r.m.Name()).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids); err != nil {
-				return fmt.Errorf("list the sensors in MongoDB: %w", err)
-			}
-			if len(ids) != hostsOf {
-				return fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), hostsOf)
+		err := t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) error {
+			for _, step := range steps {
+				if err := step(ctx, r); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
@@ -486,36 +370,82 @@ func (t *trial) beside(ctx context.Context, table, format string) error {
 	return nil
 }
 
+// brim is the side that sends a format through Brim.
+func (t *trial) brim(table, format string, hosts []host) (side, error) {
+	s, err := newSender(format, hosts)
+	return func(ctx context.Context, r *rig) error { return r.pass(ctx, s, t.length, table, format) }, err
+}
+
+// unchecked is for sides that check what is stored themselves.
+func unchecked(context.Context, *rig) error { return nil }
+
+// pages makes one for each writer of raw inserts.
+func pages(of func([]host) *page, hosts []host) (all []*page) {
+	for range rawWriters {
+		all = append(all, of(hosts))
+	}
+	return all
+}
+
+// lines compares line protocol with raw inserts.
+func (t *trial) lines(ctx context.Context) error {
+	hosts := newHosts(hostsOf)
+	brim, err := t.brim("lines", lineProtocol, hosts)
+	if err != nil {
+		return err
+	}
+	documents := pages(documentPage, hosts)
+	raw := func(ctx context.Context, r *rig) error { return r.raw(ctx, documents, t.length, "lines", rawDocuments) }
+	return t.pairs(ctx, "lines", nil, raw, brim, unchecked)
+}
+
+// beside compares a format with line protocol, through the same daemon.
+func (t *trial) beside(ctx context.Context, table, format string) error {
+	hosts := newHosts(hostsOf)
+	other, err := t.brim(table, format, hosts)
+	if err != nil {
+		return err
+	}
+	line, err := t.brim(table, lineProtocol, hosts)
+	if err != nil {
+		return err
+	}
+	return t.pairs(ctx, table, nil, other, line, func(ctx context.Context, r *rig) error { return r.sameSensors(ctx) })
+}
+
+// sameSensors fails unless all formats gave the same ids to the sensors, so that
+// they stored the same.
+func (r *rig) sameSensors(ctx context.Context) error {
+	var ids []string
+	if err := r.client.Database(r.m.Name()).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids); err != nil {
+		return fmt.Errorf("list the sensors in MongoDB: %w", err)
+	}
+	if len(ids) != hostsOf {
+		return fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), hostsOf)
+	}
+	return nil
+}
+
 // timeseries compares line protocol into a time-series collection with direct
 // inserts into one with the same options.
 func (t *trial) timeseries(ctx context.Context) error {
 	hosts := newHosts(hostsOf)
-	poster, err := newSender(lineProtocol, hosts)
+	poster, err := t.brim("timeseries", lineProtocol, hosts)
 	if err != nil {
 		return err
 	}
-	var pages []*page
-	for range rawWriters {
-		pages = append(pages, groupedPage(hosts))
-	}
-	for i := range t.lab.Repeats {
-		t.lab.Step("time series %d of %d", i+1, t.lab.Repeats)
-		err := t.on(ctx, []string{"--granularity", hourly, "--storage", "timeseries"}, func(ctx context.Context, r *rig) error {
-			r.each = 1 // a document is a reading
-			return r.inTurn(ctx, swapped(i,
-				func() error {
-					if err := copyCollection(ctx, r.client.Database(r.m.Name()), r.client.Database("raw")); err != nil {
-						return err
-					}
-					return r.raw(ctx, pages, t.length, "timeseries", rawSeries)
-				},
-				func() error { return r.pass(ctx, poster, t.length, "timeseries", lineProtocol) })...)
-		})
-		if err != nil {
+	documents := pages(groupedPage, hosts)
+	raw := func(ctx context.Context, r *rig) error {
+		if err := copyCollection(ctx, r.client.Database(r.m.Name()), r.client.Database("raw")); err != nil {
 			return err
 		}
+		return r.raw(ctx, documents, t.length, "timeseries", rawSeries)
 	}
-	return nil
+	brim := func(ctx context.Context, r *rig) error {
+		r.each = 1 // a document is a reading
+		return poster(ctx, r)
+	}
+	return t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim, unchecked)
 }
 
 const (
@@ -601,13 +531,7 @@ func (t *trial) single(ctx context.Context) error {
 		}
 		first, last, growing := grows(oldest)
 		_, _, later := grows(lag)
-		t.lab.Add("single", "all", rateOf, result.AchievedRate)
-		t.lab.Add("single", "all", "dropped", float64(result.Dropped))
-		t.lab.Add("single", "all", "response p50", result.Response.P50)
-		t.lab.Add("single", "all", "response p99", result.Response.P99)
-		t.lab.Add("single", "all", "oldest waiting, first third", first)
-		t.lab.Add("single", "all", "oldest waiting, last third", last)
-		t.lab.Add("single", "all", lagGrowsOf, map[bool]float64{true: 1}[growing || later])
+		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
 		return nil
 	})
 }
@@ -625,48 +549,7 @@ func (t *trial) fill(ctx context.Context) error {
 			if len(tenths) != 10 || tenths[0].Count == 0 || tenths[9].Count == 0 {
 				return errors.New("the daemon reports no writes in the first or the last tenth")
 			}
-			t.lab.Add("fill", hourly, "p50, first tenth", tenths[0].P50)
-			t.lab.Add("fill", hourly, "p50, last tenth", tenths[9].P50)
-			t.lab.Add("fill", hourly, firstTenthOf, tenths[0].P99)
-			t.lab.Add("fill", hourly, lastTenthOf, tenths[9].P99)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prefilled writes into hourly buckets that were filled beforehand.
-func (t *trial) prefilled(ctx context.Context) error {
-	const sensors, interval, prefix = 10_000, 5 * time.Second, "p-"
-	for _, percent := range []int{5, 95} {
-		t.lab.Step("prefilled to %d %%", percent)
-		err := t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-			window := time.Now().Add(-2 * time.Hour).Truncate(time.Hour)
-			rows := percent * int(time.Hour/interval) / 100
-			source, err := load.NewSensors(load.SensorsConfig{Count: sensors, Seed: 1, Prefix: prefix})
-			if err != nil {
-				return err
-			}
-			if err := (wire.Prefill{Sensors: source, Begin: window, Interval: interval, To: rows}).Run(ctx, r.Daemon.Daemon); err != nil {
-				return fmt.Errorf("fill buckets to %d %%: %w", percent, err)
-			}
-			if err := r.settle(ctx); err != nil {
-				return err
-			}
-			start := window.Add(time.Duration(rows) * interval).UTC().Format(time.RFC3339)
-			result, err := r.Load(ctx, "--sensors", strconv.Itoa(sensors), "--interval", interval.String(), "--sensor-prefix", prefix, "--start", start, "--duration", "30s", "--admin", r.Admin)
-			if err != nil {
-				return err
-			}
-			if len(result.StoreByFill) != 10 || result.StoreByFill[percent/10].Count == 0 {
-				return fmt.Errorf("the daemon reports no writes into buckets filled to %d %%", percent)
-			}
-			tenth := result.StoreByFill[percent/10]
-			t.lab.Add("prefilled", fmt.Sprintf("%d %%", percent), "p50", tenth.P50)
-			t.lab.Add("prefilled", fmt.Sprintf("%d %%", percent), "p99", tenth.P99)
+			t.lab.Row("fill", hourly, tenths[0].P50, tenths[9].P50, tenths[0].P99, tenths[9].P99)
 			return nil
 		})
 		if err != nil {
@@ -686,8 +569,7 @@ func (t *trial) watchMemory(ctx context.Context, pid int, row string) (stop func
 	})
 	return func() error {
 		err := end()
-		t.lab.Add("memory", row, peakOf, float64(peak))
-		t.lab.Add("memory", row, "sampled RSS", float64(most))
+		t.lab.Row("memory", row, float64(peak), float64(most))
 		return err
 	}
 }
@@ -706,11 +588,6 @@ func (t *trial) memory(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
-	}
-	table := t.lab.Table("memory") // a pass measures more than is of interest here
-	table.Measures = slices.Clone(table.Measures[:4])
-	for _, row := range table.Rows {
-		row.Samples = row.Samples[:min(len(row.Samples), 4)]
 	}
 	t.lab.Step("memory of a million sensors, 80 s")
 	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {

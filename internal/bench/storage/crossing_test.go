@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -30,7 +30,7 @@ const cacheDirty = "cache_dirty"
 // from the classes of signals at each sample; p99 reaches its bound after so many
 // seconds, -1: never.
 func rampOf(reached int, classes map[string][]doctor.Class) *ramp {
-	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: time.Duration(reached) * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &lane.Traffic{}}
+	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: time.Duration(reached) * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &shape.Traffic{}}
 	for i := range classes[diskBusy] {
 		one := sample{at: time.Duration(i+1) * time.Second, p99: 0.01, processors: 1}
 		for _, name := range []string{diskBusy, diskAwait, cacheDirty, "cache_updates"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -41,7 +41,7 @@ type step struct {
 	length time.Duration
 }
 
-// A schedule says when each write is due, whatever became of those before.
+// A schedule says when each write is due.
 type schedule []step
 
 // due returns when write n is, counted from 0 and from the schedule's beginning;
@@ -94,7 +94,7 @@ type ramp struct {
 	// checkpoint is the signal after one that was asked for at the bound, with the
 	// load going on.
 	checkpoint doctor.Signal
-	traffic    *lane.Traffic
+	traffic    *shape.Traffic
 }
 
 // A sample is what MongoDB, its disk and the machine showed. Rates are since the
@@ -119,12 +119,8 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	fleet, err := newFleet(ctx, m, rampStream, load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes)
+	fleet, err := newFleet(ctx, m, rampStream, load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings)
 	if err != nil {
-		return nil, err
-	}
-	// The buckets are there before, so that the ramp's writes are appends.
-	if err := fill(ctx, m, fleet, c.readings); err != nil {
 		return nil, err
 	}
 	if err := m.Settle(ctx); err != nil {
@@ -198,7 +194,7 @@ func (r *ramp) boundSample() int {
 	return len(r.samples) - 1
 }
 
-// A crossing is what became of one signal in a ramp, until p99 reached its bound.
+// A crossing is the course of one signal in a ramp, until p99 reached its bound.
 type crossing struct {
 	signal                doctor.Signal // at the bound
 	before, worst         float64       // the median before the ramp, and the worst until the bound
@@ -324,13 +320,7 @@ func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 				over = 1
 			}
 		}
-		lab.Add(table, c.signal.Name, "before the ramp", c.before)
-		lab.Add(table, c.signal.Name, "worst until then", c.worst)
-		lab.Add(table, c.signal.Name, "then", c.signal.Value)
-		lab.Add(table, c.signal.Name, "degrading after", c.degrading)
-		lab.Add(table, c.signal.Name, "bottleneck after", c.bottleneck)
-		lab.Add(table, c.signal.Name, placeOf, place)
-		lab.Add(table, c.signal.Name, overOf, over)
+		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, c.bottleneck, place, over)
 		if isDisk {
 			seen = true
 			if c.crossed() {
@@ -382,28 +372,21 @@ func (r *ramp) addSteps(lab *bench.Lab, table string) {
 		if to <= from {
 			return
 		}
-		row, took := fmt.Sprintf("%.0f", step.rate*readingsPerWrite), r.traffic.Between(from, to)
-		lab.Add(table, row, "stored", float64(len(took)*readingsPerWrite)/(to-from).Seconds())
-		lab.Add(table, row, "p50", took.Quantile(0.5))
-		lab.Add(table, row, "p99", took.Quantile(0.99))
-		mean := func(measure string, of func(sample) float64) {
+		took := r.traffic.Between(from, to)
+		mean := func(of func(sample) float64) float64 {
 			var s bench.Samples
 			for _, one := range r.samples {
 				if v := of(one); one.at > from && one.at <= to && !math.IsNaN(v) {
 					s = append(s, v)
 				}
 			}
-			if len(s) > 0 {
-				lab.Add(table, row, measure, s.Mean())
-			}
+			return s.Mean()
 		}
-		mean("processors of mongod", func(s sample) float64 { return s.processors })
-		mean("of the writers", func(s sample) float64 { return s.writers })
-		mean("of all", func(s sample) float64 { return s.all })
-		mean("disk busy", func(s sample) float64 { return s.diskBusyPart })
-		mean("await", func(s sample) float64 { return s.diskAwaitTime })
-		mean("operations/s", func(s sample) float64 { return s.diskOperations })
-		mean("bytes/s", func(s sample) float64 { return s.diskBytes })
+		lab.Row(table, fmt.Sprintf("%.0f", step.rate*readingsPerWrite),
+			float64(len(took)*readingsPerWrite)/(to-from).Seconds(), took.Quantile(0.5), took.Quantile(0.99),
+			mean(func(s sample) float64 { return s.processors }), mean(func(s sample) float64 { return s.writers }), mean(func(s sample) float64 { return s.all }),
+			mean(func(s sample) float64 { return s.diskBusyPart }), mean(func(s sample) float64 { return s.diskAwaitTime }),
+			mean(func(s sample) float64 { return s.diskOperations }), mean(func(s sample) float64 { return s.diskBytes }))
 		from += step.length
 	}
 }

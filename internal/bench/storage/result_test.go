@@ -22,7 +22,7 @@ func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts
 		fill(lab)
 		return nil
 	}
-	r, err := bench.Run(t.Context(), e, bench.Config{Dir: t.TempDir()})
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir()})
 	require.NoError(t, err)
 	verdicts = make(map[string]bench.Verdict)
 	for _, row := range r.Rows {

@@ -10,21 +10,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/lane"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
 // Names in tables.
@@ -64,20 +62,15 @@ func tables() (all []bench.Table) {
 		all = append(all,
 			bench.Table{
 				Name: "signals, " + cache, Title: "The doctor's signals when p99 was ten times idle, with the " + cache + " cache", Variant: "signal",
-				Measures: []bench.Measure{
-					{Name: "before the ramp", Unit: bench.Count}, {Name: "worst until then", Unit: bench.Count}, {Name: "then", Unit: bench.Count},
-					{Name: "degrading after", Unit: bench.Seconds}, {Name: "bottleneck after", Unit: bench.Seconds}, {Name: placeOf, Unit: bench.Count}, {Name: overOf, Unit: bench.Count},
-				},
+				Measures: slices.Concat(bench.In(bench.Count, "before the ramp", "worst until then", "then"), bench.In(bench.Seconds, "degrading after", "bottleneck after"), bench.In(bench.Count, placeOf, overOf)),
 				Note: "In the doctor's units. Place: in the order in which signals began to degrade, in two samples at least, and of a rate in two in a row; behind all others if it did not. " +
 					"Over its threshold, and disk first: 1 if so. None of the published signals covers the processor: see the table of the ramp.",
 			},
 			bench.Table{
 				Name: "ramp, " + cache, Title: "The ramp, with the " + cache + " cache", Variant: "readings/s offered",
-				Measures: []bench.Measure{
-					{Name: "stored", Unit: bench.PerSecond}, {Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "processors of mongod", Unit: bench.Count},
-					{Name: "of the writers", Unit: bench.Count}, {Name: "of all", Unit: bench.Count},
-					{Name: "disk busy", Unit: bench.Share}, {Name: "await", Unit: bench.Seconds}, {Name: "operations/s", Unit: bench.PerSecond}, {Name: "bytes/s", Unit: bench.Bytes},
-				},
+				Measures: slices.Concat(
+					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "processors of mongod", "of the writers", "of all"),
+					bench.In(bench.Share, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
 				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
 			},
@@ -99,16 +92,14 @@ func tables() (all []bench.Table) {
 	return append(all,
 		bench.Table{
 			Name: "compact", Title: "Compaction while writing", Variant: "deleted",
-			Measures: []bench.Measure{
-				{Name: "file when full", Unit: bench.Bytes}, {Name: "after deleting", Unit: bench.Bytes}, {Name: "free in it", Unit: bench.Bytes}, {Name: "after compaction", Unit: bench.Bytes},
-				{Name: leftOf, Unit: bench.Times}, {Name: "took", Unit: bench.Seconds}, {Name: "file larger by", Unit: bench.Bytes}, {Name: "all files larger by", Unit: bench.Bytes},
-				{Name: p99Before, Unit: bench.Seconds}, {Name: p99During, Unit: bench.Seconds}, {Name: p99Later, Unit: bench.Seconds},
-			},
+			Measures: slices.Concat(
+				bench.In(bench.Bytes, "file when full", "after deleting", "free in it", "after compaction"), bench.In(bench.Times, leftOf), bench.In(bench.Seconds, "took"),
+				bench.In(bench.Bytes, "file larger by", "all files larger by"), bench.In(bench.Seconds, p99Before, p99During, p99Later)),
 			Note: "200 writes/s of 50 readings to the same collection; a time counts from when the write was due. Larger by: at most, while it was compacted; all files are those of mongod, with the journal and the oplog.",
 		},
 		bench.Table{
 			Name: "status", Title: "What serverStatus costs", Variant: "form and load",
-			Measures: []bench.Measure{{Name: "p50", Unit: bench.Seconds}, {Name: "p99", Unit: bench.Seconds}, {Name: "answer", Unit: bench.Bytes}},
+			Measures: append(bench.In(bench.Seconds, "p50", "p99"), bench.Measure{Name: "answer", Unit: bench.Bytes}),
 			Note:     "As measured by the client. The load is 200 writes/s of 50 readings.",
 		})
 }
@@ -116,12 +107,10 @@ func tables() (all []bench.Table) {
 func claims() (all []bench.Claim) {
 	const alerts = "place 1: alert at disk busy > 60 %, await > 1 ms (NVMe) or 5 ms (SSD)"
 	for _, cache := range []string{ordinary, small} {
-		of := func(signal, measure string) bench.Figure {
-			return bench.Figure{Table: "signals, " + cache, Variant: signal, Measure: measure}
-		}
+		of := func(signal string) bench.Figure { return bench.At("signals, "+cache, signal, overOf) }
 		with := ", with the " + cache + " cache"
 		all = append(all, bench.Claim{
-			Says: "the disk is the first to show that writes become slow" + with, Published: 1, PublishedAs: alerts, Of: of(diskFirst, overOf),
+			Says: "the disk is the first to show that writes become slow" + with, Published: 1, PublishedAs: alerts, Of: of(diskFirst),
 			Because: "Something else reaches its limit first here: see the table of signals.",
 		})
 		for _, s := range []struct{ signal, says, published string }{
@@ -134,18 +123,15 @@ func claims() (all []bench.Claim) {
 				continue // it has nothing to do with the cache
 			}
 			all = append(all, bench.Claim{
-				Says: s.says + with, Published: 1, PublishedAs: s.published, Of: of(s.signal, overOf),
+				Says: s.says + with, Published: 1, PublishedAs: s.published, Of: of(s.signal),
 				Because: "It stayed within the published threshold until then.",
 			})
 		}
 	}
-	compact := func(pattern, measure string) bench.Figure {
-		return bench.Figure{Table: "compact", Variant: pattern, Measure: measure}
-	}
 	for _, pattern := range []string{scattered, contiguous} {
 		all = append(all, bench.Claim{
 			Says: "compaction takes the file to 0.77x after deleting " + pattern, Published: 460.0 / 600, PublishedAs: "600 → 460 GB for 450 GB live", Unit: bench.Times,
-			Of:      compact(pattern, leftOf),
+			Of:      bench.At("compact", pattern, leftOf),
 			Alike:   1.15, // narrow: from 0.77 to the whole of the file is only 1.3x
 			Because: "Compaction moves what is at the end of the file into what is free before it, and how much that is depends on where the free parts are; pages of scattered deletions are written anew beside the old ones first.",
 		})
@@ -153,11 +139,11 @@ func claims() (all []bench.Claim) {
 	return append(all,
 		bench.Claim{
 			Says: "write p99 falls when a collection was compacted", Published: 10.0 / 35, PublishedAs: "35 → 10 ms", Unit: bench.Seconds, Rule: bench.Factor,
-			From: compact(bothPatterns, p99Before), Of: compact(bothPatterns, p99Later), Because: "An append changes a page in the cache, and does not wait for free space inside the file.",
+			From: bench.At("compact", bothPatterns, p99Before), Of: bench.At("compact", bothPatterns, p99Later), Because: "An append changes a page in the cache, and does not wait for free space inside the file.",
 		},
 		bench.Claim{
 			Says: "serverStatus takes less than 1 ms (p50, idle)", Published: 1e-3, PublishedAs: "< 1 ms", Unit: bench.Seconds, Rule: bench.AtMost,
-			Of: bench.Figure{Table: "status", Variant: fullForm + idle, Measure: "p50"}, Because: "The answer is put together and sent anew each time, and how long that takes depends on the processor.",
+			Of: bench.At("status", fullForm+idle, "p50"), Because: "The answer is put together and sent anew each time, and how long that takes depends on the processor.",
 		})
 }
 
@@ -189,21 +175,14 @@ func (s size) run(ctx context.Context, lab *bench.Lab) error {
 		lab.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
 	}
 	return lab.RunCells(ctx, map[string]func(context.Context) error{
-		"ramp":    func(ctx context.Context) error { return s.runRamp(ctx, lab) },
-		"compact": func(ctx context.Context) error { return onMongoDB(ctx, lab, s.compact.run) },
+		"ramp": func(ctx context.Context) error { return s.runRamp(ctx, lab) },
+		"compact": func(ctx context.Context) error {
+			return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error { return s.compact.run(ctx, lab, m) })
+		},
 		"status": func(ctx context.Context) error {
-			return onMongoDB(ctx, lab, func(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) error { return status(ctx, lab, m, s.calls) })
+			return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error { return status(ctx, lab, m, s.calls) })
 		},
 	})
-}
-
-func onMongoDB(ctx context.Context, lab *bench.Lab, do func(context.Context, *bench.Lab, *bench.MongoDB) error) (err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	return do(ctx, lab, m)
 }
 
 const smallCacheGB = 0.25 // the smallest that mongod takes
@@ -249,39 +228,28 @@ const (
 	interval          = 5 * time.Second // that of the published workload
 )
 
-// newFleet makes a collection, unless it exists, and the lanes that write to it.
-func newFleet(ctx context.Context, m *bench.MongoDB, stream string, sensors load.SensorsConfig, lanes int) (*lane.Fleet, error) {
+// newFleet opens or makes a collection of hourly buckets and returns lanes that
+// write to it. Each sensor has a bucket with so many readings, and each lane a
+// connection.
+func newFleet(ctx context.Context, m *bench.MongoDB, stream string, sensors load.SensorsConfig, lanes, readings int) (*shape.Fleet, error) {
 	source, err := load.NewSensors(sensors)
 	if err != nil {
 		return nil, err
 	}
-	target, err := bucket.New(bucket.Config{
-		Database: m.Database(), Stream: stream, Granularity: time.Hour, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
+	c, err := shape.Open(ctx, m, shape.Config{
+		Name: stream, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, PerUpdate: readingsPerUpdate,
+		Readings: shape.Readings{Source: source, Sensors: sensors.Count, Begin: time.Now().Truncate(time.Hour).Add(-24 * time.Hour), Interval: interval},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := target.Prepare(ctx); err != nil {
+	f := c.Fleet(lanes, updatesPerWrite, nil)
+	if err := f.Fill(ctx, readings, time.Time{}); err != nil {
 		return nil, err
 	}
-	return lane.NewFleet(lane.FleetConfig{
-		Config: lane.Config{
-			Store: target, Source: source, Stream: stream, Granularity: time.Hour, Interval: interval,
-			Begin: time.UnixMilli(store.WindowStart(time.Now().Add(-24*time.Hour).UnixMilli(), time.Hour)),
-		},
-		Order: lane.Order(sensors.Count), Lanes: lanes, PerUpdate: readingsPerUpdate, PerCommand: updatesPerWrite,
-	}), nil
-}
-
-// fill gives every sensor a bucket, and writes a little from all lanes at once, so
-// that each finds a connection when it is measured.
-func fill(ctx context.Context, m *bench.MongoDB, f *lane.Fleet, readings int) error {
-	if err := f.Fill(ctx, m.Database().Collection(f.Stream), readings, time.Time{}); err != nil {
-		return err
-	}
-	return f.Each(ctx, func(ctx context.Context, w *lane.Writer) error {
+	return f, f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
 		for range 5 {
-			if _, _, err := w.Write(ctx); err != nil {
+			if _, _, err := w.Turn(ctx); err != nil {
 				return err
 			}
 		}
@@ -289,13 +257,9 @@ func fill(ctx context.Context, m *bench.MongoDB, f *lane.Fleet, readings int) er
 	})
 }
 
-// background are writers for a moderate load on a collection that exists.
-func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*lane.Fleet, error) {
-	f, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes)
-	if err != nil {
-		return nil, err
-	}
-	return f, fill(ctx, m, f, readingsPerUpdate)
+// background are writers for a moderate load on a collection.
+func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*shape.Fleet, error) {
+	return newFleet(ctx, m, stream, load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes, readingsPerUpdate)
 }
 
 // A compactConfig says how much there is to compact.
@@ -335,11 +299,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 
 // once compacts in the middle of a moderate load.
 func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
-	filled, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes)
-	if err != nil {
-		return err
-	}
-	if err := fill(ctx, m, filled, c.readings); err != nil {
+	if _, err := newFleet(ctx, m, stream, load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings); err != nil {
 		return err
 	}
 	writers, err := background(ctx, m, stream, lab.Seed)
@@ -352,7 +312,7 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 			return err
 		}
 	}
-	full, err := statsOf(ctx, coll)
+	full, err := shape.SizeOf(ctx, m.Database(), stream, false)
 	if err != nil {
 		return err
 	}
@@ -362,27 +322,25 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	if err := m.Settle(ctx); err != nil { // only then is the space free for reuse
 		return err
 	}
-	deleted, err := statsOf(ctx, coll)
+	deleted, err := shape.SizeOf(ctx, m.Database(), stream, false)
 	if err != nil {
 		return err
 	}
-	lab.Add("compact", pattern, "file when full", full.StorageSize)
-	lab.Add("compact", pattern, "after deleting", deleted.StorageSize)
-	lab.Add("compact", pattern, "free in it", deleted.FreeStorageSize)
+	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
 	if err := c.whileWriting(ctx, lab, &watch{m: m, coll: coll, before: deleted}, writers, pattern); err != nil {
 		return err
 	}
 	if err := m.Settle(ctx); err != nil {
 		return err
 	}
-	after, err := statsOf(ctx, coll)
+	after, err := shape.SizeOf(ctx, m.Database(), stream, false)
 	if err != nil {
 		return err
 	}
-	lab.Add("compact", pattern, "after compaction", after.StorageSize)
-	lab.Add("compact", pattern, leftOf, after.StorageSize/deleted.StorageSize)
+	lab.Add("compact", pattern, "after compaction", float64(after.File))
+	lab.Add("compact", pattern, leftOf, float64(after.File)/float64(deleted.File))
 	// Written as before the compaction: what it held up is over then.
-	t := writers.Start(ctx, lane.Steadily(moderate))
+	t := writers.Start(ctx, shape.Steadily(moderate))
 	err = machine.Pause(t.Ctx, warm+c.window)
 	p99 := t.Between(warm, warm+c.window).Quantile(0.99)
 	if err := errors.Join(err, t.Stop()); err != nil {
@@ -397,8 +355,8 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 }
 
 // whileWriting compacts in the middle of a moderate load.
-func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watch, writers *lane.Fleet, pattern string) (err error) {
-	t := writers.Start(ctx, lane.Steadily(moderate))
+func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watch, writers *shape.Fleet, pattern string) (err error) {
+	t := writers.Start(ctx, shape.Steadily(moderate))
 	defer func() { err = errors.Join(err, t.Stop()) }()
 	if err := machine.Pause(t.Ctx, warm+c.window); err != nil {
 		return err
@@ -415,7 +373,7 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watc
 		return err
 	}
 	lab.Add("compact", pattern, "took", (end - begin).Seconds())
-	lab.Add("compact", pattern, "file larger by", max(peak-w.before.StorageSize, 0))
+	lab.Add("compact", pattern, "file larger by", max(peak-float64(w.before.File), 0))
 	lab.Add("compact", pattern, "all files larger by", more)
 	before, during := t.Between(warm, begin).Quantile(0.99), t.Between(begin, end).Quantile(0.99)
 	lab.Add("compact", pattern, p99Before, before)
@@ -440,7 +398,7 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watc
 type watch struct {
 	m      *bench.MongoDB
 	coll   *mongo.Collection
-	before stats
+	before shape.Size
 }
 
 // while samples until something is done, and returns the largest size of the file
@@ -452,7 +410,7 @@ func (w *watch) while(done <-chan error) (peak, more float64, err error) {
 		if w.m.DBPath() == "" {
 			return nil
 		}
-		info, err := os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.WiredTiger.URI, "statistics:table:")+".wt"))
+		info, err := os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.URI, "statistics:table:")+".wt"))
 		if err != nil {
 			return fmt.Errorf("read the size of a collection's file: %w", err)
 		}
@@ -536,33 +494,6 @@ func inQuarter(pattern string, i, n int) bool {
 	return i%4 == 1
 }
 
-// stats are a collection's, in bytes.
-type stats struct {
-	Size            float64 `bson:"size"`
-	StorageSize     float64 `bson:"storageSize"`
-	FreeStorageSize float64 `bson:"freeStorageSize"`
-	WiredTiger      struct {
-		URI string `bson:"uri"`
-	} `bson:"wiredTiger"`
-}
-
-func statsOf(ctx context.Context, coll *mongo.Collection) (stats, error) {
-	var found []struct {
-		Stats stats `bson:"storageStats"`
-	}
-	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}})
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
-	switch {
-	case err != nil:
-		return stats{}, fmt.Errorf("read the sizes of %s: %w", coll.Name(), err)
-	case len(found) == 0:
-		return stats{}, fmt.Errorf("read the sizes of %s: there is no answer", coll.Name())
-	}
-	return found[0].Stats, nil
-}
-
 // status times serverStatus, each form in turn, idle and under load.
 func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) error {
 	writers, err := background(ctx, m, "status", lab.Seed)
@@ -602,6 +533,6 @@ func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) er
 		return err
 	}
 	lab.Step("status: %d calls of serverStatus in two forms, under load", calls*lab.Repeats)
-	t := writers.Start(ctx, lane.Steadily(moderate))
+	t := writers.Start(ctx, shape.Steadily(moderate))
 	return errors.Join(ask(t.Ctx, busy), t.Stop())
 }

@@ -33,7 +33,7 @@ func TestAllCellsAreMeasured(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), tiny(scattered, contiguous), bench.Config{Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(t.Context(), tiny(scattered, contiguous), bench.Config{Hasty: true, Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.NoError(t, err)
 	_, err = json.Marshal(r)
 	require.NoError(t, err)
@@ -66,11 +66,11 @@ func TestAllCellsAreMeasured(t *testing.T) {
 }
 
 // TestAUsersMongoDBIsSpared: it is not taken to its limit unless that is asked
-// for, and its files are not looked at.
+// for, and its files are not read.
 func TestAUsersMongoDBIsSpared(t *testing.T) {
 	t.Parallel()
 	at := func(cells ...string) *bench.Result {
-		r, err := bench.Run(t.Context(), tiny(scattered), bench.Config{Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: cells})
+		r, err := bench.Run(t.Context(), tiny(scattered), bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: cells})
 		require.NoError(t, err)
 		return r
 	}
@@ -102,7 +102,7 @@ func TestAnInterruptionEndsTheWriters(t *testing.T) {
 		return measure(ctx, lab)
 	}
 	dir := t.TempDir()
-	r, err := bench.Run(ctx, e, bench.Config{Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.ErrorIs(t, err, bench.ErrInterrupted)
 	assert.True(t, r.Interrupted)
 	left, err := os.ReadDir(dir)

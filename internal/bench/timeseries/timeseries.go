@@ -5,6 +5,7 @@
 package timeseries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func shapes() []shape.Shape {
 
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	sizes := []bench.Measure{{Name: bsonOf, Unit: bench.Bytes}, {Name: dataOf, Unit: bench.Bytes}, {Name: indexOf, Unit: bench.Bytes}, {Name: totalOf, Unit: bench.Bytes}}
+	sizes := bench.In(bench.Bytes, bsonOf, dataOf, indexOf, totalOf)
 	return &bench.Experiment{
 		Name:     "timeseries",
 		Question: "Does a native time-series collection load faster, take less space and answer faster than an ordinary one?",
@@ -58,29 +59,29 @@ func Experiment() *bench.Experiment {
 			{Name: "aggregate", What: "the mean over random 6-hour windows"},
 			{Name: "sort", What: "a sort of everything by time, without an index", Own: true},
 			{Name: "late", What: "readings that arrive 12 to 36 hours late, and the number of buckets"},
-			{Name: "defaults", What: "bytes with each compressor, to see what of the published saving is the compressor's"},
+			{Name: "defaults", What: "bytes with each compressor, to see how much of the published saving is the compressor's"},
 		},
 		Tables: []bench.Table{
 			{
 				Name: "load", Title: "Load and size", Variant: "shape",
-				Measures: append([]bench.Measure{{Name: loadOf, Unit: bench.Seconds}, {Name: "readings/s", Unit: bench.PerSecond}, {Name: "documents", Unit: bench.Count}}, sizes...),
+				Measures: slices.Concat(bench.In(bench.Seconds, loadOf), bench.In(bench.PerSecond, "readings/s"), bench.In(bench.Count, "documents"), sizes),
 				Note:     "On disk: the files after a checkpoint, without what is free in them. Documents of a time series are its buckets.",
 				Plots:    []bench.Plot{{Title: "Bytes on disk", Caption: "All with the same compressor: what differs is due to the shape.", Bars: true, Measures: []string{dataOf, indexOf}}},
 			},
 			{
 				Name: "reads", Title: "Reads, one after another", Variant: "shape", Unit: bench.Seconds,
 				Note: "The same finds and means in every shape, the shapes by turns; the means of all shapes agree. Brim's shapes are read as a daemon reads them; their finds decode the bucket in the client. " +
-					"By stats: a bucket that lies in the window gives its sum and count, those at its ends their readings.",
+					"By stats: a bucket inside the window gives its sum and count, those at its ends their readings.",
 				Plots: []bench.Plot{{Title: "Means over 6 hours", Caption: "Lower is better. 360 readings are in each window.", Bars: true, Measures: []string{allOf}}},
 			},
 			{
 				Name: "sort", Title: "Everything sorted by time, without an index", Variant: "shape",
-				Measures: []bench.Measure{{Name: failedOf, Unit: bench.Count}, {Name: "allowDiskUse false", Unit: bench.Seconds}, {Name: "allowDiskUse true", Unit: bench.Seconds}},
+				Measures: append(bench.In(bench.Count, failedOf), bench.In(bench.Seconds, "allowDiskUse false", "allowDiskUse true")...),
 				Note:     "The limit of memory is the server's 100 MiB, reduced as the readings are fewer than the published 10,000,000. Since 6.0 a server spills to disk unless told otherwise (allowDiskUseByDefault).",
 			},
 			{
 				Name: "late", Title: "Buckets, compared with no late readings", Variant: "late readings", Unit: bench.Times,
-				Note:  "Late readings arrive 12 to 36 hours behind the others. A server before 7.0 does not reopen a bucket of a time series that it has closed, so a late reading begins a new one, and the next in time another.",
+				Note:  "Late readings arrive 12 to 36 hours after the others. A server before 7.0 does not reopen a closed bucket of a time series, so a late reading begins a new one, and the next in time another.",
 				Plots: []bench.Plot{{Title: "Buckets, compared with no late readings", Caption: "Where sensors deliver late, buckets by key do not multiply."}},
 			},
 			{Name: "late-bytes", Title: "Data on disk a reading, with late readings", Variant: "late readings", Unit: bench.Bytes},
@@ -91,16 +92,14 @@ func Experiment() *bench.Experiment {
 			},
 		},
 		Claims: claims(),
-		Run: func(ctx context.Context, lab *bench.Lab) error {
-			return run(ctx, lab, scaleOf(lab.Quick))
-		},
+		Run:    func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, scaleOf(lab.Quick)) },
 	}
 }
 
 func compressed(s shape.Shape, c store.Compressor) string { return s.String() + ", " + string(c) }
 
 // claims are about MongoDB 5.0.3.
-func claims() []bench.Claim {
+func claims() (all []bench.Claim) {
 	const (
 		becauseColumns = "Since 5.2 a time-series bucket keeps its readings column by column, packed; the published server did not."
 		becauseMixed   = "The published figure compares zstd with snappy, on 5.0.3; here the compressor is the same, and buckets are packed by column."
@@ -110,40 +109,38 @@ func claims() []bench.Claim {
 		alikeMeans = 1.75
 	)
 	documents, series := shapes()[0], shapes()[2]
-	compare := func(c bench.Claim, table, measure string) bench.Claim {
-		c.From = bench.Figure{Table: table, Variant: documents.String(), Measure: measure}
-		c.Of = bench.Figure{Table: table, Variant: series.String(), Measure: measure}
-		return c
-	}
-	return []bench.Claim{
-		compare(bench.Claim{
-			Says: "a time series loads faster than a document per reading", Published: 0.75, PublishedAs: "279.5 → 210.1 s", Unit: bench.Seconds, Rule: bench.PairedFactor,
+	for _, c := range []struct {
+		table, measure string
+		bench.Claim
+	}{
+		{"load", loadOf, bench.Claim{
+			Says: "a time series loads faster than a document per reading", Published: 0.75, PublishedAs: "279.5 → 210.1 s", Rule: bench.PairedFactor,
 			Because: "It depends on the server's version, on the number of writers, and on how many readings a bucket takes.",
-		}, "load", loadOf),
-		compare(bench.Claim{Says: "its data is larger before compression", Published: 1.31, PublishedAs: "570 → 748 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseColumns}, "load", bsonOf),
-		compare(bench.Claim{Says: "its data is smaller on disk", Published: 0.68, PublishedAs: "snappy 175 → zstd 119 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}, "load", dataOf),
-		{
-			Says: "a time series needs no index on time", Published: 0, PublishedAs: "233 → 0 MB", Unit: bench.Bytes, Rule: bench.AtMost,
-			Of: bench.Figure{Table: "load", Variant: series.String(), Measure: indexOf}, Because: "This server makes an index by itself.",
-		},
-		compare(bench.Claim{Says: "data and indexes take 70 % less in all", Published: 0.30, PublishedAs: "175 + 233 → 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}, "load", totalOf),
-		compare(bench.Claim{
-			Says: "point finds take as long in a time series", PublishedAs: "1 M finds: 16.9 → 16.0 s", Unit: bench.Seconds, Rule: bench.PairedSame,
+		}},
+		{"load", bsonOf, bench.Claim{Says: "its data is larger before compression", Published: 1.31, PublishedAs: "570 → 748 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseColumns}},
+		{"load", dataOf, bench.Claim{Says: "its data is smaller on disk", Published: 0.68, PublishedAs: "snappy 175 → zstd 119 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}},
+		{"load", indexOf, bench.Claim{Says: "a time series needs no index on time", Published: 0, PublishedAs: "233 → 0 MB", Unit: bench.Bytes, Rule: bench.AtMost, Because: "This server makes an index by itself."}},
+		{"load", totalOf, bench.Claim{Says: "data and indexes take 70 % less in all", Published: 0.30, PublishedAs: "175 + 233 → 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor, Because: becauseMixed}},
+		{"reads", findOf, bench.Claim{
+			Says: "point finds take as long in a time series", PublishedAs: "1 M finds: 16.9 → 16.0 s", Rule: bench.PairedSame,
 			Because: "A find in a time series unpacks the bucket that the reading is in; an index leads straight to a document.",
-		}, "reads", findOf),
-		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: a tenth of the queries", Published: 0.77, PublishedAs: "10 K: 21.9 → 16.8 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", tenthOf),
-		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: half of them", Published: 0.73, PublishedAs: "50 K: 97.0 → 71.2 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", halfOf),
-		compare(bench.Claim{Says: "means over 6 hours are faster in a time series: all", Published: 0.52, PublishedAs: "100 K: 273.3 → 141.4 s", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}, "reads", allOf),
-		{
-			Says: "a sort by time without an index fails for memory", Published: 1, PublishedAs: "failed",
-			Of: bench.Figure{Table: "sort", Variant: documents.String(), Measure: failedOf}, Because: "All readings fit in the memory that a sort is given.",
-		},
-		{
-			Says: "each with its default compressor: a time series takes 70 % less in all", Published: 0.30, PublishedAs: "snappy 175 + 233 MB → zstd 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor,
-			From: bench.Figure{Table: "defaults", Variant: compressed(documents, store.Snappy), Measure: totalOf},
-			Of:   bench.Figure{Table: "defaults", Variant: compressed(series, store.Zstd), Measure: totalOf}, Because: becauseColumns,
-		},
+		}},
+		{"reads", tenthOf, bench.Claim{Says: "means over 6 hours are faster in a time series: a tenth of the queries", Published: 0.77, PublishedAs: "10 K: 21.9 → 16.8 s", Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}},
+		{"reads", halfOf, bench.Claim{Says: "means over 6 hours are faster in a time series: half of them", Published: 0.73, PublishedAs: "50 K: 97.0 → 71.2 s", Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}},
+		{"reads", allOf, bench.Claim{Says: "means over 6 hours are faster in a time series: all", Published: 0.52, PublishedAs: "100 K: 273.3 → 141.4 s", Rule: bench.PairedFactor, Alike: alikeMeans, Because: becauseMeans}},
+	} {
+		c.From, c.Of, c.Unit = bench.At(c.table, documents.String(), c.measure), bench.At(c.table, series.String(), c.measure), cmp.Or(c.Unit, bench.Seconds)
+		all = append(all, c.Claim)
 	}
+	return append(all,
+		bench.Claim{
+			Says: "a sort by time without an index fails for memory", Published: 1, PublishedAs: "failed", Of: bench.At("sort", documents.String(), failedOf),
+			Because: "All readings fit in the memory that a sort is given.",
+		},
+		bench.Claim{
+			Says: "each with its default compressor: a time series takes 70 % less in all", Published: 0.30, PublishedAs: "snappy 175 + 233 MB → zstd 119 + 0 MB", Unit: bench.Bytes, Rule: bench.Factor,
+			From: bench.At("defaults", compressed(documents, store.Snappy), totalOf), Of: bench.At("defaults", compressed(series, store.Zstd), totalOf), Because: becauseColumns,
+		})
 }
 
 // scale is how much is done.
@@ -177,16 +174,7 @@ type subject struct {
 	coll *shape.Collection
 }
 
-func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
-	m, err := lab.Start(ctx, bench.Setting{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	t := &trial{lab: lab, m: m, scale: s}
-	for _, one := range shapes() {
-		t.subjects = append(t.subjects, &subject{Shape: one, name: "shape_" + string(one.Kind)})
-	}
+func run(ctx context.Context, lab *bench.Lab, s scale) error {
 	lab.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
 	lab.Pin("the same %d readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by the seed", s.readings)
 	lab.Pin("%d readings a command, one client, write concern majority with journal; index prefix compression as by default", shape.CommandReadings)
@@ -196,14 +184,15 @@ func run(ctx context.Context, lab *bench.Lab, s scale) (err error) {
 	if all := scaleOf(false); s != all {
 		lab.Reduce("%d readings, %d point finds and %d queries; a full run has %d, %d and %d", s.readings, s.finds, s.means, all.readings, all.finds, all.means)
 	}
-	return lab.RunCells(ctx, map[string]func(context.Context) error{
-		"load": t.loads, "finds": t.finds, "aggregate": t.means, "sort": t.sorts, "late": t.lates, "defaults": t.defaults,
+	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+		t := &trial{lab: lab, m: m, scale: s}
+		for _, one := range shapes() {
+			t.subjects = append(t.subjects, &subject{Shape: one, name: "shape_" + string(one.Kind)})
+		}
+		return lab.RunCells(ctx, map[string]func(context.Context) error{
+			"load": t.loads, "finds": t.finds, "aggregate": t.means, "sort": t.sorts, "late": t.lates, "defaults": t.defaults,
+		})
 	})
-}
-
-// readings are those of all shapes.
-func (t *trial) readings(n int) shape.Readings {
-	return shape.Readings{Source: shape.Ratings{Seed: t.lab.Seed}, Sensors: 1, Count: n, Begin: shape.Begin(), Interval: interval}
 }
 
 // loads loads every shape as often as there are repeats, by turns.
@@ -211,62 +200,59 @@ func (t *trial) loads(ctx context.Context) error {
 	for repeat := range t.lab.Repeats {
 		for _, s := range t.subjects {
 			t.lab.Step("load %d readings as %s, repeat %d", t.scale.readings, s.Shape, repeat+1)
-			loaded, err := t.load(ctx, s)
+			took, err := t.load(ctx, s)
 			if err != nil {
 				return err
 			}
-			seconds := loaded.Took.Seconds()
-			t.lab.Add("load", s.String(), loadOf, seconds)
-			t.lab.Add("load", s.String(), "readings/s", float64(t.scale.readings)/seconds)
-			size, err := t.size(ctx, s.coll, "load", s.String())
+			size, err := t.size(ctx, s.coll)
 			if err != nil {
 				return err
 			}
-			t.lab.Add("load", s.String(), "documents", float64(size.Documents))
+			t.lab.Row("load", s.String(), took.Seconds(), float64(t.scale.readings)/took.Seconds(), float64(size.Documents),
+				float64(size.Logical), float64(size.Data()), float64(size.Index()), float64(size.Data()+size.Index()))
 		}
 	}
 	return nil
 }
 
-// loadOnce makes sure that the collections are there.
+// loadOnce makes sure that the collections exist.
 func (t *trial) loadOnce(ctx context.Context) error {
 	for _, s := range t.subjects {
-		if s.coll != nil {
-			continue
-		}
-		if _, err := t.load(ctx, s); err != nil {
-			return err
+		if s.coll == nil {
+			if _, err := t.load(ctx, s); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (t *trial) load(ctx context.Context, s *subject) (l shape.Loaded, err error) {
-	s.coll, err = shape.New(ctx, t.m, shape.Config{
-		Name: s.name, Shape: s.Shape, Compressor: pinned, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings,
-	})
-	if err != nil {
-		return l, err
+func (t *trial) load(ctx context.Context, s *subject) (took time.Duration, err error) {
+	if s.coll, err = t.empty(ctx, s.name, s.Shape, pinned); err != nil {
+		return 0, err
 	}
 	if err := t.m.Settle(ctx); err != nil {
-		return l, err
+		return 0, err
 	}
 	return s.coll.Load(ctx)
 }
 
-// size adds the size of a collection to a table.
-func (t *trial) size(ctx context.Context, c *shape.Collection, table, row string) (size shape.Size, err error) {
+// empty makes the collection for all readings.
+func (t *trial) empty(ctx context.Context, name string, of shape.Shape, c store.Compressor) (*shape.Collection, error) {
+	return shape.New(ctx, t.m, shape.Config{Name: name, Shape: of, Compressor: c, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings})
+}
+
+// readings are those of all shapes.
+func (t *trial) readings(n int) shape.Readings {
+	return shape.Readings{Source: shape.Ratings(t.lab.Seed), Sensors: 1, Count: n, Begin: shape.Begin(), Interval: interval}
+}
+
+// size returns that of a collection after a checkpoint.
+func (t *trial) size(ctx context.Context, c *shape.Collection) (size shape.Size, err error) {
 	if err := t.m.Checkpoint(ctx); err != nil {
 		return size, err
 	}
-	if size, err = c.Size(ctx); err != nil {
-		return size, err
-	}
-	t.lab.Add(table, row, bsonOf, float64(size.Logical))
-	t.lab.Add(table, row, dataOf, float64(size.Data()))
-	t.lab.Add(table, row, indexOf, float64(size.Index()))
-	t.lab.Add(table, row, totalOf, float64(size.Data()+size.Index()))
-	return size, nil
+	return c.Size(ctx)
 }
 
 // defaults compares the pinned compressor with zstd, once: bytes do not change
@@ -277,35 +263,22 @@ func (t *trial) defaults(ctx context.Context) error {
 	}
 	base := 0.0
 	for _, s := range t.subjects {
-		for _, compressor := range []store.Compressor{pinned, store.Zstd} {
-			c := s.coll
-			if compressor != pinned {
-				t.lab.Step("load %d readings as %s with %s", t.scale.readings, s.Shape, compressor)
-				var err error
-				c, err = shape.New(ctx, t.m, shape.Config{
-					Name: "compressed", Shape: s.Shape, Compressor: compressor, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings,
-				})
-				if err != nil {
-					return err
-				}
-				if _, err := c.Load(ctx); err != nil {
-					return err
-				}
-			}
-			row := compressed(s.Shape, compressor)
-			size, err := t.size(ctx, c, "defaults", row)
+		t.lab.Step("load %d readings as %s with %s", t.scale.readings, s.Shape, store.Zstd)
+		packed, err := t.empty(ctx, "compressed", s.Shape, store.Zstd)
+		if err != nil {
+			return err
+		}
+		if _, err := packed.Load(ctx); err != nil {
+			return err
+		}
+		for _, c := range []*shape.Collection{s.coll, packed} {
+			size, err := t.size(ctx, c)
 			if err != nil {
 				return err
 			}
-			if base == 0 {
-				base = float64(size.Data() + size.Index())
-			}
-			t.lab.Add("defaults", row, "of a document per reading with snappy", float64(size.Data()+size.Index())/base)
-			if c != s.coll {
-				if err := c.Drop(ctx); err != nil {
-					return err
-				}
-			}
+			data, index := float64(size.Data()), float64(size.Index())
+			base = cmp.Or(base, data+index)
+			t.lab.Row("defaults", compressed(s.Shape, c.Compressor), float64(size.Logical), data, index, data+index, (data+index)/base)
 		}
 	}
 	return nil
@@ -318,22 +291,23 @@ const (
 	lateTogether = 60
 )
 
-// lates loads readings of which some come late, in the order of their arrival.
-// Only buckets and bytes are counted, so all shapes are loaded at once.
+// lates loads readings of which some come late, in order of arrival. Only buckets
+// and bytes are counted, so all shapes are loaded at once.
 func (t *trial) lates(ctx context.Context) error {
 	t.lab.Step("load %d readings of which some come late", t.scale.late)
-	shares := []float64{0, 0.01, 0.10, 0.30}
+	parts := []float64{0, 0.01, 0.10, 0.30}
 	subjects := slices.DeleteFunc(slices.Clone(t.subjects), func(s *subject) bool {
 		return s.Kind == shape.Documents // each is a document, whenever it comes
 	})
-	sizes := make([]shape.Size, len(shares)*len(subjects))
+	sizes := make([]shape.Size, len(parts)*len(subjects))
 	group, under := errgroup.WithContext(ctx)
 	for i, s := range subjects {
-		for j, share := range shares {
+		for j, part := range parts {
 			readings := t.readings(t.scale.late)
-			readings.Late = shape.Late{Share: share, From: lateFrom, To: lateTo, Seed: t.lab.Seed}
+			readings.Late = shape.Late{Part: part, From: lateFrom, To: lateTo, Seed: t.lab.Seed}
+			c := shape.Config{Name: fmt.Sprintf("%s_late_%d", s.name, j), Shape: s.Shape, Compressor: pinned, Readings: readings, PerUpdate: lateTogether}
 			group.Go(func() (err error) {
-				sizes[i*len(shares)+j], err = t.late(under, s, j, readings)
+				sizes[i*len(parts)+j], err = t.late(under, c)
 				return err
 			})
 		}
@@ -342,41 +316,33 @@ func (t *trial) lates(ctx context.Context) error {
 		return err
 	}
 	for i, s := range subjects {
-		for j, share := range shares {
-			size, none := sizes[i*len(shares)+j], sizes[i*len(shares)]
-			row := strconv.FormatFloat(share, 'g', -1, 64)
+		for j, part := range parts {
+			size, none := sizes[i*len(parts)+j], sizes[i*len(parts)]
+			row := strconv.FormatFloat(part, 'g', -1, 64)
 			t.lab.Add("late", row, s.String(), float64(size.Documents)/float64(none.Documents))
-			t.lab.Add("late-bytes", row, s.String(), size.PerReading(size.Data()))
+			t.lab.Add("late-bytes", row, s.String(), float64(size.Data())/float64(t.scale.late))
 		}
 	}
 	return nil
 }
 
-func (t *trial) late(ctx context.Context, s *subject, number int, readings shape.Readings) (size shape.Size, err error) {
-	c, err := shape.New(ctx, t.m, shape.Config{
-		Name: fmt.Sprintf("%s_late_%d", s.name, number), Shape: s.Shape, Compressor: pinned, Readings: readings, PerUpdate: lateTogether,
-	})
+func (t *trial) late(ctx context.Context, c shape.Config) (size shape.Size, err error) {
+	coll, err := shape.New(ctx, t.m, c)
 	if err != nil {
 		return size, err
 	}
-	if _, err := c.Load(ctx); err != nil {
+	if _, err := coll.Load(ctx); err != nil {
 		return size, err
 	}
-	if err := t.m.Checkpoint(ctx); err != nil {
+	if size, err = t.size(ctx, coll); err != nil {
 		return size, err
 	}
-	if size, err = c.Size(ctx); err != nil {
-		return size, err
-	}
-	return size, c.Drop(ctx)
+	return size, coll.Drop(ctx)
 }
 
 const (
-	// warmUp is how many finds or means go before those that count.
-	warmUp = 50
-	// turns is how often one shape follows the other in a repeat, so that a slow
-	// moment hits all.
-	turns = 10
+	warmUp = 50 // finds or means before those that count
+	turns  = 10 // how often one shape follows the other in a repeat
 )
 
 // finds looks up single readings by their time, the same in every shape.
@@ -387,20 +353,23 @@ func (t *trial) finds(ctx context.Context) error {
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("find %d readings in every shape, repeat %d", t.scale.finds, repeat+1)
 		places := t.places(repeat, t.scale.finds, 1)
-		for _, s := range t.subjects {
-			if _, err := find(ctx, s, places[:min(warmUp, len(places))]); err != nil {
-				return err
-			}
-		}
 		took := make([]float64, len(t.subjects))
-		for some := range slices.Chunk(places, max(len(places)/turns, 1)) {
-			for i, s := range t.subjects {
-				seconds, err := find(ctx, s, some)
-				if err != nil {
-					return err
+		find := func(i int, some []shape.Portion) error {
+			began := time.Now()
+			for _, at := range some {
+				if got, err := t.subjects[i].coll.Read(ctx, at); err != nil || got != 1 {
+					return errors.Join(err, fmt.Errorf("find reading %d in %s: got %d readings", at.First, t.subjects[i].Shape, got))
 				}
-				took[i] += seconds
 			}
+			took[i] += time.Since(began).Seconds()
+			return nil
+		}
+		if err := bench.InTurns(len(t.subjects), places[:min(warmUp, len(places))], warmUp, find); err != nil {
+			return err
+		}
+		clear(took)
+		if err := bench.InTurns(len(t.subjects), places, len(places)/turns, find); err != nil {
+			return err
 		}
 		for i, s := range t.subjects {
 			t.lab.Add("reads", s.String(), findOf, took[i])
@@ -409,32 +378,17 @@ func (t *trial) finds(ctx context.Context) error {
 	return nil
 }
 
-// places are random spans of so many readings.
-func (t *trial) places(repeat, n, readings int) []shape.Span {
+// places are random portions of so many readings.
+func (t *trial) places(repeat, n, readings int) []shape.Portion {
 	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
-	out := make([]shape.Span, n)
+	out := make([]shape.Portion, n)
 	for i := range out {
-		out[i] = shape.Span{First: uint64(random.IntN(t.scale.readings - readings + 1)), Count: readings} //nolint:gosec // counts from 0
+		out[i] = shape.Portion{First: uint64(random.IntN(t.scale.readings - readings + 1)), Count: readings} //nolint:gosec // counts from 0
 	}
 	return out
 }
 
-// find looks up readings one after another, and returns how many seconds it took.
-func find(ctx context.Context, s *subject, places []shape.Span) (seconds float64, err error) {
-	began := time.Now()
-	for _, at := range places {
-		got, err := s.coll.Read(ctx, at)
-		if err != nil {
-			return 0, err
-		}
-		if got != 1 {
-			return 0, fmt.Errorf("find reading %d in %s: got %d readings", at.First, s.Shape, got)
-		}
-	}
-	return time.Since(began).Seconds(), nil
-}
-
-// A meanWay is a way to compute means in one of the shapes.
+// A meanWay is a way to compute means in one shape.
 type meanWay struct {
 	*subject
 	name string // of the row
@@ -465,20 +419,16 @@ func (t *trial) means(ctx context.Context) error {
 			}
 			w.took, w.got = 0, nil
 		}
-		for some := range slices.Chunk(windows, max(len(windows)/turns, 1)) {
-			for _, w := range ways {
-				if err := w.query(ctx, some); err != nil {
-					return err
-				}
-				switch len(w.got) {
-				case len(windows) / 10:
-					t.lab.Add("reads", w.name, tenthOf, w.took)
-				case len(windows) / 2:
-					t.lab.Add("reads", w.name, halfOf, w.took)
-				case len(windows):
-					t.lab.Add("reads", w.name, allOf, w.took)
-				}
+		err := bench.InTurns(len(ways), windows, len(windows)/turns, func(i int, some []shape.Portion) error {
+			w := ways[i]
+			err := w.query(ctx, some)
+			if measure := map[int]string{len(windows) / 10: tenthOf, len(windows) / 2: halfOf, len(windows): allOf}[len(w.got)]; measure != "" {
+				t.lab.Add("reads", w.name, measure, w.took)
 			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		for _, w := range ways[1:] {
 			if err := agree(ways[0].got, w.got); err != nil {
@@ -490,7 +440,7 @@ func (t *trial) means(ctx context.Context) error {
 }
 
 // query computes means one after another.
-func (w *meanWay) query(ctx context.Context, windows []shape.Span) error {
+func (w *meanWay) query(ctx context.Context, windows []shape.Portion) error {
 	began := time.Now()
 	for _, span := range windows {
 		mean, err := w.coll.Mean(ctx, span, shape.RatingField, w.way)

@@ -144,7 +144,7 @@ func byFill(title, of string, rows []load.FillRow) chart.Bars {
 func percentiles(r *load.Result, x Extras) chart.Curve {
 	c := chart.Curve{
 		Title: "Times by percentile", Y: chart.Axis{Unit: chart.Seconds, Log: true},
-		Series: []chart.CurveSeries{curve("response", r.Curve, chart.B), curve("service", r.ServiceCurve, chart.A)},
+		Series: []chart.Series{curve("response", r.Curve, chart.B), curve("service", r.ServiceCurve, chart.A)},
 		Width:  plotWidth, Height: plotHeight,
 	}
 	if x.Floor != nil {
@@ -155,11 +155,11 @@ func percentiles(r *load.Result, x Extras) chart.Curve {
 	return c
 }
 
-func curve(name string, points []load.Percentile, tone chart.Tone) chart.CurveSeries {
-	s := chart.CurveSeries{Name: name, Tone: tone}
+func curve(name string, points []load.Percentile, tone chart.Tone) chart.Series {
+	s := chart.Series{Name: name, Tone: tone}
 	for _, p := range points {
-		s.Percent = append(s.Percent, p.Percent)
-		s.Value = append(s.Value, p.Seconds)
+		s.X = append(s.X, p.Percent)
+		s.Y = append(s.Y, p.Seconds)
 	}
 	return s
 }

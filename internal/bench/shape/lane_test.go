@@ -1,4 +1,4 @@
-package lane
+package shape
 
 import (
 	"context"
@@ -14,12 +14,9 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store/memory"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
-
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
 
 var base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
@@ -30,12 +27,16 @@ func sensors(t *testing.T, count int) *load.Sensors {
 	return s
 }
 
-func config(t *testing.T, store Store, count int) Config {
+// readingsOf are those of so many sensors, every 5 s.
+func readingsOf(t *testing.T, count int) Readings {
 	t.Helper()
-	return Config{
-		Store: store, Source: sensors(t, count), Stream: "readings", Granularity: 5 * time.Minute,
-		Begin: base, Interval: 5 * time.Second,
-	}
+	return Readings{Source: sensors(t, count), Sensors: count, Begin: base, Interval: 5 * time.Second}
+}
+
+// laneOf writes buckets of 5 minutes into a store.
+func laneOf(t *testing.T, store shareStore, count int) *lane {
+	t.Helper()
+	return newLane(store, "readings", 5*time.Minute, readingsOf(t, count))
 }
 
 // A recorder is a store that takes everything, and keeps what it was given.
@@ -81,8 +82,8 @@ func TestReadingsAreThoseOfTheSource(t *testing.T) {
 	t.Parallel()
 	st, err := memory.New(memory.Config{Stream: "readings", Granularity: 5 * time.Minute, Registerer: prometheus.NewRegistry()})
 	require.NoError(t, err)
-	c := config(t, st, 3)
-	l := New(c)
+	c := readingsOf(t, 3)
+	l := laneOf(t, st, 3)
 	for _, portions := range [][]Portion{{{0, 0, 1}, {2, 0, 70}}, {{0, 1, 69}}, {{1, 5, 3}, {0, 70, 2}}} {
 		_, err := l.Write(t.Context(), portions)
 		require.NoError(t, err)
@@ -104,7 +105,7 @@ func TestReadingsAreThoseOfTheSource(t *testing.T) {
 func TestAShareHasTheReadingsOfAsManyRequests(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	updates, err := New(config(t, r, 3)).Write(t.Context(), []Portion{{0, 0, 3}, {1, 0, 1}, {2, 0, 2}})
+	updates, err := laneOf(t, r, 3).Write(t.Context(), []Portion{{0, 0, 3}, {1, 0, 1}, {2, 0, 2}})
 	require.NoError(t, err)
 	assert.Equal(t, 3, updates)
 	require.Len(t, r.writes, 1)
@@ -118,7 +119,7 @@ func TestAShareHasTheReadingsOfAsManyRequests(t *testing.T) {
 func TestABucketHasOneUpdateInFlight(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	updates, err := New(config(t, r, 2)).Write(t.Context(), []Portion{{0, 0, 2}, {1, 0, 1}, {0, 2, 2}, {1, 1, 1}})
+	updates, err := laneOf(t, r, 2).Write(t.Context(), []Portion{{0, 0, 2}, {1, 0, 1}, {0, 2, 2}, {1, 1, 1}})
 	require.NoError(t, err)
 	assert.Equal(t, 4, updates)
 	require.Len(t, r.writes, 2)
@@ -129,7 +130,7 @@ func TestABucketHasOneUpdateInFlight(t *testing.T) {
 func TestWhatTheStoreKnowsOfABucketComesBackToIt(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	l := New(config(t, r, 1))
+	l := laneOf(t, r, 1)
 	for _, p := range []Portion{{0, 58, 1}, {0, 59, 2}, {0, 61, 1}} { // a window has 60
 		_, err := l.Write(t.Context(), []Portion{p})
 		require.NoError(t, err)
@@ -151,14 +152,14 @@ func TestAWriteHasAnEnd(t *testing.T) {
 		portions[i] = Portion{Sensor: i, Count: 1}
 	}
 	portions[count-1].Count = mostRows + 1
-	updates, err := New(config(t, r, count)).Write(t.Context(), portions)
+	updates, err := laneOf(t, r, count).Write(t.Context(), portions)
 	require.NoError(t, err)
 	require.Len(t, r.writes, 3)
 	assert.Len(t, r.writes[0], mostShares)
 	windows := (mostRows + 1 + 59) / 60
 	assert.Equal(t, 2*mostShares+windows, updates)
 	assert.Len(t, r.writes[2], windows)
-	assert.Equal(t, []int{mostShares, mostShares, 333, 1}, []int{Together(1), Together(20), Together(60), Together(mostRows + 1)})
+	assert.Equal(t, []int{mostShares, mostShares, 333, 1}, []int{PerCommand(1), PerCommand(20), PerCommand(60), PerCommand(mostRows + 1)})
 }
 
 func TestWhatIsLeftIsWrittenAgain(t *testing.T) {
@@ -169,7 +170,7 @@ func TestWhatIsLeftIsWrittenAgain(t *testing.T) {
 			s.Verdict = batch.Again
 		}
 	}}
-	updates, err := New(config(t, r, 2)).Write(t.Context(), []Portion{{0, 0, 3}, {1, 0, 1}})
+	updates, err := laneOf(t, r, 2).Write(t.Context(), []Portion{{0, 0, 3}, {1, 0, 1}})
 	require.NoError(t, err)
 	assert.Equal(t, 4, updates)
 	require.Len(t, r.writes, 3)
@@ -181,13 +182,13 @@ func TestAStoreThatDoesNotTakeReadingsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("no primary")
 		r := &recorder{answer: func(_ int, shares []*batch.Share) { shares[0].Verdict, shares[0].Err = batch.Wait, refused }}
-		_, err := New(config(t, r, 1)).Write(t.Context(), []Portion{{0, 0, 1}})
+		_, err := laneOf(t, r, 1).Write(t.Context(), []Portion{{0, 0, 1}})
 		require.ErrorIs(t, err, errStuck)
 		require.ErrorIs(t, err, refused)
 		assert.Len(t, r.writes, mostWaits+1)
 
 		poison := &recorder{answer: func(_ int, shares []*batch.Share) { shares[0].Verdict, shares[0].Err = batch.Poison, refused }}
-		_, err = New(config(t, poison, 1)).Write(t.Context(), []Portion{{0, 0, 1}})
+		_, err = laneOf(t, poison, 1).Write(t.Context(), []Portion{{0, 0, 1}})
 		require.ErrorIs(t, err, refused)
 		assert.Len(t, poison.writes, 1)
 	})
@@ -201,7 +202,7 @@ func TestAnInterruptedWriteEnds(t *testing.T) {
 			cancel()
 		}
 	}}
-	_, err := New(config(t, r, 1)).Write(ctx, []Portion{{0, 0, 1}})
+	_, err := laneOf(t, r, 1).Write(ctx, []Portion{{0, 0, 1}})
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Len(t, r.writes, 2)
 }

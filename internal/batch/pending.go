@@ -21,15 +21,15 @@ func (r Ref) Seq() uint64 {
 	return r.Batch.FirstSeq + uint64(r.Index)
 }
 
-// A Share is one bucket's part of what is pending: what a lane hands to a
-// store, again and again, until nothing is left of it. It belongs to its lane,
-// and to the store during a write.
+// A Share is what is pending of one bucket: what a lane hands to a store, again and
+// again, until nothing is left of it. It belongs to its lane, and to the store during
+// a write.
 type Share struct {
 	Stream      string
 	Sensor      string
 	Start       int64         // of the bucket's window, milliseconds since the epoch
 	Granularity time.Duration // length of the window
-	Session     string        // that the rows were taken in under
+	Session     string        // that the rows were journaled under
 	Recovered   bool          // the rows may have been sent before this process started
 
 	// Rows are pending, in rising sequence. A write takes away what is stored.
@@ -39,12 +39,12 @@ type Share struct {
 	Verdict Verdict
 	Err     error
 
-	// Found counts the rows that the last write took away because an earlier write
-	// had stored them.
+	// Found counts the rows that the last write removed because an earlier write had
+	// stored them.
 	Found int
 
-	// State is the store's memory of this bucket between writes. Losing it
-	// costs a look at the database, never correctness.
+	// State is the store's memory of this bucket between writes. Losing it costs a
+	// lookup in the database, never correctness.
 	State any
 
 	// Hung is how many writes in a row ended with the verdict Hangs. A store gives
@@ -63,8 +63,8 @@ const (
 	// Wait: what is left is not stored, or not known to be; Err says why. Write it
 	// again after a while.
 	Wait
-	// Unsent: nothing was tried, because what went before it came to nothing. Write
-	// it again after a while; Err says what was the matter with the others.
+	// Unsent: nothing was tried, because the commands before it failed, as Err says.
+	// Write it again after a while.
 	Unsent
 	// Hangs: the write was given up because it alone was not answered, while the
 	// database answered others. It may still be applied; write it again where
@@ -75,8 +75,8 @@ const (
 	Poison
 )
 
-// DropStored takes away the leading rows with sequences up to last and returns
-// how many those were.
+// DropStored removes the leading rows with sequences up to last and returns how many
+// they were.
 func (s *Share) DropStored(last uint64) int {
 	n := 0
 	for n < len(s.Rows) && s.Rows[n].Seq() <= last {
@@ -86,15 +86,15 @@ func (s *Share) DropStored(last uint64) int {
 	return n
 }
 
-// Drop takes away the first n rows, which are now at rest.
+// Drop removes the first n rows, which are stored or refused.
 func (s *Share) Drop(n int) {
 	release(s.Rows[:n])
 	rest := copy(s.Rows, s.Rows[n:])
 	s.truncate(rest)
 }
 
-// DropWhere takes away the rows that are at rest according to stored, and
-// returns how many those were.
+// DropWhere removes the rows for which stored returns true, and returns how many they
+// were.
 func (s *Share) DropWhere(stored func(Ref) bool) int {
 	rest := 0
 	for i, r := range s.Rows {
@@ -116,7 +116,7 @@ func (s *Share) truncate(n int) {
 	s.Rows = s.Rows[:n]
 }
 
-// release tells the trackers of rows that these came to rest, run by run.
+// release tells the trackers of rows that these are stored or refused.
 func release(rows []Ref) {
 	for i := 0; i < len(rows); {
 		n := 1

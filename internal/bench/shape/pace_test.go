@@ -1,4 +1,4 @@
-package lane
+package shape
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // everySecond has n calls, a second apart.
-func everySecond(calls int) func(int) (time.Duration, bool) {
+func everySecond(calls int) Schedule {
 	return func(n int) (time.Duration, bool) { return time.Duration(n) * time.Second, n < calls }
 }
 
@@ -21,7 +21,7 @@ func TestCallsAreMadeWhenTheyAreDueAndAfterAStallAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var late []time.Duration
-		require.NoError(t, Pace{Began: began, Due: everySecond(5), Every: 1}.Run(t.Context(), func(n int, due time.Duration) error {
+		require.NoError(t, (&Traffic{Began: began, due: everySecond(5)}).pace(t.Context(), 0, 1, func(n int, due time.Duration) error {
 			late = append(late, time.Since(began)-due)
 			if n == 1 {
 				time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the stall, in a bubble's time
@@ -36,8 +36,8 @@ func TestCallsAreSharedOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var made []int
-		p := Pace{Began: time.Now(), Due: everySecond(8), First: 1, Every: 3}
-		require.NoError(t, p.Run(t.Context(), func(n int, _ time.Duration) error { made = append(made, n); return nil }))
+		p := &Traffic{Began: time.Now(), due: everySecond(8)}
+		require.NoError(t, p.pace(t.Context(), 1, 3, func(n int, _ time.Duration) error { made = append(made, n); return nil }))
 		assert.Equal(t, []int{1, 4, 7}, made)
 	})
 }
@@ -46,13 +46,13 @@ func TestAPaceEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
-		p := Pace{Began: time.Now(), Due: everySecond(8), Every: 1}
-		require.ErrorIs(t, p.Run(t.Context(), func(int, time.Duration) error { return failed }), failed)
+		p := &Traffic{Began: time.Now(), due: everySecond(8)}
+		require.ErrorIs(t, p.pace(t.Context(), 0, 1, func(int, time.Duration) error { return failed }), failed)
 
 		stop := make(chan struct{})
-		p.Began, p.Stop = time.Now(), stop
+		p.Began, p.stop = time.Now(), stop
 		made := 0
-		require.NoError(t, p.Run(t.Context(), func(n int, _ time.Duration) error {
+		require.NoError(t, p.pace(t.Context(), 0, 1, func(n int, _ time.Duration) error {
 			if made++; n == 2 {
 				close(stop)
 			}
@@ -61,7 +61,7 @@ func TestAPaceEnds(t *testing.T) {
 		assert.Equal(t, 3, made)
 
 		ctx, cancel := context.WithCancelCause(t.Context())
-		p.Began, p.Stop = time.Now(), nil
-		require.ErrorIs(t, p.Run(ctx, func(int, time.Duration) error { cancel(failed); return nil }), failed)
+		p.Began, p.stop = time.Now(), nil
+		require.ErrorIs(t, p.pace(ctx, 0, 1, func(int, time.Duration) error { cancel(failed); return nil }), failed)
 	})
 }

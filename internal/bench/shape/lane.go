@@ -1,0 +1,554 @@
+package shape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A command of a lane has at most so many updates and rows, as in the daemon.
+const (
+	mostShares = 1000
+	mostRows   = 20_000
+)
+
+// PerCommand is how many updates of so many readings one command takes.
+func PerCommand(readings int) int { return max(1, min(mostShares, mostRows/max(readings, 1))) }
+
+// A lane writes readings straight into a store, as a lane of the queue does that
+// has merged so many for each bucket. Neither ingest nor the journal is involved,
+// and every number is set exactly. Only one goroutine may use a lane, and only one
+// lane may write a bucket.
+type lane struct {
+	store       shareStore
+	stream      string
+	granularity time.Duration
+	readings    Readings
+
+	session  string
+	next     uint64 // sequence
+	writes   uint64 // so far
+	interner *batch.Interner
+	sensors  map[int]*sensor
+	fields   []telemetry.Field
+	// The shares of the command being written, the sensor of each, and the share that
+	// each portion's next reading goes into. Their memory is reused.
+	shares []*batch.Share
+	of     []*sensor
+	open   []openShare
+}
+
+// A shareStore is what a lane writes to.
+type shareStore interface {
+	Write(ctx context.Context, shares []*batch.Share)
+}
+
+func newLane(to shareStore, stream string, granularity time.Duration, r Readings) *lane {
+	return &lane{
+		store: to, stream: stream, granularity: granularity, readings: r,
+		session: batch.NewSession(), next: 1, interner: batch.NewInterner(0), sensors: make(map[int]*sensor),
+	}
+}
+
+// A sensor is what a lane knows of one.
+type sensor struct {
+	series *batch.Series // nil before its first reading
+	start  int64         // of the bucket that state is of
+	state  any           // what the store knows of that bucket
+	write  uint64        // the last command that it was in
+}
+
+type openShare struct {
+	share *batch.Share
+	of    *sensor
+}
+
+// A Portion is consecutive readings of a sensor.
+type Portion struct {
+	Sensor int
+	First  uint64 // number of the first reading
+	Count  int
+}
+
+// Portions are the same readings of each of so many sensors.
+func Portions(sensors, first, count int) []Portion {
+	out := make([]Portion, sensors)
+	for i := range out {
+		out[i] = Portion{Sensor: i, First: uint64(first), Count: count} //nolint:gosec // counts from 0
+	}
+	return out
+}
+
+// Write merges the portions by bucket and returns when all are stored: in how
+// many updates. A portion that crosses a window boundary takes several.
+func (l *lane) Write(ctx context.Context, portions []Portion) (updates int, err error) {
+	for len(portions) > 0 {
+		n := l.together(portions)
+		if err := l.fill(portions[:n]); err != nil {
+			return updates, err
+		}
+		done, err := l.drain(ctx, slices.Clone(l.shares))
+		for i, share := range l.shares {
+			l.of[i].start, l.of[i].state = share.Start, share.State
+		}
+		clear(l.shares) // they hold readings
+		if updates += done; err != nil {
+			return updates, err
+		}
+		portions = portions[n:]
+	}
+	return updates, nil
+}
+
+// together returns how many of the portions fit one command. A sensor is in it
+// once, so that a bucket has one update in flight.
+func (l *lane) together(portions []Portion) int {
+	l.writes++
+	rows := 0
+	for n, p := range portions {
+		s := l.sensor(p.Sensor)
+		if s.write == l.writes || n == mostShares || n > 0 && rows+p.Count > mostRows {
+			return n
+		}
+		s.write = l.writes
+		rows += p.Count
+	}
+	return len(portions)
+}
+
+func (l *lane) sensor(number int) *sensor {
+	s := l.sensors[number]
+	if s == nil {
+		s = &sensor{}
+		l.sensors[number] = s
+	}
+	return s
+}
+
+const (
+	mostWaits = 5 // of a command, before it fails
+	waitPause = 100 * time.Millisecond
+)
+
+var errStuck = errors.New("MongoDB does not accept the readings")
+
+// drain writes shares until all their readings are stored, and returns in how many
+// updates. It modifies the slice.
+func (l *lane) drain(ctx context.Context, left []*batch.Share) (updates int, err error) {
+	for waits := 0; len(left) > 0; {
+		updates += len(left)
+		l.store.Write(ctx, left)
+		if ctx.Err() != nil {
+			return updates, context.Cause(ctx)
+		}
+		rest := left[:0]
+		for _, share := range left {
+			if len(share.Rows) == 0 {
+				continue
+			}
+			if share.Verdict == batch.Poison || waits == mostWaits {
+				return updates, errors.Join(errStuck, share.Err)
+			}
+			rest = append(rest, share)
+		}
+		if left = rest; len(left) > 0 && left[0].Verdict != batch.Again {
+			waits++
+			if err := machine.Pause(ctx, waitPause); err != nil {
+				return updates, err
+			}
+		}
+	}
+	return updates, nil
+}
+
+// fill makes the shares of a command. As in the daemon, the readings of a share
+// come from as many requests, each of which has the next one of all sensors.
+func (l *lane) fill(portions []Portion) error {
+	l.shares, l.of, l.open = l.shares[:0], l.of[:0], l.open[:0]
+	most := 0
+	for _, p := range portions {
+		l.open = append(l.open, openShare{of: l.sensor(p.Sensor)})
+		most = max(most, p.Count)
+	}
+	for step := range most {
+		b, err := l.request(portions, step)
+		if err != nil {
+			return err
+		}
+		index := uint32(0)
+		for i, p := range portions {
+			if step >= p.Count {
+				continue
+			}
+			start, open := l.windowStart(p.Sensor, p.First+uint64(step)), &l.open[i] //nolint:gosec // counts from 0
+			if open.share == nil || open.share.Start != start {
+				open.share = &batch.Share{
+					Stream: l.stream, Sensor: l.readings.Source.ID(p.Sensor), Start: start, Granularity: l.granularity, Session: l.session,
+				}
+				if open.of.start == start {
+					open.share.State = open.of.state
+				}
+				l.shares, l.of = append(l.shares, open.share), append(l.of, open.of)
+			}
+			open.share.Rows = append(open.share.Rows, batch.Ref{Batch: b, Index: index})
+			index++
+		}
+	}
+	return nil
+}
+
+func (l *lane) windowStart(sensor int, k uint64) int64 {
+	return store.WindowStart(l.readings.timeOf(sensor, k).UnixMilli(), l.granularity)
+}
+
+// request is reading number step of each portion that has so many, as ingest
+// passes them on and the journal numbers them.
+func (l *lane) request(portions []Portion, step int) (*batch.Batch, error) {
+	b, source := l.interner.Builder(time.Now()), l.readings.Source
+	index := 0
+	for i, p := range portions {
+		if step >= p.Count {
+			continue
+		}
+		b.Begin(l.stream, index, telemetry.TimeRange{Newest: math.MaxInt64})
+		of := l.open[i].of
+		if of.series != nil {
+			b.SameSeries(of.series)
+		} else {
+			b.Sensor([]byte(source.ID(p.Sensor)))
+			for _, tag := range source.Tags(p.Sensor) {
+				b.Tag([]byte(tag.Name), []byte(tag.Value))
+			}
+		}
+		k := p.First + uint64(step) //nolint:gosec // counts from 0
+		at := l.readings.timeOf(p.Sensor, k)
+		b.Time(at.UnixMilli())
+		l.fields = source.AppendFields(l.fields[:0], p.Sensor, k, at)
+		for _, f := range l.fields {
+			b.Add(f)
+		}
+		if refusal := b.End(); refusal != nil {
+			b.Release()
+			return nil, fmt.Errorf("make a reading: %w", refusal)
+		}
+		of.series = b.LastSeries()
+		index++
+	}
+	made := b.Batch()
+	made.Session, made.FirstSeq = l.session, l.next
+	l.next += uint64(index) //nolint:gosec // counts from 0
+	return made, nil
+}
+
+// model stores a portion, which must be of one bucket, removes the document that
+// this made from the collection, and returns it.
+func (l *lane) model(ctx context.Context, coll *mongo.Collection, p Portion) (document bson.Raw, err error) {
+	if _, err := l.Write(ctx, []Portion{p}); err != nil {
+		return nil, err
+	}
+	filter := bson.D{{Key: "_id", Value: l.bucketID(p.Sensor, p.First)}}
+	if err := coll.FindOneAndDelete(ctx, filter).Decode(&document); err != nil {
+		return nil, fmt.Errorf("read the first bucket: %w", err)
+	}
+	l.sensor(p.Sensor).state = nil // the bucket is gone
+	if n, ok := document.Lookup("count").AsInt64OK(); !ok || n != int64(p.Count) {
+		return nil, fmt.Errorf("make a bucket of %d readings: it has %d; they are not all of one window and part", p.Count, n)
+	}
+	return document, nil
+}
+
+func (l *lane) bucketID(sensor int, k uint64) bson.D {
+	return bson.D{
+		{Key: "s", Value: l.readings.Source.ID(sensor)}, {Key: "b", Value: bson.DateTime(l.windowStart(sensor, k))},
+		{Key: "g", Value: int32(l.granularity / time.Second)}, {Key: "p", Value: int32(0)},
+	}
+}
+
+const (
+	copiesAtOnce = 1000
+	bytesAtOnce  = 8 << 20
+)
+
+// copies inserts the model for each of the sensors, which is far quicker than
+// updates of the store. It stops at a time, unless that is zero, and returns how
+// many sensors have a bucket. To the lane they are buckets that it wrote: they have
+// its session.
+func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, first uint64, sensors []int, until time.Time) (created int, err error) {
+	elements, err := model.Elements()
+	if err != nil {
+		return 0, fmt.Errorf("copy a bucket: %w", err)
+	}
+	atOnce := max(1, min(copiesAtOnce, bytesAtOnce/len(model)))
+	for created < len(sensors) && (until.IsZero() || time.Now().Before(until)) {
+		var documents []any
+		for _, number := range sensors[created:min(created+atOnce, len(sensors))] {
+			document := make(bson.D, len(elements))
+			for i, e := range elements {
+				document[i] = bson.E{Key: e.Key(), Value: e.Value()}
+				switch e.Key() {
+				case "_id":
+					document[i].Value = l.bucketID(number, first)
+				case "sensorId":
+					document[i].Value = l.readings.Source.ID(number)
+				}
+			}
+			documents = append(documents, document)
+		}
+		if _, err := coll.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false)); err != nil {
+			return created, fmt.Errorf("create buckets: %w", err)
+		}
+		created += len(documents)
+	}
+	return created, nil
+}
+
+// A Fleet is several writers, each with sensors of its own, as lanes in the daemon
+// have. Each writes its sensors in turn.
+type Fleet struct {
+	Workers       []*Worker
+	PerUpdate     int // readings of an update
+	PerCommand    int // updates of a command
+	DocumentBytes int // of a bucket that Fill made, before compression
+
+	collection *Collection
+}
+
+// A Worker is one writer of a fleet.
+type Worker struct {
+	Writer
+	Sensors []int
+	Next    []uint64 // the next reading of each of the sensors
+
+	fleet    *Fleet
+	cursor   int
+	portions []Portion
+}
+
+// NewFleet deals out the sensors to writers, in the order in which their turn
+// comes.
+func NewFleet(order []int, writers []Writer, perUpdate, perCommand int) *Fleet {
+	f := &Fleet{PerUpdate: perUpdate, PerCommand: perCommand}
+	for i, writer := range writers {
+		w := &Worker{fleet: f, Writer: writer}
+		for at := i; at < len(order); at += len(writers) {
+			w.Sensors = append(w.Sensors, order[at])
+		}
+		w.Next = make([]uint64, len(w.Sensors))
+		f.Workers = append(f.Workers, w)
+	}
+	return f
+}
+
+// Fleet returns so many writers of a collection. Without an order the sensors are
+// taken by number.
+func (c *Collection) Fleet(lanes, perCommand int, order []int) *Fleet {
+	if order == nil {
+		order = Order(c.Readings.Sensors)
+	}
+	writers := make([]Writer, lanes)
+	for i := range writers {
+		writers[i] = c.newWriter()
+	}
+	f := NewFleet(order, writers, c.PerUpdate, perCommand)
+	f.collection = c
+	return f
+}
+
+// Attach continues after the collection's mongod was restarted.
+func (f *Fleet) Attach(ctx context.Context, m *bench.MongoDB) error {
+	err := f.collection.Attach(ctx, m)
+	for _, w := range f.Workers {
+		w.Writer, w.cursor = f.collection.newWriter(), 0
+	}
+	return err
+}
+
+// Order is the sensors by number.
+func Order(sensors int) []int {
+	order := make([]int, sensors)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// Each runs a function for all workers at once.
+func (f *Fleet) Each(ctx context.Context, do func(ctx context.Context, w *Worker) error) error {
+	group, under := errgroup.WithContext(ctx)
+	for _, w := range f.Workers {
+		group.Go(func() error { return do(under, w) })
+	}
+	return group.Wait()
+}
+
+// Fill gives every sensor a bucket with so many readings, which must be of one
+// window: one that the store wrote, and copies of it. Sensors that have none at
+// the given time, unless it is zero, leave the fleet.
+func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) error {
+	coll := f.collection.coll
+	return f.Each(ctx, func(ctx context.Context, w *Worker) error {
+		if len(w.Sensors) == 0 {
+			return nil
+		}
+		l, ok := w.Writer.(*lane)
+		if !ok {
+			return fmt.Errorf("fill %s: it has no buckets", f.collection.Shape)
+		}
+		first := w.Next[0]
+		model, err := l.model(ctx, coll, Portion{Sensor: w.Sensors[0], First: first, Count: readings})
+		if err != nil {
+			return err
+		}
+		if w == f.Workers[0] {
+			f.DocumentBytes = len(model)
+		}
+		created, err := l.copies(ctx, coll, model, first, w.Sensors, until)
+		w.Sensors, w.Next = w.Sensors[:created], w.Next[:created]
+		for i := range w.Next {
+			w.Next[i] += uint64(readings) //nolint:gosec // of a window
+		}
+		return err
+	})
+}
+
+// Turn writes the next readings of the next sensors. It never wraps around in a
+// command, which would have two updates of a bucket. It returns how many sensors
+// got readings, and in how many updates.
+func (w *Worker) Turn(ctx context.Context) (sensors, updates int, err error) {
+	w.portions = w.portions[:0]
+	for range min(w.fleet.PerCommand, len(w.Sensors)-w.cursor) {
+		w.portions = append(w.portions, Portion{Sensor: w.Sensors[w.cursor], First: w.Next[w.cursor], Count: w.fleet.PerUpdate})
+		w.Next[w.cursor] += uint64(w.fleet.PerUpdate) //nolint:gosec // counts from 1
+		w.cursor++
+	}
+	if w.cursor == len(w.Sensors) {
+		w.cursor = 0
+	}
+	updates, err = w.Write(ctx, w.portions)
+	return len(w.portions), updates, err
+}
+
+// Held is how many readings the sensor whose turn is next has.
+func (w *Worker) Held() uint64 { return w.Next[w.cursor] }
+
+// An Operation is one write, in time since its traffic began.
+type Operation struct{ Due, Done time.Duration }
+
+// Latency is in seconds and counts from when the write was due, so a write that
+// waited for the one before shows it.
+func (o Operation) Latency() float64 { return (o.Done - o.Due).Seconds() }
+
+// Traffic is a fleet that writes on a schedule.
+type Traffic struct {
+	Began time.Time
+	Ctx   context.Context // ends when a worker fails, with the reason as its cause
+
+	due   Schedule
+	stop  chan struct{}
+	group *errgroup.Group
+	mu    sync.Mutex
+	all   []Operation
+}
+
+// A Schedule says when write n is due, counted from 0 and from the beginning, no
+// earlier than the one before; false: there are no more.
+type Schedule func(n int) (at time.Duration, ok bool)
+
+// Steadily is a schedule of so many writes a second, without an end.
+func Steadily(rate float64) Schedule {
+	return func(n int) (time.Duration, bool) {
+		return time.Duration(float64(n) / rate * float64(time.Second)), true
+	}
+}
+
+// Start writes when writes are due, until the schedule ends or Stop.
+func (f *Fleet) Start(ctx context.Context, due Schedule) *Traffic {
+	t := &Traffic{Began: time.Now(), due: due, stop: make(chan struct{})}
+	t.group, t.Ctx = errgroup.WithContext(ctx)
+	for i, w := range f.Workers {
+		t.group.Go(func() error {
+			return t.pace(t.Ctx, i, len(f.Workers), func(_ int, due time.Duration) error {
+				if _, _, err := w.Turn(t.Ctx); err != nil {
+					return err
+				}
+				done := t.Now()
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				t.all = append(t.all, Operation{due, done})
+				return nil
+			})
+		})
+	}
+	return t
+}
+
+// pace makes calls first, first + every and so on when they are due, whatever
+// became of those before: one that is late is made as soon as the one before it
+// has ended, so that a stall shows in all that had to wait for it. It returns nil
+// when there are no more calls, or why it ended early.
+func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, due time.Duration) error) error {
+	timer := time.NewTimer(math.MaxInt64)
+	defer timer.Stop()
+	for n := first; ; n += every {
+		due, ok := t.due(n)
+		if !ok {
+			return nil
+		}
+		timer.Reset(due - t.Now())
+		select {
+		case <-timer.C:
+		case <-t.stop:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := call(n, due); err != nil {
+			return err
+		}
+	}
+}
+
+// Now is the time since the traffic began.
+func (t *Traffic) Now() time.Duration { return time.Since(t.Began) }
+
+// Stop lets the writes in flight finish, and returns why a worker failed.
+func (t *Traffic) Stop() error {
+	close(t.stop)
+	return t.Wait()
+}
+
+// Wait returns when the schedule has ended, and why a worker failed.
+func (t *Traffic) Wait() error { return t.group.Wait() }
+
+// Operations returns the writes so far, in no order.
+func (t *Traffic) Operations() []Operation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.all)
+}
+
+// Between returns the latencies of the writes that were done in a part of the
+// time, in seconds.
+func (t *Traffic) Between(from, to time.Duration) (s bench.Samples) {
+	for _, o := range t.Operations() {
+		if o.Done >= from && o.Done < to {
+			s = append(s, o.Latency())
+		}
+	}
+	return s
+}
