@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -12,10 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 )
 
 // Credentials of a request. If it has both, the secret decides.
@@ -27,7 +22,7 @@ type Credentials struct {
 	problem string              // what is malformed; empty: nothing
 }
 
-// OfRequest returns the credentials of an HTTP request: its header Authorization in
+// OfRequest returns the credentials of a request over HTTP or gRPC: its header Authorization in
 // one of three schemes, or on the paths of InfluxDB 1 the parameter p, and a verified
 // client certificate.
 //
@@ -47,19 +42,6 @@ func OfRequest(r *http.Request) Credentials {
 	if len(sent) == 0 && r.URL != nil && r.URL.RawQuery != "" && (r.URL.Path == "/write" || r.URL.Path == "/query") {
 		c.Secret = r.URL.Query().Get("p")
 	}
-	return c
-}
-
-// OfCall returns the credentials of a gRPC call: its metadata authorization, in the
-// schemes of HTTP, and a verified client certificate.
-func OfCall(ctx context.Context) Credentials {
-	var c Credentials
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			c.setCertificate(&info.State)
-		}
-	}
-	c.setAuthorization(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	return c
 }
 

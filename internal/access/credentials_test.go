@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -11,9 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -43,12 +39,10 @@ func TestATokenIsFoundInEverySchemeOfAHeader(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/readings?p=other", http.NoBody)
 		r.Header["Authorization"] = []string{c.header}
-		call := metadata.NewIncomingContext(t.Context(), metadata.Pairs("Authorization", c.header))
-		for _, got := range []Credentials{OfRequest(r), OfCall(call)} {
-			assert.Equal(t, c.secret, got.Secret, c.header)
-			assert.Contains(t, got.problem, c.problem, c.header)
-			assert.Equal(t, c.problem == "", got.problem == "", "%s: %s", c.header, got.problem)
-		}
+		got := OfRequest(r)
+		assert.Equal(t, c.secret, got.Secret, c.header)
+		assert.Contains(t, got.problem, c.problem, c.header)
+		assert.Equal(t, c.problem == "", got.problem == "", "%s: %s", c.header, got.problem)
 	}
 }
 
@@ -71,9 +65,6 @@ func TestASecondHeaderIsRefused(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/v1/readings", http.NoBody)
 	r.Header["Authorization"] = []string{"Bearer " + northToken, "Bearer " + northToken}
 	_, err := g.Identify(OfRequest(r))
-	wantRefusal(t, err, telemetry.Unauthenticated, codeMalformed)
-	call := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+northToken, "authorization", "Bearer "+northToken))
-	_, err = g.Identify(OfCall(call))
 	wantRefusal(t, err, telemetry.Unauthenticated, codeMalformed)
 	for header, code := range map[string]string{"": codeMalformed, "Bearer x": codeUnknown, "Bearer " + northToken: "", "Basic " + basic("x:"+northToken): ""} {
 		r.Header["Authorization"] = []string{header}
@@ -99,10 +90,7 @@ func TestOnlyVerifiedCertificatesAreCredentials(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
 		r.TLS = &c.state
 		assert.Same(t, c.want, OfRequest(r).Certificate)
-		call := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: c.state}})
-		assert.Same(t, c.want, OfCall(call).Certificate)
 	}
-	assert.Equal(t, Credentials{}, OfCall(context.Background()))
 }
 
 func TestAHandlerIsReachedByThoseWhoHaveTheScope(t *testing.T) {

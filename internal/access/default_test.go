@@ -40,5 +40,5 @@ func TestTheQuotaOfAllChangesWhereNobodyIsAsked(t *testing.T) {
 	require.NoError(t, i.guard.SetDefault(Quota{ReadingsPerSecond: 1}))
 	require.NoError(t, i.Admit(2, none))
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
-	require.NoError(t, (*Guard)(nil).SetDefault(Quota{ReadingsPerSecond: 1}), "nobody is counted")
+	require.NoError(t, (*Guard)(nil).SetDefault(Quota{ReadingsPerSecond: 1}), "nothing is counted")
 }

@@ -20,7 +20,7 @@ func TestRefusalsAreHeldForAMoment(t *testing.T) {
 		err  error
 		want time.Duration
 	}{
-		"nobody":                 {telemetry.Errorf(telemetry.Unauthenticated, "c", "m"), shortestHold},
+		"unknown":                {telemetry.Errorf(telemetry.Unauthenticated, "c", "m"), shortestHold},
 		"who may not":            {telemetry.Errorf(telemetry.Forbidden, "c", "m"), shortestHold},
 		"who is beyond":          {telemetry.Errorf(telemetry.Quota, "c", "m"), shortestHold},
 		"a mistake in a request": {telemetry.Errorf(telemetry.Invalid, "c", "m"), 0},

@@ -224,7 +224,7 @@ func TestHalfOfAPairIsNotUsed(t *testing.T) {
 	assert.NotContains(t, s.log.String(), "PRIVATE KEY")
 }
 
-// TestTheMetricLooksAtTheFiles has nobody connect.
+// TestTheMetricLooksAtTheFiles has no client connect.
 func TestTheMetricLooksAtTheFiles(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)

@@ -1,7 +1,7 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
 // packages that a reading passes, and its life from start to stop.
 //
-//	--http-addr ─┬─▶ ingest.Door ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--http-addr ─┬─▶ ingest.Server ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
 //	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
 //	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
 //	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
@@ -35,7 +35,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/admin"
@@ -213,11 +212,11 @@ type daemon struct {
 	supervisor *supervisor // nil without a service manager
 
 	listeners listeners
-	door      *ingest.Door
+	door      *ingest.Server
 	inlet     inlet
 	reader    *read.Reader
 	http      *http.Server
-	grpc      *grpc.Server
+	grpc      *http.Server
 	admin     *http.Server
 	console   *console.Console
 	hangUp    context.CancelFunc // ends the requests that are under way
@@ -278,7 +277,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	d.http.WriteTimeout = answerTimeout
 	d.admin = newHTTPServer(ctx, pages, log)
 	d.secureHTTP(d.http, d.admin)
-	d.grpc = d.door.NewGRPCServer(d.grpcOptions()...)
+	d.grpc = d.newGRPCServer()
 	return d, nil
 }
 
@@ -356,7 +355,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 
 // served makes an error of a server's end, unless it was told to end.
 func served(what string, err error) error {
-	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+	if err == nil || errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return fmt.Errorf("serve %s: %w", what, err)
@@ -636,21 +635,15 @@ func (d *daemon) disconnect(ctx context.Context) {
 func (d *daemon) endRequests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsShare*float64(d.current().StopTimeout)))
 	defer cancel()
-	graceful := make(chan struct{})
-	go func() {
-		defer close(graceful)
-		d.grpc.GracefulStop()
-	}()
-	if err := d.http.Shutdown(ctx); err != nil {
-		d.log.Warn("cut off HTTP requests", "err", err)
-		_ = d.http.Close() // what is left of the connections says nothing new
+	var servers sync.WaitGroup
+	for what, server := range map[string]*http.Server{"HTTP requests": d.http, "gRPC calls": d.grpc} {
+		servers.Go(func() {
+			if err := server.Shutdown(ctx); err != nil {
+				d.log.Warn("cut off "+what, "err", err)
+				_ = server.Close() // what is left of the connections says nothing new
+			}
+		})
 	}
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-		d.log.Warn("cut off gRPC calls", "err", ctx.Err())
-		d.grpc.Stop()
-		<-graceful
-	}
+	servers.Wait()
 	d.door.Wait()
 }

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
@@ -180,13 +178,12 @@ func (d *daemon) secureHTTP(servers ...*http.Server) {
 	}
 }
 
-// grpcOptions are those of the gRPC server.
-func (d *daemon) grpcOptions() []grpc.ServerOption {
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(handshakeTimeout)}
-	if d.tls != nil {
-		options = append(options, grpc.Creds(d.door.Credentials(credentials.NewTLS(d.tls.Config("h2")))))
+// newGRPCServer returns the gRPC server, which speaks TLS where the daemon has a certificate.
+func (d *daemon) newGRPCServer() *http.Server {
+	if d.tls == nil {
+		return d.door.GRPCServer(nil)
 	}
-	return options
+	return d.door.GRPCServer(d.tls.Config("h2"))
 }
 
 // serve serves all listeners, each within its limit of connections.
@@ -195,12 +192,13 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	l.http = limits.Listener(l.http, listenerHTTP, most, perAddress)
 	l.grpc = limits.Listener(l.grpc, listenerGRPC, most, perAddress)
 	l.admin = limits.Listener(l.admin, listenerAdmin, adminConnections, 0)
-	serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
 	if d.tls != nil {
+		serving.Go(func() error { return served("gRPC", d.grpc.ServeTLS(l.grpc, "", "")) })
 		serving.Go(func() error { return served("HTTP", d.http.ServeTLS(l.http, "", "")) })
 		serving.Go(func() error { return served("the admin pages", d.admin.ServeTLS(l.admin, "", "")) })
 		return
 	}
+	serving.Go(func() error { return served("gRPC", d.grpc.Serve(l.grpc)) })
 	serving.Go(func() error { return served("HTTP", d.http.Serve(l.http)) })
 	serving.Go(func() error { return served("the admin pages", d.admin.Serve(l.admin)) })
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // serve sends a request without a body through the handler.
-func serve(t testing.TB, d *Door, method, path string, headers ...string) *httptest.ResponseRecorder {
+func serve(t testing.TB, d *Server, method, path string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -22,7 +22,7 @@ func serve(t testing.TB, d *Door, method, path string, headers ...string) *httpt
 
 func TestWhatTheDoorTellsAboutItself(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	w := serve(t, d, "GET", "/v1/streams")
 	assert.Equal(t, 200, w.Code)
 	assert.JSONEq(t, `{"default":"readings","acks":["stored","journaled"],"streams":[
@@ -42,7 +42,7 @@ func TestWhatTheDoorTellsAboutItself(t *testing.T) {
 func TestHealthFailsWhileNothingCanBeTaken(t *testing.T) {
 	t.Parallel()
 	var away error
-	d, _ := newTestDoor(t, func(c *Config) { c.Available = func() error { return away } })
+	d, _ := newTestServer(t, func(c *Config) { c.Available = func() error { return away } })
 	assert.Equal(t, 200, serve(t, d, "GET", "/health").Code)
 	away = errors.New("no server")
 	w := serve(t, d, "GET", "/health")

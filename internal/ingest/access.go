@@ -3,17 +3,14 @@ package ingest
 import (
 	"context"
 	"net/http"
-	"strings"
-
-	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Who sends is asked in front of everything else that a request costs: before
-// its body is read, and before any room is reserved for it.
+// A sender is identified before its body is read and before any memory is reserved for
+// it.
 
 // Codes that clients of InfluxDB know, in place of those that say more.
 const (
@@ -21,13 +18,13 @@ const (
 	codeInfluxForbidden    = "forbidden"
 )
 
-// identify returns who sent the request; nil where nobody is asked. Who has none
-// of the scopes is refused.
-func (d *Door) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
-	if d.config.Guard == nil {
+// identify returns who sent the request; nil without a Guard. A sender that has none of
+// the scopes is refused.
+func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
+	if srv.config.Guard == nil {
 		return nil, nil
 	}
-	who, err := d.config.Guard.Identify(c)
+	who, err := srv.config.Guard.Identify(c)
 	if err != nil {
 		return nil, err
 	}
@@ -51,19 +48,19 @@ func requireOne(who *access.Identity, scopes []access.Scope) error {
 }
 
 // identifyRequest is identify for a request over HTTP.
-func (d *Door) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
-	if d.config.Guard == nil {
+func (srv *Server) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
+	if srv.config.Guard == nil {
 		return nil, nil
 	}
-	return d.identify(access.OfRequest(r), scopes...)
+	return srv.identify(access.OfRequest(r), scopes...)
 }
 
 // guarded wraps a handler that those may reach who have one of the scopes.
-func (d *Door) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
+func (srv *Server) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := d.identifyRequest(r, scopes...); err != nil {
-			d.config.Guard.Hold(r.Context(), err)
-			d.WriteProblem(w, err)
+		if _, err := srv.identifyRequest(r, scopes...); err != nil {
+			srv.config.Guard.Hold(r.Context(), err)
+			srv.WriteProblem(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -104,7 +101,7 @@ func (in *intake) refund(readings int) {
 	}
 }
 
-// challenge says how to show oneself, in an answer to somebody whom nobody knows.
+// challenge says how to authenticate, in an answer to an unauthenticated client.
 func challenge(h http.Header, e *telemetry.Error) {
 	if e.Kind == telemetry.Unauthenticated {
 		access.Challenge(h)
@@ -124,70 +121,14 @@ func influxWords(e *telemetry.Error) (code, message string) {
 	}
 }
 
-// guardCall asks who makes a call of gRPC, before any of its messages is
-// received. Check of the health service is open to all, as probes have no token; it
-// is no stream, and does not come here. Its Watch lasts, and so is for those who
-// are known.
-func (d *Door) guardCall(service any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if d.config.Guard == nil {
-		return next(service, stream)
-	}
-	var scopes []access.Scope
-	writes := strings.HasPrefix(call.FullMethod, "/"+serviceName+"/")
-	if writes {
-		scopes = []access.Scope{access.Ingest}
-	}
-	ctx := stream.Context()
-	shown := access.OfCall(ctx)
-	who, err := d.identify(shown, scopes...)
-	if err == nil {
-		if conn := connOf(ctx); conn != nil {
-			conn.know()
-		}
-		return next(service, &knownCall{ServerStream: stream, ctx: access.WithShown(ctx, who, shown)})
-	}
-	known := d.knownError(protoGRPC, err)
-	r := resultOf(known.Kind)
-	if writes {
-		d.metrics.answered(protoGRPC, r, 0, &answer{})
-	}
-	d.config.Guard.Hold(ctx, known)
-	return statusError(r, known)
-}
-
-// guardedWrite serves Write. gRPC calls no interceptor for a stream that has one
-// message in each direction.
-func (d *Door) guardedWrite(service any, stream grpc.ServerStream) error {
-	return d.guardCall(service, stream, &grpc.StreamServerInfo{FullMethod: "/" + serviceName + "/Write"}, d.serveWrite)
-}
-
-// A knownCall is a call whose context carries who makes it.
-type knownCall struct {
-	grpc.ServerStream
-
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (c *knownCall) Context() context.Context { return c.ctx }
-
-// caller returns who makes a call; nil where nobody is asked.
-func (d *Door) caller(ctx context.Context) *access.Identity {
-	if d.config.Guard == nil {
-		return nil
-	}
-	return access.From(ctx)
-}
-
 // stillMay returns an error if who makes a call may not write any more: a stream
 // may last longer than the access of who began it.
-func (d *Door) stillMay(ctx context.Context) error {
-	who := d.caller(ctx)
-	if who == nil {
+func (srv *Server) stillMay(ctx context.Context) error {
+	if srv.config.Guard == nil {
 		return nil
 	}
 	if err := access.StillKnown(ctx); err != nil {
 		return err
 	}
-	return who.Require(access.Ingest)
+	return access.From(ctx).Require(access.Ingest)
 }

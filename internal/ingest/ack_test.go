@@ -31,7 +31,7 @@ func TestAcks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t, func(config *Config) {
+			d, j := newTestServer(t, func(config *Config) {
 				config.Acks, config.Ack = []telemetry.Ack{journaled, stored}, c.standard
 			})
 			j.reach = c.reached

@@ -20,7 +20,7 @@ func BenchmarkDecodeNDJSON(b *testing.B) { benchJSON(b, formLines, ndjson) }
 func BenchmarkDecodeOneJSON(b *testing.B) {
 	content := ndjson(makeCPU(1, 1))
 	benchDecode(b, 1, len(content), func(in *intake) error {
-		return withBody(in.door, content, func(body *body) error { return in.decodeJSON(body, formJSON) })
+		return withBody(in.server, content, func(body *body) error { return in.decodeJSON(body, formJSON) })
 	})
 }
 
@@ -28,7 +28,7 @@ func benchJSON(b *testing.B, f form, encode func([]cpuReading) []byte) {
 	eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
 		content := encode(readings)
 		benchDecode(b, len(readings), len(content), func(in *intake) error {
-			return withBody(in.door, content, func(body *body) error { return in.decodeJSON(body, f) })
+			return withBody(in.server, content, func(body *body) error { return in.decodeJSON(body, f) })
 		})
 	})
 }
@@ -59,7 +59,7 @@ func eachShapeOfRequest(b *testing.B, run func(*testing.B, []cpuReading)) {
 // benchDecode reports time, bytes and allocations for each reading.
 func benchDecode(b *testing.B, readings, size int, decode func(*intake) error) {
 	b.Helper()
-	d, _ := newTestDoor(b)
+	d, _ := newTestServer(b)
 	b.SetBytes(int64(size))
 	request := func() {
 		in := d.newIntake(d.streams["readings"], telemetry.Stored)

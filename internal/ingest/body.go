@@ -43,29 +43,29 @@ type body struct {
 	gzip  *gzip.Reader  // to give back; may be nil
 	zstd  *zstd.Decoder // to give back; may be nil
 
-	hash     *xxhash.Digest // of what was read; nil where nobody wants to know
+	hash     *xxhash.Digest // of what was read; nil without an Idempotency-Key
 	ctx      context.Context
 	inflated inflation
 	err      error
 }
 
 // openBody readies what was received for reading; close must be called.
-func (d *Door) openBody(ctx context.Context, wire *wireBody) (*body, error) {
+func (srv *Server) openBody(ctx context.Context, wire *wireBody) (*body, error) {
 	b := new(body)
-	if err := d.openInto(ctx, b, wire); err != nil {
+	if err := srv.openInto(ctx, b, wire); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
 // openInto is openBody with memory of the caller's.
-func (d *Door) openInto(ctx context.Context, b *body, wire *wireBody) error {
+func (srv *Server) openInto(ctx context.Context, b *body, wire *wireBody) error {
 	*b = body{
 		wire:     wire,
 		lease:    wire.lease,
-		pools:    &d.pools,
+		pools:    &srv.pools,
 		ctx:      ctx,
-		inflated: d.config.bodyInflation(wire.encoding),
+		inflated: srv.config.bodyInflation(wire.encoding),
 	}
 	if err := b.inflate(wire.encoding); err != nil {
 		b.close()
@@ -478,10 +478,13 @@ func seconds(bytes, rate int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(rate) * float64(time.Second))
 }
 
+// A readDeadline is that of a connection, or of one call on it.
+type readDeadline interface{ SetReadDeadline(t time.Time) error }
+
 // A pacer holds one body to its pace, by the deadline of its connection.
 type pacer struct {
 	pace    pace
-	control *http.ResponseController // nil: the connection has no deadline
+	control readDeadline // nil: the connection has no deadline
 	start   time.Time
 	set     time.Time   // deadline; zero: none
 	awaited atomic.Bool // others wait for the memory

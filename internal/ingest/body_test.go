@@ -67,7 +67,7 @@ func TestEncodings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t)
+			d, j := newTestServer(t)
 			w := post(t, d, "/v1/readings", typeLines, c.body, "Content-Encoding", c.encoding)
 			assert.Equal(t, c.status, w.Code, w.Body)
 			assert.Contains(t, w.Body.String(), c.message)
@@ -83,7 +83,7 @@ func TestEncodings(t *testing.T) {
 func TestABodyThatIsCutOffIsRefusedWhole(t *testing.T) {
 	t.Parallel()
 	for encoding, body := range map[string]string{"gzip": gzipped(t, manyLines(50)), "zstd": zstded(t, manyLines(50), zstd.WithEncoderCRC(true))} {
-		d, j := newTestDoor(t)
+		d, j := newTestServer(t)
 		for n := 1; n < len(body); n++ {
 			w := post(t, d, "/v1/readings", typeLines, body[:n], "Content-Encoding", encoding)
 			require.Equal(t, 400, w.Code, "%s cut at %d of %d bytes: %s", encoding, n, len(body), w.Body)
@@ -95,7 +95,7 @@ func TestABodyThatIsCutOffIsRefusedWhole(t *testing.T) {
 
 func TestAConnectionThatBreaksIsRefusedWhole(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	r := httptest.NewRequest(http.MethodPost, "/v1/readings", io.MultiReader(strings.NewReader(manyLines(50)), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	r.Header.Set("Content-Type", typeLines)
 	w := httptest.NewRecorder()
@@ -108,7 +108,7 @@ func TestAConnectionThatBreaksIsRefusedWhole(t *testing.T) {
 func TestLimitsAreNamed(t *testing.T) {
 	t.Parallel()
 	small := func(c *Config) { c.MaxBodyBytes, c.MaxInflatedBytes, c.MaxReadings = 4<<10, 64<<10, 1000 }
-	chunked := func(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) } // of a length that nobody knows
+	chunked := func(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) } // of an unknown length
 	plain := func(body string) io.Reader { return strings.NewReader(body) }
 	for _, c := range []struct {
 		name, contentType, encoding string
@@ -130,7 +130,7 @@ func TestLimitsAreNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t, small)
+			d, j := newTestServer(t, small)
 			r := httptest.NewRequest(http.MethodPost, "/v1/readings", c.body)
 			r.Header.Set("Content-Type", c.contentType)
 			r.Header.Set("Content-Encoding", c.encoding)
@@ -143,7 +143,7 @@ func TestLimitsAreNamed(t *testing.T) {
 			}
 		})
 	}
-	d, j := newTestDoor(t, small)
+	d, j := newTestServer(t, small)
 	w := post(t, d, "/write", "", gzipped(t, strings.Repeat("cpu t=1\n", 1001)), "Content-Encoding", "gzip")
 	assert.Equal(t, 413, w.Code)
 	assert.Contains(t, w.Body.String(), "(--max-readings-per-request)")

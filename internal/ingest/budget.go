@@ -136,9 +136,8 @@ func (b *budget) held() int64 { return b.small.held() + b.large.held() }
 // A lease is what one request holds of a budget, at first nothing. It is for one
 // goroutine at a time.
 type lease struct {
-	of    *budget
-	size  int64
-	other int64 // that the request holds beside this lease
+	of   *budget
+	size int64
 }
 
 // reach waits until the lease has at least this size. An error is the request's.
@@ -147,7 +146,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 		return nil
 	}
 	b := l.of
-	if size+l.other > b.most() {
+	if size > b.most() {
 		b.refused(busyShare)
 		return telemetry.Errorf(telemetry.TooLarge, codeBudget,
 			"the request takes more than %d bytes of memory, the most that one may take (--ingest-max-bytes); nothing was taken, send smaller requests", b.most())
@@ -157,7 +156,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 	if from == to {
 		more -= l.size
 	}
-	if why, err := b.take(ctx, to, more, l.size, l.other > 0 || l.size > 0 && from == to); err != nil {
+	if why, err := b.take(ctx, to, more, l.size, l.size > 0 && from == to); err != nil {
 		b.refused(why)
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,

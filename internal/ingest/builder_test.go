@@ -3,11 +3,9 @@ package ingest
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -15,10 +13,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// takeRaw gives the door an encoded message.
-func takeRaw(t *testing.T, d *Door, message []byte) messageAnswer {
+// takeRaw gives the server an encoded message.
+func takeRaw(t *testing.T, d *Server, message []byte) messageAnswer {
 	t.Helper()
-	return d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(message)}}, time.Now())
+	return newMessage(d, message).answer(t.Context())
 }
 
 // TestARequestWithoutABatchGivesItsBuilderBack tells a builder that was used by
@@ -31,7 +29,7 @@ func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	broken := append(protowire.AppendTag(message, 4, protowire.BytesType), 2, 0xff, 0xff)
-	d, j := newTestDoor(t, func(c *Config) { c.MaxReadings = 3 })
+	d, j := newTestServer(t, func(c *Config) { c.MaxReadings = 3 })
 	for name, request := range map[string]func(){
 		"a broken body":     func() { assert.Equal(t, 400, post(t, d, "/v1/readings", typeJSON, "["+two).Code) },
 		"too many readings": func() { assert.Equal(t, 413, post(t, d, "/v1/readings", typeJSON, "["+two+","+two+"]").Code) },
@@ -51,7 +49,7 @@ func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
 // leaves alone the builder, which another has by then.
 func TestABuilderIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

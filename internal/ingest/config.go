@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Stream is what the door knows of one stream.
+// A Stream is what a Server knows of one stream.
 type Stream struct {
 	Name        string
 	Storage     string        // bucket, timeseries or memory
@@ -60,7 +60,7 @@ type Config struct {
 	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
 	Acks []telemetry.Ack // that can be had, at least one
 
-	// Guard knows who may send; nil asks nobody.
+	// Guard knows who may send; nil lets all send.
 	Guard *access.Guard
 
 	// Interner remembers series and shapes between requests; nil: one of its own.

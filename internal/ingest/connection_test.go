@@ -15,7 +15,7 @@ import (
 )
 
 // dial returns a connection to a server of d.
-func dial(t *testing.T, d *Door) net.Conn {
+func dial(t *testing.T, d *Server) net.Conn {
 	t.Helper()
 	server := httptest.NewServer(d.Handler())
 	t.Cleanup(server.Close)
@@ -55,7 +55,7 @@ func TestAnswerArrivesAlthoughTheBodyIsTooLarge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t)
+			d, j := newTestServer(t)
 			conn := dial(t, d)
 			// This client reads nothing before all is sent.
 			_, err := io.WriteString(conn, head+strings.Repeat(" ", 9<<20)+"\r\n0\r\n\r\n")
@@ -74,7 +74,7 @@ func TestAnswerArrivesAlthoughTheBodyIsTooLarge(t *testing.T) {
 
 func TestAnEndlessBodyIsAnsweredAfterAWhile(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	conn := dial(t, d)
 	_, err := fmt.Fprint(conn, requestHead+"Content-Length: 1099511627776\r\n\r\n")
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestAnEndlessBodyIsAnsweredAfterAWhile(t *testing.T) {
 
 func TestAClientThatAsksFirstIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	conn := dial(t, d)
 	_, err := fmt.Fprint(conn, requestHead+"Content-Length: 9437184\r\nExpect: 100-continue\r\n\r\n")
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestAClientThatAsksFirstIsAnsweredAtOnce(t *testing.T) {
 
 func TestARefusedRequestDoesNotEndItsConnection(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	conn := dial(t, d)
 	r := bufio.NewReader(conn)
 	for range 3 {
@@ -124,7 +124,7 @@ func TestARefusedRequestDoesNotEndItsConnection(t *testing.T) {
 
 func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	j.waits() // for ever
 	server := httptest.NewServer(d.Handler())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())

@@ -122,8 +122,8 @@ func testConfig() Config {
 	}
 }
 
-// newTestDoor returns a door of testConfig, changed by change, and its journal.
-func newTestDoor(t testing.TB, change ...func(*Config)) (*Door, *fakeJournal) {
+// newTestServer returns a Server of testConfig, changed by change, and its journal.
+func newTestServer(t testing.TB, change ...func(*Config)) (*Server, *fakeJournal) {
 	t.Helper()
 	c := testConfig()
 	for _, f := range change {
@@ -135,14 +135,14 @@ func newTestDoor(t testing.TB, change ...func(*Config)) (*Door, *fakeJournal) {
 	return d, j
 }
 
-// anyTime makes a Door accept all timestamps from 1970 on, for tests that use
+// anyTime makes a Server accept all timestamps from 1970 on, for tests that use
 // small ones.
 func anyTime(c *Config) { c.MinTime = time.UnixMilli(0) }
 
 // newIntake returns an intake for the readings of one request.
-func (d *Door) newIntake(stream *doorStream, want telemetry.Ack) *intake {
+func (srv *Server) newIntake(stream *inputStream, want telemetry.Ack) *intake {
 	in := new(intake)
-	in.open(d, stream, want)
+	in.open(srv, stream, want)
 	in.build()
 	return in
 }

@@ -82,7 +82,7 @@ func checkReading(t *testing.T, r telemetry.Reading, times telemetry.TimeRange) 
 
 // decodeAny decodes a body into a fresh intake. On an error nothing of the
 // intake may be used.
-func decodeAny(d *Door, content []byte, decode func(*intake, *body) error) (*intake, error) {
+func decodeAny(d *Server, content []byte, decode func(*intake, *body) error) (*intake, error) {
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	if err := withBody(d, content, func(b *body) error { return decode(in, b) }); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func decodeAny(d *Door, content []byte, decode func(*intake, *body) error) (*int
 }
 
 // withBody receives the content and hands it to do.
-func withBody(d *Door, content []byte, do func(*body) error) error {
+func withBody(d *Server, content []byte, do func(*body) error) error {
 	r := httptest.NewRequest("POST", "/", bytes.NewReader(content))
 	wire, err := d.wire.receive(r)
 	defer wire.lease.release()
@@ -122,7 +122,7 @@ func seedJSON(f *testing.F) {
 
 func FuzzNDJSON(f *testing.F) {
 	seedJSON(f)
-	d, _ := newTestDoor(f)
+	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeJSON(b, formLines) })
 		if err != nil {
@@ -151,7 +151,7 @@ func FuzzLineProtocol(f *testing.F) {
 	for _, seed := range []string{"cpu,a=b t=1\ncpu,a=b t=2i\n", "m s=\"a\nb\" 1\nm s=\"\\\"\"", "m\\ \\,\\= a\\=b=1", "# c\n\r\nm f=t", "m,k=1#,l=# f=1\nm,k=1#,l=# f=1"} {
 		f.Add([]byte(seed))
 	}
-	d, _ := newTestDoor(f)
+	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) })
 		if err != nil {
@@ -223,7 +223,7 @@ func FuzzProtobuf(f *testing.F) {
 	add(compactRequest(makeCPU(3, 2)))
 	add(&telemetrypb.WriteRequest{Stream: "mem", Ack: 1, Series: []*telemetrypb.Series{{SensorId: "s", TsMs: []int64{1, 2}, Columns: []*telemetrypb.Column{
 		{Name: "a", Doubles: []float64{1}, Absent: []uint32{1}}, {Name: "b", Strings: []string{"", "x"}}, {Name: "c", Bools: []bool{true, false}}}}}})
-	d, _ := newTestDoor(f)
+	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, message []byte) {
 		in := d.newIntake(d.streams["readings"], telemetry.Stored)
 		head, err := decodeHead(message)

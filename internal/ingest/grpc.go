@@ -1,11 +1,19 @@
 package ingest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,254 +23,746 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/encoding/proto"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// serviceName is also that of the health service's entry.
-const serviceName = "brim.v1.IngestService"
+// Write and WriteStream are served by handlers of net/http's HTTP/2 server, and the
+// health and reflection services by grpc-go on the same server. grpc-go itself reads a
+// message into memory before any code of ours sees its length. Here a message is
+// received like a body over HTTP: its memory is reserved before it is read.
+//
+//	call ─ identify ─▶ receive ─ inflate ─ decode ─▶ journal ─▶ send
+//	                     ▲                                        │
+//	                     └──────────── WriteStream ◀──────────────┘
+//
+// What net/http holds for a client beyond that has fixed limits: see GRPCServer.
 
 const (
-	maxStreams    = 256              // calls at once on one connection
-	maxCallHead   = 32 << 10         // bytes of a call's metadata, as over HTTP
-	pingIdle      = 2 * time.Minute  // finds out connections whose other end is gone
-	pingTimeout   = 20 * time.Second // for the answer to a ping
-	pingMin       = 10 * time.Second // between pings of a client
-	helloTimeout  = 20 * time.Second // for a new connection to begin to speak HTTP/2
-	roomForTooBig = 2                // times the limit; see NewGRPCServer
+	serviceName     = "brim.v1.IngestService" // also of the health service's entry
+	writePath       = "/" + serviceName + "/Write"
+	writeStreamPath = "/" + serviceName + "/WriteStream"
 )
 
-// NewGRPCServer returns a server with the ingest, health and reflection
-// services; options are added to its own. It does not listen yet. Credentials
-// among them are to be those that Door.Credentials returns. Connections on
-// which calls are made may be of any age: streams last as long as their senders
-// want, and whether these still may send is asked with every message.
-//
-// A message may have as many bytes as an HTTP body, also when inflated. gRPC
-// itself is given twice that limit, for what it refuses it refuses with a text
-// that does not name the flag.
-func (d *Door) NewGRPCServer(options ...grpc.ServerOption) *grpc.Server {
-	s := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)}),
-		grpc.MaxRecvMsgSize(int(d.config.MaxBodyBytes) * roomForTooBig),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxHeaderListSize(maxCallHead),
-		grpc.Creds(d.Credentials(insecure.NewCredentials())),
-		grpc.RPCDecompressor(callGzip{d}), //nolint:staticcheck // the other way is one for all servers of the process
-		grpc.ConnectionTimeout(helloTimeout),
-		grpc.ChainStreamInterceptor(d.guardCall, d.boundCall),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingIdle, Timeout: pingTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
-	}, options...)...)
-	// Write is registered as a stream of one message, because a generated
-	// handler would decode the message before it is asked.
-	s.RegisterService(&grpc.ServiceDesc{
-		ServiceName: serviceName,
-		HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{
-			{StreamName: "Write", Handler: d.guardedWrite},
-			{StreamName: "WriteStream", Handler: d.serveWriteStream, ServerStreams: true, ClientStreams: true},
+const (
+	// maxCalls is the maximum of concurrent calls of all clients. One that is open and
+	// idle takes some 20 KiB. It is twice the default maximum of connections.
+	maxCalls = 8192
+	// maxWatches is how many of them may wait for changes of the health.
+	maxWatches = 512
+	// maxInFlight is the maximum of concurrent requests in one WriteStream. More of them
+	// wait in the client, by the flow control of HTTP/2.
+	maxInFlight = 16
+	// answerTime is how long a client may leave its answers unread. Some 64 KiB of them
+	// are in buffers before a call waits.
+	answerTime = time.Minute
+	// messagePrefix is what precedes each message: a flag that it is compressed, and its
+	// length.
+	messagePrefix = 5
+	// callBytes is what a message takes besides its own bytes.
+	callBytes = 512
+	// tooLargeFactor: a message of at most so many times --max-body-bytes is read before
+	// it is refused, so that a WriteStream can answer it by its id and continue.
+	tooLargeFactor = 2
+	// freeCallInflation is how much a message may inflate to, whatever its ratio. It is
+	// less than for a body over HTTP, because a connection may send several at once.
+	freeCallInflation = 64 << 10
+	// questionBytes limits all that a client sends in one call of health or reflection.
+	questionBytes = 64 << 10
+)
+
+// GRPCServer returns a server with the ingest, health and reflection services; with a nil
+// config it speaks HTTP/2 without TLS. Calls may be of any age: a WriteStream lasts as
+// long as its client wants, and its access is checked with every message.
+func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
+	others := grpc.NewServer(grpc.MaxRecvMsgSize(questionBytes))
+	healthpb.RegisterHealthServer(others, srv.health)
+	telemetrypb.RegisterIngestServiceServer(others, telemetrypb.UnimplementedIngestServiceServer{}) // for reflection
+	reflection.Register(others)
+
+	mux := http.NewServeMux()
+	mux.Handle(writePath, srv.serveCall(srv.serveWrite))
+	mux.Handle(writeStreamPath, srv.serveCall(srv.serveWriteStream))
+	mux.Handle("/", srv.serveOthers(others))
+	s := &http.Server{
+		Handler: mux, TLSConfig: config, Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(srv.logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute, // without a call; clients connect again when they need to
+		MaxHeaderBytes:    32 << 10,        // as over HTTP
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 256, MaxReadFrameSize: 16 << 10,
+			// Sent by a client and not yet read by a call. A call that waits for memory
+			// leaves room for the others on its connection.
+			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 256 << 10,
+			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second, WriteByteTimeout: answerTime,
 		},
-		Metadata: "brim/v1/ingest.proto",
-	}, d)
-	healthpb.RegisterHealthServer(s, d.health)
-	reflection.Register(s)
+	}
+	s.Protocols.SetHTTP2(config != nil)
+	s.Protocols.SetUnencryptedHTTP2(config == nil)
 	return s
 }
 
-// A rawMessage is a message that gRPC leaves encoded.
-type rawMessage struct {
-	data      mem.BufferSlice // in the pieces in which it came
-	oneOfMany bool            // of a call, whose metadata is that of all
+// A call is a call of Write or WriteStream.
+type call struct {
+	server     *Server
+	w          http.ResponseWriter
+	r          *http.Request
+	ctx        context.Context // carries who calls
+	who        *access.Identity
+	lasts      bool // several messages may come
+	compressed bool // with gzip, where their flag says so
+	control    *http.ResponseController
+	in         *bufio.Reader
+	pacer      pacer
+	deadline   lazyDeadline
+
+	mu   sync.Mutex // held while a timer ends reading or writing
+	over bool       // the handler returns; w must not be used any more
 }
 
-func (m *rawMessage) free() {
-	m.data.Free()
-	m.data = nil
+// serveCall serves calls of one method of the ingest service. An error of serve becomes
+// the status of the call.
+func (srv *Server) serveCall(serve func(*call) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isCall(w, r) {
+			return
+		}
+		srv.callers.Add(1)
+		defer srv.callers.Done()
+		leave, err := srv.enter(r)
+		defer leave()
+		var c *call
+		if err == nil {
+			c, err = srv.newCall(w, r)
+		}
+		if err != nil {
+			_ = r.Body.Close() // so that nothing is held while the answer is delayed
+			err = srv.refuseCall(r.Context(), err, time.Now())
+			endCall(w, err)
+			return
+		}
+		defer c.close()
+		ctx, cancel, err := withTimeout(c.ctx, r)
+		if err == nil {
+			c.ctx = ctx
+			defer cancel()
+			err = serve(c)
+		}
+		endCall(w, err)
+	})
 }
 
-// rawCodec passes on a rawMessage, and all else to the codec of protobuf.
-type rawCodec struct{ encoding.CodecV2 }
-
-// Unmarshal implements encoding.CodecV2.
-func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if raw, ok := v.(*rawMessage); ok {
-		data.Ref()
-		raw.data = data
-		return nil
+// newCall identifies the client and prepares to receive messages.
+func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
+	c := &call{server: srv, w: w, r: r, ctx: r.Context(), lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
+	if srv.config.Guard != nil {
+		shown := access.OfRequest(r)
+		var err error
+		if c.who, err = srv.identify(shown, access.Ingest); err != nil {
+			return nil, err
+		}
+		c.ctx = access.WithShown(c.ctx, c.who, shown)
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	switch encoding := r.Header.Get("Grpc-Encoding"); encoding {
+	case "", "identity":
+	case "gzip":
+		c.compressed = true
+	default:
+		w.Header().Set("Grpc-Accept-Encoding", "gzip")
+		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed are gzip and identity", telemetry.Quote([]byte(encoding)))
+	}
+	var ok bool
+	if c.in, ok = srv.callReaders.Get().(*bufio.Reader); !ok {
+		c.in = bufio.NewReader(nil) // 4 KiB
+	}
+	c.in.Reset(r.Body)
+	c.deadline.expire = func() { c.expire(c.control.SetReadDeadline) }
+	c.pacer.pace, c.pacer.control = srv.wire.pace, &c.deadline
+	return c, nil
+}
+
+// expire ends reading or writing, from another goroutine.
+func (c *call) expire(set func(time.Time) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		_ = set(time.Unix(1, 0)) // fails if the connection has ended
+	}
+}
+
+func (c *call) close() {
+	c.pacer.end()
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.in.Reset(nil)
+	c.server.callReaders.Put(c.in)
+}
+
+// isCall answers requests that are not calls of gRPC.
+func isCall(w http.ResponseWriter, r *http.Request) bool {
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch {
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "this listener takes calls of gRPC only", http.StatusMethodNotAllowed)
+	case media != "application/grpc" && media != "application/grpc+proto":
+		http.Error(w, "this listener takes calls of gRPC only, with Content-Type application/grpc", http.StatusUnsupportedMediaType)
+	default:
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		return true
+	}
+	return false
+}
+
+// withTimeout applies the header Grpc-Timeout: up to 8 digits and a unit.
+func withTimeout(ctx context.Context, r *http.Request) (context.Context, context.CancelFunc, error) {
+	given := r.Header.Get("Grpc-Timeout")
+	if given == "" {
+		return ctx, func() {}, nil
+	}
+	units := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
+	unit := units[given[len(given)-1]]
+	n, err := strconv.ParseUint(given[:len(given)-1], 10, 32)
+	if err != nil || unit == 0 || len(given) > 9 {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "grpc-timeout %s is not a number of at most 8 digits with one of the units H, M, S, m, u, n", telemetry.Quote([]byte(given)))
+	}
+	const longest = 1000 * time.Hour // 99,999,999 hours do not fit a Duration
+	if n > uint64(longest/unit) {
+		n = uint64(longest / unit)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*unit)
+	return ctx, cancel, nil
+}
+
+// A lazyDeadline is the read deadline of a call. net/http takes longer to set one than a
+// small message takes to decode, so this sets it when it has passed.
+type lazyDeadline struct {
+	expire func()
+	timer  *time.Timer
+}
+
+// SetReadDeadline implements readDeadline.
+func (l *lazyDeadline) SetReadDeadline(t time.Time) error {
+	switch {
+	case l.timer == nil && t.IsZero():
+	case l.timer == nil:
+		l.timer = time.AfterFunc(time.Until(t), l.expire)
+	case t.IsZero():
+		l.timer.Stop()
+	default:
+		l.timer.Reset(time.Until(t))
+	}
+	return nil
+}
+
+// A message is an encoded WriteRequest. free must be called.
+type message struct {
+	call  *call
+	data  []byte
+	room  *[]byte // of the pool; holds data
+	lease lease
+	at    time.Time // of arrival
+
+	compressed bool // not yet inflated
+}
+
+func (m *message) free() {
+	if m.room != nil {
+		m.call.server.messages.put(m.room)
+	}
+	m.lease.release()
+	m.data, m.room = nil, nil
+}
+
+// receive returns the next message; io.EOF if there are no more. All other errors refuse
+// the call: the rest of the message has not been read.
+func (c *call) receive() (*message, error) {
+	if c.lasts { // it may be idle for any time
+		if _, err := c.in.Peek(1); err != nil {
+			return nil, c.explain(err)
+		}
+	}
+	p := &c.pacer
+	p.begin()
+	defer p.end()
+	m := &message{call: c, at: time.Now(), lease: lease{of: c.server.budget}}
+	prefix, err := c.in.Peek(messagePrefix)
+	if err != nil {
+		if errors.Is(err, io.EOF) && len(prefix) > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, c.explain(err)
+	}
+	flag, length := prefix[0], int64(binary.BigEndian.Uint32(prefix[1:]))
+	_, _ = c.in.Discard(messagePrefix) // they are in the buffer
+	most := c.server.config.MaxBodyBytes
+	switch {
+	case length > tooLargeFactor*most:
+		return nil, errMessageTooLarge(length, most)
+	case flag > 1 || flag == 1 && !c.compressed:
+		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed are 0, and 1 with grpc-encoding: gzip", flag)
+	}
+	if err := c.receiveInto(m, length); err != nil {
+		m.free()
+		return nil, err
+	}
+	m.compressed = flag == 1
+	return m, nil
+}
+
+// receiveInto reserves the memory of a message of this length, and reads it.
+func (c *call) receiveInto(m *message, length int64) error {
+	p, b := &c.pacer, c.server.budget
+	if cost := (wireCost+decodedCost)*length + callBytes; !m.lease.tryReach(cost) {
+		p.end() // waiting here does not count against its pace
+		if err := m.lease.reach(c.ctx, min(cost, b.most())); err != nil {
+			c.server.metrics.ended[endNoRoom].Inc()
+			return err
+		}
+		p.begin()
+	}
+	m.data, m.room = c.server.messages.get(length)
+	var coming *incoming
+	if length > int64(c.in.Buffered()) {
+		coming = &incoming{size: m.lease.size, since: time.Now(), end: p.giveUp}
+		b.comes(coming)
+		defer b.gone(coming)
+	}
+	for at := int64(0); at < length; {
+		n, err := c.in.Read(m.data[at:min(length, at+chunkBytes)])
+		if at += int64(n); at == length {
+			break
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return c.explain(err)
+		}
+		p.came(at)
+		coming.came.Store(at)
+		if p.awaited.Load() { // after came, which may have moved the deadline of giveUp
+			return c.explain(os.ErrDeadlineExceeded)
+		}
+	}
+	return nil
+}
+
+// explain turns an error of reading into one for the client.
+func (c *call) explain(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case c.r.Context().Err() != nil:
+		return c.r.Context().Err()
+	}
+	known := c.pacer.explain(err)
+	if telemetry.KindOf(known) == telemetry.TooSlow {
+		why := endHalfOpen
+		if c.pacer.awaited.Load() {
+			why = endSlow
+		}
+		c.server.metrics.ended[why].Inc()
+	}
+	return known
+}
+
+// inflate replaces the message by what it inflates to.
+func (m *message) inflate(ctx context.Context) error {
+	d := m.call.server
+	wire := bytes.NewReader(m.data)
+	length := int64(len(m.data))
+	limit := inflation{free: freeCallInflation, ratio: d.config.MaxInflateRatio, most: tooLargeFactor * d.config.MaxBodyBytes}
+	src := d.pools.getGzip()
+	defer d.pools.putGzip(src)
+	if err := src.Reset(wire); err != nil {
+		return errNotGzip(err)
+	}
+	reserve := func(inflated int64) error {
+		return m.lease.reach(ctx, min(d.budget.most(), wireCost*length+(wireCost+decodedCost)*inflated+callBytes))
+	}
+	size := min(limit.most, usualRatio/2*length)
+	if err := reserve(size); err != nil {
+		return err
+	}
+	out, room := d.messages.get(size)
+	defer func() { d.messages.put(room) }()
+	for {
+		if limit.out == int64(len(out)) { // it may be the end
+			if err := reserve(2 * limit.out); err != nil {
+				return err
+			}
+			grown, to := d.messages.get(2*limit.out + bytes.MinRead)
+			copy(grown, out)
+			d.messages.put(room)
+			out, room = grown, to
+		}
+		n, err := src.Read(out[limit.out:])
+		switch within := limit.add(n, length-int64(wire.Len())); {
+		case !within:
+			return telemetry.Errorf(telemetry.TooLarge, codeRatio,
+				"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was taken")
+		case errors.Is(err, io.EOF):
+			room, m.room = m.room, room
+			m.data, m.compressed = out[:limit.out], false
+			return nil
+		case err != nil:
+			return errNotGzip(err)
+		}
+	}
+}
+
+func errNotGzip(err error) error {
+	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Message: "the message is not valid gzip; nothing was taken", Err: err}
+}
+
+func errMessageTooLarge(length, most int64) error {
+	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
+		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", length, most)
+}
+
+// messagePool keeps the memory of messages.
+type messagePool struct{ pool sync.Pool }
+
+// largestPooled is the longest message whose memory is kept.
+const largestPooled = 1 << 20
+
+func (p *messagePool) get(length int64) (data []byte, room *[]byte) {
+	room, ok := p.pool.Get().(*[]byte)
+	if !ok {
+		room = new([]byte)
+	}
+	if int64(cap(*room)) < length {
+		*room = make([]byte, length)
+	}
+	return (*room)[:length], room
+}
+
+func (p *messagePool) put(room *[]byte) {
+	if cap(*room) <= largestPooled {
+		p.pool.Put(room)
+	}
 }
 
 // serveWrite serves Write.
-func (d *Door) serveWrite(_ any, stream grpc.ServerStream) error {
+func (srv *Server) serveWrite(c *call) error {
 	start := time.Now()
-	var message rawMessage
-	if err := stream.RecvMsg(&message); err != nil {
-		d.countUnread(err, start)
-		return err
+	m, err := c.receive()
+	if errors.Is(err, io.EOF) {
+		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was taken")
 	}
-	a := d.takeMessage(stream.Context(), &message, start)
+	if err != nil {
+		return srv.refuseCall(c.ctx, err, start)
+	}
+	a := m.answer(c.ctx)
 	if a.err != nil {
 		return statusError(a.result, a.err)
 	}
 	if a.repeated {
-		if err := stream.SetHeader(metadata.Pairs(headerReplayed, "true")); err != nil {
-			return err
-		}
+		c.w.Header().Set(headerReplayed, "true")
 	}
 	if a.result == nothingTaken || a.result == noneAllowed {
-		return nothingTakenError(a.result, a.response)
+		return withDetails(status.New(statuses[a.result].grpc, allRefused(a.response)), protoadapt.MessageV1Of(a.response))
 	}
-	return stream.SendMsg(a.response)
+	return c.send(a.response)
 }
 
-// A messageAnswer is what became of one message.
+// refuseCall counts a call that is refused, and returns its status.
+func (srv *Server) refuseCall(ctx context.Context, err error, start time.Time) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return status.FromContextError(err).Err()
+	}
+	known := srv.knownError(protoGRPC, err)
+	r := resultOf(known.Kind)
+	srv.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
+	srv.config.Guard.Hold(ctx, known)
+	return statusError(r, known)
+}
+
+// A messageAnswer is the answer to one message.
 type messageAnswer struct {
 	response *telemetrypb.WriteResponse // never nil
 	result   result
-	repeated bool             // the answer is that of an earlier message
+	repeated bool             // it is that of an earlier message
 	err      *telemetry.Error // why the message was refused as a whole
 }
 
-// takeMessage decodes one WriteRequest, appends its readings and reports what
-// became of them. An idempotency key is taken from the call's metadata.
-func (d *Door) takeMessage(ctx context.Context, message *rawMessage, start time.Time) messageAnswer {
-	head, in, err := d.decodeMessage(ctx, message)
+// answer decodes the message, appends its readings, and frees it.
+func (m *message) answer(ctx context.Context) messageAnswer {
+	d := m.call.server
+	defer m.free()
+	head, in, err := m.decode(ctx)
 	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
 	if err == nil {
 		a.result, err = in.append(ctx)
 		in.close()
-		in.lease.release()
 	}
 	if err != nil {
 		a.err = d.knownError(protoGRPC, err)
 		a.result = resultOf(a.err.Kind)
-		d.metrics.answered(protoGRPC, a.result, time.Since(start), &answer{})
+		d.metrics.answered(protoGRPC, a.result, time.Since(m.at), &answer{})
 		return a
 	}
-	d.metrics.answered(protoGRPC, a.result, time.Since(start), &in.answer)
+	d.metrics.answered(protoGRPC, a.result, time.Since(m.at), &in.answer)
 	a.repeated = in.answer.repeated
 	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
-	a.response.Ack = ackOf(in.answer.Ack)
+	a.response.Ack = acksOf[in.answer.Ack]
 	for _, e := range in.answer.Errors {
 		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
 	return a
 }
 
-// decodeMessage decodes a message and lets go of it.
-func (d *Door) decodeMessage(ctx context.Context, message *rawMessage) (wireHead, *intake, error) {
-	defer message.free()
-	data, room := d.messages.join(message.data)
-	defer d.messages.put(room)
-	if d.isBomb(data) {
-		return wireHead{}, nil, errBomb()
+// decode decodes the message, whose own memory can be reused then.
+func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
+	d, c := m.call.server, m.call
+	if m.compressed {
+		if err := m.inflate(ctx); err != nil {
+			return wireHead{}, nil, err
+		}
 	}
-	head, err := decodeHead(data)
+	head, err := decodeHead(m.data)
+	length := int64(len(m.data))
 	switch {
 	case err != nil:
 		return head, nil, err
-	case d.stopping.Load():
+	case d.stopping():
 		return head, nil, errStopping()
-	case int64(len(data)) > d.config.MaxBodyBytes:
-		return head, nil, telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
-			"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", len(data), d.config.MaxBodyBytes)
+	case length > d.config.MaxBodyBytes:
+		return head, nil, errMessageTooLarge(length, d.config.MaxBodyBytes)
 	}
-	in, err := d.messageIntake(ctx, head, message.oneOfMany)
-	if err != nil {
-		return head, nil, err
-	}
-	if len(data) > firstBytes {
-		// The connection holds a lease for the message itself until the answer.
-		wire := int64(len(data))
-		in.lease, in.ctx = &lease{of: d.budget, other: (wireCost + decodedCost) * wire}, ctx
-		in.paid = (wireCost + decodedCost - 1) * wire
-	}
-	if err := in.decodeProtobuf(data); err != nil {
-		in.lease.release()
-		in.close()
-		return head, nil, err
-	}
-	if in.key != "" {
-		hash := xxhash.New()
-		_, _ = hash.Write(data) // a hash takes everything
-		in.hash = bodyHash(hash, in.meaning)
-	}
-	return head, in, nil
-}
-
-// messageIntake returns an intake for the readings of a message.
-func (d *Door) messageIntake(ctx context.Context, head wireHead, oneOfMany bool) (*intake, error) {
 	stream, err := d.stream(head.stream)
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
 	want, err := d.ackWanted(head.ack)
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
-	key, err := idempotencyKey(metadata.ValueFromIncomingContext(ctx, metadataKey))
+	key, err := idempotencyKey(c.r.Header[headerKey])
 	if err != nil {
-		return nil, err
-	}
-	part := ""
-	if key != "" && oneOfMany {
-		if head.id == "" {
-			return nil, telemetry.Errorf(telemetry.Invalid, codeKey,
-				"the call has an idempotency key, which stands for a message of it only together with a request_id; nothing was taken")
-		}
-		part = head.id
+		return head, nil, err
 	}
 	in := new(intake)
 	in.open(d, stream, want)
-	in.who = d.caller(ctx)
+	in.who, in.key = c.who, key
+	if key != "" && c.lasts {
+		if in.part = head.id; head.id == "" {
+			return head, nil, telemetry.Errorf(telemetry.Invalid, codeKey,
+				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was taken")
+		}
+	}
 	in.build()
-	in.key, in.part = key, part
-	return in, nil
+	in.lease, in.ctx, in.encoded = &m.lease, ctx, length
+	if err := in.decodeProtobuf(m.data); err != nil {
+		in.close()
+		return head, nil, err
+	}
+	if key != "" {
+		hash := xxhash.New()
+		_, _ = hash.Write(m.data) // never fails
+		in.hash = bodyHash(hash, in.meaning)
+	}
+	d.messages.put(m.room)
+	m.data, m.room, in.encoded = nil, nil, 0
+	return head, in, nil
+}
+
+var acksOf = map[telemetry.Ack]telemetrypb.Ack{ //nolint:gochecknoglobals // it never changes
+	telemetry.Journaled: telemetrypb.Ack_ACK_JOURNALED, telemetry.Stored: telemetrypb.Ack_ACK_STORED,
 }
 
 // ackWanted returns the level that a request asks for.
-func (d *Door) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
-	switch a {
-	case telemetrypb.Ack_ACK_UNSPECIFIED:
-		return d.config.Ack, nil
-	case telemetrypb.Ack_ACK_JOURNALED:
-		return d.ackOrError(telemetry.Journaled)
-	case telemetrypb.Ack_ACK_STORED:
-		return d.ackOrError(telemetry.Stored)
+func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
+	if a == telemetrypb.Ack_ACK_UNSPECIFIED {
+		return srv.config.Ack, nil
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), d.acks)
+	for want, number := range acksOf {
+		if number == a {
+			return srv.ackOrError(want)
+		}
+	}
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), srv.acks)
 }
 
-func ackOf(a telemetry.Ack) telemetrypb.Ack {
-	switch a {
-	case telemetry.Journaled:
-		return telemetrypb.Ack_ACK_JOURNALED
-	case telemetry.Stored:
-		return telemetrypb.Ack_ACK_STORED
+// send sends an answer. A client that does not read its answers is given up.
+func (c *call) send(response *telemetrypb.WriteResponse) error {
+	framed, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, messagePrefix, 64), response)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
 	}
-	return telemetrypb.Ack_ACK_UNSPECIFIED
+	binary.BigEndian.PutUint32(framed[1:], uint32(len(framed)-messagePrefix))
+	if !c.lasts {
+		_, err = c.w.Write(framed)
+		return err
+	}
+	patience := time.AfterFunc(c.server.answerTime, func() {
+		c.server.metrics.ended[endUnread].Inc()
+		c.expire(c.control.SetWriteDeadline)
+	})
+	defer patience.Stop()
+	if _, err = c.w.Write(framed); err == nil {
+		err = c.control.Flush()
+	}
+	return err
 }
 
-// countUnread notes a message that gRPC itself refused, and answered.
-func (d *Door) countUnread(err error, start time.Time) {
-	if status.Code(err) == codes.ResourceExhausted {
-		d.metrics.answered(protoGRPC, tooLarge, time.Since(start), &answer{})
+// serveWriteStream serves WriteStream: one goroutine receives requests, one works on
+// each, and this one sends the answers in the order of the requests.
+func (srv *Server) serveWriteStream(c *call) error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.ctx = ctx
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer c.r.Body.Close() // ends the receiver
+	defer cancel()
+	defer context.AfterFunc(srv.stopped, c.deadline.expire)()
+	// One more is in flight, whose answer is waited for.
+	answers := make(chan chan *telemetrypb.WriteResponse, maxInFlight-1)
+	var last error // ends the call, when all is answered
+	workers.Go(func() {
+		defer close(answers)
+		last = c.receiveAll(ctx, answers, &workers)
+	})
+	for answer := range answers {
+		if err := c.send(<-answer); err != nil {
+			return status.Error(codes.Canceled, err.Error())
+		}
 	}
+	return last
+}
+
+// receiveAll starts a worker for each request, until there are no more.
+func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.WriteResponse, workers *sync.WaitGroup) error {
+	d := c.server
+	for {
+		m, err := c.receive()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case d.stopping():
+			err = status.Error(codes.Unavailable, errStopping().Message)
+		case err != nil:
+			err = d.refuseCall(ctx, err, time.Now())
+		default:
+			if err = d.stillMay(ctx); err != nil {
+				err = d.refuseCall(ctx, err, m.at)
+			}
+		}
+		if err != nil {
+			if m != nil {
+				m.free()
+			}
+			return err
+		}
+		answer := make(chan *telemetrypb.WriteResponse, 1) // so that a worker never waits
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			m.free()
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		workers.Go(func() {
+			a := m.answer(ctx)
+			if a.err != nil {
+				a.response.Error = requestError(a.result, a.err)
+			} else if a.result == nothingTaken || a.result == noneAllowed {
+				a.response.Error = &telemetrypb.RequestError{Status: int32(statuses[a.result].grpc), Code: codeNothingTaken, Message: allRefused(a.response)}
+			}
+			answer <- a.response
+		})
+	}
+}
+
+// serveOthers serves the health and reflection services. Check of the health is open to
+// all, because probes have no token. Its Watch lasts, and needs a known client.
+func (srv *Server) serveOthers(others http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isCall(w, r) {
+			return
+		}
+		var err error
+		if r.URL.Path != healthpb.Health_Check_FullMethodName {
+			_, err = srv.identifyRequest(r)
+		}
+		if err == nil {
+			var leave func()
+			leave, err = srv.enter(r)
+			defer leave()
+		}
+		if err != nil {
+			known := srv.knownError(protoGRPC, err)
+			srv.config.Guard.Hold(r.Context(), known)
+			endCall(w, statusError(resultOf(known.Kind), known))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, questionBytes)
+		others.ServeHTTP(w, r)
+	})
+}
+
+// codeStreams is that of a call beyond maxCalls or maxWatches.
+const codeStreams = "streams_too_many"
+
+// openCalls counts the calls under way.
+type openCalls struct{ all, watches atomic.Int64 }
+
+// enter counts a call until leave is called, and refuses it where there are too many.
+func (srv *Server) enter(r *http.Request) (leave func(), err error) {
+	leave = func() { srv.open.all.Add(-1) }
+	what, most := "calls", maxCalls
+	full := srv.open.all.Add(1) > maxCalls
+	if r.URL.Path == healthpb.Health_Watch_FullMethodName {
+		leave = func() { srv.open.all.Add(-1); srv.open.watches.Add(-1) }
+		if srv.open.watches.Add(1) > maxWatches && !full {
+			what, most, full = "calls of Watch", maxWatches, true
+		}
+	}
+	if !full {
+		return leave, nil
+	}
+	refused := telemetry.Errorf(telemetry.Quota, codeStreams, "%d %s are open, which is the maximum of all clients together; end some, or try again later", most, what)
+	refused.RetryAfter = time.Second
+	return leave, refused
+}
+
+// endCall ends a call with the status of err.
+func endCall(w http.ResponseWriter, err error) {
+	w.WriteHeader(http.StatusOK) // if nothing was sent yet
+	s := status.Convert(err)
+	h := w.Header()
+	h[http.TrailerPrefix+"Grpc-Status"] = []string{strconv.Itoa(int(s.Code()))}
+	if s.Code() == codes.OK {
+		return
+	}
+	h[http.TrailerPrefix+"Grpc-Message"] = []string{percentEncoded(s.Message())}
+	if len(s.Proto().GetDetails()) > 0 {
+		if encoded, err := proto.Marshal(s.Proto()); err == nil { // its texts are UTF-8
+			h[http.TrailerPrefix+"Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(encoded)}
+		}
+	}
+}
+
+// percentEncoded is a text as the trailer Grpc-Message has it.
+func percentEncoded(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // statusError returns err as a gRPC status.
@@ -282,11 +782,6 @@ func requestError(r result, err *telemetry.Error) *telemetrypb.RequestError {
 	}
 }
 
-// nothingTakenError is the status of a Write whose readings were all refused.
-func nothingTakenError(r result, response *telemetrypb.WriteResponse) error {
-	return withDetails(status.New(statuses[r].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
-}
-
 func allRefused(response *telemetrypb.WriteResponse) string {
 	first := response.GetErrors()[0]
 	return fmt.Sprintf("all %d readings were refused; reading %d: %s: %s",
@@ -302,295 +797,14 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	return s.Err()
 }
 
-// messagePool keeps room for messages that came in pieces. That of gRPC clears
-// its buffers before they are used, a whole MiB for half of one.
-type messagePool struct{ pool sync.Pool }
+// An ending is why a call of gRPC was ended early.
+type ending string
 
-// keptMessage is the longest message whose room is kept.
-const keptMessage = 1 << 20
-
-// join returns the bytes of a message, and their room, which is nil if they are
-// where they were.
-func (p *messagePool) join(pieces mem.BufferSlice) (data []byte, room *[]byte) {
-	if len(pieces) == 1 {
-		return pieces[0].ReadOnlyData(), nil
-	}
-	length := pieces.Len()
-	room, ok := p.pool.Get().(*[]byte)
-	if !ok {
-		room = new([]byte)
-	}
-	if cap(*room) < length {
-		*room = make([]byte, length)
-	}
-	data = (*room)[:length]
-	pieces.CopyTo(data)
-	return data, room
-}
-
-// put takes back what join returned.
-func (p *messagePool) put(room *[]byte) {
-	if room != nil && cap(*room) <= keptMessage {
-		p.pool.Put(room)
-	}
-}
-
-// maxInFlight is how many requests of one stream are worked on at once. More of
-// them wait in the client, by the flow control of HTTP/2.
-const maxInFlight = 16
-
-// A writeStream is one call of WriteStream. Its receiver hands requests to the
-// goroutine that serves the call, which starts a worker for each and sends the
-// answers in the order of the requests.
-type writeStream struct {
-	door     *Door
-	stream   grpc.ServerStream
-	arrivals chan arrival
-	workers  sync.WaitGroup
-	patience *time.Timer                       // of who waits for an answer to be sent; nil before the first
-	answers  []chan *telemetrypb.WriteResponse // of the requests in flight, oldest first
-}
-
-// An arrival is a request, or the reason why there will be no more.
-type arrival struct {
-	message rawMessage
-	at      time.Time
-	err     error
-}
-
-// serveWriteStream serves WriteStream.
-func (d *Door) serveWriteStream(_ any, stream grpc.ServerStream) error {
-	w := &writeStream{door: d, stream: stream, arrivals: make(chan arrival)}
-	// The receiver ends when this call does, because that ends its stream; so
-	// it cannot be waited for here, and Door.Wait does.
-	d.readers.Go(w.receive)
-	defer w.workers.Wait()
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel() // first of all, when answers cannot be sent: then nobody waits for the workers' work
-	return w.serve(ctx)
-}
-
-// receive passes on the requests until there are no more.
-func (w *writeStream) receive() {
-	for {
-		a := arrival{message: rawMessage{oneOfMany: true}}
-		a.err = w.stream.RecvMsg(&a.message)
-		a.at = time.Now()
-		if a.err != nil {
-			w.door.countUnread(a.err, a.at)
-		}
-		select {
-		case w.arrivals <- a:
-		case <-w.stream.Context().Done():
-			a.message.free()
-			return
-		}
-		if a.err != nil {
-			return
-		}
-	}
-}
-
-// serve works until there are no more requests and all are answered.
-func (w *writeStream) serve(ctx context.Context) error {
-	var last error // that ends the stream, once all is answered
-	stopped := w.door.stopped
-	for open := true; open || len(w.answers) > 0; {
-		var arrivals chan arrival
-		if open && len(w.answers) < maxInFlight {
-			arrivals = w.arrivals
-		}
-		var answers chan *telemetrypb.WriteResponse
-		if len(w.answers) > 0 {
-			answers = w.answers[0]
-		}
-		select {
-		case a := <-arrivals:
-			if last = w.begin(ctx, a); last == nil {
-				continue
-			}
-			open = false
-			if errors.Is(last, io.EOF) {
-				last = nil
-			}
-		case response := <-answers:
-			w.answers = w.answers[1:]
-			if err := w.send(response); err != nil {
-				return err
-			}
-		case <-ctx.Done(): // nobody reads answers any more; the receiver may have seen it first
-			return status.FromContextError(ctx.Err()).Err()
-		case <-stopped:
-			open, stopped = false, nil
-			last = status.Error(codes.Unavailable, errStopping().Message)
-		}
-	}
-	return last
-}
-
-// answerTime is how long a client may leave its answers unread. gRPC takes some
-// of them for it, 64 KiB, before a stream waits.
-const answerTime = time.Minute
-
-// send sends an answer, or ends the connection of a client that does not read
-// them.
-func (w *writeStream) send(response *telemetrypb.WriteResponse) error {
-	conn := connOf(w.stream.Context())
-	if conn == nil {
-		return w.stream.SendMsg(response)
-	}
-	if w.patience == nil {
-		w.patience = time.AfterFunc(w.door.answerTime, func() { conn.end(endUnread) })
-	} else {
-		w.patience.Reset(w.door.answerTime)
-	}
-	defer w.patience.Stop()
-	return w.stream.SendMsg(response)
-}
-
-// begin starts the work on an arrival; an error says why it is the last one.
-func (w *writeStream) begin(ctx context.Context, a arrival) error {
-	if a.err != nil {
-		return a.err
-	}
-	if err := w.door.stillMay(ctx); err != nil {
-		a.message.free()
-		known := w.door.knownError(protoGRPC, err)
-		r := resultOf(known.Kind)
-		w.door.metrics.answered(protoGRPC, r, time.Since(a.at), &answer{})
-		w.door.config.Guard.Hold(ctx, known)
-		return statusError(r, known)
-	}
-	w.start(ctx, a)
-	return nil
-}
-
-// start makes a worker answer one request.
-func (w *writeStream) start(ctx context.Context, a arrival) {
-	answer := make(chan *telemetrypb.WriteResponse, 1) // so that a worker never waits
-	w.answers = append(w.answers, answer)
-	w.workers.Go(func() {
-		taken := w.door.takeMessage(ctx, &a.message, a.at)
-		if taken.err != nil {
-			taken.response.Error = requestError(taken.result, taken.err)
-		} else if taken.result == nothingTaken || taken.result == noneAllowed {
-			taken.response.Error = &telemetrypb.RequestError{
-				Status: int32(statuses[taken.result].grpc), Code: codeNothingTaken, Message: allRefused(taken.response),
-			}
-		}
-		answer <- taken.response
-	})
-}
-
-// A call that lasts takes memory for as long as its client wants, some 12 KiB if
-// nothing happens on it. So of all connections together only so many may be open.
 const (
-	// maxOpen is twice as many as there may be connections by default.
-	maxOpen = 8192
-	// maxWatches is how many of them may wait for a change of the health.
-	maxWatches = 512
+	endHalfOpen ending = "half_open" // the rest of a message did not come
+	endUnread   ending = "unread"    // answers were not read
+	endNoRoom   ending = "no_room"   // other requests hold all the memory there is for them
+	endSlow     ending = "slow"      // a message came slowly while others waited for its memory
 )
 
-// codeStreams is that of a call beyond these.
-const codeStreams = "streams_too_many"
-
-// openStreams counts the calls that last.
-type openStreams struct{ all, watches atomic.Int64 }
-
-// boundCall refuses a call that lasts where there are too many.
-func (d *Door) boundCall(service any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	defer d.open.all.Add(-1)
-	if d.open.all.Add(1) > maxOpen {
-		return d.refuseCall(call, "calls that last", maxOpen)
-	}
-	if call.FullMethod == healthpb.Health_Watch_FullMethodName {
-		defer d.open.watches.Add(-1)
-		if d.open.watches.Add(1) > maxWatches {
-			return d.refuseCall(call, "calls of Watch", maxWatches)
-		}
-	}
-	return next(service, stream)
-}
-
-func (d *Door) refuseCall(call *grpc.StreamServerInfo, what string, most int) error {
-	err := telemetry.Errorf(telemetry.Quota, codeStreams, "%d %s are open, which is the most of all clients together; end some, or try again later", most, what)
-	err.RetryAfter = time.Second
-	known := d.knownError(protoGRPC, err)
-	if strings.HasPrefix(call.FullMethod, "/"+serviceName+"/") {
-		d.metrics.answered(protoGRPC, quota, 0, &answer{})
-	}
-	return statusError(quota, known)
-}
-
-// freeCallInflation is how much a message of gRPC may inflate to, whatever its
-// ratio. It is less than a body may, for many of them inflate at once.
-const freeCallInflation = 64 << 10
-
-// A callGzip inflates the messages of one server. That of gRPC itself looks at
-// how much comes out, and not at how little went in.
-type callGzip struct{ door *Door }
-
-// Type implements grpc.Decompressor.
-func (callGzip) Type() string { return gzip.Name }
-
-// Do implements grpc.Decompressor.
-func (z callGzip) Do(r io.Reader) ([]byte, error) {
-	wire, ok := r.(remainder)
-	if !ok {
-		return nil, fmt.Errorf("inflate gzip: a message in a %T, which does not tell its length", r)
-	}
-	unzip := z.door.pools.getGzip()
-	defer z.door.pools.putGzip(unzip)
-	m := &messageInflater{wire: wire, length: wire.Remaining(), plain: unzip, inflated: z.door.config.messageInflation()}
-	if err := unzip.Reset(r); err != nil {
-		return nil, fmt.Errorf("read gzip head: %w", err)
-	}
-	var out bytes.Buffer
-	out.Grow(int(min(m.inflated.most, 4*int64(m.length))) + bytes.MinRead)
-	_, err := io.Copy(&out, m)
-	switch {
-	case errors.Is(err, errTooMuch):
-		return z.door.bomb[:], nil
-	case err != nil:
-		return nil, fmt.Errorf("inflate gzip: %w", err)
-	}
-	return out.Bytes(), nil
-}
-
-// messageInflation bounds a message of gRPC.
-func (c *Config) messageInflation() inflation {
-	return inflation{free: freeCallInflation, ratio: c.MaxInflateRatio, most: roomForTooBig * c.MaxBodyBytes}
-}
-
-// errTooMuch ends the reading of what inflates to more than it may.
-var errTooMuch = errors.New("inflates to more than it may")
-
-// A remainder knows how much of it is not read yet, as gRPC's messages do.
-type remainder interface{ Remaining() int }
-
-// A messageInflater reads a message, inflated and limited.
-type messageInflater struct {
-	wire     remainder
-	length   int // of wire at first
-	plain    io.Reader
-	inflated inflation
-}
-
-// Read implements io.Reader.
-func (m *messageInflater) Read(p []byte) (int, error) {
-	n, err := m.plain.Read(p)
-	if !m.inflated.add(n, int64(m.length-m.wire.Remaining())) {
-		return 0, errTooMuch
-	}
-	return n, err
-}
-
-// isBomb reports whether these are the bytes that stand for a message which
-// inflates to more than it may. An error of Do would end the call with a status
-// that clients take for a defect.
-func (d *Door) isBomb(data []byte) bool { return len(data) == 1 && &data[0] == &d.bomb[0] }
-
-func errBomb() error {
-	return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-		"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was taken")
-}
+func endings() []ending { return []ending{endHalfOpen, endUnread, endNoRoom, endSlow} }

@@ -3,6 +3,8 @@ package ingest
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -10,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
@@ -18,15 +19,15 @@ import (
 )
 
 // dialGRPC returns a client of a server of d.
-func dialGRPC(t testing.TB, d *Door, options ...grpc.DialOption) telemetrypb.IngestServiceClient {
+func dialGRPC(t testing.TB, d *Server, options ...grpc.DialOption) telemetrypb.IngestServiceClient {
 	t.Helper()
 	return telemetrypb.NewIngestServiceClient(connectGRPC(t, d, options...))
 }
 
-func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.ClientConn {
+func connectGRPC(t testing.TB, d *Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := d.NewGRPCServer()
+	server := d.GRPCServer(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///brim", append(options,
@@ -35,19 +36,24 @@ func connectGRPC(t testing.TB, d *Door, options ...grpc.DialOption) *grpc.Client
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, conn.Close())
-		server.GracefulStop()
-		assert.NoError(t, <-served)
+		assert.NoError(t, server.Close())
+		assert.ErrorIs(t, <-served, http.ErrServerClosed)
 		d.Wait()
 	})
 	return conn
 }
 
+// newMessage is a message that was received.
+func newMessage(d *Server, data []byte) *message {
+	return &message{call: &call{server: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}, data: data, room: &data, lease: lease{of: d.budget}, at: time.Now()}
+}
+
 // writeMessage takes a request that must not be refused whole.
-func writeMessage(t testing.TB, d *Door, request *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, result) {
+func writeMessage(t testing.TB, d *Server, request *telemetrypb.WriteRequest) (*telemetrypb.WriteResponse, result) {
 	t.Helper()
 	data, err := proto.Marshal(request)
 	require.NoError(t, err)
-	a := d.takeMessage(t.Context(), &rawMessage{data: mem.BufferSlice{mem.SliceBuffer(data)}}, time.Now())
+	a := newMessage(d, data).answer(t.Context())
 	require.Nil(t, a.err)
 	return a.response, a.result
 }

@@ -75,16 +75,16 @@ func (g *guards) bearer(who string) string { return "Bearer " + g.tokens[who] }
 // refusalTime is how long a refusal is held at least.
 const refusalTime = 50 * time.Millisecond
 
-func guardedDoor(t testing.TB) (*Door, *fakeJournal, *guards) {
+func guardedServer(t testing.TB) (*Server, *fakeJournal, *guards) {
 	t.Helper()
 	g := theGuard(t)
-	d, j := newTestDoor(t, func(c *Config) { c.Guard, c.Ack = g.Guard, telemetry.Journaled })
+	d, j := newTestServer(t, func(c *Config) { c.Guard, c.Ack = g.Guard, telemetry.Journaled })
 	return d, j, g
 }
 
 func TestWhoMaySendOverHTTP(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("any:"+g.tokens["all"]))
 	for _, c := range []struct {
 		method, path, authorization string
@@ -140,7 +140,7 @@ func TestWhoMaySendOverHTTP(t *testing.T) {
 // A body is not waited for, and one that is announced is not asked for.
 func TestARefusalComesBeforeTheBody(t *testing.T) {
 	t.Parallel()
-	d, _, _ := guardedDoor(t)
+	d, _, _ := guardedServer(t)
 	conn := dial(t, d)
 	head := "POST /v1/readings HTTP/1.1\r\n" + "Host: b\r\nContent-Type: application/json\r\n"
 	_, err := io.WriteString(conn, head+"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n")
@@ -161,12 +161,12 @@ func TestARefusalComesBeforeTheBody(t *testing.T) {
 	require.NoError(t, err)
 	response, _ = readAnswer(t, in)
 	assert.Equal(t, 401, response.StatusCode)
-	assert.True(t, response.Close, "nobody waits for the rest")
+	assert.True(t, response.Close, "the rest is not waited for")
 }
 
 func TestSensorsOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	mine, others := `{"sensorId":"north-1","fields":{"t":1}}`, `{"sensorId":"south-1","fields":{"t":1}}`
 	north := []string{"Authorization", g.bearer("north")}
 	for range 2 { // seen for the first time, and known
@@ -197,7 +197,7 @@ func TestSensorsOfOthersAreRefused(t *testing.T) {
 
 func TestKeysAreTheirSendersOwn(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	for range 2 {
 		for _, who := range []string{"all", "north"} {
 			w := post(t, d, "/v1/readings", typeJSON, `{"sensorId":"north-1","fields":{"t":1}}`, "Authorization", g.bearer(who), headerKey, "k")
@@ -206,14 +206,14 @@ func TestKeysAreTheirSendersOwn(t *testing.T) {
 	}
 	assert.Len(t, j.readings(), 2)
 	assert.Contains(t, j.keys, "\x00north\x00readings\x00k")
-	open, unasked := newTestDoor(t)
+	open, unasked := newTestServer(t)
 	post(t, open, "/v1/readings", typeJSON, goodReading, headerKey, "k")
 	assert.Contains(t, unasked.keys, "readings\x00k", "keys that journals hold from before")
 }
 
 func TestAQuotaIsAnsweredBeforeAnythingIsTaken(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	few := []string{"Authorization", g.bearer("few")}
 	assert.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, goodReading, few...).Code)
 	w := post(t, d, "/v1/readings", typeJSON, goodReading, few...)
@@ -231,7 +231,7 @@ func TestAQuotaIsAnsweredBeforeAnythingIsTaken(t *testing.T) {
 
 func TestWhatIsNotTakenIsNotCounted(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	few := []string{"Authorization", g.bearer("few")}
 	keyed := append([]string{headerKey, "k"}, few...)
 	for _, refusal := range []error{
@@ -266,7 +266,7 @@ func withToken(ctx context.Context, token string) context.Context {
 
 func TestWhoMaySendOverGRPC(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	conn := connectGRPC(t, d)
 	client := telemetrypb.NewIngestServiceClient(conn)
 	for _, c := range []struct {
@@ -324,7 +324,7 @@ func TestAStreamEndsWhenItsSenderMayNotSendAnyMore(t *testing.T) {
 		"revoked": func(g *guards) { g.revoke(t) },
 		"expired": func(g *guards) { g.now.Add(400 * 24 * 3600) },
 	} {
-		d, j, g := guardedDoor(t)
+		d, j, g := guardedServer(t)
 		stream, err := dialGRPC(t, d).WriteStream(withToken(t.Context(), g.tokens["all"]))
 		require.NoError(t, err)
 		require.NoError(t, stream.Send(oneReading("1", "s")))
@@ -340,7 +340,7 @@ func TestAStreamEndsWhenItsSenderMayNotSendAnyMore(t *testing.T) {
 
 func TestARequestWithoutAGuardNeedsNoToken(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	w := post(t, d, "/v1/readings", typeJSON, goodReading, "Authorization", "Bearer whatever")
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Len(t, j.readings(), 1)

@@ -10,6 +10,8 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,30 +23,30 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Handler returns the HTTP side of the door. It answers every path; those that
+// Handler serves everything over HTTP. It answers every path; those that
 // it does not know with 404.
-func (d *Door) Handler() http.Handler {
+func (srv *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	readings, lines := d.writes(protoHTTP, d.serveReadings), d.writes(protoLine, d.serveLines)
+	readings, lines := srv.writes(protoHTTP, srv.serveReadings), srv.writes(protoLine, srv.serveLines)
 	mux.Handle("/v1/readings", readings)
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
-	mux.Handle("/v1/streams", d.guarded(d.reads(d.serveStreams), access.Ingest, access.Read))
-	mux.Handle("/ping", d.reads(d.servePing))
-	mux.Handle("/health", d.reads(d.serveHealth))
-	mux.Handle("/", d.guarded(http.HandlerFunc(d.serveUnknown)))
+	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
+	mux.Handle("/ping", srv.reads(srv.servePing))
+	mux.Handle("/health", srv.reads(srv.serveHealth))
+	mux.Handle("/", srv.guarded(http.HandlerFunc(srv.serveUnknown)))
 	return mux
 }
 
 // An exchange is one request to write, and what is known of its answer.
 type exchange struct {
-	door     *Door
+	server   *Server
 	protocol protocol
 	w        http.ResponseWriter
 	r        *http.Request
 	start    time.Time
-	who      *access.Identity // that sent it; nil where nobody is asked
+	who      *access.Identity // that sent it; nil without a Guard
 	began    bool             // the body was begun to be read
 	stuck    bool             // the body does not come, and is waited for no more
 	unheard  bool             // the sender may not send, so that little of the body is read
@@ -58,12 +60,12 @@ type exchange struct {
 }
 
 // newExchange returns an exchange that was used before, or a new one.
-func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *exchange {
-	x, ok := d.exchanges.Get().(*exchange)
+func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *exchange {
+	x, ok := srv.exchanges.Get().(*exchange)
 	if !ok {
 		x = new(exchange)
 	}
-	x.door, x.protocol, x.w, x.r, x.start = d, p, w, r, time.Now()
+	x.server, x.protocol, x.w, x.r, x.start = srv, p, w, r, time.Now()
 	return x
 }
 
@@ -71,17 +73,17 @@ func (d *Door) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *
 func (x *exchange) over() {
 	x.in.close()
 	x.lease.release()
-	exchanges := &x.door.exchanges
+	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)
 }
 
 // writes wraps what takes readings.
-func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
+func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := d.newExchange(p, w, r)
+		x := srv.newExchange(p, w, r)
 		defer x.over()
-		if d.stopping.Load() {
+		if srv.stopping() {
 			x.refuse(r.Context(), errStopping())
 			return
 		}
@@ -91,7 +93,7 @@ func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
 			return
 		}
 		var err error
-		if x.who, err = d.identifyRequest(r, access.Ingest); err != nil {
+		if x.who, err = srv.identifyRequest(r, access.Ingest); err != nil {
 			x.unheard = true
 			x.refuse(r.Context(), err)
 		} else if err := serve(x); err != nil {
@@ -101,7 +103,7 @@ func (d *Door) writes(p protocol, serve func(*exchange) error) http.Handler {
 }
 
 // reads wraps what only tells something.
-func (d *Door) reads(serve http.HandlerFunc) http.Handler {
+func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			serve(w, r)
@@ -112,7 +114,7 @@ func (d *Door) reads(serve http.HandlerFunc) http.Handler {
 	})
 }
 
-func (d *Door) serveUnknown(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusNotFound, problem{
 		Code:    codePathUnknown,
 		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; readings go to POST /v1/readings",
@@ -120,12 +122,16 @@ func (d *Door) serveUnknown(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveReadings takes JSON.
-func (d *Door) serveReadings(x *exchange) error {
-	stream, err := d.stream(x.r.PathValue("stream"))
+func (srv *Server) serveReadings(x *exchange) error {
+	query, err := parseQuery(x.r, "ack")
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(stream)
+	stream, err := srv.stream(x.r.PathValue("stream"))
+	if err != nil {
+		return err
+	}
+	in, err := x.intake(stream, query)
 	if err != nil {
 		return err
 	}
@@ -134,6 +140,31 @@ func (d *Door) serveReadings(x *exchange) error {
 		return err
 	}
 	return x.take(in, func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+}
+
+// parseQuery returns the query parameters of a request, each of which must be allowed.
+func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	invalid := func(format string, args ...any) (url.Values, error) {
+		return nil, telemetry.Errorf(telemetry.Invalid, codeParameter, format, args...)
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("the query string is malformed: %v", err)
+	}
+	for name, given := range values {
+		switch {
+		case name == "stream":
+			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings")
+		case !slices.Contains(allowed, name):
+			return invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), strings.Join(allowed, ", "))
+		case len(given) > 1:
+			return invalid("parameter %s is given %d times; it is allowed once", name, len(given))
+		}
+	}
+	return values, nil
 }
 
 // first returns the first value of a header, empty if there is none.
@@ -145,8 +176,8 @@ func first(values []string) string {
 }
 
 // intake returns an intake for the readings of the request.
-func (x *exchange) intake(stream *doorStream) (*intake, error) {
-	want, err := x.door.wantedAck(x.r)
+func (x *exchange) intake(stream *inputStream, query url.Values) (*intake, error) {
+	want, err := x.server.wantedAck(x.r, query)
 	if err != nil {
 		return nil, err
 	}
@@ -154,10 +185,10 @@ func (x *exchange) intake(stream *doorStream) (*intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.in.open(x.door, stream, want)
+	x.in.open(x.server, stream, want)
 	x.in.who = x.who
 	x.in.key = key
-	x.lease.of = x.door.budget
+	x.lease.of = x.server.budget
 	x.in.lease, x.in.ctx = &x.lease, x.r.Context()
 	return &x.in, nil
 }
@@ -178,13 +209,13 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 // decode decodes the body, and releases it.
 func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 	wire, b := &x.wire, &x.body
-	err := x.door.wire.receiveInto(wire, &x.lease, x.r, x.w)
+	err := x.server.wire.receiveInto(wire, &x.lease, x.r, x.w)
 	defer wire.free()
 	x.began = wire.length > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
 		return err
 	}
-	if err := x.door.openInto(x.r.Context(), b, wire); err != nil {
+	if err := x.server.openInto(x.r.Context(), b, wire); err != nil {
 		return err
 	}
 	defer b.close()
@@ -206,7 +237,7 @@ func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
 
 // answer tells what became of the readings.
 func (x *exchange) answer(r result, in *intake) {
-	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &in.answer)
+	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &in.answer)
 	if in.answer.repeated {
 		x.w.Header().Set(headerReplayed, "true")
 	}
@@ -216,7 +247,7 @@ func (x *exchange) answer(r result, in *intake) {
 	case len(in.answer.Errors) == 0 && in.answer.Ack != "":
 		x.text = in.answer.appendTaken(x.text[:0])
 		writeHead(x.w, statuses[r].http)
-		_, _ = x.w.Write(x.text) // the only error is that of the connection, and then nobody listens
+		_, _ = x.w.Write(x.text) // the only error is that the connection has ended
 	default:
 		writeJSON(x.w, statuses[r].http, &in.answer)
 	}
@@ -224,7 +255,7 @@ func (x *exchange) answer(r result, in *intake) {
 
 // refuse answers a request of which nothing was taken, or nothing is known.
 func (x *exchange) refuse(ctx context.Context, err error) {
-	known := x.door.knownError(x.protocol, err)
+	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
 	x.lease.release()
 	x.stuck = known.Kind == telemetry.TooSlow
@@ -236,21 +267,21 @@ func (x *exchange) refuse(ctx context.Context, err error) {
 // problem writes the answer to a refused request, when it is time.
 func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.drain()
-	x.door.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
+	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
 	status := statuses[r].http
 	if x.protocol == protoLine {
 		p.Code, p.Message = influxWords(e)
 		p.Error, status = p.Message, statuses[r].line
 	}
-	x.door.config.Guard.Hold(ctx, e)
+	x.server.config.Guard.Hold(ctx, e)
 	writeJSON(x.w, status, p)
 }
 
 const (
 	// drainTime is how long the rest of a refused body is read.
 	drainTime = time.Second
-	// drainBytes is how much of it is read from somebody who may not send.
+	// drainBytes is how much of it is read of a client that may not send.
 	drainBytes = 64 << 10
 )
 
@@ -283,43 +314,41 @@ func (x *exchange) drain() {
 }
 
 // stream returns the stream of that name; an empty one is the default stream.
-func (d *Door) stream(name string) (*doorStream, error) {
+func (srv *Server) stream(name string) (*inputStream, error) {
 	if name == "" {
-		name = d.config.DefaultStream
+		name = srv.config.DefaultStream
 	}
-	if s, ok := d.streams[name]; ok {
+	if s, ok := srv.streams[name]; ok {
 		return s, nil
 	}
 	return nil, telemetry.Errorf(telemetry.NotFound, codeStreamUnknown,
-		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), d.names)
+		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), srv.names)
 }
 
 // wantedAck returns what the client wants to wait for.
-func (d *Door) wantedAck(r *http.Request) (telemetry.Ack, error) {
+func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, error) {
 	given := strings.TrimSpace(first(r.Header[headerAck]))
 	asked := given != ""
-	if r.URL.RawQuery != "" {
-		if query, ok := r.URL.Query()["ack"]; ok {
-			given, asked = query[0], true
-		}
+	if query.Has("ack") {
+		given, asked = query.Get("ack"), true
 	}
 	if !asked {
-		return d.config.Ack, nil
+		return srv.config.Ack, nil
 	}
 	want, err := telemetry.ParseAck(given)
 	if err != nil {
-		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, d.acks)
+		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, srv.acks)
 	}
-	return d.ackOrError(want)
+	return srv.ackOrError(want)
 }
 
-func (d *Door) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
-	for _, a := range d.config.Acks {
+func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
+	for _, a := range srv.config.Acks {
 		if a == want {
 			return want, nil
 		}
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s cannot be had from this daemon; it can give: %s", want, d.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s cannot be had from this daemon; it can give: %s", want, srv.acks)
 }
 
 // aboutStreams is the answer to GET /v1/streams.
@@ -342,10 +371,10 @@ type aboutStream struct {
 	OtherFields string   `json:"other_fields,omitempty"` // refuse or drop
 }
 
-func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
-	about := aboutStreams{Default: d.config.DefaultStream, Acks: d.config.Acks, Streams: []aboutStream{}}
-	for i := range d.order {
-		s := d.order[i].live.Load()
+func (srv *Server) serveStreams(w http.ResponseWriter, _ *http.Request) {
+	about := aboutStreams{Default: srv.config.DefaultStream, Acks: srv.config.Acks, Streams: []aboutStream{}}
+	for i := range srv.order {
+		s := srv.order[i].live.Load()
 		others := ""
 		if len(s.Fields) > 0 {
 			others = cmp.Or(s.OtherFields, refuseOthers)
@@ -362,11 +391,11 @@ func (d *Door) serveStreams(w http.ResponseWriter, _ *http.Request) {
 
 // servePing answers what clients of InfluxDB ask before they write; some of
 // them look for the header.
-func (d *Door) servePing(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("X-Influxdb-Version", "brim-"+d.config.Version)
+func (srv *Server) servePing(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("X-Influxdb-Version", "brim-"+srv.config.Version)
 	w.Header().Set("X-Influxdb-Build", "Brim")
 	status := http.StatusNoContent
-	if d.stopping.Load() {
+	if srv.stopping() {
 		status = http.StatusServiceUnavailable
 	}
 	w.WriteHeader(status)
@@ -381,11 +410,11 @@ type aboutHealth struct {
 	Version string   `json:"version"`
 }
 
-func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: d.config.Version}
+func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: srv.config.Version}
 	status := http.StatusOK
-	switch available := d.config.Available; {
-	case d.stopping.Load():
+	switch available := srv.config.Available; {
+	case srv.stopping():
 		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
 	case available != nil && available() != nil:
 		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
@@ -395,16 +424,20 @@ func (d *Door) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 // serveLines takes line protocol, as clients of InfluxDB 1 and 2 send it. What
 // they say of databases, buckets and organisations is ignored.
-func (d *Door) serveLines(x *exchange) error {
-	p, err := precisionOf(x.r)
+func (srv *Server) serveLines(x *exchange) error {
+	query, err := parseQuery(x.r, "ack", "precision", "db", "rp", "bucket", "org", "orgID", "u", "p", "consistency")
 	if err != nil {
 		return err
 	}
-	stream, err := d.stream("")
+	p, err := precisionOf(query.Get("precision"))
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(stream)
+	stream, err := srv.stream("")
+	if err != nil {
+		return err
+	}
+	in, err := x.intake(stream, query)
 	if err != nil {
 		return err
 	}
@@ -412,11 +445,7 @@ func (d *Door) serveLines(x *exchange) error {
 }
 
 // precisionOf returns the unit of a request's timestamps.
-func precisionOf(r *http.Request) (precision, error) {
-	name, allowed := "", "n, u, ns, us, ms, s, m, h"
-	if r.URL.RawQuery != "" {
-		name = r.URL.Query().Get("precision")
-	}
+func precisionOf(name string) (precision, error) {
 	switch name {
 	case "", "ns", "n":
 		return precision{name: "ns", ratio: -1_000_000}, nil
@@ -432,7 +461,7 @@ func precisionOf(r *http.Request) (precision, error) {
 		return precision{name: "h", ratio: 3_600_000}, nil
 	}
 	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
-		"precision %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), allowed)
+		"precision %s is unknown; allowed are n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
 }
 
 // answerLines tells what became of the lines, in the words of InfluxDB, which tell
@@ -470,8 +499,8 @@ type problem struct {
 // every path has in common: the status of the error's kind and an object
 // {"code", "message"}. Errors that are no *telemetry.Error are logged, and their
 // text stays inside.
-func (d *Door) WriteProblem(w http.ResponseWriter, err error) {
-	known := d.knownError(protoHTTP, err)
+func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
+	known := srv.knownError(protoHTTP, err)
 	setRetryAfter(w, known)
 	challenge(w.Header(), known)
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
@@ -509,7 +538,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	writeHead(w, status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	// The only error is that of the connection, and then nobody listens.
+	// The only error is that the connection has ended.
 	_ = e.Encode(v)
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // post sends a body through the handler without a network.
-func post(t testing.TB, d *Door, path, contentType, body string, headers ...string) *httptest.ResponseRecorder {
+func post(t testing.TB, d *Server, path, contentType, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	if contentType != "" {
@@ -27,10 +27,35 @@ func post(t testing.TB, d *Door, path, contentType, body string, headers ...stri
 
 func TestHTTPTakesAnObject(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	w := post(t, d, "/v1/readings", "application/json", `{"sensorId":"s-1","ts":"2026-11-21T10:00:00.123Z","fields":{"t":23.5,"h":65},"tags":{"site":"north"}}`)
 	assert.Equal(t, 200, w.Code)
 	assert.JSONEq(t, `{"accepted":1,"rejected":0,"ack":"stored","errors":[]}`, w.Body.String())
 	require.Len(t, j.readings(), 1)
 	assert.Equal(t, "s-1", j.readings()[0].Sensor)
+}
+
+func TestUnknownParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	d, j := newTestServer(t)
+	for query, message := range map[string]string{
+		"/v1/readings?stream=mem":               "the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings",
+		"/v1/streams/mem/readings?stream=nope":  "the parameter stream is for reading",
+		"/v1/readings?precision=ms":             `parameter \"precision\" is unknown; allowed are ack`,
+		"/v1/readings?ack=stored&ack=journaled": "parameter ack is given 2 times; it is allowed once",
+		"/v1/readings?%zz":                      "the query string is malformed",
+		"/write?stream=mem":                     "the parameter stream is for reading",
+		"/api/v2/write?precison=ms":             `parameter \"precison\" is unknown; allowed are ack, precision, db, rp, bucket, org, orgID, u, p, consistency`,
+	} {
+		w := post(t, d, query, "", goodReading)
+		assert.Equal(t, 400, w.Code, query)
+		assert.Contains(t, w.Body.String(), `"code":"invalid_parameter"`, query)
+		assert.Contains(t, w.Body.String(), message, query)
+	}
+	assert.Empty(t, j.readings())
+	w := post(t, d, "/write?u=x&p=y&db=d&rp=r&precision=ms&consistency=one", "", "m t=1")
+	assert.Equal(t, 204, w.Code, w.Body)
+	w = post(t, d, "/api/v2/write?org=o&orgID=1&bucket=b&precision=ns", "", "m t=1")
+	assert.Equal(t, 204, w.Code, w.Body)
+	assert.Len(t, j.readings(), 2)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // A request with an Idempotency-Key is taken once, however often it is sent. The
-// journal keeps the key with the readings; the door says what the key stands for
+// journal keeps the key with the readings; the Server says what the key stands for
 // (its scope, and a hash that tells another body) and what a repetition is
 // answered with.
 
@@ -56,8 +56,8 @@ func isKey(key string) bool {
 // scopedKey is a key as the journal knows it: the same key sent to another
 // stream is another one. part is the id of one message of many under a key,
 // otherwise empty. Where senders are known, each has keys of its own, behind a
-// NUL and the sender's name; keys that were kept when nobody was asked stay what
-// they are. No key and no name of a stream or a sender holds a NUL, and none of
+// NUL and the sender's name; keys from before the daemon had an access file stay
+// what they are. No key and no name of a stream or a sender holds a NUL, and none of
 // these names is empty, so that different requests never meet.
 func scopedKey(sender, stream, key, part string) string {
 	if key == "" {
@@ -107,7 +107,7 @@ func bodyHash(body *xxhash.Digest, m meaning) uint64 {
 }
 
 // The answer to a request with an Idempotency-Key is kept with its readings, as
-// far as the door can know it before the journal has them:
+// far as the Server can know it before the journal has them:
 //
 //	version, accepted, rejected            three bytes where all of up to 127 were accepted
 //	number of reasons, each: code, count   only where some were rejected; reasons sorted

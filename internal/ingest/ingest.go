@@ -1,7 +1,7 @@
-// Package ingest is the door, where readings come in: JSON and InfluxDB line
-// protocol over HTTP, protobuf over gRPC. It decodes a request, refuses the
-// readings that break a rule, hands the others on as one batch, and answers
-// when that batch has what the client asked for.
+// Package ingest receives readings: JSON and InfluxDB line protocol over HTTP, protobuf
+// over gRPC. It decodes a request, refuses the readings that break a rule, gives the
+// others to the journal as one batch, and answers when that batch has reached the ack
+// that the client asked for.
 //
 //	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
 //	HTTP  /write        ─ body ─ line protocol ┼─ intake ─ batch ─→ Journal
@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Journal takes in what the door has accepted.
+// A Journal takes the readings that a Server has accepted.
 //
 // Append takes all readings of the batch or none. It blocks until they have
 // reached r.Want, or as much of it as could be had in time, and the receipt says
@@ -51,16 +51,16 @@ type Journal interface {
 	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
-// A Door serves the protocols. It starts no goroutines but those of WriteStream.
-type Door struct {
+// A Server serves the protocols. It starts no goroutines except for WriteStream.
+type Server struct {
 	journal Journal
 	config  Config
-	streams map[string]*doorStream
-	order   []*doorStream // the same, as they are configured
-	setting sync.Mutex    // of one call of SetStreams at a time
-	ahead   atomic.Int64  // Config.MaxFuture, which may change
-	acks    string        // as messages name them
-	names   string        // of the streams, likewise
+	streams map[string]*inputStream
+	order   []*inputStream // the same, as they are configured
+	setting sync.Mutex     // of one call of SetStreams at a time
+	ahead   atomic.Int64   // Config.MaxFuture, which may change
+	acks    string         // as messages name them
+	names   string         // of the streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
 	budget  *budget
@@ -69,83 +69,81 @@ type Door struct {
 	lines   linePool
 	json    jsonPool
 	wires   wirePool
-	room    *callRoom // of messages of gRPC
-	open    openStreams
-	bomb    [1]byte // see isBomb
-
-	answerTime time.Duration // of clients of WriteStream
-	messages   messagePool
-	known      *batch.Interner // series and shapes of earlier requests
+	known   *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool
 	health    *health.Server
 
-	stopping atomic.Bool
-	stopped  chan struct{} // closed by Stop
-	stopOnce sync.Once
-	readers  sync.WaitGroup // of streams
+	open        openCalls // of gRPC
+	callers     sync.WaitGroup
+	callReaders sync.Pool // of *bufio.Reader
+	messages    messagePool
+	answerTime  time.Duration
+
+	stopped context.Context //nolint:containedctx // ends when Stop is called
+	stop    context.CancelFunc
 }
 
-// New returns a door whose readings go to journal.
-func New(config Config, journal Journal) (*Door, error) {
+// New returns a Server whose readings go to journal.
+func New(config Config, journal Journal) (*Server, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	d := &Door{
+	srv := &Server{
 		journal: journal,
 		config:  config,
-		streams: make(map[string]*doorStream, len(config.Streams)),
+		streams: make(map[string]*inputStream, len(config.Streams)),
 		logger:  config.Logger,
 		metrics: newMetrics(config.Registerer),
 		health:  health.NewServer(),
 		known:   config.Interner,
-		stopped: make(chan struct{}),
+
+		answerTime: answerTime,
 	}
-	d.budget = newBudget(config.MaxBytes, longestWait, d.metrics.isBusy)
-	d.budget.large.beside = func() int64 { return connectionBytes * config.Connections() }
-	d.metrics.watchBudget(config.Registerer, d.budget)
-	d.wire = newReceiver(config.MaxBodyBytes, config.MaxInflatedBytes, d.budget)
-	d.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
-	d.ahead.Store(int64(config.MaxFuture))
-	d.answerTime, d.room = answerTime, d.newRoom()
+	srv.stopped, srv.stop = context.WithCancel(context.Background())
+	srv.budget = newBudget(config.MaxBytes, longestWait, srv.metrics.isBusy)
+	srv.budget.large.beside = func() int64 { return connectionBytes * config.Connections() }
+	srv.metrics.watchBudget(config.Registerer, srv.budget)
+	srv.wire = newReceiver(config.MaxBodyBytes, config.MaxInflatedBytes, srv.budget)
+	srv.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
+	srv.ahead.Store(int64(config.MaxFuture))
 	for i := range config.Streams {
-		s := newDoorStream(config.Streams[i])
-		d.streams[s.Name], d.order = s, append(d.order, s)
+		s := newInputStream(config.Streams[i])
+		srv.streams[s.Name], srv.order = s, append(srv.order, s)
 	}
-	d.acks, d.names = listAcks(config.Acks), listStreams(config.Streams)
-	d.SetReady(true)
-	return d, nil
+	srv.acks, srv.names = listAcks(config.Acks), listStreams(config.Streams)
+	srv.SetReady(true)
+	return srv, nil
 }
 
 // SetReady tells gRPC's health service whether readings can be taken. A new
-// door is ready; after Stop it never is again.
-func (d *Door) SetReady(ready bool) {
+// Server is ready; after Stop it never is again.
+func (srv *Server) SetReady(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = healthpb.HealthCheckResponse_SERVING
 	}
-	d.health.SetServingStatus("", status)
-	d.health.SetServingStatus(serviceName, status)
+	srv.health.SetServingStatus("", status)
+	srv.health.SetServingStatus(serviceName, status)
 }
 
 // Stop refuses every request from now on: over HTTP with 503, over gRPC with
 // UNAVAILABLE, and health turns to NOT_SERVING. Requests that came before are
 // not touched. Stop may be called more than once.
-func (d *Door) Stop() {
-	d.stopOnce.Do(func() {
-		d.stopping.Store(true)
-		close(d.stopped)
-		d.health.Shutdown()
-	})
+func (srv *Server) Stop() {
+	srv.stop()
+	srv.health.Shutdown()
 }
 
-// Memory is how much requests and connections hold now, and may hold together.
-func (d *Door) Memory() (held, most int64) { return d.budget.held(), d.config.MaxBytes }
+func (srv *Server) stopping() bool { return srv.stopped.Err() != nil }
 
-// Wait returns when the goroutines of streams have ended, which they do soon after the
-// gRPC server has stopped.
-func (d *Door) Wait() { d.readers.Wait() }
+// Memory is how much requests and connections hold now, and may hold together.
+func (srv *Server) Memory() (held, most int64) { return srv.budget.held(), srv.config.MaxBytes }
+
+// Wait returns when all gRPC calls have ended, which they do soon after their server was
+// closed.
+func (srv *Server) Wait() { srv.callers.Wait() }
 
 // retryAfter is how long a refused client is told to wait where the refusal
 // itself does not say.

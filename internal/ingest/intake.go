@@ -45,7 +45,7 @@ type refusedReading struct {
 // An intake gathers the readings of one request. Decoders call begin, give the
 // reading to the builder, and call end.
 type intake struct {
-	door    *Door
+	server  *Server
 	want    telemetry.Ack
 	key     string         // as the client sent it; empty: none
 	part    string         // of what was sent under the key, see scopedKey
@@ -53,18 +53,18 @@ type intake struct {
 	hash    uint64         // of the body, only where there is a key
 	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
-	who     *access.Identity       // that sent it; nil where nobody is asked
-	home    *doorStream            // that the request was sent to
-	stream  *doorStream            // of the current reading
-	bounds  map[*doorStream]bounds // of the streams that occurred, where several did
-	times   telemetry.TimeRange    // of stream
-	fields  *batch.FieldList       // of home
-	lease   *lease                 // of the request; nil where it is too small to need one
-	ctx     context.Context        // of the request, for the lease
-	paid    int64                  // part of what the decoded readings need that another lease covers
-	count   int                    // readings begun
-	dropped int                    // fields that were left out
-	lines   []uint32               // of line protocol: the number of each reading's line, from 1
+	who     *access.Identity        // that sent it; nil without a Guard
+	home    *inputStream            // that the request was sent to
+	stream  *inputStream            // of the current reading
+	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
+	times   telemetry.TimeRange     // of stream
+	fields  *batch.FieldList        // of home
+	lease   *lease                  // of the request; nil where it is too small to need one
+	ctx     context.Context         // of the request, for the lease
+	encoded int64                   // bytes of the request that stay in memory while it is decoded
+	count   int                     // readings begun
+	dropped int                     // fields that were left out
+	lines   []uint32                // of line protocol: the number of each reading's line, from 1
 	answer  answer
 }
 
@@ -75,11 +75,11 @@ type bounds struct {
 }
 
 // open makes the intake that of a request to a stream.
-func (in *intake) open(d *Door, stream *doorStream, want telemetry.Ack) {
+func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
 	*in = intake{
-		door: d, want: want, now: now, home: stream, stream: stream,
+		server: d, want: want, now: now, home: stream, stream: stream,
 		times: d.times(now, live), fields: live.fields,
 	}
 	in.answer.Errors = []refusedReading{}
@@ -88,8 +88,8 @@ func (in *intake) open(d *Door, stream *doorStream, want telemetry.Ack) {
 // build readies the intake for readings, when the body has come: a builder may
 // keep more memory than a connection may hold.
 func (in *intake) build() {
-	in.builder = in.door.known.Builder(in.now)
-	in.builder.MapDots, in.builder.Fields = in.door.config.MapDots, in.fields
+	in.builder = in.server.known.Builder(in.now)
+	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, in.fields
 	if in.who != nil && in.who.Limited() {
 		in.builder.AllowSensor = in.allowSensor
 	}
@@ -105,17 +105,17 @@ func (in *intake) close() {
 }
 
 // toStream makes the next readings belong to stream.
-func (in *intake) toStream(stream *doorStream) {
+func (in *intake) toStream(stream *inputStream) {
 	if stream == in.stream {
 		return
 	}
 	if in.bounds == nil {
-		in.bounds = map[*doorStream]bounds{in.stream: {in.times, in.builder.Fields}}
+		in.bounds = map[*inputStream]bounds{in.stream: {in.times, in.builder.Fields}}
 	}
 	b, ok := in.bounds[stream]
 	if !ok {
 		live := stream.live.Load()
-		b = bounds{in.door.times(in.now, live), live.fields}
+		b = bounds{in.server.times(in.now, live), live.fields}
 		in.bounds[stream] = b
 	}
 	b.times.Unit = in.times.Unit
@@ -124,7 +124,7 @@ func (in *intake) toStream(stream *doorStream) {
 
 // begin starts the next reading, unless there are too many.
 func (in *intake) begin() error {
-	if in.count >= in.door.config.MaxReadings {
+	if in.count >= in.server.config.MaxReadings {
 		return in.tooMany()
 	}
 	if in.count%affordEvery == affordEvery-1 {
@@ -148,7 +148,7 @@ func (in *intake) afford(scratch int64) error {
 	if in.lease == nil {
 		return nil
 	}
-	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch-in.paid)
+	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch+in.encoded)
 }
 
 // takeBack undoes the begin of the reading at hand, and what was given of it.
@@ -165,7 +165,7 @@ func (in *intake) again() {
 
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
-		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.door.config.MaxReadings)
+		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.server.config.MaxReadings)
 }
 
 // end finishes the reading and reports whether it was taken.
@@ -218,7 +218,7 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		return resultOf(kind), err
 	}
 	if in.dropped > 0 && !in.answer.repeated {
-		in.door.metrics.dropped.Add(float64(in.dropped))
+		in.server.metrics.dropped.Add(float64(in.dropped))
 	}
 	in.refusedByStore(receipt.Refused)
 	in.answer.Accepted = in.count - in.answer.Rejected
@@ -241,7 +241,7 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	request := in.request()
 	if in.builder.Len() == 0 {
 		if in.key != "" {
-			receipt, err = in.door.journal.Repeat(ctx, request)
+			receipt, err = in.server.journal.Repeat(ctx, request)
 		}
 		return 0, receipt, err
 	}
@@ -253,7 +253,7 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	if err := in.admit(made); err != nil {
 		return 0, receipt, err
 	}
-	receipt, err = in.door.journal.Append(ctx, made, request)
+	receipt, err = in.server.journal.Append(ctx, made, request)
 	return taken, receipt, err
 }
 
@@ -262,7 +262,7 @@ func (in *intake) hold(made *batch.Batch, r *batch.Request) {
 	if in.lease == nil || in.lease.size == 0 {
 		return
 	}
-	in.lease.keep(max(0, batchCost*made.MemorySize()-in.paid))
+	in.lease.keep(max(0, batchCost*made.MemorySize()+in.encoded))
 	if r.Want == telemetry.Stored {
 		r.Journaled = in.lease.release
 	}

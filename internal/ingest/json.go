@@ -29,10 +29,10 @@ const (
 //
 // In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
 func (in *intake) decodeJSON(b *body, f form) error {
-	l := in.door.lines.get(b)
-	defer in.door.lines.put(l)
-	d := in.door.json.get(in)
-	defer in.door.json.put(d)
+	l := in.server.lines.get(b)
+	defer in.server.lines.put(l)
+	d := in.server.json.get(in)
+	defer in.server.json.put(d)
 	if f == formGuess {
 		first, whole, err := l.peek()
 		if err != nil {
@@ -266,7 +266,7 @@ func (d *jsonDecoder) series() bool {
 	b := d.in.builder
 	d.alias = append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0)
 	d.alias = append(append(d.alias, d.sensor...), d.tags...)
-	if known := d.in.door.known.Alias(d.alias); known != nil {
+	if known := d.in.server.known.Alias(d.alias); known != nil {
 		b.SameSeries(known)
 		d.alias = d.alias[:0]
 		return true
@@ -294,7 +294,7 @@ func (d *jsonDecoder) series() bool {
 // end ends the reading, and remembers its series.
 func (d *jsonDecoder) end() {
 	if d.in.end() && len(d.alias) > 0 {
-		d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
+		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
 	}
 	d.alias = d.alias[:0]
 }

@@ -73,7 +73,7 @@ func TestFormsOfABody(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t)
+			d, j := newTestServer(t)
 			w := post(t, d, "/v1/readings", c.contentType, c.body)
 			assert.Equal(t, c.status, w.Code, w.Body)
 			sensors := ""
@@ -88,7 +88,7 @@ func TestFormsOfABody(t *testing.T) {
 
 func TestJSONReadingIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	body := `{"ts":"2026-11-21T11:00:00.1239+01:00","tags":{"site":"n\u00f6rd","empty":""},"fields":{"d":23.5,"e":1e3,"i":65,
 		"max":9223372036854775807,"min":-9223372036854775808,"nought":-0,"minus":-0.0,"tiny":1e-400,"on":true,"off":false,"s":"\"quoted\" \ud83d\ude00","empty":""},"sensorId":"s\u002d1"}`
 	require.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, body).Code)
@@ -114,7 +114,7 @@ func TestJSONReadingIsTakenAsItIs(t *testing.T) {
 
 func TestReadingWithoutATimeGetsThatOfItsReceipt(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	require.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","fields":{"t":1},"tags":null}`).Code)
 	require.Equal(t, 204, post(t, d, "/write", "", `cpu t=1`).Code)
 	for _, r := range j.readings() {
@@ -124,7 +124,7 @@ func TestReadingWithoutATimeGetsThatOfItsReceipt(t *testing.T) {
 
 func TestDotsInNamesCanBeMapped(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) { c.MapDots = '_' })
+	d, j := newTestServer(t, func(c *Config) { c.MapDots = '_' })
 	require.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, `{"sensorId":"a.b","fields":{"t.x":1},"tags":{"k.v":"a.b"}}`).Code)
 	r := j.readings()[0]
 	assert.Equal(t, "a.b", r.Sensor)
@@ -136,7 +136,7 @@ func TestDotsInNamesCanBeMapped(t *testing.T) {
 
 func TestAnswerListsAHundredRefusalsAndCountsAll(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	var body strings.Builder
 	for i := range 300 {
 		fmt.Fprintf(&body, `{"sensorId":"s","fields":{"t":1},"ts":%d}`+"\n", 1795255200000*((i+1)%2))
@@ -155,7 +155,7 @@ func TestAnswerListsAHundredRefusalsAndCountsAll(t *testing.T) {
 
 func TestALineThatIsTooLongIsRefusedAlone(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) { c.MaxBodyBytes = 32 << 20 })
+	d, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes = 32 << 20 })
 	const good = `{"sensorId":"s","fields":{"t":1}}`
 	long := `{"sensorId":"s","fields":{"t":1},"tags":{"a":"` + strings.Repeat("a", maxReadingBytes) + `"}}`
 	w := post(t, d, "/v1/readings", typeLines, good+"\n"+long+"\n"+good)

@@ -66,9 +66,9 @@ type lineTag struct{ name, value []byte }
 func (in *intake) decodeLineProtocol(b *body, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	in.times.Unit = p.name
-	l := in.door.lines.get(b)
-	defer in.door.lines.put(l)
-	d := lineDecoder{in: in, lines: l, precision: p, sensorTag: in.door.config.SensorTag}
+	l := in.server.lines.get(b)
+	defer in.server.lines.put(l)
+	d := lineDecoder{in: in, lines: l, precision: p, sensorTag: in.server.config.SensorTag}
 	return d.all()
 }
 
@@ -125,7 +125,7 @@ func (d *lineDecoder) entry(line []byte, long bool) error {
 		d.lines.cut(length, number)
 	}
 	if d.in.end() && known == nil && len(d.alias) > 0 {
-		d.in.door.known.SetAlias(d.alias, d.in.builder.LastSeries())
+		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
 	}
 	return nil
 }
@@ -140,9 +140,9 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 	d.alias = d.alias[:0]
 	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
 		d.alias = append(append(append(append(d.alias, aliasLine), d.in.home.Name...), 0), d.s[:n]...)
-		if known := d.in.door.known.Alias(d.alias); known != nil {
+		if known := d.in.server.known.Alias(d.alias); known != nil {
 			if known.Stream != d.in.stream.Name {
-				d.in.toStream(d.in.door.streams[known.Stream])
+				d.in.toStream(d.in.server.streams[known.Stream])
 			}
 			if err := d.in.begin(); err != nil {
 				return nil, nil, err
@@ -191,7 +191,7 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 
 // begin begins a reading of the stream that the measurement is the name of.
 func (d *lineDecoder) begin() error {
-	stream, ok := d.in.door.streams[string(d.measurement)]
+	stream, ok := d.in.server.streams[string(d.measurement)]
 	if !ok {
 		stream = d.in.home
 	}

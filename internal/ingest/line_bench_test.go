@@ -44,7 +44,7 @@ type lineBench struct {
 }
 
 func benchLines(b *testing.B, c *lineBench) {
-	d, _ := newTestDoor(b)
+	d, _ := newTestServer(b)
 	var pool linePool
 	decode := func(i int) {
 		if c.first {

@@ -14,7 +14,7 @@ import (
 
 func TestLineIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	w := post(t, d, "/write?db=telegraf&rp=autogen", "text/plain", `cpu,rack=7,host=h\ 1,a\,b=c\=d f=1.5,e=1e3,i=-3i,u=9223372036854775807u,yes=t,no=FALSE,s="a \"b\" \\ c,d=1",min=-9223372036854775808i 1795255200123456789`+"\n")
 	require.Equal(t, 204, w.Code, w.Body)
 	assert.Empty(t, w.Body.String())
@@ -47,7 +47,7 @@ func TestSeriesKeys(t *testing.T) {
 		`cpu,q="quoted" t=1`:                    `cpu,q="quoted"`,
 		`  cpu,a=1   t=1   1795255200123456789`: `cpu,a=1`,
 	} {
-		d, j := newTestDoor(t)
+		d, j := newTestServer(t)
 		require.Equal(t, 204, post(t, d, "/write", "", line).Code, line)
 		assert.Equal(t, want, j.readings()[0].Sensor, line)
 		require.Equal(t, 204, post(t, d, "/write", "", line+"\n"+line).Code, line)
@@ -57,7 +57,7 @@ func TestSeriesKeys(t *testing.T) {
 
 func TestSensorTagNamesTheSensor(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) { c.SensorTag = "host" })
+	d, j := newTestServer(t, func(c *Config) { c.SensorTag = "host" })
 	w := post(t, d, "/api/v2/write?bucket=b&org=o", "", "cpu,rack=1,host=h\\ 1 t=1\ncpu,host=h\\ 1,rack=1 t=2\nmem,host=h2 t=3\nmem,host=h2 t=4\n")
 	require.Equal(t, 204, w.Code, w.Body)
 	var sensors []string
@@ -71,7 +71,7 @@ func TestSensorTagNamesTheSensor(t *testing.T) {
 
 func TestMeasurementSelectsTheStream(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	require.Equal(t, 204, post(t, d, "/write", "", "cpu t=1\nmem t=1\ncpu t=1\nmem t=1\nreadings t=1\n").Code)
 	assert.Equal(t, []string{"readings", "mem", "readings", "mem", "readings"}, j.streams())
 	require.Len(t, j.batches, 1)
@@ -92,12 +92,12 @@ func TestPrecisions(t *testing.T) {
 		{"", "0", "1970-01-01T00:00:00.000Z"},
 		{"", "-0", "1970-01-01T00:00:00.000Z"},
 	} {
-		d, j := newTestDoor(t, anyTime)
+		d, j := newTestServer(t, anyTime)
 		w := post(t, d, "/write"+c.query, "", "cpu t=1 "+c.timestamp)
 		require.Equal(t, 204, w.Code, "%s: %s", c.query, w.Body)
 		assert.Equal(t, c.want, j.readings()[0].Time.Format(telemetry.TimeFormat), c.query)
 	}
-	d, _ := newTestDoor(t, anyTime)
+	d, _ := newTestServer(t, anyTime)
 	w := post(t, d, "/write?precision=d", "", "cpu t=1 1")
 	assert.Equal(t, 400, w.Code)
 	assert.Contains(t, w.Body.String(), `"code":"precision_unknown","message":"precision \"d\" is unknown; allowed are n, u, ns, us, ms, s, m, h"`)
@@ -144,7 +144,7 @@ func TestLinesThatAreRefused(t *testing.T) {
 		{`,a=b t=1`, "malformed"},
 		{`cpu,host=a t=NaN`, `which is not a number`},
 	} {
-		d, j := newTestDoor(t)
+		d, j := newTestServer(t)
 		// The line stands between others of its series, which are looked up.
 		w := post(t, d, "/write", "", "cpu,host=a t=1\n"+c.line+"\ncpu,host=a t=2")
 		assert.Equal(t, 400, w.Code, c.line)
@@ -178,7 +178,7 @@ func TestStringsWithEndsOfLines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t)
+			d, j := newTestServer(t)
 			w := post(t, d, "/write", "", c.body)
 			var texts []string
 			for _, r := range j.readings() {
@@ -201,7 +201,7 @@ func TestStringsWithEndsOfLines(t *testing.T) {
 
 func TestLineProtocolAnswers(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	w := post(t, d, "/write", "", "cpu\ncpu t\n")
 	assert.Equal(t, 400, w.Code)
 	assert.Contains(t, w.Body.String(), `"code":"nothing_taken","message":"unable to parse: 2 of 2 lines were refused, nothing was taken; line 1: malformed: `)

@@ -34,7 +34,7 @@ func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request
 	return batch.Receipt{Ack: r.Want}, nil
 }
 
-// runServer serves a door until standard input ends. Its address is the first
+// runServer serves a Server until standard input ends. Its address is the first
 // line of standard output; GET /peak tells the most memory that it ever held.
 func runServer() error {
 	config := testConfig()

@@ -38,7 +38,7 @@ type metrics struct {
 	rejected *prometheus.CounterVec
 	repeated *prometheus.CounterVec
 	dropped  prometheus.Counter
-	ended    *prometheus.CounterVec
+	ended    map[ending]prometheus.Counter
 	busy     *prometheus.CounterVec
 
 	meters map[protocol]*meter
@@ -79,13 +79,9 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "brim_ingest_fields_dropped_total",
 			Help: "Fields left out of readings, because their stream does not take them.",
 		}),
-		ended: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_grpc_ended_total",
-			Help: "Connections of gRPC that were ended, by what was wrong with their other end.",
-		}, []string{"reason"}),
 		busy: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_busy_total",
-			Help: "Requests refused, and gRPC connections ended, for lack of memory (--ingest-max-bytes), by reason.",
+			Help: "Requests refused, and gRPC calls ended, for lack of memory (--ingest-max-bytes), by reason.",
 		}, []string{"reason"}),
 		repeated: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_ingest_repeated_total",
@@ -103,6 +99,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
+	}
+	ended := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_ingest_grpc_ended_total",
+		Help: "Calls of gRPC that were ended early, by reason.",
+	}, []string{"reason"})
+	m.ended = make(map[ending]prometheus.Counter)
+	for _, why := range endings() {
+		m.ended[why] = ended.WithLabelValues(string(why))
 	}
 	for _, why := range busyReasons() {
 		m.busy.WithLabelValues(string(why))

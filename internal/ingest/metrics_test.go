@@ -20,7 +20,7 @@ import (
 func TestMetricsStartAtZero(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	newTestDoor(t, func(c *Config) { c.Registerer = registry })
+	newTestServer(t, func(c *Config) { c.Registerer = registry })
 	problems, err := testutil.GatherAndLint(registry)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
@@ -48,7 +48,7 @@ brim_ingest_repeated_total{protocol="line"} 0
 
 func TestMetricsCountWhatWasAnswered(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	post(t, d, "/v1/readings", typeLines, manyLines(3)+"oops\n"+`{"sensorId":"s"}`)
 	post(t, d, "/v1/readings", typeLines, manyLines(2))
 	post(t, d, "/v1/readings", "text/csv", "")
@@ -88,7 +88,7 @@ func TestMetricsCountWhatWasAnswered(t *testing.T) {
 func TestOnlyFaultsOfOursAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	d, j := newTestDoor(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	d, j := newTestServer(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	post(t, d, "/v1/readings", typeLines, "oops\n"+manyLines(1))
 	post(t, d, "/v1/readings", "text/csv", "")
 	j.err = &telemetry.Error{Kind: telemetry.Unavailable, Code: "full"}

@@ -48,14 +48,14 @@ func outcomeOf(in *intake, err error) outcome {
 	return o
 }
 
-func decodeOutcome(d *Door, content io.Reader, decode func(*intake, *body) error) outcome {
+func decodeOutcome(d *Server, content io.Reader, decode func(*intake, *body) error) outcome {
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	b := &body{plain: content, pools: &d.pools, inflated: d.config.bodyInflation("")}
 	return outcomeOf(in, decode(in, b))
 }
 
 // checkJSON compares what is made of a body with what encoding/json makes of it.
-func checkJSON(t require.TestingT, d *Door, content []byte) {
+func checkJSON(t require.TestingT, d *Server, content []byte) {
 	for _, f := range []form{formJSON, formLines, formGuess} {
 		decode := func(in *intake, b *body) error { return in.decodeJSON(b, f) }
 		d.known = batch.NewInterner(0)
@@ -120,7 +120,7 @@ func oracleValues(content []byte) (values [][]byte, whole bool) {
 }
 
 // checkOracle compares a reading with what encoding/json makes of its text.
-func checkOracle(t require.TestingT, d *Door, text []byte, got telemetry.Reading) {
+func checkOracle(t require.TestingT, d *Server, text []byte, got telemetry.Reading) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var want map[string]any
@@ -237,8 +237,8 @@ func (t drawn) body() []byte {
 
 func TestJSONIsThatOfEncodingJSON(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
-	dots, _ := newTestDoor(t, func(c *Config) { c.MapDots, c.MaxReadings = '_', 4 })
+	d, _ := newTestServer(t)
+	dots, _ := newTestServer(t, func(c *Config) { c.MapDots, c.MaxReadings = '_', 4 })
 	for _, c := range refusalCases() {
 		checkJSON(t, d, []byte(c.json))
 	}
@@ -252,7 +252,7 @@ func TestJSONIsThatOfEncodingJSON(t *testing.T) {
 func FuzzJSON(f *testing.F) {
 	seedJSON(f)
 	f.Add(ndjson(makeCPU(2, 1)))
-	d, _ := newTestDoor(f)
+	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, content []byte) { checkJSON(t, d, content) })
 }
 
@@ -260,7 +260,7 @@ func FuzzJSON(f *testing.F) {
 // it comes matter.
 func TestBodiesInPieces(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	var parts []string
 	for i := range 400 {
 		parts = append(parts, fmt.Sprintf(`{"sensorId":"s%d","fields":{"a":%d}}`, i%10, i))
@@ -290,7 +290,7 @@ func TestBodiesInPieces(t *testing.T) {
 }
 
 // checkLine compares what is made of a single line with what the library makes of it.
-func checkLine(t require.TestingT, d *Door, line string) {
+func checkLine(t require.TestingT, d *Server, line string) {
 	decode := func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) }
 	d.known = batch.NewInterner(0)
 	got := decodeOutcome(d, strings.NewReader(line), decode)
@@ -416,7 +416,7 @@ func drawnLine(t *rapid.T) string {
 
 func TestLinesAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, anyTime)
+	d, _ := newTestServer(t, anyTime)
 	for _, line := range lineCorpus(t) {
 		checkLine(t, d, line)
 	}
@@ -427,7 +427,7 @@ func FuzzLine(f *testing.F) {
 	for _, line := range lineCorpus(f) {
 		f.Add(line)
 	}
-	d, _ := newTestDoor(f, anyTime)
+	d, _ := newTestServer(f, anyTime)
 	f.Fuzz(func(t *testing.T, line string) {
 		if !strings.Contains(line, "\n") {
 			checkLine(t, d, line)
@@ -444,7 +444,7 @@ func TestALongSeriesIsNotRemembered(t *testing.T) {
 		tags += "," + name + "=" + strings.Repeat("x", 1000)
 	}
 	short, long, other := "m,host=a", "m,host=b"+tags, "m,host=c"+tags
-	d, _ := newTestDoor(t, func(c *Config) { c.SensorTag = "host" })
+	d, _ := newTestServer(t, func(c *Config) { c.SensorTag = "host" })
 	text := short + " f=1\n" + long + " f=2\n" + short + " f=3\n" + other + " f=4\n" + long + " f=5\n"
 	o := decodeOutcome(d, strings.NewReader(text), func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) })
 	assert.NotNil(t, d.known.Alias([]byte("lreadings\x00"+short)))

@@ -40,7 +40,7 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 20*time.Millisecond, 10<<20 })
+			d, j := newTestServer(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 20*time.Millisecond, 10<<20 })
 			conn := dial(t, d)
 			request, protocol := "POST /v1/readings HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"+begin, "http"
 			if begin == "" {
@@ -65,7 +65,7 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 // The deadline of a body is not that of what comes behind it.
 func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 300*time.Millisecond, 1<<30 })
+	d, _ := newTestServer(t, func(c *Config) { c.BodyGrace, c.MinBodyRate = 300*time.Millisecond, 1<<30 })
 	conn := dial(t, d)
 	in := bufio.NewReader(conn)
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
@@ -96,7 +96,7 @@ func TestBodiesThatHaveNotComeHoldNothing(t *testing.T) {
 
 func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	encoder, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
 	zeros := bytes.Repeat([]byte(" "), 20<<20)
@@ -117,7 +117,7 @@ func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
 // so what comes first counts first.
 func TestTheRatioHoldsAllTheWay(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	var varied strings.Builder
 	noise := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -109,7 +109,7 @@ func drawMessage(t *rapid.T) []byte {
 
 // checkMessage holds that a message is the same when its sensors are new and when
 // they are known, and that its readings are those of the generated code.
-func checkMessage(t require.TestingT, d *Door, message []byte) {
+func checkMessage(t require.TestingT, d *Server, message []byte) {
 	d.known = batch.NewInterner(0)
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	want := outcomeOf(in, in.decodeProtobuf(message))
@@ -196,8 +196,8 @@ func oracleReadings(request *telemetrypb.WriteRequest) (all []telemetry.Reading)
 
 func TestMessagesAreThoseOfTheGeneratedCode(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
-	dots, _ := newTestDoor(t, func(c *Config) { c.MapDots, c.MaxReadings = '_', 4 })
+	d, _ := newTestServer(t)
+	dots, _ := newTestServer(t, func(c *Config) { c.MapDots, c.MaxReadings = '_', 4 })
 	rapid.Check(t, func(t *rapid.T) {
 		message := drawMessage(t)
 		checkMessage(t, d, message)
@@ -209,7 +209,7 @@ func TestMessagesAreThoseOfTheGeneratedCode(t *testing.T) {
 // holds stay apart, also where only the first tags differ.
 func TestSeriesTooLongToBeLookedUp(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, anyTime)
+	d, j := newTestServer(t, anyTime)
 	var rest []*telemetrypb.Tag
 	for i := range 8 {
 		rest = append(rest, &telemetrypb.Tag{Name: "t" + strconv.Itoa(i), Value: strings.Repeat("x", 1000)})
@@ -247,7 +247,7 @@ func FuzzKnownProtobuf(f *testing.F) {
 		f.Add(message)
 	}
 	f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), []byte("\n\x01s\x12\x06\n\x01k\x12\x01v\x1a\x01\x05\"\x06\n\x01a\x1a\x01\x02")))
-	d, _ := newTestDoor(f)
+	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, message []byte) { checkMessage(t, d, message) })
 }
 
@@ -296,7 +296,7 @@ func FuzzWire(f *testing.F) {
 // what the sender is told.
 func TestAColumnIsRefusedByTheNameThatWasSent(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, anyTime, func(c *Config) { c.MapDots = '_' })
+	d, _ := newTestServer(t, anyTime, func(c *Config) { c.MapDots = '_' })
 	message, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{
 		SensorId: "s", TsMs: []int64{1, 2, 3}, Columns: []*telemetrypb.Column{{Name: "a.b", Doubles: []float64{1, math.NaN(), 2}}},
 	}}})

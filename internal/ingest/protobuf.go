@@ -52,8 +52,8 @@ func decodeHead(message []byte) (wireHead, error) {
 // is wrong with the message and not with one reading refuses all.
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
-	d := in.door.wires.get(in)
-	defer in.door.wires.put(d)
+	d := in.server.wires.get(in)
+	defer in.server.wires.put(d)
 	return d.message(message)
 }
 
@@ -151,7 +151,7 @@ func (d *wireDecoder) reading(message []byte) error {
 	}
 	b.Sensor(sensor)
 	if d.in.end() && tail > 0 {
-		d.in.door.known.SetAlias(d.alias, b.LastSeries())
+		d.in.server.known.SetAlias(d.alias, b.LastSeries())
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (d *wireDecoder) knownReading(sensor, tags []byte) *batch.Series {
 	d.beginAlias(aliasReading)
 	d.alias = append(binary.AppendUvarint(d.alias, uint64(len(sensor))), sensor...)
 	d.alias = append(d.alias, tags...)
-	return d.in.door.known.Alias(d.alias)
+	return d.in.server.known.Alias(d.alias)
 }
 
 // beginAlias begins a key of this kind.
@@ -260,7 +260,7 @@ func (d *wireDecoder) series(message []byte) error {
 	if head != nil {
 		d.beginAlias(aliasSeries)
 		d.alias = append(d.alias, head...)
-		known = d.in.door.known.Alias(d.alias)
+		known = d.in.server.known.Alias(d.alias)
 	}
 	var shape *batch.Shape // of the rows, where all of them have the same
 	for row, ms := range d.times {
@@ -289,7 +289,7 @@ func (d *wireDecoder) series(message []byte) error {
 		}
 		if known == nil && head != nil {
 			known = b.LastSeries()
-			d.in.door.known.SetAlias(d.alias, known)
+			d.in.server.known.SetAlias(d.alias, known)
 		}
 		if alike && b.MapDots == 0 {
 			shape = b.LastShape()
@@ -322,7 +322,7 @@ func (d *wireDecoder) give(c *column, row uint32) {
 // holds sensor and tags, nil if they do not stand together in front or are long.
 func (d *wireDecoder) seriesHead(message []byte) (sensor, head []byte, err error) {
 	d.tags, d.times = d.tags[:0], d.times[:0]
-	most := d.in.door.config.MaxReadings - d.in.count
+	most := d.in.server.config.MaxReadings - d.in.count
 	split, length := false, 0
 	m := wireMessage{rest: message}
 	for m.next() {

@@ -15,7 +15,7 @@ import (
 
 func TestPlainFormIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, anyTime)
+	d, j := newTestServer(t, anyTime)
 	_, r := writeMessage(t, d, &telemetrypb.WriteRequest{Readings: []*telemetrypb.Reading{{
 		SensorId: "s-1", TsMs: proto.Int64(0),
 		Tags: []*telemetrypb.Tag{{Name: "b", Value: "2"}, {Name: "a"}},
@@ -44,7 +44,7 @@ func TestPlainFormIsTakenAsItIs(t *testing.T) {
 
 func TestCompactFormIsTakenAsItIs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, anyTime)
+	d, j := newTestServer(t, anyTime)
 	response, r := writeMessage(t, d, &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{
 		SensorId: "s", Tags: []*telemetrypb.Tag{{Name: "a", Value: "1"}}, TsMs: []int64{3, 1, 2},
 		Columns: []*telemetrypb.Column{
@@ -83,7 +83,7 @@ func TestColumnsThatDoNotFitRefuseAll(t *testing.T) {
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Absent: []uint32{1, 0}}},
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Absent: []uint32{1, 1}}},
 	} {
-		d, _ := newTestDoor(t)
+		d, _ := newTestServer(t)
 		c.column.Name = "c"
 		message, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{SensorId: "s", TsMs: []int64{1, 2}, Columns: []*telemetrypb.Column{c.column}}}})
 		require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestColumnsThatDoNotFitRefuseAll(t *testing.T) {
 
 // TestRareEncodings holds what the protobuf encoding allows and few encoders
 // do: lists that are not packed or in pieces, fields in any order and twice,
-// fields that nobody knows, and known ones of another type.
+// unknown fields, and known ones of another type.
 func TestRareEncodings(t *testing.T) {
 	t.Parallel()
 	var column, series, message []byte
@@ -114,7 +114,7 @@ func TestRareEncodings(t *testing.T) {
 	message = protowire.AppendTag(message, 77, protowire.StartGroupType)
 	message = protowire.AppendTag(message, 77, protowire.EndGroupType)
 
-	d, _ := newTestDoor(t, anyTime)
+	d, _ := newTestServer(t, anyTime)
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
 	require.NoError(t, in.decodeProtobuf(message))
 	require.Empty(t, in.answer.Errors)
@@ -129,7 +129,7 @@ func TestRareEncodings(t *testing.T) {
 
 func TestDecoderKeepsNothingOfTheLastSeries(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, anyTime)
+	d, j := newTestServer(t, anyTime)
 	wide := &telemetrypb.Series{SensorId: "wide", TsMs: []int64{1}, Tags: []*telemetrypb.Tag{{Name: "a"}}, Columns: []*telemetrypb.Column{
 		{Name: "a", Ints: []int64{1}}, {Name: "b", Strings: []string{"x"}}, {Name: "c", Absent: []uint32{0}}}}
 	narrow := &telemetrypb.Series{SensorId: "narrow", TsMs: []int64{2}, Columns: []*telemetrypb.Column{{Name: "a", Doubles: []float64{2}}}}
@@ -144,7 +144,7 @@ func TestDecoderKeepsNothingOfTheLastSeries(t *testing.T) {
 
 func TestTooManyColumnsRefuseTheirRows(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	series := &telemetrypb.Series{SensorId: "s", TsMs: []int64{1, 2}}
 	for range 600 {
 		series.Columns = append(series.Columns, &telemetrypb.Column{Name: "c", Ints: []int64{1, 2}})

@@ -23,7 +23,7 @@ func sample(t testing.TB, name string) string {
 func TestSamplesOfRealDataAreTakenWhole(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"nyc-weather-2013.ndjson", "ecg-360hz.ndjson"} {
-		d, j := newTestDoor(t)
+		d, j := newTestServer(t)
 		content := sample(t, name)
 		for path, encoded := range map[string]string{"": content, "gzip": gzipped(t, content), "zstd": zstded(t, content)} {
 			j.batches = nil
@@ -71,7 +71,7 @@ func sameAsJSON(t *testing.T, line string, r telemetry.Reading) {
 func TestSampleOfLineProtocolIsTakenWhole(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/write", "/api/v2/write?precision=ns"} {
-		d, j := newTestDoor(t)
+		d, j := newTestServer(t)
 		require.Equal(t, 204, post(t, d, path, "", sample(t, "tsbs-cpu-100x1h.lp")).Code)
 		readings := j.readings()
 		require.Len(t, readings, 100)
@@ -92,7 +92,7 @@ func TestSampleOfLineProtocolIsTakenWhole(t *testing.T) {
 func TestGeneratedReadingsAreTheSameOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	made := makeCPU(60, 7)
-	d, j := newTestDoor(t, func(c *Config) { c.SensorTag = "hostname" })
+	d, j := newTestServer(t, func(c *Config) { c.SensorTag = "hostname" })
 	require.Equal(t, 204, post(t, d, "/write", "", string(lineProtocol(made))).Code)
 	byLine := j.readings()
 	require.Len(t, byLine, 60)

@@ -64,7 +64,7 @@ func TestABodyThatIsNotTakenGivesItsRoomBack(t *testing.T) {
 
 func TestASlowSenderHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	large := manyLines(2) + strings.Repeat("\n", 5<<20)
 	read, write := io.Pipe()
 	slow := httptest.NewRecorder()

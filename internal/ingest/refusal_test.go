@@ -195,13 +195,13 @@ func TestEveryRuleRefusesTheSameOverEveryProtocol(t *testing.T) {
 	}
 }
 
-func (c *refusalCase) door(t *testing.T) (*Door, *fakeJournal, string) {
+func (c *refusalCase) serverOf(t *testing.T) (*Server, *fakeJournal, string) {
 	t.Helper()
 	var changes []func(*Config)
 	if c.change != nil {
 		changes = append(changes, c.change)
 	}
-	d, j := newTestDoor(t, changes...)
+	d, j := newTestServer(t, changes...)
 	if c.stream == "" {
 		return d, j, "readings"
 	}
@@ -211,7 +211,7 @@ func (c *refusalCase) door(t *testing.T) (*Door, *fakeJournal, string) {
 func (c *refusalCase) overJSON(t *testing.T, contentType, format, separator string) {
 	t.Helper()
 	const good = `{"sensorId":"good","fields":{"t":1}}`
-	d, j, stream := c.door(t)
+	d, j, stream := c.serverOf(t)
 	w := post(t, d, "/v1/streams/"+stream+"/readings", contentType, fmt.Sprintf(format, strings.Join([]string{good, c.json, good}, separator)))
 	var a answer
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &a), w.Body)
@@ -243,7 +243,7 @@ func (c *refusalCase) check(t *testing.T, j *fakeJournal, a *answer) {
 
 func (c *refusalCase) overLineProtocol(t *testing.T) {
 	t.Helper()
-	d, j, _ := c.door(t)
+	d, j, _ := c.serverOf(t)
 	good := "cpu,host=good t=1"
 	w := post(t, d, "/write", "", good+"\n\n# a comment\n"+c.line+"\n"+good+"\n")
 	assert.Equal(t, 400, w.Code)
@@ -258,7 +258,7 @@ func (c *refusalCase) overLineProtocol(t *testing.T) {
 
 func (c *refusalCase) overProtobuf(t *testing.T) {
 	t.Helper()
-	d, j, stream := c.door(t)
+	d, j, stream := c.serverOf(t)
 	good := pb(func(r *telemetrypb.Reading) { r.SensorId = "good" })
 	response, r := writeMessage(t, d, &telemetrypb.WriteRequest{Stream: stream, Readings: []*telemetrypb.Reading{good, c.proto, good}})
 	assert.Equal(t, partlyTaken, r)
@@ -276,7 +276,7 @@ func TestReadingsThatTheStoreRefused(t *testing.T) {
 		{Index: 3, Refusal: telemetry.Refusal{Code: telemetry.StoreRefused, Message: "too big"}},
 		{Index: 0, Refusal: telemetry.Refusal{Code: telemetry.StoreRefused, Message: "too big"}},
 	}
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	j.refused = refused
 	const good, bad = `{"sensorId":"s","fields":{"t":1}}`, `{"sensorId":"s"}`
 	w := post(t, d, "/v1/readings", "application/json", "["+good+","+bad+","+good+","+good+"]")

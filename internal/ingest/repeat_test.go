@@ -46,7 +46,7 @@ func TestARepeatedRequestIsAnsweredAsBefore(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, j := newTestDoor(t)
+			d, j := newTestServer(t)
 			j.reach, j.refused = c.reach, c.late
 			header := append([]string{"Idempotency-Key", "k"}, c.header...)
 			first := post(t, d, c.path, typeLines, c.body, header...)
@@ -74,7 +74,7 @@ func TestARepeatedRequestIsAnsweredAsBefore(t *testing.T) {
 func TestARepetitionKeepsTheFirstVerdicts(t *testing.T) {
 	t.Parallel()
 	now := arrivalTime
-	d, j := newTestDoor(t, func(c *Config) { c.Now = func() time.Time { return now } })
+	d, j := newTestServer(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	body := manyLines(1) + `{"sensorId":"s","ts":"2026-11-21T10:11:00Z","fields":{"t":1}}`
 	first := post(t, d, "/v1/readings", typeLines, body, "Idempotency-Key", "k")
 	assert.Equal(t, 207, first.Code)
@@ -91,10 +91,10 @@ func TestARepetitionKeepsTheFirstVerdicts(t *testing.T) {
 func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
 	t.Parallel()
 	const at = "2026-11-21T10:00:00Z"
-	for name, breakRule := range map[string]func(now *time.Time, d *Door) error{
-		"retention": func(now *time.Time, _ *Door) error { *now = now.Add(25 * time.Hour); return nil },
-		"clock":     func(now *time.Time, _ *Door) error { *now = now.Add(-time.Hour); return nil },
-		"field list": func(_ *time.Time, d *Door) error {
+	for name, breakRule := range map[string]func(now *time.Time, d *Server) error{
+		"retention": func(now *time.Time, _ *Server) error { *now = now.Add(25 * time.Hour); return nil },
+		"clock":     func(now *time.Time, _ *Server) error { *now = now.Add(-time.Hour); return nil },
+		"field list": func(_ *time.Time, d *Server) error {
 			streams := testConfig().Streams
 			streams[1].Fields = []string{"u"}
 			return d.SetStreams(streams)
@@ -103,7 +103,7 @@ func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := arrivalTime
-			d, j := newTestDoor(t, func(c *Config) { c.Now = func() time.Time { return now }; c.DefaultStream = "mem" })
+			d, j := newTestServer(t, func(c *Config) { c.Now = func() time.Time { return now }; c.DefaultStream = "mem" })
 			client := dialGRPC(t, d)
 			var answers [2][]string
 			send := func(round int, key string) {
@@ -133,7 +133,7 @@ func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
 
 func TestAnotherBodyUnderAKeyIsAConflict(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, anyTime)
+	d, j := newTestServer(t, anyTime)
 	// One body for all: what differs is what it means.
 	const body = "m t=1 1\n"
 	assert.Equal(t, 204, post(t, d, "/write?precision=s", "", body, "Idempotency-Key", "k").Code)
@@ -154,7 +154,7 @@ func TestAnotherBodyUnderAKeyIsAConflict(t *testing.T) {
 
 func TestARequestWithoutAKeyAsksForNothing(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	for range 2 {
 		w := post(t, d, "/v1/readings", typeLines, manyLines(1))
 		assert.Equal(t, 200, w.Code)
@@ -168,7 +168,7 @@ func TestARequestWithoutAKeyAsksForNothing(t *testing.T) {
 
 func TestABadKeyRefusesTheRequest(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	for _, path := range []string{"/v1/readings", "/v1/streams/mem/readings", "/write", "/api/v2/write"} {
 		for _, header := range [][]string{
 			{"Idempotency-Key", ""}, {"Idempotency-Key", "a", "Idempotency-Key", "a"}, {"Idempotency-Key", strings.Repeat("k", 129)},
@@ -183,7 +183,7 @@ func TestABadKeyRefusesTheRequest(t *testing.T) {
 
 func TestWhatIsRefusedWholeKeepsNoKey(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	for range 2 {
 		for _, body := range []string{"", "{", `{"sensorId":"s"}`} {
 			w := post(t, d, "/v1/readings", typeJSON, body, "Idempotency-Key", "k")
@@ -197,7 +197,7 @@ func TestWhatIsRefusedWholeKeepsNoKey(t *testing.T) {
 
 func TestAnAnswerThatCannotBeRepeatedIsADefect(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	for _, kept := range [][]byte{nil, {1}, {1, 7, 0}} { // the last is that of another request
 		post(t, d, "/v1/readings", typeLines, manyLines(2), "Idempotency-Key", "k")
 		r := j.keys["readings\x00k"]
@@ -211,7 +211,7 @@ func TestAnAnswerThatCannotBeRepeatedIsADefect(t *testing.T) {
 
 func TestRepetitionsAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	for range 3 {
 		post(t, d, "/v1/readings", typeLines, manyLines(2)+"oops", "Idempotency-Key", "k")
 		post(t, d, "/write", "", "m t=1\nm\n", "Idempotency-Key", "l")
@@ -235,7 +235,7 @@ func withKey(ctx context.Context, keys ...string) context.Context {
 
 func TestWriteIsRepeated(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	client := dialGRPC(t, d)
 	request := &telemetrypb.WriteRequest{RequestId: "r", Readings: []*telemetrypb.Reading{
 		pb(func(*telemetrypb.Reading) {}), pb(func(r *telemetrypb.Reading) { r.Fields = nil }),
@@ -275,7 +275,7 @@ func TestWriteIsRepeated(t *testing.T) {
 
 func TestMessagesOfAStreamAreRepeatedByTheirIDs(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	client := dialGRPC(t, d)
 	send := func(requests ...*telemetrypb.WriteRequest) (responses []*telemetrypb.WriteResponse) {
 		stream, err := client.WriteStream(withKey(t.Context(), "k"))

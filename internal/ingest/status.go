@@ -21,7 +21,7 @@ const (
 	nothingTaken               // every reading was refused
 	noneAllowed                // every reading was refused, because the sender may not send for its sensor
 	methodWrong                // HTTP only
-	invalid                    // from here on: the kinds of telemetry.Error
+	invalid                    // from here on: the kinds of telemetry.Error, in their order
 	tooSlow
 	tooLarge
 	unsupported
@@ -68,35 +68,13 @@ var statuses = [...]statusRow{
 	{internal, http.StatusInternalServerError, http.StatusInternalServerError, codes.Internal},
 }
 
-// resultOf returns the result that an error of this kind is.
+// resultOf returns the result that an error of this kind is. Kinds and their results have
+// the same order; Internal is the zero kind.
 func resultOf(kind telemetry.ErrorKind) result {
-	switch kind {
-	case telemetry.Invalid:
-		return invalid
-	case telemetry.TooSlow:
-		return tooSlow
-	case telemetry.TooLarge:
-		return tooLarge
-	case telemetry.Unsupported:
-		return unsupported
-	case telemetry.NotAcceptable:
-		return notAcceptable
-	case telemetry.NotFound:
-		return notFound
-	case telemetry.Conflict:
-		return conflict
-	case telemetry.Unauthenticated:
-		return unauthenticated
-	case telemetry.Forbidden:
-		return forbidden
-	case telemetry.Quota:
-		return quota
-	case telemetry.Unavailable:
-		return unavailable
-	case telemetry.UnknownOutcome:
-		return unknownOutcome
+	if kind < telemetry.Invalid || kind > telemetry.UnknownOutcome {
+		return internal
 	}
-	return internal
+	return invalid + result(kind-telemetry.Invalid)
 }
 
 // Codes of whole requests that were refused, beside those that the journal
@@ -107,6 +85,7 @@ const (
 	codeStreamUnknown   = "stream_unknown"
 	codeAckUnknown      = "ack_unknown"
 	codeAckUnavailable  = "ack_unavailable"
+	codeParameter       = "invalid_parameter"
 	codePrecision       = "precision_unknown"
 	codeTypeUnknown     = "type_unknown"
 	codeEncodingUnknown = "encoding_unknown"
@@ -129,7 +108,7 @@ const (
 )
 
 // knownError makes sure that an error can be told, and notes it.
-func (d *Door) knownError(p protocol, err error) *telemetry.Error {
+func (srv *Server) knownError(p protocol, err error) *telemetry.Error {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
 		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
@@ -139,6 +118,6 @@ func (d *Door) knownError(p protocol, err error) *telemetry.Error {
 	if known.Kind == telemetry.Internal {
 		level = slog.LevelError
 	}
-	d.logger.Log(context.Background(), level, "request refused", "protocol", p, "code", known.Code, "error", known)
+	srv.logger.Log(context.Background(), level, "request refused", "protocol", p, "code", known.Code, "error", known)
 	return known
 }

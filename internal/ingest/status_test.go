@@ -94,7 +94,7 @@ func hasRetryInfo(err error) bool {
 
 func TestProblems(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, func(c *Config) { c.Acks = []telemetry.Ack{telemetry.Stored} })
+	d, _ := newTestServer(t, func(c *Config) { c.Acks = []telemetry.Ack{telemetry.Stored} })
 	for _, c := range []struct {
 		method, path string
 		header       []string
@@ -132,7 +132,7 @@ func TestProblems(t *testing.T) {
 
 func TestAckThatIsWantedReachesTheJournal(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	body := `{"sensorId":"s","fields":{"t":1}}`
 	post(t, d, "/v1/readings", typeJSON, body)
 	post(t, d, "/v1/readings?ack=journaled", typeJSON, body)
@@ -144,7 +144,7 @@ func TestAckThatIsWantedReachesTheJournal(t *testing.T) {
 
 func TestAfterStopNothingIsTaken(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	client := dialGRPC(t, d)
 	d.Stop()
 	d.Stop()

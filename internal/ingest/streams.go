@@ -15,10 +15,10 @@ const (
 	dropOthers   = "drop"   // they are left out of it
 )
 
-// A doorStream is a stream that readings come in for. Its name stays; what else
+// A inputStream is a stream that readings come in for. Its name stays; what else
 // there is of it may be replaced at any time, and a request keeps what it began
 // with.
-type doorStream struct {
+type inputStream struct {
 	Name string
 	live atomic.Pointer[liveStream]
 }
@@ -29,13 +29,13 @@ type liveStream struct {
 	fields *batch.FieldList // nil: all may be had
 }
 
-func newDoorStream(s Stream) *doorStream {
-	out := &doorStream{Name: s.Name}
+func newInputStream(s Stream) *inputStream {
+	out := &inputStream{Name: s.Name}
 	out.set(s)
 	return out
 }
 
-func (s *doorStream) set(to Stream) {
+func (s *inputStream) set(to Stream) {
 	live := &liveStream{Stream: to}
 	if len(to.Fields) > 0 {
 		live.fields = batch.NewFieldList(to.Fields, to.OtherFields == dropOthers)
@@ -44,8 +44,8 @@ func (s *doorStream) set(to Stream) {
 }
 
 // times returns the timestamps that the stream accepts at the instant now.
-func (d *Door) times(now time.Time, s *liveStream) telemetry.TimeRange {
-	r := telemetry.TimeRange{Earliest: d.config.MinTime.UnixMilli(), Newest: now.Add(time.Duration(d.ahead.Load())).UnixMilli()}
+func (srv *Server) times(now time.Time, s *liveStream) telemetry.TimeRange {
+	r := telemetry.TimeRange{Earliest: srv.config.MinTime.UnixMilli(), Newest: now.Add(time.Duration(srv.ahead.Load())).UnixMilli()}
 	if s.Retention > 0 {
 		r.Oldest = max(0, now.Add(-s.Retention).UnixMilli())
 	}
@@ -54,29 +54,29 @@ func (d *Door) times(now time.Time, s *liveStream) telemetry.TimeRange {
 
 // SetMaxFuture changes Config.MaxFuture, which must be above 0, for the requests
 // that come from now on.
-func (d *Door) SetMaxFuture(ahead time.Duration) {
+func (srv *Server) SetMaxFuture(ahead time.Duration) {
 	if ahead > 0 {
-		d.ahead.Store(int64(ahead))
+		srv.ahead.Store(int64(ahead))
 	}
 }
 
 // SetStreams replaces what may change of the streams while readings come in:
-// retention, caps and fields. There must be all that the door was made with,
+// retention, caps and fields. There must be all that the Server was made with,
 // with the storage and granularity that they have; otherwise nothing changes.
 // Requests that are being decoded keep to what they began with.
-func (d *Door) SetStreams(streams []Stream) error {
-	d.setting.Lock()
-	defer d.setting.Unlock()
-	config := d.config
+func (srv *Server) SetStreams(streams []Stream) error {
+	srv.setting.Lock()
+	defer srv.setting.Unlock()
+	config := srv.config
 	config.Streams = streams
 	if err := config.checkStreams(); err != nil {
 		return err
 	}
-	if len(streams) != len(d.order) {
-		return fmt.Errorf("the streams cannot change from %d to %d while the daemon runs; restart it", len(d.order), len(streams))
+	if len(streams) != len(srv.order) {
+		return fmt.Errorf("the streams cannot change from %d to %d while the daemon runs; restart it", len(srv.order), len(streams))
 	}
 	for i := range streams {
-		s, ok := d.streams[streams[i].Name]
+		s, ok := srv.streams[streams[i].Name]
 		if !ok {
 			return fmt.Errorf("stream %s cannot be added while the daemon runs; restart it", streams[i].Name)
 		}
@@ -85,7 +85,7 @@ func (d *Door) SetStreams(streams []Stream) error {
 		}
 	}
 	for i := range streams {
-		d.streams[streams[i].Name].set(streams[i])
+		srv.streams[streams[i].Name].set(streams[i])
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 func TestFieldsThatAStreamDoesNotTakeAreRefused(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, takesOnlyT)
+	d, j := newTestServer(t, takesOnlyT)
 	w := post(t, d, "/v1/readings", typeLines, `{"sensorId":"s","fields":{"t":1}}`+"\n"+`{"sensorId":"s","fields":{"t":1,"u":2}}`+"\n"+`{"sensorId":"s","fields":{"t":3}}`)
 	assert.Equal(t, 207, w.Code)
 	assert.JSONEq(t, `{"accepted":2,"rejected":1,"ack":"stored","errors":[{"index":1,"code":"field_not_allowed","message":"field \"u\" is not allowed in stream readings; allowed: t"}]}`, w.Body.String())
@@ -42,7 +42,7 @@ func TestOtherFieldsAreLeftOut(t *testing.T) {
 			`{"sensorId":"s","fields":{"lost":"long and lost","text":"kept","other":"gone","c":9}},{"sensorId":"s","fields":{"a":1,"c":3}}]`,
 		"/write": "m a=1i,b=2i,c=3i\nm a=1i,b=2i,c=3i\nm a=4i,b=5i\nm a=4i\nm lost=\"long and lost\",text=\"kept\",other=\"gone\",c=9i\nm a=1i,c=3i\n",
 	} {
-		d, j := newTestDoor(t, takes)
+		d, j := newTestServer(t, takes)
 		for round := range 2 {
 			w := post(t, d, path, typeJSON, body)
 			require.Less(t, w.Code, 300, w.Body)
@@ -60,7 +60,7 @@ func TestOtherFieldsAreLeftOut(t *testing.T) {
 
 func TestHowFarAheadTimesMayBeChanges(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t, func(c *Config) { c.MaxFuture = time.Minute })
+	d, _ := newTestServer(t, func(c *Config) { c.MaxFuture = time.Minute })
 	next := d.config.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	send := func() string {
 		return post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","ts":"`+next+`","fields":{"t":1}}`).Body.String()
@@ -76,7 +76,7 @@ func TestHowFarAheadTimesMayBeChanges(t *testing.T) {
 
 func TestLimitsOfStreamsChangeWhileReadingsComeIn(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	streams := testConfig().Streams
 	old := `{"sensorId":"s","ts":"2026-11-21T08:00:00Z","fields":{"t":1}}`
 	require.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, old).Code)

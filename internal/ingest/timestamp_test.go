@@ -68,7 +68,7 @@ func TestTimestampsAgreeWithTheStandardLibrary(t *testing.T) {
 
 func TestSecondsAreNotTakenForMilliseconds(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	w := post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","ts":1795255200,"fields":{"t":1}}`)
 	assert.Equal(t, 400, w.Code)
 	assert.Contains(t, w.Body.String(), `"code":"ts_out_of_range","message":"ts 1970-01-21T18:40:55.200Z is before 2000-01-01T00:00:00.000Z (--min-time); it looks like seconds, and must be milliseconds"`)
@@ -79,7 +79,7 @@ func TestSecondsAreNotTakenForMilliseconds(t *testing.T) {
 	}
 	assert.Empty(t, j.readings())
 
-	early, j := newTestDoor(t, anyTime)
+	early, j := newTestServer(t, anyTime)
 	assert.Equal(t, 200, post(t, early, "/v1/readings", typeJSON, `{"sensorId":"s","ts":1795255200,"fields":{"t":1}}`).Code)
 	assert.Len(t, j.readings(), 1)
 }

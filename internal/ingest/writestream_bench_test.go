@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"net"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,9 +58,9 @@ func BenchmarkWriteStream(b *testing.B) {
 
 // openWriteStream returns a call of WriteStream over a loopback connection, for
 // messages that are encoded.
-func openWriteStream(b *testing.B, d *Door) grpc.ClientStream {
+func openWriteStream(b *testing.B, d *Server) grpc.ClientStream {
 	b.Helper()
-	server := d.NewGRPCServer()
+	server := d.GRPCServer(nil)
 	listener, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	served := make(chan error, 1)
@@ -69,8 +70,8 @@ func openWriteStream(b *testing.B, d *Door) grpc.ClientStream {
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		require.NoError(b, conn.Close())
-		server.Stop()
-		require.NoError(b, <-served)
+		require.NoError(b, server.Close())
+		require.ErrorIs(b, <-served, http.ErrServerClosed)
 		d.Wait()
 	})
 	stream, err := conn.NewStream(b.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+serviceName+"/WriteStream")

@@ -2,9 +2,13 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +22,7 @@ import (
 
 type writeStreamClient = grpc.BidiStreamingClient[telemetrypb.WriteRequest, telemetrypb.WriteResponse]
 
-func openStream(t *testing.T, d *Door) writeStreamClient {
+func openStream(t *testing.T, d *Server) writeStreamClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := dialGRPC(t, d).WriteStream(ctx)
@@ -33,7 +37,7 @@ func oneReading(id, sensor string) *telemetrypb.WriteRequest {
 
 func TestStreamAnswersEachRequestInOrder(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	stream := openStream(t, d)
 	const n = 500
 	sent := make(chan error, 1)
@@ -61,7 +65,7 @@ func TestStreamAnswersEachRequestInOrder(t *testing.T) {
 
 func TestStreamGoesOnBehindARefusedRequest(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t, func(c *Config) { c.MaxBodyBytes = 4 << 10 })
+	d, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes = 4 << 10 })
 	stream := openStream(t, d)
 	large := oneReading("large", "s")
 	large.Readings[0].SensorId = string(make([]byte, 5<<10))
@@ -121,7 +125,7 @@ func TestStreamHasABoundedNumberInFlight(t *testing.T) {
 
 func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	release := j.waits()
 	stream, idle := openStream(t, d), openStream(t, d)
 	require.NoError(t, stream.Send(oneReading("taken", "s")))
@@ -132,7 +136,7 @@ func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 
 	d.Stop()
 	_, err = idle.Recv()
-	assert.Equal(t, codes.Unavailable, status.Code(err), "nobody has to close an idle stream")
+	assert.Equal(t, codes.Unavailable, status.Code(err), "an idle stream need not be closed")
 	close(release)
 	response, err := stream.Recv()
 	require.NoError(t, err, "what was taken is answered")
@@ -144,7 +148,7 @@ func TestStopEndsStreamsBehindTheirAnswers(t *testing.T) {
 
 func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 	t.Parallel()
-	d, j := newTestDoor(t)
+	d, j := newTestServer(t)
 	j.waits() // for ever
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := dialGRPC(t, d).WriteStream(ctx)
@@ -156,24 +160,18 @@ func TestStreamThatIsGivenUpEndsItsWork(t *testing.T) {
 	assert.Empty(t, j.readings())
 }
 
-// brokenStream is a stream whose client is gone: its context has ended, and
-// nothing more comes.
-type brokenStream struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // that of the stream
-}
-
-func (s brokenStream) Context() context.Context { return s.ctx }
-func (s brokenStream) RecvMsg(any) error        { return status.FromContextError(s.ctx.Err()).Err() }
-
 func TestStreamWhoseClientIsGoneEndsItsCall(t *testing.T) {
 	t.Parallel()
-	d, _ := newTestDoor(t)
+	d, _ := newTestServer(t)
 	defer d.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // the receiver and the call learn of it in either order
-		err := d.serveWriteStream(nil, brokenStream{ctx: ctx})
+	for range 100 { // the receiver and the call notice in either order
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, writeStreamPath, iotest.ErrReader(errors.New("client disconnected")))
+		c, err := d.newCall(httptest.NewRecorder(), r)
+		require.NoError(t, err)
+		err = d.serveWriteStream(c)
+		c.close()
 		require.Equal(t, codes.Canceled, status.Code(err))
 	}
 }

@@ -257,7 +257,7 @@ func guessFormat(line []byte) Format {
 // A parser decodes lines as a daemon does: it passes each as a request to the daemon's
 // HTTP handler, and is the journal behind it.
 type parser struct {
-	door      *ingest.Door
+	door      *ingest.Server
 	handler   http.Handler
 	precision Precision
 	decoded   []telemetry.Reading // from the last line

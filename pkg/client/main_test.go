@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/ingest"
@@ -146,17 +145,17 @@ func newDaemon(change ...func(*ingest.Config)) (d *daemon, stop func() error, er
 	if err != nil {
 		return nil, nil, err
 	}
-	web, server := httptest.NewServer(door.Handler()), door.NewGRPCServer(grpc.WaitForHandlers(true))
+	web, server := httptest.NewServer(door.Handler()), door.GRPCServer(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	stop = func() error {
 		web.CloseClientConnections()
 		web.Close()
-		door.Stop() // which ends calls
-		server.Stop()
+		door.Stop()        // which ends calls
+		_ = server.Close() // its connections are all that it has
 		err := <-served
 		door.Wait()
-		if errors.Is(err, grpc.ErrServerStopped) { // which it had not even begun to do
+		if errors.Is(err, http.ErrServerClosed) {
 			return nil
 		}
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/ingest"
@@ -95,7 +94,7 @@ func sortReadings(readings []telemetry.Reading) {
 type daemon struct {
 	journal    *journal
 	http, grpc string // targets
-	door       *ingest.Door
+	door       *ingest.Server
 }
 
 func startDaemon(t testing.TB, j *journal) *daemon {
@@ -112,15 +111,15 @@ func startDaemon(t testing.TB, j *journal) *daemon {
 	web := httptest.NewServer(door.Handler())
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := door.NewGRPCServer(grpc.WaitForHandlers(true))
+	server := door.GRPCServer(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		web.CloseClientConnections()
 		web.Close()
 		door.Stop() // which ends calls
-		server.Stop()
-		assert.NoError(t, <-served)
+		assert.NoError(t, server.Close())
+		assert.ErrorIs(t, <-served, http.ErrServerClosed)
 		door.Wait()
 	})
 	return &daemon{journal: j, http: web.URL, grpc: "grpc://" + listener.Addr().String(), door: door}

@@ -14,50 +14,30 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-const healthCheck = "/grpc.health.v1.Health/Check"
-
-// Room for messages is not taken by what nobody sends, not even while that is
-// waited for.
-func TestNobodyHoldsTheRoomForMessages(t *testing.T) {
+// A call that is refused holds no memory, whatever its client sends.
+func TestAnUnauthenticatedCallHoldsNoMemory(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, *rawClient){
-		"compressed": func(t *testing.T, c *rawClient) {
-			c.callPath(t, 1, healthCheck)
-			require.NoError(t, c.WriteData(1, false, []byte("\x01\x00\x01\x48\x20abc")))
-		},
-		"long": func(t *testing.T, c *rawClient) {
-			c.callPath(t, 1, healthCheck)
-			require.NoError(t, c.WriteData(1, false, []byte("\x00\x00\x10\x00\x00abc")))
-		},
-		"many calls": func(t *testing.T, c *rawClient) {
-			for i := range uint32(unauthenticatedCalls + 1) {
-				c.callPath(t, 2*i+1, healthCheck)
-			}
-		},
+		"of Write":   func(t *testing.T, c *rawClient) { c.call(t, 1, "Write") },
+		"of Watch":   func(t *testing.T, c *rawClient) { c.callPath(t, 1, "/grpc.health.v1.Health/Watch") },
+		"of nothing": func(t *testing.T, c *rawClient) { c.callPath(t, 1, "/none/None") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, _, _ := guardedDoor(t)
-			d.room.wait = 100 * time.Millisecond
+			d, _, _ := guardedServer(t)
 			c := dialRaw(t, d)
 			begin(t, c)
-			for open := true; open; {
-				select {
-				case <-c.ended:
-					open = false
-				case <-time.After(5 * time.Millisecond):
-					assert.Zero(t, d.budget.held(), "all room is there")
-				}
-			}
-			assert.EqualValues(t, 1, d.endedFor(endUnauthenticated))
+			require.NoError(t, c.WriteData(1, false, []byte("\x00\x00\x10\x00\x00abc")))
+			assert.Equal(t, codes.Unauthenticated, c.waitCallEnded(t, 1))
+			assert.Zero(t, d.budget.held())
+			assert.Zero(t, d.open.all.Load())
 		})
 	}
 }
 
-// A connection's first message may be as long as any, for its call says who sends.
-func TestTheFirstMessageOfSomebodyTakesItsRoom(t *testing.T) {
+func TestAMessageHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
-	d, j, g := guardedDoor(t)
+	d, j, g := guardedServer(t)
 	block := j.waits()
 	client := dialGRPC(t, d)
 	answered := make(chan error, 1)
@@ -74,14 +54,15 @@ func TestTheFirstMessageOfSomebodyTakesItsRoom(t *testing.T) {
 	case err := <-answered:
 		require.FailNow(t, "it was not taken", err)
 	}
-	assert.Positive(t, d.budget.held(), "it has its room")
+	assert.Positive(t, d.budget.held(), "it has its memory")
 	close(block)
 	assert.NoError(t, <-answered)
+	assert.Eventually(t, func() bool { return d.budget.held() == 0 }, time.Minute, time.Millisecond)
 }
 
-func TestOnlyTheKnownWatchTheHealth(t *testing.T) {
+func TestWatchingTheHealthNeedsAToken(t *testing.T) {
 	t.Parallel()
-	d, _, g := guardedDoor(t)
+	d, _, g := guardedServer(t)
 	client := grpc_health_v1.NewHealthClient(connectGRPC(t, d))
 	watch, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	require.NoError(t, err)
