@@ -577,7 +577,7 @@ func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
 	return head, in, nil
 }
 
-var acksOf = map[telemetry.Ack]telemetrypb.Ack{ //nolint:gochecknoglobals // it never changes
+var acksOf = map[telemetry.Ack]telemetrypb.Ack{
 	telemetry.Journaled: telemetrypb.Ack_ACK_JOURNALED, telemetry.Stored: telemetrypb.Ack_ACK_STORED,
 }
 
