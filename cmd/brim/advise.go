@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/advise"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -49,12 +50,59 @@ func newAdvise(p *process) *cobra.Command {
 	return cmd
 }
 
-// run measures, and shows what follows.
+// adviseOptions are the flags of `brim advise`.
+type adviseOptions struct {
+	needs  advise.Needs
+	follow bool
+	lab    benchOptions // where it is measured
+	output *string
+}
+
+// newAdviseFlags adds the flags to the command. Each is checked as it is read.
+func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
+	o := &adviseOptions{}
+	n := &o.needs
+	*n = advise.Needs{
+		Sensors: 1000, Interval: 5 * time.Second, Fields: 4, QuerySpan: time.Hour, Retention: 90 * config.Day,
+		MaxWait: advise.DefaultMaxWait, Batch: 1, Duplicates: advise.Never, CoreHour: advise.DefaultCoreHour, GBMonth: advise.DefaultGBMonth, DiskWrites: advise.DefaultDiskWrites,
+	}
+	cmd.Flags().SortFlags = false
+	add := flagAdder(cmd.Flags())
+	money := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	add("sensors", "1000", "N", "number of sensors", config.Count(&n.Sensors, 1, advise.MaxSensors))
+	add("interval", "5s", "DURATION", "between readings of a sensor", config.Duration(&n.Interval, time.Millisecond, advise.MaxInterval, false))
+	add("fields", "4", "N", "fields of a reading", config.Count(&n.Fields, 1, advise.MaxFields))
+	add("query-span", "1h", "DURATION", "that most queries ask for, of one sensor", config.Duration(&n.QuerySpan, time.Millisecond, advise.MaxQuerySpan, false))
+	add("queries", "0", "N", "queries a day; 0: as many as read every reading once", decimal(&n.Queries, 0, 1e9))
+	add("retention", "90d", "DURATION", "age at which readings are removed; 0: never, of which a year is counted", config.Duration(&n.Retention, time.Minute, advise.MaxRetention, true))
+	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "how long a reading may gather before it is written, in Brim's journal alone: the longest flush interval", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
+	add("batch", "1", "N", "readings in a request, for what it costs to take them in", config.Count(&n.Batch, 1, 10_000))
+	add("duplicates", "never", "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
+	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of a processor", decimal(&n.CoreHour, 0.000001, 1e6))
+	add("gb-month", money(advise.DefaultGBMonth), "PRICE", "of a GB on disk for a month, in the same money", decimal(&n.GBMonth, 0.000001, 1e6))
+	add("disk-writes", "150GB", "SIZE", "that checkpoints may write a day; by default 0.3 times a drive of 500 GB", config.Size(&n.DiskWrites, 1<<20, 1<<50, false))
+	flags := cmd.Flags()
+	flags.BoolVar(&o.follow, "follow", false, "then do what is recommended, with a daemon and its load, and compare what is stored")
+	flags.BoolVar(&o.lab.config.Quick, "quick", false, "fewer granularities, smaller samples")
+	o.output = outputFlag(cmd, "text", "json")
+	o.lab.config.Seed, o.lab.config.Repeats = 1, bench.DefaultRepeats // so that the announced time is shown
+	o.lab.addPlace(cmd, p)
+	return o
+}
+
+// run measures, and prints what follows.
 func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if err := o.needs.Check(); err != nil {
 		return config.Usage(err)
 	}
-	advice, measured := o.measure(ctx, p)
+	var advice *advise.Advice
+	measured := o.lab.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) (err error) {
+		if c.Database != "" {
+			live.say("scratch database %s in %s, dropped in the end", c.Database, config.MaskURI(c.URI))
+		}
+		advice, err = advise.Run(running, advise.Config{Needs: o.needs, Bench: c, Follow: o.follow})
+		return err
+	})
 	if advice == nil {
 		return measured
 	}
@@ -72,26 +120,6 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 		err = advise.Text(p.stdout, advice, yaml)
 	}
 	return errors.Join(measured, err, judgeFollowed(advice.Followed))
-}
-
-// measure shows on stderr how far it is.
-func (o *adviseOptions) measure(ctx context.Context, p *process) (*advise.Advice, error) {
-	live := newBenchLive(p.stderr, true)
-	defer live.end()
-	say := func(what string) func(os.Signal) {
-		return func(os.Signal) { _, _ = fmt.Fprintln(live, what) }
-	}
-	running, aborting, release := daemon.OnSignals(ctx, say("stopping, and removing what is scratch; a second signal does not wait"), say("stopping at once"))
-	defer release()
-	c, err := o.lab.prepare()
-	if err != nil {
-		return nil, err
-	}
-	c.Abort, c.Progress, c.Out = aborting, live.show, live
-	if c.Database != "" {
-		_, _ = fmt.Fprintf(live, "scratch database %s in %s, dropped in the end\n", c.Database, config.MaskURI(c.URI))
-	}
-	return advise.Run(running, advise.Config{Needs: o.needs, Bench: c, Follow: o.follow})
 }
 
 // offLimit is the part by which what was stored may differ from the prediction.

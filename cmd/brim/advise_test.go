@@ -84,7 +84,7 @@ func TestAdviceOnWhatMakesNoSenseIsWrongUsage(t *testing.T) {
 		{[]string{"--interval", "1d", "--query-span", "1h"}, "query span: 1h is shorter than the interval of 1d"},
 		{[]string{"--duplicates", "often"}, "allowed are never, rare"},
 		{[]string{"--disk-writes", "lots"}, "is not a size"},
-		{[]string{"--sensor", "5"}, "unknown flag: --sensor"},
+		{[]string{"--sensor", "5"}, "--sensor: unknown flag (did you mean --sensors?)"},
 		{[]string{"--mongo-uri", ""}, "leave it out for a mongod of its own"},
 		{[]string{"10000"}, `unknown command "10000" for "brim advise"`},
 	} {

@@ -701,12 +701,12 @@ func TestAnswersToWhoIsKnown(t *testing.T) {
 	p.secrets = strings.NewReplacer(pairs...)
 	p.b.eventually("it takes readings", func() bool { code, _ := p.b.admin(http.MethodGet, "/readyz"); return code == http.StatusOK })
 	body := `{"sensorId":"north-1","ts":1614834367000,"fields":{"t":1}}`
-	for _, who := range []string{"all", "north", "few", "reader", "nobody", ""} {
+	for _, who := range []string{"all", "north", "few", "reader", "unknown", ""} {
 		var headers, pairs []string
 		if who != "" {
 			headers, pairs = []string{"Authorization", "Bearer " + tokens[who]}, []string{"authorization", "Bearer " + tokens[who]}
 		}
-		if who == "nobody" {
+		if who == "unknown" {
 			headers, pairs = []string{"Authorization", "Bearer brim_unknown"}, []string{"authorization", "Bearer brim_unknown"}
 		}
 		if who == "few" {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +22,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/speed"
 	storagebench "github.com/brim-telemetry/brim/internal/bench/storage"
 	"github.com/brim-telemetry/brim/internal/bench/timeseries"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // experiments lists them in the order in which `brim bench all` runs them.
@@ -27,29 +34,23 @@ func experiments() []*bench.Experiment {
 	}
 }
 
-// newBench returns `brim bench`, which holds what was published about MongoDB
-// against what this machine shows:
+// newBench returns `brim bench`, which compares what was published about MongoDB with
+// what this machine shows:
 //
-//	                               ┌─▶ live line ─▶ stderr
+//	                               ┌─▶ progress ─▶ stderr
 //	flags ─▶ bench.Run, one by one ┤
 //	                               └─▶ bench.Result ─▶ report.Text or JSON ─▶ stdout
 //	                                        └────────▶ report.HTML ─▶ --report
 func newBench(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Check published figures about MongoDB on this machine",
-		Long: "Check published figures about MongoDB on this machine. Each experiment answers a question, and holds each\n" +
-			"published figure against what it measures: confirmed; direction holds, size differs; not seen here; opposite.\n\n" +
-			"It runs mongods of its own in a scratch folder, and removes them in the end. With --mongo-uri it measures\n" +
-			"your MongoDB, in a scratch database that it drops in the end.",
-		Example: "  brim bench list\n" +
-			"  brim bench granularity --quick\n" +
-			"  brim bench all --report experiments.html\n" +
-			"  brim bench compression --mongo-uri mongodb://db.example:27017 --output json",
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newBenchList(p, all), newBenchAll(p, all))
+	cmd := newGroup("bench", "Check published figures about MongoDB on this machine", newBenchList(p, all), newBenchAll(p, all))
+	cmd.Long = "Check published figures about MongoDB on this machine. Each experiment answers a question, and compares each\n" +
+		"published figure with what it measures: confirmed; direction holds, size differs; not seen here; opposite.\n\n" +
+		"It runs mongods of its own in a scratch folder, and removes them in the end. With --mongo-uri it measures\n" +
+		"your MongoDB, in a scratch database that it drops in the end."
+	cmd.Example = "  brim bench list\n" +
+		"  brim bench granularity --quick\n" +
+		"  brim bench all --report experiments.html\n" +
+		"  brim bench compression --mongo-uri mongodb://db.example:27017 --output json"
 	for _, e := range all {
 		cmd.AddCommand(newBenchOne(p, e))
 	}
@@ -58,13 +59,7 @@ func newBench(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchOne returns `brim bench NAME`.
 func newBenchOne(p *process, e *bench.Experiment) *cobra.Command {
-	const width = 100 // as the other helps have
-	cmd := &cobra.Command{
-		Use:   e.Name,
-		Short: e.Question,
-		Long:  strings.TrimSpace(benchreport.Describe(e, width)),
-		Args:  cobra.NoArgs,
-	}
+	cmd := &cobra.Command{Use: e.Name, Short: e.Question, Long: strings.TrimSpace(benchreport.Describe(e, helpWidth)), Args: cobra.NoArgs}
 	o := newBenchFlags(cmd, p)
 	if len(e.Cells) > 0 {
 		o.addCells(cmd, e)
@@ -72,6 +67,9 @@ func newBenchOne(p *process, e *bench.Experiment) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p, e) }
 	return cmd
 }
+
+// helpWidth is the width of lines in help.
+const helpWidth = 100
 
 // newBenchAll returns `brim bench all`.
 func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
@@ -83,8 +81,8 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Run all experiments, one after the other",
-		Long: fmt.Sprintf("Run all experiments, one after the other: %s. One that fails does not keep the others\n"+
-			"from running. In the end a table has the claims of all.", strings.Join(names, ", ")),
+		Long: fmt.Sprintf("Run all experiments, one after the other: %s. If one fails the others\n"+
+			"still run. A table in the end has the claims of all.", strings.Join(names, ", ")),
 		Args: cobra.NoArgs,
 	}
 	o := newBenchFlags(cmd, p)
@@ -94,35 +92,224 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchList returns `brim bench list`.
 func newBenchList(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the experiments: what each answers, how long it takes, its cells",
-		Args:  cobra.NoArgs,
-	}
+	cmd := &cobra.Command{Use: "list", Short: "List the experiments: what each answers, how long it takes, its cells", Args: cobra.NoArgs}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *output == "json" {
 			return benchreport.ListJSON(p.stdout, all)
 		}
-		return benchreport.List(p.stdout, listWidth(p.stdout), all)
+		width := textWidth(p.stdout)
+		if width == 0 {
+			width = helpWidth
+		}
+		return benchreport.List(p.stdout, width, all)
 	}
 	return cmd
 }
 
-// listWidth is that of a terminal, or what can be read in most.
-func listWidth(w io.Writer) int {
-	const common = 100
-	if width := textWidth(w); width > 0 {
-		return width
-	}
-	return common
+// benchOptions are the flags of `brim bench NAME` and `brim bench all`.
+type benchOptions struct {
+	config bench.Config
+	report string // file
+	output *string
 }
 
-// cellNames lists the names of an experiment's cells.
-func cellNames(e *bench.Experiment) []string {
+// newBenchFlags adds the flags that all experiments have.
+func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
+	o := &benchOptions{}
+	c := &o.config
+	c.Repeats, c.Seed = bench.DefaultRepeats, 1
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	add := flagAdder(flags)
+	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; the report says what is less")
+	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
+	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
+	o.output = outputFlag(cmd, "text", "json")
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
+	o.addPlace(cmd, p)
+	return o
+}
+
+// addPlace adds the flags that say where to measure.
+func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
+	c := &o.config
+	c.MongodBin = config.LookupEnv(p.env, "BRIM_MONGOD_BIN")
+	add := flagAdder(cmd.Flags())
+	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped in the end. BRIM_MONGO_URI is ignored, so that nothing is written by accident to what a daemon uses", config.Text(&c.URI, checkOwnURI))
+	add(daemon.UriFileSetting, "", "FILE", "the same by a file that contains the URI; a password on the command line would be visible in the process list", parsed(&c.URI, config.ReadURIFile))
+	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
+	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk to be measured; empty: the system's", config.Text(&c.Dir, checkFolder))
+}
+
+// checkOwnURI refuses an empty URI as well: the flag is for a MongoDB of your own.
+func checkOwnURI(uri string) error {
+	if uri == "" {
+		return errors.New("it must not be empty; leave it out for a mongod of its own")
+	}
+	return config.CheckURI(uri)
+}
+
+// addCells adds the choice of an experiment's parts.
+func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 	var names []string
 	for _, c := range e.Cells {
 		names = append(names, c.Name)
 	}
-	return names
+	flagAdder(cmd.Flags())("cells", "", "A,B", "run these parts alone, of "+strings.Join(names, ", "), func(s string) error {
+		for name := range strings.SplitSeq(s, ",") {
+			name = strings.TrimSpace(name)
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("%q is no cell of %s%s; allowed are %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
+			}
+			if !slices.Contains(o.config.Cells, name) {
+				o.config.Cells = append(o.config.Cells, name)
+			}
+		}
+		return nil
+	})
+}
+
+// run runs experiments one after the other and prints each result. If one fails the
+// others still run.
+func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experiment) error {
+	if err := checkWritable(o.report); err != nil {
+		return err
+	}
+	var results []*bench.Result
+	err := o.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) error {
+		o.announce(live, all, c.Database)
+		var errs []error
+		for _, e := range all {
+			if running.Err() != nil {
+				errs = append(errs, fmt.Errorf("%s and what follows it: %w", e.Name, bench.ErrInterrupted))
+				break
+			}
+			r, err := bench.Run(running, e, c)
+			live.clear()
+			switch {
+			case r != nil && r.Measured():
+				results = append(results, r)
+				if *o.output != "json" {
+					err = errors.Join(err, benchreport.Text(p.stdout, textWidth(p.stdout), r))
+					_, _ = fmt.Fprintln(p.stdout)
+				}
+			case r != nil && err == nil:
+				err = nothingMeasured(r)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	err = errors.Join(err, o.printAll(p.stdout, results, len(all) > 1))
+	if len(results) > 0 {
+		err = errors.Join(err, writeFile(o.report, func(w io.Writer) error { return benchreport.HTML(w, results...) }))
+	}
+	return err
+}
+
+// measure runs measurements: the first signal stops them in good order, the second at
+// once.
+func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *benchProgress) error) (err error) {
+	c := o.config
+	c.Version = readVersion().Version
+	if c.Brim, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if c.URI != "" {
+		c.Database = bench.ScratchName(time.Now())
+	}
+	live := &benchProgress{newProgressLine(p.stderr, 0), o.usual()}
+	defer live.end()
+	running, aborting, release := daemon.OnSignals(ctx,
+		func(os.Signal) { live.say("stopping, and removing what is scratch; a second signal does not wait") },
+		func(os.Signal) { live.say("stopping at once") })
+	defer release()
+	c.Abort, c.Progress, c.Out = aborting, live.show, live
+	return run(running, c, live)
+}
+
+// nothingMeasured says why.
+func nothingMeasured(r *bench.Result) error {
+	var left []string
+	for _, l := range r.LeftOut {
+		left = append(left, fmt.Sprintf("%s (%s)", l.What, l.Why))
+	}
+	return fmt.Errorf("%s: nothing was left to measure; left out: %s", r.Experiment, strings.Join(left, ", "))
+}
+
+// usual reports whether experiments take the time that they announce.
+func (o *benchOptions) usual() bool {
+	return len(o.config.Cells) == 0 && o.config.Repeats == bench.DefaultRepeats
+}
+
+// announce says beforehand what will be done, and where.
+func (o *benchOptions) announce(live *benchProgress, all []*bench.Experiment, database string) {
+	what, takes := all[0].Name, time.Duration(0)
+	if len(all) > 1 {
+		what = fmt.Sprintf("%d experiments", len(all))
+	}
+	for _, e := range all {
+		if o.config.Quick {
+			takes += e.Quick
+		} else {
+			takes += e.Full
+		}
+	}
+	about := benchreport.About(takes)
+	if !o.usual() {
+		about = fmt.Sprintf("of all cells, with %d repeats, %s; this is another choice", bench.DefaultRepeats, about)
+	}
+	live.say("%s: %s", what, about)
+	if database == "" {
+		return
+	}
+	live.say("scratch database %s in %s, dropped in the end", database, config.MaskURI(o.config.URI))
+	for _, e := range all {
+		if e.Restarts != "" {
+			live.say("left out of %s with --mongo-uri: %s", e.Name, e.Restarts)
+		}
+	}
+}
+
+// printAll prints the JSON of all results, or a table of several.
+func (o *benchOptions) printAll(w io.Writer, results []*bench.Result, several bool) error {
+	switch {
+	case *o.output == "json" && several:
+		return benchreport.JSONAll(w, results)
+	case len(results) == 0:
+		return nil
+	case *o.output == "json":
+		return benchreport.JSON(w, results[0])
+	case several:
+		return benchreport.Table(w, textWidth(w), results)
+	}
+	return nil
+}
+
+// benchProgress shows the step of an experiment, and its time.
+type benchProgress struct {
+	*progressLine
+	timed bool // it takes the time that it announces
+}
+
+// show shows a step that begins: "granularity 7 · 360 resident · 0:21 of about 0:50".
+func (l *benchProgress) show(p bench.Progress) {
+	began := l.now()
+	l.progressLine.show(true, func(now time.Time) string {
+		line := fmt.Sprintf("%s %d · %s · %s", p.Experiment, p.Step, p.What, clockTime(p.Elapsed+now.Sub(began)))
+		if l.timed {
+			line += " of about " + clockTime(p.Expected)
+		}
+		return line
+	})
+}
+
+// clockTime formats a time as a stopwatch does: 0:05, 12:34, 1:00:00.
+func clockTime(d time.Duration) string {
+	seconds := int(d / time.Second)
+	if seconds >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
+	}
+	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func newCaller(t *testing.T, env []string, args ...string) (*caller, error) {
 	return find(&process{env: env})
 }
 
-func TestATokenIsSentOnlyWhereNobodyElseReadsIt(t *testing.T) {
+func TestATokenIsSentOnlyWhereOthersCannotReadIt(t *testing.T) {
 	t.Parallel()
 	c, err := newCaller(t, []string{"BRIM_TOKEN=brim_canary"})
 	require.NoError(t, err)
@@ -40,11 +41,18 @@ func TestATokenIsSentOnlyWhereNobodyElseReadsIt(t *testing.T) {
 		"grpc://192.0.2.1:8431": true, "http://brim:8430": true, "grpcs://192.0.2.1:8431": false, "https://brim": false,
 		"grpc://127.0.0.1:8431": false, "http://localhost:8430": false, "http://[::1]:8430": false,
 	} {
-		assert.Equal(t, refused, c.mayShow(target) != nil, target)
+		assert.Equal(t, refused, clearTo(t, c, target) != nil, target)
 	}
 	none, err := newCaller(t, nil)
 	require.NoError(t, err)
-	assert.NoError(t, none.mayShow("grpc://192.0.2.1:8431"), "there is nothing to show")
+	assert.NoError(t, clearTo(t, none, "grpc://192.0.2.1:8431"), "there is nothing to show")
+}
+
+func clearTo(t *testing.T, c *caller, target string) error {
+	t.Helper()
+	u, err := url.Parse(target)
+	require.NoError(t, err)
+	return c.checkClear(u)
 }
 
 func TestATokenIsNotTakenElsewhere(t *testing.T) {
@@ -91,13 +99,13 @@ func TestWhereATokenComesFrom(t *testing.T) {
 	empty := accesstest.File(t, dir, "empty", []byte("\n"))
 	two := accesstest.File(t, dir, "two", []byte("brim_canary\nbrim_canary\n"))
 	for says, row := range map[string]struct{ env, args []string }{
-		"no such file":                 {args: []string{"--token-file", dir + "/none"}},
-		"empty is empty":               {args: []string{"--token-file", empty}},
-		"two: this is no token":        {args: []string{"--token-file", two}},
-		"BRIM_TOKEN: this is no token": {env: []string{"BRIM_TOKEN=brim_canary\r\nHost: x"}},
-		"--cert and --key belong":      {args: []string{"--cert", file}},
-		"no certificate in PEM":        {args: []string{"--ca", file}},
-		"--cert, --key:":               {args: []string{"--cert", file, "--key", file}},
+		"no such file":                           {args: []string{"--token-file", dir + "/none"}},
+		"it is empty":                            {args: []string{"--token-file", empty}},
+		"two: this is not a token":               {args: []string{"--token-file", two}},
+		"BRIM_TOKEN: the token is invalid":       {env: []string{"BRIM_TOKEN=brim_canary\r\nHost: x"}},
+		"belong together; give both":             {args: []string{"--cert", file}},
+		"no certificate in PEM":                  {args: []string{"--ca", file}},
+		"--ca, --cert, --key: read certificate:": {args: []string{"--cert", file, "--key", file}},
 	} {
 		_, err := newCaller(t, row.env, row.args...)
 		require.ErrorContains(t, err, says)

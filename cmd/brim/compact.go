@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strconv"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -65,10 +63,10 @@ func newCompact(p *process) *cobra.Command {
 	flags.BoolVar(&o.choice.All, "all", false, "compact all members, the primary last")
 	flags.BoolVar(&o.choice.Force, "force", false, "compact also a server that takes writes and is busy")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
-	shareText, bytesText, passesText := "20%", "64MiB", "4"
-	flags.Var(&flagText{text: &shareText, kind: "SHARE", set: keep(&shareText, freeShare(&o.freeShare))}, "free-at-least", "`SHARE` of the files that must be free")
-	flags.Var(&flagText{text: &bytesText, kind: "SIZE", set: keep(&bytesText, config.Size(&o.freeBytes, 1, math.MaxInt64, true))}, "free-bytes-at-least", "bytes that must be free")
-	flags.Var(&flagText{text: &passesText, kind: "N", set: keep(&passesText, config.Count(&o.passes, 1, 100))}, "passes", "how often a member is compacted, at most, while that gives something back")
+	add := flagAdder(flags)
+	add("free-at-least", "20%", "SHARE", "part of the files that must be free", share(&o.freeShare, 1))
+	add("free-bytes-at-least", "64MiB", "SIZE", "bytes that must be free", config.Size(&o.freeBytes, 1, math.MaxInt64, true))
+	add("passes", "4", "N", "how often a member is compacted, at most, while that gives something back", config.Count(&o.passes, 1, 100))
 	o.output = outputFlag(cmd, "text", "json")
 	o.site = siteFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -78,33 +76,6 @@ func newCompact(p *process) *cobra.Command {
 		return o.run(cmd.Context(), p)
 	}
 	return cmd
-}
-
-// keep is a setter that also keeps the text.
-func keep(text *string, to func(string) error) func(string) error {
-	return func(s string) error {
-		err := to(s)
-		if err == nil {
-			*text = s
-		}
-		return err
-	}
-}
-
-// freeShare takes a part of the whole, as 20% or 0.2.
-func freeShare(place *float64) func(string) error {
-	return func(s string) error {
-		text, percent := strings.CutSuffix(s, "%")
-		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if percent {
-			v /= 100
-		}
-		if err != nil || !(v >= 0 && v <= 1) {
-			return fmt.Errorf("%q is not a share of 0%% to 100%%, written like 20%% or 0.2", s)
-		}
-		*place = v
-		return nil
-	}
 }
 
 // run compacts until the first signal, which ends it in good order.
@@ -128,7 +99,8 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	live := newCompactLive(p.stderr)
+	live := &compactProgress{progressLine: newProgressLine(p.stderr, tellEvery)}
+	defer live.end()
 	running, stopping, release := daemon.OnSignals(ctx,
 		func(os.Signal) {
 			live.say("stopping: MongoDB is asked to end the compaction; a second signal does not wait for it")
@@ -146,7 +118,7 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	return errors.Join(err, within(connection.Close))
 }
 
-// within lets something end that is not worth waiting for.
+// within gives something that is not worth waiting for a second to end.
 func within(end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -160,13 +132,15 @@ func within(end func(context.Context) error) error {
 type compactTask struct {
 	compactor *compact.Compactor
 	stream    string
-	live      *compactLive
+	live      *compactProgress
 }
 
 // carryOut looks, chooses, compacts and reports; also what was done before it
 // failed.
 func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *compactTask) error {
-	t.live.note("looks at the members")
+	if t.live.terminal {
+		t.live.progressLine.show(true, func(time.Time) string { return "looks at the members" })
+	}
 	d, err := t.compactor.Look(ctx)
 	if err != nil {
 		t.live.end()
@@ -359,36 +333,20 @@ func (r *compactReport) failure() error {
 	return errors.New("not compacted: " + strings.Join(failed, "; "))
 }
 
-// A compactLive tells how it goes: on a terminal in one line, elsewhere in a line
-// now and then.
-type compactLive struct {
-	mu   sync.Mutex
-	w    io.Writer
-	line statusLine
+// A compactProgress shows how far a compaction is.
+type compactProgress struct {
+	*progressLine
 	last compact.Progress
-	told time.Time
 }
 
-func newCompactLive(w io.Writer) *compactLive {
-	return &compactLive{w: w, line: newStatusLine(w)}
-}
-
-// tellEvery is how often progress is told where it is kept, as in a log.
+// tellEvery is how often progress is written where it is kept, as in a log.
 const tellEvery = 10 * time.Second
 
-// show tells how far it is.
-func (l *compactLive) show(p compact.Progress) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last := l.last
+// show is not called by two goroutines at once.
+func (l *compactProgress) show(p compact.Progress) {
+	news := p.Member != l.last.Member || p.Pass != l.last.Pass || p.Note != l.last.Note
 	l.last = p
-	switch {
-	case l.line.terminal:
-		l.line.set(compactText(p))
-	case p.Member != last.Member || p.Pass != last.Pass || p.Note != last.Note || time.Since(l.told) >= tellEvery:
-		l.told = time.Now()
-		_, _ = fmt.Fprintln(l.w, compactText(p)) // who does not listen misses nothing
-	}
+	l.progressLine.show(news, func(time.Time) string { return compactText(p) })
 }
 
 func compactText(p compact.Progress) string {
@@ -401,27 +359,4 @@ func compactText(p compact.Progress) string {
 		text += "; " + p.Note
 	}
 	return text
-}
-
-// note shows what is done on a terminal.
-func (l *compactLive) note(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.line.terminal {
-		l.line.set(text)
-	}
-}
-
-// say tells something of its own.
-func (l *compactLive) say(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.line.end()
-	_, _ = fmt.Fprintln(l.w, text) // as above
-}
-
-func (l *compactLive) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.line.end()
 }

@@ -151,8 +151,8 @@ func TestCompactRefusesWhatMakesNoSense(t *testing.T) {
 	}{
 		"a member that is none": {[]string{"--member", "127.0.0.1:1"}, `there is no such member: "127.0.0.1:1"; members are 127.0.0.1:`},
 		"two choices":           {[]string{"--member", "127.0.0.1:1", "--all"}, "--all and --member exclude each other"},
-		"more than all":         {[]string{"--free-at-least", "101%"}, "is not a share of 0% to 100%"},
-		"no share":              {[]string{"--free-at-least", "much"}, "is not a share of 0% to 100%"},
+		"more than all":         {[]string{"--free-at-least", "101%"}, "is not a share from 0 to 1"},
+		"no share":              {[]string{"--free-at-least", "much"}, "is not a share from 0 to 1"},
 		"no pass":               {[]string{"--passes", "0"}, "is not a whole number from 1 to 100"},
 		"no stream":             {[]string{"--stream", "nothing"}, "nothing"},
 	} {
@@ -171,12 +171,12 @@ func TestFreeShareIsWrittenAsAPartOrInPercent(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{"20%": 0.2, "0.2": 0.2, "0": 0, "100%": 1, "12.5 %": 0.125} {
 		var got float64
-		require.NoError(t, freeShare(&got)(text), text)
+		require.NoError(t, share(&got, 1)(text), text)
 		assert.InDelta(t, want, got, 1e-12, text)
 	}
 	var got float64
 	for _, text := range []string{"", "%", "-1%", "NaN", "1.1", "Inf", "x"} {
-		require.Error(t, freeShare(&got)(text), text)
+		require.Error(t, share(&got, 1)(text), text)
 	}
 }
 

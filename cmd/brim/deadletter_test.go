@@ -102,7 +102,7 @@ func TestAListOfNoLetters(t *testing.T) {
 	assert.Contains(t, got.stderr, "holds no such letters")
 }
 
-// keepingJournal keeps what the door takes, by key.
+// keepingJournal keeps what the listener accepts, by key.
 type keepingJournal struct {
 	ingest.Journal
 	mu    sync.Mutex
@@ -126,11 +126,11 @@ func (j *keepingJournal) Repeat(context.Context, batch.Request) (batch.Receipt, 
 func TestReplayedLettersArriveExactly(t *testing.T) {
 	t.Parallel()
 	journal := &keepingJournal{taken: make(map[string]telemetry.Value)}
-	door, err := ingest.New(ingest.Config{
+	handler, err := ingest.New(ingest.Config{
 		Streams: []ingest.Stream{{Name: "a b", Storage: "memory"}}, DefaultStream: "a b", Acks: []telemetry.Ack{telemetry.Stored},
 	}, journal)
 	require.NoError(t, err)
-	server := httptest.NewServer(door.Handler())
+	server := httptest.NewServer(handler.Handler())
 	t.Cleanup(server.Close)
 
 	dir := putLetters(t, "a b", telemetry.IntValue(9007199254740993), telemetry.FloatValue(3), telemetry.TextValue("poison"))
@@ -169,7 +169,7 @@ func TestAReplayThatIsNotAnsweredKeepsTheRest(t *testing.T) {
 		status       int
 		answer, want string
 	}{
-		{503, `{"code":"journal_full","message":"full"}`, "does not take letter l-1 now, send it again later: journal_full: full (HTTP 503)"},
+		{503, `{"code":"journal_full","message":"full"}`, "does not accept letter l-1 now, send it again later: journal_full: full (HTTP 503)"},
 		{401, `{"code":"token_missing","message":"who"}`, "give a token by BRIM_TOKEN or --token-file"},
 		{404, "not found", "answered letter l-1 with 404 Not Found without saying why; is this its --http-addr?"},
 	} {

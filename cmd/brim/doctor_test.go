@@ -63,9 +63,9 @@ func thresholdsFile(t *testing.T, content string) string {
 }
 
 // TestDoctorsExitCodeIsTheClass, which the test makes by thresholds: of one look
-// only what is no rate is known.
+// only what is no rate is known. It does not run beside others, for a busy machine makes
+// the round trip to MongoDB long.
 func TestDoctorsExitCodeIsTheClass(t *testing.T) {
-	t.Parallel()
 	const calm = "cache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\n"
 	for name, c := range map[string]struct {
@@ -78,7 +78,6 @@ func TestDoctorsExitCodeIsTheClass(t *testing.T) {
 		"bottleneck": {"{degrading: 0, bottleneck: 0}", 20, "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			file := thresholdsFile(t, calm+"cache_used: "+c.used+"\n")
 			got := runBrim(t, nil, doctorFlags(t, "--over", "0", "--output", "json", "--thresholds", file, "--database", "nothing_here")...)
 			assert.Equal(t, c.code, got.code, "%v %s", got.err, got.stdout)
@@ -325,15 +324,15 @@ func TestDoctorsColoursAreForPeople(t *testing.T) {
 func TestAWatchTellsWhatChanged(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	watch := &doctorWatch{w: &b}
+	watch := newDoctorText(&b, nil)
 	before, now := made(doctor.Healthy), made(doctor.Bottleneck)
 	before.Signals[0].Value, before.Signals[1].Value, before.OverSeconds = 80.5, math.NaN(), 0
-	require.NoError(t, watch.show(before, nil))
+	require.NoError(t, watch.watch(before, nil))
 	assert.Contains(t, b.String(), "set it to 0")
 	assert.NotContains(t, b.String(), "IN BETWEEN")
 	assert.NotContains(t, b.String(), "look twice", "the watch does")
 	b.Reset()
-	require.NoError(t, watch.show(now, before))
+	require.NoError(t, watch.watch(now, before))
 	assert.Regexp(t, `Disk busy +92 % +\+11.5 +bottleneck`, b.String())
 	assert.Regexp(t, `Disk latency +1 ms +healthy`, b.String())
 	assert.Regexp(t, `Cache used +1 % += +healthy`, b.String())
@@ -343,17 +342,17 @@ func TestAWatchTellsWhatChanged(t *testing.T) {
 	b.Reset()
 	gone := made(doctor.Unknown)
 	gone.Server.Answered = false
-	require.NoError(t, watch.show(gone, now))
+	require.NoError(t, watch.watch(gone, now))
 	assert.Contains(t, b.String(), "MongoDB  does not answer, mongodb://db1\n")
 
 	b.Reset()
-	watch.place, watch.rows = true, func() int { return 100 }
-	require.NoError(t, watch.show(now, before))
+	watch.rows = func() int { return 100 }
+	require.NoError(t, watch.watch(now, before))
 	assert.True(t, strings.HasPrefix(b.String(), "\x1b[H\x1b[2J"))
 	assert.Contains(t, b.String(), "set it to 0", "the screen shows all")
 	b.Reset()
 	watch.rows = func() int { return 20 }
-	require.NoError(t, watch.show(now, before))
+	require.NoError(t, watch.watch(now, before))
 	assert.Equal(t, 19, strings.Count(b.String(), "\n"), "the head must not scroll away")
 	assert.Contains(t, b.String(), "Found    IOPS-bound: much\n")
 	assert.True(t, strings.HasSuffix(b.String(), "--over 10s\n"))
@@ -366,8 +365,8 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 	file := thresholdsFile(t, "cache_used: {degrading: 0, bottleneck: 0}\n")
 	config := filepath.Join(t.TempDir(), "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("thresholds: "+file+"\n"), 0o600))
-	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "1s")...).awaitStorage()
-	b.eventually("a look at MongoDB", func() bool {
+	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "10m")...).awaitStorage() // one sample: from the second on it knows that it is idle
+	b.eventually("a sample of MongoDB", func() bool {
 		_, metrics := b.admin(http.MethodGet, "/metrics")
 		return strings.Contains(metrics, "brim_storage_health{signal=\"cache_used\"} 2\n")
 	})
@@ -375,11 +374,12 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 	assert.Contains(t, page, "cache-bound: ")
 	assert.Contains(t, page, `id="do-cache"`)
 
-	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json") // before the daemon knows that it is idle
+	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json")
 	assert.Equal(t, exitBottleneck, got.code, "%v", got.err)
 	var r seenJSON
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
 	assert.Equal(t, "bottleneck", r.Class)
 	require.NotEmpty(t, r.Diagnosis)
-	assert.Contains(t, r.Diagnosis[0].Cause, "cache-bound", "what is slow comes first")
+	assert.Equal(t, "slow", r.Diagnosis[0].Kind, "what is slow comes first")
+	assert.True(t, slices.ContainsFunc(r.Diagnosis, func(f doctorFinding) bool { return strings.HasPrefix(f.Cause, "cache-bound") }), r.Diagnosis)
 }

@@ -47,7 +47,7 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.CreateCollection(t.Context(), "readings.brim_new"))
 	_, found = look()
-	assert.NotContains(t, found, "setting_move", "somebody is at work on it")
+	assert.NotContains(t, found, "setting_move", "a process is working on it")
 
 	set(bson.D{{Key: "lease", Value: time.Now().Add(-time.Hour)}})
 	_, found = look()
@@ -78,19 +78,19 @@ func TestDoctorNamesAMoveThatNobodyGoesOnWith(t *testing.T) {
 	assert.Contains(t, found["setting_old_collection"][0].Action, "brim recompress --stream readings --drop-old")
 }
 
-func TestDoctorSaysThatItIsNotLetIn(t *testing.T) {
+func TestDoctorSaysThatMongoDBRefusesIt(t *testing.T) {
 	t.Parallel()
-	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://nobody:open-sesame@", 1)
+	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1)
 	got := runBrim(t, nil, "doctor", "--mongo-uri", uri, "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
-	require.ErrorIs(t, got.err, errNotLetIn)
+	require.ErrorIs(t, got.err, errRefused)
 	assert.ErrorContains(t, got.err, "AuthenticationFailed")
 	assert.NotContains(t, got.err.Error(), "is away")
 	assert.NotContains(t, got.err.Error(), "sesame")
 
 	got = runBrim(t, nil, "doctor", "--mongo-uri", withheldFromDoctor(t, "serverStatus", "dbStats"), "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
-	assert.ErrorContains(t, got.err, "it wants a user and a password, and --mongo-uri has none")
+	assert.ErrorContains(t, got.err, "it requires a user and a password, and --mongo-uri has none")
 }
 
 func TestDoctorRefusesAStreamThatIsNotThere(t *testing.T) {

@@ -26,7 +26,7 @@ type badReading struct {
 }
 
 // badReadings returns one line or more for each code that a reading can be
-// refused with at the door of a stream that keeps readings for 30 days.
+// refused with by a stream that keeps readings for 30 days.
 func badReadings(now time.Time) []badReading {
 	with := func(sensor, fields, tags string) string {
 		return `{"sensorId":"` + sensor + `","fields":{` + fields + `},"tags":{` + tags + `}}`
@@ -138,7 +138,7 @@ func badRequests(t *testing.T) []badRequest {
 	const good = `{"sensorId":"s","fields":{"t":1}}` + "\n"
 	whole := gzipped(t, []byte(strings.Repeat(good, 9000)))
 	padded := good[:len(good)-1] + strings.Repeat(" ", 1<<16) + "\n"
-	// 70 MiB of it are less than 10,000 readings, and the door must hold their
+	// 70 MiB of it are less than 10,000 readings, and the daemon must hold their
 	// texts until it sees that they are too much.
 	large := `{"sensorId":"s","fields":{"t":1`
 	for i := range 8 {
@@ -157,9 +157,9 @@ func badRequests(t *testing.T) []badRequest {
 	}
 }
 
-// post sends the request and returns what is wrong with its answer. In a crowd
+// post sends the request and returns what is wrong with its answer. Among many
 // it may be told to come back later.
-func (r *badRequest) post(b *brimProcess, crowd bool) error {
+func (r *badRequest) post(b *brimProcess, amongMany bool) error {
 	code, text, err := b.send("/v1/readings", r.body, "Content-Encoding", r.encoding, "Content-Type", r.kind)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
@@ -168,7 +168,7 @@ func (r *badRequest) post(b *brimProcess, crowd bool) error {
 	if err := json.Unmarshal([]byte(text), &answer); err != nil {
 		return fmt.Errorf("%s: answer %q: %w", r.name, text, err)
 	}
-	if crowd && code == http.StatusServiceUnavailable && answer.Code == "busy" {
+	if amongMany && code == http.StatusServiceUnavailable && answer.Code == "busy" {
 		return nil
 	}
 	if code != r.status || answer.Code != r.code || !strings.Contains(answer.Message, r.message) {
@@ -188,7 +188,7 @@ func TestBadRequestsAreRefusedWholeAndInLittleMemory(t *testing.T) {
 	// All of them at once, several times.
 	times := 4
 	if raceEnabled {
-		times = 1 // memory is not looked at
+		times = 1 // memory is not measured
 	}
 	var clients errgroup.Group
 	for range times {

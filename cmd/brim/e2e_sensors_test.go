@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 		if stream != "heap" { // memory is written to at once
 			none := list(stream, "--unstored", "off")
 			assert.Equal(t, "sensorId,newest\r\n", none.stdout, stream)
-			assert.Equal(t, "there are no sensors\n", none.stderr, stream)
+			assert.Equal(t, fmt.Sprintf("stream %q has no sensors\n", stream), none.stderr, stream)
 		}
 	}
 	code, answer := b.admin(http.MethodPost, "/flush")

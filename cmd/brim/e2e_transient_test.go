@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestQueriesWhileMongoDBFails: whatever error a failing server returns, clients
-// are asked to retry.
+// TestQueriesWhileMongoDBFails: clients are asked to retry, after errors that only
+// interrupt an operation and after those that mean there is no primary.
 func TestQueriesWhileMongoDBFails(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
@@ -33,7 +33,7 @@ func TestQueriesWhileMongoDBFails(t *testing.T) {
 		})
 	}
 	readings := "http://" + b.HTTP + "/v1/sensors/s/readings"
-	for _, code := range []int{43, 91, 112, 133, 175, 189, 202, 290, 292, 11600, 11602, 13435, 13436} {
+	for _, code := range []int{43, 175, 189, 11600} {
 		failing("alwaysOn", code)
 		for _, url := range []string{readings, "http://" + b.HTTP + "/v1/sensors/s/summary?from=0&to=9000000000000", "http://" + b.HTTP + "/v1/sensors"} {
 			resp, err := http.Get(url)

@@ -28,8 +28,8 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// TestATerminalThatGoesEndsTheDaemonAndAHangupFromItDoesNot: with a file, the
-// one asks for a reload, and the other leaves nobody who sees the daemon.
+// TestATerminalThatGoesEndsTheDaemonAndAHangupFromItDoesNot: with a
+// configuration file, a hangup asks for a reload, but the loss of the terminal is an end.
 func TestATerminalThatGoesEndsTheDaemonAndAHangupFromItDoesNot(t *testing.T) {
 	t.Parallel()
 	ours, theirs := openTerminal(t)

@@ -138,7 +138,7 @@ func (b *brimProcess) status() daemon.Status {
 	return s
 }
 
-// mongoURI is that of the embedded MongoDB for people, with the password.
+// mongoURI is that of the embedded MongoDB for other clients, with the password.
 func (b *brimProcess) mongoURI() string {
 	b.t.Helper()
 	uri, err := os.ReadFile(b.status().Mongod.URIFile)
@@ -156,7 +156,7 @@ func (b *brimProcess) wait() int { b.t.Helper(); return b.Wait() }
 func (b *brimProcess) stop() int { b.t.Helper(); return b.Stop() }
 
 // processRuns reports whether a process with this id exists and has not ended;
-// in a container without an init, nobody takes away what has.
+// in a container without an init, one that has stays as a zombie.
 func processRuns(pid int) bool {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 		_, state, _ := strings.Cut(string(stat), ") ")

@@ -17,16 +17,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// newJournal returns `brim journal`, for what is taken and not yet stored.
+// newJournal returns `brim journal`, for what is accepted and not yet stored.
 func newJournal(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "journal",
-		Short: "Look at the journal of a daemon, or store what it holds",
-		Args:  subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newJournalInspect(p), newJournalReplay(p))
-	return cmd
+	return newGroup("journal", "Inspect the journal of a daemon, or store what it holds", newJournalInspect(p), newJournalReplay(p))
 }
 
 // errDamaged ends `brim journal inspect` where readings are at stake.
@@ -43,22 +36,10 @@ func newJournalInspect(p *process) *cobra.Command {
 			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	given := map[string]*string{
-		"data-dir":    flags.String("data-dir", "", "`DIR` of the daemon's data (BRIM_DATA_DIR, or data-dir in the file) (default ./brim-data)"),
-		"journal-dir": flags.String("journal-dir", "", "`DIR` of the journal (BRIM_JOURNAL_DIR, or journal-dir in the file) (default journal in --data-dir)"),
-	}
-	path := flags.String("config", "", "YAML `FILE` with the daemon's settings")
+	load := settingFlags(cmd.Flags(), [2]string{"data-dir"}, [2]string{"journal-dir"})
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		s := daemon.Sources{Env: p.env, Path: *path, Flags: make(map[string]string)}
-		for name, value := range given {
-			if flags.Changed(name) {
-				s.Flags[name] = *value
-			}
-		}
-		c, err := s.Load()
+		c, err := load(p)
 		if err != nil {
 			return err
 		}
@@ -79,7 +60,7 @@ func newJournalInspect(p *process) *cobra.Command {
 	return cmd
 }
 
-// printJournal writes a report for people.
+// printJournal writes a report as text.
 func printJournal(w io.Writer, r *journal.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) } // Flush tells
@@ -110,29 +91,25 @@ func printJournal(w io.Writer, r *journal.Report) error {
 		line("\ngiven up on %s: positions %d-%d were not stored, %s", g.When.UTC().Format(time.RFC3339), g.From, g.To, kept)
 	}
 	for _, b := range r.Problems {
-		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdictOf(b))
+		verdict := "damage: what was acknowledged cannot be read"
+		switch {
+		case b.Torn:
+			verdict = "a write that was cut off, or is in progress; nothing of it was acknowledged"
+		case b.AtRest:
+			verdict = "what was there is stored"
+		}
+		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdict)
 	}
 	return t.Flush()
 }
 
-func verdictOf(b journal.Problem) string {
-	switch {
-	case b.Torn:
-		return "a write that was cut off, or is under way; nothing of it was acknowledged"
-	case b.AtRest:
-		return "what was there is stored"
-	default:
-		return "damage: what was acknowledged cannot be read"
-	}
-}
-
-// newJournalReplay returns `brim journal replay`, a daemon without its doors:
-// what the journal holds goes to MongoDB, and that is all.
+// newJournalReplay returns `brim journal replay`, a daemon without its
+// listeners: what the journal holds goes to MongoDB, and that is all.
 func newJournalReplay(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Store what a journal holds, without taking new readings",
-		Long: "Store what a journal holds, without taking new readings. No daemon may run on the journal meanwhile;\n" +
+		Short: "Store what a journal holds, without accepting new readings",
+		Long: "Store what a journal holds, without accepting new readings. No daemon may run on the journal meanwhile;\n" +
 			"others may go on writing the same sensors.\n\n" +
 			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
 			"its settings are changed. It may be ended at any moment, and run again: nothing is stored twice. Readings\n" +
@@ -142,9 +119,9 @@ func newJournalReplay(p *process) *cobra.Command {
 			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
 		Args: cobra.NoArgs,
 	}
-	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were taken for another MongoDB, database or storage; those stored there already are then stored here, too")
+	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were accepted for another MongoDB, database or storage; those stored there already are then stored here, too")
 	output := outputFlag(cmd, "text", "json")
-	settingFlags(cmd, p, func(ctx context.Context, c *daemon.Config) error {
+	withSettings(cmd, p, func(ctx context.Context, c *daemon.Config) error {
 		done, err := daemon.Replay(ctx, c, p.options(), *retarget)
 		if err != nil {
 			return err
@@ -157,7 +134,7 @@ func newJournalReplay(p *process) *cobra.Command {
 	return cmd
 }
 
-// printReplayed tells people what was done.
+// printReplayed prints what was done.
 func printReplayed(w io.Writer, r *daemon.Replayed) error {
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
 	lines := []string{fmt.Sprintf("%d readings stored in %v, %d left in the journal", r.Stored, took, r.Left)}
@@ -174,7 +151,7 @@ func printReplayed(w io.Writer, r *daemon.Replayed) error {
 	switch {
 	case r.Left > 0:
 	case r.Keys > 0:
-		add("Nothing in %s is needed any more, but for %d idempotency keys: a request repeated elsewhere is taken again.", r.Journal, r.Keys)
+		add("Nothing in %s is needed any more, but for %d idempotency keys: a request repeated elsewhere is accepted again.", r.Journal, r.Keys)
 	default:
 		add("Nothing in %s is needed any more.", r.Journal)
 	}

@@ -89,7 +89,7 @@ func TestWhatWasReplayedIsTold(t *testing.T) {
 				"  1 were refused by MongoDB, see `brim deadletter list`\n" +
 				"Nothing in /j is needed any more.\n",
 		},
-		"keys": {daemon.Replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is taken again.\n"},
+		"keys": {daemon.Replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is accepted again.\n"},
 		"left": {daemon.Replayed{Journal: "/j", Left: 3, Keys: 1}, "0 readings stored in 0s, 3 left in the journal\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,40 +7,74 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
 	"github.com/brim-telemetry/brim/internal/load/send"
+	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// loadOptions are the flags of `brim load`.
+type loadOptions struct {
+	config  load.Config
+	target  string
+	http    string // URL of the daemon's HTTP listener, if the target is another
+	admin   string // HOST:PORT
+	stream  string
+	ack     telemetry.Ack
+	form    send.Form
+	timeout time.Duration
+	access  func(*process) (*caller, error)
+	caller  *caller
+
+	metricsAddr         string
+	report, hgrm, floor string // files
+	failIf              []report.Condition
+	compare             bool
+	output              *string
+}
 
 // newLoad returns `brim load`, which pretends to be many sensors:
 //
-//	flags ─▶ GET /v1/streams ─▶ look at /metrics ─▶ load.Generator ─▶ POST /flush ─▶ look again ─▶ report.Text ─▶ stdout
-//	          (the window)         (--admin)         │        │          (--admin)                  ├─▶ --report, --hgrm
-//	                                      send.Pool ◀┘        └▶ live line ─▶ stderr                └─▶ --fail-if
+//	flags ─▶ GET /v1/streams ─▶ GET /metrics ─▶ load.Generator ─▶ POST /flush ─▶ GET /metrics ─▶ report.Text ─▶ stdout
+//	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report, --hgrm
+//	                                    send.Pool ◀┘       └▶ progress ─▶ stderr                     └─▶ --fail-if
 func newLoad(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
-		Short: "Make load: readings of many sensors, each sent when it is due",
-		Long: "Make load: readings of many sensors, each sent when it is due, whether the daemon has answered or not.\n\n" +
+		Short: "Generate load: readings of many sensors, each sent when it is due",
+		Long: "Generate load: readings of many sensors, each sent when it is due, whether the daemon has answered or not.\n\n" +
 			"--interval is event time, which --speedup makes run faster than the clock: at 60 an hour's bucket fills\n" +
 			"in a minute. Readings a second = sensors x speedup / interval. A request of a --batch is due when the\n" +
 			"last of its readings is. Response time counts from when a request was due, service time from when it\n" +
 			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.\n" +
-			"A run that was asked for more than could be taken reports SATURATED in its first line (\"saturated\" in JSON):\n" +
-			"its times include time in a queue. The exit status stays 0 unless --fail-if says otherwise.\n\n" +
-			"A request that fails counts with the time until that was known, and one that still waits for a connection\n" +
-			"at the end with its wait: what they would have taken is longer. --fail-if therefore takes requests that\n" +
-			"failed or were dropped for slower than any bound: where they are 1 % of those due, the p99 is not known,\n" +
-			"and a condition that it be too high is met; so it is with max and mean where there is one of them.\n" +
+			"A run that was asked for more than the daemon could accept reports SATURATED in its first line (\"saturated\" in\n" +
+			"JSON): its times include time in a queue. The exit status stays 0 unless --fail-if says otherwise.\n\n" +
+			"A request that fails counts with the time until it failed, and one that still waits for a connection\n" +
+			"at the end with its wait: either would have taken longer. --fail-if therefore treats requests that\n" +
+			"failed or were dropped as slower than any bound: where they are 1 % of those due, the p99 is unknown,\n" +
+			"and a condition that it is too high is met; the same holds for max and mean where there is one of them.\n" +
 			"A condition can be about p50, p90, p99, p999, max and mean (of the response time, or as service.p99 of the\n" +
 			"service time), store.p50, store.p99 (--admin), drain (from the end of the schedule to the last answer),\n" +
 			"achieved, dropped, failed and rejected (readings, or % of them).",
@@ -49,7 +83,15 @@ func newLoad(p *process) *cobra.Command {
 			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
 			"  brim load --compare before.json after.json",
 	}
-	o := newLoadFlags(cmd, p)
+	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
+	o.config.Connections = defaultConnections
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	o.addTarget(flags)
+	o.addLoad(flagAdder(flags))
+	o.addReadings(flagAdder(flags))
+	o.addReport(cmd)
+	o.access = clientFlags(flags)
 	cmd.Args = o.arguments
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.compare {
@@ -58,6 +100,138 @@ func newLoad(p *process) *cobra.Command {
 		return o.run(cmd.Context(), p)
 	}
 	return cmd
+}
+
+// defaultConnections is more than a local daemon can work on at once.
+const defaultConnections = 64
+
+func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
+	c, add := &o.config, flagAdder(flags)
+	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+daemon.EnvURL+")")
+	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
+	add("ack", "", "LEVEL", "journaled or stored; empty: the daemon's default", parsed(&o.ack, telemetry.ParseAck))
+	add("admin", "", "HOST:PORT", "the daemon's admin listener, https://HOST:PORT with TLS, for the store's own latency by tenth of the window", adminAddress(&o.admin))
+	add("http", "", "URL", "of the daemon's HTTP listener, where --target is its gRPC listener (default: as --admin says; without it "+localDaemon+" for a target of grpc://127.0.0.1:"+localGRPC+", and required for any other)", func(s string) error {
+		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return fmt.Errorf("%q is not the URL of a daemon's HTTP listener, like %s", s, localDaemon)
+		}
+		o.http = s
+		return nil
+	})
+	add("connections", strconv.Itoa(defaultConnections), "N", "most requests in flight", config.Count(&c.Connections, 1, 10_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
+	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
+	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
+}
+
+func (o *loadOptions) addLoad(add adder) {
+	c := &o.config
+	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
+	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
+	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e9))
+	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
+	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", config.Count(&c.Steps, 2, 1000))
+	add("batch", "1", "N", "readings in a request", config.Count(&c.Batch, 1, 100_000))
+	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
+	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
+	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
+}
+
+func (o *loadOptions) addReadings(add adder) {
+	f := &o.config.Fleet
+	add("fields", "4", "N", "fields of a reading", config.Count(&f.Fields, 1, telemetry.MaxFields))
+	add("signal", "mixed", "mixed|walk|seasonal|steps", "how values change", parsed(&f.Signal, load.ParseSignal))
+	add("missing", "0", "SHARE", "of fields that are left out, from 0 to 1 or as 5%; one of each reading always stays", share(&f.Missing, 1))
+	add("duplicates", "0", "SHARE", "of arrivals that repeat the sensor's previous reading; at most 0.99", share(&f.Duplicates, load.MaxDuplicates))
+	add("late", "0", "SHARE", "of readings that were measured up to --late-by before", share(&f.Late, 1))
+	add("late-by", "10m", "DURATION", "how late those are at most, in event time; at least 1ms", config.Duration(&f.LateBy, time.Millisecond, 365*config.Day, false))
+	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder, 1))
+	add("sensor-prefix", "", "TEXT", "before the number in a sensor's id (default: one for each run, so that no bucket of an earlier one is filled further)", func(s string) error {
+		if refusal := telemetry.CheckSensor([]byte(s)); refusal != nil || len(s) > 1000 {
+			return fmt.Errorf("%q cannot begin a sensor's id: allowed are 1 to 1000 bytes of printable UTF-8", s)
+		}
+		f.SensorPrefix = s
+		return nil
+	})
+	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", config.Text(&o.config.From, daemon.NotEmpty))
+	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", parsed(&o.config.FromFormat, load.ParseFormat))
+	add("from-precision", "", "ns|us|ms|s", "unit of timestamps in line protocol (default: ns, where a time before 1971 is refused)", parsed(&o.config.FromPrecision, load.ParsePrecision))
+}
+
+func (o *loadOptions) addReport(cmd *cobra.Command) {
+	add := flagAdder(cmd.Flags())
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
+	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", config.Text(&o.hgrm, daemon.NotEmpty))
+	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", config.Text(&o.floor, daemon.NotEmpty))
+	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
+		c, err := report.ParseCondition(s)
+		if err == nil {
+			o.failIf = append(o.failIf, c)
+		}
+		return err
+	})
+	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
+	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
+	o.output = outputFlag(cmd, "text", "json")
+}
+
+// parsed takes what a function parses.
+func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
+	return func(s string) (err error) {
+		*place, err = parse(s)
+		return err
+	}
+}
+
+// arguments checks the arguments, and which flags are given together.
+func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
+	switch {
+	case !o.compare && len(args) > 0:
+		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.CommandPath(), strings.Join(args, " "))
+	case !o.compare:
+		return o.exclude(cmd.Flags().Changed)
+	case len(args) != 2:
+		return fmt.Errorf("--compare takes two files with results, A.json B.json, and was given %d", len(args))
+	case *o.output == "json":
+		return errors.New("--compare prints text only")
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "compare" && f.Name != "output" && cmd.InheritedFlags().Lookup(f.Name) == nil {
+			err = fmt.Errorf("--compare and --%s exclude each other: two results are compared, and no load is generated", f.Name)
+		}
+	})
+	return err
+}
+
+// exclude refuses flags that make no sense together.
+func (o *loadOptions) exclude(given func(string) bool) error {
+	if given("rate") && given("sensors") {
+		return errors.New("--rate and --sensors exclude each other: the rate sets the number of sensors")
+	}
+	for why, flags := range map[string][]string{
+		"a file has its own sensors":                    {"sensors", "sensor-prefix"},
+		"a file has its own pace; --speedup changes it": {"interval", "rate", "steps"},
+		"a file has its own readings":                   {"fields", "signal", "seed", "missing", "duplicates", "late", "late-by", "disorder"},
+	} {
+		for _, flag := range flags {
+			if given("from") && given(flag) {
+				return fmt.Errorf("--from and --%s exclude each other: %s", flag, why)
+			}
+		}
+	}
+	switch {
+	case given("late-by") && !given("late"):
+		return errors.New("--late-by needs --late")
+	case given("grpc-form") && !strings.HasPrefix(o.target, "grpc"):
+		return errors.New("--grpc-form needs a --target of grpc://host:port or grpcs://host:port")
+	case given("from-precision") && (!given("from") || o.config.FromFormat == load.NDJSON):
+		return errors.New("--from-precision needs --from with a file of line protocol")
+	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
+		return errors.New("--steps needs --rate with two ends, like 500..5000")
+	case given("from-format") && !given("from"):
+		return errors.New("--from-format needs --from")
+	}
+	return nil
 }
 
 // compareResults prints two results beside each other.
@@ -73,25 +247,34 @@ func compareResults(w io.Writer, paths []string) error {
 	return report.Compare(w, report.File{Result: a, Path: paths[0]}, report.File{Result: b, Path: paths[1]})
 }
 
-var errNothingTaken = errors.New("the daemon took no reading")
-
-// run makes the load and reports.
+// run generates the load and reports.
 func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	o.target = withScheme(o.target)
+	if host, port, err := net.SplitHostPort(o.target); err == nil && !strings.Contains(host, "/") {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			o.target = "http://" + o.target
+		}
+	}
 	if o.caller, err = o.access(p); err != nil {
 		return err
 	}
-	if err := o.caller.mayShow(o.target); err != nil {
-		return config.Usage(fmt.Errorf("--target: %w", err))
+	if u, err := url.Parse(o.target); err == nil { // send.New says what is wrong with one that is no URL
+		if err := o.caller.checkClear(u); err != nil {
+			return config.Usage(fmt.Errorf("--target: %w", err))
+		}
 	}
-	files, err := o.openFiles()
-	if err != nil {
+	var extras report.Extras
+	if o.floor != "" {
+		if extras.Floor, err = report.Read(o.floor); err != nil {
+			return err
+		}
+		extras.FloorPath = o.floor
+	}
+	if err := checkWritable(o.report, o.hgrm); err != nil {
 		return err
 	}
-	defer files.close()
 	pool, err := send.New(send.Config{
 		Target: o.target, Stream: o.stream, Ack: o.ack, Connections: o.config.Connections, Timeout: o.timeout, Form: o.form,
 		Token: o.caller.token, TLS: o.caller.tls,
@@ -100,126 +283,116 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	generator, look, err := o.prepare(ctx, p, pool)
-	if err != nil {
-		return err
-	}
-	result, err := o.measure(ctx, p, generator, look)
+	result, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
-	if err = errors.Join(err, o.show(p, files, result), o.judge(result)); err == nil {
+	if err = errors.Join(err, o.print(p, result, extras), o.judge(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
 	return err
 }
 
-// warnLost says that a run which lost readings is no failure of the command,
-// where nobody said what is one.
-func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
-	if lost := r.Failed + r.Dropped; lost > 0 && len(o.failIf) == 0 {
-		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
-			humanize.Comma(lost), humanize.Comma(r.Sent+r.Dropped))
-	}
-}
-
-// prepare finds out what is written to, and checks everything that can be
-// checked before the first reading.
-func (o *loadOptions) prepare(ctx context.Context, p *process, pool *send.Pool) (*load.Generator, *storeLook, error) {
+// generate checks everything that can be checked before the first reading, and then
+// generates the load. The result is nil if there was none.
+func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (*load.Result, error) {
 	stream, err := o.discover(ctx, p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := pool.Check(ctx); err != nil {
-		return nil, nil, explainTarget(o.target, "--target", err)
+		return nil, explainTarget(o.target, "--target", err)
 	}
 	c := o.config
 	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
 	c.Ack, c.Version = string(o.ack), readVersion().Version
+	metrics := prometheus.NewRegistry()
 	if o.metricsAddr != "" {
-		if o.registry, err = loadRegistry(); err != nil {
-			return nil, nil, err
-		}
-		c.Registerer = o.registry
+		c.Registerer = metrics
 	}
-	live := newLiveLine(p.stderr, cmp.Or(c.Speedup, 1)/float64(stream.GranularitySeconds))
+	live := newLoadProgress(p.stderr, cmp.Or(c.Speedup, 1)/float64(stream.GranularitySeconds))
+	defer live.end()
 	c.Progress = live.show
-	o.live = live
 	generator, err := load.New(c)
 	if err != nil {
-		return nil, nil, config.Usage(err)
+		return nil, config.Usage(err)
 	}
-	o.warnAhead(p.stderr, generator.Setup(), time.Now())
-	warnInterval(p.stderr, generator.Setup())
-	if o.admin == "" {
-		return generator, nil, nil
+	warnSetup(p.stderr, generator.Setup(), time.Now())
+	var before scrape.Sample
+	if o.admin != "" {
+		if before, err = o.caller.metrics(ctx, o.admin); err != nil {
+			return nil, err
+		}
 	}
-	look, err := o.caller.newStoreLook(ctx, o.admin, stream.Name)
-	return generator, look, err
-}
-
-// warnInterval tells that a whole number of sensors makes another interval.
-func warnInterval(w io.Writer, s load.Setup) {
-	const unnoticed = 0.01
-	if asked := s.AskedIntervalSeconds; asked > 0 && math.Abs(s.IntervalSeconds/asked-1) > unnoticed {
-		_, _ = fmt.Fprintf(w, "--rate %s takes %d sensors, each of which reports every %.3f s of event time, and not every %.3f s\n", s.Rate, s.Sensors, s.IntervalSeconds, asked)
-	}
-}
-
-// warnAhead tells that event time will overtake the clock.
-func (o *loadOptions) warnAhead(w io.Writer, s load.Setup, now time.Time) {
-	const unnoticed = time.Minute
-	end := now.Add(time.Duration(s.DurationSeconds * float64(time.Second)))
-	if ahead := s.EventEnd.Sub(end); ahead > unnoticed {
-		_, _ = fmt.Fprintf(w, "event time ends %s ahead of the clock; the daemon refuses what is beyond its --max-future\n", ahead.Round(time.Second))
-	}
-}
-
-// measure carries the run out. The result is nil if there was none.
-func (o *loadOptions) measure(ctx context.Context, p *process, g *load.Generator, look *storeLook) (*load.Result, error) {
-	metrics, err := o.serveMetrics(ctx)
+	stop, err := o.serveMetrics(ctx, p.stderr, metrics)
 	if err != nil {
 		return nil, err
 	}
-	if metrics.address != "" {
-		_, _ = fmt.Fprintf(p.stderr, "the generator's own metrics are at http://%s/metrics while it runs\n", metrics.address)
+	result, err := generator.Run(ctx)
+	live.end()
+	stop()
+	if result != nil && before != nil {
+		// Also of a run that was interrupted; a second signal ends the wait.
+		rows, missed := o.caller.storeByFill(context.WithoutCancel(ctx), o.admin, stream.Name, before)
+		if missed != nil {
+			_, _ = fmt.Fprintf(p.stderr, "store_by_fill may miss writes: %v\n", missed)
+		}
+		result.StoreByFill = rows
 	}
-	result, err := g.Run(ctx)
-	o.live.end()
-	metrics.close()
-	if result == nil || look == nil {
-		return result, err
-	}
-	// Also of a run that was interrupted; who does not want to wait sends a
-	// second signal.
-	rows, missed := look.finish(context.WithoutCancel(ctx))
-	if missed != nil {
-		_, _ = fmt.Fprintf(p.stderr, "store_by_fill may miss writes: %v\n", missed)
-	}
-	result.StoreByFill = rows
 	return result, err
 }
 
-// show prints the result and writes the files that were asked for.
-func (o *loadOptions) show(p *process, files *loadFiles, r *load.Result) error {
-	x := files.extras
-	var errs []error
+// warnSetup warns if a whole number of sensors makes another interval, and if event
+// time will overtake the clock.
+func warnSetup(w io.Writer, s load.Setup, now time.Time) {
+	const differs, ahead = 0.01, time.Minute
+	if asked := s.AskedIntervalSeconds; asked > 0 && math.Abs(s.IntervalSeconds/asked-1) > differs {
+		_, _ = fmt.Fprintf(w, "--rate %s takes %d sensors, each of which reports every %.3f s of event time, and not every %.3f s\n", s.Rate, s.Sensors, s.IntervalSeconds, asked)
+	}
+	end := now.Add(time.Duration(s.DurationSeconds * float64(time.Second)))
+	if by := s.EventEnd.Sub(end); by > ahead {
+		_, _ = fmt.Fprintf(w, "event time ends %s ahead of the clock; the daemon refuses what is beyond its --max-future\n", by.Round(time.Second))
+	}
+}
+
+// serveMetrics serves the generator's metrics, with those of its process, if asked for.
+func (o *loadOptions) serveMetrics(ctx context.Context, w io.Writer, reg *prometheus.Registry) (stop func(), err error) {
+	if o.metricsAddr == "" {
+		return func() {}, nil
+	}
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), readVersion().Collector()} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the load's metrics (--metrics-addr): %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	server, served := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, make(chan struct{})
+	go func() { _ = server.Serve(listener); close(served) }() // until it is closed
+	_, _ = fmt.Fprintf(w, "the generator's own metrics are at http://%s/metrics while it runs\n", listener.Addr())
+	return func() { _ = server.Close(); <-served }, nil
+}
+
+// print prints the result and writes the files that were asked for.
+func (o *loadOptions) print(p *process, r *load.Result, x report.Extras) (err error) {
 	if *o.output == "json" {
-		errs = append(errs, report.JSON(p.stdout, r))
+		err = report.JSON(p.stdout, r)
 		if why := report.Saturation(r); why != "" { // stdout mostly goes to a file
 			_, _ = fmt.Fprintf(p.stderr, "saturated: %s\n", why)
 		}
 	} else {
-		errs = append(errs, report.Text(p.stdout, r, x))
+		err = report.Text(p.stdout, r, x)
 	}
-	if files.html != nil {
-		errs = append(errs, rewrite(files.html, func(w io.Writer) error { return report.HTML(w, r, x) }))
-	}
-	if files.hgrm != nil {
-		errs = append(errs, rewrite(files.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err,
+		writeFile(o.report, func(w io.Writer) error { return report.HTML(w, r, x) }),
+		writeFile(o.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
 }
+
+var errNothingAccepted = errors.New("the daemon accepted no reading")
 
 // judge returns why the run failed.
 func (o *loadOptions) judge(r *load.Result) error {
@@ -230,7 +403,226 @@ func (o *loadOptions) judge(r *load.Result) error {
 		}
 	}
 	if r.Sent > 0 && r.Acked == 0 {
-		errs = append(errs, errNothingTaken)
+		errs = append(errs, errNothingAccepted)
 	}
 	return errors.Join(errs...)
+}
+
+// warnLost says that losing readings is not a failure of the command unless --fail-if
+// is given.
+func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
+	if lost := r.Failed + r.Dropped; lost > 0 && len(o.failIf) == 0 {
+		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
+			humanize.Comma(lost), humanize.Comma(r.Sent+r.Dropped))
+	}
+}
+
+// storeByFill has the daemon store what it accepted, and returns what its writes of a
+// stream took since before, in ten rows. The error says what may be missing.
+func (c *caller) storeByFill(ctx context.Context, admin, stream string, before scrape.Sample) ([]load.FillRow, error) {
+	missed := c.flushed(ctx, admin)
+	after, err := c.metrics(ctx, admin)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]load.FillRow, len(store.Fills))
+	for i, fill := range store.Fills {
+		labels := scrape.Labels{"stream": stream, "fill": fill}
+		const name = "brim_store_write_seconds"
+		h := after.Histogram(name, labels).Since(before.Histogram(name, labels))
+		rows[i] = load.FillRow{From: float64(i) / 10, To: float64(i+1) / 10, Count: int64(math.Round(h.Count))}
+		if rows[i].Count > 0 {
+			rows[i].P50, rows[i].P99 = h.Quantile(0.5), h.Quantile(0.99)
+		}
+	}
+	return rows, missed
+}
+
+// discover asks the daemon about the stream to write.
+func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, error) {
+	var about *daemon.Status
+	var err error
+	if o.admin != "" {
+		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
+			err = o.otherDaemon(&about.Addresses)
+		}
+		if err != nil {
+			return load.Stream{}, err
+		}
+	}
+	base, flag, err := o.httpListener(about)
+	if err != nil {
+		return load.Stream{}, err
+	}
+	s, err := send.Discover(ctx, o.caller.client(0), base, o.stream)
+	if errors.Is(err, send.ErrUnauthorized) {
+		return s, fmt.Errorf("%s: %w%s", flag, err, o.caller.hint(http.StatusUnauthorized))
+	}
+	if err != nil {
+		return s, explainTarget(base, flag, err)
+	}
+	if s.GranularitySeconds < 1 {
+		return s, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
+	}
+	if o.admin != "" && s.Storage == "memory" {
+		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
+	}
+	return s, nil
+}
+
+// httpListener returns where the daemon answers HTTP, and the flag that says so. A gRPC
+// target does not tell; the admin listener does, and where a local daemon listens by
+// default is known.
+func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err error) {
+	target, err := url.Parse(o.target)
+	if err != nil {
+		return "", "", config.Usage(errors.New("--target: it is not a URL"))
+	}
+	switch {
+	case o.http != "":
+		return o.http, "--http", nil
+	case !strings.HasPrefix(target.Scheme, "grpc"):
+		return o.target, "--target", nil
+	case about != nil:
+		// Its listeners speak TLS all or none.
+		u, err := url.Parse(adminURL(o.admin))
+		host, port, split := net.SplitHostPort(about.Addresses.HTTP)
+		if err != nil || split != nil {
+			return "", "", fmt.Errorf("read the status of the daemon at %s: its HTTP address is %q", o.admin, about.Addresses.HTTP)
+		}
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+			host = u.Hostname()
+		}
+		return u.Scheme + "://" + net.JoinHostPort(host, port), "--http", nil
+	case loopback(target.Hostname()) && target.Port() == localGRPC:
+		return localDaemon, "--http", nil
+	}
+	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", target.Redacted()))
+}
+
+// otherDaemon refuses an admin listener that is plainly that of another daemon than the
+// target: both are on this machine, on ports that do not belong together. Of a name,
+// another machine or a forwarded port this cannot be known.
+func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
+	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
+	if err != nil || adminHost != "" && !loopback(adminHost) || portOf(at.Admin) != adminPort {
+		return nil //nolint:nilerr // it is on another machine, or its port is forwarded
+	}
+	for flag, where := range map[string]string{"--target": o.target, "--http": o.http} {
+		u, err := url.Parse(where)
+		if err != nil || !loopback(u.Hostname()) {
+			continue
+		}
+		listens := portOf(at.HTTP)
+		if strings.HasPrefix(u.Scheme, "grpc") {
+			listens = portOf(at.GRPC)
+		}
+		if listens != "" && listens != cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]) {
+			return config.Usage(fmt.Errorf("--admin: %s is the admin listener of another daemon, which accepts readings at %s (HTTP) and %s (gRPC), and %s is %s", o.admin, at.HTTP, at.GRPC, flag, u.Redacted()))
+		}
+	}
+	return nil
+}
+
+// portOf is empty if an address has none.
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// explainTarget says what may be wrong where there is no listener of the kind that was
+// expected.
+func explainTarget(where, flag string, err error) error {
+	switch {
+	case errors.Is(err, send.ErrNoStreams):
+		return fmt.Errorf("%s: %s answers HTTP, and does not know /v1/streams (404): is it a daemon's admin listener? The HTTP listener is another, by default %s", flag, where, localDaemon)
+	case errors.Is(err, send.ErrNotHTTP):
+		return fmt.Errorf("%s: %s does not speak HTTP: is it a daemon's gRPC listener? That is named by --target grpc://HOST:PORT; the HTTP listener is another, by default %s", flag, where, localDaemon)
+	case errors.Is(err, send.ErrNotGRPC):
+		return fmt.Errorf("%s: %s does not speak gRPC: is it a daemon's HTTP listener or its admin listener? The HTTP listener is named by --target http://HOST:PORT", flag, where)
+	}
+	return explainCall(where, flag, err)
+}
+
+// loadProgress shows how a run goes: on a terminal its last second, elsewhere a line of
+// every five.
+type loadProgress struct {
+	*progressLine
+	windows float64 // that event time goes through in a second
+
+	// Since the last line.
+	since, last     time.Duration // its end, and that of the last second
+	asked, achieved float64       // readings
+	p50, p99        float64       // of the slowest second
+	inFlight        int           // the most
+}
+
+func newLoadProgress(w io.Writer, windows float64) *loadProgress {
+	return &loadProgress{progressLine: newProgressLine(w, 0), windows: windows}
+}
+
+// show adds a second of the run.
+func (l *loadProgress) show(p load.Progress) {
+	const plainEvery = 5 // seconds
+	second := (p.Elapsed - l.last).Seconds()
+	l.last, l.asked, l.achieved = p.Elapsed, l.asked+p.Offered*second, l.achieved+p.Achieved*second
+	l.p50, l.p99, l.inFlight = max(l.p50, p.P50), max(l.p99, p.P99), max(l.inFlight, p.InFlight)
+	if !l.terminal && int(p.Elapsed/time.Second)%plainEvery != 0 {
+		return
+	}
+	text := l.line(&p)
+	l.progressLine.show(true, func(time.Time) string { return text })
+	*l = loadProgress{progressLine: l.progressLine, windows: l.windows, since: p.Elapsed, last: p.Elapsed}
+}
+
+// line is of what was gathered since the last. What matters most stands in front, because
+// a narrow terminal cuts it.
+func (l *loadProgress) line(p *load.Progress) string {
+	seconds := max((p.Elapsed - l.since).Seconds(), 1e-6)
+	asked, slowest, most := l.asked/seconds, "slowest second ", "up to "
+	if l.terminal {
+		asked, slowest, most = p.Asked, "", ""
+	}
+	var line strings.Builder
+	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
+	add("%s", p.Elapsed.Round(time.Second))
+	if p.Duration > 0 {
+		add("/%s", config.FormatDuration(p.Duration.Round(time.Second)))
+	}
+	if p.Draining {
+		add("  waiting for the last answers")
+	} else {
+		add("  asked %s got %s", chart.Format(chart.PerSecond, asked), chart.Format(chart.PerSecond, l.achieved/seconds))
+	}
+	if p.TotalFailed > 0 {
+		add("  %s failed", humanize.Comma(p.TotalFailed))
+	}
+	if p.TotalDropped > 0 {
+		add("  %s dropped", humanize.Comma(p.TotalDropped))
+	}
+	add("  %sp50 %s p99 %s  %s  in flight %s%d", slowest, timeOrDash(l.p50), timeOrDash(l.p99), l.window(p.Fill, seconds), most, l.inFlight)
+	return line.String()
+}
+
+// window draws how far event time is in its window, or counts windows if event time went
+// through at least one.
+func (l *loadProgress) window(fill, seconds float64) string {
+	const cells = 10
+	switch passed := math.Round(l.windows*seconds*10) / 10; {
+	case passed < 1:
+		full := min(max(int(math.Round(fill*cells)), 0), cells)
+		return strings.Repeat("█", full) + strings.Repeat("░", cells-full) + fmt.Sprintf(" %3.0f %%", 100*fill)
+	case passed == 1:
+		return "1 window"
+	default:
+		return chart.Format(chart.Count, passed) + " windows"
+	}
+}
+
+// timeOrDash formats a time, or a dash if there was none.
+func timeOrDash(seconds float64) string {
+	if seconds <= 0 {
+		return "–"
+	}
+	return chart.Format(chart.Seconds, seconds)
 }

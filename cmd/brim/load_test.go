@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -112,7 +114,7 @@ func TestLoadFailsWhereItIsToldTo(t *testing.T) {
 	f.code.Store(http.StatusServiceUnavailable)
 	got = runBrim(t, nil, aSecond(base)...)
 	assert.Equal(t, exitFailed, got.code)
-	assert.ErrorIs(t, got.err, errNothingTaken)
+	assert.ErrorIs(t, got.err, errNothingAccepted)
 	assert.Contains(t, got.stdout, "503")
 	assert.Regexp(t, `^SATURATED: 100 of 100 requests \(100 %\) were turned away`, got.stdout)
 	got = runBrim(t, nil, aSecond(base, "--output", "json")...)
@@ -142,7 +144,7 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--grpc-form", "x"}, "plain and compact", exitUsage},
 		{[]string{"--target", "ftp://x"}, "grpc://host:port", exitUsage},
 		{[]string{"--target", "grpc://192.0.2.1:8431"}, "--http", exitUsage},
-		{[]string{"--target", "grpc://127.0.0.1:19431"}, "name the HTTP side of the same daemon with --http, or its admin listener with --admin", exitUsage},
+		{[]string{"--target", "grpc://127.0.0.1:19431"}, "name the HTTP listener of the same daemon with --http, or its admin listener with --admin", exitUsage},
 		{[]string{"--seed", "0"}, "from 1 to", exitUsage},
 		{[]string{"--start", "noon"}, "2026-11-21T10:00:00Z", exitUsage},
 		{[]string{"--duplicates", "1"}, "from 0 to 0.99", exitUsage},
@@ -257,7 +259,7 @@ func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 		Elapsed:  5 * time.Second, Duration: time.Minute, Asked: 2004, TotalDropped: 12,
 	}
 	var out strings.Builder
-	l := newLiveLine(&out, 1.0/60)
+	l := newLoadProgress(&out, 1.0/60)
 	for p.Elapsed = time.Second; p.Elapsed <= 10*time.Second; p.Elapsed += time.Second {
 		l.show(p)
 	}
@@ -280,7 +282,7 @@ func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	l := newLiveLine(&out, 1)
+	l := newLoadProgress(&out, 1)
 	for i := range 10 {
 		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 2000}
 		switch {
@@ -301,21 +303,21 @@ func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
 func TestTheGeneratorsMetricsAreServedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	o := &loadOptions{metricsAddr: "127.0.0.1:0"}
-	var err error
-	o.registry, err = loadRegistry()
+	reg := prometheus.NewRegistry()
+	_, err := load.New(load.Config{Senders: func(context.Context) (load.Sender, error) { return nil, nil }, Stream: load.Stream{GranularitySeconds: 60}, Registerer: reg})
 	require.NoError(t, err)
-	_, err = load.New(load.Config{Senders: func(context.Context) (load.Sender, error) { return nil, nil }, Stream: load.Stream{GranularitySeconds: 60}, Registerer: o.registry})
+	var told strings.Builder
+	stop, err := o.serveMetrics(t.Context(), &told, reg)
 	require.NoError(t, err)
-	m, err := o.serveMetrics(t.Context())
-	require.NoError(t, err)
-	code, body, err := carryOutGet(t, "http://"+m.address+"/metrics")
+	url := regexp.MustCompile(`http://\S+/metrics`).FindString(told.String())
+	code, body, err := carryOutGet(t, url)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, body, "brim_load_sent_readings_total 0")
 	assert.Contains(t, body, "brim_build_info")
 	assert.Contains(t, body, "go_goroutines")
-	m.close()
-	_, _, err = carryOutGet(t, "http://"+m.address+"/metrics")
+	stop()
+	_, _, err = carryOutGet(t, url)
 	assert.Error(t, err)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -42,9 +43,10 @@ func TestTheStoresTimesAreOfOneStream(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	look, err := (*caller)(nil).newStoreLook(t.Context(), strings.TrimPrefix(server.URL, "http://"), "readings")
+	c, admin := &caller{}, strings.TrimPrefix(server.URL, "http://")
+	before, err := c.metrics(t.Context(), admin)
 	require.NoError(t, err)
-	rows, err := look.finish(t.Context())
+	rows, err := c.storeByFill(t.Context(), admin, "readings", before)
 	require.NoError(t, err)
 	require.Len(t, rows, 10)
 	for i, row := range rows {
@@ -56,15 +58,16 @@ func TestTheStoresTimesAreOfOneStream(t *testing.T) {
 	assert.LessOrEqual(t, rows[3].P99, 0.001)
 }
 
-// TestAnAdminListenerThatIsSilentEndsTheRun has one that takes connections and
-// never answers, which a gRPC target asks first of all.
-func TestAnAdminListenerThatIsSilentEndsTheRun(t *testing.T) {
+// TestAnAdminListenerThatNeverAnswersIsAnError has one that takes connections and
+// never answers.
+func TestAnAdminListenerThatNeverAnswersIsAnError(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(server.Close)
 	address := strings.TrimPrefix(server.URL, "http://")
-	o := &loadOptions{target: "grpc://127.0.0.1:1", admin: address, adminTimeout: 50 * time.Millisecond}
-	_, err := o.adminStatus(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := (&caller{}).askStatus(ctx, address)
 	assert.EqualError(t, err, "ask "+address+"/status (--admin): no answer came in time")
 }
 
@@ -165,5 +168,5 @@ func TestARunThatLostReadingsSaysItsStatus(t *testing.T) {
 	o.warnLost(&out, &load.Result{Sent: 150, Acked: 150})
 	o.failIf = make([]report.Condition, 1)
 	o.warnLost(&out, &load.Result{Sent: 150, Failed: 50})
-	assert.Empty(t, out.String(), "nothing was lost, or somebody said what may be")
+	assert.Empty(t, out.String(), "nothing was lost, or --fail-if says what may be")
 }

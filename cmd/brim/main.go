@@ -1,13 +1,27 @@
-// Brim takes telemetry readings in over HTTP and gRPC and stores them in
-// MongoDB, each once. This package is the program: its commands, its
-// configuration, and the wiring of the parts in internal/.
+// Brim ingests telemetry readings over HTTP and gRPC and stores each once in MongoDB.
+// This package is the program: each command turns its flags into one call of a package
+// in internal/, and prints the result.
+//
+//	main.go        run: from arguments to a command, from an error to an exit code
+//	flags.go       what flags of all commands have in common
+//	client.go      how a command calls a daemon; site.go: and finds its MongoDB
+//	progress.go    the line that shows how far a command is
+//	COMMAND.go     one file for each command
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 func main() {
@@ -17,4 +31,118 @@ func main() {
 		fmt.Fprintln(os.Stderr, "brim:", err)
 	}
 	os.Exit(exitCode(err))
+}
+
+// process is what a command may use of its environment.
+type process struct {
+	env            []string // NAME=value
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// run is the whole program: it carries out one command and returns what went
+// wrong, for main to print. Results go to stdout, everything else to stderr.
+//
+//nolint:revive // the six are what a process is given
+func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	p := &process{env: env, stdin: stdin, stdout: stdout, stderr: stderr}
+	return p.carryOut(ctx, args, experiments())
+}
+
+// options are what a daemon is given of the process.
+func (p *process) options() daemon.Options {
+	return daemon.Options{Env: p.env, Stderr: p.stderr, Version: readVersion()}
+}
+
+// carryOut carries out a command, of which `brim bench` has these experiments.
+func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Experiment) error {
+	began := false // a command was found, and its flags and arguments make sense
+	root := p.commands(all)
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !began {
+		return config.Usage(err)
+	}
+	return err
+}
+
+// commands returns the program's command and all below it.
+func (p *process) commands(all []*bench.Experiment) *cobra.Command {
+	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
+		newServe(p), newLoad(p), newQuery(p), newBench(p, all), newAdvise(p), newDoctor(p), newCompact(p), newRecompress(p), newMigrate(p),
+		newShard(), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = readVersion().Line()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version, like brim version") // or cobra would add -v too
+	root.SetFlagErrorFunc(explainFlag)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	return root
+}
+
+// newGroup returns a command that only has others below it.
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// subcommand refuses what is not a command, and lists those that are.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q for %s%s; allowed are %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
+}
+
+// newShard returns `brim shard`, which was removed.
+func newShard() *cobra.Command {
+	return &cobra.Command{
+		Use: "shard", Hidden: true, DisableFlagParsing: true, Short: "Removed: see docs/growing.md",
+		RunE: func(*cobra.Command, []string) error {
+			return config.Usage(errors.New("brim shard was removed: mongosh shards a collection with three commands, which are in docs/growing.md under \"More than one replica set\""))
+		},
+	}
+}
+
+// A verdict is the exit code of a command that did what it was asked, and whose code
+// says what it found.
+type verdict int
+
+func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
+
+// Exit codes of every command, and the further ones of `brim doctor`.
+const (
+	exitDone       = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitDegrading  = 10
+	exitBottleneck = 20
+)
+
+func exitCode(err error) int {
+	var misused config.UsageError
+	var found verdict
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &found):
+		return int(found)
+	case errors.As(err, &misused):
+		return exitUsage
+	default:
+		return exitFailed
+	}
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +19,10 @@ func TestMain(m *testing.M) {
 	// What is ignored here (nohup) would be ignored by the daemons as well.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
+	// Most of a test's time is waiting for daemons and mongods that start and stop.
+	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // it is a number
+	}
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	binary.Remove()
 	os.Exit(code)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -39,19 +38,13 @@ const defaultMoveRate = 32 << 20
 func maintainFlags(cmd *cobra.Command) *maintainOptions {
 	o := &maintainOptions{rate: defaultMoveRate, swap: maintain.SwapAtomic}
 	flags := cmd.Flags()
-	rate, swap := config.FormatSize(o.rate), string(o.swap)
-	flags.Var(&flagText{text: &rate, kind: "SIZE", set: func(s string) error {
-		rate = s
-		return config.Size(&o.rate, 4<<10, 1<<40, true)(s)
-	}}, "rate", "bytes before compression that are read in a second; 0: no limit")
+	add := flagAdder(flags)
+	add("rate", config.FormatSize(o.rate), "SIZE", "bytes before compression that are read in a second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
 	names := make([]string, 0, len(maintain.Swaps()))
 	for _, s := range maintain.Swaps() {
 		names = append(names, string(s))
 	}
-	flags.Var(&flagText{text: &swap, kind: strings.Join(names, "|"), set: func(s string) error {
-		swap = s
-		return config.Choice(&o.swap, maintain.Swaps()...)(s)
-	}}, "swap", "how the collections are exchanged: atomic keeps the old one and needs the right to applyOps; replace drops the old one; renames wants the daemons stopped")
+	add("swap", string(o.swap), strings.Join(names, "|"), "how the collections are exchanged: atomic keeps the old one and needs the right to applyOps; replace drops the old one; renames wants the daemons stopped", config.Choice(&o.swap, maintain.Swaps()...))
 	flags.BoolVar(&o.dropOld, "drop-old", false, "drop the old collection of a move that is done")
 	flags.BoolVar(&o.abort, "abort", false, "give up a move that is not done, and drop the copy")
 	o.output = outputFlag(cmd, "text", "json")
@@ -74,7 +67,7 @@ type workplace struct {
 	connection *store.Connection
 	log        *slog.Logger
 	faults     *fault.Injector
-	line       *moveLine
+	line       *moveProgress
 }
 
 // open finds the stream and connects to its MongoDB. The connection is the
@@ -92,7 +85,7 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	if err != nil {
 		return nil, err
 	}
-	line := newMoveLine(p.stderr)
+	line := newMoveProgress(p.stderr)
 	log := slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime}))
 	// That it is connected is no news; that it is not, is.
 	connection, err := s.connect(command, slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime})))
@@ -179,66 +172,46 @@ func printDropped(p *process, output string, d *maintain.Dropped) error {
 	return err
 }
 
-// A moveLine tells how far a move is: on a terminal in one line that changes,
-// elsewhere in a line every few seconds and at each phase. What is logged
-// meanwhile stands above it.
-type moveLine struct {
-	mu sync.Mutex
-	statusLine
-	now func() time.Time
+// A moveProgress shows how far a move is: on a terminal in one line that changes,
+// elsewhere in a line every few seconds and at each phase.
+type moveProgress struct {
+	*progressLine
 
 	began time.Time // of the phase
 	from  int64     // bytes that were done then
 	last  maintain.Progress
-	shown time.Time
 }
 
-// How often the line changes.
+// plainPause is how often progress is written where it is kept.
 const (
-	liveEvery  = 200 * time.Millisecond
 	plainPause = 5 * time.Second
 	month      = 30 * config.Day
 )
 
-func newMoveLine(w io.Writer) *moveLine {
-	return &moveLine{statusLine: newStatusLine(w), now: time.Now}
+func newMoveProgress(w io.Writer) *moveProgress {
+	return &moveProgress{progressLine: newProgressLine(w, plainPause)}
 }
 
-// show tells how far the move is, unless that was told a moment ago.
-func (l *moveLine) show(p maintain.Progress) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now()
-	other := p.Phase != l.last.Phase
-	if other || p.Done < l.last.Done {
-		l.began, l.from = now, p.Done
-	}
-	often := plainPause
-	if l.terminal {
-		often = liveEvery
+// show is not called by two goroutines at once.
+func (l *moveProgress) show(p maintain.Progress) {
+	news := p.Phase != l.last.Phase
+	if news || p.Done < l.last.Done {
+		l.began, l.from = l.now(), p.Done
 	}
 	l.last = p
-	if !other && now.Sub(l.shown) < often {
-		return
-	}
-	l.shown = now
-	if l.terminal {
-		l.set(l.text(now))
-		return
-	}
-	_, _ = fmt.Fprintln(l.w, l.text(now))
+	began, from := l.began, l.from
+	l.progressLine.show(news, func(now time.Time) string { return moveText(p, now.Sub(began), from) })
 }
 
-// text is the line. What matters most stands in front, for a narrow terminal
+// moveText is the line. What matters most stands in front, for a narrow terminal
 // cuts it.
-func (l *moveLine) text(now time.Time) string {
-	p := l.last
+func moveText(p maintain.Progress, since time.Duration, from int64) string {
 	parts := []string{p.Phase}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if p.Total > 0 && p.Done > 0 {
 		add("%d%%", min(100*p.Done/p.Total, 100))
-		if seconds := now.Sub(l.began).Seconds(); seconds >= 1 && p.Done > l.from {
-			perSecond := float64(p.Done-l.from) / seconds
+		if seconds := since.Seconds(); seconds >= 1 && p.Done > from {
+			perSecond := float64(p.Done-from) / seconds
 			add("%.1f MB/s", perSecond/1e6)
 			// Longer than a month is what the first bytes after a pause say.
 			if left := float64(p.Total-p.Done) / perSecond; left >= 1 && left < month.Seconds() {
@@ -259,20 +232,5 @@ func (l *moveLine) text(now time.Time) string {
 	return text
 }
 
-// Write puts what is logged above the line.
-func (l *moveLine) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.statusLine.end()
-	return l.w.Write(line)
-}
-
-// end leaves the line empty.
-func (l *moveLine) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.statusLine.end()
-}
-
-// roundSize writes bytes for people.
+// roundSize writes bytes in words.
 func roundSize(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

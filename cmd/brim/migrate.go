@@ -517,7 +517,7 @@ const drainPatience = 30 * time.Second
 // Hold implements maintain.Holder.
 func (h *daemonHolder) Hold(ctx context.Context, lease time.Duration) (string, error) {
 	if h.none {
-		return "nobody", nil
+		return "no daemon", nil
 	}
 	until := "restart"
 	if lease > 0 {
@@ -536,7 +536,7 @@ func (h *daemonHolder) Hold(ctx context.Context, lease time.Duration) (string, e
 }
 
 func (h *daemonHolder) holdOne(ctx context.Context, at, until string) (name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, drainPatience+lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, drainPatience+adminTimeout)
 	defer cancel()
 	about, err := h.site.caller.askStatus(ctx, at)
 	if err != nil {
@@ -677,7 +677,7 @@ func (o *migrateOptions) writers(ctx context.Context, w *workplace) ([]streamWri
 
 // ask asks a daemon for a stream, which it must write to this site.
 func (s *site) ask(ctx context.Context, at, name string) (daemon.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	about, err := s.caller.askStatus(ctx, at)
 	if err != nil {
@@ -727,12 +727,4 @@ func (o *migrateOptions) stored(ctx context.Context, w *workplace) error {
 		}
 	}
 	return nil
-}
-
-// flushed has a daemon store all that it has taken in.
-func (c *caller) flushed(ctx context.Context, at string) error {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout+lookTimeout)
-	defer cancel()
-	_, err := c.askAdmin(ctx, http.MethodPost, at, "/flush?timeout="+flushTimeout.String())
-	return err
 }

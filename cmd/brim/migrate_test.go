@@ -107,16 +107,16 @@ func TestMigrateRefusesWhatMakesNoSense(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		"nothing at all":    {nil, "Give --granularity, like 1h, or --storage"},
-		"an exchange":       {[]string{"--storage", "timeseries", "--swap", "renames"}, "--swap: a change of storage"},
-		"nobody is asked":   {[]string{"--granularity", "5m", "--no-daemon"}, "--no-daemon: with --granularity"},
-		"a rate of nothing": {[]string{"--granularity", "5m", "--drop-old", "--rate", "1MiB"}, "--rate: it says how documents are moved"},
-		"a way back":        {[]string{"--storage", "bucket", "--abort", "--bucket-max-bytes", "64KiB"}, "--bucket-max-bytes: it says"},
-		"no granularity":    {[]string{"--granularity", "7m"}, "must divide an hour"},
-		"no duration":       {[]string{"--granularity", "long"}, "is not a duration; write a number with a unit"},
-		"both ends":         {[]string{"--granularity", "5m", "--abort", "--drop-old"}, "take one of them"},
-		"a storage unknown": {[]string{"--storage", "disk"}, "bucket"},
-		"parts of nothing":  {[]string{"--granularity", "5m", "--bucket-max-readings", "0"}, "is not a whole number from 1 to 1000000"},
+		"nothing at all":     {nil, "Give --granularity, like 1h, or --storage"},
+		"an exchange":        {[]string{"--storage", "timeseries", "--swap", "renames"}, "--swap: a change of storage"},
+		"no daemon is asked": {[]string{"--granularity", "5m", "--no-daemon"}, "--no-daemon: with --granularity"},
+		"a rate of nothing":  {[]string{"--granularity", "5m", "--drop-old", "--rate", "1MiB"}, "--rate: it says how documents are moved"},
+		"a way back":         {[]string{"--storage", "bucket", "--abort", "--bucket-max-bytes", "64KiB"}, "--bucket-max-bytes: it says"},
+		"no granularity":     {[]string{"--granularity", "7m"}, "must divide an hour"},
+		"no duration":        {[]string{"--granularity", "long"}, "is not a duration; write a number with a unit"},
+		"both ends":          {[]string{"--granularity", "5m", "--abort", "--drop-old"}, "take one of them"},
+		"a storage unknown":  {[]string{"--storage", "disk"}, "bucket"},
+		"parts of nothing":   {[]string{"--granularity", "5m", "--bucket-max-readings", "0"}, "is not a whole number from 1 to 1000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

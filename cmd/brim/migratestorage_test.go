@@ -35,13 +35,13 @@ func TestStorageThereAndBack(t *testing.T) {
 	flags := embedded(t)
 	b := startBrim(t, flags...).awaitStorage()
 	var body strings.Builder
-	for i := range 3000 {
+	for i := range 1200 {
 		_, _ = fmt.Fprintf(&body, `{"sensorId":"s-%d","ts":%d,"fields":{"n":%d,"v":%d.5,"on":true,"s":"x"},"tags":{"site":"north"}}`+"\n", i%5, 1_760_000_000_000+i*1000, i, i)
 	}
 	code, answer := b.post("/v1/readings", body.String())
 	require.Equal(t, http.StatusOK, code, answer)
 	want := queried(t, b, "s-3")
-	require.Contains(t, want, `"n":2998`)
+	require.Contains(t, want, `"n":1198`)
 
 	m := startMigrate(t, "--storage", "timeseries", "--admin", b.Admin, "--rate", "32KiB")
 	m.Await("the switch", func() bool { return strings.Contains(m.Logged(), "Restart every daemon now") })
@@ -53,7 +53,7 @@ func TestStorageThereAndBack(t *testing.T) {
 	code, answer = b.post("/v1/readings", `{"sensorId":"new","fields":{"n":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	require.Equal(t, exitDone, m.Wait(), m.Logged())
-	assert.Contains(t, m.Logged(), "3000 were compared, 0 had to be put right")
+	assert.Contains(t, m.Logged(), "1200 were compared, 0 had to be put right")
 	assert.JSONEq(t, want, queried(t, b, "s-3"))
 
 	m = startMigrate(t, "--storage", "bucket", "--admin", b.Admin)
@@ -63,7 +63,7 @@ func TestStorageThereAndBack(t *testing.T) {
 	require.Equal(t, exitDone, m.Wait(), m.Logged())
 	m = startMigrate(t, "--storage", "bucket", "--admin", b.Admin)
 	require.Equal(t, exitDone, m.Wait(), m.Logged())
-	assert.Contains(t, m.Logged(), "3001 readings")
+	assert.Contains(t, m.Logged(), "1201 readings")
 	assert.Empty(t, heldUntil(b))
 	m = startMigrate(t, "--storage", "bucket", "--admin", b.Admin, "--drop-old", "--output", "json")
 	require.Equal(t, exitDone, m.Wait(), m.Logged())

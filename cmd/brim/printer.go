@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -21,36 +22,197 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// A printer writes items, page by page, in one of the forms of --output. After
+// A kind is what the items of an answer are, and how one becomes a row.
+type kind struct {
+	name   string   // of the array in the answer
+	item   string   // what one item is called, with an s for more
+	single bool     // the answer is one item itself
+	paged  bool     // the daemon returns it page by page
+	lines  bool     // it is asked for as NDJSON
+	head   []string // columns that every row has
+	// decode makes a row. Whole says that nothing may be left out, as in CSV.
+	decode func(item json.RawMessage, whole bool) (row, error)
+	legend string // of its drawing; empty: none
+	last   string // what the last value of its drawing is called; empty: there is no drawing
+}
+
+// A row is an item as the printers need it.
+type row struct {
+	item   json.RawMessage // as the daemon returned it
+	at     time.Time
+	head   []string
+	values map[string]json.RawMessage // by column
+}
+
+// split cuts the column of a summary, like t.mean, into the field and its statistic.
+func (k kind) split(column string) (field, statistic string) {
+	if i := strings.LastIndexByte(column, '.'); i > 0 && k.item == "step" {
+		return column[:i], column[i+1:]
+	}
+	return column, ""
+}
+
+// readingsKind has a column for each field; tags are in CSV alone. Names of
+// fields have no dot, so those of tags differ.
+func readingsKind() kind {
+	return kind{name: "readings", item: "reading", paged: true, head: []string{"ts"}, last: "last", decode: func(item json.RawMessage, whole bool) (row, error) {
+		var r struct {
+			TS           string
+			Fields, Tags map[string]json.RawMessage
+		}
+		if err := json.Unmarshal(item, &r); err != nil {
+			return row{}, err
+		}
+		out := row{item: item, head: []string{r.TS}, values: r.Fields}
+		out.at, _ = time.Parse(time.RFC3339Nano, r.TS) // only a drawing needs it
+		if whole && len(r.Tags) > 0 {
+			out.values = maps.Clone(r.Fields)
+			if out.values == nil {
+				out.values = make(map[string]json.RawMessage)
+			}
+			for name, value := range r.Tags {
+				out.values["tags."+name] = value
+			}
+		}
+		return out, nil
+	}}
+}
+
+func latestKind() kind {
+	k := readingsKind()
+	k.single, k.paged = true, false
+	return k
+}
+
+// summaryKind has columns such as t.min for the statistics of field t.
+func summaryKind() kind {
+	return kind{
+		name: "summary", item: "step", lines: true, head: []string{"start", "count"}, last: "last mean",
+		legend: "drawn: the mean of each step; min and max: of the readings", decode: func(item json.RawMessage, whole bool) (row, error) {
+			var s struct {
+				Start  string
+				Count  int64
+				Fields map[string]map[string]json.RawMessage
+			}
+			if err := json.Unmarshal(item, &s); err != nil {
+				return row{}, err
+			}
+			out := row{item: item, head: []string{s.Start, strconv.FormatInt(s.Count, 10)}, values: make(map[string]json.RawMessage, 4*len(s.Fields))}
+			out.at, _ = time.Parse(time.RFC3339Nano, s.Start) // only a drawing needs it
+			for field, statistics := range s.Fields {
+				for name, value := range statistics {
+					switch {
+					case whole:
+					case name == "n": // mostly it is the step's count
+						continue
+					case name == "mean":
+						value = rounded(value, max(decimals(statistics["min"]), decimals(statistics["max"])))
+					}
+					out.values[field+"."+name] = value
+				}
+			}
+			return out, nil
+		},
+	}
+}
+
+// sensorsKind shows also how old the newest reading is, except in CSV.
+func sensorsKind(now time.Time) kind {
+	return kind{name: "sensors", item: "sensor", paged: true, head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
+		var s struct {
+			SensorID string
+			Newest   time.Time
+		}
+		if err := json.Unmarshal(item, &s); err != nil {
+			return row{}, err
+		}
+		out := row{item: item, at: s.Newest, head: []string{s.SensorID, s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")}}
+		if !whole {
+			out.head[0] = printable(s.SensorID)
+			out.values = map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}
+		}
+		return out, nil
+	}}
+}
+
+// formatAge is a duration in whole units that matter; a reading may be ahead of the
+// clock.
+func formatAge(d time.Duration) string {
+	unit := time.Second
+	switch {
+	case d < 0:
+		return "ahead"
+	case d >= 48*time.Hour:
+		unit = time.Hour
+	case d >= time.Hour:
+		unit = time.Minute
+	}
+	return config.FormatDuration(d.Truncate(unit))
+}
+
+// mostDecimals is how many digits are taken to be meant.
+const mostDecimals = 8
+
+// decimals is how many digits a number has after its point.
+func decimals(raw json.RawMessage) int {
+	if bytes.ContainsAny(raw, "eE") {
+		return mostDecimals + 1
+	}
+	_, after, _ := strings.Cut(string(raw), ".")
+	return len(after)
+}
+
+// rounded is a mean with two more digits after the point than the values have, or ten
+// in all where these have too many.
+func rounded(raw json.RawMessage, places int) json.RawMessage {
+	var v float64
+	if json.Unmarshal(raw, &v) != nil {
+		return raw
+	}
+	if places > mostDecimals {
+		return strconv.AppendFloat(nil, v, 'g', 10, 64)
+	}
+	out := strconv.AppendFloat(nil, v, 'f', places+2, 64)
+	out = bytes.TrimSuffix(bytes.TrimRight(out, "0"), []byte("."))
+	if string(out) == "-0" {
+		return json.RawMessage("0")
+	}
+	return out
+}
+
+// A printer writes rows, page by page, in one of the forms of --output. After
 // the last page comes end, unless something went wrong, and in any case close.
 type printer interface {
-	page(items []json.RawMessage) error
+	page(rows []row) error
 	end() error
 	close()
 }
 
-func (o *queryOptions) newPrinter(p *process, k kind) printer {
+// newPrinter returns the printer that was asked for; seen will have the columns of the
+// rows that were printed, those of a page before the page.
+func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) printer {
+	terminal := config.IsTerminal(p.stdout)
 	switch {
 	case *o.output == "csv":
-		return &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, shown: config.IsTerminal(p.stdout)}
+		return &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, seen: seen, terminal: terminal}
 	case *o.output == "ndjson", *o.output == "json" && k.single:
 		return linePrinter{p.stdout}
 	case *o.output == "json":
-		return &jsonPrinter{w: p.stdout, name: k.name}
+		return &jsonPrinter{w: p.stdout, next: `{"` + k.name + `":[`}
 	}
 	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
-	if config.IsTerminal(p.stdout) && k.drawn != nil && !k.single {
+	if terminal && k.last != "" && !k.single {
 		t.drawing = newDrawing(k, columnsOf(p.stdout), speaksUnicode(p.env))
 	}
 	return t
 }
 
-// linePrinter writes an item a line, as the daemon gave it.
+// linePrinter writes an item a line.
 type linePrinter struct{ w io.Writer }
 
-func (l linePrinter) page(items []json.RawMessage) error {
-	for _, r := range items {
-		if _, err := l.w.Write(append(slices.Clip(r), '\n')); err != nil {
+func (l linePrinter) page(rows []row) error {
+	for _, r := range rows {
+		if _, err := fmt.Fprintf(l.w, "%s\n", r.item); err != nil {
 			return err
 		}
 	}
@@ -62,33 +224,22 @@ func (linePrinter) close()     {}
 
 // jsonPrinter writes one object such as {"readings": […]}.
 type jsonPrinter struct {
-	w     io.Writer
-	name  string
-	begun bool
+	w    io.Writer
+	next string // to be written before the next item, or the end
 }
 
-func (j *jsonPrinter) page(items []json.RawMessage) error {
-	for _, r := range items {
-		before := ",\n"
-		if !j.begun {
-			before, j.begun = j.head(), true
-		}
-		if _, err := fmt.Fprintf(j.w, "%s%s", before, r); err != nil {
+func (j *jsonPrinter) page(rows []row) error {
+	for _, r := range rows {
+		if _, err := fmt.Fprintf(j.w, "%s%s", j.next, r.item); err != nil {
 			return err
 		}
+		j.next = ",\n"
 	}
 	return nil
 }
 
-func (j *jsonPrinter) head() string { return `{"` + j.name + `":[` }
-
 func (j *jsonPrinter) end() error {
-	if !j.begun {
-		if _, err := io.WriteString(j.w, j.head()); err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(j.w, "]}\n")
+	_, err := io.WriteString(j.w, strings.TrimPrefix(j.next, ",\n")+"]}\n")
 	return err
 }
 
@@ -104,69 +255,57 @@ type tablePrinter struct {
 	columns []string
 }
 
-// absent stands where a row has no value of the column.
+// absent is shown where a row has no value of the column.
 const absent = "-"
 
-func (t *tablePrinter) page(items []json.RawMessage) error {
-	if len(items) == 0 {
+func (t *tablePrinter) page(rows []row) error {
+	if len(rows) == 0 {
 		return nil
 	}
 	names := make(map[string]bool)
-	for _, item := range items {
-		_, fields, err := t.kind.row(item, false)
-		if err != nil {
-			return err
-		}
-		for name := range fields {
+	for _, r := range rows {
+		for name := range r.values {
 			names[name] = true
 		}
 	}
-	columns := chosen(names, t.named)
 	table := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
-	if t.columns == nil || !slices.Equal(columns, t.columns) {
+	line := func(cells []string) { _, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) } // Flush tells
+	if columns := chosen(names, t.named); t.columns == nil || !slices.Equal(columns, t.columns) {
 		t.columns = columns
 		head := slices.Clone(t.kind.head)
 		for _, name := range columns {
 			head = append(head, printable(name))
 		}
-		if _, err := fmt.Fprintln(table, strings.Join(head, "\t")); err != nil {
-			return err
-		}
+		line(head)
 	}
-	for _, item := range items {
-		if err := t.row(table, item); err != nil {
-			return err
+	for _, r := range rows {
+		cells := slices.Clone(r.head)
+		for _, name := range t.columns {
+			value := absent
+			if raw, ok := r.values[name]; ok {
+				value = plainText(raw)
+			}
+			cells = append(cells, value)
+		}
+		line(cells)
+		if t.drawing != nil {
+			t.drawing.add(r)
 		}
 	}
 	return table.Flush()
 }
 
-func (t *tablePrinter) row(table io.Writer, item json.RawMessage) error {
-	cells, fields, err := t.kind.row(item, false)
-	if err != nil {
-		return err
+func (t *tablePrinter) end() error {
+	if t.drawing == nil {
+		return nil
 	}
-	for _, name := range t.columns {
-		value := absent
-		if raw, ok := fields[name]; ok {
-			value = plainText(raw)
-		}
-		cells = append(cells, value)
-	}
-	if t.drawing != nil {
-		at, points, err := t.kind.drawn(item)
-		if err != nil {
-			return err
-		}
-		t.drawing.add(at, points)
-	}
-	_, err = fmt.Fprintln(table, strings.Join(cells, "\t"))
-	return err
+	return t.drawing.write(t.w, t.named)
 }
 
-// chosen are the columns that occur, in the order of inColumns; where some
-// were asked for, those, in the order in which they were. Asked for by its
-// field, a summary's columns of that field are meant.
+func (*tablePrinter) close() {}
+
+// chosen are the columns that occur, sorted; where some were asked for, those, in the
+// order in which they were. A summary's columns of a field can be asked for by its name.
 func chosen(names map[string]bool, named []string) []string {
 	sorted := slices.SortedFunc(maps.Keys(names), inColumns)
 	if len(named) == 0 {
@@ -183,8 +322,23 @@ func chosen(names map[string]bool, named []string) []string {
 	return out
 }
 
-// plainText is a value as a terminal may have it: JSON leaves signs as they are
-// that would steer it, or turn what follows around.
+// inColumns compares names of columns: by field, and a summary's statistics of one in
+// the order of the values, from the least to the greatest.
+func inColumns(a, b string) int {
+	split := func(name string) (field string, place int) {
+		i := strings.LastIndexByte(name, '.')
+		if i < 0 {
+			return name, 0
+		}
+		return name[:i], 1 + slices.Index([]string{"n", "min", "mean", "max"}, name[i+1:])
+	}
+	fieldA, placeA := split(a)
+	fieldB, placeB := split(b)
+	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(placeA, placeB), cmp.Compare(a, b))
+}
+
+// plainText is a value as a terminal may show it: JSON does not escape every character
+// that controls a terminal, or reverses what follows.
 func plainText(raw json.RawMessage) string {
 	var text string
 	if shown := string(raw); printable(shown) == shown || json.Unmarshal(raw, &text) != nil {
@@ -193,7 +347,7 @@ func plainText(raw json.RawMessage) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// printable keeps a name that senders chose from doing things to a terminal.
+// printable quotes a name that senders chose if it could control a terminal.
 func printable(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.QuoteToGraphic(name)
@@ -201,87 +355,46 @@ func printable(name string) string {
 	return name
 }
 
-func (t *tablePrinter) end() error {
-	if t.drawing == nil {
-		return nil
-	}
-	return t.drawing.write(t.w, t.named)
-}
-
-func (*tablePrinter) close() {}
-
-// csvPrinter writes RFC 4180: a header, and a row an item. What columns there
-// are is known only when the last item was seen, and a field that occurs late
-// must not be left out. So pages wait in a temporary file, but for the first: most
-// answers have no other. Where the columns are named they are written at once.
+// csvPrinter writes RFC 4180: a header, and a row an item. All columns are known only
+// when the last item was read, and a field that occurs late must not be left out. So
+// pages wait in a temporary file, except the first: most answers have no other. Readings
+// whose columns are named are written at once.
 type csvPrinter struct {
-	w      io.Writer
-	kind   kind
-	sensor string   // of all rows; empty: each row names its own
-	named  []string // columns; none: those that occur
-	shown  bool     // on a terminal, which what senders chose must not steer
+	w        io.Writer
+	kind     kind
+	sensor   string          // of all rows; empty: each row names its own
+	named    []string        // columns; none: those that occur
+	seen     map[string]bool // columns that occur
+	terminal bool            // names that senders chose must not control it
 
-	out   *csv.Writer     // writes rows into one; nil before the header is written
-	one   bytes.Buffer    // a row
-	rest  *bufio.Writer   // gathers rows for w
-	names map[string]bool // that occur
-	first []json.RawMessage
-	aside *os.File // pages behind the first, an item a line
-	lines *bufio.Writer
+	columns []string
+	out     *bufio.Writer // nil before the header is written
+	first   []row
+	aside   *os.File // pages after the first, an item a line
+	lines   *bufio.Writer
 }
 
-func (c *csvPrinter) page(items []json.RawMessage) error {
+func (c *csvPrinter) page(rows []row) (err error) {
 	if len(c.named) > 0 && c.kind.name == "readings" {
-		if err := c.head(c.named); err != nil {
-			return err
-		}
-		return c.rows(slices.Values(items))
-	}
-	if c.names == nil {
-		c.names = make(map[string]bool)
-	}
-	for _, item := range items {
-		_, fields, err := c.kind.row(item, true)
-		if err != nil {
-			return err
-		}
-		for name := range fields {
-			c.names[name] = true
-		}
+		return errors.Join(c.head(c.named), c.rows(rows))
 	}
 	if c.first == nil {
-		c.first = items
+		c.first = rows
 		return nil
 	}
-	return c.putAside(items)
-}
-
-func (c *csvPrinter) putAside(items []json.RawMessage) error {
 	if c.aside == nil {
-		var err error
 		if c.aside, err = os.CreateTemp("", "brim-query-"); err != nil {
 			return fmt.Errorf("keep an answer of several pages, whose columns --fields can name: %w", err)
 		}
 		c.lines = bufio.NewWriter(c.aside)
 	}
-	for _, item := range items {
-		if _, err := c.lines.Write(append(slices.Clip(item), '\n')); err != nil {
-			return err
-		}
-	}
-	return nil
+	return linePrinter{c.lines}.page(rows)
 }
 
-// end writes what waits.
+// end writes the rows that wait.
 func (c *csvPrinter) end() error {
-	if err := c.head(chosen(c.names, c.named)); err != nil {
+	if err := errors.Join(c.head(chosen(c.seen, c.named)), c.rows(c.first)); err != nil || c.aside == nil {
 		return err
-	}
-	if err := c.rows(slices.Values(c.first)); err != nil {
-		return err
-	}
-	if c.aside == nil {
-		return nil
 	}
 	if err := c.lines.Flush(); err != nil {
 		return err
@@ -289,21 +402,20 @@ func (c *csvPrinter) end() error {
 	if _, err := c.aside.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bufio.NewReader(c.aside))
-	var broken error
-	err := c.rows(func(yield func(json.RawMessage) bool) {
-		for more := true; more; {
-			var item json.RawMessage
-			if err := decoder.Decode(&item); err != nil {
-				if !errors.Is(err, io.EOF) {
-					broken = err
-				}
-				return
-			}
-			more = yield(item)
+	for decoder := json.NewDecoder(bufio.NewReader(c.aside)); decoder.More(); {
+		var item json.RawMessage
+		if err := decoder.Decode(&item); err != nil {
+			return err
 		}
-	})
-	return errors.Join(err, broken)
+		one, err := c.kind.decode(item, true)
+		if err != nil {
+			return err
+		}
+		if err := c.rows([]row{one}); err != nil {
+			return err
+		}
+	}
+	return c.out.Flush()
 }
 
 // head writes the header, once.
@@ -311,64 +423,56 @@ func (c *csvPrinter) head(columns []string) error {
 	if c.out != nil {
 		return nil
 	}
-	c.out, c.rest = csv.NewWriter(&c.one), bufio.NewWriter(c.w)
-	c.named = columns
+	c.out, c.columns = bufio.NewWriter(c.w), columns
+	var sensor []string
 	if c.sensor != "" {
-		return c.row(slices.Concat([]string{"sensorId"}, c.kind.head, columns))
+		sensor = []string{"sensorId"}
 	}
-	return c.row(slices.Concat(c.kind.head, columns))
+	return c.write(slices.Concat(sensor, c.kind.head, columns))
 }
 
-// row ends a row with CR and LF, and leaves those inside its cells as they are,
-// which csv.Writer would not.
-func (c *csvPrinter) row(cells []string) error {
-	if c.shown {
+func (c *csvPrinter) rows(rows []row) error {
+	for _, r := range rows {
+		var cells []string
+		if c.sensor != "" {
+			cells = []string{c.sensor}
+		}
+		cells = append(cells, r.head...)
+		for _, name := range c.columns {
+			cell := string(r.values[name])
+			if strings.HasPrefix(cell, `"`) { // a string goes without its JSON
+				if err := json.Unmarshal(r.values[name], &cell); err != nil {
+					return err
+				}
+			}
+			cells = append(cells, cell)
+		}
+		if err := c.write(cells); err != nil {
+			return err
+		}
+	}
+	if c.aside != nil {
+		return nil // more follow
+	}
+	return c.out.Flush()
+}
+
+// write ends a row with CR and LF, and leaves line ends inside cells as they are, which
+// csv.Writer would not.
+func (c *csvPrinter) write(cells []string) error {
+	if c.terminal {
 		for i := range cells {
 			cells[i] = printable(cells[i])
 		}
 	}
-	c.one.Reset()
-	if err := c.out.Write(cells); err != nil {
+	var line bytes.Buffer
+	one := csv.NewWriter(&line)
+	if err := one.Write(cells); err != nil {
 		return err
 	}
-	c.out.Flush()
-	if err := c.out.Error(); err != nil {
-		return err
-	}
-	_, err := c.rest.Write(append(bytes.TrimSuffix(c.one.Bytes(), []byte("\n")), "\r\n"...))
+	one.Flush()
+	_, err := c.out.Write(append(bytes.TrimSuffix(line.Bytes(), []byte("\n")), "\r\n"...))
 	return err
-}
-
-func (c *csvPrinter) rows(items func(yield func(json.RawMessage) bool)) error {
-	for item := range items {
-		cells, fields, err := c.kind.row(item, true)
-		if err != nil {
-			return err
-		}
-		if c.sensor != "" {
-			cells = append([]string{c.sensor}, cells...)
-		}
-		for _, name := range c.named {
-			value, err := cellOf(fields[name])
-			if err != nil {
-				return err
-			}
-			cells = append(cells, value)
-		}
-		if err := c.row(cells); err != nil {
-			return err
-		}
-	}
-	return c.rest.Flush()
-}
-
-// cellOf is a value as CSV has it: a string without its JSON, and nothing for
-// what is not there.
-func cellOf(raw json.RawMessage) (string, error) {
-	if len(raw) == 0 || raw[0] != '"' {
-		return string(raw), nil
-	}
-	return decodeItem[string](raw)
 }
 
 func (c *csvPrinter) close() {
@@ -389,25 +493,23 @@ type drawing struct {
 	levels  []rune
 	begin   time.Time
 	width   time.Duration // of a cell; 0 before the first value
-	cells   int           // of them that are in use
+	cells   int           // that are in use
 	items   int
 	fields  map[string]*curve
 }
 
 // A curve is what is kept of one field.
 type curve struct {
-	sum       [drawingCells]float64
-	n         [drawingCells]float64
-	low, high float64 // of what is drawn
-	min, max  float64 // of the readings
-	last      float64
+	sum, n          [drawingCells]float64
+	low, high, last float64 // of what is drawn
+	min, max        float64 // of the readings
 }
 
 const (
 	// drawingCells is at least twice what is drawn at most, so that no column is
 	// much wider than its neighbour.
 	drawingCells = 512
-	// maxCurves bounds what is kept, 8 KiB each: more lines say nothing to anybody.
+	// maxCurves bounds what is kept, 8 KiB each.
 	maxCurves = 64
 	maxDrawn  = 120
 )
@@ -430,30 +532,37 @@ func speaksUnicode(env []string) bool {
 	return false
 }
 
-// add takes an item; items come in the order of time.
-func (d *drawing) add(at time.Time, points map[string]point) {
+// add takes a row; rows come in the order of time. Of a summary the means are drawn.
+func (d *drawing) add(r row) {
 	if d.width == 0 {
-		d.begin, d.width = at, time.Millisecond
+		d.begin, d.width = r.at, time.Millisecond
 	}
 	d.items++
-	for at.Sub(d.begin) >= drawingCells*d.width {
+	for r.at.Sub(d.begin) >= drawingCells*d.width {
 		d.halve()
 	}
-	cell := max(0, int(at.Sub(d.begin)/d.width))
+	cell := max(0, int(r.at.Sub(d.begin)/d.width))
 	d.cells = max(d.cells, cell+1)
-	for name, p := range points {
-		c := d.fields[name]
+	for column, raw := range r.values {
+		var v float64
+		if raw[0] == '"' || json.Unmarshal(raw, &v) != nil {
+			continue // it is no number
+		}
+		field, statistic := d.kind.split(column)
+		c := d.fields[field]
 		if c == nil {
 			if len(d.fields) == maxCurves {
 				continue
 			}
-			c = &curve{low: p.drawn, high: p.drawn, min: p.min, max: p.max}
-			d.fields[name] = c
+			c = &curve{low: math.Inf(1), high: math.Inf(-1), min: math.Inf(1), max: math.Inf(-1)}
+			d.fields[field] = c
 		}
-		c.sum[cell] += p.drawn
-		c.n[cell]++
-		c.low, c.high, c.last = min(c.low, p.drawn), max(c.high, p.drawn), p.drawn
-		c.min, c.max = min(c.min, p.min), max(c.max, p.max)
+		c.min, c.max = min(c.min, v), max(c.max, v)
+		if statistic == "" || statistic == "mean" {
+			c.low, c.high, c.last = min(c.low, v), max(c.high, v), v
+			c.sum[cell] += v
+			c.n[cell]++
+		}
 	}
 }
 
@@ -462,13 +571,11 @@ func (d *drawing) halve() {
 	d.width *= 2
 	d.cells = (d.cells + 1) / 2
 	for _, c := range d.fields {
-		for i := range drawingCells {
-			var sum, n float64
-			if 2*i < drawingCells {
-				sum, n = c.sum[2*i]+c.sum[2*i+1], c.n[2*i]+c.n[2*i+1]
-			}
-			c.sum[i], c.n[i] = sum, n
+		for i := range drawingCells / 2 {
+			c.sum[i], c.n[i] = c.sum[2*i]+c.sum[2*i+1], c.n[2*i]+c.n[2*i+1]
 		}
+		clear(c.sum[drawingCells/2:])
+		clear(c.n[drawingCells/2:])
 	}
 }
 
@@ -488,26 +595,23 @@ func (d *drawing) write(w io.Writer, named []string) error {
 		longest, room = max(longest, len([]rune(printable(name)))), max(room, len(bounds[i]))
 	}
 	width := min(d.columns-longest-room-4, maxDrawn, d.cells, d.items)
-	legend := "\n"
+	var text strings.Builder
+	text.WriteString("\n")
 	if d.kind.legend != "" {
-		legend += d.kind.legend + "\n"
-	}
-	if _, err := io.WriteString(w, legend); err != nil {
-		return err
+		text.WriteString(d.kind.legend + "\n")
 	}
 	for i, name := range names {
-		line := fmt.Sprintf("%-*s  ", longest, printable(name))
-		if width >= 8 || width == min(d.cells, d.items) { // narrower it would say nothing
-			line += d.course(d.fields[name], width) + "  "
+		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
+		if width >= 8 || width == min(d.cells, d.items) { // anything narrower would show nothing
+			text.WriteString(d.course(d.fields[name], width) + "  ")
 		}
-		if _, err := fmt.Fprintln(w, line+bounds[i]); err != nil {
-			return err
-		}
+		text.WriteString(bounds[i] + "\n")
 	}
-	return nil
+	_, err := io.WriteString(w, text.String())
+	return err
 }
 
-// course is the row of characters; a space where nothing came.
+// course is the row of characters; a space where there were no values.
 func (d *drawing) course(c *curve, width int) string {
 	sums, ns := make([]float64, width), make([]float64, width)
 	for i := range d.cells {
@@ -515,29 +619,23 @@ func (d *drawing) course(c *curve, width int) string {
 		sums[at] += c.sum[i]
 		ns[at] += c.n[i]
 	}
-	row := make([]rune, width)
-	for i := range row {
-		if row[i] = ' '; ns[i] > 0 {
-			row[i] = d.level((sums[i]/ns[i] - c.low) / (c.high - c.low))
+	out := make([]rune, width)
+	for i := range out {
+		if out[i] = ' '; ns[i] > 0 {
+			part := (sums[i]/ns[i] - c.low) / (c.high - c.low)
+			if math.IsNaN(part) || math.IsInf(part, 0) { // all values are alike
+				part = 0.5
+			}
+			out[i] = d.levels[min(int(part*float64(len(d.levels))), len(d.levels)-1)]
 		}
 	}
-	return string(row)
-}
-
-// level is the character for a share of the way from the lowest to the highest
-// value; where all are alike it is none, and they are drawn in the middle.
-func (d *drawing) level(share float64) rune {
-	if math.IsNaN(share) || math.IsInf(share, 0) {
-		share = 0.5
-	}
-	return d.levels[min(int(share*float64(len(d.levels))), len(d.levels)-1)]
+	return string(out)
 }
 
 // short formats a number so that it fits beside others.
 func short(v float64) string {
-	rounded := strconv.FormatFloat(v, 'g', 6, 64)
 	if exact := strconv.FormatFloat(v, 'f', -1, 64); len(exact) <= 12 {
 		return exact
 	}
-	return rounded
+	return strconv.FormatFloat(v, 'g', 6, 64)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shelf is a fake daemon that has a number of readings of one sensor.
-type shelf struct {
+// fakeReadings is a fake daemon that has a number of readings of one sensor.
+type fakeReadings struct {
 	total int
 
 	mu      sync.Mutex
@@ -24,15 +24,15 @@ type shelf struct {
 	paths   []string
 }
 
-// serve returns the shelf's URL.
-func (s *shelf) serve(t *testing.T) string {
+// serve returns its URL.
+func (s *fakeReadings) serve(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *fakeReadings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.queries = append(s.queries, r.URL.Query())
 	s.paths = append(s.paths, r.URL.EscapedPath())
@@ -90,9 +90,9 @@ func TestQueryFollowsPagesUpToItsLimit(t *testing.T) {
 		{total: 25_000, limit: "0", lines: 25_000, sizes: []string{"10000", "10000", "10000"}},
 		{total: 25_000, limit: "12000", lines: 12_000, sizes: []string{"10000", "2000"}, note: "more than these 12000"},
 		{total: 20_000, limit: "20000", lines: 20_000, sizes: []string{"10000", "10000"}},
-		{total: 0, limit: "5", lines: 0, sizes: []string{"5"}, note: `"s" has no stored readings`},
+		{total: 0, limit: "5", lines: 0, sizes: []string{"5"}, note: `sensor "s" has no readings in the default stream`},
 	} {
-		s := &shelf{total: c.total}
+		s := &fakeReadings{total: c.total}
 		got := runBrim(t, []string{"BRIM_URL=" + s.serve(t)}, "query", "s", "--limit", c.limit, "--output", "ndjson")
 		require.NoError(t, got.err)
 		assert.Equal(t, c.lines, strings.Count(got.stdout, "\n"))
@@ -109,7 +109,7 @@ func TestQueryFollowsPagesUpToItsLimit(t *testing.T) {
 func TestQueryPrintsJSONThatIsWhole(t *testing.T) {
 	t.Parallel()
 	for _, total := range []int{0, 1, 10_001} {
-		s := &shelf{total: total}
+		s := &fakeReadings{total: total}
 		got := runBrim(t, nil, "query", "s", "--url", s.serve(t)+"/", "--limit", "0", "--output", "json")
 		require.NoError(t, got.err)
 		var page struct{ Readings []json.RawMessage }
@@ -121,7 +121,7 @@ func TestQueryPrintsJSONThatIsWhole(t *testing.T) {
 
 func TestQueryAsksForWhatWasSaid(t *testing.T) {
 	t.Parallel()
-	s := &shelf{}
+	s := &fakeReadings{}
 	base := s.serve(t)
 	got := runBrim(t, nil, "query", "a/b c", "--url", base, "--stream", "machines", "--from", "2026-11-21T10:00:00Z", "--to", "1795258800000")
 	require.NoError(t, got.err)

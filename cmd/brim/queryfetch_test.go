@@ -30,7 +30,7 @@ func TestASummaryIsAskedForAsLines(t *testing.T) {
 	}{
 		"whole":       {body: stepsOf(3), kind: asLines},
 		"none":        {kind: asLines},
-		"broken off":  {body: stepsOf(2) + `{"error":{"code":"query_timed_out","message":"it took too long"}}` + "\n", kind: asLines, want: "the daemon broke its answer off: it took too long (query_timed_out)"},
+		"broken off":  {body: stepsOf(2) + `{"error":{"code":"query_timed_out","message":"it took too long"}}` + "\n", kind: asLines, want: "the daemon stopped in the middle of it: it took too long (query_timed_out)"},
 		"cut":         {body: stepsOf(2) + `{"start":`, kind: asLines, want: "read the daemon's answer: unexpected EOF"},
 		"cut between": {body: stepsOf(2), kind: asLines, cut: true, want: "read the daemon's answer: unexpected EOF"},
 		"as a page":   {body: `{"summary":[` + strings.TrimSpace(stepsOf(1)) + `]}`, kind: asJSON},

@@ -17,8 +17,8 @@ func TestCSVOnATerminalSteersNothing(t *testing.T) {
 	item := json.RawMessage(`{"sensorId":"s","ts":"2026-11-21T10:00:00Z","fields":{"a\u009b":"\u001b]0;title\u0007","b":"plain, text","c":1.5}}`)
 	for _, shown := range []bool{true, false} {
 		var out strings.Builder
-		c := &csvPrinter{w: &out, kind: readingsKind(), shown: shown}
-		require.NoError(t, c.page([]json.RawMessage{item}))
+		c := &csvPrinter{w: &out, kind: readingsKind(), terminal: shown, seen: map[string]bool{"a\u009b": true, "b": true, "c": true}}
+		require.NoError(t, c.page(rowsOf(t, c.kind, item)))
 		require.NoError(t, c.end())
 		c.close()
 		assert.Equal(t, !shown, strings.ContainsAny(out.String(), "\x1b\a\u009b"), "in a file they are as they were sent: %q", out.String())

@@ -53,11 +53,7 @@ func newRecompress(p *process) *cobra.Command {
 			"  brim recompress --abort",
 		Args: cobra.NoArgs,
 	}
-	to := ""
-	cmd.Flags().Var(&flagText{text: &to, kind: "zstd|snappy|none", set: func(s string) error {
-		to = s
-		return config.Choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor)(s)
-	}}, "to", "compressor of the new collection")
+	flagAdder(cmd.Flags())("to", "", "zstd|snappy|none", "compressor of the new collection", config.Choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor))
 	o.maintainOptions = maintainFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
 	return cmd

@@ -26,7 +26,7 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		{[]string{"serve", "--mongo-url=x"}, []string{"--mongo-url", "did you mean --mongo-uri?", "`brim serve --help` lists all"}},
 		{[]string{"version", "--outpt", "json"}, []string{"--outpt", "did you mean --output?", "allowed are --help, --output"}},
 		{[]string{"serve", "--mongod-cache", "256MiB"}, []string{"--mongod-cache", `"256MiB" is a size`, "mongod-cache-size"}},
-		{[]string{"serve", "--storage"}, []string{"--storage", "needs an argument"}},
+		{[]string{"serve", "--storage"}, []string{"--storage", "a value is missing"}},
 		{[]string{"version", "--output", "xml"}, []string{"--output", `"xml"`, "text, json"}},
 		{[]string{"query"}, []string{"brim query takes a sensor id, and was given 0 arguments"}},
 		{[]string{"query", "s", "--limit", "-1"}, []string{"--limit", `"-1"`, "0 to"}},

@@ -192,7 +192,7 @@ func TestNoSecretIsInAnyOutputWhileMongoDBRefuses(t *testing.T) {
 
 	// And of one that is not there.
 	g = newGrove(t)
-	s = startStrict(g, nil, []string{"BRIM_MONGO_URI=mongodb://u:" + g.plant("the password of nobody") + "@127.0.0.1:1/?tlsCertificateKeyFilePassword=" + g.plant("a key's password")})
+	s = startStrict(g, nil, []string{"BRIM_MONGO_URI=mongodb://u:" + g.plant("the password of a stray user") + "@127.0.0.1:1/?tlsCertificateKeyFilePassword=" + g.plant("a key's password")})
 	s.b.awaitLog("stream waits for MongoDB")
 	s.search()
 	s.end()

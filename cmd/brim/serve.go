@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
@@ -20,32 +21,28 @@ func newServe(p *process) *cobra.Command {
 			"and by its name in a YAML file; a flag wins over the environment, and that over the file.",
 		Args: cobra.NoArgs,
 	}
-	settingFlags(cmd, p, func(ctx context.Context, c *daemon.Config) error { return daemon.Serve(ctx, c, p.options()) })
+	withSettings(cmd, p, func(ctx context.Context, c *daemon.Config) error { return daemon.Serve(ctx, c, p.options()) })
 	return cmd
 }
 
-// settingFlags makes a command one that runs with the daemon's settings, each of
+// withSettings makes a command one that runs with the daemon's settings, each of
 // which is a flag. Its help shows those that most people set.
-func settingFlags(cmd *cobra.Command, p *process, run func(context.Context, *daemon.Config) error) {
+func withSettings(cmd *cobra.Command, p *process, run func(context.Context, *daemon.Config) error) {
 	flags := cmd.Flags()
-	flags.SortFlags = false
-	path := flags.String("config", "", "YAML `FILE` with settings and streams")
-	texts := make(map[string]*string)
-	var rare []*pflag.Flag
+	var names [][2]string
+	var rare []string
 	for _, s := range (&daemon.Settings{}).All() {
-		text := s.Initial
-		texts[s.Name] = &text
-		// The text is checked together with those of the other sources.
-		flags.Var(&flagText{text: &text, kind: s.Kind, set: func(given string) error { text = given; return nil }}, s.Name, s.Usage)
+		names = append(names, [2]string{s.Name})
 		if !s.Common() {
-			rare = append(rare, flags.Lookup(s.Name))
+			rare = append(rare, s.Name)
 		}
 	}
+	load := settingFlags(flags, names...)
 	everything := flags.Bool("help-all", false, "help with all settings")
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		for _, f := range rare {
-			f.Hidden = !*everything
+		for _, name := range rare {
+			flags.Lookup(name).Hidden = !*everything
 		}
 		help(cmd, args)
 		if !*everything {
@@ -56,16 +53,73 @@ func settingFlags(cmd *cobra.Command, p *process, run func(context.Context, *dae
 		if *everything {
 			return cmd.Help()
 		}
-		from := daemon.Sources{Flags: make(map[string]string), Env: p.env, Path: *path}
-		for name, text := range texts {
-			if flags.Changed(name) {
-				from.Flags[name] = *text
-			}
-		}
-		c, err := from.Load()
+		c, err := load(p)
 		if err != nil {
 			return err
 		}
 		return run(cmd.Context(), c)
 	}
+}
+
+func newConfig(p *process) *cobra.Command {
+	return newGroup("config", "Check a configuration file, or print the settings in force", newConfigCheck(p), newConfigPrint(p))
+}
+
+// newConfigCheck checks a file alone, without flags and environment, so that the
+// result is the same on every machine.
+func newConfigCheck(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what is wrong with a configuration file, and where",
+		Long: "Say what is wrong with a configuration file, and where.\n\n" +
+			"A listener that serve would refuse to open is wrong, too, unless its address is a name: names are not\n" +
+			"looked up. Flags and the environment are ignored.",
+		Args: exactly("a FILE"),
+	}
+	output := outputFlag(cmd, "text", "json")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		c, err := daemon.Sources{Path: args[0]}.Load()
+		if err == nil {
+			err = errors.Join(c.CheckOpen()...)
+		}
+		problems := daemon.SplitErrors(err)
+		var printed error
+		switch {
+		case *output == "json":
+			printed = printJSON(p.stdout, checked{args[0], err == nil, problems})
+		case err == nil:
+			_, printed = fmt.Fprintf(p.stdout, "%s is correct; streams: %s\n", args[0], strings.Join(c.Names(), ", "))
+		default:
+			_, printed = fmt.Fprintln(p.stdout, strings.Join(problems, "\n"))
+		}
+		if printed == nil && err != nil {
+			// The command itself did what was asked, so this is no wrong usage.
+			return fmt.Errorf("%s cannot be used: problems found: %d", args[0], len(problems))
+		}
+		return printed
+	}
+	return cmd
+}
+
+type checked struct {
+	File     string   `json:"file"`
+	OK       bool     `json:"ok"`
+	Problems []string `json:"problems"`
+}
+
+// newConfigPrint takes the flags of serve, and prints what serve would run with.
+func newConfigPrint(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print every setting in force and where it came from; the text is a configuration file",
+		Args:  cobra.NoArgs,
+	}
+	output := outputFlag(cmd, "text", "json")
+	withSettings(cmd, p, func(_ context.Context, c *daemon.Config) error {
+		if *output == "json" {
+			return printJSON(p.stdout, c.Describe())
+		}
+		return c.Print(p.stdout)
+	})
+	return cmd
 }

@@ -166,7 +166,7 @@ func TestThePasswordOfAnEmbeddedMongoDBIsReadFromItsFile(t *testing.T) {
 func TestAPasswordThatCannotBeReadIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	_, err := siteOf(t, "--admin", statusAt(t, runningWithPassword("/nonexistent/mongod/uri")))
-	require.ErrorContains(t, err, "asks for a password: it is in /nonexistent/mongod/uri of the daemon's machine")
+	require.ErrorContains(t, err, "requires a password: it is in /nonexistent/mongod/uri of the daemon's machine")
 	require.ErrorContains(t, err, "BRIM_MONGO_URI")
 
 	other := writeURI(t, "mongodb://owner:canary@127.0.0.1:28/?replicaSet=brim")

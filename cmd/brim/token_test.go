@@ -31,7 +31,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	require.NoError(t, got.err)
 	token := strings.TrimSuffix(got.stdout, "\n")
 	assert.Regexp(t, `^brim_[\w-]{43}$`, token)
-	assert.Contains(t, got.stderr, "It is shown this once")
+	assert.Contains(t, got.stderr, "It is shown only once")
 	assert.Contains(t, got.stderr, "curl -H 'Authorization: Bearer TOKEN'")
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -42,17 +42,16 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 
 	got = runBrim(t, env, "token", "create", "edge", "--scope", "admin", "--certificate", "dns:edge", "--output", "json")
 	require.NoError(t, got.err)
-	var edge created
+	var edge listedIdentity
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &edge))
 	assert.Empty(t, edge.Token)
 	assert.Equal(t, "dns:edge", edge.Certificate)
 	got = runBrim(t, env, "token", "create", "json", "--scope", "read", "--output", "json", "--active-sensors", "7")
 	require.NoError(t, got.err)
-	var other created
+	var other listedIdentity
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &other))
 	assert.NotEmpty(t, other.Token)
-	assert.Equal(t, 7.0, *other.Quota.ActiveSensors)
-	assert.Nil(t, other.Quota.ReadingsPerSecond)
+	assert.Equal(t, map[string]float64{"active_sensors": 7}, other.Quota)
 
 	got = runBrim(t, env, "token", "list")
 	require.NoError(t, got.err)
@@ -120,7 +119,7 @@ func TestTokenNamesWhatIsWrong(t *testing.T) {
 	assert.ErrorContains(t, got.err, "brim token create NAME")
 }
 
-// A daemon that is asked by somebody known, by nobody, and by who may not; its
+// A daemon that is asked by a known identity, by none, and by one without the scope; its
 // file changes while it runs.
 func TestADaemonKnowsWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
@@ -167,7 +166,7 @@ func TestADaemonKnowsWhoMayDoWhat(t *testing.T) {
 	b.eventually("the new token to be known", func() bool { code, _ := send(late, "x"); return code == http.StatusOK })
 	require.NoError(t, runBrim(t, nil, "token", "revoke", "north", "--access-file", path).err)
 	b.eventually("the revoked token to be refused", func() bool { code, _ := send(north, "n-1"); return code == http.StatusUnauthorized })
-	require.NoError(t, os.WriteFile(path, []byte("identities: nobody\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("identities: none\n"), 0o600))
 	b.eventually("the broken file to be noticed", func() bool {
 		code, metrics := ask(t, http.MethodGet, "http://"+b.Admin+"/metrics", reader)
 		return code == http.StatusOK && strings.Contains(metrics, "\nbrim_access_file_ok 0\n")

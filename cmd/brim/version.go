@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -13,11 +11,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// stamp is put in by who builds a release, "VERSION REVISION DATE":
+// stamp is set when a release is built, "VERSION REVISION DATE":
 //
 //	go build -ldflags "-X 'main.stamp=v1.2.0 4f0c… 2026-11-21T10:00:00Z'" ./cmd/brim
 //
-// Without it the Go toolchain tells what it has noted of the checkout.
+// Without it the version is what the Go toolchain recorded of the checkout.
 var stamp string //nolint:gochecknoglobals // only a variable can be set by the linker
 
 // readVersion says what was built.
@@ -37,19 +35,8 @@ func newVersion(p *process) *cobra.Command {
 	return cmd
 }
 
-// printJSON prints a command's result.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
-}
-
 // newMan returns `brim man DIR`, which writes a manual page for each command.
-// It is for who packs a release, so it is not listed.
+// It is for packing a release, so it is not listed.
 func newMan(p *process) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true,

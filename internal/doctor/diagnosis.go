@@ -373,11 +373,16 @@ func (s *Seen) Excused() string {
 		var over []string
 		for i := range s.Signals {
 			if one := &s.Signals[i]; one.Class >= Degrading && one.Name != fragmentation {
-				over = append(over, one.Name)
+				degrading, bottleneck := one.Bounds()
+				threshold := "degrading " + degrading
+				if one.Class == Bottleneck {
+					threshold = "bottleneck " + bottleneck
+				}
+				over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(), threshold))
 			}
 		}
 		if len(over) > 0 {
-			out = append(out, s.tell(over...)+", over the threshold, but writes are not slower than usual: "+s.WritePath.String())
+			out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
 		}
 	}
 	if s.Server.Answered && slow.Class >= Degrading && WorstOf(found) == Healthy {

@@ -84,7 +84,7 @@ func TestWhatIsNotFoundIsNoted(t *testing.T) {
 	before, now := twoSamples()
 	before.machine, now.machine = cpuTime{total: 100, busy: 50}, cpuTime{total: 120, busy: 65}
 	seen := newSeen(before, now, nil)
-	assert.Equal(t, "CPU busy 75 %, over the threshold, but writes are not slower than usual: updates take 5 ms, usually 5 ms", seen.Excused())
+	assert.Equal(t, "CPU busy 75 % (degrading from 70 %), but writes are not slower than usual: updates take 5 ms, usually 5 ms", seen.Excused())
 	now.path.Seconds = 0.05
 	seen = newSeen(before, now, nil)
 	assert.Empty(t, Diagnose(seen))

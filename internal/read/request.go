@@ -168,7 +168,7 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 		err = p.parseSummary(values)
 	}
 	if err != nil {
-		return params{}, err
+		return p, err
 	}
 	lines := c == callReadings || c == callSummary || c == callSensors
 	p.lines, err = wantsLines(r.Header.Values("Accept"), lines)

@@ -64,12 +64,13 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 		e.RetryAfter = time.Second
 		return e
 	}
-	p, err := parse(c, sensor, req)
-	if err != nil {
-		return err
-	}
+	p, wrong := parse(c, sensor, req)
+	var err error
 	if p.source, err = r.sourceOf(stored, &p); err != nil {
-		return err
+		return err // even if a parameter is wrong too: the rest depends on the stream
+	}
+	if wrong != nil {
+		return wrong
 	}
 	if sensor != "" {
 		if err := access.From(req.Context()).RequireSensor(sensor); err != nil {

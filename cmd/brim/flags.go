@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+)
+
+// flagText is a flag whose text a setter checks.
+type flagText struct {
+	text, kind string
+	set        func(string) error // nil: any text
+}
+
+func (f *flagText) String() string { return f.text }
+func (f *flagText) Type() string   { return f.kind }
+
+func (f *flagText) Set(s string) error {
+	if f.set != nil {
+		if err := f.set(s); err != nil {
+			return err
+		}
+	}
+	f.text = s
+	return nil
+}
+
+// An adder adds a flag: its name, default, kind of value, usage, and what takes it.
+type adder func(name, initial, kind, usage string, set func(string) error)
+
+func flagAdder(flags *pflag.FlagSet) adder {
+	return func(name, initial, kind, usage string, set func(string) error) {
+		flags.Var(&flagText{text: initial, kind: kind, set: set}, name, usage)
+	}
+}
+
+// settingFlags adds --config and flags for some of the daemon's settings, each with
+// another usage if there is one. The result loads the daemon's configuration when the
+// flags are parsed; values are checked together with those of the other sources.
+func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
+	flags.SortFlags = false
+	path := flags.String("config", "", "YAML `FILE` with the daemon's settings and streams")
+	settings := make(map[string]daemon.Setting)
+	for _, s := range (&daemon.Settings{}).All() {
+		settings[s.Name] = s
+	}
+	for _, one := range shown {
+		s, usage := settings[one[0]], one[1]
+		if usage == "" {
+			usage = s.Usage
+		}
+		flags.Var(&flagText{text: s.Initial, kind: s.Kind}, s.Name, usage)
+	}
+	return func(p *process) (*daemon.Config, error) {
+		from := daemon.Sources{Flags: make(map[string]string), Env: p.env, Path: *path}
+		for _, one := range shown {
+			if f := flags.Lookup(one[0]); f.Changed {
+				from.Flags[f.Name] = f.Value.String()
+			}
+		}
+		return from.Load()
+	}
+}
+
+// explainFlag makes every error about a flag one of the form "--name: what is wrong".
+func explainFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &invalid): // the value may be a secret, so only the setter's own words are shown
+		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+	case errors.As(err, &missing):
+		err = fmt.Errorf("--%s: a value is missing", missing.GetFlag().Name)
+	case errors.As(err, &unknown):
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		allowed := config.Choices{Names: names, Prefix: "--", Where: "`" + cmd.CommandPath() + " --help` lists all"}
+		return fmt.Errorf("--%s: unknown flag%s", unknown.GetSpecifiedName(), allowed.InsteadOf(unknown.GetSpecifiedName()))
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
+
+// exactly requires one argument, and says what it is.
+func exactly(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s takes %s, and was given %d arguments: %s", cmd.CommandPath(), what, len(args), cmd.UseLine())
+	}
+}
+
+// outputFlag adds --output to a command that prints a result.
+func outputFlag(cmd *cobra.Command, allowed ...string) *string {
+	output := allowed[0]
+	flagAdder(cmd.Flags())("output", output, strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
+	return &output
+}
+
+// printJSON prints a command's result.
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	return nil
+}
+
+// decimal takes a number within bounds, both allowed.
+func decimal(place *float64, least, most float64) func(string) error {
+	return func(s string) error {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= least && v <= most) {
+			return fmt.Errorf("%q is not a number from %v to %v", s, least, most)
+		}
+		*place = v
+		return nil
+	}
+}
+
+// seed takes a whole number above 0.
+func seed(place *uint64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint64(math.MaxUint64))
+		}
+		*place = n
+		return nil
+	}
+}
+
+// share takes a part of 1, like 0.05 or 5%, up to most.
+func share(place *float64, most float64) func(string) error {
+	return func(s string) error {
+		number, percent := strings.CutSuffix(s, "%")
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if percent {
+			v /= 100
+		}
+		if err != nil || !(v >= 0 && v <= most) {
+			return fmt.Errorf("%q is not a share from 0 to %v, like 0.05 or 5%%", s, most)
+		}
+		*place = v
+		return nil
+	}
+}
+
+// checkFolder refuses what is not a folder.
+func checkFolder(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("find the folder: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%q is not a folder", path)
+	}
+	return nil
+}
+
+// checkWritable finds out before a run that a file can be written after it. What is in
+// the file stays until then.
+func checkWritable(paths ...string) error {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if path == "" || err == nil && !info.Mode().IsRegular() {
+			continue // a pipe or device would be closed for its reader
+		}
+		f, opened := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+		if opened != nil {
+			return fmt.Errorf("open the report: %w", opened)
+		}
+		_ = f.Close() // nothing was written
+		if err != nil {
+			_ = os.Remove(path) // it did not exist before
+		}
+	}
+	return nil
+}
+
+// writeFile replaces a file by what is written, if there is a path.
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

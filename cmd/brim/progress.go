@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/brim-telemetry/brim/internal/config"
+)
+
+// A progressLine shows how far a command is: on a terminal in one line that changes in
+// place, and elsewhere in a line now and then. What is written to it stands above the
+// line.
+type progressLine struct {
+	w        io.Writer
+	pause    time.Duration // at least, between two lines without news that stay
+	terminal bool
+	columns  func() int // of the terminal
+	now      func() time.Time
+
+	mu      sync.Mutex
+	text    func(time.Time) string // nil: nothing is shown
+	shown   time.Time              // when the line was last written
+	written bool                   // the cursor stands behind the line
+	stop    func()
+}
+
+// livePause is the least time between two changes of the line without news.
+const livePause = 200 * time.Millisecond
+
+// newProgressLine returns a line; end must be called.
+func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
+	l := &progressLine{w: w, pause: pause, terminal: config.IsTerminal(w), columns: func() int { return columnsOf(w) }, now: time.Now}
+	if l.terminal {
+		l.pause = livePause
+		l.tick()
+	}
+	return l
+}
+
+// tick writes the line anew each second, since it may contain the time.
+func (l *progressLine) tick() {
+	ticker, stop := time.NewTicker(time.Second), make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case now := <-ticker.C:
+				l.mu.Lock()
+				if l.text != nil && now.Sub(l.shown) >= time.Second {
+					l.write(now)
+				}
+				l.mu.Unlock()
+			case <-stop:
+				return
+			}
+		}
+	})
+	l.stop = sync.OnceFunc(func() { ticker.Stop(); close(stop); done.Wait() })
+}
+
+// show shows another text. Without news it is written only if the last one is old
+// enough.
+func (l *progressLine) show(news bool, text func(now time.Time) string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = text
+	if now := l.now(); news || now.Sub(l.shown) >= l.pause {
+		l.write(now)
+	}
+}
+
+// write writes the line, on a terminal as much of it as there is room for.
+func (l *progressLine) write(now time.Time) {
+	l.shown = now
+	text := l.text(now)
+	if !l.terminal {
+		_, _ = fmt.Fprintln(l.w, text)
+		return
+	}
+	if runes := []rune(text); len(runes) >= l.columns() {
+		text = string(runes[:l.columns()-1])
+	}
+	_, _ = fmt.Fprintf(l.w, "\r\x1b[K%s", text)
+	l.written = true
+}
+
+// Write implements io.Writer.
+func (l *progressLine) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.erase()
+	return l.w.Write(b)
+}
+
+// say writes a line above the progress.
+func (l *progressLine) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(l, format+"\n", args...)
+}
+
+// clear leaves the line empty until something is shown again.
+func (l *progressLine) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = nil
+	l.erase()
+}
+
+func (l *progressLine) erase() {
+	if l.written {
+		_, _ = fmt.Fprint(l.w, "\r\x1b[K")
+		l.written = false
+	}
+}
+
+// end leaves the line empty. It may be called again.
+func (l *progressLine) end() {
+	l.clear()
+	if l.stop != nil {
+		l.stop()
+	}
+}
+
+// columnsOf is how wide a terminal is, and math.MaxInt for anything else.
+func columnsOf(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok || !config.IsTerminal(w) {
+		return math.MaxInt
+	}
+	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return 80
+}
+
+// textWidth is how wide lines of words may be; 0 is no limit, for files.
+func textWidth(w io.Writer) int {
+	const readable = 140
+	if width := columnsOf(w); width != math.MaxInt {
+		return min(width, readable)
+	}
+	return 0
+}

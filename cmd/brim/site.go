@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// A site is where a command works that inspects or repairs what daemons write:
+// a MongoDB, and the streams in it.
+type site struct {
+	uri        string // may contain a secret
+	database   string
+	streams    []daemon.Stream // as the daemon has them, or else the configuration
+	admin      string          // of a daemon, HOST:PORT or https://HOST:PORT
+	caller     *caller
+	thresholds string         // file of the doctor's thresholds; empty: the built-in ones
+	daemon     *daemon.Status // of the daemon there if it writes to this MongoDB; nil: none answers
+	chosen     string         // name of the stream that was asked for; empty: the default one
+}
+
+// siteFlags adds the flags that name a site, which are the daemon's own, so
+// that its environment and its file can be used. The result is to be called
+// when the flags are parsed.
+func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, error) {
+	load := settingFlags(flags,
+		[2]string{daemon.UriSetting, "MongoDB; empty: that of the daemon at --admin"},
+		[2]string{daemon.UriFileSetting, "file that contains the URI; a password on the command line would be visible in the process list"},
+		[2]string{"database"}, [2]string{"stream", "the stream"})
+	var admin string
+	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS", adminAddress(&admin))
+	access := clientFlags(flags)
+	return func(ctx context.Context, p *process) (*site, error) {
+		c, err := load(p)
+		if err != nil {
+			return nil, err
+		}
+		caller, err := access(p)
+		if err != nil {
+			return nil, err
+		}
+		at := admin
+		if at == "" {
+			at = c.AdminAddr
+			if c.TLSCert != "" { // the configuration is the daemon's own
+				at = schemeTLS + at
+			}
+		}
+		out, err := caller.findSite(ctx, c, at)
+		if err == nil && flags.Changed("stream") {
+			out.chosen = flags.Lookup("stream").Value.String()
+		}
+		return out, err
+	}
+}
+
+// siteWords are the flags with which a further command finds the same site, with
+// a space before each. A password is not shown.
+func siteWords(flags *pflag.FlagSet) string {
+	var out strings.Builder
+	for _, name := range []string{"config", daemon.UriSetting, daemon.UriFileSetting, "database", "admin"} {
+		if f := flags.Lookup(name); f.Changed {
+			out.WriteString(" --" + name + " " + config.ShellWord(config.MaskURI(f.Value.String())))
+		}
+	}
+	return out.String()
+}
+
+// findSite asks the daemon for what the configuration does not say.
+func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string) (*site, error) {
+	s := &site{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
+	about, err := c.askStatus(ctx, admin)
+	variable := daemon.Setting{Name: daemon.UriSetting}.Variable()
+	switch {
+	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
+		return s, nil //nolint:nilerr // what answers there is not a daemon of this MongoDB
+	case err != nil:
+		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
+	case about.MongoURI == "":
+		return nil, fmt.Errorf("the daemon at %s stores nothing in MongoDB yet, or not at all; name a MongoDB by --mongo-uri", admin)
+	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, config.Masked):
+		return nil, fmt.Errorf("the daemon at %s does not tell the password of its MongoDB; give its --mongo-uri (%s), or its --config", admin, variable)
+	case s.uri == "":
+		if s.uri, err = reachableURI(about); err != nil {
+			return nil, fmt.Errorf("the embedded MongoDB of the daemon at %s requires a password: %w, or give --mongo-uri (%s)", admin, err, variable)
+		}
+		s.database = about.Database
+	}
+	s.daemon, s.chosen = about, ""
+	for _, one := range about.Streams {
+		if one.Default {
+			s.chosen = one.Name
+		}
+	}
+	s.streams, err = streamsOf(about)
+	return s, err
+}
+
+// isAt reports whether the daemon stores in the MongoDB at a URI. An embedded
+// one has other users than the daemon's.
+func isAt(s *daemon.Status, uri string) bool {
+	if s.Mongod != nil {
+		return config.Deployment(s.MongoURI) == config.Deployment(uri)
+	}
+	return s.MongoURI == config.MaskURI(uri)
+}
+
+// reachableURI is the daemon's, with the password that an embedded MongoDB
+// keeps in a file beside its data.
+func reachableURI(s *daemon.Status) (string, error) {
+	if s.Mongod == nil || !s.Mongod.Auth {
+		return s.MongoURI, nil
+	}
+	path := s.Mongod.URIFile
+	text, err := os.ReadFile(path)
+	switch uri := strings.TrimSpace(string(text)); {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("it is in %s, which only the user that runs the daemon may read; run this command as that user", path)
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("it is in %s of the daemon's machine, which does not exist here; run this command there", path)
+	case err != nil:
+		return "", fmt.Errorf("read it from the file that the daemon names: %w", err)
+	case config.Deployment(uri) != config.Deployment(s.MongoURI):
+		return "", fmt.Errorf("what is in %s is not the URI of %s; is the file of another machine? Run this command on the daemon's", path, s.MongoURI)
+	default:
+		return uri, nil
+	}
+}
+
+// streamsOf are the daemon's, as it is configured.
+func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
+	out := make([]daemon.Stream, 0, len(s.Streams))
+	for _, one := range s.Streams {
+		granularity := time.Duration(one.GranularitySeconds) * time.Second
+		if one.Name == "" || granularity <= 0 {
+			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
+		}
+		out = append(out, daemon.Stream{
+			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity,
+			BucketMaxReadings: one.BucketMaxReadings, BucketMaxBytes: one.BucketMaxBytes, MaxReadingsPerUpdate: one.MaxReadingsPerUpdate,
+			Compressor: store.Compressor(one.Compressor), Retention: time.Duration(one.RetentionSeconds) * time.Second,
+		})
+	}
+	return out, nil
+}
+
+// stream returns the one to work on.
+func (s *site) stream() (daemon.Stream, error) {
+	names := make([]string, 0, len(s.streams))
+	for _, one := range s.streams {
+		if one.Name == s.chosen {
+			return one, nil
+		}
+		names = append(names, one.Name)
+	}
+	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed are %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
+}
+
+// connect prepares a connection with the concerns of the daemon's. The server
+// shows it under the command's name.
+func (s *site) connect(command string, log *slog.Logger) (*store.Connection, error) {
+	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Logger: log})
+}
