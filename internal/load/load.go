@@ -71,6 +71,7 @@ type Generator struct {
 	held        atomic.Int64 // bytes of their readings, in a replay
 	due         atomic.Int64 // readings
 	dueRequests atomic.Int64
+	sent        atomic.Int64 // readings
 	dropped     atomic.Int64 // readings
 	draining    atomic.Bool  // nothing more is due
 	maxHeld     int64        // bytes; the constant, but for tests
@@ -283,6 +284,7 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 		if unsent {
 			g.dropped.Add(int64(j.count))
 		} else {
+			g.sent.Add(int64(j.count))
 			f.answer, f.err = s.Send(ctx, &request)
 		}
 		over := time.Since(g.began)

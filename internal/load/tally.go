@@ -30,7 +30,7 @@ func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 type tenths [10]int32
 
 // counts are of readings, but for requests.
-type counts struct{ requests, failedRequests, partial, sent, acked, rejected, failed int64 }
+type counts struct{ requests, failedRequests, partial, acked, rejected, failed int64 }
 
 // A tally counts the outcomes of requests.
 type tally struct {
@@ -94,7 +94,6 @@ func (t *tally) note(f *outcome) {
 	}
 	reason := reasonRefused
 	t.requests++
-	t.sent += int64(f.readings)
 	if f.answered() {
 		_, _ = t.answered.RecordValue(us), t.service.RecordValue(micros(f.service))
 		t.acked += int64(f.answer.Accepted)
@@ -146,7 +145,7 @@ func (t *tally) result(r *Result, due int64) {
 	for _, reason := range reasons {
 		r.FirstErrors = append(r.FirstErrors, t.errors[reason])
 	}
-	r.Requests, r.Sent, r.Acked, r.Rejected, r.Failed = t.requests, t.sent, t.acked, t.rejected, t.failed
+	r.Requests, r.Acked, r.Rejected, r.Failed = t.requests, t.acked, t.rejected, t.failed
 	r.Response, r.Service = quantiles(t.response), quantiles(t.service)
 	if t.answered.TotalCount() < due {
 		strict := strictly(t.answered, due)
@@ -297,6 +296,7 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 		Version: g.config.Version, Began: g.began.UTC(), Setup: g.Setup(),
 		Seconds:      max(length, lasted).Seconds(),
 		DrainSeconds: max(lasted-length, 0).Seconds(),
+		Sent:         g.sent.Load(),
 		Dropped:      g.dropped.Load(),
 		Intervals:    r.rows,
 	}
@@ -376,7 +376,7 @@ func newMetrics(g *Generator) (*metrics, error) {
 		value      func() int64
 	}{
 		{"offered", "Readings that were due.", g.due.Load},
-		{"sent", "Readings in requests that were answered or failed.", func() int64 { return g.tally.now().sent }},
+		{"sent", "Readings in requests that were sent.", g.sent.Load},
 		{"acked", "Readings that the daemon acknowledged.", func() int64 { return g.tally.now().acked }},
 		{"rejected", "Readings that the daemon rejected in requests that it answered.", func() int64 { return g.tally.now().rejected }},
 		{"failed", "Readings in requests that failed.", func() int64 { return g.tally.now().failed }},

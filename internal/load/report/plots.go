@@ -24,14 +24,23 @@ type plot struct {
 
 // plots draws the result.
 func plots(r *load.Result, x Extras) ([]plot, error) {
+	type drawing interface{ SVG() (template.HTML, error) }
+	rising := " Where bars rise to the right, writes take longer as buckets fill."
+	if ramp(r) {
+		rising = " " + rampNote
+	}
+	var store drawing
+	if len(r.StoreByFill) > 0 {
+		store = byFill("The daemon's store time by fill", "how full the window or the bucket's part was, %", r.StoreByFill)
+	}
 	all := []struct {
-		draw    interface{ SVG() (template.HTML, error) }
+		draw    drawing
 		caption string
 	}{
 		{responseOverTime(r), "Below it, the elapsed part of the window of event time: buckets are new where it starts again."},
 		{rates(r), "Readings a second that were due, and that were acknowledged. Below it, the requests that were due and not answered."},
-		{byFill("Response time by fill", windowElapsed, r.ByFill), responseCaption(r)},
-		{storeByFill(r), "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was." + risingCaption(r)},
+		{byFill("Response time by fill", "elapsed part of the window, %", r.ByFill), responseCaption(r)},
+		{store, "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was." + rising},
 		{percentiles(r, x), "Where response is above service, requests waited in the generator for a free connection, or failed."},
 	}
 	var out []plot
@@ -99,12 +108,6 @@ func farApart(all ...[]float64) bool {
 	return greatest > most*least
 }
 
-// What the axes of bars by fill tell of.
-const (
-	windowElapsed = "elapsed part of the window, %"
-	bucketFill    = "how full the window or the bucket's part was, %"
-)
-
 // responseCaption says what response times by fill can show.
 func responseCaption(r *load.Result) string {
 	const what = "By the elapsed part of the readings' windows. "
@@ -117,14 +120,6 @@ func responseCaption(r *load.Result) string {
 		return what
 	}
 	return what + "Where bars rise to the right, requests take longer as buckets fill."
-}
-
-// risingCaption says what it means where bars rise.
-func risingCaption(r *load.Result) string {
-	if ramp(r) {
-		return " " + rampNote
-	}
-	return " Where bars rise to the right, writes take longer as buckets fill."
 }
 
 func byFill(title, of string, rows []load.FillRow) chart.Bars {
@@ -144,13 +139,6 @@ func byFill(title, of string, rows []load.FillRow) chart.Bars {
 		b.Labels = nil // so that it says that there is nothing
 	}
 	return b
-}
-
-func storeByFill(r *load.Result) interface{ SVG() (template.HTML, error) } {
-	if len(r.StoreByFill) == 0 {
-		return nil
-	}
-	return byFill("The daemon's store time by fill", bucketFill, r.StoreByFill)
 }
 
 func percentiles(r *load.Result, x Extras) chart.Curve {
