@@ -427,14 +427,15 @@ func findAway(s *Seen) (Class, string) {
 // several.
 const (
 	leastRoundTrip = 0.01
-	busyRoundTrip  = 0.05 // on such a host
+	busyRoundTrip  = 0.05 // on such a host, or where neither CPU nor writes are known yet
 )
 
 // findNetwork compares the round trip of a ping, which needs nothing from the
 // engine, with that of an update.
 func findNetwork(s *Seen) (Class, string) {
 	trip, least := s.Server.RoundTripSeconds, leastRoundTrip
-	if s.worst(processor) == Bottleneck {
+	switch cpu := s.worst(processor); {
+	case cpu == Bottleneck, cpu == Unknown && s.Signal(writeSlowdown).Class == Unknown:
 		least = busyRoundTrip
 	}
 	if trip == nil || *trip < least || *trip < s.WritePath.Seconds/2 {
