@@ -101,7 +101,7 @@ func TestCheckTellsOfListenersThatWouldNotOpen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ file, place, says string }{
 		{"http-addr: 0.0.0.0:8430\n", ":1: http-addr: ", "0.0.0.0:8430 would open HTTP beyond this machine"},
-		{"lanes: 4\nadmin-addr: :8432\n", ":2: admin-addr: ", "an address like 127.0.0.1:8432"},
+		{"lanes: 4\nadmin-addr: :8432\n", ":2: admin-addr: ", "an address of this machine like 127.0.0.1:8432"},
 		{"grpc-addr: '[2001:db8::1]:8431'\n", ":1: grpc-addr: ", "--allow-unauthenticated on"},
 		{"http-addr: '[::ffff:127.0.0.1]:8430'\ngrpc-addr: '[::1]:8431'\nadmin-addr: 127.0.0.9:8432\n", "", ""},
 		{"http-addr: brim.example.org:8430\n", "", ""},

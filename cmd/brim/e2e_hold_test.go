@@ -83,7 +83,7 @@ func TestHoldThatCannotBeHadIsLifted(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, answer)
 	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&timeout=100ms")
 	assert.Equal(t, http.StatusGatewayTimeout, code)
-	assert.Contains(t, answer, "takes readings again")
+	assert.Contains(t, answer, "accepts readings again")
 	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusOK, code, answer)
 	inDatabase(t, server.URI(), func(db *mongo.Database) {

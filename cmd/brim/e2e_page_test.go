@@ -67,7 +67,7 @@ func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
 	})
 	b.eventually("word that nothing can be seen", func() bool {
 		_, page := b.admin(http.MethodGet, "/console")
-		return strings.Contains(page, "The storage engine cannot be seen: MongoDB does not answer.")
+		return strings.Contains(page, "The storage engine cannot be sampled: MongoDB does not answer.")
 	})
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are taken and stored") })
