@@ -370,9 +370,10 @@ func TestDaemonAndDoctorAgree(t *testing.T) {
 		_, metrics := b.admin(http.MethodGet, "/metrics")
 		return strings.Contains(metrics, "brim_storage_health{signal=\"cache_used\"} 2\n")
 	})
-	_, page := b.admin(http.MethodGet, "/console")
-	assert.Contains(t, page, "cache-bound: ")
-	assert.Contains(t, page, `id="do-cache"`)
+	b.eventually("the finding on the page", func() bool {
+		_, page := b.admin(http.MethodGet, "/console")
+		return strings.Contains(page, "cache-bound: ") && strings.Contains(page, `id="do-cache"`)
+	})
 
 	got := runBrim(t, nil, "doctor", "--over", "0", "--config", config, "--admin", b.Admin, "--output", "json")
 	assert.Equal(t, exitBottleneck, got.code, "%v", got.err)

@@ -216,7 +216,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 					refused[f.name]++
 					mu.Unlock()
 					select {
-					case <-time.After(250 * time.Millisecond): // sooner than Retry-After asks
+					case <-time.After(time.Second): // as Retry-After asks
 					case <-sending.Done():
 					}
 				}
