@@ -320,7 +320,7 @@ func (a *adminPages) failed(ctx context.Context, w http.ResponseWriter, err erro
 	case ctx.Err() != nil:
 		a.problem(w, http.StatusGatewayTimeout, what+"_timeout", late)
 	default:
-		a.log.Error(what+" on request", "err", err)
+		a.log.Error("admin request failed", "request", what, "err", err)
 		a.problem(w, http.StatusInternalServerError, "internal", "the "+what+" failed; the daemon's log says why")
 	}
 }

@@ -613,7 +613,7 @@ func (d *daemon) endRequests(ctx context.Context) {
 	for what, server := range map[string]*http.Server{"HTTP requests": d.http, "gRPC calls": d.grpc} {
 		servers.Go(func() {
 			if err := server.Shutdown(ctx); err != nil {
-				d.log.Warn("cut off "+what, "err", err)
+				d.log.Warn("requests were cut off", "requests", what, "err", err)
 				_ = server.Close() // what is left of the connections says nothing new
 			}
 		})
