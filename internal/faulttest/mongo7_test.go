@@ -69,6 +69,7 @@ func everyCode(s *scene) outcome {
 	s.check.MaxReadings = 20
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Rate: 500})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Ack: "stored"})
+	s.documents(20) // before the stream is ready only claims would fail
 	faults := 0
 	for range form(s, 1, 10) {
 		for _, code := range commandCodes {
