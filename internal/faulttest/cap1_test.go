@@ -18,7 +18,7 @@ func TestCAP1Readings(t *testing.T) {
 			s.check.MaxReadings = 20
 			return overfill(s, "--bucket-max-readings", "20", "7")
 		},
-		sabotages: []sabotage{without(fault.DocumentRule), without(fault.Look)},
+		sabotages: []sabotage{{off: []fault.Protection{fault.DocumentRule}, runs: 15}, without(fault.Look)},
 	}.test(t)
 }
 
