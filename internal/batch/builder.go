@@ -573,6 +573,10 @@ func (b *Builder) LastShape() *Shape {
 	return b.last
 }
 
+// Expected returns the shape that the reading, of which no field was given yet, has
+// if it is like the last one; nil: unknown.
+func (b *Builder) Expected() *Shape { return b.guess }
+
 // Columns gives all fields of a reading at once, none of them a Text. Their words,
 // which Values returns, are in the columns of a table: that of field i is
 // words[i*rows+row]. No other call may give fields of that reading.

@@ -56,6 +56,11 @@ type lineDecoder struct {
 	sensor      []byte
 	alias       []byte // key of that text; empty: it is not worth remembering
 	unescaped   []byte // words that held escapes
+
+	// See likeLast.
+	shape *batch.Shape
+	plain bool // shape has only numbers, under names that need no escapes
+	words []uint64
 }
 
 type lineTag struct{ name, value []byte }
@@ -234,7 +239,11 @@ func (d *lineDecoder) seriesKey() []byte {
 
 // fields decodes the fields and what separates them from the timestamp.
 func (d *lineDecoder) fields() (*telemetry.Refusal, error) {
-	for d.spaces(); ; d.i++ {
+	d.spaces()
+	if d.likeLast() {
+		return nil, nil
+	}
+	for ; ; d.i++ {
 		d.unescaped = d.unescaped[:0]
 		name, ok := d.word(inName)
 		switch {
@@ -255,6 +264,82 @@ func (d *lineDecoder) fields() (*telemetry.Refusal, error) {
 			return nil, nil
 		}
 	}
+}
+
+// likeLast decodes fields that have the names, kinds and order of those of the last
+// reading, as most have: the names are compared, not decoded. It returns false, with
+// nothing given to the builder, if anything differs.
+func (d *lineDecoder) likeLast() bool {
+	shape := d.in.builder.Expected()
+	if shape == nil {
+		return false
+	}
+	if shape != d.shape {
+		d.shape, d.plain = shape, isPlain(shape)
+	}
+	if !d.plain {
+		return false
+	}
+	words, at := d.words[:0], d.i
+	for i := range shape.Fields {
+		f := &shape.Fields[i]
+		if i > 0 {
+			if at == len(d.s) || d.s[at] != ',' {
+				return false
+			}
+			at++
+		}
+		value := at + len(f.Name) + 1
+		if value >= len(d.s) || d.s[value-1] != '=' || string(d.s[at:value-1]) != f.Name {
+			return false
+		}
+		word, length := numberWord(f.Kind, d.s[value:])
+		if length == 0 {
+			return false
+		}
+		words = append(words, word)
+		at = value + length
+	}
+	if at < len(d.s) && d.s[at] != ' ' {
+		return false
+	}
+	d.words, d.i = words, at
+	d.in.builder.Columns(shape, words, 1, 0)
+	return true
+}
+
+func isPlain(shape *batch.Shape) bool {
+	for _, f := range shape.Fields {
+		if f.Kind != telemetry.Int && f.Kind != telemetry.Float {
+			return false
+		}
+		for _, c := range []byte(f.Name) {
+			if wordBytes[c]&inName == 0 || c == '\\' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// numberWord reads a short number of this kind, as a batch keeps it, and returns the
+// length of its text; 0 if s does not begin with one.
+func numberWord(kind telemetry.Kind, s []byte) (word uint64, length int) {
+	if kind == telemetry.Float {
+		v, length := shortDecimal(s)
+		return math.Float64bits(v), length
+	}
+	if s[0] == '-' {
+		length = 1
+	}
+	word, digits := readDigits(0, s[length:])
+	if length += digits; digits == 0 || digits >= maxDigits || length == len(s) || s[length] != 'i' {
+		return 0, 0
+	}
+	if s[0] == '-' {
+		word = -word
+	}
+	return word, length + 1
 }
 
 // value decodes a number or a boolean.
