@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -116,6 +117,35 @@ func TestMillisRoundTowardsThePast(t *testing.T) {
 		got, ok := p.millis(given)
 		assert.True(t, ok)
 		assert.Equal(t, want, got, given)
+	}
+}
+
+// A line that is nearly like the one before it is decoded as if it came alone.
+func TestALineIsDecodedAloneWhateverCameBefore(t *testing.T) {
+	t.Parallel()
+	d, _ := newTestServer(t, anyTime)
+	decode := func(content string) outcome {
+		d.known = batch.NewInterner(0)
+		return decodeOutcome(d, strings.NewReader(content), func(in *intake, b *body) error {
+			return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1})
+		})
+	}
+	for _, first := range []string{"cpu a=1i,b=2.5 1", "cpu a=-1i 1", "cpu a\\=b=1i 1", "cpu a=t 1", `cpu a="x",b=1i 1`, "cpu a\\ b=1.5 1", "cpu a\\b=1 1"} {
+		for _, second := range []string{
+			"cpu a=3i,b=4.5 2", "cpu a=3i,b=4.5", "cpu a=-3i,b=-0 2", "cpu a=3,b=4.5 2", "cpu a=3i,b=4i 2", "cpu a=3i 2", "cpu a=3i,b=4.5,c=1 2",
+			"cpu b=4.5,a=3i 2", "cpu a=3i,b=4.5\r", "cpu a=3i, b=4.5 2", "cpu a=3i,b= 2", "cpu a=,b=4.5 2", "cpu a=3u,b=4.5 2", "cpu a=9223372036854775808i,b=1 2",
+			"cpu a=-9223372036854775808i,b=1 2", "cpu a=3i,b=1e400 2", "cpu a=3i,b=1e3 2", "cpu a=b=1i 2", "cpu a\\=b=1i 2", "cpu a b=1.5 2", "cpu a=t 2",
+			`cpu a="x",b=1i 2`, "cpu a\\b=1 2", "cpu a=3i,b=4.5x 2", "cpu a=3i,b=4.5 x", "cpu a=-i,b=1 2", "cpu a", "cpu a=",
+		} {
+			alone, behind := decode(second), decode(first+"\n"+second)
+			require.Equal(t, alone.err, behind.err)
+			require.Len(t, behind.readings, len(alone.readings)+1, "%q behind %q: %v", second, first, behind.answer.Errors)
+			assert.Equal(t, alone.readings, append([]telemetry.Reading(nil), behind.readings[1:]...), "%q behind %q", second, first)
+			for i := range behind.answer.Errors {
+				behind.answer.Errors[i].Index--
+			}
+			assert.Equal(t, alone.answer.Errors, behind.answer.Errors, "%q behind %q", second, first)
+		}
 	}
 }
 

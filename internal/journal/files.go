@@ -406,8 +406,7 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 		return w.buf[from:][:n], nil
 	}
 	want := int(min(int64(max(n, w.ahead)), w.limit-offset))
-	// Do not keep the buffer of a huge record.
-	if cap(w.buf) < want || cap(w.buf) > 4*max(w.ahead, want) {
+	if cap(w.buf) < want {
 		w.buf = make([]byte, want)
 	}
 	w.buf, w.at = w.buf[:want], offset
@@ -420,9 +419,9 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 	return w.buf[:min(n, got)], nil
 }
 
-// shrink frees the buffer of a large record: the next one may not come for long.
+// shrink frees the buffer of a huge record: the next one may not come for long.
 func (w *window) shrink() {
-	if cap(w.buf) > w.ahead {
+	if cap(w.buf) > 4*w.ahead {
 		w.buf = nil
 	}
 }
