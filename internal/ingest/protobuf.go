@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,9 +73,11 @@ type wireDecoder struct {
 	tags    []wireTag
 	times   []uint64
 	columns []column
-	words   []uint64 // of the first column's values, then of the second's, and so on
-	texts   [][]byte // that the words of strings are indices of
-	alias   []byte   // key of the series at hand
+	words   []uint64     // of the first column's values, then of the second's, and so on
+	texts   [][]byte     // that the words of strings are indices of
+	alias   []byte       // key of the series at hand
+	shape   *batch.Shape // of the last row, if its series had only numbers and booleans, for all rows; else nil
+	width   int          // columns of that series
 }
 
 type wireTag struct{ name, value []byte }
@@ -235,6 +238,10 @@ func decodeTag(message []byte) (wireTag, error) {
 // A column is one field of the rows of a series. Its values, without those of absent
 // rows, are words of the decoder.
 type column struct {
+	// encoded is how the column at this place of an earlier series began: its name and
+	// the tag of its values. Empty: with something else.
+	encoded []byte
+
 	name   []byte
 	kind   telemetry.Kind
 	kinds  int // of values that it has; one is allowed
@@ -248,11 +255,17 @@ type column struct {
 // series decodes one Series. Rows are readings like any others, but columns that do
 // not fit the rows leave none of them certain and refuse all.
 func (d *wireDecoder) series(message []byte) error {
-	sensor, head, err := d.seriesHead(message)
+	head, columns, err := d.seriesHead(message, false)
 	if err != nil {
 		return err
 	}
-	alike, err := d.seriesColumns(message)
+	alike, err := d.seriesColumns(columns, false)
+	if err != nil { // maybe because columns stand in front of the times
+		if head, columns, err = d.seriesHead(message, true); err != nil {
+			return err
+		}
+		alike, err = d.seriesColumns(columns, true)
+	}
 	if err != nil {
 		return err
 	}
@@ -262,7 +275,12 @@ func (d *wireDecoder) series(message []byte) error {
 		d.alias = append(d.alias, head...)
 		known = d.in.server.known.Alias(d.alias)
 	}
-	var shape *batch.Shape // of the rows, where all of them have the same
+	var sensor []byte
+	if known == nil {
+		if sensor, err = d.seriesTags(message); err != nil {
+			return err
+		}
+	}
 	for row, ms := range d.times {
 		if err := d.in.begin(); err != nil {
 			return err
@@ -277,8 +295,8 @@ func (d *wireDecoder) series(message []byte) error {
 			}
 		}
 		b.Time(int64(ms))
-		if shape != nil {
-			b.Columns(shape, d.words, len(d.times), row)
+		if d.shape != nil {
+			b.Columns(d.shape, d.words, len(d.times), row)
 		} else {
 			for i := range d.columns {
 				d.give(&d.columns[i], uint32(row))
@@ -292,7 +310,7 @@ func (d *wireDecoder) series(message []byte) error {
 			d.in.server.known.SetAlias(d.alias, known)
 		}
 		if alike && b.MapDots == 0 {
-			shape = b.LastShape()
+			d.shape, d.width = b.LastShape(), len(d.columns)
 		}
 	}
 	return nil
@@ -318,53 +336,75 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// seriesHead decodes all but the columns. head is the part of the message that
-// holds sensor and tags, nil if they do not stand together in front or are long.
-func (d *wireDecoder) seriesHead(message []byte) (sensor, head []byte, err error) {
-	d.tags, d.times = d.tags[:0], d.times[:0]
+// errOrder says that other fields of a series stand behind its columns, as encoders do
+// not write them.
+var errOrder = errors.New("a column stands in front of other fields")
+
+// seriesHead decodes the times. head is the part of the message that holds sensor and
+// tags, nil if they do not stand together in front or are long; columns is the part that
+// holds columns. It ends at the first column, or in any order, at the end of the message.
+func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns []byte, err error) {
+	d.times = d.times[:0]
 	most := d.in.server.config.MaxReadings - d.in.count
 	split, length := false, 0
 	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(1, protowire.BytesType):
-			sensor = m.bytes
-		case m.is(2, protowire.BytesType):
-			tag, err := decodeTag(m.bytes)
-			if err != nil {
-				return nil, nil, err
-			}
-			d.tags = append(d.tags, tag)
-		case m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
+	for columns = message; m.next() && (m.num != 4 || anyOrder); {
+		if !anyOrder {
+			columns = m.rest
+		}
+		if m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType) {
 			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
 				return nil, nil, d.in.tooMany()
 			} else if err != nil {
 				return nil, nil, err
 			}
 		}
-		switch end := len(message) - len(m.rest); {
+		switch {
 		case m.num != 1 && m.num != 2:
 			split = true
 		case split:
 			length = maxAlias + 1
 		default:
-			length = end
+			length = len(message) - len(m.rest)
 		}
 	}
 	if m.err == nil && 0 < length && length <= maxAlias {
 		head = message[:length]
 	}
-	return sensor, head, m.err
+	return head, columns, m.err
+}
+
+// seriesTags decodes the tags and returns the sensor id.
+func (d *wireDecoder) seriesTags(message []byte) (sensor []byte, err error) {
+	d.tags = d.tags[:0]
+	for m := (wireMessage{rest: message}); m.next(); {
+		switch {
+		case m.is(1, protowire.BytesType):
+			sensor = m.bytes
+		case m.is(2, protowire.BytesType):
+			tag, err := decodeTag(m.bytes)
+			if err != nil {
+				return nil, err
+			}
+			d.tags = append(d.tags, tag)
+		}
+	}
+	return sensor, nil
 }
 
 // seriesColumns decodes the columns. alike says that every row has a value in every
-// column, and none of them is a string.
-func (d *wireDecoder) seriesColumns(message []byte) (alike bool, err error) {
+// column, and none of them is a string. It forgets the shape of the last row unless
+// the columns begin like those of its series.
+func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, err error) {
 	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
 	alike = len(d.times) > 0
+	same := true
 	m := wireMessage{rest: message}
 	for m.next() {
 		if !m.is(4, protowire.BytesType) {
+			if m.num < 4 && !anyOrder {
+				return false, errOrder
+			}
 			continue
 		}
 		if len(d.columns) > telemetry.MaxFields {
@@ -372,71 +412,103 @@ func (d *wireDecoder) seriesColumns(message []byte) (alike bool, err error) {
 		}
 		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
 		c := &d.columns[len(d.columns)-1]
-		*c = column{absent: c.absent[:0], begin: len(d.words)}
-		if err := d.column(c, m.bytes); err != nil {
+		*c = column{absent: c.absent[:0], begin: len(d.words), encoded: c.encoded}
+		again, err := d.column(c, m.bytes)
+		if err != nil {
 			return false, err
 		}
+		same = same && again
 		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
 		if err := d.in.afford(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
 			return false, err
 		}
 	}
+	if !same || !alike || len(d.columns) != d.width {
+		d.shape = nil
+	}
 	return alike, m.err
 }
 
-// column decodes a Column of a series.
-func (d *wireDecoder) column(c *column, message []byte) error {
-	rows := len(d.times)
-	most := c.begin + rows
+// column decodes a Column of a series, and reports whether it begins like the one
+// that was at its place in the series before. Nearly all consist of a name and one
+// packed list.
+func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) {
+	if n := len(c.encoded); n > 0 && bytes.HasPrefix(message, c.encoded) {
+		m := wireMessage{rest: message[n-1:]}
+		if m.next() && len(m.rest) == 0 {
+			c.name = message[n-1-int(c.encoded[1]) : n-1]
+			if err := d.values(c, &m); err != nil {
+				return false, err
+			}
+			return true, c.check(len(d.times))
+		}
+	}
+	c.encoded = c.encoded[:0]
+	fields, name := 0, 0 // bytes of the name, if it is the first field
 	m := wireMessage{rest: message}
 	for m.next() {
-		var err error
-		before := len(d.words)
-		kind := telemetry.Kind(0)
-		integers := m.kind == protowire.BytesType || m.kind == protowire.VarintType
-		switch {
-		case m.is(1, protowire.BytesType):
+		if fields++; fields == 1 && m.is(1, protowire.BytesType) {
+			name = len(message) - len(m.rest)
+		}
+		if m.is(1, protowire.BytesType) {
 			c.name = m.bytes
-		case m.num == 2 && (m.kind == protowire.BytesType || m.kind == protowire.Fixed64Type):
-			kind = telemetry.Float
-			d.words, err = m.appendDoubles(d.words, most)
-		case m.num == 3 && integers:
-			kind = telemetry.Int
-			d.words, err = m.appendVarints(d.words, most)
-			for i := before; i < len(d.words); i++ {
-				d.words[i] = uint64(protowire.DecodeZigZag(d.words[i]))
-			}
-		case m.num == 4 && integers:
-			kind = telemetry.Bool
-			d.words, err = m.appendVarints(d.words, most)
-			for i := before; i < len(d.words); i++ {
-				d.words[i] = min(d.words[i], 1)
-			}
-		case m.is(5, protowire.BytesType):
-			kind = telemetry.Text
-			if len(d.words) == most {
-				err = errTooManyValues
-				break
-			}
-			d.words, d.texts = append(d.words, uint64(len(d.texts))), append(d.texts, m.bytes)
-		case m.num == 6 && integers:
-			c.absent, err = m.appendVarints(c.absent, rows)
+		} else if err := d.values(c, &m); err != nil {
+			return false, err
 		}
-		if errors.Is(err, errTooManyValues) {
-			return fmt.Errorf("column %s has more values or absent rows than there are rows, which are %d", telemetry.Quote(c.name), rows)
-		} else if err != nil {
-			return err
+	}
+	if m.err != nil {
+		return false, m.err
+	}
+	if fields == 2 && name > 0 && name == 2+len(c.name) && message[name] < 0x80 {
+		c.encoded = append(c.encoded, message[:name+1]...)
+	}
+	return false, c.check(len(d.times))
+}
+
+// values decodes values, or the numbers of absent rows, of a column.
+func (d *wireDecoder) values(c *column, m *wireMessage) (err error) {
+	rows := len(d.times)
+	most := c.begin + rows
+	before := len(d.words)
+	kind := telemetry.Kind(0)
+	integers := m.kind == protowire.BytesType || m.kind == protowire.VarintType
+	switch {
+	case m.num == 2 && (m.kind == protowire.BytesType || m.kind == protowire.Fixed64Type):
+		kind = telemetry.Float
+		d.words, err = m.appendDoubles(d.words, most)
+	case m.num == 3 && integers:
+		kind = telemetry.Int
+		d.words, err = m.appendVarints(d.words, most)
+		for i := before; i < len(d.words); i++ {
+			d.words[i] = uint64(protowire.DecodeZigZag(d.words[i]))
 		}
-		if len(d.words) > before && c.kind != kind {
-			c.kind = kind
-			c.kinds++
+	case m.num == 4 && integers:
+		kind = telemetry.Bool
+		d.words, err = m.appendVarints(d.words, most)
+		for i := before; i < len(d.words); i++ {
+			d.words[i] = min(d.words[i], 1)
 		}
+	case m.is(5, protowire.BytesType):
+		kind = telemetry.Text
+		if len(d.words) == most {
+			err = errTooManyValues
+			break
+		}
+		d.words, d.texts = append(d.words, uint64(len(d.texts))), append(d.texts, m.bytes)
+	case m.num == 6 && integers:
+		c.absent, err = m.appendVarints(c.absent, rows)
+	}
+	if errors.Is(err, errTooManyValues) {
+		return fmt.Errorf("column %s has more values or absent rows than there are rows, which are %d", telemetry.Quote(c.name), rows)
+	} else if err != nil {
+		return err
+	}
+	if len(d.words) > before && c.kind != kind {
+		c.kind = kind
+		c.kinds++
 	}
 	c.count = len(d.words) - c.begin
-	if m.err != nil {
-		return m.err
-	}
-	return c.check(rows)
+	return nil
 }
 
 // check reports whether every row can tell its value.
@@ -585,7 +657,7 @@ func (p *wirePool) get(in *intake) *wireDecoder {
 	if !ok {
 		d = new(wireDecoder)
 	}
-	d.in = in
+	d.in, d.shape = in, nil
 	return d
 }
 
@@ -595,7 +667,7 @@ func (p *wirePool) put(d *wireDecoder) {
 	d.columns = d.columns[:cap(d.columns)]
 	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
 	for i := range d.columns {
-		size += cap(d.columns[i].absent)
+		size += cap(d.columns[i].absent) + cap(d.columns[i].encoded)
 		d.columns[i].name = nil
 	}
 	if size > most {
