@@ -101,7 +101,7 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 			MaxConcurrentStreams: 256, MaxReadFrameSize: 16 << 10,
 			// Sent by a client and not yet read by a call. A call that waits for memory
 			// leaves room for the others on its connection.
-			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 256 << 10,
+			MaxReceiveBufferPerStream: 128 << 10, MaxReceiveBufferPerConnection: 256 << 10,
 			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second, WriteByteTimeout: answerTime,
 		},
 	}
