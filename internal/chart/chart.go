@@ -105,7 +105,7 @@ func (t Time) SVG() (template.HTML, error) {
 		panels = append(panels, *t.Beneath)
 	}
 	for i, panel := range panels {
-		p := newPlot(panel.Y.Label)
+		p := newPlot("") // a label beside a low panel would need more room than there is
 		var values []float64
 		for _, s := range panel.Series {
 			values = append(values, s.Y...)
@@ -122,7 +122,7 @@ func (t Time) SVG() (template.HTML, error) {
 			p.X.Tick.Marker, p.X.Label.Text = timeTicks{wanted: max(3, int(t.Width/95))}, t.XLabel
 		}
 		p.Add(marks(t.Marks))
-		d.plots = append(d.plots, p)
+		d.plots, d.labels = append(d.plots, p), append(d.labels, panel.Y.Label)
 	}
 	return d.svg()
 }
@@ -156,7 +156,7 @@ func (b Bars) SVG() (template.HTML, error) {
 		chart := &plotter.BarChart{Values: values, Width: vg.Length(width * 0.9), Color: s.Tone.ink()}
 		chart.Offset = vg.Length(width * (float64(i) - float64(len(b.Series)-1)/2))
 		p.Add(fixed{chart})
-		p.Legend.Add(s.Name, chart)
+		d.legend = append(d.legend, entry{s.Name, chart})
 	}
 	b.Y.apply(&p.Y, all)
 	p.X.Min, p.X.Max = -0.5, float64(len(b.Labels))-0.5
@@ -256,12 +256,22 @@ type drawing struct {
 	title         string
 	width, height float64
 	plots         []*plot.Plot
+	labels        []string // above them, for those that have one
+	legend        []entry
 	seen          bool // there is something to show
+}
+
+// An entry of the legend names a series beside a sample of its line.
+type entry struct {
+	name   string
+	sample plot.Thumbnailer
 }
 
 const (
 	titleSize, textSize = 14, 12
 	titleHeight         = 20
+	labelHeight         = 20
+	sampleWidth         = 16
 	upperShare          = 0.66 // of the height, of two plots
 )
 
@@ -294,7 +304,7 @@ func (d *drawing) line(p *plot.Plot, s Series, log bool) {
 		from = to
 	}
 	if s.Name != "" {
-		p.Legend.Add(s.Name, &plotter.Line{LineStyle: style})
+		d.legend = append(d.legend, entry{s.Name, &plotter.Line{LineStyle: style}})
 	}
 	var dots plotter.XYs
 	var bars struct {
@@ -334,10 +344,17 @@ func (d *drawing) svg() (template.HTML, error) {
 		whole.FillText(middle, whole.Center(), "no data yet")
 		return d.html(canvas)
 	}
-	areas := []draw.Canvas{draw.Crop(whole, 0, 0, 0, -titleHeight)}
+	top := d.drawLegend(whole, title.Width(d.title))
+	areas := []draw.Canvas{draw.Crop(whole, 0, 0, 0, -top)}
 	if len(d.plots) == 2 {
 		split := vg.Length(d.height * (1 - upperShare))
-		areas = []draw.Canvas{draw.Crop(whole, 0, 0, split, -titleHeight), draw.Crop(whole, 0, 0, 0, split-vg.Length(d.height))}
+		areas = []draw.Canvas{draw.Crop(whole, 0, 0, split, -top), draw.Crop(whole, 0, 0, 0, split-vg.Length(d.height))}
+	}
+	for i, label := range d.labels {
+		if label != "" {
+			whole.FillText(textStyle(textSize), vg.Point{X: 1, Y: areas[i].Max.Y - 15}, label)
+			areas[i] = draw.Crop(areas[i], 0, 0, 0, -labelHeight)
+		}
 	}
 	left, right := vg.Length(0), vg.Length(math.Inf(1))
 	for i, p := range d.plots {
@@ -349,6 +366,28 @@ func (d *drawing) svg() (template.HTML, error) {
 		p.Draw(draw.Crop(areas[i], left-inside.Min.X, right-inside.Max.X, 0, 0))
 	}
 	return d.html(canvas)
+}
+
+// drawLegend draws the legend on the right of the title, or below it if there is no
+// room, and returns the height that both take.
+func (d *drawing) drawLegend(whole draw.Canvas, title vg.Length) vg.Length {
+	const between = 12
+	style := textStyle(textSize)
+	var width vg.Length
+	for _, e := range d.legend {
+		width += sampleWidth + 4 + style.Width(e.name) + between
+	}
+	height, at := vg.Length(titleHeight), vg.Point{X: whole.Max.X - width, Y: whole.Max.Y - 13}
+	if title+between > at.X {
+		height, at = 2*titleHeight, vg.Point{X: 1, Y: at.Y - titleHeight + 2}
+	}
+	for _, e := range d.legend {
+		e.sample.Thumbnail(&draw.Canvas{Canvas: whole.Canvas, Rectangle: vg.Rectangle{Min: at, Max: vg.Point{X: at.X + sampleWidth, Y: at.Y + 9}}})
+		at.X += sampleWidth + 4
+		whole.FillText(style, at, e.name)
+		at.X += style.Width(e.name) + between
+	}
+	return height
 }
 
 var (
@@ -432,8 +471,6 @@ func newPlot(label string) *plot.Plot {
 	lines.Vertical.Color = nil
 	lines.Horizontal = draw.LineStyle{Color: solid(grid), Width: 1}
 	p.Add(lines)
-	p.Legend.Top, p.Legend.TextStyle = true, textStyle(textSize)
-	p.Legend.ThumbnailWidth, p.Legend.XOffs = 16, -4
 	return p
 }
 

@@ -72,6 +72,16 @@ func TestTimeShowsSeriesTicksAndTheLegend(t *testing.T) {
 	assert.NotRegexp(t, "(?i)#fe[0-9a-f]{4}|#000000", out, "all colours are the page's")
 }
 
+func TestALowLowerPanelHasItsLineAndTicks(t *testing.T) {
+	t.Parallel()
+	c := latency(300)
+	c.Height, c.Beneath.Y.Label = 270, "a label that is longer than the panel is high"
+	out := drawn(t, c)
+	assert.Contains(t, out, ">"+c.Beneath.Y.Label+"<")
+	assert.Contains(t, out, ">100 %<")
+	assert.Contains(t, out, "var(--chart-c,")
+}
+
 func TestAxesOfBothPanelsStandAboveEachOther(t *testing.T) {
 	t.Parallel()
 	out := drawn(t, latency(300))
