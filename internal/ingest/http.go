@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -52,11 +50,10 @@ type exchange struct {
 	unheard  bool             // the sender may not send, so that little of the body is read
 
 	// What a request needs for itself, here because requests come often.
-	in    intake
-	lease lease
-	wire  wireBody
-	body  body
-	text  []byte // of an answer
+	in      intake
+	pacer   pacer
+	payload payload
+	text    []byte // of an answer
 }
 
 // newExchange returns an exchange that was used before, or a new one.
@@ -66,13 +63,14 @@ func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Reques
 		x = new(exchange)
 	}
 	x.server, x.protocol, x.w, x.r, x.start = srv, p, w, r, time.Now()
+	x.payload.server, x.payload.pacer, x.payload.lease.of = srv, &x.pacer, srv.budget
 	return x
 }
 
 // over says that the request was answered: x lets go of all that was its.
 func (x *exchange) over() {
 	x.in.close()
-	x.lease.release()
+	x.payload.lease.release()
 	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)
@@ -139,7 +137,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+	return x.take(in, func(body []byte) error { return in.decodeJSON(body, form) })
 }
 
 // parseQuery returns the query parameters of a request, each of which must be allowed.
@@ -188,13 +186,12 @@ func (x *exchange) intake(stream *inputStream, query url.Values) (*intake, error
 	x.in.open(x.server, stream, want)
 	x.in.who = x.who
 	x.in.key = key
-	x.lease.of = x.server.budget
-	x.in.lease, x.in.ctx = &x.lease, x.r.Context()
+	x.in.lease, x.in.ctx = &x.payload.lease, x.r.Context()
 	return &x.in, nil
 }
 
-// take decodes the body, appends its readings and answers.
-func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
+// take receives and decodes the body, appends its readings and answers.
+func (x *exchange) take(in *intake, decode func([]byte) error) error {
 	if err := x.decode(in, decode); err != nil {
 		return err
 	}
@@ -206,32 +203,21 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 	return nil
 }
 
-// decode decodes the body, and releases it.
-func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
-	wire, b := &x.wire, &x.body
-	err := x.server.wire.receiveInto(wire, &x.lease, x.r, x.w)
-	defer wire.free()
-	x.began = wire.length > 0 || telemetry.KindOf(err) == telemetry.TooSlow
+// decode receives and decodes the body, and frees it.
+func (x *exchange) decode(in *intake, decode func([]byte) error) error {
+	defer x.payload.free()
+	err := x.receive()
+	x.began = len(x.payload.data) > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
 		return err
 	}
-	if err := x.server.openInto(x.r.Context(), b, wire); err != nil {
-		return err
-	}
-	defer b.close()
 	in.build()
+	if err := decode(x.payload.data); err != nil {
+		return err
+	}
 	if in.key != "" {
-		b.hash = xxhash.New()
+		in.hash = bodyHash(x.payload.data, in.meaning)
 	}
-	err = decode(in, b)
-	if err != nil || in.key == "" {
-		return err
-	}
-	// Decoders read to the end; what they would leave is part of the body all the same.
-	if err := b.drain(); err != nil {
-		return err
-	}
-	in.hash = bodyHash(b.hash, in.meaning)
 	return nil
 }
 
@@ -257,7 +243,7 @@ func (x *exchange) answer(r result, in *intake) {
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
-	x.lease.release()
+	x.payload.lease.release()
 	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
 	challenge(x.w.Header(), known)
@@ -441,7 +427,7 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
+	return x.take(in, func(body []byte) error { return in.decodeLineProtocol(body, p) })
 }
 
 // precisionOf returns the unit of a request's timestamps.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -59,9 +60,8 @@ type intake struct {
 	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
 	times   telemetry.TimeRange     // of stream
 	fields  *batch.FieldList        // of home
-	lease   *lease                  // of the request; nil where it is too small to need one
+	lease   *lease                  // of the request; nil in tests
 	ctx     context.Context         // of the request, for the lease
-	encoded int64                   // bytes of the request that stay in memory while it is decoded
 	count   int                     // readings begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
@@ -132,6 +132,9 @@ func (in *intake) begin() error {
 			return err
 		}
 	}
+	if in.count%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
+	}
 	in.builder.Begin(in.stream.Name, in.count, in.times)
 	in.count++
 	return nil
@@ -141,6 +144,10 @@ func (in *intake) begin() error {
 // 256 values at most.
 const affordEvery = 64
 
+// yieldEvery is after how many readings others get their turn at the processor, for the
+// same reason as turnBytes.
+const yieldEvery = 4 * affordEvery
+
 // afford extends the lease if the decoded readings, and this many bytes of scratch
 // memory, need more than was foreseen: columns of small numbers take many times
 // their length.
@@ -148,7 +155,7 @@ func (in *intake) afford(scratch int64) error {
 	if in.lease == nil {
 		return nil
 	}
-	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch+in.encoded)
+	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
 }
 
 // takeBack undoes the begin of the reading at hand, and what was given of it.
@@ -262,7 +269,7 @@ func (in *intake) hold(made *batch.Batch, r *batch.Request) {
 	if in.lease == nil || in.lease.size == 0 {
 		return
 	}
-	in.lease.keep(max(0, batchCost*made.MemorySize()+in.encoded))
+	in.lease.keep(batchCost * made.MemorySize())
 	if r.Want == telemetry.Stored {
 		r.Journaled = in.lease.release
 	}

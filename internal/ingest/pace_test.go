@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -79,19 +78,18 @@ func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
 // A body of which hardly anything has arrived holds nothing of the budget.
 func TestBodiesThatHaveNotComeHoldNothing(t *testing.T) {
 	t.Parallel()
-	v := testReceiver(10 * time.Millisecond)
-	require.True(t, v.budget.small.try(v.budget.small.size, false))
+	d := testReceiver(t, 10*time.Millisecond)
+	require.True(t, d.budget.small.try(d.budget.small.size, false))
 	send := func(length int) error {
-		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", length))))
-		w.free()
-		w.lease.release()
+		x, err := received(d, strings.NewReader(strings.Repeat("x", length)))
+		x.end()
 		return err
 	}
 	require.NoError(t, send(firstBytes-1))
 	require.ErrorContains(t, send(firstBytes+1), "busy")
-	v.budget.small.give(v.budget.small.size)
+	d.budget.small.give(d.budget.small.size)
 	require.NoError(t, send(firstBytes+1))
-	assert.Zero(t, v.budget.held())
+	assert.Zero(t, d.budget.held())
 }
 
 func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
