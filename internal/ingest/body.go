@@ -464,9 +464,9 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 
 // A roomPool keeps memory for payloads, in powers of two from firstBytes to
 // largestPooled.
-type roomPool struct{ pools [9]sync.Pool }
+type roomPool struct{ pools [12]sync.Pool }
 
-const largestPooled = firstBytes << 8
+const largestPooled = firstBytes << 11
 
 // roomSize returns the size of a room for n bytes.
 func roomSize(n int64) int64 {

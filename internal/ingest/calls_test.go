@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -191,6 +192,24 @@ func TestAClientMustReadItsAnswers(t *testing.T) {
 	}
 	require.Error(t, err, "the call ends")
 	assert.EqualValues(t, 1, d.endedFor(endUnread))
+}
+
+// A connection whose client reads nothing ends, whatever it sends.
+func TestAClientThatReadsNothingIsDisconnected(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	conn, err := writeLimiter{Listener: listener, limit: 50 * time.Millisecond}.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	for err == nil {
+		_, err = conn.Write(make([]byte, 1<<20))
+	}
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
 func TestABombIsKnownByItsBeginning(t *testing.T) {

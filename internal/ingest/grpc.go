@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -99,12 +100,51 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 			// Sent by a client and not yet read by a call. A call that waits for memory
 			// leaves room for the others on its connection.
 			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 256 << 10,
-			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second, WriteByteTimeout: answerTime,
+			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second,
 		},
 	}
 	s.Protocols.SetHTTP2(config != nil)
 	s.Protocols.SetUnencryptedHTTP2(config == nil)
 	return s
+}
+
+// GRPCListener returns a listener for the GRPCServer, whose connections end when a client
+// does not read for answerTime. WriteByteTimeout of net/http does the same by two
+// deadlines for each write, which is a fifth of the cost of a small Write.
+func GRPCListener(l net.Listener) net.Listener { return writeLimiter{Listener: l, limit: answerTime} }
+
+type writeLimiter struct {
+	net.Listener
+
+	limit time.Duration
+}
+
+// Accept implements net.Listener.
+func (l writeLimiter) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &limitedConn{Conn: conn, limit: l.limit}, nil
+}
+
+// A limitedConn has a deadline for writing, which is moved when a tenth of it is over.
+type limitedConn struct {
+	net.Conn
+
+	limit time.Duration
+	moved time.Time
+}
+
+// Write implements net.Conn. net/http and TLS call it from one goroutine at a time.
+func (c *limitedConn) Write(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(c.moved) > c.limit/10 {
+		if err := c.SetWriteDeadline(now.Add(c.limit)); err != nil {
+			return 0, err
+		}
+		c.moved = now
+	}
+	return c.Conn.Write(p)
 }
 
 // A call is a call of Write or WriteStream.
