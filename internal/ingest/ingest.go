@@ -57,7 +57,6 @@ type Server struct {
 	config  Config
 	streams map[string]*inputStream
 	order   []*inputStream // the same, as they are configured
-	setting sync.Mutex     // of one call of SetStreams at a time
 	ahead   atomic.Int64   // Config.MaxFuture, which may change
 	acks    string         // as messages name them
 	names   string         // of the streams, likewise
