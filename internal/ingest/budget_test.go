@@ -159,7 +159,7 @@ func TestConnectionsTakeTheirPartOfTheBudget(t *testing.T) {
 }
 
 // Bodies that reserve much and dribble give way to others.
-func TestSlowBodiesGiveWayToThoseThatWait(t *testing.T) {
+func TestSlowBodiesAreEndedWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := testBudget()

@@ -119,7 +119,7 @@ func (srv *Server) endedFor(why ending) float64 {
 	return testutil.ToFloat64(srv.metrics.ended[why])
 }
 
-func TestAMessageThatDoesNotComeWholeEndsItsCall(t *testing.T) {
+func TestAnIncompleteMessageEndsItsCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"Write", "WriteStream"} {
 		for name, part := range map[string]string{"a part of its prefix": "\x00\x00", "its prefix": "\x00\x00\x00\x10\x00", "a part of it": "\x00\x00\x00\x10\x00abc"} {
@@ -212,7 +212,7 @@ func TestAClientThatReadsNothingIsDisconnected(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-func TestABombIsKnownByItsBeginning(t *testing.T) {
+func TestABombIsDetectedEarly(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
@@ -226,7 +226,7 @@ func TestABombIsKnownByItsBeginning(t *testing.T) {
 	assert.Equal(t, codeEncodingBroken, broken.answer(t.Context()).err.Code)
 }
 
-func TestAMessageInflatesSoManyTimesOnly(t *testing.T) {
+func TestAMessageBeyondTheInflateRatioIsRefused(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	client := dialGRPC(t, d)

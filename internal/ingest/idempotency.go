@@ -79,7 +79,7 @@ func (in *intake) scopedKey() string {
 	if in.who != nil {
 		sender = in.who.Name
 	}
-	return scopedKey(sender, in.home.Name, in.key, in.part)
+	return scopedKey(sender, in.target.Name, in.key, in.part)
 }
 
 // A meaning is what makes the same bytes another body.

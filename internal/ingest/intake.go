@@ -55,11 +55,11 @@ type intake struct {
 	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
 	who     *access.Identity        // that sent it; nil without a Guard
-	home    *inputStream            // that the request was sent to
+	target  *inputStream            // of the request
 	stream  *inputStream            // of the current reading
 	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
 	times   telemetry.TimeRange     // of stream
-	fields  *batch.FieldList        // of home
+	fields  *batch.FieldList        // of target
 	lease   *lease                  // of the request; nil in tests
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
@@ -79,7 +79,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
 	*in = intake{
-		server: d, want: want, now: now, home: stream, stream: stream,
+		server: d, want: want, now: now, target: stream, stream: stream,
 		times: d.times(now, live), fields: live.fields,
 	}
 	in.answer.Errors = []refusedReading{}

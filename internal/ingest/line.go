@@ -130,7 +130,7 @@ const aliasLine = 'l'
 func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 	d.alias = d.alias[:0]
 	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
-		d.alias = append(append(append(append(d.alias, aliasLine), d.in.home.Name...), 0), d.s[:n]...)
+		d.alias = append(append(append(append(d.alias, aliasLine), d.in.target.Name...), 0), d.s[:n]...)
 		if known := d.in.server.known.Alias(d.alias); known != nil {
 			if known.Stream != d.in.stream.Name {
 				d.in.toStream(d.in.server.streams[known.Stream])
@@ -184,7 +184,7 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 func (d *lineDecoder) begin() error {
 	stream, ok := d.in.server.streams[string(d.measurement)]
 	if !ok {
-		stream = d.in.home
+		stream = d.in.target
 	}
 	d.in.toStream(stream)
 	return d.in.begin()

@@ -63,7 +63,7 @@ func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 	assert.Empty(t, d.budget.coming)
 }
 
-func TestABodyThatIsNotTakenGivesItsRoomBack(t *testing.T) {
+func TestARefusedBodyReleasesItsMemory(t *testing.T) {
 	t.Parallel()
 	d := testReceiver(t, time.Hour)
 	for _, sent := range []io.Reader{unknownLength(strings.Repeat("x", 1<<20+1)), strings.NewReader(strings.Repeat("x", 1<<20+1)), iotest.TimeoutReader(strings.NewReader(strings.Repeat("x", 1<<20)))} {
@@ -75,7 +75,7 @@ func TestABodyThatIsNotTakenGivesItsRoomBack(t *testing.T) {
 	assert.Empty(t, d.budget.coming)
 }
 
-func TestASlowSenderHoldsUpNobody(t *testing.T) {
+func TestASlowSenderDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	large := manyLines(2) + strings.Repeat("\n", 5<<20)
