@@ -17,6 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
+	"github.com/brim-telemetry/brim/internal/ingest"
 )
 
 // listeners are the three addresses of the daemon.
@@ -192,7 +193,7 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 		d.http.TLSConfig = d.tls.Config("h2", "http/1.1")
 		d.admin.TLSConfig = d.tls.Config("h2", "http/1.1")
 	}
-	serve("gRPC", d.grpc, l.grpc)
+	serve("gRPC", d.grpc, ingest.GRPCListener(l.grpc))
 	serve("HTTP", d.http, l.http)
 	serve("the admin pages", d.admin, l.admin)
 }

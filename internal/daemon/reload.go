@@ -302,9 +302,7 @@ func (r *reloader) updateIngest() {
 		streams[i] = s.forIngest()
 	}
 	r.mu.Unlock()
-	if err := r.daemon.door.SetStreams(streams); err != nil {
-		r.daemon.log.Error("change the streams of ingest", "err", err)
-	}
+	r.daemon.door.SetStreams(streams)
 }
 
 // shorter returns the shorter of two retentions; 0 is forever.

@@ -9,17 +9,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A sender is identified before its body is read and before any memory is reserved for
-// it.
-
-// Codes that clients of InfluxDB know, in place of those that say more.
+// Codes that clients of InfluxDB know. Our own codes are more precise.
 const (
 	codeInfluxUnauthorized = "unauthorized"
 	codeInfluxForbidden    = "forbidden"
 )
 
-// identify returns who sent the request; nil without a Guard. A sender that has none of
-// the scopes is refused.
+// identify returns the sender of a request, before its body is read and memory is
+// reserved for it; nil without a Guard. A sender that has none of the scopes is refused.
 func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
 	if srv.config.Guard == nil {
 		return nil, nil
@@ -55,7 +52,7 @@ func (srv *Server) identifyRequest(r *http.Request, scopes ...access.Scope) (*ac
 	return srv.identify(access.OfRequest(r), scopes...)
 }
 
-// guarded wraps a handler that those may reach who have one of the scopes.
+// guarded wraps a handler for clients that have one of the scopes.
 func (srv *Server) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := srv.identifyRequest(r, scopes...); err != nil {
@@ -76,9 +73,8 @@ func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
 		in.who.Name, telemetry.Quote([]byte(sensor)), telemetry.Quote([]byte(in.who.Prefix())))
 }
 
-// admit takes the readings out of their sender's quota. A repetition is told
-// from other requests by the journal alone, which gets it when some of the quota
-// is left; refund undoes its part.
+// admit subtracts the readings from their sender's quota. Only the journal knows whether
+// a request is a repetition, so a repetition is charged too, and refunded later.
 func (in *intake) admit(b *batch.Batch) error {
 	if in.who == nil {
 		return nil
@@ -92,9 +88,9 @@ func (in *intake) admit(b *batch.Batch) error {
 	})
 }
 
-// refund gives readings back to their sender's quota that were taken before, or
-// that the journal had no room for. One that is in doubt stays counted, and so
-// does one that is wrong, such as a key that was used with another body.
+// refund adds readings to their sender's quota that were accepted before, or for which
+// the journal had no room. A request with an unknown outcome stays charged, and so does
+// an invalid one, such as a key that was used with another body.
 func (in *intake) refund(readings int) {
 	if in.who != nil {
 		in.who.Refund(readings)
@@ -108,8 +104,8 @@ func challenge(h http.Header, e *telemetry.Error) {
 	}
 }
 
-// influxWords returns the code of an error as clients of InfluxDB look for it,
-// and the message, in front of which our own code stands if it is another one.
+// influxWords returns the code of an error as clients of InfluxDB expect it, and the
+// message, which begins with our own code if that is another.
 func influxWords(e *telemetry.Error) (code, message string) {
 	switch e.Kind {
 	case telemetry.Unauthenticated:
@@ -121,8 +117,8 @@ func influxWords(e *telemetry.Error) (code, message string) {
 	}
 }
 
-// stillMay returns an error if who makes a call may not write any more: a stream
-// may last longer than the access of who began it.
+// stillMay returns an error if the client of a call may no longer write: a stream may
+// last longer than the client's access.
 func (srv *Server) stillMay(ctx context.Context) error {
 	if srv.config.Guard == nil {
 		return nil

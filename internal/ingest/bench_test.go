@@ -20,7 +20,7 @@ func BenchmarkDecodeNDJSON(b *testing.B) { benchJSON(b, formLines, ndjson) }
 func BenchmarkDecodeOneJSON(b *testing.B) {
 	content := ndjson(makeCPU(1, 1))
 	benchDecode(b, 1, len(content), func(in *intake) error {
-		return withBody(in.server, content, func(body *body) error { return in.decodeJSON(body, formJSON) })
+		return withBody(in.server, content, func(body []byte) error { return in.decodeJSON(body, formJSON) })
 	})
 }
 
@@ -28,7 +28,7 @@ func benchJSON(b *testing.B, f form, encode func([]cpuReading) []byte) {
 	eachShapeOfRequest(b, func(b *testing.B, readings []cpuReading) {
 		content := encode(readings)
 		benchDecode(b, len(readings), len(content), func(in *intake) error {
-			return withBody(in.server, content, func(body *body) error { return in.decodeJSON(body, f) })
+			return withBody(in.server, content, func(body []byte) error { return in.decodeJSON(body, f) })
 		})
 	})
 }

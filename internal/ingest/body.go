@@ -1,10 +1,12 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"net/http"
 	"os"
 	"runtime"
@@ -13,73 +15,182 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// freeInflation is how much anything may inflate to, whatever its ratio.
-const freeInflation = 1 << 20
-
-// maxWindow bounds the memory of a zstd decoder. 8 MiB is what RFC 8878 asks
-// every decoder to support, and what level 19 uses.
-const maxWindow = 8 << 20
-
-// turnBytes is after how much of a body others get their turn at the processor.
-// Without it they wait for 10 ms behind each large body, until the scheduler ends
-// its turn; small requests never come so far.
-const turnBytes = 64 << 10
-
-// A body is a request's body, inflated and limited. Its errors are
-// *telemetry.Error and final.
-type body struct {
-	wire  *wireBody
-	plain io.Reader // inflates wire
-	lease *lease    // of the request; nil where it is too small to need one
-	name  string    // of the encoding
-	pools *inflaters
-	gzip  *gzip.Reader  // to give back; may be nil
-	zstd  *zstd.Decoder // to give back; may be nil
-
-	hash     *xxhash.Digest // of what was read; nil without an Idempotency-Key
-	ctx      context.Context
-	inflated inflation
-	err      error
+// A payload is what readings are decoded from: the body of a request over HTTP, or a
+// message of a gRPC call. Its memory is reserved before it is read:
+//
+//	reserve ─▶ read ─▶ inflate ─▶ decode ─▶ free
+type payload struct {
+	server *Server
+	pacer  *pacer
+	lease  lease
+	coming *incoming // nil unless it is being read and holds a lease
+	data   []byte
+	room   *[]byte // of the pool; holds data
 }
 
-// openBody readies what was received for reading; close must be called.
-func (srv *Server) openBody(ctx context.Context, wire *wireBody) (*body, error) {
-	b := new(body)
-	if err := srv.openInto(ctx, b, wire); err != nil {
-		return nil, err
+const (
+	// firstBytes of a body are read before it reserves memory, because there may be as
+	// many bodies as connections that have just begun.
+	firstBytes = 4 << 10
+	// chunkBytes is what a body of unknown length reserves first, and how much is read
+	// before the pace is checked.
+	chunkBytes = 64 << 10
+	// freeInflation is how much a body may inflate to, whatever its ratio.
+	freeInflation = 1 << 20
+	// maxWindow bounds the memory of a zstd decoder. 8 MiB is what RFC 8878 requires of
+	// every decoder, and what level 19 uses.
+	maxWindow = 8 << 20
+)
+
+// reserve waits for a lease of this cost.
+func (p *payload) reserve(ctx context.Context, cost int64) error {
+	p.arrived() // its pace does not matter while it waits here
+	if p.lease.tryReach(cost) {
+		return nil
 	}
-	return b, nil
+	p.pacer.end()
+	defer p.pacer.begin()
+	return p.lease.reach(ctx, cost)
 }
 
-// openInto is openBody with memory of the caller's.
-func (srv *Server) openInto(ctx context.Context, b *body, wire *wireBody) error {
-	*b = body{
-		wire:     wire,
-		lease:    wire.lease,
-		pools:    &srv.pools,
-		ctx:      ctx,
-		inflated: srv.config.bodyInflation(wire.encoding),
+// comes notes that the payload is being read. Others that wait for its memory may end
+// that if it is slow.
+func (p *payload) comes() {
+	p.coming = &incoming{size: p.lease.size, since: time.Now(), end: p.pacer.giveUp}
+	p.server.budget.comes(p.coming)
+}
+
+// arrived notes that the payload is complete, or no longer expected.
+func (p *payload) arrived() {
+	if p.coming != nil {
+		p.server.budget.gone(p.coming)
+		p.coming = nil
 	}
-	if err := b.inflate(wire.encoding); err != nil {
-		b.close()
-		return err
+}
+
+// grow makes room for this many bytes.
+func (p *payload) grow(size int64) {
+	if p.room != nil && int64(cap(*p.room)) >= size {
+		return
+	}
+	room := p.server.rooms.get(size)
+	p.data = (*room)[:copy(*room, p.data)]
+	p.server.rooms.put(p.room)
+	p.room = room
+}
+
+// read reads until the data has this length, for which there is room, or src ends.
+func (p *payload) read(src io.Reader, length int64) error {
+	for have := int64(len(p.data)); have < length; {
+		n, err := src.Read((*p.room)[have:min(length, have+chunkBytes)])
+		have += int64(n)
+		p.data = (*p.room)[:have]
+		if have == length && (err == nil || errors.Is(err, io.EOF)) || err != nil {
+			return err
+		}
+		p.pacer.came(have)
+		if p.coming != nil {
+			p.coming.came.Store(have)
+			if p.pacer.awaited.Load() { // after came, which may have moved the deadline of giveUp
+				return os.ErrDeadlineExceeded
+			}
+		}
 	}
 	return nil
 }
 
-// bodyInflation bounds a body of this encoding; one that has none is read as it is.
-func (c *Config) bodyInflation(encoding string) inflation {
-	if encoding == "" {
-		return inflation{free: c.MaxInflatedBytes, most: c.MaxInflatedBytes}
+// free gives back the memory of the data, but not the lease. It may be called again.
+func (p *payload) free() {
+	p.server.rooms.put(p.room)
+	p.data, p.room = nil, nil
+}
+
+// receive reads and inflates the body of the request.
+func (x *exchange) receive() error {
+	encoding, err := encodingOf(x.r)
+	if err != nil {
+		return err
 	}
-	return inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
+	srv, p := x.server, &x.payload
+	if x.r.ContentLength > srv.config.MaxBodyBytes {
+		return errBodyTooLarge(srv.config.MaxBodyBytes)
+	}
+	x.pacer.pace = srv.pace
+	if x.r.ContentLength != 0 {
+		x.pacer.control = http.NewResponseController(x.w)
+	}
+	x.pacer.begin()
+	err = p.readBody(x.r, encoding)
+	p.arrived()
+	if err != nil {
+		return err
+	}
+	x.pacer.end()
+	p.lease.keep(srv.foreseen(encoding, int64(len(p.data))))
+	if encoding == "" {
+		return nil
+	}
+	return p.inflateBody(x.r.Context(), encoding)
+}
+
+// readBody reads the whole body of a request.
+func (p *payload) readBody(r *http.Request, encoding string) error {
+	known, limit := r.ContentLength, p.server.config.MaxBodyBytes
+	size := int64(firstBytes)
+	for {
+		p.grow(size)
+		if known >= 0 {
+			size = min(size, known)
+		} else {
+			size = min(size, limit+1) // one byte more shows that it is too long
+		}
+		err := p.read(r.Body, size)
+		have := int64(len(p.data))
+		switch {
+		case have > limit:
+			p.pacer.end()
+			return errBodyTooLarge(limit)
+		case errors.Is(err, io.EOF) || err == nil && have == known:
+			return nil
+		case err != nil:
+			return p.pacer.explain(err)
+		}
+		// It is longer than what was reserved for it.
+		length := known
+		switch {
+		case known >= 0:
+			size = known
+		case have < chunkBytes:
+			size, length = chunkBytes, min(chunkBytes, limit)
+		default:
+			size, length = 2*have, limit
+		}
+		if err := p.reserve(r.Context(), p.server.foreseen(encoding, length)); err != nil {
+			p.pacer.end()
+			return err
+		}
+		if p.lease.size > 0 {
+			p.comes()
+		}
+	}
+}
+
+// foreseen estimates how much memory a body of this length will take.
+func (srv *Server) foreseen(encoding string, length int64) int64 {
+	inflated := min(srv.config.MaxInflatedBytes, usualRatio*length)
+	switch encoding {
+	case "":
+		return bodyCost(length, length)
+	case "zstd":
+		return min(srv.budget.most(), zstdCost+bodyCost(length, inflated))
+	}
+	return min(srv.budget.most(), bodyCost(length, inflated))
 }
 
 // encodingOf returns the encoding of a body: gzip, zstd, or none.
@@ -101,353 +212,92 @@ func encodingOf(r *http.Request) (string, error) {
 		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(name)))
 }
 
-// inflate sets plain according to the encoding.
-func (b *body) inflate(encoding string) error {
-	b.name, b.plain = encoding, b.wire
-	switch encoding {
-	case "gzip":
-		b.gzip = b.pools.getGzip()
-		b.plain = &lazyGzip{unzip: b.gzip, src: b.wire}
-	case "zstd":
-		return b.inflateZstd()
-	}
-	return nil
-}
-
-func (b *body) inflateZstd() error {
-	if err := b.afford(); err != nil {
-		return err
-	}
-	unzstd, err := b.pools.getZstd()
-	if err != nil {
-		return fmt.Errorf("make zstd decoder: %w", err)
-	}
-	b.zstd, b.plain = unzstd, unzstd
-	if err := unzstd.Reset(b.wire); err != nil {
-		return fmt.Errorf("reset zstd decoder: %w", err)
-	}
-	return nil
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	if b.err != nil {
-		return 0, b.err
-	}
-	n, err := b.plain.Read(p)
-	turn := b.inflated.out / turnBytes
-	within := b.inflated.add(n, b.consumed())
-	if b.inflated.out/turnBytes > turn {
-		runtime.Gosched()
-	}
+// inflateBody replaces the body by what it inflates to.
+func (p *payload) inflateBody(ctx context.Context, encoding string) error {
+	c := &p.server.config
+	limit := inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
+	length := len(p.data)
+	err := p.inflate(ctx, encoding, &limit)
+	var known *telemetry.Error
 	switch {
-	case !within:
-		n, b.err = 0, b.tooLarge()
-	case errors.Is(err, io.EOF):
-		b.err = io.EOF
-	case err != nil:
-		b.err = b.explain(err)
-	default:
-		b.err = b.afford()
-	}
-	if b.err != nil && !errors.Is(b.err, io.EOF) {
-		n = 0
-	}
-	if b.hash != nil {
-		_, _ = b.hash.Write(p[:n]) // a hash takes everything
-	}
-	return n, b.err
-}
-
-// consumed is how much of the wire was read.
-func (b *body) consumed() int64 {
-	if b.wire == nil {
-		return 0
-	}
-	return b.wire.read
-}
-
-func (b *body) tooLarge() error {
-	if b.inflated.out <= b.inflated.most {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, errInflated) && limit.out <= limit.most:
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
 			"the first %d bytes of the body, of %d, inflate to more than %d times as many (--max-inflate-ratio); nothing was taken",
-			b.consumed(), b.wire.length, b.inflated.ratio)
-	}
-	return telemetry.Errorf(telemetry.TooLarge, codeInflated,
-		"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", b.inflated.most)
-}
-
-// explain turns an error of reading or inflating into one for the client.
-func (b *body) explain(err error) error {
-	var known *telemetry.Error
-	if errors.As(err, &known) {
-		return known
+			limit.in, length, limit.ratio)
+	case errors.Is(err, errInflated):
+		return telemetry.Errorf(telemetry.TooLarge, codeInflated,
+			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", limit.most)
 	}
 	e := &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Err: err}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		e.Code, e.Message = codeCutOff, "the "+b.name+" body is cut off; nothing was taken"
+		e.Code, e.Message = codeCutOff, "the "+encoding+" body is cut off; nothing was taken"
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		e.Message = "the zstd body needs a window larger than 8 MiB; compress it without --long"
 	default:
-		e.Message = "the body is not valid " + b.name + "; nothing was taken"
+		e.Message = "the body is not valid " + encoding + "; nothing was taken"
 	}
 	return e
 }
 
-// drain reads on to the end, to see whether the body is whole and within its
-// limits when inflated: those faults are told before any of its contents.
-func (b *body) drain() error {
-	_, err := io.Copy(io.Discard, b)
-	return err
-}
-
-// close gives back what the body holds; the body cannot be read any more.
-func (b *body) close() {
-	b.err = io.ErrClosedPipe
-	if b.gzip != nil {
-		b.pools.putGzip(b.gzip)
+// inflate replaces the data by what it inflates to. The error is errInflated where that is
+// beyond the limit.
+func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
+	wire, length := bytes.NewReader(p.data), int64(len(p.data))
+	window := int64(0)
+	if encoding == "zstd" {
+		window = zstdCost
 	}
-	if b.zstd != nil && b.inflated.out <= freeInflation { // else it keeps a large window
-		b.pools.putZstd(b.zstd)
-	}
-	b.gzip, b.zstd = nil, nil
-}
-
-// afford extends the lease if the body needs more by now than was foreseen.
-func (b *body) afford() error {
-	if b.lease == nil {
-		return nil
-	}
-	needs := bodyCost(b.wire.length, b.inflated.out)
-	if b.name == "zstd" {
-		needs += zstdCost
-	}
-	if needs <= b.lease.size {
-		return nil
-	}
-	return b.lease.reach(b.ctx, needs)
-}
-
-// lazyGzip reads the header of a gzip body with its first bytes, so that faults
-// of the header come to light like all others.
-type lazyGzip struct {
-	unzip  *gzip.Reader
-	src    io.Reader
-	opened bool
-}
-
-// Read implements io.Reader.
-func (l *lazyGzip) Read(p []byte) (int, error) {
-	if !l.opened {
-		if err := l.unzip.Reset(l.src); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF // an empty body is no gzip
-			}
-			return 0, err
-		}
-		l.opened = true
-	}
-	return l.unzip.Read(p)
-}
-
-// A body is received whole before it is inflated and decoded. Until its first
-// bytes have come it holds nothing but firstBytes, for there may be as many of
-// them as connections; then it takes its lease of the budget.
-const (
-	firstBytes = 4 << 10
-	chunkBytes = 64 << 10
-)
-
-// A receiver takes bodies from the wire.
-type receiver struct {
-	limit    int64 // of one body
-	inflated int64 // the most that it may inflate to
-	budget   *budget
-	pace     pace
-	firsts   sync.Pool // of *[firstBytes]byte
-	chunks   sync.Pool // of *[chunkBytes]byte
-}
-
-func newReceiver(limit, inflated int64, b *budget) *receiver {
-	return &receiver{limit: limit, inflated: inflated, budget: b}
-}
-
-// foreseen estimates how much memory a body of this length will take.
-func (v *receiver) foreseen(encoding string, length int64) int64 {
-	switch encoding {
-	case "":
-		return bodyCost(length, length)
-	case "zstd":
-		return min(v.budget.most(), zstdCost+bodyCost(length, min(v.inflated, usualRatio*length)))
-	}
-	return min(v.budget.most(), bodyCost(length, min(v.inflated, usualRatio*length)))
-}
-
-// A wireBody is a body as it was sent, to be read once. free must be called.
-type wireBody struct {
-	from     *receiver
-	encoding string
-	start    *[firstBytes]byte // holds all while there is no chunk
-	chunks   []*[chunkBytes]byte
-	first    [1]*[chunkBytes]byte // holds chunks while there is one
-	length   int64
-	read     int64
-	lease    *lease    // of the request
-	coming   *incoming // nil while it holds nothing
-	pacer    pacer
-}
-
-// receive reads the whole body of r. What it returns is never nil: on an error
-// it tells how much came.
-func (v *receiver) receive(r *http.Request) (*wireBody, error) {
-	w := new(wireBody)
-	return w, v.receiveInto(w, &lease{of: v.budget}, r, nil)
-}
-
-// receiveInto is receive with memory and a lease of the caller, which the caller
-// releases. The connection that to answers on gets the deadlines of the pace; nil:
-// any pace will do.
-func (v *receiver) receiveInto(w *wireBody, l *lease, r *http.Request, to http.ResponseWriter) (err error) {
-	*w = wireBody{from: v, lease: l}
-	w.chunks = w.first[:0]
-	if w.encoding, err = encodingOf(r); err != nil {
+	// What a buffer may have at most, unless the budget is exceeded.
+	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
+	size := min(roomSize(usualRatio/2*length), affordable)
+	if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 		return err
 	}
-	if r.ContentLength > v.limit {
-		return errBodyTooLarge(v.limit)
+	src, done, err := p.server.inflaters.open(encoding, wire)
+	if err != nil {
+		return err
 	}
-	p := &w.pacer
-	p.pace = v.pace
-	if to != nil && r.ContentLength != 0 {
-		p.control = http.NewResponseController(to)
-	}
-	p.begin()
-	defer w.whole()
+	defer func() { done(limit.out <= freeInflation) }()
+	out := p.server.rooms.get(size)
+	defer func() { p.server.rooms.put(out) }()
 	for {
-		if err := w.makeRoom(r); err != nil {
-			p.end()
-			return err
+		if limit.out == int64(len(*out)) { // it may be the end
+			size = max(min(2*limit.out, affordable), limit.out+1)
+			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
+				return err
+			}
+			grown := p.server.rooms.get(size)
+			copy(*grown, *out)
+			p.server.rooms.put(out)
+			out = grown
 		}
-		n, err := r.Body.Read(w.room())
-		w.length += int64(n)
+		n, err := src.Read((*out)[limit.out:])
+		turn := limit.out / turnBytes
+		within := limit.add(n, length-int64(wire.Len()))
 		switch {
-		case w.length > v.limit:
-			p.end()
-			return errBodyTooLarge(v.limit)
+		case !within:
+			return errInflated
 		case errors.Is(err, io.EOF):
-			w.whole()
-			p.end()
-			l.keep(v.foreseen(w.encoding, w.length))
+			p.data = (*out)[:limit.out]
+			p.room, out = out, p.room
 			return nil
 		case err != nil:
-			return p.explain(err)
-		}
-		p.came(w.length)
-		if w.coming != nil {
-			w.coming.came.Store(w.length)
-			if p.awaited.Load() { // behind came, which may have moved the deadline of giveUp
-				return errAwaited()
-			}
-		}
-	}
-}
-
-// makeRoom makes sure that there is room for what comes next.
-func (w *wireBody) makeRoom(r *http.Request) error {
-	v := w.from
-	switch {
-	case w.start == nil && len(w.chunks) == 0:
-		var ok bool
-		if w.start, ok = v.firsts.Get().(*[firstBytes]byte); !ok {
-			w.start = new([firstBytes]byte)
-		}
-	case w.start != nil && w.length == firstBytes:
-		length := r.ContentLength
-		if length < 0 {
-			length = min(chunkBytes, v.limit)
-		}
-		if err := w.reserve(r, length); err != nil {
 			return err
 		}
-		copy(w.addChunk()[:], w.start[:])
-		v.firsts.Put(w.start)
-		w.start = nil
-	case w.length == chunkBytes && r.ContentLength < 0:
-		return w.reserve(r, v.limit)
-	}
-	return nil
-}
-
-// reserve takes the lease of a body of this length.
-func (w *wireBody) reserve(r *http.Request, length int64) error {
-	w.whole() // waiting here does not count against its pace
-	err := w.lease.reach(r.Context(), w.from.foreseen(w.encoding, length))
-	if err != nil || w.lease.size == 0 {
-		return err
-	}
-	w.coming = &incoming{size: w.lease.size, since: time.Now(), end: w.pacer.giveUp}
-	w.from.budget.comes(w.coming)
-	return nil
-}
-
-// whole notes that the body is complete, or no longer expected.
-func (w *wireBody) whole() {
-	if w.coming != nil {
-		w.from.budget.gone(w.coming)
-		w.coming = nil
+		if limit.out/turnBytes > turn {
+			runtime.Gosched()
+		}
 	}
 }
 
-// room returns where the next bytes go. One chunk more than allowed tells a full
-// body from one that is too large.
-func (w *wireBody) room() []byte {
-	if w.start != nil {
-		return w.start[w.length:]
-	}
-	used := w.length % chunkBytes
-	if w.length == int64(len(w.chunks))*chunkBytes {
-		w.addChunk()
-	}
-	return w.chunks[len(w.chunks)-1][used:]
-}
+// turnBytes is how much is inflated before others get their turn at the processor.
+// Otherwise they would wait for 10 ms, until the scheduler ends its turn.
+const turnBytes = 64 << 10
 
-func (w *wireBody) addChunk() *[chunkBytes]byte {
-	chunk, ok := w.from.chunks.Get().(*[chunkBytes]byte)
-	if !ok {
-		chunk = new([chunkBytes]byte)
-	}
-	w.chunks = append(w.chunks, chunk)
-	return chunk
-}
-
-// Read implements io.Reader.
-func (w *wireBody) Read(p []byte) (int, error) {
-	if w.read == w.length {
-		return 0, io.EOF
-	}
-	at := w.read % chunkBytes
-	var piece []byte
-	if w.start != nil {
-		piece = w.start[at:w.length]
-	} else {
-		piece = w.chunks[w.read/chunkBytes][at:min(chunkBytes, at+w.length-w.read)]
-	}
-	n := copy(p, piece)
-	w.read += int64(n)
-	return n, nil
-}
-
-// free gives back the body's buffers. It may be called again.
-func (w *wireBody) free() {
-	for _, c := range w.chunks {
-		w.from.chunks.Put(c)
-	}
-	if w.start != nil {
-		w.from.firsts.Put(w.start)
-	}
-	w.start, w.chunks, w.read, w.length = nil, nil, 0, 0
-}
+var errInflated = errors.New("it inflates to more than it may")
 
 func errBodyTooLarge(limit int64) error {
 	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
@@ -551,54 +401,101 @@ func errAwaited() error {
 		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was taken, send smaller requests")
 }
 
-// An inflation bounds what comes out of a decompressor, by itself and by what has
-// gone in until then: so a bomb is known by its first MiB, whatever its length.
-// Who pads it to what the ratio asks for sends what an honest body may be.
+// An inflation bounds what comes out of a decompressor, by itself and by what has gone in
+// so far: so a bomb is detected by its first MiB, whatever its length.
 type inflation struct {
 	free  int64 // what anything may become
 	ratio int64 // what each byte may become, beyond that
 	most  int64 // what anything may become at most
+	in    int64 // has gone in
 	out   int64 // has come out
 }
 
-// limit returns what may come out of in bytes.
-func (i *inflation) limit(in int64) int64 { return min(i.most, max(i.free, i.ratio*in)) }
-
-// add counts n bytes that came out, when in had gone in, and reports whether
-// that many may.
+// add counts n bytes that came out when in had gone in, and reports whether that many
+// may.
 func (i *inflation) add(n int, in int64) bool {
-	i.out += int64(n)
-	return i.out <= i.limit(in)
+	i.in, i.out = in, i.out+int64(n)
+	return i.out <= min(i.most, max(i.free, i.ratio*in))
 }
 
-// inflaters keeps what inflates between requests: tens of KiB for gzip, up to
-// two windows for zstd.
+// inflaters keeps decompressors between requests: tens of KiB for gzip, up to two windows
+// for zstd.
 type inflaters struct{ gzip, zstd sync.Pool }
 
-func (p *inflaters) getGzip() *gzip.Reader {
-	if r, ok := p.gzip.Get().(*gzip.Reader); ok {
-		return r
+// open returns a decompressor of src. done gives it back, unless it has grown large.
+func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, done func(small bool), err error) {
+	if encoding == "zstd" {
+		r, ok := p.zstd.Get().(*zstd.Decoder)
+		if !ok {
+			// With a concurrency of 1 it starts no goroutine.
+			r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+			if err != nil {
+				return nil, nil, fmt.Errorf("make zstd decoder: %w", err)
+			}
+		}
+		done = func(small bool) {
+			if small && r.Reset(nil) == nil {
+				p.zstd.Put(r)
+			}
+		}
+		if err := r.Reset(src); err != nil {
+			done(true)
+			return nil, nil, err
+		}
+		return r, done, nil
 	}
-	return new(gzip.Reader)
-}
-
-func (p *inflaters) putGzip(r *gzip.Reader) {
-	// The end of an empty reader is no fault: this only lets go of the body.
-	if errors.Is(r.Reset(strings.NewReader("")), io.EOF) {
+	r, ok := p.gzip.Get().(*gzip.Reader)
+	if !ok {
+		r = new(gzip.Reader)
+	}
+	done = func(bool) {
+		_ = r.Reset(strings.NewReader("")) // an error: this only lets go of src
 		p.gzip.Put(r)
 	}
-}
-
-func (p *inflaters) getZstd() (*zstd.Decoder, error) {
-	if r, ok := p.zstd.Get().(*zstd.Decoder); ok {
-		return r, nil
+	if err := r.Reset(src); err != nil {
+		done(true)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // an empty body is not gzip
+		}
+		return nil, nil, err
 	}
-	// With a concurrency of 1 it starts no goroutine.
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	return r, done, nil
 }
 
-func (p *inflaters) putZstd(r *zstd.Decoder) {
-	if r.Reset(nil) == nil { // lets go of the body
-		p.zstd.Put(r)
+// A roomPool keeps memory for payloads, in powers of two from firstBytes to
+// largestPooled.
+type roomPool struct{ pools [12]sync.Pool }
+
+const largestPooled = firstBytes << 11
+
+// roomSize returns the size of a room for n bytes.
+func roomSize(n int64) int64 {
+	if n > largestPooled {
+		return n
+	}
+	return max(firstBytes, int64(1)<<bits.Len64(uint64(n-1)))
+}
+
+// of returns the pool for rooms of this size.
+func (p *roomPool) of(size int64) *sync.Pool {
+	return &p.pools[bits.TrailingZeros64(uint64(size/firstBytes))]
+}
+
+// get returns a room of at least n bytes.
+func (p *roomPool) get(n int64) *[]byte {
+	size := roomSize(n)
+	if size <= largestPooled {
+		if room, ok := p.of(size).Get().(*[]byte); ok {
+			return room
+		}
+	}
+	room := make([]byte, size)
+	return &room
+}
+
+// put gives back a room, which may be nil.
+func (p *roomPool) put(room *[]byte) {
+	if room != nil && len(*room) <= largestPooled {
+		p.of(int64(len(*room))).Put(room)
 	}
 }

@@ -170,8 +170,14 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 	return nil
 }
 
-// tryReach is reach for an empty lease, without waiting.
+// tryReach is reach without waiting. It does not extend a lease.
 func (l *lease) tryReach(size int64) bool {
+	if l.size >= size {
+		return true
+	}
+	if l.size > 0 {
+		return false
+	}
 	if !l.of.pool(size).try(size, false) {
 		return false
 	}

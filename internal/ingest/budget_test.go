@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,11 +159,12 @@ func TestConnectionsTakeTheirPartOfTheBudget(t *testing.T) {
 }
 
 // Bodies that reserve much and dribble give way to others.
-func TestSlowBodiesGiveWayToThoseThatWait(t *testing.T) {
+func TestSlowBodiesAreEndedWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := testBudget()
-		v := newReceiver(8<<20, 8<<20, b)
+		d, _ := newTestServer(t)
+		d.budget = b
 		var clients sync.WaitGroup
 		for range 100 {
 			read, write := io.Pipe()
@@ -178,12 +178,9 @@ func TestSlowBodiesGiveWayToThoseThatWait(t *testing.T) {
 				}
 			})
 			clients.Go(func() {
-				r := httptest.NewRequest(http.MethodPost, "/", read)
-				r.ContentLength = 8 << 20
-				w, err := v.receive(r)
-				assert.Error(t, err)
-				w.free()
-				w.lease.release()
+				// The last ones need not give way to others.
+				x, _ := received(d, read, func(r *http.Request) { r.ContentLength = 8 << 20 })
+				x.end()
 				read.Close()
 			})
 		}
@@ -191,9 +188,8 @@ func TestSlowBodiesGiveWayToThoseThatWait(t *testing.T) {
 		start := time.Now()
 		for range 5 { // one after the other, as a sender that repeats does
 			for {
-				w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 8<<20))))
-				w.free()
-				w.lease.release()
+				x, err := received(d, strings.NewReader(strings.Repeat("x", 8<<20)))
+				x.end()
 				if err == nil {
 					break
 				}

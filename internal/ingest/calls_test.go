@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,7 +119,7 @@ func (srv *Server) endedFor(why ending) float64 {
 	return testutil.ToFloat64(srv.metrics.ended[why])
 }
 
-func TestAMessageThatDoesNotComeWholeEndsItsCall(t *testing.T) {
+func TestAnIncompleteMessageEndsItsCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"Write", "WriteStream"} {
 		for name, part := range map[string]string{"a part of its prefix": "\x00\x00", "its prefix": "\x00\x00\x00\x10\x00", "a part of it": "\x00\x00\x00\x10\x00abc"} {
@@ -193,7 +194,25 @@ func TestAClientMustReadItsAnswers(t *testing.T) {
 	assert.EqualValues(t, 1, d.endedFor(endUnread))
 }
 
-func TestABombIsKnownByItsBeginning(t *testing.T) {
+// A connection whose client reads nothing ends, whatever it sends.
+func TestAClientThatReadsNothingIsDisconnected(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	conn, err := writeLimiter{Listener: listener, limit: 50 * time.Millisecond}.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	for err == nil {
+		_, err = conn.Write(make([]byte, 1<<20))
+	}
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+func TestABombIsDetectedEarly(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
@@ -207,7 +226,7 @@ func TestABombIsKnownByItsBeginning(t *testing.T) {
 	assert.Equal(t, codeEncodingBroken, broken.answer(t.Context()).err.Code)
 }
 
-func TestAMessageInflatesSoManyTimesOnly(t *testing.T) {
+func TestAMessageBeyondTheInflateRatioIsRefused(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	client := dialGRPC(t, d)

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,7 +27,8 @@ type Stream struct {
 	OtherFields string        // what becomes of others: refuse, also if empty, or drop
 }
 
-// Config is what New needs. Zero values of limits stand for the defaults.
+// Config is what New needs. Zero values of limits stand for the defaults. The daemon's
+// settings check their ranges.
 type Config struct {
 	Streams       []Stream // at least one
 	DefaultStream string   // name of one of them
@@ -76,56 +76,30 @@ type Config struct {
 	Now        func() time.Time      // nil: time.Now
 }
 
-// Limits that Config replaces with its own.
-const (
-	DefaultMaxBodyBytes     = 8 << 20
-	DefaultMaxInflatedBytes = 64 << 20
-	DefaultMaxReadings      = 10_000
-	DefaultMaxInflateRatio  = 200
-	DefaultBodyGrace        = 10 * time.Second
-	DefaultMinBodyRate      = 1 << 10
-	DefaultMaxFuture        = 10 * time.Minute
-)
-
-// Greatest values of what can be set. A batch counts in 32 bits.
-const (
-	greatestBytes    = 1 << 30
-	greatestReadings = 1_000_000
-	greatestRatio    = 1_000_000
-)
+// greatestReadings is the maximum of MaxReadings.
+const greatestReadings = 1_000_000
 
 func (c Config) withDefaults() Config {
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = DefaultMaxBodyBytes
-	}
-	if c.MaxInflatedBytes == 0 {
-		c.MaxInflatedBytes = max(DefaultMaxInflatedBytes, c.MaxBodyBytes)
-	}
 	if c.Connections == nil {
 		c.Connections = func() int64 { return 0 }
 	}
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 8<<20)
+	c.MaxInflatedBytes = cmp.Or(c.MaxInflatedBytes, max(64<<20, c.MaxBodyBytes))
+	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, 200)
 	c.MaxBytes = cmp.Or(c.MaxBytes, LeastBudget(c.MaxBodyBytes))
-	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, DefaultMaxInflateRatio)
-	c.BodyGrace = cmp.Or(c.BodyGrace, DefaultBodyGrace)
-	c.MinBodyRate = cmp.Or(c.MinBodyRate, DefaultMinBodyRate)
-	if c.MaxReadings == 0 {
-		c.MaxReadings = DefaultMaxReadings
-	}
+	c.BodyGrace, c.MinBodyRate = cmp.Or(c.BodyGrace, 10*time.Second), cmp.Or(c.MinBodyRate, 1<<10)
+	c.MaxReadings = cmp.Or(c.MaxReadings, 10_000)
 	if c.MinTime.IsZero() {
 		c.MinTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	if c.MaxFuture == 0 {
-		c.MaxFuture = DefaultMaxFuture
-	}
+	c.MaxFuture = cmp.Or(c.MaxFuture, 10*time.Minute)
 	if c.Ack == "" && len(c.Acks) > 0 {
 		c.Ack = c.Acks[0]
 	}
 	if c.Interner == nil {
 		c.Interner = batch.NewInterner(0)
 	}
-	if c.Version == "" {
-		c.Version = "unknown"
-	}
+	c.Version = cmp.Or(c.Version, "unknown")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -135,77 +109,18 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Streams = slices.Clone(c.Streams)
 	return c
 }
 
+// check checks what the daemon's settings do not.
 func (c Config) check() error {
-	if err := c.checkStreams(); err != nil {
-		return err
-	}
 	switch {
-	case c.MaxBodyBytes < 1<<10 || c.MaxBodyBytes > greatestBytes:
-		return fmt.Errorf("--max-body-bytes %d is out of range; allowed are 1 KiB to 1 GiB", c.MaxBodyBytes)
-	case c.MaxInflatedBytes < c.MaxBodyBytes || c.MaxInflatedBytes > greatestBytes:
-		return fmt.Errorf("--max-inflated-bytes %d is out of range; allowed are --max-body-bytes (%d) to 1 GiB", c.MaxInflatedBytes, c.MaxBodyBytes)
-	case c.MaxBytes < LeastBudget(c.MaxBodyBytes):
-		return fmt.Errorf("--ingest-max-bytes %d is too small; bodies of --max-body-bytes (%d) need at least %d", c.MaxBytes, c.MaxBodyBytes, LeastBudget(c.MaxBodyBytes))
-	case c.MaxInflateRatio < 2 || c.MaxInflateRatio > greatestRatio:
-		return fmt.Errorf("--max-inflate-ratio %d is out of range; allowed are 2 to %d", c.MaxInflateRatio, greatestRatio)
-	case c.BodyGrace < 0 || c.MinBodyRate < 0:
-		return fmt.Errorf("a grace of %s and a rate of %d bytes a second are no pace of a body", c.BodyGrace, c.MinBodyRate)
-	case c.MaxReadings < 1 || c.MaxReadings > greatestReadings:
-		return fmt.Errorf("--max-readings-per-request %d is out of range; allowed are 1 to %d", c.MaxReadings, greatestReadings)
+	case !slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == c.DefaultStream }):
+		return fmt.Errorf("default stream %s is not configured; there are: %s", telemetry.Quote([]byte(c.DefaultStream)), listStreams(c.Streams))
 	case c.MinTime.UnixMilli() < 0:
 		return fmt.Errorf("--min-time %s is before 1970", c.MinTime.Format(time.RFC3339))
-	case c.MaxFuture < 0:
-		return fmt.Errorf("--max-future %s is negative", c.MaxFuture)
-	case len(c.Acks) == 0:
-		return errors.New("no level of acknowledgement can be had")
 	case !slices.Contains(c.Acks, c.Ack):
 		return fmt.Errorf("--ack %s cannot be had; allowed: %s", c.Ack, listAcks(c.Acks))
-	}
-	return c.checkNames()
-}
-
-func (c Config) checkStreams() error {
-	if len(c.Streams) == 0 {
-		return errors.New("no stream is configured")
-	}
-	seen := make(map[string]bool, len(c.Streams))
-	for _, s := range c.Streams {
-		switch {
-		case s.Name == "":
-			return errors.New("a stream has no name")
-		case seen[s.Name]:
-			return fmt.Errorf("stream %s is configured twice", s.Name)
-		case s.Granularity < 0 || s.MaxReadings < 0 || s.MaxBytes < 0 || s.Retention < 0:
-			return fmt.Errorf("stream %s has a negative granularity, cap or retention", s.Name)
-		}
-		if err := s.checkFields(); err != nil {
-			return err
-		}
-		seen[s.Name] = true
-	}
-	if !seen[c.DefaultStream] {
-		return fmt.Errorf("default stream %s is not configured; there are: %s", telemetry.Quote([]byte(c.DefaultStream)), listStreams(c.Streams))
-	}
-	return nil
-}
-
-func (c Config) checkNames() error {
-	if c.MapDots != 0 {
-		if r := telemetry.CheckFieldName([]byte{'a', c.MapDots}); r != nil {
-			return fmt.Errorf("--map-dots %q cannot stand in a name: %s", c.MapDots, r.Message)
-		}
-		if c.MapDots == '$' || c.MapDots < ' ' {
-			return fmt.Errorf("--map-dots %q cannot stand in a name", c.MapDots)
-		}
-	}
-	if c.SensorTag != "" {
-		if r := telemetry.CheckTagText(nil, []byte(c.SensorTag)); r != nil || len(c.SensorTag) > telemetry.MaxNameBytes {
-			return fmt.Errorf("line_protocol.sensor_tag %s is not the name of a tag", telemetry.Quote([]byte(c.SensorTag)))
-		}
 	}
 	return nil
 }

@@ -16,24 +16,10 @@ func TestConfigIsChecked(t *testing.T) {
 		message string
 		change  func(*Config)
 	}{
-		{"no stream is configured", func(c *Config) { c.Streams = nil }},
-		{"a stream has no name", func(c *Config) { c.Streams[0].Name = "" }},
-		{"stream mem is configured twice", func(c *Config) { c.Streams[0].Name = "mem" }},
-		{"negative granularity, cap or retention", func(c *Config) { c.Streams[1].Retention = -time.Second }},
 		{`default stream "cpu" is not configured; there are: readings, mem`, func(c *Config) { c.DefaultStream = "cpu" }},
-		{"--max-body-bytes 1023 is out of range", func(c *Config) { c.MaxBodyBytes = 1023 }},
-		{"--max-body-bytes -1 is out of range", func(c *Config) { c.MaxBodyBytes = -1 }},
-		{"--max-inflated-bytes 2048 is out of range", func(c *Config) { c.MaxInflatedBytes = 2048 }},
-		{"--max-readings-per-request -1 is out of range", func(c *Config) { c.MaxReadings = -1 }},
-		{"--max-readings-per-request 1000001 is out of range", func(c *Config) { c.MaxReadings = 1_000_001 }},
-		{"--max-future -1s is negative", func(c *Config) { c.MaxFuture = -time.Second }},
-		{"no level of acknowledgement", func(c *Config) { c.Acks = nil }},
+		{"--min-time 1960-01-01T00:00:00Z is before 1970", func(c *Config) { c.MinTime = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		{"--ack  cannot be had", func(c *Config) { c.Acks = nil }},
 		{"--ack journaled cannot be had; allowed: stored", func(c *Config) { c.Ack, c.Acks = telemetry.Journaled, []telemetry.Ack{telemetry.Stored} }},
-		{"--map-dots", func(c *Config) { c.MapDots = '.' }},
-		{"--map-dots", func(c *Config) { c.MapDots = '$' }},
-		{"--map-dots", func(c *Config) { c.MapDots = '\n' }},
-		{"--map-dots", func(c *Config) { c.MapDots = 0x80 }},
-		{"line_protocol.sensor_tag", func(c *Config) { c.SensorTag = string(make([]byte, 129)) }},
 	} {
 		config := testConfig()
 		c.change(&config)

@@ -82,29 +82,23 @@ func checkReading(t *testing.T, r telemetry.Reading, times telemetry.TimeRange) 
 
 // decodeAny decodes a body into a fresh intake. On an error nothing of the
 // intake may be used.
-func decodeAny(d *Server, content []byte, decode func(*intake, *body) error) (*intake, error) {
+func decodeAny(d *Server, content []byte, decode func(*intake, []byte) error) (*intake, error) {
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
-	if err := withBody(d, content, func(b *body) error { return decode(in, b) }); err != nil {
+	if err := withBody(d, content, func(body []byte) error { return decode(in, body) }); err != nil {
 		return nil, err
 	}
 	return in, nil
 }
 
-// withBody receives the content and hands it to do.
-func withBody(d *Server, content []byte, do func(*body) error) error {
-	r := httptest.NewRequest("POST", "/", bytes.NewReader(content))
-	wire, err := d.wire.receive(r)
-	defer wire.lease.release()
-	defer wire.free()
-	if err != nil {
+// withBody receives the content and passes it to do.
+func withBody(d *Server, content []byte, do func([]byte) error) error {
+	x := d.newExchange(protoHTTP, nil, httptest.NewRequest("POST", "/", bytes.NewReader(content)))
+	defer x.over()
+	defer x.payload.free()
+	if err := x.receive(); err != nil {
 		return err
 	}
-	b, err := d.openBody(r.Context(), wire)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	return do(b)
+	return do(x.payload.data)
 }
 
 func seedJSON(f *testing.F) {
@@ -124,7 +118,7 @@ func FuzzNDJSON(f *testing.F) {
 	seedJSON(f)
 	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, content []byte) {
-		in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeJSON(b, formLines) })
+		in, err := decodeAny(d, content, func(in *intake, body []byte) error { return in.decodeJSON(body, formLines) })
 		if err != nil {
 			t.Fatalf("lines are refused one by one, but: %v", err)
 		}
@@ -153,7 +147,9 @@ func FuzzLineProtocol(f *testing.F) {
 	}
 	d, _ := newTestServer(f)
 	f.Fuzz(func(t *testing.T, content []byte) {
-		in, err := decodeAny(d, content, func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) })
+		in, err := decodeAny(d, content, func(in *intake, body []byte) error {
+			return in.decodeLineProtocol(body, precision{name: "ms", ratio: 1})
+		})
 		if err != nil {
 			t.Fatalf("lines are refused one by one, but: %v", err)
 		}
@@ -170,7 +166,9 @@ func FuzzLineProtocol(f *testing.F) {
 		for i := range b.Len() {
 			row := b.Row(uint32(i))
 			rest := strings.Join(lines[in.lines[row.Index]-1:], "")
-			alone, err := decodeAny(d, []byte(rest), func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) })
+			alone, err := decodeAny(d, []byte(rest), func(in *intake, body []byte) error {
+				return in.decodeLineProtocol(body, precision{name: "ms", ratio: 1})
+			})
 			if err != nil || alone.builder.Len() == 0 || !sameReading(alone.builder.Batch().Reading(0), b.Reading(uint32(i))) {
 				t.Fatalf("line %d is another reading when it comes first", in.lines[row.Index])
 			}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -11,15 +10,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -102,12 +100,51 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 			// Sent by a client and not yet read by a call. A call that waits for memory
 			// leaves room for the others on its connection.
 			MaxReceiveBufferPerStream: 128 << 10, MaxReceiveBufferPerConnection: 256 << 10,
-			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second, WriteByteTimeout: answerTime,
+			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second,
 		},
 	}
 	s.Protocols.SetHTTP2(config != nil)
 	s.Protocols.SetUnencryptedHTTP2(config == nil)
 	return s
+}
+
+// GRPCListener returns a listener for the GRPCServer, whose connections end when a client
+// does not read for answerTime. WriteByteTimeout of net/http does the same by two
+// deadlines for each write, which is a fifth of the cost of a small Write.
+func GRPCListener(l net.Listener) net.Listener { return writeLimiter{Listener: l, limit: answerTime} }
+
+type writeLimiter struct {
+	net.Listener
+
+	limit time.Duration
+}
+
+// Accept implements net.Listener.
+func (l writeLimiter) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &limitedConn{Conn: conn, limit: l.limit}, nil
+}
+
+// A limitedConn has a deadline for writing, which is moved when a tenth of it is over.
+type limitedConn struct {
+	net.Conn
+
+	limit time.Duration
+	moved time.Time
+}
+
+// Write implements net.Conn. net/http and TLS call it from one goroutine at a time.
+func (c *limitedConn) Write(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(c.moved) > c.limit/10 {
+		if err := c.SetWriteDeadline(now.Add(c.limit)); err != nil {
+			return 0, err
+		}
+		c.moved = now
+	}
+	return c.Conn.Write(p)
 }
 
 // A call is a call of Write or WriteStream.
@@ -185,7 +222,7 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 	}
 	c.in.Reset(r.Body)
 	c.deadline.expire = func() { c.expire(c.control.SetReadDeadline) }
-	c.pacer.pace, c.pacer.control = srv.wire.pace, &c.deadline
+	c.pacer.pace, c.pacer.control = srv.pace, &c.deadline
 	return c, nil
 }
 
@@ -264,23 +301,18 @@ func (l *lazyDeadline) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A message is an encoded WriteRequest. free must be called.
+// A message is an encoded WriteRequest. end must be called.
 type message struct {
-	call  *call
-	data  []byte
-	room  *[]byte // of the pool; holds data
-	lease lease
-	at    time.Time // of arrival
+	payload
 
-	compressed bool // not yet inflated
+	call       *call
+	at         time.Time // of arrival
+	compressed bool      // not yet inflated
 }
 
-func (m *message) free() {
-	if m.room != nil {
-		m.call.server.messages.put(m.room)
-	}
+func (m *message) end() {
+	m.free()
 	m.lease.release()
-	m.data, m.room = nil, nil
 }
 
 // receive returns the next message; io.EOF if there are no more. All other errors refuse
@@ -294,7 +326,7 @@ func (c *call) receive() (*message, error) {
 	p := &c.pacer
 	p.begin()
 	defer p.end()
-	m := &message{call: c, at: time.Now(), lease: lease{of: c.server.budget}}
+	m := &message{call: c, at: time.Now(), payload: payload{server: c.server, pacer: p, lease: lease{of: c.server.budget}}}
 	prefix, err := c.in.Peek(messagePrefix)
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(prefix) > 0 {
@@ -311,50 +343,24 @@ func (c *call) receive() (*message, error) {
 	case flag > 1 || flag == 1 && !c.compressed:
 		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed are 0, and 1 with grpc-encoding: gzip", flag)
 	}
-	if err := c.receiveInto(m, length); err != nil {
-		m.free()
+	if err := m.reserve(c.ctx, min((wireCost+decodedCost)*length+callBytes, c.server.budget.most())); err != nil {
+		c.server.metrics.ended[endNoRoom].Inc()
 		return nil, err
+	}
+	m.grow(length)
+	if length > int64(c.in.Buffered()) {
+		m.comes()
+		defer m.arrived()
+	}
+	if err := m.read(c.in, length); err != nil && int64(len(m.data)) < length {
+		m.end()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, c.explain(err)
 	}
 	m.compressed = flag == 1
 	return m, nil
-}
-
-// receiveInto reserves the memory of a message of this length, and reads it.
-func (c *call) receiveInto(m *message, length int64) error {
-	p, b := &c.pacer, c.server.budget
-	if cost := (wireCost+decodedCost)*length + callBytes; !m.lease.tryReach(cost) {
-		p.end() // waiting here does not count against its pace
-		if err := m.lease.reach(c.ctx, min(cost, b.most())); err != nil {
-			c.server.metrics.ended[endNoRoom].Inc()
-			return err
-		}
-		p.begin()
-	}
-	m.data, m.room = c.server.messages.get(length)
-	var coming *incoming
-	if length > int64(c.in.Buffered()) {
-		coming = &incoming{size: m.lease.size, since: time.Now(), end: p.giveUp}
-		b.comes(coming)
-		defer b.gone(coming)
-	}
-	for at := int64(0); at < length; {
-		n, err := c.in.Read(m.data[at:min(length, at+chunkBytes)])
-		if at += int64(n); at == length {
-			break
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return c.explain(err)
-		}
-		p.came(at)
-		coming.came.Store(at)
-		if p.awaited.Load() { // after came, which may have moved the deadline of giveUp
-			return c.explain(os.ErrDeadlineExceeded)
-		}
-	}
-	return nil
 }
 
 // explain turns an error of reading into one for the client.
@@ -376,81 +382,28 @@ func (c *call) explain(err error) error {
 	return known
 }
 
-// inflate replaces the message by what it inflates to.
-func (m *message) inflate(ctx context.Context) error {
-	d := m.call.server
-	wire := bytes.NewReader(m.data)
-	length := int64(len(m.data))
-	limit := inflation{free: freeCallInflation, ratio: d.config.MaxInflateRatio, most: tooLargeFactor * d.config.MaxBodyBytes}
-	src := d.pools.getGzip()
-	defer d.pools.putGzip(src)
-	if err := src.Reset(wire); err != nil {
-		return errNotGzip(err)
-	}
-	reserve := func(inflated int64) error {
-		return m.lease.reach(ctx, min(d.budget.most(), wireCost*length+(wireCost+decodedCost)*inflated+callBytes))
-	}
-	size := min(limit.most, usualRatio/2*length)
-	if err := reserve(size); err != nil {
+// inflateMessage replaces the message by what it inflates to.
+func (m *message) inflateMessage(ctx context.Context) error {
+	c := &m.server.config
+	limit := inflation{free: freeCallInflation, ratio: c.MaxInflateRatio, most: tooLargeFactor * c.MaxBodyBytes}
+	err := m.inflate(ctx, "gzip", &limit)
+	var known *telemetry.Error
+	switch {
+	case err == nil:
+		m.compressed = false
+		return nil
+	case errors.As(err, &known):
 		return err
+	case errors.Is(err, errInflated):
+		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
+			"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was taken")
 	}
-	out, room := d.messages.get(size)
-	defer func() { d.messages.put(room) }()
-	for {
-		if limit.out == int64(len(out)) { // it may be the end
-			if err := reserve(2 * limit.out); err != nil {
-				return err
-			}
-			grown, to := d.messages.get(2*limit.out + bytes.MinRead)
-			copy(grown, out)
-			d.messages.put(room)
-			out, room = grown, to
-		}
-		n, err := src.Read(out[limit.out:])
-		switch within := limit.add(n, length-int64(wire.Len())); {
-		case !within:
-			return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-				"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was taken")
-		case errors.Is(err, io.EOF):
-			room, m.room = m.room, room
-			m.data, m.compressed = out[:limit.out], false
-			return nil
-		case err != nil:
-			return errNotGzip(err)
-		}
-	}
-}
-
-func errNotGzip(err error) error {
 	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Message: "the message is not valid gzip; nothing was taken", Err: err}
 }
 
 func errMessageTooLarge(length, most int64) error {
 	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
 		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", length, most)
-}
-
-// messagePool keeps the memory of messages.
-type messagePool struct{ pool sync.Pool }
-
-// largestPooled is the longest message whose memory is kept.
-const largestPooled = 1 << 20
-
-func (p *messagePool) get(length int64) (data []byte, room *[]byte) {
-	room, ok := p.pool.Get().(*[]byte)
-	if !ok {
-		room = new([]byte)
-	}
-	if int64(cap(*room)) < length {
-		*room = make([]byte, length)
-	}
-	return (*room)[:length], room
-}
-
-func (p *messagePool) put(room *[]byte) {
-	if cap(*room) <= largestPooled {
-		p.pool.Put(room)
-	}
 }
 
 // serveWrite serves Write.
@@ -498,8 +451,8 @@ type messageAnswer struct {
 
 // answer decodes the message, appends its readings, and frees it.
 func (m *message) answer(ctx context.Context) messageAnswer {
-	d := m.call.server
-	defer m.free()
+	d := m.server
+	defer m.end()
 	head, in, err := m.decode(ctx)
 	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
 	if err == nil {
@@ -524,9 +477,9 @@ func (m *message) answer(ctx context.Context) messageAnswer {
 
 // decode decodes the message, whose own memory can be reused then.
 func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
-	d, c := m.call.server, m.call
+	d, c := m.server, m.call
 	if m.compressed {
-		if err := m.inflate(ctx); err != nil {
+		if err := m.inflateMessage(ctx); err != nil {
 			return wireHead{}, nil, err
 		}
 	}
@@ -562,18 +515,15 @@ func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
 		}
 	}
 	in.build()
-	in.lease, in.ctx, in.encoded = &m.lease, ctx, length
+	in.lease, in.ctx = &m.lease, ctx
 	if err := in.decodeProtobuf(m.data); err != nil {
 		in.close()
 		return head, nil, err
 	}
 	if key != "" {
-		hash := xxhash.New()
-		_, _ = hash.Write(m.data) // never fails
-		in.hash = bodyHash(hash, in.meaning)
+		in.hash = bodyHash(m.data, in.meaning)
 	}
-	d.messages.put(m.room)
-	m.data, m.room, in.encoded = nil, nil, 0
+	m.free()
 	return head, in, nil
 }
 
@@ -660,7 +610,7 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		}
 		if err != nil {
 			if m != nil {
-				m.free()
+				m.end()
 			}
 			return err
 		}
@@ -668,7 +618,7 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		select {
 		case answers <- answer:
 		case <-ctx.Done():
-			m.free()
+			m.end()
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		workers.Go(func() {

@@ -45,7 +45,8 @@ func connectGRPC(t testing.TB, d *Server, options ...grpc.DialOption) *grpc.Clie
 
 // newMessage is a message that was received.
 func newMessage(d *Server, data []byte) *message {
-	return &message{call: &call{server: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}, data: data, room: &data, lease: lease{of: d.budget}, at: time.Now()}
+	c := &call{server: d, r: httptest.NewRequest(http.MethodPost, writePath, nil)}
+	return &message{call: c, payload: payload{server: d, pacer: &c.pacer, lease: lease{of: d.budget}, data: data}, at: time.Now()}
 }
 
 // writeMessage takes a request that must not be refused whole.

@@ -82,7 +82,7 @@ func guardedServer(t testing.TB) (*Server, *fakeJournal, *guards) {
 	return d, j, g
 }
 
-func TestWhoMaySendOverHTTP(t *testing.T) {
+func TestAuthorizationOverHTTP(t *testing.T) {
 	t.Parallel()
 	d, j, g := guardedServer(t)
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("any:"+g.tokens["all"]))
@@ -211,7 +211,7 @@ func TestKeysAreTheirSendersOwn(t *testing.T) {
 	assert.Contains(t, unasked.keys, "readings\x00k", "keys that journals hold from before")
 }
 
-func TestAQuotaIsAnsweredBeforeAnythingIsTaken(t *testing.T) {
+func TestAQuotaIsCheckedBeforeReadingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	d, j, g := guardedServer(t)
 	few := []string{"Authorization", g.bearer("few")}
@@ -264,7 +264,7 @@ func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-func TestWhoMaySendOverGRPC(t *testing.T) {
+func TestAuthorizationOverGRPC(t *testing.T) {
 	t.Parallel()
 	d, j, g := guardedServer(t)
 	conn := connectGRPC(t, d)

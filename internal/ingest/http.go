@@ -16,15 +16,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Handler serves everything over HTTP. It answers every path; those that
-// it does not know with 404.
+// Handler serves everything over HTTP. Unknown paths are answered with 404.
 func (srv *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	readings, lines := srv.writes(protoHTTP, srv.serveReadings), srv.writes(protoLine, srv.serveLines)
@@ -39,7 +36,7 @@ func (srv *Server) Handler() http.Handler {
 	return mux
 }
 
-// An exchange is one request to write, and what is known of its answer.
+// An exchange is one request to write and its answer.
 type exchange struct {
 	server   *Server
 	protocol protocol
@@ -47,16 +44,15 @@ type exchange struct {
 	r        *http.Request
 	start    time.Time
 	who      *access.Identity // that sent it; nil without a Guard
-	began    bool             // the body was begun to be read
-	stuck    bool             // the body does not come, and is waited for no more
-	unheard  bool             // the sender may not send, so that little of the body is read
+	began    bool             // some of the body was read
+	stuck    bool             // the body came too slowly; the rest is not read
+	unheard  bool             // the sender may not send, so little of the rest is read
 
 	// What a request needs for itself, here because requests come often.
-	in    intake
-	lease lease
-	wire  wireBody
-	body  body
-	text  []byte // of an answer
+	in      intake
+	pacer   pacer
+	payload payload
+	text    []byte // of an answer
 }
 
 // newExchange returns an exchange that was used before, or a new one.
@@ -66,19 +62,20 @@ func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Reques
 		x = new(exchange)
 	}
 	x.server, x.protocol, x.w, x.r, x.start = srv, p, w, r, time.Now()
+	x.payload.server, x.payload.pacer, x.payload.lease.of = srv, &x.pacer, srv.budget
 	return x
 }
 
-// over says that the request was answered: x lets go of all that was its.
+// over ends the exchange after its answer, and releases what it holds.
 func (x *exchange) over() {
 	x.in.close()
-	x.lease.release()
+	x.payload.lease.release()
 	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)
 }
 
-// writes wraps what takes readings.
+// writes wraps a handler that accepts readings.
 func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := srv.newExchange(p, w, r)
@@ -102,7 +99,7 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 	})
 }
 
-// reads wraps what only tells something.
+// reads wraps a handler of GET and HEAD.
 func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -121,7 +118,7 @@ func (srv *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveReadings takes JSON.
+// serveReadings accepts JSON.
 func (srv *Server) serveReadings(x *exchange) error {
 	query, err := parseQuery(x.r, "ack")
 	if err != nil {
@@ -139,7 +136,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(in *intake, b *body) error { return in.decodeJSON(b, form) })
+	return x.take(in, func(body []byte) error { return in.decodeJSON(body, form) })
 }
 
 // parseQuery returns the query parameters of a request, each of which must be allowed.
@@ -188,13 +185,12 @@ func (x *exchange) intake(stream *inputStream, query url.Values) (*intake, error
 	x.in.open(x.server, stream, want)
 	x.in.who = x.who
 	x.in.key = key
-	x.lease.of = x.server.budget
-	x.in.lease, x.in.ctx = &x.lease, x.r.Context()
+	x.in.lease, x.in.ctx = &x.payload.lease, x.r.Context()
 	return &x.in, nil
 }
 
-// take decodes the body, appends its readings and answers.
-func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
+// take receives and decodes the body, appends its readings and answers.
+func (x *exchange) take(in *intake, decode func([]byte) error) error {
 	if err := x.decode(in, decode); err != nil {
 		return err
 	}
@@ -206,36 +202,25 @@ func (x *exchange) take(in *intake, decode func(*intake, *body) error) error {
 	return nil
 }
 
-// decode decodes the body, and releases it.
-func (x *exchange) decode(in *intake, decode func(*intake, *body) error) error {
-	wire, b := &x.wire, &x.body
-	err := x.server.wire.receiveInto(wire, &x.lease, x.r, x.w)
-	defer wire.free()
-	x.began = wire.length > 0 || telemetry.KindOf(err) == telemetry.TooSlow
+// decode receives and decodes the body, and frees it.
+func (x *exchange) decode(in *intake, decode func([]byte) error) error {
+	defer x.payload.free()
+	err := x.receive()
+	x.began = len(x.payload.data) > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
 		return err
 	}
-	if err := x.server.openInto(x.r.Context(), b, wire); err != nil {
-		return err
-	}
-	defer b.close()
 	in.build()
+	if err := decode(x.payload.data); err != nil {
+		return err
+	}
 	if in.key != "" {
-		b.hash = xxhash.New()
+		in.hash = bodyHash(x.payload.data, in.meaning)
 	}
-	err = decode(in, b)
-	if err != nil || in.key == "" {
-		return err
-	}
-	// Decoders read to the end; what they would leave is part of the body all the same.
-	if err := b.drain(); err != nil {
-		return err
-	}
-	in.hash = bodyHash(b.hash, in.meaning)
 	return nil
 }
 
-// answer tells what became of the readings.
+// answer writes the answer to a request whose readings were decoded.
 func (x *exchange) answer(r result, in *intake) {
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &in.answer)
 	if in.answer.repeated {
@@ -253,18 +238,18 @@ func (x *exchange) answer(r result, in *intake) {
 	}
 }
 
-// refuse answers a request of which nothing was taken, or nothing is known.
+// refuse answers a request of which nothing was accepted, or whose outcome is unknown.
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
-	x.lease.release()
+	x.payload.lease.release()
 	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
 	challenge(x.w.Header(), known)
 	x.problem(ctx, resultOf(known.Kind), known)
 }
 
-// problem writes the answer to a refused request, when it is time.
+// problem writes the answer to a refused request, after the guard's delay.
 func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.drain()
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
@@ -285,9 +270,9 @@ const (
 	drainBytes = 64 << 10
 )
 
-// drain reads what is left of the body, for a client that is still sending
-// would have its connection reset before it reads the answer. A body that the
-// client has not begun to send is left alone.
+// drain reads what is left of the body, because the connection of a client that is still
+// sending would be reset before it reads the answer. A body that the client has not
+// begun to send is not read.
 func (x *exchange) drain() {
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
@@ -325,7 +310,7 @@ func (srv *Server) stream(name string) (*inputStream, error) {
 		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), srv.names)
 }
 
-// wantedAck returns what the client wants to wait for.
+// wantedAck returns the level of acknowledgement that the client requests.
 func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, error) {
 	given := strings.TrimSpace(first(r.Header[headerAck]))
 	asked := given != ""
@@ -422,8 +407,8 @@ func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, status, about)
 }
 
-// serveLines takes line protocol, as clients of InfluxDB 1 and 2 send it. What
-// they say of databases, buckets and organisations is ignored.
+// serveLines accepts line protocol, as clients of InfluxDB 1 and 2 send it. Databases,
+// buckets and organisations are ignored.
 func (srv *Server) serveLines(x *exchange) error {
 	query, err := parseQuery(x.r, "ack", "precision", "db", "rp", "bucket", "org", "orgID", "u", "p", "consistency")
 	if err != nil {
@@ -441,7 +426,7 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(in *intake, b *body) error { return in.decodeLineProtocol(b, p) })
+	return x.take(in, func(body []byte) error { return in.decodeLineProtocol(body, p) })
 }
 
 // precisionOf returns the unit of a request's timestamps.
@@ -464,9 +449,9 @@ func precisionOf(name string) (precision, error) {
 		"precision %s is unknown; allowed are n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
 }
 
-// answerLines tells what became of the lines, in the words of InfluxDB, which tell
-// Telegraf not to send the refused lines again: "partial write" where the others
-// were taken, "unable to parse" where none was.
+// answerLines writes the answer to line protocol. It has the words by which InfluxDB
+// makes Telegraf drop the refused lines: "partial write" if the others were accepted,
+// "unable to parse" if none was.
 func (x *exchange) answerLines(r result, in *intake) {
 	status := statuses[r].line
 	a := &in.answer
@@ -487,7 +472,7 @@ func (x *exchange) answerLines(r result, in *intake) {
 	writeJSON(x.w, status, p)
 }
 
-// A problem is every answer that does not tell of single readings.
+// A problem is an answer about a whole request.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -495,10 +480,9 @@ type problem struct {
 	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
 }
 
-// WriteProblem answers an HTTP request that failed with err, in the form that
-// every path has in common: the status of the error's kind and an object
-// {"code", "message"}. Errors that are no *telemetry.Error are logged, and their
-// text stays inside.
+// WriteProblem answers an HTTP request that failed with err, in the form that all paths
+// have: the status of the error's kind and an object {"code", "message"}. The text of an
+// error that is not a *telemetry.Error is logged and not sent.
 func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	known := srv.knownError(protoHTTP, err)
 	setRetryAfter(w, known)
@@ -506,15 +490,15 @@ func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
 }
 
-// setRetryAfter says when to come back, where that is of use.
+// setRetryAfter sets the time after which the client may retry, if that makes sense.
 func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
 	if seconds := retrySeconds(e); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
 }
 
-// retrySeconds returns after how many seconds the client may come back, 0 where
-// coming back is of no use.
+// retrySeconds returns after how many seconds the client may retry; 0: retrying does not
+// help.
 func retrySeconds(e *telemetry.Error) int {
 	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
 		return 0

@@ -79,7 +79,7 @@ func (in *intake) scopedKey() string {
 	if in.who != nil {
 		sender = in.who.Name
 	}
-	return scopedKey(sender, in.home.Name, in.key, in.part)
+	return scopedKey(sender, in.target.Name, in.key, in.part)
 }
 
 // A meaning is what makes the same bytes another body.
@@ -97,13 +97,15 @@ const (
 	meansProtobuf
 )
 
-// bodyHash finishes the hash of a body.
-func bodyHash(body *xxhash.Digest, m meaning) uint64 {
+// bodyHash returns the hash of a body.
+func bodyHash(body []byte, m meaning) uint64 {
 	var tail [9]byte // of a fixed length, so that it is not taken for a part of the body
 	tail[0] = m.form
 	binary.LittleEndian.PutUint64(tail[1:], uint64(m.ratio))
-	_, _ = body.Write(tail[:]) // a hash takes everything
-	return body.Sum64()
+	hash := xxhash.New()
+	_, _ = hash.Write(body) // never fails
+	_, _ = hash.Write(tail[:])
+	return hash.Sum64()
 }
 
 // The answer to a request with an Idempotency-Key is kept with its readings, as

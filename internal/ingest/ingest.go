@@ -57,19 +57,19 @@ type Server struct {
 	config  Config
 	streams map[string]*inputStream
 	order   []*inputStream // the same, as they are configured
-	setting sync.Mutex     // of one call of SetStreams at a time
 	ahead   atomic.Int64   // Config.MaxFuture, which may change
 	acks    string         // as messages name them
 	names   string         // of the streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
 	budget  *budget
-	wire    *receiver
-	pools   inflaters
-	lines   linePool
+	pace    pace
+	rooms   roomPool
 	json    jsonPool
 	wires   wirePool
-	known   *batch.Interner // series and shapes of earlier requests
+
+	inflaters inflaters
+	known     *batch.Interner // series and shapes of earlier requests
 	// exchanges keeps what requests over HTTP need, between them.
 	exchanges sync.Pool
 	health    *health.Server
@@ -77,7 +77,6 @@ type Server struct {
 	open        openCalls // of gRPC
 	callers     sync.WaitGroup
 	callReaders sync.Pool // of *bufio.Reader
-	messages    messagePool
 	answerTime  time.Duration
 
 	stopped context.Context //nolint:containedctx // ends when Stop is called
@@ -105,8 +104,7 @@ func New(config Config, journal Journal) (*Server, error) {
 	srv.budget = newBudget(config.MaxBytes, longestWait, srv.metrics.isBusy)
 	srv.budget.large.beside = func() int64 { return connectionBytes * config.Connections() }
 	srv.metrics.watchBudget(config.Registerer, srv.budget)
-	srv.wire = newReceiver(config.MaxBodyBytes, config.MaxInflatedBytes, srv.budget)
-	srv.wire.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
+	srv.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
 	srv.ahead.Store(int64(config.MaxFuture))
 	for i := range config.Streams {
 		s := newInputStream(config.Streams[i])

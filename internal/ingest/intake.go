@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -54,14 +55,13 @@ type intake struct {
 	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
 	who     *access.Identity        // that sent it; nil without a Guard
-	home    *inputStream            // that the request was sent to
+	target  *inputStream            // of the request
 	stream  *inputStream            // of the current reading
 	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
 	times   telemetry.TimeRange     // of stream
-	fields  *batch.FieldList        // of home
-	lease   *lease                  // of the request; nil where it is too small to need one
+	fields  *batch.FieldList        // of target
+	lease   *lease                  // of the request; nil in tests
 	ctx     context.Context         // of the request, for the lease
-	encoded int64                   // bytes of the request that stay in memory while it is decoded
 	count   int                     // readings begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
@@ -79,7 +79,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
 	*in = intake{
-		server: d, want: want, now: now, home: stream, stream: stream,
+		server: d, want: want, now: now, target: stream, stream: stream,
 		times: d.times(now, live), fields: live.fields,
 	}
 	in.answer.Errors = []refusedReading{}
@@ -102,6 +102,41 @@ func (in *intake) close() {
 		in.builder.Release()
 		in.builder = nil
 	}
+}
+
+// ParseNDJSON decodes readings as the handler does, and returns them. The error is that
+// of the first one that is refused, with its code.
+func (srv *Server) ParseNDJSON(body []byte) ([]telemetry.Reading, error) {
+	return srv.parse(func(in *intake) error { return in.decodeJSON(body, formLines) })
+}
+
+// ParseLines is ParseNDJSON for line protocol, with timestamps in the unit.
+func (srv *Server) ParseLines(body []byte, unit string) ([]telemetry.Reading, error) {
+	p, err := precisionOf(unit)
+	if err != nil {
+		return nil, err
+	}
+	return srv.parse(func(in *intake) error { return in.decodeLineProtocol(body, p) })
+}
+
+func (srv *Server) parse(decode func(*intake) error) (all []telemetry.Reading, err error) {
+	var in intake
+	in.open(srv, srv.streams[srv.config.DefaultStream], srv.config.Ack)
+	in.build()
+	defer in.close()
+	if err := decode(&in); err != nil {
+		return nil, err
+	}
+	if len(in.answer.Errors) > 0 {
+		first := in.answer.Errors[0]
+		return nil, fmt.Errorf("%s: %s", first.Code, first.Message)
+	}
+	b := in.builder.Batch()
+	in.builder = nil // it is the batch's
+	for i := range b.Len() {
+		all = append(all, b.Reading(uint32(i)))
+	}
+	return all, nil
 }
 
 // toStream makes the next readings belong to stream.
@@ -132,6 +167,9 @@ func (in *intake) begin() error {
 			return err
 		}
 	}
+	if in.count%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
+	}
 	in.builder.Begin(in.stream.Name, in.count, in.times)
 	in.count++
 	return nil
@@ -141,6 +179,10 @@ func (in *intake) begin() error {
 // 256 values at most.
 const affordEvery = 64
 
+// yieldEvery is after how many readings others get their turn at the processor, for the
+// same reason as turnBytes.
+const yieldEvery = 4 * affordEvery
+
 // afford extends the lease if the decoded readings, and this many bytes of scratch
 // memory, need more than was foreseen: columns of small numbers take many times
 // their length.
@@ -148,7 +190,7 @@ func (in *intake) afford(scratch int64) error {
 	if in.lease == nil {
 		return nil
 	}
-	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch+in.encoded)
+	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
 }
 
 // takeBack undoes the begin of the reading at hand, and what was given of it.
@@ -262,7 +304,7 @@ func (in *intake) hold(made *batch.Batch, r *batch.Request) {
 	if in.lease == nil || in.lease.size == 0 {
 		return
 	}
-	in.lease.keep(max(0, batchCost*made.MemorySize()+in.encoded))
+	in.lease.keep(batchCost * made.MemorySize())
 	if r.Want == telemetry.Stored {
 		r.Journaled = in.lease.release
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"strconv"
 	"sync"
@@ -28,31 +27,18 @@ const (
 // reading is only noted.
 //
 // In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
-func (in *intake) decodeJSON(b *body, f form) error {
-	l := in.server.lines.get(b)
-	defer in.server.lines.put(l)
+func (in *intake) decodeJSON(body []byte, f form) error {
 	d := in.server.json.get(in)
 	defer in.server.json.put(d)
 	if f == formGuess {
-		first, whole, err := l.peek()
-		if err != nil {
-			return err
-		}
-		f = d.guess(first, whole)
+		f = d.guess(body)
 	}
 	if f == formLines {
 		in.meaning = meaning{form: meansLines}
-		return d.decodeLines(l)
+		return d.decodeLines(body)
 	}
 	in.meaning = meaning{form: meansJSON}
-	err := d.decodeValues(l)
-	var known *telemetry.Error
-	if errors.As(err, &known) && known.Code == codeMalformed {
-		if worse := b.drain(); worse != nil {
-			return worse
-		}
-	}
-	return err
+	return d.decodeValues(body)
 }
 
 // A jsonDecoder decodes readings in JSON where they lie. What encoding/json makes of
@@ -63,7 +49,6 @@ type jsonDecoder struct {
 
 	src     []byte
 	i       int    // how much of src is decoded
-	more    bool   // src is not all that there is
 	err     error  // what is wrong with the syntax
 	members uint8  // of the reading, that were seen
 	name    []byte // of a member, without its escapes
@@ -94,26 +79,25 @@ var (
 )
 
 // guess tells what a body is from its first line: lines of objects, unless it is an
-// array, or the first line is the beginning of an object that goes on in the next.
-func (d *jsonDecoder) guess(first []byte, whole bool) form {
+// array, or the first line is the beginning of an object that continues in the next.
+func (d *jsonDecoder) guess(body []byte) form {
+	first, _, more := bytes.Cut(bytes.TrimLeft(body, " \t\r\n"), []byte{'\n'})
 	if len(first) > 0 && first[0] == '[' {
 		return formJSON
 	}
-	d.begin(first, false)
-	if d.skip(0); whole && errors.Is(d.err, errMore) {
+	d.begin(first)
+	if d.skip(0); more && errors.Is(d.err, errMore) {
 		return formJSON
 	}
 	return formLines
 }
 
 // decodeLines decodes NDJSON. Empty lines do not count.
-func (d *jsonDecoder) decodeLines(l *lines) error {
-	for {
-		line, long, err := l.next()
-		if errors.Is(err, io.EOF) {
+func (d *jsonDecoder) decodeLines(body []byte) error {
+	for l := (lines{body: body}); ; {
+		line, long, ok := l.next()
+		if !ok {
 			return nil
-		} else if err != nil {
-			return err
 		}
 		if !long && len(bytes.TrimSpace(skipManySpaces(line))) == 0 {
 			continue
@@ -123,7 +107,7 @@ func (d *jsonDecoder) decodeLines(l *lines) error {
 		}
 		if long {
 			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes))
-		} else if d.begin(line, false); d.reading() {
+		} else if d.begin(line); d.reading() {
 			if d.space(); d.i < len(line) {
 				d.fail("there is %q behind the object", line[d.i])
 			}
@@ -136,104 +120,75 @@ func (d *jsonDecoder) decodeLines(l *lines) error {
 }
 
 // decodeValues decodes an array of readings, or readings one after the other.
-func (d *jsonDecoder) decodeValues(l *lines) error {
-	array := false
+func (d *jsonDecoder) decodeValues(body []byte) error {
+	d.begin(body)
+	d.space()
+	array := d.peek() == '['
+	if array {
+		d.i++
+	}
 	for count := 0; ; count++ {
-		c, err := l.skipSpace()
-		if count == 0 && c == '[' {
-			array = true
-			l.end++
-			c, err = l.skipSpace()
-		}
-		if array && err == nil {
-			switch {
-			case c == ']':
-				l.end++
-				return d.decodeEnd(l)
-			case count > 0 && c != ',':
-				return d.malformed(l, fmt.Errorf("a comma or the end of the array was expected, not %q", c))
-			case count > 0:
-				l.end++
-				c, err = l.skipSpace()
+		d.space()
+		switch more := d.i < len(body); {
+		case array && d.peek() == ']':
+			d.i++
+			if d.space(); d.i < len(body) {
+				return d.malformed(fmt.Errorf("there is %q behind the array", body[d.i]))
 			}
-		}
-		switch {
-		case errors.Is(err, io.EOF) && !array:
 			return nil
-		case errors.Is(err, io.EOF):
-			return d.malformed(l, errMore)
-		case err != nil:
-			return err
-		case !array && c != '{':
-			return d.malformed(l, fmt.Errorf("%q where a reading should be; a body is an object, an array of objects, or one object a line", c))
+		case !array && !more:
+			return nil
+		case array && more && count > 0:
+			if body[d.i] != ',' {
+				return d.malformed(fmt.Errorf("a comma or the end of the array was expected, not %q", body[d.i]))
+			}
+			d.i++
+			d.space()
+		case !array && body[d.i] != '{':
+			return d.malformed(fmt.Errorf("%q where a reading should be; a body is an object, an array of objects, or one object a line", body[d.i]))
 		}
-		if err := d.value(l); err != nil {
+		if d.i == len(body) {
+			return d.malformed(errMore)
+		}
+		if err := d.value(body); err != nil {
 			return err
 		}
 	}
 }
 
-// decodeEnd sees to it that there is nothing behind the array.
-func (d *jsonDecoder) decodeEnd(l *lines) error {
-	c, err := l.skipSpace()
-	if err == nil {
-		return d.malformed(l, fmt.Errorf("there is %q behind the array", c))
-	} else if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// value decodes the value that comes next, reading more of the body until it is
-// there whole.
-func (d *jsonDecoder) value(l *lines) error {
+// value decodes the reading at i.
+func (d *jsonDecoder) value(body []byte) error {
 	if err := d.in.begin(); err != nil {
 		return err
 	}
-	for {
-		have := min(len(l.buf)-l.end, maxReadingBytes)
-		d.begin(l.buf[l.end:l.end+have], l.err == nil || have < len(l.buf)-l.end)
-		if d.reading() {
-			d.end()
-			l.end += d.i
-			return nil
-		}
-		switch {
-		case !d.more || !errors.Is(d.err, errMore):
-			l.end += d.i
-			return d.malformed(l, d.err)
-		case have == maxReadingBytes:
-			return d.malformed(l, errTooLong)
-		}
-		d.in.again()
-		// Twice as much, so that a long value is not decoded over and over.
-		for l.start = l.end; len(l.buf)-l.end < 2*have; {
-			if err := l.fill(); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return err
-			}
-		}
+	from, end := d.i, min(len(body), d.i+maxReadingBytes)
+	d.src = body[:end]
+	whole := d.reading()
+	d.src = body
+	if whole {
+		d.end()
+		return nil
 	}
+	if errors.Is(d.err, errMore) && end < len(body) {
+		d.i, d.err = from, errTooLong
+	}
+	return d.malformed(d.err)
 }
 
-// malformed returns the error for a body whose syntax is wrong at the end of l.
-func (d *jsonDecoder) malformed(l *lines, err error) error {
-	if l.err != nil && !errors.Is(l.err, io.EOF) {
-		return l.err // that is why it ends
-	}
+// malformed returns the error for a body whose syntax is wrong at i.
+func (d *jsonDecoder) malformed(err error) error {
 	where := ""
 	if d.in.count > 0 {
 		where = fmt.Sprintf(" in or behind reading %d", d.in.count-1)
 	}
 	return &telemetry.Error{
 		Kind: telemetry.Invalid, Code: codeMalformed,
-		Message: fmt.Sprintf("the JSON is broken%s: %v at byte %d; nothing was taken", where, err, l.gone+int64(l.end)),
+		Message: fmt.Sprintf("the JSON is broken%s: %v at byte %d; nothing was taken", where, err, d.i),
 	}
 }
 
 // begin makes src what is decoded next.
-func (d *jsonDecoder) begin(src []byte, more bool) { d.src, d.i, d.more, d.err = src, 0, more, nil }
+func (d *jsonDecoder) begin(src []byte) { d.src, d.i, d.err = src, 0, nil }
 
 // reading decodes a value, which is to be a reading. It returns false if the syntax
 // is wrong.
@@ -250,9 +205,6 @@ func (d *jsonDecoder) reading() bool {
 	ok := d.object(d.member)
 	if ok && !d.in.builder.Refused() && d.series() {
 		return true
-	}
-	if errors.Is(d.err, errMore) && d.more {
-		return false
 	}
 	d.in.again()
 	d.i, d.err, d.late, d.members = at, nil, false, 0
@@ -536,9 +488,6 @@ func (d *jsonDecoder) number() (raw []byte, ok bool) {
 			return nil, false
 		}
 	}
-	if d.i == len(d.src) && d.more {
-		return nil, d.fail("") // it may go on
-	}
 	return d.src[from:d.i], true
 }
 
@@ -782,7 +731,7 @@ func (p *jsonPool) get(in *intake) *jsonDecoder {
 
 // put gives back a decoder, unless it has grown large.
 func (p *jsonPool) put(d *jsonDecoder) {
-	if cap(d.text)+cap(d.name)+cap(d.alias) <= bufferBytes {
+	if cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
 		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
 		p.pool.Put(d)
 	}

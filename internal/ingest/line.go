@@ -3,7 +3,6 @@ package ingest
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -43,7 +42,7 @@ func (p precision) millis(n int64) (ms int64, ok bool) {
 // A lineDecoder decodes line protocol.
 type lineDecoder struct {
 	in        *intake
-	lines     *lines
+	lines     lines
 	precision precision
 	sensorTag string
 
@@ -68,28 +67,20 @@ type lineTag struct{ name, value []byte }
 // decodeLineProtocol decodes a body of line protocol. Comments and empty lines do
 // not count. A line with a syntax error is refused like one that breaks any other
 // rule.
-func (in *intake) decodeLineProtocol(b *body, p precision) error {
+func (in *intake) decodeLineProtocol(body []byte, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	in.times.Unit = p.name
-	l := in.server.lines.get(b)
-	defer in.server.lines.put(l)
-	d := lineDecoder{in: in, lines: l, precision: p, sensorTag: in.server.config.SensorTag}
-	return d.all()
-}
-
-func (d *lineDecoder) all() error {
+	d := lineDecoder{in: in, lines: lines{body: body}, precision: p, sensorTag: in.server.config.SensorTag}
 	for {
-		line, long, err := d.lines.next()
-		if errors.Is(err, io.EOF) {
+		line, long, ok := d.lines.next()
+		if !ok {
 			return nil
-		} else if err != nil {
-			return err
 		}
 		if !long && isBlank(line) {
 			continue
 		}
 		if d.in.lines == nil {
-			d.in.lines = make([]uint32, 0, d.lines.guess())
+			d.in.lines = make([]uint32, 0, min(d.lines.guess(), in.server.config.MaxReadings))
 		}
 		d.in.lines = append(d.in.lines, uint32(d.lines.number))
 		if err := d.entry(line, long); err != nil {
@@ -118,7 +109,7 @@ func (d *lineDecoder) entry(line []byte, long bool) error {
 	if long {
 		refused, err = telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes), d.in.begin()
 	} else if known, refused, err = d.series(); err == nil && refused == nil {
-		if refused, err = d.fields(); refused == nil && err == nil {
+		if refused = d.fields(); refused == nil {
 			refused = d.time()
 		}
 	}
@@ -144,7 +135,7 @@ const aliasLine = 'l'
 func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 	d.alias = d.alias[:0]
 	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
-		d.alias = append(append(append(append(d.alias, aliasLine), d.in.home.Name...), 0), d.s[:n]...)
+		d.alias = append(append(append(append(d.alias, aliasLine), d.in.target.Name...), 0), d.s[:n]...)
 		if known := d.in.server.known.Alias(d.alias); known != nil {
 			if known.Stream != d.in.stream.Name {
 				d.in.toStream(d.in.server.streams[known.Stream])
@@ -198,7 +189,7 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 func (d *lineDecoder) begin() error {
 	stream, ok := d.in.server.streams[string(d.measurement)]
 	if !ok {
-		stream = d.in.home
+		stream = d.in.target
 	}
 	d.in.toStream(stream)
 	return d.in.begin()
@@ -238,30 +229,32 @@ func (d *lineDecoder) seriesKey() []byte {
 }
 
 // fields decodes the fields and what separates them from the timestamp.
-func (d *lineDecoder) fields() (*telemetry.Refusal, error) {
+func (d *lineDecoder) fields() *telemetry.Refusal {
 	d.spaces()
 	if d.likeLast() {
-		return nil, nil
+		return nil
 	}
 	for ; ; d.i++ {
 		d.unescaped = d.unescaped[:0]
 		name, ok := d.word(inName)
 		switch {
 		case !ok || len(name) == 0:
-			return d.wrong("the name of a field was expected"), nil
+			return d.wrong("the name of a field was expected")
 		case d.at() != '=':
-			return d.wrong("an equals sign was expected behind field %s", telemetry.Quote(name)), nil
+			return d.wrong("an equals sign was expected behind field %s", telemetry.Quote(name))
 		}
 		d.i++
+		var refused *telemetry.Refusal
 		if d.at() == '"' {
-			if refused, err := d.text(name); refused != nil || err != nil {
-				return refused, err
-			}
-		} else if refused := d.value(name); refused != nil {
-			return refused, nil
+			refused = d.text(name)
+		} else {
+			refused = d.value(name)
+		}
+		if refused != nil {
+			return refused
 		}
 		if d.at() != ',' {
-			return nil, nil
+			return nil
 		}
 	}
 }
@@ -411,7 +404,7 @@ func endsValue(s []byte) bool {
 }
 
 // text decodes a string, which the quote at i begins.
-func (d *lineDecoder) text(name []byte) (*telemetry.Refusal, error) {
+func (d *lineDecoder) text(name []byte) *telemetry.Refusal {
 	d.i++
 	from, begin := d.i, len(d.unescaped) // of what is not in unescaped yet; of the string in there
 	for {
@@ -419,10 +412,8 @@ func (d *lineDecoder) text(name []byte) (*telemetry.Refusal, error) {
 		if n < 0 || d.s[d.i+n] == '\\' && d.i+n+1 == len(d.s) {
 			// A backslash that ends the line stands for itself, or escapes nothing.
 			d.i = len(d.s)
-			if more, err := d.lines.extend(); err != nil {
-				return nil, err
-			} else if !more {
-				return d.wrong("the string of field %s has no closing quote", telemetry.Quote(name)), nil
+			if !d.lines.extend() {
+				return d.wrong("the string of field %s has no closing quote", telemetry.Quote(name))
 			}
 			d.s = d.lines.line()
 			continue
@@ -445,13 +436,13 @@ func (d *lineDecoder) text(name []byte) (*telemetry.Refusal, error) {
 	}
 	d.i++
 	if !utf8.Valid(text) {
-		return d.wrong("the string of field %s is not UTF-8", telemetry.Quote(name)), nil
+		return d.wrong("the string of field %s is not UTF-8", telemetry.Quote(name))
 	}
 	d.in.builder.Text(name, text)
 	if !endsValue(d.s[d.i:]) {
-		return d.wrong("a comma or a space was expected behind the string of field %s", telemetry.Quote(name)), nil
+		return d.wrong("a comma or a space was expected behind the string of field %s", telemetry.Quote(name))
 	}
-	return nil, nil
+	return nil
 }
 
 // textEscape returns what a backslash and this byte stand for in a string; 0 if they

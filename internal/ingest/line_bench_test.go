@@ -45,18 +45,14 @@ type lineBench struct {
 
 func benchLines(b *testing.B, c *lineBench) {
 	d, _ := newTestServer(b)
-	var pool linePool
 	decode := func(i int) {
 		if c.first {
 			c.rename(i)
 		}
 		in := d.newIntake(d.streams["readings"], telemetry.Stored)
-		l := pool.get(bytes.NewReader(c.content))
-		decoder := lineDecoder{in: in, lines: l, precision: precision{name: "ns", ratio: -1_000_000}}
-		if err := decoder.all(); err != nil || in.builder.Len() != c.readings {
+		if err := in.decodeLineProtocol(c.content, precision{name: "ns", ratio: -1_000_000}); err != nil || in.builder.Len() != c.readings {
 			b.Fatal(in.builder.Len(), err, in.answer.Errors)
 		}
-		pool.put(l)
 		in.builder.Batch()
 	}
 	decode(0)

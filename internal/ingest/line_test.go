@@ -126,7 +126,7 @@ func TestALineIsDecodedAloneWhateverCameBefore(t *testing.T) {
 	d, _ := newTestServer(t, anyTime)
 	decode := func(content string) outcome {
 		d.known = batch.NewInterner(0)
-		return decodeOutcome(d, strings.NewReader(content), func(in *intake, b *body) error {
+		return decodeOutcome(d, []byte(content), func(in *intake, b []byte) error {
 			return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1})
 		})
 	}

@@ -1,15 +1,10 @@
 package ingest
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -17,67 +12,20 @@ func TestLinesAreThoseOfTheBody(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		body := rapid.StringOfN(rapid.RuneFrom([]rune("a\n\r\nb")), 0, 200, -1).Draw(t, "body")
-		body += strings.Repeat(rapid.SampledFrom([]string{"", "xy", "\n"}).Draw(t, "unit"), rapid.SampledFrom([]int{0, bufferBytes / 2, bufferBytes, 2 * bufferBytes}).Draw(t, "times"))
-		peeks := rapid.Bool().Draw(t, "peek first")
-		reader := io.Reader(strings.NewReader(body))
-		if len(body) < 1000 && rapid.Bool().Draw(t, "one byte a read") {
-			reader = iotest.OneByteReader(reader)
-		}
-		var pool linePool
-		l := pool.get(reader)
-		want := strings.SplitAfter(body, "\n")
-		if want[len(want)-1] == "" {
-			want = want[:len(want)-1]
-		}
+		l := lines{body: []byte(body)}
 		number := 0
-		if peeks {
-			if _, _, err := l.peek(); err != nil {
-				t.Fatal(err)
-			}
-			kept := strings.TrimLeft(body, " \t\r\n")
-			number = strings.Count(body[:len(body)-len(kept)], "\n")
-			want = strings.SplitAfter(kept, "\n")
-			if want[len(want)-1] == "" {
-				want = want[:len(want)-1]
-			}
-		}
-		for _, w := range want {
+		for want := range strings.Lines(body) {
 			number++
-			line, long, err := l.next()
-			w = strings.TrimSuffix(strings.TrimSuffix(w, "\n"), "\r")
-			if err != nil || long || string(line) != w || l.number != number {
-				t.Fatalf("line %d: got %q (number %d, long %v, error %v), want %q", number, line, l.number, long, err, w)
+			line, long, ok := l.next()
+			want = strings.TrimSuffix(strings.TrimSuffix(want, "\n"), "\r")
+			if !ok || long || string(line) != want || l.number != number {
+				t.Fatalf("line %d: got %q (number %d, long %v, there %v), want %q", number, line, l.number, long, ok, want)
 			}
 		}
-		if _, _, err := l.next(); !errors.Is(err, io.EOF) {
-			t.Fatalf("behind the last line: %v", err)
+		if _, _, ok := l.next(); ok {
+			t.Fatal("there is a line behind the last one")
 		}
-		pool.put(l)
 	})
-}
-
-func TestErrorsOfReadingReachTheOneWhoReadsLines(t *testing.T) {
-	t.Parallel()
-	var pool linePool
-	for _, content := range []string{"", "a", "a\nb", strings.Repeat("a", maxReadingBytes+bufferBytes)} {
-		l := pool.get(io.MultiReader(strings.NewReader(content), iotest.ErrReader(iotest.ErrTimeout)))
-		var err error
-		for err == nil {
-			_, _, err = l.next()
-		}
-		assert.ErrorIs(t, err, iotest.ErrTimeout)
-	}
-}
-
-func TestLargeBuffersAreNotKept(t *testing.T) {
-	t.Parallel()
-	var pool linePool
-	l := pool.get(bytes.NewReader(make([]byte, 4*bufferBytes)))
-	_, _, err := l.next()
-	require.NoError(t, err)
-	require.Greater(t, cap(l.buf), bufferBytes)
-	pool.put(l)
-	assert.NotSame(t, l, pool.get(strings.NewReader("")))
 }
 
 func TestSpacesAreSkippedAndNothingElse(t *testing.T) {

@@ -38,8 +38,8 @@ func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request
 // line of standard output; GET /peak tells the most memory that it ever held.
 func runServer() error {
 	config := testConfig()
-	config.Now, config.MaxInflateRatio = nil, greatestRatio // so that the other limits are seen
-	config.MaxBytes = 224 << 20                             // one body of 60 MiB
+	config.Now, config.MaxInflateRatio = nil, 1_000_000 // so that the other limits are seen
+	config.MaxBytes = 224 << 20                         // one body of 60 MiB
 	d, err := New(config, droppingJournal{})
 	if err != nil {
 		return err

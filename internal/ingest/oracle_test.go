@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
@@ -48,23 +47,18 @@ func outcomeOf(in *intake, err error) outcome {
 	return o
 }
 
-func decodeOutcome(d *Server, content io.Reader, decode func(*intake, *body) error) outcome {
+func decodeOutcome(d *Server, content []byte, decode func(*intake, []byte) error) outcome {
 	in := d.newIntake(d.streams["readings"], telemetry.Stored)
-	b := &body{plain: content, pools: &d.pools, inflated: d.config.bodyInflation("")}
-	return outcomeOf(in, decode(in, b))
+	return outcomeOf(in, decode(in, content))
 }
 
 // checkJSON compares what is made of a body with what encoding/json makes of it.
 func checkJSON(t require.TestingT, d *Server, content []byte) {
 	for _, f := range []form{formJSON, formLines, formGuess} {
-		decode := func(in *intake, b *body) error { return in.decodeJSON(b, f) }
+		decode := func(in *intake, body []byte) error { return in.decodeJSON(body, f) }
 		d.known = batch.NewInterner(0)
-		got := decodeOutcome(d, bytes.NewReader(content), decode)
-		for what, r := range map[string]io.Reader{
-			"with known sensors": bytes.NewReader(content), "byte by byte": iotest.OneByteReader(bytes.NewReader(content)), "with its end": iotest.DataErrReader(bytes.NewReader(content)),
-		} {
-			require.Equal(t, got, decodeOutcome(d, r, decode), "form %d of %q %s", f, content, what)
-		}
+		got := decodeOutcome(d, content, decode)
+		require.Equal(t, got, decodeOutcome(d, content, decode), "form %d of %q with known sensors", f, content)
 		values, whole := oracleValues(content)
 		if f == formLines {
 			values, whole = nil, true
@@ -256,46 +250,15 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) { checkJSON(t, d, content) })
 }
 
-// TestBodiesInPieces holds that neither the size of a body nor the pieces in which
-// it comes matter.
-func TestBodiesInPieces(t *testing.T) {
-	t.Parallel()
-	d, _ := newTestServer(t)
-	var parts []string
-	for i := range 400 {
-		parts = append(parts, fmt.Sprintf(`{"sensorId":"s%d","fields":{"a":%d}}`, i%10, i))
-		switch i % 100 {
-		case 20:
-			parts = append(parts, `{"sensorId":"escaped \u0061","fields":{"a":1}}`)
-		case 60:
-			parts = append(parts, `{"sensorId":"unknown","fields":{"a":1},"more":[`+strings.Repeat("1,", 2*bufferBytes)+`1]}`)
-		}
-	}
-	for name, content := range map[string]string{
-		"an array": "[" + strings.Join(parts, ",\n"+strings.Repeat(" ", 100)) + "]",
-		"objects":  strings.Join(parts, "\n"),
-		"an error": "[" + strings.Join(parts, ",") + ", oops]",
-		"a tail":   "[" + strings.Join(parts, ",") + "]" + strings.Repeat(" ", 2*bufferBytes) + "5",
-		"a cut":    "[" + strings.Join(parts, ",") + ",{",
-	} {
-		decode := func(in *intake, b *body) error { return in.decodeJSON(b, formJSON) }
-		want := decodeOutcome(d, strings.NewReader(content), decode)
-		assert.Equal(t, name == "an array" || name == "objects", want.err == nil, name)
-		for pieces, r := range map[string]io.Reader{
-			"halves": iotest.HalfReader(strings.NewReader(content)), "bytes": iotest.OneByteReader(strings.NewReader(content)), "data with its end": iotest.DataErrReader(strings.NewReader(content)),
-		} {
-			assert.Equal(t, want, decodeOutcome(d, r, decode), "%s in %s", name, pieces)
-		}
-	}
-}
-
 // checkLine compares what is made of a single line with what the library makes of it.
 func checkLine(t require.TestingT, d *Server, line string) {
-	decode := func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) }
+	decode := func(in *intake, body []byte) error {
+		return in.decodeLineProtocol(body, precision{name: "ms", ratio: 1})
+	}
 	d.known = batch.NewInterner(0)
-	got := decodeOutcome(d, strings.NewReader(line), decode)
+	got := decodeOutcome(d, []byte(line), decode)
 	require.Nil(t, got.err)
-	require.Equal(t, got, decodeOutcome(d, strings.NewReader(line), decode), "%q, of a known series", line)
+	require.Equal(t, got, decodeOutcome(d, []byte(line), decode), "%q, of a known series", line)
 	want, ok := oracleLine(line)
 	if len(got.readings) == 0 {
 		if ok && got.count > 0 && !strings.ContainsAny(line, "xX_") { // hexadecimal numbers
@@ -446,7 +409,9 @@ func TestALongSeriesIsNotRemembered(t *testing.T) {
 	short, long, other := "m,host=a", "m,host=b"+tags, "m,host=c"+tags
 	d, _ := newTestServer(t, func(c *Config) { c.SensorTag = "host" })
 	text := short + " f=1\n" + long + " f=2\n" + short + " f=3\n" + other + " f=4\n" + long + " f=5\n"
-	o := decodeOutcome(d, strings.NewReader(text), func(in *intake, b *body) error { return in.decodeLineProtocol(b, precision{name: "ms", ratio: 1}) })
+	o := decodeOutcome(d, []byte(text), func(in *intake, body []byte) error {
+		return in.decodeLineProtocol(body, precision{name: "ms", ratio: 1})
+	})
 	assert.NotNil(t, d.known.Alias([]byte("lreadings\x00"+short)))
 	assert.Nil(t, d.known.Alias([]byte("lreadings\x00"+long)))
 	var sensors []string

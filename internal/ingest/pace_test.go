@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheTimeThatABodyHas(t *testing.T) {
+func TestDeadlineOfABodyByItsLength(t *testing.T) {
 	t.Parallel()
 	p, start := pace{grace: 10 * time.Second, rate: 1 << 10}, arrivalTime
 	for length, want := range map[int64]time.Duration{
@@ -29,7 +28,7 @@ func TestTheTimeThatABodyHas(t *testing.T) {
 	}
 }
 
-func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
+func TestABodyThatStallsTimesOut(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]string{
 		"nothing of it":     "Content-Length: 100\r\n\r\n",
@@ -77,24 +76,23 @@ func TestAConnectionOutlivesTheDeadlineOfItsBodies(t *testing.T) {
 }
 
 // A body of which hardly anything has arrived holds nothing of the budget.
-func TestBodiesThatHaveNotComeHoldNothing(t *testing.T) {
+func TestBodiesReserveNothingBeforeTheirFirstBytes(t *testing.T) {
 	t.Parallel()
-	v := testReceiver(10 * time.Millisecond)
-	require.True(t, v.budget.small.try(v.budget.small.size, false))
+	d := testReceiver(t, 10*time.Millisecond)
+	require.True(t, d.budget.small.try(d.budget.small.size, false))
 	send := func(length int) error {
-		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", length))))
-		w.free()
-		w.lease.release()
+		x, err := received(d, strings.NewReader(strings.Repeat("x", length)))
+		x.end()
 		return err
 	}
 	require.NoError(t, send(firstBytes-1))
 	require.ErrorContains(t, send(firstBytes+1), "busy")
-	v.budget.small.give(v.budget.small.size)
+	d.budget.small.give(d.budget.small.size)
 	require.NoError(t, send(firstBytes+1))
-	assert.Zero(t, v.budget.held())
+	assert.Zero(t, d.budget.held())
 }
 
-func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
+func TestABodyBeyondTheInflateRatioIsRefused(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	encoder, err := zstd.NewWriter(nil)
@@ -113,9 +111,9 @@ func TestABodyInflatesSoManyTimesOnly(t *testing.T) {
 	assert.Len(t, j.readings(), 1)
 }
 
-// TestTheRatioHoldsAllTheWay: what may be sent is known while it is inflated, and
+// TestTheInflateRatioIsCheckedContinuously: what may be sent is known while it is inflated, and
 // so what comes first counts first.
-func TestTheRatioHoldsAllTheWay(t *testing.T) {
+func TestTheInflateRatioIsCheckedContinuously(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	var varied strings.Builder

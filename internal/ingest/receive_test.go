@@ -17,15 +17,33 @@ import (
 // unknownLength hides how long a body is.
 func unknownLength(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) }
 
-// testReceiver takes bodies of 1 MiB, in a budget of 64.
-func testReceiver(wait time.Duration) *receiver {
-	b := newBudget(MinBudget, wait, func(busyReason) {})
-	return newReceiver(1<<20, 1<<20, b)
+// testReceiver is a Server that takes bodies of 1 MiB, in a budget of 64.
+func testReceiver(t *testing.T, wait time.Duration) *Server {
+	t.Helper()
+	d, _ := newTestServer(t, func(c *Config) { c.MaxBodyBytes, c.MaxInflatedBytes, c.MaxBytes = 1<<20, 1<<20, MinBudget })
+	d.budget.wait = wait
+	return d
+}
+
+// received is an exchange that has received its body, or has not, with the error.
+func received(d *Server, body io.Reader, change ...func(*http.Request)) (*exchange, error) {
+	r := httptest.NewRequest(http.MethodPost, "/", body)
+	for _, f := range change {
+		f(r)
+	}
+	x := d.newExchange(protoHTTP, httptest.NewRecorder(), r)
+	return x, x.receive()
+}
+
+// end gives back what the exchange holds.
+func (x *exchange) end() {
+	x.payload.free()
+	x.over()
 }
 
 func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 	t.Parallel()
-	v := testReceiver(time.Hour)
+	d := testReceiver(t, time.Hour)
 	for _, n := range []int{0, 1, firstBytes, firstBytes + 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 7, 1 << 20} {
 		content := strings.Repeat("0123456789abcde", n/15+1)[:n]
 		for name, sent := range map[string]io.Reader{
@@ -34,35 +52,30 @@ func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 			"in pieces":            iotest.HalfReader(strings.NewReader(content)),
 			"with its end":         iotest.DataErrReader(strings.NewReader(content)),
 		} {
-			w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
+			x, err := received(d, sent)
 			require.NoError(t, err, name)
-			assert.Equal(t, bodyCost(int64(n), int64(n)), w.lease.size, "%d bytes %s", n, name)
-			back, err := io.ReadAll(w)
-			require.NoError(t, err)
-			require.True(t, bytes.Equal([]byte(content), back), "%d bytes %s", n, name)
-			w.free()
-			w.free()
-			w.lease.release()
+			assert.Equal(t, bodyCost(int64(n), int64(n)), x.payload.lease.size, "%d bytes %s", n, name)
+			require.True(t, bytes.Equal([]byte(content), x.payload.data), "%d bytes %s", n, name)
+			x.end()
 		}
 	}
-	assert.Zero(t, v.budget.held(), "everything was given back")
-	assert.Empty(t, v.budget.coming)
+	assert.Zero(t, d.budget.held(), "everything was given back")
+	assert.Empty(t, d.budget.coming)
 }
 
-func TestABodyThatIsNotTakenGivesItsRoomBack(t *testing.T) {
+func TestARefusedBodyReleasesItsMemory(t *testing.T) {
 	t.Parallel()
-	v := testReceiver(time.Hour)
+	d := testReceiver(t, time.Hour)
 	for _, sent := range []io.Reader{unknownLength(strings.Repeat("x", 1<<20+1)), strings.NewReader(strings.Repeat("x", 1<<20+1)), iotest.TimeoutReader(strings.NewReader(strings.Repeat("x", 1<<20)))} {
-		w, err := v.receive(httptest.NewRequest(http.MethodPost, "/", sent))
+		x, err := received(d, sent)
 		require.Error(t, err)
-		w.free()
-		w.lease.release()
+		x.end()
 	}
-	assert.Zero(t, v.budget.held())
-	assert.Empty(t, v.budget.coming)
+	assert.Zero(t, d.budget.held())
+	assert.Empty(t, d.budget.coming)
 }
 
-func TestASlowSenderHoldsUpNobody(t *testing.T) {
+func TestASlowSenderDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	large := manyLines(2) + strings.Repeat("\n", 5<<20)

@@ -91,13 +91,13 @@ func TestARepetitionKeepsTheFirstVerdicts(t *testing.T) {
 func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
 	t.Parallel()
 	const at = "2026-11-21T10:00:00Z"
-	for name, breakRule := range map[string]func(now *time.Time, d *Server) error{
-		"retention": func(now *time.Time, _ *Server) error { *now = now.Add(25 * time.Hour); return nil },
-		"clock":     func(now *time.Time, _ *Server) error { *now = now.Add(-time.Hour); return nil },
-		"field list": func(_ *time.Time, d *Server) error {
+	for name, breakRule := range map[string]func(now *time.Time, d *Server){
+		"retention": func(now *time.Time, _ *Server) { *now = now.Add(25 * time.Hour) },
+		"clock":     func(now *time.Time, _ *Server) { *now = now.Add(-time.Hour) },
+		"field list": func(_ *time.Time, d *Server) {
 			streams := testConfig().Streams
 			streams[1].Fields = []string{"u"}
-			return d.SetStreams(streams)
+			d.SetStreams(streams)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestARepetitionIsAnsweredThoughEveryReadingIsRefusedNow(t *testing.T) {
 				slices.Sort(answers[round])
 			}
 			send(0, "k")
-			require.NoError(t, breakRule(&now, d))
+			breakRule(&now, d)
 			send(1, "k")
 			assert.Equal(t, []string{"1 OK", "200" + `{"accepted":1,"rejected":0,"ack":"stored","errors":[]}` + "\n", "204"}, answers[0])
 			assert.Equal(t, answers[0], answers[1])

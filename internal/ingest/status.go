@@ -11,12 +11,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A result is one of the few ways in which a request can end.
+// A result is the outcome of a request.
 type result uint8
 
 const (
-	allTaken     result = iota // every reading has the ack that was asked for
-	takenNotYet                // every reading has less: journaled, where stored was asked for
+	allTaken     result = iota // every reading has the requested ack
+	takenNotYet                // every reading is journaled, where stored was requested
 	partlyTaken                // some readings were refused
 	nothingTaken               // every reading was refused
 	noneAllowed                // every reading was refused, because the sender may not send for its sensor
@@ -36,7 +36,7 @@ const (
 	internal
 )
 
-// A statusRow is how a result is told in each protocol.
+// A statusRow has the status codes of a result.
 type statusRow struct {
 	result result
 	http   int // JSON
@@ -44,8 +44,8 @@ type statusRow struct {
 	grpc   codes.Code
 }
 
-// statuses is the one place that knows status codes; row i is result i. Over
-// gRPC a partial refusal is a success whose response names the refused readings.
+// statuses has all status codes; row i is result i. Over gRPC a partial refusal is a
+// success whose response names the refused readings.
 var statuses = [...]statusRow{
 	{allTaken, http.StatusOK, http.StatusNoContent, codes.OK},
 	{takenNotYet, http.StatusAccepted, http.StatusAccepted, codes.OK},
@@ -107,13 +107,13 @@ const (
 	codePartialWrite    = "partial_write" // line protocol: some lines were refused
 )
 
-// knownError makes sure that an error can be told, and notes it.
+// knownError returns err as a *telemetry.Error, which clients may see, and logs it.
 func (srv *Server) knownError(p protocol, err error) *telemetry.Error {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
 		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
 	}
-	// Faults of ours are for the operator, those of clients for who looks for them.
+	// The operator must see our own faults. Those of clients are for debugging.
 	level := slog.LevelDebug
 	if known.Kind == telemetry.Internal {
 		level = slog.LevelError

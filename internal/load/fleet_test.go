@@ -177,7 +177,6 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 	t.Parallel()
 	daemon, err := newParser("")
 	require.NoError(t, err)
-	defer daemon.close()
 	rapid.Check(t, func(t *rapid.T) {
 		ratio := rapid.SampledFrom([]float64{0, 0.3, 1})
 		c := Config{

@@ -3,10 +3,8 @@ package load
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -14,9 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/ingest"
-	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -209,7 +205,6 @@ func (r *replay) describe(to *Setup) {
 }
 
 func (r *replay) close() error {
-	r.parser.close()
 	if err := r.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", r.path, err)
 	}
@@ -254,74 +249,40 @@ func guessFormat(line []byte) Format {
 	return LineProtocol
 }
 
-// A parser decodes lines as a daemon does: it passes each as a request to the daemon's
-// HTTP handler, and is the journal behind it.
+// A parser decodes lines as a daemon does.
 type parser struct {
-	door      *ingest.Server
-	handler   http.Handler
+	server    *ingest.Server
 	precision Precision
-	decoded   []telemetry.Reading // from the last line
 }
 
-// noTime is the clock of the handler, and so the time of a reading without one.
+// noTime is the time of a reading without one.
 var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // it never changes
 
 func newParser(precision Precision) (*parser, error) {
-	p := &parser{precision: precision}
-	var err error
-	p.door, err = ingest.New(ingest.Config{
-		Streams: []ingest.Stream{{Name: "replay", Storage: "memory", Granularity: time.Hour}}, DefaultStream: "replay",
+	server, err := ingest.New(ingest.Config{
+		Streams: []ingest.Stream{{Name: "replay"}}, DefaultStream: "replay",
 		Acks: []telemetry.Ack{telemetry.Journaled}, MinTime: time.Unix(0, 0), Now: func() time.Time { return noTime },
-	}, p)
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("set up the decoders: %w", err)
 	}
-	p.handler = p.door.Handler()
-	return p, nil
+	return &parser{server: server, precision: precision}, nil
 }
 
-func (p *parser) close() {
-	p.door.Stop()
-	p.door.Wait()
-}
-
-// Append implements ingest.Journal.
-func (p *parser) Append(_ context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
-	for i := range b.Len() {
-		p.decoded = append(p.decoded, b.Reading(uint32(i)))
-	}
-	return batch.Receipt{Ack: r.Want}, nil
-}
-
-// Repeat implements ingest.Journal.
-func (*parser) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
-	return batch.Receipt{}, nil
-}
-
-// parse returns the reading in a line, or what is wrong with it.
+// parse returns the reading in a line, or an error that says why there is none.
 func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
-	url := "/v1/readings"
+	decode := p.server.ParseNDJSON
 	if f == LineProtocol {
-		url = "/write?precision=ns"
-		if p.precision != "" {
-			url = "/write?precision=" + string(p.precision)
-		}
+		decode = func(line []byte) ([]telemetry.Reading, error) { return p.server.ParseLines(line, string(p.precision)) }
 	}
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(line))
-	if err != nil {
+	decoded, err := decode(line)
+	switch {
+	case err != nil:
 		return telemetry.Reading{}, err
+	case len(decoded) != 1:
+		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one a line", len(decoded))
 	}
-	r.Header.Set("Content-Type", "application/x-ndjson") // ignored for line protocol
-	p.decoded = p.decoded[:0]
-	w := answer{header: make(http.Header)}
-	p.handler.ServeHTTP(&w, r)
-	if w.status >= http.StatusBadRequest || len(p.decoded) != 1 {
-		if reason := wire.Reason(w.body.Bytes()); reason != "" {
-			return telemetry.Reading{}, errors.New(reason)
-		}
-		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one a line", len(p.decoded))
-	}
-	switch reading := p.decoded[0]; {
+	switch reading := decoded[0]; {
 	case reading.Time.Equal(noTime):
 		return reading, errors.New("the reading has no ts, which says when it is due")
 	case f == LineProtocol && p.precision == "" && reading.Time.Year() == 1970:
@@ -330,19 +291,3 @@ func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
 		return reading, nil
 	}
 }
-
-// An answer is that of the handler.
-type answer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (a *answer) Header() http.Header { return a.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(status int) { a.status = status }
-
-// Write implements http.ResponseWriter.
-func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }

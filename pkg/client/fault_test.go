@@ -169,7 +169,7 @@ func TestAnswersThatAreLostStoreNothingTwice(t *testing.T) {
 	assert.Len(t, d.journal.taken(), 2)
 }
 
-func TestAnAnswerThatDoesNotComeIsNotWaitedForLonger(t *testing.T) {
+func TestAttemptsTimeOut(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
@@ -295,9 +295,9 @@ func TestAQuotaIsNotEvaded(t *testing.T) {
 	assert.Equal(t, d.http, result.Address)
 }
 
-// TestWhatMayHaveBeenTakenStaysWhereItWasSent has answers lost; the other daemon
+// TestUnknownOutcomesAreRetriedAtTheSameAddress has answers lost; the other daemon
 // does not know the key.
-func TestWhatMayHaveBeenTakenStaysWhereItWasSent(t *testing.T) {
+func TestUnknownOutcomesAreRetriedAtTheSameAddress(t *testing.T) {
 	t.Parallel()
 	first, second := startDaemon(t), startDaemon(t)
 	c := newClient(t, lossy(t, first, 2), func(c *Config) { c.Addresses = append(c.Addresses, second.http) })

@@ -177,7 +177,7 @@ func TestABalancerThatLostItsDaemonIsNotLeft(t *testing.T) {
 	assert.Equal(t, first.URL, result.Address, "the other does not know the key")
 }
 
-func TestAnAnswerToAQuestionThatDoesNotComeIsNotWaitedForLonger(t *testing.T) {
+func TestQueriesTimeOut(t *testing.T) {
 	t.Parallel()
 	hang := webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	d := newAnswers(t, say(200, string(one("s", 4).AppendJSON(nil))))

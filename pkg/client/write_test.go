@@ -144,7 +144,7 @@ func TestARequestThatWasRefusedAsAWholeIsNotRepeated(t *testing.T) {
 	})
 }
 
-func TestWhatADaemonCannotTakeIsRepeatedUntilItCan(t *testing.T) {
+func TestRequestsAreRetriedUntilADaemonAcceptsThem(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		for _, key := range []string{"", "mine"} {
@@ -199,7 +199,7 @@ func TestAKeyOfTheCallersIsUsed(t *testing.T) {
 	})
 }
 
-func TestAnAckThatWasNotReachedIsTold(t *testing.T) {
+func TestALowerAckIsReported(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)

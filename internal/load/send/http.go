@@ -212,10 +212,16 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 // problemOf says why a request was refused.
 func problemOf(status int, body []byte) string {
 	const most = 300 // bytes of something else
-	if reason := wire.Reason(body); reason != "" {
-		return reason
+	var answer struct {
+		Code, Message string
+		Errors        []struct{ Code, Message string }
 	}
-	if len(body) > 0 {
+	switch err := json.Unmarshal(body, &answer); {
+	case err == nil && answer.Message != "":
+		return answer.Code + ": " + answer.Message
+	case err == nil && len(answer.Errors) > 0:
+		return answer.Errors[0].Code + ": " + answer.Errors[0].Message
+	case len(body) > 0:
 		return strconv.Quote(string(body[:min(len(body), most)]))
 	}
 	return http.StatusText(status)

@@ -4,7 +4,6 @@ package wire
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -94,20 +93,4 @@ func CheckCounts(accepted, rejected *int, readings int) error {
 		return fmt.Errorf("%w: it has %d readings accepted and %d rejected, but %d were sent", ErrImpossible, *accepted, *rejected, readings)
 	}
 	return nil
-}
-
-// Reason returns "code: message" from the answer to a refused request, or else of the
-// first reading that was refused; empty if the answer is not a daemon's.
-func Reason(body []byte) string {
-	var answer struct {
-		Code, Message string
-		Errors        []struct{ Code, Message string }
-	}
-	switch err := json.Unmarshal(body, &answer); {
-	case err == nil && answer.Message != "":
-		return answer.Code + ": " + answer.Message
-	case err == nil && len(answer.Errors) > 0:
-		return answer.Errors[0].Code + ": " + answer.Errors[0].Message
-	}
-	return ""
 }

@@ -59,7 +59,7 @@ func answering(t *testing.T, answers ...string) (address string, keys chan strin
 
 const taken = `{"accepted":1000,"rejected":0,"ack":"journaled","errors":[]}`
 
-func TestPythonSendsAgainAfterHalfARefusal(t *testing.T) {
+func TestPythonRetriesAfterATruncatedRefusal(t *testing.T) {
 	t.Parallel()
 	address, keys := answering(t,
 		answer("503 Service Unavailable", `{"code"`, "Content-Length: 100"),
@@ -77,7 +77,7 @@ func TestPythonSendsAgainAfterHalfARefusal(t *testing.T) {
 	}
 }
 
-func TestDeviceOutlastsCrookedAnswers(t *testing.T) {
+func TestDeviceSurvivesMalformedAnswers(t *testing.T) {
 	t.Parallel()
 	refusals := strings.Repeat(`{"index":1,"code":"bad_field","message":"`+strings.Repeat("x", 400)+`"},`, 60)
 	for _, interpreter := range []string{"python3", "micropython"} {
