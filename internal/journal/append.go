@@ -14,9 +14,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// busyTimeout is how long a request waits for those before it to be written.
-const busyTimeout = 10 * time.Second
-
 // Append accepts all readings of b or none, as ingest.Journal says. It returns when
 // they are durable in the journal, or, if r.Want is Stored, when they are stored or
 // StoredTimeout has passed; the receipt says which. In memory only stored readings
@@ -96,7 +93,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		w = newWaiter(b.Len())
 		b.Tracker = w
 	}
-	c, position, err := j.enter(ctx, b, f, w)
+	c, position, err := j.enter(b, f, w)
 	if err != nil {
 		if f != nil {
 			j.keys.failed(f, err)
@@ -158,7 +155,6 @@ type commit struct {
 	buf     []byte
 	entries []entry
 	writing *writing // the session and settings of its records
-	weight  int64    // of the batches, that they took of MaxWaiting
 	done    chan struct{}
 	err     error // once done
 }
@@ -171,21 +167,13 @@ type entry struct {
 	waiter         *waiter
 }
 
-// enter encodes b and adds it to the pending commit.
-func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
+// enter encodes b and adds it to the pending commit. What waits there is bounded by
+// the memory that the server allows its requests until they are journaled.
+func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
 		return nil, 0, err
 	}
 	b.SetGranularity(j.granularity)
-	weight := min(b.MemorySize(), j.cfg.MaxWaiting)
-	if err := j.acquire(ctx, weight); err != nil {
-		return nil, 0, err
-	}
-	defer func() {
-		if err != nil {
-			j.limiter.Release(weight)
-		}
-	}()
 	buf, _ := j.buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxRecycled {
@@ -212,7 +200,7 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waite
 	}
 	h.length, h.crc = uint32(len(payload)), checksum(0, payload)
 	e := entry{batch: b, flight: f, waiter: w}
-	if c, err = j.place(&e, &h, record, weight); err != nil {
+	if c, err = j.place(&e, &h, record); err != nil {
 		return nil, 0, err
 	}
 	j.logRoom()
@@ -245,22 +233,9 @@ func (j *Journal) admit(b *batch.Batch) error {
 	return nil
 }
 
-// acquire waits until the batches before it have left enough memory.
-func (j *Journal) acquire(ctx context.Context, weight int64) error {
-	if j.limiter.TryAcquire(weight) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
-	defer cancel()
-	if err := j.limiter.Acquire(ctx, weight); err != nil {
-		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; no readings were accepted", err)
-	}
-	return nil
-}
-
 // place is the critical section: the record gets its sequences and its position,
 // and stands in the pending commit when it ends.
-func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*commit, error) {
+func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	drawn := uint64(0)
 	if j.cfg.Faults.Off(fault.Order) {
 		drawn = j.drawEarly(uint64(h.readings))
@@ -302,7 +277,7 @@ func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*comm
 	if len(c.entries) == 0 {
 		signal(j.wake)
 	}
-	c.writing, c.weight = j.writing, c.weight+weight
+	c.writing = j.writing
 	c.buf = append(c.buf, record...)
 	c.entries = append(c.entries, *e)
 	return c, nil
@@ -528,7 +503,6 @@ func (j *Journal) refuse(c *commit, err error) {
 }
 
 func (j *Journal) finish(c *commit, err error) {
-	j.limiter.Release(c.weight)
 	c.err = err
 	close(c.done)
 }
@@ -620,9 +594,8 @@ func (j *Journal) logWritten() {
 	}
 }
 
-// diskReserve stays free, so that accepted requests can be written and segments can
-// still be deleted.
-const diskReserve = 16 << 20
+// diskReserve stays free, so that keys and marks can be written and segments deleted.
+const diskReserve = 80 << 20
 
 var errReserve = errors.New("the rest is kept in reserve")
 

@@ -219,27 +219,6 @@ func (g *gatedFile) Sync() error {
 	return g.File.Sync()
 }
 
-func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
-		gate := make(chan struct{})
-		cfg.Files, cfg.MaxWaiting = gatedFiles{cfg.Files, gate}, 1
-		j, err := journal.Open(cfg)
-		require.NoError(t, err)
-		first := make(chan error, 1)
-		go func() { first <- tryAppend(j, makeBatch("readings", 0, 1)) }()
-		synctest.Wait()
-		began := time.Now()
-		assertRefused(t, tryAppend(j, makeBatch("readings", 1, 1)), "busy")
-		assert.Equal(t, 10*time.Second, time.Since(began))
-		close(gate)
-		require.NoError(t, <-first)
-		mustAppend(t, j, makeBatch("readings", 1, 1))
-		require.NoError(t, j.Close())
-	})
-}
-
 func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -282,15 +261,10 @@ func TestFilesAreNotForOthers(t *testing.T) {
 func TestWrongSettingsAreNamed(t *testing.T) {
 	t.Parallel()
 	for says, change := range map[string]func(*journal.Config){
-		"needs a directory":     func(c *journal.Config) { c.Dir = "" },
-		"session":               func(c *journal.Config) { c.Session = "" },
-		"journal-max-bytes":     func(c *journal.Config) { c.MaxBytes = 1000 },
-		"segment size":          func(c *journal.Config) { c.SegmentBytes = 1 },
-		"wait for their fsync":  func(c *journal.Config) { c.MaxWaiting = -1 },
-		"in memory for cursors": func(c *journal.Config) { c.TailBytes = -1 },
-		"stored-timeout":        func(c *journal.Config) { c.StoredTimeout = -1 },
-		"window of idempotency": func(c *journal.Config) { c.KeyWindow = -1 },
-		"number of idempotency": func(c *journal.Config) { c.MaxKeys = -1 },
+		"needs a directory": func(c *journal.Config) { c.Dir = "" },
+		"session":           func(c *journal.Config) { c.Session = "" },
+		"journal-max-bytes": func(c *journal.Config) { c.MaxBytes = 1000 },
+		"segment size":      func(c *journal.Config) { c.SegmentBytes = 1 },
 	} {
 		cfg := config(t.TempDir(), "first")
 		change(&cfg)
@@ -305,7 +279,7 @@ func TestAFullDiskIsToldBeforeWaitingForIt(t *testing.T) {
 		files := faulttest.NewFiles(1)
 		cfg := fakeConfig(files, "first", nil)
 		gate := make(chan struct{})
-		cfg.Files, cfg.MaxWaiting = gatedFiles{files, gate}, 1
+		cfg.Files = gatedFiles{files, gate}
 		j, err := journal.Open(cfg)
 		require.NoError(t, err)
 		first := make(chan error, 1)

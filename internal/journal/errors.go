@@ -15,14 +15,13 @@ const (
 	codeDiskFull = "journal_disk_full"
 	codeFailed   = "journal_failed"
 	codeGone     = "journal_gone"
-	codeBusy     = "busy"
 	codeStopping = "stopping"
 	codeQueue    = "queue_full"
 	codeAway     = "mongodb_away"
 )
 
 func refusals() []string {
-	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeBusy, codeStopping, codeQueue, codeAway}
+	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeStopping, codeQueue, codeAway}
 }
 
 func unavailable(code, message string, cause error) *telemetry.Error {
@@ -73,12 +72,9 @@ func noSpace(err error) bool {
 // A CorruptionError says where the journal is damaged: bytes that were durable once
 // cannot be read as what was written.
 type CorruptionError struct {
-	File     string // with its directory; the directory alone if a segment is missing
-	Missing  bool   // no damaged file is left
-	Offset   int64  // in the file
-	Position uint64 // in the journal
-	Wrong    string // what is wrong there
-	Durable  uint64 // position before which everything was durable
+	Problem
+	Missing bool   // no damaged file is left
+	Durable uint64 // position before which everything was durable
 }
 
 // Error implements error.

@@ -34,7 +34,7 @@ func TestEveryBadRangeHasOneVerdict(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, row.want, c.classify(&badRange{from: row.from, to: row.to, end: row.end}))
+			assert.Equal(t, row.want, c.classify(&badRange{Problem: Problem{Position: row.from}, to: row.to, end: row.end}))
 		})
 	}
 }

@@ -37,7 +37,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -53,7 +52,6 @@ type Config struct {
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
 	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB or MaxBytes/1024, in memory MaxBytes/16384, at least 4 KiB
-	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
 
 	StoredTimeout time.Duration // how long Append waits until readings are stored; 0: 10 s
@@ -110,7 +108,6 @@ func (c *Config) setDefaults() error {
 	}
 	setDefault(&c.MaxBytes, 4<<30)
 	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
-	setDefault(&c.MaxWaiting, 32<<20)
 	setDefault(&c.TailBytes, 8<<20)
 	setDefault(&c.StoredTimeout, 10*time.Second)
 	setDefault(&c.KeyWindow, 15*time.Minute)
@@ -140,16 +137,6 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("%s %d is too small; it needs 1MiB", c.limitFlag()[2:], c.MaxBytes)
 	case c.SegmentBytes < 4<<10 || c.SegmentBytes > c.MaxBytes/2:
 		return fmt.Errorf("segment size %d is out of range; allowed are 4KiB to half of %d", c.SegmentBytes, c.MaxBytes)
-	case c.MaxWaiting < 1:
-		return fmt.Errorf("bytes that may wait for their fsync: %d is not positive", c.MaxWaiting)
-	case c.TailBytes < 0:
-		return fmt.Errorf("bytes kept in memory for cursors: %d is negative", c.TailBytes)
-	case c.StoredTimeout < 0:
-		return fmt.Errorf("stored-timeout %v is negative", c.StoredTimeout)
-	case c.KeyWindow < 0:
-		return fmt.Errorf("window of idempotency keys %v is negative", c.KeyWindow)
-	case c.MaxKeys < 0:
-		return fmt.Errorf("number of idempotency keys %d is negative", c.MaxKeys)
 	}
 	return nil
 }
@@ -166,7 +153,6 @@ type Journal struct {
 	published   published
 	applied     atomic.Uint64 // everything before is stored
 	space       space
-	limiter     *semaphore.Weighted
 	buffers     sync.Pool
 
 	oldest    uint64 // at Open
@@ -242,9 +228,8 @@ func Open(cfg Config) (*Journal, error) {
 		cfg:         cfg,
 		granularity: granularityOf(cfg.Streams),
 		keys:        newKeys(&cfg),
-		limiter:     semaphore.NewWeighted(cfg.MaxWaiting),
 		published:   published{maxTail: cfg.TailBytes, now: cfg.Now},
-		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve + 2*uint64(cfg.MaxWaiting)},
+		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
 		own:         []drawn{{cfg.Session, never}},

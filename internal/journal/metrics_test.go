@@ -70,7 +70,7 @@ func assertMetrics(t *testing.T, registry *prometheus.Registry, fsyncs, keys, st
 		"brim_journal_mark_failures_total":    0,
 		"brim_journal_refused_total stopping": stopping, "brim_journal_refused_total journal_full": 0,
 		"brim_journal_refused_total journal_disk_full": 0, "brim_journal_refused_total journal_failed": 0, "brim_journal_refused_total journal_gone": 0,
-		"brim_journal_refused_total busy": 0, "brim_journal_refused_total queue_full": 0, "brim_journal_refused_total mongodb_away": 0,
+		"brim_journal_refused_total queue_full": 0, "brim_journal_refused_total mongodb_away": 0,
 	}, found)
 }
 

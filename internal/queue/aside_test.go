@@ -45,8 +45,8 @@ func stuckLane(t *testing.T, cfg Config) (store *fakeStore, q *line, heal func()
 	t.Helper()
 	store = newFakeStore(t)
 	stuck := true
-	store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-		if stuck && share.Sensor == "stuck" {
+	store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+		if stuck && pending.Sensor == "stuck" {
 			return batch.Wait, errAway
 		}
 		return batch.Stored, nil
@@ -138,8 +138,8 @@ func TestManyStuckBucketsCatchUpTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		healed := map[string]bool{}
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if share.Sensor != "well" && !healed[share.Sensor] {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if pending.Sensor != "well" && !healed[pending.Sensor] {
 				return batch.Wait, errAway
 			}
 			return batch.Stored, nil
@@ -173,7 +173,7 @@ func TestBucketThatFailsWithAllOthersIsNotSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		away := true
-		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) {
 			if away {
 				return batch.Wait, errAway
 			}
@@ -226,11 +226,11 @@ func TestSetAsideRowsNeedNoOrder(t *testing.T) {
 		store, q, heal := stuckLane(t, Config{})
 		inner := store.verdict
 		gaps := 0
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			v, err := inner(share)
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			v, err := inner(pending)
 			if v == batch.Wait {
-				gaps += share.DropWhere(func(r batch.Ref) bool { return r.Seq()%4 == 0 })
-				slices.Reverse(share.Rows)
+				gaps += pending.DropWhere(func(r batch.Ref) bool { return r.Seq()%4 == 0 })
+				slices.Reverse(pending.Rows)
 			}
 			return v, err
 		}
@@ -251,8 +251,8 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		stuck := true
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if stuck && share.Sensor != "well" {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if stuck && pending.Sensor != "well" {
 				return batch.Wait, errAway
 			}
 			return batch.Stored, nil
@@ -295,7 +295,7 @@ func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		away := true
-		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) {
 			if away {
 				return batch.Wait, errAway
 			}
@@ -330,8 +330,8 @@ func TestBucketMayGetStuckAgainWhileItCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		writes := 0
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if share.Sensor == "stuck" {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if pending.Sensor == "stuck" {
 				if writes++; writes%30 > 4 {
 					return batch.Wait, errAway
 				}
@@ -354,7 +354,7 @@ func TestFailoversSetNothingAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		begin := time.Now()
-		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) {
 			if time.Since(begin)%(5*time.Second) > 3*time.Second {
 				return batch.Wait, errAway
 			}
@@ -415,8 +415,8 @@ func TestStuckBucketsDoNotBlockTheirLane(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFakeStore(t)
 				isStuck := true
-				store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-					if isStuck && share.Sensor == "stuck" {
+				store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+					if isStuck && pending.Sensor == "stuck" {
 						return batch.Wait, errAway
 					}
 					return batch.Stored, nil
@@ -469,7 +469,7 @@ func TestAnOutageSetsNothingAside(t *testing.T) {
 		store := newFakeStore(t)
 		away := true
 		var most, sent int
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
 			if !away {
 				return batch.Stored, nil
 			}
@@ -520,21 +520,21 @@ func TestABucketThatHangsIsSetAsideAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		locked, hung := true, 0
-		isHung := func(share *batch.Share) bool { return locked && share.Sensor == "stuck" }
-		store.before = func(_ context.Context, shares []*batch.Share) {
+		isHung := func(pending *batch.Pending) bool { return locked && pending.Sensor == "stuck" }
+		store.before = func(_ context.Context, writes []*batch.Pending) {
 			store.mu.Lock()
 			hangs := false
-			for _, share := range shares {
-				hangs = hangs || isHung(share)
-				hung = max(hung, share.Hung)
+			for _, pending := range writes {
+				hangs = hangs || isHung(pending)
+				hung = max(hung, pending.Hung)
 			}
 			store.mu.Unlock()
 			if hangs {
 				<-time.After(10 * time.Second)
 			}
 		}
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if isHung(share) {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if isHung(pending) {
 				return batch.Hangs, errAway
 			}
 			return batch.Stored, nil
@@ -581,9 +581,9 @@ func TestCatchingUpRemembersNoOthers(t *testing.T) {
 		require.LessOrEqual(t, q.Status().Buckets, sensors/4+1)
 		most := 0
 		inner := store.verdict
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
 			most = max(most, q.Status().Buckets)
-			return inner(share)
+			return inner(pending)
 		}
 		heal()
 		require.NoError(t, q.Flush(t.Context()))
@@ -619,8 +619,8 @@ func TestAFullLaneSeldomReadsTheJournalAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		tried := false
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			tried = tried || share.Sensor == "new"
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			tried = tried || pending.Sensor == "new"
 			return batch.Wait, errAway
 		}
 		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
@@ -664,11 +664,11 @@ func TestStoredBeforeMissesNothing(t *testing.T) {
 				}
 			}
 		}
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
 			for _, sensor := range []string{"bad-1", "bad-2", "well"} {
 				check(sensor)
 			}
-			if strings.HasPrefix(share.Sensor, "bad") {
+			if strings.HasPrefix(pending.Sensor, "bad") {
 				if writes++; writes%40 > 15 {
 					return batch.Wait, errAway
 				}
@@ -697,17 +697,17 @@ func TestWhatIsFoundStoredIsNotAWrite(t *testing.T) {
 	for _, found := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFakeStore(t)
-			store.before = func(_ context.Context, shares []*batch.Share) {
+			store.before = func(_ context.Context, writes []*batch.Pending) {
 				store.mu.Lock()
 				defer store.mu.Unlock()
-				for _, s := range shares {
+				for _, s := range writes {
 					if found && s.Sensor == "known" {
 						store.lastSeq[keyOf(s)] = math.MaxUint64
 					}
 				}
 			}
-			store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-				if share.Sensor == "bad" {
+			store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+				if pending.Sensor == "bad" {
 					return batch.Wait, errAway
 				}
 				return batch.Stored, nil
@@ -756,9 +756,9 @@ func TestOnlyFirstRowsAreSentAhead(t *testing.T) {
 		return batch.Record{Batch: b, Position: position, Next: position + 1}
 	}
 	ahead := func(r batch.Record) (sensors []string) {
-		for _, share := range l.othersOf(r) {
-			assert.True(t, share.Recovered, "it may be sent again")
-			sensors = append(sensors, fmt.Sprint(share.Sensor, " ", len(share.Rows)))
+		for _, pending := range l.othersOf(r) {
+			assert.True(t, pending.Recovered, "it may be sent again")
+			sensors = append(sensors, fmt.Sprint(pending.Sensor, " ", len(pending.Rows)))
 		}
 		return sensors
 	}
@@ -790,14 +790,14 @@ func TestAWalkDoesNotOvertakeTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		var healed, slow atomic.Bool
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if share.Sensor == "stuck" && !healed.Load() {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if pending.Sensor == "stuck" && !healed.Load() {
 				return batch.Hangs, errAway
 			}
 			return batch.Stored, nil
 		}
-		store.before = func(_ context.Context, shares []*batch.Share) {
-			for _, s := range shares {
+		store.before = func(_ context.Context, writes []*batch.Pending) {
+			for _, s := range writes {
 				if s.Sensor == "well" && slow.Load() {
 					time.Sleep(5 * time.Second) //nolint:forbidigo // fake time
 				}
@@ -862,11 +862,11 @@ type halvingStore struct {
 	poison uint64
 }
 
-func (h *halvingStore) Write(_ context.Context, shares []*batch.Share) {
+func (h *halvingStore) Write(_ context.Context, writes []*batch.Pending) {
 	time.Sleep(8 * time.Millisecond) //nolint:forbidigo // fake time
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range shares {
+	for _, s := range writes {
 		limit, ok := s.State.(*int)
 		if !ok {
 			limit = new(int)
@@ -929,8 +929,8 @@ func TestWhatIsNeverTriedIsNotSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		giveUp := true
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if giveUp && share.Sensor == "last" {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if giveUp && pending.Sensor == "last" {
 				return batch.Unsent, errAway
 			}
 			return batch.Stored, nil
@@ -956,7 +956,7 @@ func TestWhatIsNeverTriedBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
-		store.verdict = func(*batch.Share) (batch.Verdict, error) { return batch.Unsent, errAway }
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) { return batch.Unsent, errAway }
 		q := start(t, store, Config{Lanes: 1})
 		q.add(mixed(0, "one"), nil)
 		pass(30 * time.Second)

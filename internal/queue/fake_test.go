@@ -31,9 +31,9 @@ type fakeStore struct {
 
 	t *testing.T
 	// before is called for each write, outside any lock; it may block.
-	before func(ctx context.Context, shares []*batch.Share)
-	// verdict decides what becomes of a share; nil stores it.
-	verdict func(share *batch.Share) (batch.Verdict, error)
+	before func(ctx context.Context, writes []*batch.Pending)
+	// verdict decides what becomes of a bucket's rows; nil stores it.
+	verdict func(pending *batch.Pending) (batch.Verdict, error)
 
 	mu       sync.Mutex
 	inFlight map[string]bool
@@ -49,64 +49,66 @@ func newFakeStore(t *testing.T) *fakeStore {
 	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool), done: make(map[uint64]bool)}
 }
 
-func keyOf(share *batch.Share) string { return fmt.Sprint(share.Stream, share.Sensor, share.Start) }
+func keyOf(pending *batch.Pending) string {
+	return fmt.Sprint(pending.Stream, pending.Sensor, pending.Start)
+}
 
-func (s *fakeStore) Write(ctx context.Context, shares []*batch.Share) {
+func (s *fakeStore) Write(ctx context.Context, writes []*batch.Pending) {
 	s.mu.Lock()
 	s.writes++
-	for _, share := range shares {
-		assert.False(s.t, s.inFlight[keyOf(share)], "two operations of one bucket are in flight")
-		assert.NotEmpty(s.t, share.Rows, "a share without rows was written")
-		s.inFlight[keyOf(share)] = true
-		for _, r := range share.Rows {
-			if s.sent[r.Seq()] && share.State == nil {
-				assert.True(s.t, share.Recovered, "a row that was sent before comes again, and nothing tells")
+	for _, pending := range writes {
+		assert.False(s.t, s.inFlight[keyOf(pending)], "two operations of one bucket are in flight")
+		assert.NotEmpty(s.t, pending.Rows, "nothing is pending, and it was written")
+		s.inFlight[keyOf(pending)] = true
+		for _, r := range pending.Rows {
+			if s.sent[r.Seq()] && pending.State == nil {
+				assert.True(s.t, pending.Recovered, "a row that was sent before comes again, and nothing tells")
 			}
 			s.sent[r.Seq()] = true
 		}
-		share.State = "known"
+		pending.State = "known"
 	}
 	s.mu.Unlock()
 	if s.before != nil {
-		s.before(ctx, shares)
+		s.before(ctx, writes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, share := range shares {
-		delete(s.inFlight, keyOf(share))
-		share.Verdict, share.Err = batch.Stored, nil
-		if share.Recovered {
-			s.look(share)
+	for _, pending := range writes {
+		delete(s.inFlight, keyOf(pending))
+		pending.Verdict, pending.Err = batch.Stored, nil
+		if pending.Recovered {
+			s.look(pending)
 		}
 		if ctx.Err() != nil {
-			share.Verdict, share.Err = batch.Wait, ctx.Err()
+			pending.Verdict, pending.Err = batch.Wait, ctx.Err()
 		} else if s.verdict != nil {
-			share.Verdict, share.Err = s.verdict(share)
+			pending.Verdict, pending.Err = s.verdict(pending)
 		}
-		if share.Verdict == batch.Stored {
-			s.keep(share)
+		if pending.Verdict == batch.Stored {
+			s.keep(pending)
 		}
 	}
 }
 
 // look drops the rows that are stored already, as a store does with rows that may
 // have been sent before.
-func (s *fakeStore) look(share *batch.Share) {
-	share.Found += share.DropStored(s.lastSeq[keyOf(share)]) // what is stored of a bucket is a prefix
+func (s *fakeStore) look(pending *batch.Pending) {
+	pending.Found += pending.DropStored(s.lastSeq[keyOf(pending)]) // what is stored of a bucket is a prefix
 }
 
-func (s *fakeStore) keep(share *batch.Share) { s.keepSome(share, len(share.Rows)) }
+func (s *fakeStore) keep(pending *batch.Pending) { s.keepSome(pending, len(pending.Rows)) }
 
 // keepSome stores the first n rows.
-func (s *fakeStore) keepSome(share *batch.Share, n int) {
+func (s *fakeStore) keepSome(pending *batch.Pending, n int) {
 	s.updates++
-	for _, r := range share.Rows[:n] {
-		assert.Greater(s.t, r.Seq(), s.lastSeq[keyOf(share)], "the sequences of a bucket rise")
-		s.lastSeq[keyOf(share)] = r.Seq()
+	for _, r := range pending.Rows[:n] {
+		assert.Greater(s.t, r.Seq(), s.lastSeq[keyOf(pending)], "the sequences of a bucket rise")
+		s.lastSeq[keyOf(pending)] = r.Seq()
 		s.done[r.Seq()] = true
-		s.stored[share.Sensor] = append(s.stored[share.Sensor], r.Seq())
+		s.stored[pending.Sensor] = append(s.stored[pending.Sensor], r.Seq())
 	}
-	share.Drop(n)
+	pending.Drop(n)
 }
 
 func (s *fakeStore) count() int {

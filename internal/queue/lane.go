@@ -76,10 +76,10 @@ const (
 	// What is due within this fraction of the flush interval is written together.
 	dueTogether = 8
 
-	// A flush ends when its shares or their rows reach these numbers, so that one
+	// A flush ends when its buckets or their rows reach these numbers, so that one
 	// write of the store stays within a second of the server's work.
-	maxFlushShares = 1000
-	maxFlushRows   = 20_000
+	maxFlushBuckets = 1000
+	maxFlushRows    = 20_000
 )
 
 func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *lane {
@@ -242,7 +242,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
 
 // hasRoom reports whether the lane may hold more. If all lanes hold the same
-// batches, each is charged its share of them; a lane with few rows of many batches
+// batches, each is charged its part of them; a lane with few rows of many batches
 // that the others are done with is the one that keeps them in memory. A record is
 // taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
@@ -342,11 +342,11 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	if len(b.share.Rows) == 0 {
+	if len(b.pending.Rows) == 0 {
 		b.since = p.arrived
 	}
 	b.lastSeq = max(b.lastSeq, r.Seq())
-	b.share.Rows = append(b.share.Rows, r)
+	b.pending.Rows = append(b.pending.Rows, r)
 	if b.state != pending {
 		l.move(b, row)
 	}
@@ -383,7 +383,7 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	b := l.buckets[key]
 	if b == nil {
 		l.makeRoom()
-		b = &bucket{key: key, state: idle, share: p.shareOf(key), recovered: p.view.Recovered}
+		b = &bucket{key: key, state: idle, pending: p.pendingOf(key), recovered: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
 	}
@@ -457,8 +457,8 @@ func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
 	soon := time.Now().Add(l.pace.interval / dueTogether)
 	all := l.rush || !l.hasRoom()
-	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
-		rows += len(l.pending[n].share.Rows)
+	for n < len(l.pending) && n < maxFlushBuckets && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
+		rows += len(l.pending[n].pending.Rows)
 		n++
 	}
 	flushed, left := l.pending[:n:n], l.pending[n:]
@@ -466,18 +466,18 @@ func (l *lane) flush(ctx context.Context) {
 	// never end, and nothing would be merged any more.
 	l.rush = l.rush && len(left) > 0
 	full := !l.hasRoom()
-	shares := make([]*batch.Share, n)
+	writes := make([]*batch.Pending, n)
 	for i, b := range flushed {
-		shares[i] = &b.share
+		writes[i] = &b.pending
 		b.sending()
-		if n := len(b.share.Rows); n > 0 {
-			l.tell(b, b.share.Rows[n-1]) // it came, whatever becomes of the write
+		if n := len(b.pending.Rows); n > 0 {
+			l.tell(b, b.pending.Rows[n-1]) // it came, whatever becomes of the write
 		}
 		l.move(b, send)
 	}
 	write := func() {
 		begin := time.Now()
-		l.cfg.Store.Write(ctx, shares)
+		l.cfg.Store.Write(ctx, writes)
 		l.pace.wrote(begin, time.Now())
 	}
 	if all {
@@ -488,7 +488,7 @@ func (l *lane) flush(ctx context.Context) {
 	now := time.Now()
 	lastStored := 0 // a store that gives up stores none behind the one that failed
 	for i, b := range flushed {
-		if b.share.Verdict == batch.Stored && b.wrote() {
+		if b.pending.Verdict == batch.Stored && b.wrote() {
 			lastStored = i
 		}
 	}
@@ -504,11 +504,11 @@ func (l *lane) flush(ctx context.Context) {
 }
 
 // sending notes how many rows a write has.
-func (b *bucket) sending() { b.sent, b.share.Found = len(b.share.Rows), 0 }
+func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
 
 // wrote reports whether the last write stored rows, beside those that it found
 // stored.
-func (b *bucket) wrote() bool { return b.sent-len(b.share.Rows) > b.share.Found }
+func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
 
 // tell tells the stream's Arrivals of a row.
 func (l *lane) tell(b *bucket, r batch.Ref) {
@@ -517,34 +517,34 @@ func (l *lane) tell(b *bucket, r batch.Ref) {
 	}
 }
 
-// settle acts on the verdict of a written share. others says that a later share was
+// settle acts on the verdict of a write. others says that a later bucket was
 // stored by the same write, full that the lane had no room for more when the write
 // began.
 func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	wrote := b.wrote()
-	verdict := b.share.Verdict
-	if verdict == batch.Poison && len(b.share.Rows) > 0 {
+	verdict := b.pending.Verdict
+	if verdict == batch.Poison && len(b.pending.Rows) > 0 {
 		if err := l.bury(b); err != nil {
-			b.share.Err = err
+			b.pending.Err = err
 			verdict = batch.Wait
 		}
 	}
 	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
-		b.share.Drop(len(b.share.Rows))
+		b.pending.Drop(len(b.pending.Rows))
 	}
 	switch {
-	case len(b.share.Rows) == 0:
+	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
 		b.notBefore = now
-		if cap(b.share.Rows) > keptRows {
-			b.share.Rows = nil
+		if cap(b.pending.Rows) > keptRows {
+			b.pending.Rows = nil
 		}
 		l.move(b, stored)
 		if b.state == catchingUp && l.walkIsDone() {
 			l.caughtUp(b)
 		}
 		if b.state == idle {
-			b.share.Recovered = b.recovered
+			b.pending.Recovered = b.recovered
 			if len(l.buckets) > l.remembered {
 				l.forget(b)
 			}
@@ -560,7 +560,7 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 		if b.state == probing { // the walk will deliver the rest
 			l.drop(b)
 		} else {
-			b.since = parcelOf(b.share.Rows[0]).arrived
+			b.since = parcelOf(b.pending.Rows[0]).arrived
 			l.rush = true
 		}
 		l.move(b, partly)
@@ -571,7 +571,7 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 	if b.state.lacks() {
 		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
 	}
-	b.attempts, b.unsent, b.alone, b.share.Hung = 0, 0, 0, 0
+	b.attempts, b.unsent, b.alone, b.pending.Hung = 0, 0, 0, 0
 	l.wrote = now
 	if wrote {
 		l.lastWrite.set(now)
@@ -582,8 +582,8 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 func (l *lane) failed(b *bucket, now time.Time, others bool) {
 	l.queue.metrics.retries.Inc()
 	b.attempts++
-	if b.share.Verdict == batch.Hangs {
-		b.share.Hung++
+	if b.pending.Verdict == batch.Hangs {
+		b.pending.Hung++
 	}
 	// If everything fails the buckets fail together, and nothing is written between
 	// two failures of one.
@@ -591,8 +591,8 @@ func (l *lane) failed(b *bucket, now time.Time, others bool) {
 		b.alone++
 	}
 	b.failed = now
-	if !errors.Is(b.share.Err, context.Canceled) { // by the lane itself, when it ends
-		l.queue.logFailure(l.stream, b.attempts, b.share.Err)
+	if !errors.Is(b.pending.Err, context.Canceled) { // by the lane itself, when it ends
+		l.queue.logFailure(l.stream, b.attempts, b.pending.Err)
 	}
 }
 
@@ -616,15 +616,15 @@ func (l *lane) backOff(b *bucket, now time.Time, full bool) {
 	l.move(b, e)
 }
 
-// bury makes the share's first reading a dead letter.
+// bury makes the first pending reading a dead letter.
 func (l *lane) bury(b *bucket) error {
-	r := b.share.Rows[0]
-	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.share.Err)); err != nil {
+	r := b.pending.Rows[0]
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.pending.Err)); err != nil {
 		return err
 	}
 	l.queue.metrics.deadLetters.Inc()
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
-	b.share.Drop(1)
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.pending.Err))
+	b.pending.Drop(1)
 	return nil
 }
 

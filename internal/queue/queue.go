@@ -60,12 +60,11 @@ type Journal interface {
 // Store is where a stream's lanes write.
 //
 // Write is called by several lanes at once, never with the same bucket twice. It
-// blocks until every share has a verdict, or ctx ends. It takes the rows that are
-// durably stored out of the shares, and only those; whatever else went wrong is in
-// the verdict. It keeps no reference to a share's rows, and drops them on the
-// goroutine that called.
+// blocks until every bucket has a verdict, or ctx ends. It removes the rows that are
+// durably stored, and only those; whatever else went wrong is in the verdict. It
+// keeps no reference to the rows, and removes them on the goroutine that called.
 type Store interface {
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Pending)
 }
 
 // DeadLetters is where readings go that the database refuses for their content. Put
@@ -358,6 +357,6 @@ func (q *Queue) logFailure(stream string, attempt int, err error) {
 func (q *Queue) logAside(stream string, b *bucket) {
 	if isDue(&q.asideLogged) {
 		q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
-			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.share.Err)
+			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.pending.Err)
 	}
 }

@@ -36,7 +36,7 @@ func TestReadingsOfManyRequestsShareAnUpdate(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore(t)
 	entered, release := make(chan struct{}, 1), make(chan struct{})
-	store.before = func(context.Context, []*batch.Share) {
+	store.before = func(context.Context, []*batch.Pending) {
 		entered <- struct{}{}
 		<-release
 	}
@@ -81,7 +81,7 @@ func TestFailedWritesAreDoneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		back := time.Now().Add(7 * time.Second)
-		store.verdict = func(*batch.Share) (batch.Verdict, error) {
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) {
 			if time.Now().Before(back) {
 				return batch.Wait, errAway
 			}
@@ -101,8 +101,8 @@ func TestOneStuckBucketStopsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if share.Sensor == "stuck" {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if pending.Sensor == "stuck" {
 				return batch.Wait, errAway
 			}
 			return batch.Stored, nil
@@ -122,8 +122,8 @@ func TestOneStuckBucketStopsNoOther(t *testing.T) {
 func TestPoisonIsPutAsideAndNamed(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore(t)
-	store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-		if share.Rows[0].Row().Index == 0 {
+	store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+		if pending.Rows[0].Row().Index == 0 {
 			return batch.Poison, errors.New("cannot be stored")
 		}
 		return batch.Stored, nil
@@ -146,7 +146,7 @@ func TestPoisonWaitsWhileItCannotBePutAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
-		store.verdict = func(*batch.Share) (batch.Verdict, error) { return batch.Poison, errors.New("cannot be stored") }
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) { return batch.Poison, errors.New("cannot be stored") }
 		letters := &fakeLetters{err: errors.New("disk full")}
 		q := start(t, store, Config{DeadLetters: letters})
 		q.add(request("a", 1), nil)
@@ -164,7 +164,7 @@ func TestCloseStoresWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore(t)
 	release := make(chan struct{})
-	store.before = func(context.Context, []*batch.Share) { <-release }
+	store.before = func(context.Context, []*batch.Pending) { <-release }
 	q := start(t, store, Config{})
 	var group sync.WaitGroup
 	for i := range 20 {
@@ -185,8 +185,8 @@ func TestFlushWaitsForWhatCameBeforeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		late := false
-		store.verdict = func(share *batch.Share) (batch.Verdict, error) {
-			if share.Sensor == "late" && !late {
+		store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+			if pending.Sensor == "late" && !late {
 				return batch.Wait, errAway
 			}
 			return batch.Stored, nil
@@ -317,7 +317,7 @@ func TestOneInAHurryDoesNotHurryTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
-		store.before = func(context.Context, []*batch.Share) { time.Sleep(25 * time.Millisecond) } //nolint:forbidigo // fake time
+		store.before = func(context.Context, []*batch.Pending) { time.Sleep(25 * time.Millisecond) } //nolint:forbidigo // fake time
 		q := start(t, store, Config{Lanes: 1})
 		feed := func() {
 			for i := range 1000 {
@@ -384,7 +384,7 @@ func TestWhileMongoDBIsAwayItIsNotKnownWhatComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		back := make(chan struct{})
-		store.before = func(ctx context.Context, _ []*batch.Share) {
+		store.before = func(ctx context.Context, _ []*batch.Pending) {
 			select {
 			case <-back:
 			case <-ctx.Done():
@@ -504,21 +504,21 @@ func randomRun(t *testing.T, random *rand.Rand) {
 	healed := false
 	isPoison := func(r batch.Ref) bool { return r.Seq()%97 == 0 }
 	lanes := rand.New(rand.NewPCG(random.Uint64(), 2)) // under the store's lock
-	store.verdict = func(share *batch.Share) (batch.Verdict, error) {
+	store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
 		good := 0 // leading rows that can be stored
-		for good < len(share.Rows) && !isPoison(share.Rows[good]) {
+		for good < len(pending.Rows) && !isPoison(pending.Rows[good]) {
 			good++
 		}
 		switch {
 		case good == 0:
 			return batch.Poison, errAway
-		case !healed && (failing[share.Sensor] || lanes.IntN(10) == 0):
+		case !healed && (failing[pending.Sensor] || lanes.IntN(10) == 0):
 			return batch.Wait, errAway
-		case good == len(share.Rows) && (healed || lanes.IntN(10) > 0):
+		case good == len(pending.Rows) && (healed || lanes.IntN(10) > 0):
 			return batch.Stored, nil
 		}
 		// A part is stored, the rest can be sent at once.
-		store.keepSome(share, max(1, min(good, len(share.Rows)/2)))
+		store.keepSome(pending, max(1, min(good, len(pending.Rows)/2)))
 		return batch.Again, nil
 	}
 	q := start(t, store, Config{Lanes: 1 + random.IntN(4), MaxBytes: 1 << 20, DeadLetters: letters})
