@@ -43,7 +43,7 @@ func assertTaken(t *testing.T, j appender, r batch.Request) {
 }
 
 // What a failed fsync leaves in the journal may be stored after a restart.
-func TestARepetitionOfWhatIsInDoubtIsInDoubt(t *testing.T) {
+func TestRepeatOfAnUnknownOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -75,7 +75,7 @@ func TestARepetitionOfWhatIsInDoubtIsInDoubt(t *testing.T) {
 	assert.Equal(t, batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte("answer to b")}, receipt)
 }
 
-func TestARepeatedRequestIsTakenOnce(t *testing.T) {
+func TestRepeatedRequestIsAcceptedOnce(t *testing.T) {
 	t.Parallel()
 	cfg := config(t.TempDir(), "first")
 	j := open(t, cfg)
@@ -147,7 +147,7 @@ func keyFilesOf(files *faulttest.Files) []string {
 	return out
 }
 
-func TestABrokenFileOfKeysCostsOnlyItsKeys(t *testing.T) {
+func TestDamagedKeyFileLosesOnlyItsKeys(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -172,7 +172,7 @@ func TestABrokenFileOfKeysCostsOnlyItsKeys(t *testing.T) {
 	}
 }
 
-func TestOnlySoManyKeysAreKnown(t *testing.T) {
+func TestNumberOfKeysIsLimited(t *testing.T) {
 	t.Parallel()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	cfg.MaxKeys = 10
@@ -203,7 +203,7 @@ func TestAKeyExpires(t *testing.T) {
 	})
 }
 
-func TestAnOverlappingRepetitionWaitsForTheFirst(t *testing.T) {
+func TestOverlappingRepeatWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
@@ -234,7 +234,7 @@ func TestAnOverlappingRepetitionWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-func TestARepetitionTriesItselfWhenTheFirstFails(t *testing.T) {
+func TestRepeatIsAcceptedWhenTheFirstFailed(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -253,7 +253,7 @@ func TestARepetitionTriesItselfWhenTheFirstFails(t *testing.T) {
 	assertRepeated(t, j, key)
 }
 
-func TestTheAnswersOfKeysAreBounded(t *testing.T) {
+func TestBytesOfAnswersAreLimited(t *testing.T) {
 	t.Parallel()
 	const (
 		n    = 800
@@ -281,7 +281,7 @@ func TestTheAnswersOfKeysAreBounded(t *testing.T) {
 	assertTaken(t, j, request(n-most-1))
 }
 
-func TestAnAnswerThatManyShareCountsOnce(t *testing.T) {
+func TestEqualAnswersCountOnce(t *testing.T) {
 	t.Parallel()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	cfg.MaxBytes = 256 << 20
@@ -293,7 +293,7 @@ func TestAnAnswerThatManyShareCountsOnce(t *testing.T) {
 	assert.Equal(t, 600, j.Status().Keys)
 }
 
-func TestSavedKeysAreCountedButNotLimited(t *testing.T) {
+func TestSavedKeysCountInTheSizeButAreNotLimited(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -321,7 +321,7 @@ func TestSavedKeysAreCountedButNotLimited(t *testing.T) {
 	require.Eventually(t, func() bool { return j.Status().Segments == 0 && j.Status().Bytes == total() }, 10*time.Second, time.Millisecond)
 }
 
-func TestAFileOfKeysStaysForItsLastKey(t *testing.T) {
+func TestKeyFileStaysUntilItsLastKeyExpires(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-func TestMetricsSayWhatHappened(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
@@ -74,7 +74,7 @@ func assertMetrics(t *testing.T, registry *prometheus.Registry, fsyncs, keys, st
 	}, found)
 }
 
-func TestBothKindsHaveTheSameMetrics(t *testing.T) {
+func TestMetricsAreTheSameOnDiskAndInMemory(t *testing.T) {
 	t.Parallel()
 	names := func(registry *prometheus.Registry) (out []string) {
 		gathered, err := registry.Gather()
@@ -96,7 +96,7 @@ func TestBothKindsHaveTheSameMetrics(t *testing.T) {
 	assert.ErrorContains(t, err, "register metrics")
 }
 
-func TestWhatWasGivenUpStaysVisible(t *testing.T) {
+func TestGivenUpBytesStayVisible(t *testing.T) {
 	t.Parallel()
 	files, records := closedJournal(t, 1)
 	name := segmentsOf(files)[0]

@@ -145,23 +145,24 @@ func TestManyStuckBucketsCatchUpTogether(t *testing.T) {
 			return batch.Stored, nil
 		}
 		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
+		const records = 1500
 		sensors := []string{"well"}
 		for i := range 20 {
 			sensors = append(sensors, fmt.Sprint("stuck-", i))
 		}
-		for i := range 3000 {
+		for i := range records {
 			q.add(mixed(i, sensors...), nil)
 			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time
-			if i >= 2000 && i%50 == 0 {       // one after the other, while readings come in
+			if i >= 500 && i%50 == 0 {        // one after the other, while readings come in
 				store.mu.Lock()
-				healed[fmt.Sprint("stuck-", (i-2000)/50)] = true
+				healed[fmt.Sprint("stuck-", (i-500)/50)] = true
 				store.mu.Unlock()
 			}
 		}
 		require.NoError(t, q.Flush(t.Context()))
-		assert.Equal(t, 3000*21, store.count())
+		assert.Equal(t, records*21, store.count())
 		for _, sensor := range sensors {
-			assert.Len(t, store.stored[sensor], 3000, sensor)
+			assert.Len(t, store.stored[sensor], records, sensor)
 		}
 		assert.Zero(t, q.Status().SetAside)
 		q.Close(context.Background())
@@ -197,7 +198,7 @@ func TestBucketThatFailsWithAllOthersIsNotSetAside(t *testing.T) {
 	})
 }
 
-func TestWhatABucketLacksIsNotTrimmed(t *testing.T) {
+func TestRowsOfSetAsideBucketsAreNotTrimmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, q, heal := stuckLane(t, Config{})
@@ -218,9 +219,9 @@ func TestWhatABucketLacksIsNotTrimmed(t *testing.T) {
 	})
 }
 
-// TestSetAsideRowsNeedNoOrder has a store that stores every other row of a stuck
+// TestSetAsideRowsMayBeOutOfOrder has a store that stores every other row of a stuck
 // bucket, and gives the rest back in another order.
-func TestSetAsideRowsNeedNoOrder(t *testing.T) {
+func TestSetAsideRowsMayBeOutOfOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, q, heal := stuckLane(t, Config{})
@@ -246,7 +247,7 @@ func TestSetAsideRowsNeedNoOrder(t *testing.T) {
 	})
 }
 
-func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
+func TestManyStuckBucketsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -258,7 +259,7 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 			return batch.Stored, nil
 		}
 		q := start(t, store, Config{Lanes: 1, MaxBytes: 4 << 20})
-		sensors := make([]string, 3000)
+		sensors := make([]string, 1000)
 		for i := range sensors {
 			sensors[i] = fmt.Sprint("stuck-", i)
 		}
@@ -268,7 +269,7 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // fake time
 		}
-		assert.Equal(t, 3000, q.Status().SetAside)
+		assert.Equal(t, 1000, q.Status().SetAside)
 		before := q.follows
 		for i := range 100 {
 			begin := time.Now()
@@ -285,12 +286,12 @@ func TestManyStuckBucketsLeaveTheOthersAlone(t *testing.T) {
 		begin := time.Now()
 		require.NoError(t, q.Flush(t.Context()))
 		assert.Less(t, time.Since(begin), 5*time.Second, "once it is over, no bucket waits")
-		assert.Equal(t, 3200, store.count())
+		assert.Equal(t, 1200, store.count())
 		q.Close(context.Background())
 	})
 }
 
-func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
+func TestFewRowsOfLargeRequestsCountAsTheWholeRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -302,7 +303,7 @@ func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
 			return batch.Stored, nil
 		}
 		q := start(t, store, Config{Lanes: 4, MaxBytes: 1 << 20})
-		for i := range 100 {
+		for i := range 50 {
 			q.add(mixed(i, append(slices.Repeat([]string{"many"}, 1000), "few-1", "few-2", "few-3", "few-4", "few-5")...), nil)
 		}
 		time.Sleep(time.Minute) //nolint:forbidigo // fake time
@@ -315,7 +316,7 @@ func TestFewRowsOfLargeRequestsCountWhole(t *testing.T) {
 		away = false
 		store.mu.Unlock()
 		require.NoError(t, q.Flush(t.Context()))
-		assert.Equal(t, 100*1005, store.count())
+		assert.Equal(t, 50*1005, store.count())
 		for _, l := range q.lanes {
 			assert.Zero(t, l.held.Load())
 		}
@@ -339,9 +340,9 @@ func TestBucketMayGetStuckAgainWhileItCatchesUp(t *testing.T) {
 			return batch.Stored, nil
 		}
 		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
-		feed(t, q, 3000)
+		feed(t, q, 1000)
 		require.NoError(t, q.Flush(t.Context()))
-		assert.Equal(t, 3000*51, store.count())
+		assert.Equal(t, 1000*51, store.count())
 		assert.Zero(t, q.Status().SetAside)
 		q.Close(context.Background())
 	})
@@ -361,15 +362,15 @@ func TestFailoversSetNothingAside(t *testing.T) {
 			return batch.Stored, nil
 		}
 		q := start(t, store, Config{Lanes: 2, MaxBytes: 4 << 20})
-		for i := range 3000 {
+		for i := range 1500 {
 			q.add(mixed(i, fmt.Sprint("s-", i%700), fmt.Sprint("s-", (i+350)%700), "often"), nil)
-			time.Sleep(20 * time.Millisecond) //nolint:forbidigo // fake time
+			time.Sleep(40 * time.Millisecond) //nolint:forbidigo // fake time
 			if i%50 == 0 {
 				assert.Zero(t, q.Status().SetAside)
 			}
 		}
 		require.NoError(t, q.Flush(t.Context()))
-		assert.Equal(t, 9000, store.count())
+		assert.Equal(t, 4500, store.count())
 		q.Close(context.Background())
 	})
 }
@@ -460,8 +461,8 @@ func TestStuckBucketsDoNotBlockTheirLane(t *testing.T) {
 	}
 }
 
-// TestAnOutageSetsNothingAside has a MongoDB that refuses every write for a
-// minute, while many more buckets come than a lane can hold: they wait, only a few
+// TestAnOutageSetsNothingAside has a MongoDB that refuses every write for 20
+// seconds, while many more buckets come than a lane can hold: they wait, only a few
 // are tried, and all are stored as soon as it is back.
 func TestAnOutageSetsNothingAside(t *testing.T) {
 	t.Parallel()
@@ -485,7 +486,7 @@ func TestAnOutageSetsNothingAside(t *testing.T) {
 			}
 			q.add(mixed(i, names...), nil)
 		}
-		for range 60 {
+		for range 20 {
 			pass(time.Second)
 			most = max(most, q.Status().SetAside)
 		}
@@ -624,7 +625,7 @@ func TestAFullLaneSeldomReadsTheJournalAgain(t *testing.T) {
 			return batch.Wait, errAway
 		}
 		q := start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
-		const records = 5000
+		const records = 2000
 		for i := range records {
 			q.add(mixed(i, slices.Repeat([]string{"a", "b"}, 10)...), nil)
 		}
@@ -689,10 +690,10 @@ func TestStoredBeforeMissesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatIsFoundStoredIsNotAWrite has a bucket that fails while lookups find the
+// TestFindingRowsStoredIsNotAWrite has a bucket that fails while lookups find the
 // readings of another one stored: that does not show that MongoDB takes writes, so
 // nothing is set aside.
-func TestWhatIsFoundStoredIsNotAWrite(t *testing.T) {
+func TestFindingRowsStoredIsNotAWrite(t *testing.T) {
 	t.Parallel()
 	for _, found := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -785,7 +786,7 @@ func (f *followed) Follow(position uint64, part batch.Part) batch.Cursor {
 // A walk along a journal in memory skips what is stored, all that the lane has
 // taken perhaps. A request that comes as the walk begins is left to the lane's own
 // cursor: neither refused as out of order nor acknowledged before it is stored.
-func TestAWalkDoesNotOvertakeTheLane(t *testing.T) {
+func TestCatchUpDoesNotOvertakeTheLane(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -924,7 +925,7 @@ func TestPoisonIsFoundInABucketThatCatchesUp(t *testing.T) {
 
 // A store that gives up in the midst of a write leaves those behind untried: that
 // is no fault of theirs, however often it happens while others are stored.
-func TestWhatIsNeverTriedIsNotSetAside(t *testing.T) {
+func TestUnsentBucketsAreNotSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -952,7 +953,7 @@ func TestWhatIsNeverTriedIsNotSetAside(t *testing.T) {
 }
 
 // A stream without a collection leaves every write untried, for long perhaps.
-func TestWhatIsNeverTriedBacksOff(t *testing.T) {
+func TestUnsentBucketsBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -981,11 +982,11 @@ func waitingOf(s *fakeStore, sensor string) int {
 	return 100 - len(s.stored[sensor])
 }
 
-func TestWhatIsSetAsideKeepsBackOneOfAStreamsPositions(t *testing.T) {
+func TestStreamStoredBesideASetAsideBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, q, heal := stuckLane(t, Config{})
-		feed(t, q, 2000)
+		feed(t, q, 400)
 		require.Equal(t, 1, q.Status().SetAside)
 		all, most := q.StreamStored(stream)
 		assert.Equal(t, q.Status().Rest, all)

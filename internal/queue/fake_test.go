@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -36,8 +35,8 @@ type fakeStore struct {
 	verdict func(pending *batch.Pending) (batch.Verdict, error)
 
 	mu       sync.Mutex
-	inFlight map[string]bool
-	lastSeq  map[string]uint64
+	inFlight map[fakeKey]bool
+	lastSeq  map[fakeKey]uint64
 	stored   map[string][]uint64 // sequences by sensor, in the order of storing
 	sent     map[uint64]bool     // sequences that were in some write
 	done     map[uint64]bool     // sequences that are stored
@@ -46,23 +45,27 @@ type fakeStore struct {
 }
 
 func newFakeStore(t *testing.T) *fakeStore {
-	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool), done: make(map[uint64]bool)}
+	return &fakeStore{t: t, inFlight: make(map[fakeKey]bool), lastSeq: make(map[fakeKey]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool), done: make(map[uint64]bool)}
 }
 
-func keyOf(pending *batch.Pending) string {
-	return fmt.Sprint(pending.Stream, pending.Sensor, pending.Start)
+type fakeKey struct {
+	sensor string
+	start  int64
 }
+
+func keyOf(pending *batch.Pending) fakeKey { return fakeKey{pending.Sensor, pending.Start} }
 
 func (s *fakeStore) Write(ctx context.Context, writes []*batch.Pending) {
 	s.mu.Lock()
 	s.writes++
 	for _, pending := range writes {
-		assert.False(s.t, s.inFlight[keyOf(pending)], "two operations of one bucket are in flight")
-		assert.NotEmpty(s.t, pending.Rows, "nothing is pending, and it was written")
+		if s.inFlight[keyOf(pending)] || len(pending.Rows) == 0 {
+			s.t.Errorf("%d rows of %v are written, already in flight: %t", len(pending.Rows), keyOf(pending), s.inFlight[keyOf(pending)])
+		}
 		s.inFlight[keyOf(pending)] = true
 		for _, r := range pending.Rows {
-			if s.sent[r.Seq()] && pending.State == nil {
-				assert.True(s.t, pending.Recovered, "a row that was sent before comes again, and nothing tells")
+			if s.sent[r.Seq()] && pending.State == nil && !pending.Recovered {
+				s.t.Errorf("row %d was sent before and comes again, and nothing says so", r.Seq())
 			}
 			s.sent[r.Seq()] = true
 		}
@@ -102,12 +105,16 @@ func (s *fakeStore) keep(pending *batch.Pending) { s.keepSome(pending, len(pendi
 // keepSome stores the first n rows.
 func (s *fakeStore) keepSome(pending *batch.Pending, n int) {
 	s.updates++
+	last, stored := s.lastSeq[keyOf(pending)], s.stored[pending.Sensor]
 	for _, r := range pending.Rows[:n] {
-		assert.Greater(s.t, r.Seq(), s.lastSeq[keyOf(pending)], "the sequences of a bucket rise")
-		s.lastSeq[keyOf(pending)] = r.Seq()
-		s.done[r.Seq()] = true
-		s.stored[pending.Sensor] = append(s.stored[pending.Sensor], r.Seq())
+		if r.Seq() <= last {
+			s.t.Errorf("sequence %d of %v comes after %d", r.Seq(), keyOf(pending), last)
+		}
+		last = r.Seq()
+		s.done[last] = true
+		stored = append(stored, last)
 	}
+	s.lastSeq[keyOf(pending)], s.stored[pending.Sensor] = last, stored
 	pending.Drop(n)
 }
 

@@ -70,7 +70,7 @@ func TestRestartBehindAStuckBucket(t *testing.T) {
 			conn, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: db.Name(), Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
-			const requests = 30
+			const requests = 16
 			runBehindStuck(t, dir, open(t, conn.Database()), func(j *journal.Journal) {
 				take := func(sensor string, n int) {
 					_, err := j.Append(t.Context(), request(sensor, n), batch.Request{Want: telemetry.Journaled})
