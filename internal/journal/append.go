@@ -23,9 +23,10 @@ func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	j.cfg.Faults.At(fault.BeforeAppend)
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
-		j.metrics.refuse(err)
+		j.noteRefusal(err)
 		return batch.Receipt{}, err
 	}
+	j.noteAccepted()
 	j.cfg.Faults.At(fault.BeforeAck)
 	j.cfg.Faults.At(fault.AfterAck)
 	return receipt, nil
@@ -203,7 +204,6 @@ func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, positi
 	if c, err = j.place(&e, &h, record); err != nil {
 		return nil, 0, err
 	}
-	j.logRoom()
 	return c, e.position, nil
 }
 
@@ -223,12 +223,11 @@ func (j *Journal) admit(b *batch.Batch) error {
 			continue
 		}
 		if err := j.cfg.Admit(name); err != nil {
-			return unavailable(codeAway, "MongoDB does not answer, and without a journal no readings can be accepted", err)
+			return j.refusal(codeAway, err)
 		}
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
-		j.logDiskFull(err)
-		return errDiskFull(err)
+		return j.refusal(codeDiskFull, err)
 	}
 	return nil
 }
@@ -247,10 +246,9 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	case j.failed != nil:
 		return nil, j.failed
 	case j.stopping:
-		return nil, errStopping()
+		return nil, j.refusal(codeStopping, nil)
 	case j.full(size):
 		j.wanted.Store(size)
-		j.logFull()
 		return nil, j.errFull()
 	}
 	j.watchClock()
@@ -370,7 +368,7 @@ func (j *Journal) commit(c *commit) {
 	if faults.Off(fault.Fsync) {
 		j.publish(c)
 		if err := j.write(c); err != nil {
-			j.fail(errFailed(fmt.Errorf("write the journal: %w", err)))
+			j.fail(codeFailed, fmt.Errorf("write the journal: %w", err))
 		}
 		j.endFullSegment()
 		return
@@ -389,7 +387,7 @@ func (j *Journal) commit(c *commit) {
 	if err := j.active.file.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
 		// It is unknown what the file holds now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
-		j.fail(errFailed(err))
+		j.fail(codeFailed, err)
 		j.refuse(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
 		return
 	}
@@ -403,7 +401,6 @@ func (j *Journal) commit(c *commit) {
 		j.metrics.requests.Observe(float64(len(c.entries)))
 	}
 	faults.At(fault.AfterFsync)
-	j.logWritten()
 	j.publish(c)
 	j.endFullSegment()
 }
@@ -510,11 +507,11 @@ func (j *Journal) finish(c *commit, err error) {
 // writeFailed undoes a failed write. If that works, the next request may try again.
 func (j *Journal) writeFailed(c *commit, cause error) {
 	if errors.Is(cause, ErrGone) {
-		j.refuse(c, errGone(cause))
+		j.refuse(c, j.refusal(codeGone, cause))
 		return
 	}
 	if err := j.undo(c); err != nil {
-		j.fail(errFailed(err))
+		j.fail(codeFailed, err)
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
@@ -523,7 +520,6 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 
 // giveBack refuses a commit of which nothing is written, and those behind it.
 func (j *Journal) giveBack(c *commit, cause error) {
-	j.logDiskFull(cause)
 	j.mu.Lock()
 	j.closePending()
 	behind := j.filled
@@ -531,7 +527,7 @@ func (j *Journal) giveBack(c *commit, cause error) {
 	j.mu.Unlock()
 	for _, one := range append([]*commit{c}, behind...) {
 		j.bytes.Add(-int64(len(one.buf)))
-		j.refuse(one, errDiskFull(cause))
+		j.refuse(one, j.refusal(codeDiskFull, cause))
 	}
 }
 
@@ -550,7 +546,8 @@ func (j *Journal) undo(c *commit) error {
 }
 
 // fail stops the journal for good. Waiting and later requests get the refusal.
-func (j *Journal) fail(refusal *telemetry.Error) {
+func (j *Journal) fail(code string, cause error) {
+	refusal := j.refusal(code, cause)
 	j.mu.Lock()
 	j.failed = refusal
 	j.closePending()
@@ -563,41 +560,8 @@ func (j *Journal) fail(refusal *telemetry.Error) {
 	}
 }
 
-// logFull logs that requests begin to be refused because of MaxBytes.
-func (j *Journal) logFull() {
-	if j.limitHit.CompareAndSwap(false, true) {
-		j.cfg.Logger.Warn("the journal is full; requests are refused until MongoDB has stored some of it", "dir", j.cfg.Dir,
-			"bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
-	}
-}
-
-// logRoom logs once that the last refused request would be accepted, and some more, so
-// that small requests between refused ones are not logged.
-func (j *Journal) logRoom() {
-	if j.limitHit.Load() && !j.full(max(j.wanted.Load(), j.cfg.MaxBytes/16)) && j.limitHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal has room again; requests are accepted", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
-	}
-}
-
-// logDiskFull logs that requests begin to be refused because of the disk, and not
-// that one large request is.
-func (j *Journal) logDiskFull(cause error) {
-	if (!errors.Is(cause, errReserve) || j.space.isFull()) && j.diskHit.CompareAndSwap(false, true) {
-		j.cfg.Logger.Warn("the journal's disk is full or cannot be written; requests are refused", "dir", j.cfg.Dir, "err", cause)
-	}
-}
-
-// logWritten logs the first commit after the disk was full.
-func (j *Journal) logWritten() {
-	if j.diskHit.Load() && !j.space.isFull() && j.diskHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal's disk has room again; requests are accepted", "dir", j.cfg.Dir)
-	}
-}
-
 // diskReserve stays free, so that keys and marks can be written and segments deleted.
 const diskReserve = 80 << 20
-
-var errReserve = errors.New("the rest is kept in reserve")
 
 // space knows how much may be written to the disk. It asks now and then, and counts
 // in between.
@@ -629,18 +593,12 @@ func (s *space) take(now time.Time, n int64) error {
 	}
 	if short() {
 		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free and needs %d: %w", s.dir, s.free, int64(s.kept)+n, errReserve)
+		return fmt.Errorf("%s has %d bytes free and needs %d, of which %d stay free", s.dir, s.free, int64(s.kept)+n, s.kept)
 	}
 	s.full = false
 	s.room -= n
 	s.spent += n
 	return nil
-}
-
-func (s *space) isFull() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full
 }
 
 func (s *space) ask(now time.Time) {

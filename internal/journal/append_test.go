@@ -661,19 +661,24 @@ func refuseMany(t *testing.T, j *journal.Journal, code string) {
 
 func TestFullJournalIsLoggedOncePerChange(t *testing.T) {
 	t.Parallel()
-	var log lines
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
-	cfg.MaxBytes, cfg.SegmentBytes, cfg.Logger = 1<<20, 64<<10, log.logger()
-	j := open(t, cfg)
-	for round := range 3 {
-		assert.Equal(t, round, log.count("level=WARN"))
-		refuseMany(t, j, "journal_full")
-		assert.ErrorContains(t, j.Err(), "MongoDB is away or stores less than what arrives")
-		assert.Equal(t, round+1, log.count("the journal is full"))
-		assert.Equal(t, round, log.count("the journal has room again"))
-		drain(t, j, 1)
-		require.Eventually(t, func() bool { return log.count("the journal has room again") == round+1 }, 10*time.Second, time.Millisecond)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg.MaxBytes, cfg.SegmentBytes, cfg.Logger = 1<<20, 64<<10, log.logger()
+		j := open(t, cfg)
+		for round := range 3 {
+			assert.Equal(t, round, log.count("level=WARN"))
+			refuseMany(t, j, "journal_full")
+			assert.ErrorContains(t, j.Err(), "MongoDB is away or stores less than what arrives")
+			assert.Equal(t, round+1, log.count("the journal is full"))
+			drain(t, j, 1)
+			mustAppend(t, j, makeBatch("readings", 0, 1))
+			assert.Equal(t, round, log.count("requests are accepted again"), "another one may be refused at once")
+			<-time.After(5 * time.Second)
+			mustAppend(t, j, makeBatch("readings", 0, 1))
+			assert.Equal(t, round+1, log.count("requests are accepted again"))
+		}
+	})
 }
 
 func TestFullDiskIsLoggedOncePerChange(t *testing.T) {
@@ -699,10 +704,12 @@ func TestFullDiskIsLoggedOncePerChange(t *testing.T) {
 				for round := range 2 {
 					how.fill(files)
 					refuseMany(t, j, "journal_disk_full")
-					assert.Equal(t, round+1, log.count("the journal's disk is full"))
+					assert.Equal(t, round+1, log.count("the disk of the journal is full"))
 					how.free(files)
 					require.Eventually(t, func() bool { return tryAppend(j, makeBatch("readings", 0, 1)) == nil }, 10*time.Second, 10*time.Millisecond)
-					assert.Equal(t, round+1, log.count("the journal's disk has room again"))
+					<-time.After(5 * time.Second)
+					mustAppend(t, j, makeBatch("readings", 0, 1))
+					assert.Equal(t, round+1, log.count("requests are accepted again"))
 					drain(t, j, 1)
 				}
 			})

@@ -163,9 +163,9 @@ type Journal struct {
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
 	wanted   atomic.Int64 // the size of the last record, if there was no room for it
 
-	limitHit     atomic.Bool // requests are refused because of MaxBytes
-	diskHit      atomic.Bool // or because the disk is full
-	gone         atomic.Bool // the folder was removed or replaced, see ErrGone
+	refusing     atomic.Bool  // requests are refused for lack of space
+	refusedAt    atomic.Int64 // when the last one was, by Elapsed
+	gone         atomic.Bool  // the folder was removed or replaced, see ErrGone
 	markFailures atomic.Int64
 
 	// mu guards where the next record goes, so that sequences, positions and the
@@ -320,12 +320,12 @@ func (j *Journal) Err() error {
 	case failed != nil:
 		return failed
 	case stopping:
-		return errStopping()
+		return j.refusal(codeStopping, nil)
 	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
 		return j.errFull()
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
-		return errDiskFull(err)
+		return j.refusal(codeDiskFull, err)
 	}
 	if j.cfg.Admit != nil {
 		for _, name := range slices.Sorted(maps.Keys(j.cfg.Streams)) {
