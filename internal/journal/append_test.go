@@ -728,7 +728,7 @@ func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
 	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 4500)), "journal_full")
 	assertRefused(t, j.Err(), "journal_full")
 	mustAppend(t, j, makeBatch("readings", 0, 1))
-	assert.NoError(t, j.Err(), "what is usual is taken")
+	assert.NoError(t, j.Err(), "smaller requests are accepted")
 	refuseMany(t, j, "journal_full")
 	assertRefused(t, j.Err(), "journal_full")
 	drain(t, j, 1)

@@ -406,7 +406,7 @@ func TestRepeatedRequestWaitsForStored(t *testing.T) {
 			require.NoError(t, got.err)
 			assert.Equal(t, want, got.receipt)
 		}
-		assert.Zero(t, time.Since(began), "whatever the one before them waits for")
+		assert.Zero(t, time.Since(began), "without waiting for the request before them")
 		assert.EqualValues(t, 3, j.Taken())
 
 		appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})
@@ -439,7 +439,7 @@ func TestStoppingJournalRefusesRequests(t *testing.T) {
 		r := follow(t, j, j.Oldest())[0]
 		assert.Equal(t, time.Minute, r.Batch.Granularity(r.Batch.SeriesAt(0).Stream))
 		r.Batch.Tracker.Released(1)
-		assert.Equal(t, telemetry.Stored, (<-waiting).receipt.Ack, "what was taken before is answered")
+		assert.Equal(t, telemetry.Stored, (<-waiting).receipt.Ack, "what was accepted before is answered")
 		j.Trim(r.Next)
 		assert.Zero(t, j.Status().OldestUnappliedS)
 		nowhere := <-appendStored(t.Context(), j, makeBatch("nowhere", 0, 1), batch.Request{})
@@ -474,7 +474,7 @@ func TestRepeatAnswersWithoutReadings(t *testing.T) {
 		r := batch.Request{Want: telemetry.Stored, Key: "a", BodyHash: 1}
 		receipt, err := j.Repeat(t.Context(), r)
 		require.NoError(t, err)
-		assert.Equal(t, batch.Receipt{}, receipt, "it was never taken")
+		assert.Equal(t, batch.Receipt{}, receipt, "it was never accepted")
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 1), r)
 		again := make(chan batch.Receipt, 1)
 		go func() {

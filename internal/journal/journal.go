@@ -25,6 +25,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,34 +94,21 @@ func (c *Config) limitFlag() string {
 	return "--journal-max-bytes"
 }
 
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
-
 func (c *Config) setDefaults() error {
 	if c.Memory {
 		c.Dir, c.Files = "memory", newMemoryFiles()
-		setDefault(&c.MaxBytes, 64<<20)
-		setDefault(&c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
+		c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
+		c.SegmentBytes = cmp.Or(c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
 	}
-	setDefault(&c.MaxBytes, 4<<30)
-	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
-	setDefault(&c.TailBytes, 8<<20)
-	setDefault(&c.StoredTimeout, 10*time.Second)
-	setDefault(&c.KeyWindow, 15*time.Minute)
-	setDefault(&c.MaxKeys, 1_000_000)
-	if c.Interner == nil {
-		c.Interner = batch.NewInterner(0)
-	}
-	if c.Files == nil {
-		c.Files = osFiles{}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, 4<<30)
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
+	c.TailBytes = cmp.Or(c.TailBytes, 8<<20)
+	c.StoredTimeout = cmp.Or(c.StoredTimeout, 10*time.Second)
+	c.KeyWindow = cmp.Or(c.KeyWindow, 15*time.Minute)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
+	c.Interner = cmp.Or(c.Interner, batch.NewInterner(0))
+	c.Files = cmp.Or(c.Files, Disk())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -85,7 +85,7 @@ func TestStuckBucketWaitsInTheJournal(t *testing.T) {
 		store, q, heal := stuckLane(t, Config{})
 		// What the stuck bucket gets is several times the lane's memory.
 		slowest := feed(t, q, 2000)
-		assert.Less(t, slowest, 100*time.Millisecond, "others of the lane are stored as ever")
+		assert.Less(t, slowest, 100*time.Millisecond, "other buckets of the lane are not delayed")
 		s := q.Status()
 		assert.Equal(t, 1, s.SetAside)
 		assert.Less(t, s.Bytes, int64(1<<18), "the stuck rows are not in memory")

@@ -102,7 +102,7 @@ func TestABrokenLineHidesNoOther(t *testing.T) {
 func TestPutDuringSettleLosesNothing(t *testing.T) {
 	t.Parallel()
 	f := newLetters(t)
-	const n = 50
+	const n = 15
 	for i := range n {
 		require.NoError(t, f.Put(letterOf(fmt.Sprintf("old-%d", i), telemetry.IntValue(0))))
 	}

@@ -20,6 +20,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,15 +104,9 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() error {
-	if c.Lanes == 0 {
-		c.Lanes = 4
-	}
-	if c.FlushInterval == 0 {
-		c.FlushInterval = time.Second
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 32 << 20
-	}
+	c.Lanes = cmp.Or(c.Lanes, 4)
+	c.FlushInterval = cmp.Or(c.FlushInterval, time.Second)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
 	switch {
 	case c.Journal == nil:
 		return errors.New("a queue needs a journal")

@@ -377,7 +377,7 @@ func TestArrivalsAreReportedOncePerUpdate(t *testing.T) {
 		assert.WithinDuration(t, time.Now(), heard.of("a"), 10*time.Second)
 		assert.LessOrEqual(t, heard.times, 100, "not for each of 2,000 readings")
 		pass(time.Hour)
-		assert.Equal(t, time.Now(), q.ToldUntil(stream), "who sleeps has told of everything")
+		assert.Equal(t, time.Now(), q.ToldUntil(stream), "a lane that sleeps has reported all arrivals")
 		q.Close(cancelled())
 	})
 }
@@ -452,7 +452,7 @@ func TestIntervalGrowsWithTheTimeSpentWriting(t *testing.T) {
 	play(&p, 20*time.Millisecond)
 	assert.Equal(t, 4*time.Second, p.interval, "between the two bounds nothing changes")
 	play(&p, 5*time.Millisecond)
-	assert.Equal(t, time.Second, p.interval, "and it comes back")
+	assert.Equal(t, time.Second, p.interval, "and it shrinks again")
 }
 
 func TestOneLongWriteHardlyChangesTheInterval(t *testing.T) {
