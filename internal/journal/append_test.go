@@ -34,7 +34,7 @@ func tryAppend(j appender, b *batch.Batch) error {
 	return err
 }
 
-// assertRefused checks that nothing was taken, for the reason code.
+// assertRefused checks that a request was refused with this code.
 func assertRefused(t *testing.T, err error, code string) {
 	t.Helper()
 	var e *telemetry.Error
@@ -594,7 +594,7 @@ func TestTemporaryFilesAreRemovedAtOpen(t *testing.T) {
 	assert.Equal(t, []string{fakeDir + "/mark", fakeDir + "/other.tmp"}, files.Names())
 }
 
-// Within one instant, so that no second passes between two looks.
+// The clock stands still, so that the free space is asked for once.
 func TestDiskReserveHoldsAtAnyRate(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)

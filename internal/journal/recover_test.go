@@ -180,7 +180,7 @@ func TestLaterFormatVersionIsNotDamage(t *testing.T) {
 	assert.ErrorContains(t, err, "version 3; this release knows only 2")
 }
 
-// Not parallel, for it looks at the whole heap.
+// Not parallel, because it measures the whole heap.
 func TestAKeyTakesLittleMemory(t *testing.T) {
 	const n = 15_000
 	cfg := config(t.TempDir(), "first")

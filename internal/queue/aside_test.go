@@ -783,8 +783,8 @@ func (f *followed) Follow(position uint64, part batch.Part) batch.Cursor {
 	return f.Journal.Follow(position, part)
 }
 
-// A walk along a journal in memory skips what is stored, all that the lane has
-// taken perhaps. A request that comes as the walk begins is left to the lane's own
+// A walk along a journal in memory skips what is stored, which may be all that the
+// lane has read. A request that comes as the walk begins is left to the lane's own
 // cursor: neither refused as out of order nor acknowledged before it is stored.
 func TestCatchUpDoesNotOvertakeTheLane(t *testing.T) {
 	t.Parallel()
@@ -923,8 +923,8 @@ func TestPoisonIsFoundInABucketThatCatchesUp(t *testing.T) {
 	})
 }
 
-// A store that gives up in the midst of a write leaves those behind untried: that
-// is no fault of theirs, however often it happens while others are stored.
+// A store that gives up in the middle of a write leaves the buckets behind it
+// unsent. They are not set aside, even if it happens often while others are stored.
 func TestUnsentBucketsAreNotSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -952,7 +952,7 @@ func TestUnsentBucketsAreNotSetAside(t *testing.T) {
 	})
 }
 
-// A stream without a collection leaves every write untried, for long perhaps.
+// A stream without a collection leaves every write unsent, possibly for long.
 func TestUnsentBucketsBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,14 +26,14 @@ type lane struct {
 	wake   chan struct{} // holds at most one wake-up
 
 	applied atomic.Uint64 // everything of this lane before this position is stored
-	hurryTo atomic.Uint64 // something waits for everything before this position
+	flushTo atomic.Uint64 // something waits for everything before this position
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, the ones that lack rows
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
 	backlog backlog
-	// toldUntil is the time until which Arrivals knows all arrivals, in ns, see ToldUntil.
-	toldUntil atomic.Int64
+	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
+	knownUntil atomic.Int64
 
 	// The rest belongs to run.
 	cursor     batch.Cursor
@@ -51,7 +51,7 @@ type lane struct {
 	wrote      time.Time                 // when rows of some bucket were last stored
 	lastWrite  *lastWrite                // the last write of any lane of the stream
 	full       time.Time                 // since when it has no room for more; zero: it has
-	hurried    uint64                    // up to which hurryTo was obeyed
+	flushedTo  uint64                    // up to which flushTo was served
 	pace       pace
 	swept      time.Time
 	aside      asides
@@ -96,17 +96,17 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 
 // follow makes the lane begin at a position of the journal.
 func (l *lane) follow(from uint64) {
-	l.toldUntil.Store(l.lastWrite.began.UnixNano())
+	l.knownUntil.Store(l.lastWrite.began.UnixNano())
 	l.applied.Store(from)
 	l.backlog.setSettled(from)
 	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
-// hurry makes the lane write what came before the position.
-func (l *lane) hurry(before uint64) {
+// requestFlush makes the lane write what came before the position.
+func (l *lane) requestFlush(before uint64) {
 	for {
-		to := l.hurryTo.Load()
-		if before <= to || l.hurryTo.CompareAndSwap(to, before) {
+		to := l.flushTo.Load()
+		if before <= to || l.flushTo.CompareAndSwap(to, before) {
 			break
 		}
 	}
@@ -120,17 +120,17 @@ func (l *lane) awake() {
 	}
 }
 
-// obey makes the lane write what it holds while there are records to read that
+// startFlush makes the lane write what it holds while there are records to read that
 // something waits for, and once more when it has them all. What stays behind, in a
-// bucket that cannot be written, causes no hurry.
-func (l *lane) obey() {
-	to := l.hurryTo.Load()
-	if to <= l.hurried {
+// bucket that cannot be written, causes no flush.
+func (l *lane) startFlush() {
+	to := l.flushTo.Load()
+	if to <= l.flushedTo {
 		return
 	}
 	l.rush = true
 	if l.cursor.Position() >= to {
-		l.hurried = to
+		l.flushedTo = to
 	}
 }
 
@@ -157,7 +157,7 @@ func (l *lane) run(ctx context.Context) {
 		l.resume(now)
 		l.lookAhead(ctx, now)
 		l.sweep(now)
-		l.obey()
+		l.startFlush()
 		l.report()
 		wait := l.untilDue(now)
 		switch {
@@ -180,9 +180,9 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	switch {
 	case !l.hasRoom() || !l.readAgain.IsZero():
 	case len(l.pending) > 0:
-		l.toldUntil.Store(l.pending[0].since.UnixNano())
+		l.knownUntil.Store(l.pending[0].since.UnixNano())
 	default:
-		l.toldUntil.Store(asleep)
+		l.knownUntil.Store(asleep)
 	}
 	select {
 	case <-ctx.Done():
@@ -190,8 +190,8 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	case <-l.wake:
 	case <-timer.C:
 	}
-	if l.toldUntil.Load() == asleep { // something may have come
-		l.toldUntil.Store(time.Now().UnixNano())
+	if l.knownUntil.Load() == asleep { // something may have come
+		l.knownUntil.Store(time.Now().UnixNano())
 	}
 }
 
@@ -328,7 +328,7 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 	b := l.bucketOf(p, r.Row())
 	switch {
 	case b.state.lacks():
-		l.tell(b, r) // the row stays in the journal
+		l.noteArrival(b, r) // the row stays in the journal
 		return false
 	case r.Seq() <= b.lastSeq:
 		l.outOfOrder(b, r)
@@ -451,7 +451,7 @@ func (l *lane) forget(b *bucket) {
 }
 
 // flush writes the oldest of what is pending, as much as one command should carry.
-// Without a hurry it leaves what is far from due, so that sensors keep their own
+// Without a rush it leaves what is far from due, so that sensors keep their own
 // phases and MongoDB sees a stream of writes instead of a burst each interval.
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
@@ -462,8 +462,8 @@ func (l *lane) flush(ctx context.Context) {
 		n++
 	}
 	flushed, left := l.pending[:n:n], l.pending[n:]
-	// What comes from here on is in no hurry. Otherwise under load the rush would
-	// never end, and nothing would be merged any more.
+	// What comes from here on can wait. Otherwise, under load, the rush would never
+	// end, and nothing would be merged any more.
 	l.rush = l.rush && len(left) > 0
 	full := !l.hasRoom()
 	writes := make([]*batch.Pending, n)
@@ -471,7 +471,7 @@ func (l *lane) flush(ctx context.Context) {
 		writes[i] = &b.pending
 		b.sending()
 		if n := len(b.pending.Rows); n > 0 {
-			l.tell(b, b.pending.Rows[n-1]) // it came, whatever becomes of the write
+			l.noteArrival(b, b.pending.Rows[n-1]) // it came, whatever becomes of the write
 		}
 		l.move(b, send)
 	}
@@ -510,8 +510,8 @@ func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
 // stored.
 func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
 
-// tell tells the stream's Arrivals of a row.
-func (l *lane) tell(b *bucket, r batch.Ref) {
+// noteArrival reports a row to the stream's Arrivals.
+func (l *lane) noteArrival(b *bucket, r batch.Ref) {
 	if l.cfg.Arrivals != nil {
 		l.cfg.Arrivals.Came(b.key.sensor, r.Batch.Received)
 	}

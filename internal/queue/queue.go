@@ -176,7 +176,7 @@ func New(cfg Config) (*Queue, error) {
 func (q *Queue) Flush(ctx context.Context) error {
 	before := q.cfg.Journal.End()
 	for _, l := range q.lanes {
-		l.hurry(before)
+		l.requestFlush(before)
 	}
 	if err := q.Wait(ctx, before); err != nil {
 		return fmt.Errorf("flush the queue: %w", err)
@@ -288,12 +288,12 @@ func (q *Queue) StreamStored(stream string) (all, most uint64) {
 	return all, most
 }
 
-// ToldUntil returns the time until which a stream's Arrivals knows all arrivals. It
+// KnownUntil returns the time until which a stream's Arrivals knows all arrivals. It
 // lags while readings wait in the journal.
-func (q *Queue) ToldUntil(stream string) time.Time {
+func (q *Queue) KnownUntil(stream string) time.Time {
 	until := time.Now()
 	for _, l := range q.lanes {
-		if at := l.toldUntil.Load(); l.stream == stream && at != asleep && at < until.UnixNano() {
+		if at := l.knownUntil.Load(); l.stream == stream && at != asleep && at < until.UnixNano() {
 			until = time.Unix(0, at)
 		}
 	}

@@ -377,12 +377,12 @@ func TestArrivalsAreReportedOncePerUpdate(t *testing.T) {
 		assert.WithinDuration(t, time.Now(), heard.of("a"), 10*time.Second)
 		assert.LessOrEqual(t, heard.times, 100, "not for each of 2,000 readings")
 		pass(time.Hour)
-		assert.Equal(t, time.Now(), q.ToldUntil(stream), "a lane that sleeps has reported all arrivals")
+		assert.Equal(t, time.Now(), q.KnownUntil(stream), "a lane that sleeps has reported all arrivals")
 		q.Close(cancelled())
 	})
 }
 
-func TestToldUntilLagsWhileMongoDBIsAway(t *testing.T) {
+func TestKnownUntilLagsWhileMongoDBIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -400,11 +400,11 @@ func TestToldUntilLagsWhileMongoDBIsAway(t *testing.T) {
 		assert.Equal(t, began, heard.of("a"))
 		q.add(request("b", 1), nil)
 		pass(time.Minute)
-		assert.Less(t, q.ToldUntil(stream).Sub(began), 10*time.Second, "b came, and Arrivals was not called")
+		assert.Less(t, q.KnownUntil(stream).Sub(began), 10*time.Second, "b came, and Arrivals was not called")
 		close(back)
 		pass(time.Minute)
 		assert.Equal(t, began.Add(time.Minute), heard.of("b"))
-		assert.Equal(t, time.Now(), q.ToldUntil(stream))
+		assert.Equal(t, time.Now(), q.KnownUntil(stream))
 		q.Close(cancelled())
 	})
 }
