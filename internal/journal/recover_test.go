@@ -182,7 +182,7 @@ func TestLaterFormatVersionIsNotDamage(t *testing.T) {
 
 // Not parallel, because it measures the whole heap.
 func TestAKeyTakesLittleMemory(t *testing.T) {
-	const n = 15_000
+	const n = 30_000
 	cfg := config(t.TempDir(), "first")
 	cfg.TailBytes = 1
 	j := open(t, cfg)

@@ -24,9 +24,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// known has the series of all tests, as that of a daemon has.
+var known = batch.NewInterner(0)
+
 // mixed makes a batch with one reading of each sensor.
 func mixed(at int, sensors ...string) *batch.Batch {
-	b := batch.NewBuilder(time.Now())
+	b := known.Builder(time.Now())
 	for i, sensor := range sensors {
 		b.Begin(stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
 		b.Sensor([]byte(sensor))
