@@ -243,10 +243,8 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	defer j.mu.Unlock()
 	size := int64(len(record))
 	switch {
-	case j.failed != nil:
-		return nil, j.failed
-	case j.stopping:
-		return nil, j.refusal(codeStopping, nil)
+	case j.ended != nil:
+		return nil, j.ended
 	case j.full(size):
 		j.wanted.Store(size)
 		return nil, j.errFull()
@@ -549,7 +547,7 @@ func (j *Journal) undo(c *commit) error {
 func (j *Journal) fail(code string, cause error) {
 	refusal := j.refusal(code, cause)
 	j.mu.Lock()
-	j.failed = refusal
+	j.ended = refusal
 	j.closePending()
 	behind := j.filled
 	j.filled = nil

@@ -161,16 +161,15 @@ type Journal struct {
 	mu           sync.Mutex
 	nextSeq      uint64
 	nextPos      uint64
-	writing      *writing // what the next record is written under
-	own          []drawn  // the last one is that of writing
-	lostSessions []string // that another process uses, too
-	clock        clock
-	filled       []*commit // complete ones before the pending one
+	writing      *writing      // what the next record is written under
+	own          []drawn       // the last one is that of writing
+	lostSessions []string      // that another process uses, too
+	offset       time.Duration // of the clocks, from Open on: an idle machine can be resumed, too
+	filled       []*commit     // complete ones before the pending one
 	pending      *commit
-	spare        commit // its buffers are for the next one
-	stopping     bool
+	spare        commit           // its buffers are for the next one
 	ending       bool             // Close was called
-	failed       *telemetry.Error // the answer to every request from now on
+	ended        *telemetry.Error // the answer to every request from now on; nil: requests are accepted
 
 	losing sync.Mutex // held while lostSessions changes
 
@@ -221,7 +220,7 @@ func Open(cfg Config) (*Journal, error) {
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
 		own:         []drawn{{cfg.Session, never}},
-		clock:       newClock(cfg.Now(), cfg.Elapsed()),
+		offset:      cfg.clockOffset(),
 		pending:     &commit{done: make(chan struct{})},
 		wake:        make(chan struct{}, 1),
 		tidy:        make(chan struct{}, 1),
@@ -302,13 +301,11 @@ func (j *Journal) Reach(ctx context.Context) error {
 // Err returns why requests are refused; nil if they are accepted.
 func (j *Journal) Err() error {
 	j.mu.Lock()
-	stopping, failed := j.stopping, j.failed
+	ended := j.ended
 	j.mu.Unlock()
 	switch {
-	case failed != nil:
-		return failed
-	case stopping:
-		return j.refusal(codeStopping, nil)
+	case ended != nil:
+		return ended
 	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
 		return j.errFull()
 	}
@@ -364,16 +361,17 @@ func (j *Journal) oldestUnapplied() float64 { return j.published.age(j.applied.L
 // Stop refuses all requests from now on.
 func (j *Journal) Stop() {
 	j.mu.Lock()
-	j.stopping = true
-	j.mu.Unlock()
+	defer j.mu.Unlock()
+	j.ended = cmp.Or(j.ended, j.refusal(codeStopping, nil))
 }
 
 // Close makes durable what was accepted, answers the requests that wait for the store,
 // and unlocks the directory. Cursors must not be used afterwards.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
+		j.Stop()
 		j.mu.Lock()
-		j.stopping, j.ending = true, true
+		j.ending = true
 		j.mu.Unlock()
 		close(j.closed)
 		signal(j.wake)

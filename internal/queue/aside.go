@@ -182,7 +182,7 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 // before.
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	l.take(r, &l.reread, func(p *parcel, r batch.Ref) bool {
-		b := l.known(p, r.Row())
+		b := l.bucketOf(p, r.Row(), false)
 		if b == nil || !wanted(b) || !b.isMissing(r.Seq()) {
 			return false
 		}

@@ -325,7 +325,7 @@ func (l *lane) own(b *batch.Batch) bool {
 
 // takeNew gives a row that comes for the first time to its bucket.
 func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
-	b := l.bucketOf(p, r.Row())
+	b := l.bucketOf(p, r.Row(), true)
 	switch {
 	case b.state.lacks():
 		l.noteArrival(b, r) // the row stays in the journal
@@ -369,18 +369,22 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	p.Released(1)
 }
 
-// bucketOf returns the bucket that a row belongs to, a new one if there is none.
+// bucketOf returns the bucket that a row belongs to. If there is none, it returns nil
+// or makes one.
 //
 // Mostly a series is in the same window as before, so the bucket is first looked up
 // by the series' pointer: to hash a sensor id of hundreds of bytes would cost more
 // than the rest of the lane's work.
-func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
+func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	series := p.view.Series(row)
 	if b := l.recent(p, series, row); b != nil {
 		return b
 	}
 	key := p.keyOf(series, row)
 	b := l.buckets[key]
+	if b == nil && !create {
+		return nil
+	}
 	if b == nil {
 		l.makeRoom()
 		b = &bucket{key: key, state: idle, pending: p.pendingOf(key), recovered: p.view.Recovered}
@@ -392,15 +396,6 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	}
 	b.series, l.latest[series] = series, b
 	return b
-}
-
-// known returns the bucket of a row, nil if the lane remembers none.
-func (l *lane) known(p *parcel, row *batch.Row) *bucket {
-	series := p.view.Series(row)
-	if b := l.recent(p, series, row); b != nil {
-		return b
-	}
-	return l.buckets[p.keyOf(series, row)]
 }
 
 // recent returns the bucket that the series was last in, if the row belongs to it.
