@@ -463,30 +463,22 @@ func (b *Builder) findShape() *Shape {
 	if _, s := b.interner.find(keyShape, b.fieldKey); s != nil {
 		return s
 	}
-	shape, refusal := b.newShape(string(b.fieldKey))
-	if b.refusal = refusal; refusal != nil {
-		return nil
+	shape := parseShape(string(b.fieldKey), make([]FieldType, 0, len(b.values)-int(b.row.offset)))
+	clear(b.seen)
+	for _, f := range shape.Fields {
+		b.nameBuf = append(b.nameBuf[:0], f.Name...)
+		if b.refusal = telemetry.CheckFieldName(b.nameBuf); b.refusal != nil {
+			return nil
+		}
+		if _, twice := b.seen[f.Name]; twice {
+			b.refusal = telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
+			return nil
+		}
+		b.seen[f.Name] = struct{}{}
 	}
 	b.interner.add(keyShape, shape.key, nil, shape)
 	b.own += shape.memory()
 	return shape
-}
-
-// newShape returns the shape that the key describes.
-func (b *Builder) newShape(key string) (*Shape, *telemetry.Refusal) {
-	shape := parseShape(key, make([]FieldType, 0, len(b.values)-int(b.row.offset)))
-	clear(b.seen)
-	for _, f := range shape.Fields {
-		b.nameBuf = append(b.nameBuf[:0], f.Name...)
-		if r := telemetry.CheckFieldName(b.nameBuf); r != nil {
-			return nil, r
-		}
-		if _, twice := b.seen[f.Name]; twice {
-			return nil, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
-		}
-		b.seen[f.Name] = struct{}{}
-	}
-	return shape, nil
 }
 
 // findSeries returns the reading's series; if its tags are wrong, it is refused.
