@@ -95,7 +95,7 @@ func printJournal(w io.Writer, r *journal.Report) error {
 		switch {
 		case b.Torn:
 			verdict = "a write that was cut off, or is in progress; nothing of it was acknowledged"
-		case b.AtRest:
+		case b.Stored:
 			verdict = "what was there is stored"
 		}
 		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdict)

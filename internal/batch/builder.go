@@ -315,9 +315,7 @@ func (b *Builder) isListed(name []byte) bool {
 // dropGuess writes down the fields that matched the last reading's shape.
 func (b *Builder) dropGuess() {
 	for _, f := range b.guess.Fields[:b.matched] {
-		b.fieldKey = append(b.fieldKey, byte(f.Kind))
-		b.fieldKey = binary.LittleEndian.AppendUint16(b.fieldKey, uint16(len(f.Name)))
-		b.fieldKey = append(b.fieldKey, f.Name...)
+		b.fieldKey = appendSizedText(append(b.fieldKey, byte(f.Kind)), f.Name)
 	}
 	b.guess = nil
 }
@@ -413,11 +411,6 @@ func appendSized(dst, s []byte) []byte {
 	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
 }
 
-func cutSized(b []byte) (s, rest []byte) {
-	n := int(binary.LittleEndian.Uint16(b))
-	return b[2 : 2+n], b[2+n:]
-}
-
 // listSeries returns the number that the batch has for the series.
 func (b *Builder) listSeries(s *Series) uint32 {
 	if len(b.batch.series) == 0 {
@@ -470,36 +463,22 @@ func (b *Builder) findShape() *Shape {
 	if _, s := b.interner.find(keyShape, b.fieldKey); s != nil {
 		return s
 	}
-	shape, refusal := b.newShape(string(b.fieldKey))
-	if b.refusal = refusal; refusal != nil {
-		return nil
+	shape := parseShape(string(b.fieldKey), make([]FieldType, 0, len(b.values)-int(b.row.offset)))
+	clear(b.seen)
+	for _, f := range shape.Fields {
+		b.nameBuf = append(b.nameBuf[:0], f.Name...)
+		if b.refusal = telemetry.CheckFieldName(b.nameBuf); b.refusal != nil {
+			return nil
+		}
+		if _, twice := b.seen[f.Name]; twice {
+			b.refusal = telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
+			return nil
+		}
+		b.seen[f.Name] = struct{}{}
 	}
 	b.interner.add(keyShape, shape.key, nil, shape)
 	b.own += shape.memory()
 	return shape
-}
-
-// newShape returns the shape that key describes. Its names are parts of the
-// key, so that a shape costs two allocations however many fields it has.
-func (b *Builder) newShape(key string) (*Shape, *telemetry.Refusal) {
-	shape := &Shape{key: key, Fields: make([]FieldType, 0, len(b.values)-int(b.row.offset))}
-	clear(b.seen)
-	for rest := key; rest != ""; {
-		kind, n := telemetry.Kind(rest[0]), int(rest[1])|int(rest[2])<<8 // as appendSized wrote it
-		name := rest[3 : 3+n]
-		rest = rest[3+n:]
-		b.nameBuf = append(b.nameBuf[:0], name...)
-		if r := telemetry.CheckFieldName(b.nameBuf); r != nil {
-			return nil, r
-		}
-		if _, twice := b.seen[name]; twice {
-			return nil, telemetry.Refuse(telemetry.FieldDuplicate, "field %s is given twice", telemetry.Quote(b.nameBuf))
-		}
-		b.seen[name] = struct{}{}
-		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
-		shape.size += elementSize(kind, len(name))
-	}
-	return shape, nil
 }
 
 // findSeries returns the reading's series; if its tags are wrong, it is refused.

@@ -132,7 +132,7 @@ func drawDraft(t *rapid.T) *draft {
 	return d
 }
 
-func TestWhatGoesInComesOut(t *testing.T) {
+func TestReadingsAreKeptAsGiven(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBuilder(received)

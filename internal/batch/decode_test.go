@@ -84,7 +84,10 @@ func TestASummaryCountsTheReadingsOfEachStream(t *testing.T) {
 		for i := range uint32(b.Len()) {
 			want[b.Series(b.Row(i)).Stream]++
 		}
-		when, err := Summarize(AppendBinary(nil, b), func(stream []byte, n int) { got[string(stream)] += n })
+		when, streams, err := Summarize(AppendBinary(nil, b))
+		for _, one := range streams {
+			got[one.Stream] += int(one.Readings)
+		}
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 		assert.True(t, b.Received.Equal(when))
@@ -149,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(AppendBinary(nil, b.Batch()))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		got, err := Decode(src, Origin{})
-		_, _ = Summarize(src, func([]byte, int) {})
+		_, _, _ = Summarize(src)
 		if err != nil {
 			return
 		}

@@ -125,8 +125,8 @@ func (p Part) isOf(packed []byte) bool {
 	if p.Stream == "" {
 		return true
 	}
-	stream, _, err := cutChecked(packed)
-	return err != nil || string(stream) == p.Stream
+	c := cutter[[]byte]{rest: packed}
+	return string(c.text()) == p.Stream || c.short
 }
 
 // Has reports whether series with this hash belong to the part.
@@ -266,42 +266,31 @@ func (d *decoder) shapes(h *head) error {
 	}
 	all := make([]*Shape, h.shapes)
 	fields := 0
+	c := cutter[[]byte]{rest: section}
 	for i := range all {
-		var key []byte
-		if key, section, err = cutChecked(section); err != nil {
-			return err
-		}
-		if all[i], err = d.shapeOf(key, h.fields-fields); err != nil {
-			return err
+		if all[i] = d.shapeOf(c.text()); all[i] == nil {
+			return errFields
 		}
 		fields += len(all[i].Fields)
 	}
-	if len(section) > 0 || fields != h.fields {
+	if c.short || len(c.rest) > 0 || fields != h.fields {
 		return errors.New("the fields of the encoded batch do not add up")
 	}
 	d.batch.shapes = all
 	return nil
 }
 
-// shapeOf returns the shape with this key, which has so many fields at most.
-func (d *decoder) shapeOf(encoded []byte, most int) (*Shape, error) {
-	if _, s := d.interner.find(keyShape, encoded); s != nil {
-		return s, nil
+// shapeOf returns the shape with this key; nil if it is none.
+func (d *decoder) shapeOf(key []byte) *Shape {
+	_, shape := d.interner.find(keyShape, key)
+	if shape != nil {
+		return shape
 	}
-	shape := &Shape{key: string(encoded)}
-	for key := (cutter{rest: shape.key}); key.rest != ""; {
-		kind := telemetry.Kind(key.rest[0])
-		key.rest = key.rest[1:]
-		name := key.text()
-		if key.short || kind < telemetry.Float || kind > telemetry.Text || len(shape.Fields) == most {
-			return nil, errFields
-		}
-		shape.Fields = append(shape.Fields, FieldType{Name: name, Kind: kind})
-		shape.size += elementSize(kind, len(name))
+	if shape = parseShape(string(key), nil); shape != nil {
+		d.own += shape.memory()
+		d.interner.add(keyShape, shape.key, nil, shape)
 	}
-	d.own += shape.memory()
-	d.interner.add(keyShape, shape.key, nil, shape)
-	return shape, nil
+	return shape
 }
 
 // texts finds the strings, which are copied with the rows that have them.
@@ -395,15 +384,16 @@ func (d *decoder) values(r *Row, words []byte) error {
 	return nil
 }
 
-// A cutter takes strings with their length in front off a longer one.
-type cutter struct {
-	rest  string
+// A cutter takes numbers, and strings with their length in front, off a longer
+// string.
+type cutter[T string | []byte] struct {
+	rest  T
 	short bool // something was missing; what was returned since is empty
 }
 
-func (c *cutter) number() int {
+func (c *cutter[T]) number() int {
 	if len(c.rest) < sizePrefix {
-		c.rest, c.short = "", true
+		c.rest, c.short = c.rest[:0], true
 		return 0
 	}
 	n := int(c.rest[0]) | int(c.rest[1])<<8
@@ -411,11 +401,10 @@ func (c *cutter) number() int {
 	return n
 }
 
-func (c *cutter) text() string {
+func (c *cutter[T]) text() T {
 	n := c.number()
 	if n > len(c.rest) {
-		c.rest, c.short = "", true
-		return ""
+		n, c.rest, c.short = 0, c.rest[:0], true
 	}
 	s := c.rest[:n]
 	c.rest = c.rest[n:]
@@ -435,49 +424,43 @@ func cutEntry(section []byte) (hash uint64, encoded, rest []byte, err error) {
 	return hash, section[:n], section[n:], nil
 }
 
-// cutChecked is cutSized for bytes that may be anything.
-func cutChecked(b []byte) (s, rest []byte, err error) {
-	if len(b) < sizePrefix {
-		return nil, nil, errShort
-	}
-	n := int(binary.LittleEndian.Uint16(b))
-	if n > len(b)-sizePrefix {
-		return nil, nil, errShort
-	}
-	return b[sizePrefix : sizePrefix+n], b[sizePrefix+n:], nil
+// A StreamCount is how many readings of a batch are of a stream.
+type StreamCount struct {
+	Stream   string
+	Readings uint64
 }
 
-// Summarize returns when an encoded batch arrived, without decoding it. If visit is
-// not nil, it is called with each stream and the number of its readings; a stream may
-// come more than once.
-func Summarize(src []byte, visit func(stream []byte, readings int)) (received time.Time, err error) {
+// Summarize returns when an encoded batch arrived, and how many readings it has of
+// each stream, without decoding it. A stream may come more than once.
+func Summarize(src []byte) (received time.Time, streams []StreamCount, err error) {
 	h, section, err := decodeHead(src)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
-	received = time.Unix(0, h.received)
-	if visit == nil {
-		return received, nil
-	}
-	counts := make([]int, h.series)
+	counts := make([]uint64, h.series)
 	rows := section[len(section)-h.values*valueSize-h.rows*rowSize:] // they end the batch
 	for i := range h.rows {
 		n := binary.LittleEndian.Uint32(rows[i*rowSize+16:])
 		if int(n) >= len(counts) {
-			return time.Time{}, fmt.Errorf("row %d of the encoded batch refers to a series that does not exist", i)
+			return time.Time{}, nil, fmt.Errorf("row %d of the encoded batch refers to a series that does not exist", i)
 		}
 		counts[n]++
 	}
 	section = section[:h.seriesBytes]
 	for _, n := range counts {
-		var encoded, stream []byte
+		var encoded []byte
 		if _, encoded, section, err = cutEntry(section); err != nil {
-			return time.Time{}, err
+			return time.Time{}, nil, err
 		}
-		if stream, _, err = cutChecked(encoded); err != nil {
-			return time.Time{}, err
+		c := cutter[[]byte]{rest: encoded}
+		stream := c.text()
+		if c.short {
+			return time.Time{}, nil, errShort
 		}
-		visit(stream, n)
+		if k := len(streams) - 1; k < 0 || string(stream) != streams[k].Stream {
+			streams = append(streams, StreamCount{Stream: string(stream)})
+		}
+		streams[len(streams)-1].Readings += n
 	}
-	return received, nil
+	return time.Unix(0, h.received), streams, nil
 }

@@ -16,7 +16,7 @@ import (
 // A builder that remembers earlier requests makes the same batches, and refuses
 // the same readings, as one that does not; also where almost everything is
 // forgotten at once.
-func TestWhatIsRememberedChangesNoBatch(t *testing.T) {
+func TestInternerChangesNoBatch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		interner := NewInterner(rapid.SampledFrom([]int64{1, 20_000, 0}).Draw(t, "bytes"))
@@ -80,7 +80,7 @@ func TestAnAliasIsKnownUnderItsKeyAlone(t *testing.T) {
 	assert.Nil(t, n.Alias([]byte(series.encoded)))
 }
 
-func TestAnInternerForgetsWhatWasNotInUse(t *testing.T) {
+func TestInternerForgetsUnusedSeries(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
 	n := NewInterner(most)
@@ -105,7 +105,7 @@ func TestAnInternerForgetsWhatWasNotInUse(t *testing.T) {
 	assert.Greater(t, held, int64(most/4))
 }
 
-func TestWhatIsLargerThanAllElseIsNotRemembered(t *testing.T) {
+func TestLargeEntriesAreNotInterned(t *testing.T) {
 	t.Parallel()
 	n := NewInterner(8 << 20)
 	busy := reading(t, n, "busy").SeriesAt(0)
@@ -116,7 +116,7 @@ func TestWhatIsLargerThanAllElseIsNotRemembered(t *testing.T) {
 	assert.Same(t, busy, reading(t, n, "busy").SeriesAt(0))
 }
 
-func TestAnInternerServesManyAtOnce(t *testing.T) {
+func TestInternerIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	n := NewInterner(50_000)
 	var all sync.WaitGroup

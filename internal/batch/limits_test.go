@@ -12,7 +12,7 @@ import (
 
 // What a list leaves of a batch is what the same readings make without the other
 // fields.
-func TestAListLeavesWhatWouldHaveComeWithoutTheOthers(t *testing.T) {
+func TestFieldListDropsOtherFields(t *testing.T) {
 	t.Parallel()
 	list := NewFieldList([]string{"a", "text"}, true)
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +63,7 @@ func TestAListLeavesWhatWouldHaveComeWithoutTheOthers(t *testing.T) {
 
 // A builder remembers the shape of the last reading, also from one request to the next,
 // but not across the lists of two streams.
-func TestAListHoldsAlsoAfterAReadingOfAnotherStream(t *testing.T) {
+func TestFieldListsOfAlternatingStreams(t *testing.T) {
 	t.Parallel()
 	b := NewBuilder(received)
 	for i, list := range []*FieldList{nil, NewFieldList([]string{"a"}, true), NewFieldList([]string{"b"}, true), nil} {
@@ -82,7 +82,7 @@ func TestAListHoldsAlsoAfterAReadingOfAnotherStream(t *testing.T) {
 	assert.Equal(t, []int{2, 1, 1, 2}, fields)
 }
 
-func TestSensorsAreRefusedByWhoSends(t *testing.T) {
+func TestAllowSensorRefusesReadings(t *testing.T) {
 	t.Parallel()
 	b := NewBuilder(received)
 	b.AllowSensor = func(id string) *telemetry.Refusal {

@@ -1,8 +1,6 @@
 package batch
 
-import (
-	"time"
-)
+import "time"
 
 // A Ref is one reading inside its batch.
 type Ref struct {
@@ -21,10 +19,10 @@ func (r Ref) Seq() uint64 {
 	return r.Batch.FirstSeq + uint64(r.Index)
 }
 
-// A Share is what is pending of one bucket: what a lane hands to a store, again and
-// again, until nothing is left of it. It belongs to its lane, and to the store during
-// a write.
-type Share struct {
+// Pending is what one bucket has that is not stored yet. A lane hands it to a store
+// again and again, until nothing is left. It belongs to its lane, and to the store
+// during a write.
+type Pending struct {
 	Stream      string
 	Sensor      string
 	Start       int64         // of the bucket's window, milliseconds since the epoch
@@ -52,7 +50,7 @@ type Share struct {
 	Hung int
 }
 
-// Verdict is what a store says of a share after a write.
+// Verdict is what a store says of pending rows after a write.
 type Verdict uint8
 
 const (
@@ -77,7 +75,7 @@ const (
 
 // DropStored removes the leading rows with sequences up to last and returns how many
 // they were.
-func (s *Share) DropStored(last uint64) int {
+func (s *Pending) DropStored(last uint64) int {
 	n := 0
 	for n < len(s.Rows) && s.Rows[n].Seq() <= last {
 		n++
@@ -87,7 +85,7 @@ func (s *Share) DropStored(last uint64) int {
 }
 
 // Drop removes the first n rows, which are stored or refused.
-func (s *Share) Drop(n int) {
+func (s *Pending) Drop(n int) {
 	release(s.Rows[:n])
 	rest := copy(s.Rows, s.Rows[n:])
 	s.truncate(rest)
@@ -95,7 +93,7 @@ func (s *Share) Drop(n int) {
 
 // DropWhere removes the rows for which stored returns true, and returns how many they
 // were.
-func (s *Share) DropWhere(stored func(Ref) bool) int {
+func (s *Pending) DropWhere(stored func(Ref) bool) int {
 	rest := 0
 	for i, r := range s.Rows {
 		if stored(r) {
@@ -111,7 +109,7 @@ func (s *Share) DropWhere(stored func(Ref) bool) int {
 }
 
 // truncate forgets the rows from n on, so that their batches can be freed.
-func (s *Share) truncate(n int) {
+func (s *Pending) truncate(n int) {
 	clear(s.Rows[n:])
 	s.Rows = s.Rows[:n]
 }
@@ -129,3 +127,6 @@ func release(rows []Ref) {
 		i += n
 	}
 }
+
+// Share is the former name of Pending.
+type Share = Pending

@@ -39,30 +39,53 @@ type FieldType struct {
 	Kind telemetry.Kind
 }
 
+// parseShape returns the shape with this key, in fields if there is room; nil if it
+// is none. Its names are parts of the key, so that a shape costs two allocations
+// however many fields it has.
+func parseShape(key string, fields []FieldType) *Shape {
+	shape := &Shape{key: key, Fields: fields}
+	for c := (cutter[string]{rest: key}); c.rest != ""; {
+		f := FieldType{Kind: telemetry.Kind(c.rest[0])}
+		c.rest = c.rest[1:]
+		f.Name = c.text()
+		if c.short || f.Kind < telemetry.Float || f.Kind > telemetry.Text {
+			return nil
+		}
+		shape.Fields = append(shape.Fields, f)
+		shape.size += elementSize(f.Kind, len(f.Name))
+	}
+	return shape
+}
+
 // newSeries returns the series of an encoded one, whose tags are sorted.
 // Anything else is an error.
 func newSeries(encoded string) (*Series, error) {
-	c := cutter{rest: encoded}
-	s := &Series{Stream: c.text(), Sensor: c.text(), encoded: encoded}
-	n := c.number()
-	if n > len(c.rest)/(2*sizePrefix) {
-		return nil, errSeries
-	}
-	if n > 0 {
-		s.Tags = make([]telemetry.Tag, n)
-	}
-	for i := range s.Tags {
-		s.Tags[i] = telemetry.Tag{Name: c.text(), Value: c.text()}
-		if i > 0 && s.Tags[i].Name <= s.Tags[i-1].Name {
-			return nil, errSeries
-		}
-	}
+	c := cutter[string]{rest: encoded}
+	s := &Series{Stream: c.text(), Sensor: c.text(), Tags: cutTags(&c), encoded: encoded}
 	if c.short || c.rest != "" {
 		return nil, errSeries
+	}
+	for i := 1; i < len(s.Tags); i++ {
+		if s.Tags[i].Name <= s.Tags[i-1].Name {
+			return nil, errSeries
+		}
 	}
 	s.Hash = SeriesHash(s.Stream, s.Sensor)
 	s.packed = s.pack()
 	return s, nil
+}
+
+// cutTags cuts the number of tags and the tags; nil if there are none.
+func cutTags(c *cutter[string]) []telemetry.Tag {
+	n := c.number()
+	if c.short = c.short || n > len(c.rest)/(2*sizePrefix); c.short || n == 0 {
+		return nil
+	}
+	tags := make([]telemetry.Tag, n)
+	for i := range tags {
+		tags[i] = telemetry.Tag{Name: c.text(), Value: c.text()}
+	}
+	return tags
 }
 
 // derived stands in place of the length of a sensor id that is a series key of line
@@ -83,7 +106,7 @@ func (s *Series) pack() string {
 
 // unpackSeries returns the series that pack has packed.
 func unpackSeries(packed string) (*Series, error) {
-	c := cutter{rest: packed}
+	c := cutter[string]{rest: packed}
 	stream := c.text()
 	if !strings.HasPrefix(c.rest, "\xff\xff") {
 		return newSeries(packed)
@@ -91,12 +114,9 @@ func unpackSeries(packed string) (*Series, error) {
 	c.rest = c.rest[sizePrefix:]
 	measurement := c.text()
 	behind := c.rest // number of tags, tags
-	var tags []telemetry.Tag
-	for range c.number() {
-		if c.short {
-			return nil, errSeries
-		}
-		tags = append(tags, telemetry.Tag{Name: c.text(), Value: c.text()})
+	tags := cutTags(&c)
+	if c.short {
+		return nil, errSeries
 	}
 	encoded := appendSized(appendSizedText(nil, stream), appendSeriesKey(nil, measurement, tags))
 	s, err := newSeries(string(append(encoded, behind...)))
@@ -133,11 +153,8 @@ func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
 func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []tagPair) {
 	var few [16]tagPair // on the stack
 	sorted = few[:0]
-	for rest := pairs; len(rest) > 0; {
-		var t tagPair
-		t.name, rest = cutSized(rest)
-		t.value, rest = cutSized(rest)
-		sorted = append(sorted, t)
+	for c := (cutter[[]byte]{rest: pairs}); len(c.rest) > 0; {
+		sorted = append(sorted, tagPair{name: c.text(), value: c.text()})
 	}
 	slices.SortStableFunc(sorted, func(x, y tagPair) int { return bytes.Compare(x.name, y.name) })
 	encoded = make([]byte, 0, 3*sizePrefix+len(stream)+len(sensor)+len(pairs))

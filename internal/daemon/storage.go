@@ -112,7 +112,7 @@ func openStorage(c *Settings, setup storageSetup) (*storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
 	}
-	s.staleness.SetKnownUntil(s.queue.ToldUntil)
+	s.staleness.SetKnownUntil(s.queue.KnownUntil)
 	return s, nil
 }
 

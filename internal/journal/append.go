@@ -14,9 +14,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// busyTimeout is how long a request waits for those before it to be written.
-const busyTimeout = 10 * time.Second
-
 // Append accepts all readings of b or none, as ingest.Journal says. It returns when
 // they are durable in the journal, or, if r.Want is Stored, when they are stored or
 // StoredTimeout has passed; the receipt says which. In memory only stored readings
@@ -26,9 +23,10 @@ func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	j.cfg.Faults.At(fault.BeforeAppend)
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
-		j.metrics.refuse(err)
+		j.noteRefusal(err)
 		return batch.Receipt{}, err
 	}
+	j.noteAccepted()
 	j.cfg.Faults.At(fault.BeforeAck)
 	j.cfg.Faults.At(fault.AfterAck)
 	return receipt, nil
@@ -96,7 +94,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		w = newWaiter(b.Len())
 		b.Tracker = w
 	}
-	c, position, err := j.enter(ctx, b, f, w)
+	c, position, err := j.enter(b, f, w)
 	if err != nil {
 		if f != nil {
 			j.keys.failed(f, err)
@@ -158,7 +156,6 @@ type commit struct {
 	buf     []byte
 	entries []entry
 	writing *writing // the session and settings of its records
-	weight  int64    // of the batches, that they took of MaxWaiting
 	done    chan struct{}
 	err     error // once done
 }
@@ -171,21 +168,13 @@ type entry struct {
 	waiter         *waiter
 }
 
-// enter encodes b and adds it to the pending commit.
-func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
+// enter encodes b and adds it to the pending commit. What waits there is bounded by
+// the memory that the server allows its requests until they are journaled.
+func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
 		return nil, 0, err
 	}
 	b.SetGranularity(j.granularity)
-	weight := min(b.MemorySize(), j.cfg.MaxWaiting)
-	if err := j.acquire(ctx, weight); err != nil {
-		return nil, 0, err
-	}
-	defer func() {
-		if err != nil {
-			j.limiter.Release(weight)
-		}
-	}()
 	buf, _ := j.buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxRecycled {
@@ -212,10 +201,9 @@ func (j *Journal) enter(ctx context.Context, b *batch.Batch, f *flight, w *waite
 	}
 	h.length, h.crc = uint32(len(payload)), checksum(0, payload)
 	e := entry{batch: b, flight: f, waiter: w}
-	if c, err = j.place(&e, &h, record, weight); err != nil {
+	if c, err = j.place(&e, &h, record); err != nil {
 		return nil, 0, err
 	}
-	j.logRoom()
 	return c, e.position, nil
 }
 
@@ -235,32 +223,18 @@ func (j *Journal) admit(b *batch.Batch) error {
 			continue
 		}
 		if err := j.cfg.Admit(name); err != nil {
-			return unavailable(codeAway, "MongoDB does not answer, and without a journal no readings can be accepted", err)
+			return j.refusal(codeAway, err)
 		}
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
-		j.logDiskFull(err)
-		return errDiskFull(err)
-	}
-	return nil
-}
-
-// acquire waits until the batches before it have left enough memory.
-func (j *Journal) acquire(ctx context.Context, weight int64) error {
-	if j.limiter.TryAcquire(weight) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
-	defer cancel()
-	if err := j.limiter.Acquire(ctx, weight); err != nil {
-		return unavailable(codeBusy, "the journal's disk is slower than the readings arrive; no readings were accepted", err)
+		return j.refusal(codeDiskFull, err)
 	}
 	return nil
 }
 
 // place is the critical section: the record gets its sequences and its position,
 // and stands in the pending commit when it ends.
-func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*commit, error) {
+func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	drawn := uint64(0)
 	if j.cfg.Faults.Off(fault.Order) {
 		drawn = j.drawEarly(uint64(h.readings))
@@ -269,13 +243,10 @@ func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*comm
 	defer j.mu.Unlock()
 	size := int64(len(record))
 	switch {
-	case j.failed != nil:
-		return nil, j.failed
-	case j.stopping:
-		return nil, errStopping()
+	case j.ended != nil:
+		return nil, j.ended
 	case j.full(size):
 		j.wanted.Store(size)
-		j.logFull()
 		return nil, j.errFull()
 	}
 	j.watchClock()
@@ -302,7 +273,7 @@ func (j *Journal) place(e *entry, h *header, record []byte, weight int64) (*comm
 	if len(c.entries) == 0 {
 		signal(j.wake)
 	}
-	c.writing, c.weight = j.writing, c.weight+weight
+	c.writing = j.writing
 	c.buf = append(c.buf, record...)
 	c.entries = append(c.entries, *e)
 	return c, nil
@@ -395,7 +366,7 @@ func (j *Journal) commit(c *commit) {
 	if faults.Off(fault.Fsync) {
 		j.publish(c)
 		if err := j.write(c); err != nil {
-			j.fail(errFailed(fmt.Errorf("write the journal: %w", err)))
+			j.fail(codeFailed, fmt.Errorf("write the journal: %w", err))
 		}
 		j.endFullSegment()
 		return
@@ -414,7 +385,7 @@ func (j *Journal) commit(c *commit) {
 	if err := j.active.file.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
 		// It is unknown what the file holds now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
-		j.fail(errFailed(err))
+		j.fail(codeFailed, err)
 		j.refuse(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
 		return
 	}
@@ -428,7 +399,6 @@ func (j *Journal) commit(c *commit) {
 		j.metrics.requests.Observe(float64(len(c.entries)))
 	}
 	faults.At(fault.AfterFsync)
-	j.logWritten()
 	j.publish(c)
 	j.endFullSegment()
 }
@@ -528,7 +498,6 @@ func (j *Journal) refuse(c *commit, err error) {
 }
 
 func (j *Journal) finish(c *commit, err error) {
-	j.limiter.Release(c.weight)
 	c.err = err
 	close(c.done)
 }
@@ -536,11 +505,11 @@ func (j *Journal) finish(c *commit, err error) {
 // writeFailed undoes a failed write. If that works, the next request may try again.
 func (j *Journal) writeFailed(c *commit, cause error) {
 	if errors.Is(cause, ErrGone) {
-		j.refuse(c, errGone(cause))
+		j.refuse(c, j.refusal(codeGone, cause))
 		return
 	}
 	if err := j.undo(c); err != nil {
-		j.fail(errFailed(err))
+		j.fail(codeFailed, err)
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
@@ -549,7 +518,6 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 
 // giveBack refuses a commit of which nothing is written, and those behind it.
 func (j *Journal) giveBack(c *commit, cause error) {
-	j.logDiskFull(cause)
 	j.mu.Lock()
 	j.closePending()
 	behind := j.filled
@@ -557,7 +525,7 @@ func (j *Journal) giveBack(c *commit, cause error) {
 	j.mu.Unlock()
 	for _, one := range append([]*commit{c}, behind...) {
 		j.bytes.Add(-int64(len(one.buf)))
-		j.refuse(one, errDiskFull(cause))
+		j.refuse(one, j.refusal(codeDiskFull, cause))
 	}
 }
 
@@ -576,9 +544,10 @@ func (j *Journal) undo(c *commit) error {
 }
 
 // fail stops the journal for good. Waiting and later requests get the refusal.
-func (j *Journal) fail(refusal *telemetry.Error) {
+func (j *Journal) fail(code string, cause error) {
+	refusal := j.refusal(code, cause)
 	j.mu.Lock()
-	j.failed = refusal
+	j.ended = refusal
 	j.closePending()
 	behind := j.filled
 	j.filled = nil
@@ -589,42 +558,8 @@ func (j *Journal) fail(refusal *telemetry.Error) {
 	}
 }
 
-// logFull logs that requests begin to be refused because of MaxBytes.
-func (j *Journal) logFull() {
-	if j.limitHit.CompareAndSwap(false, true) {
-		j.cfg.Logger.Warn("the journal is full; requests are refused until MongoDB has stored some of it", "dir", j.cfg.Dir,
-			"bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
-	}
-}
-
-// logRoom logs once that the last refused request would be accepted, and some more, so
-// that small requests between refused ones are not logged.
-func (j *Journal) logRoom() {
-	if j.limitHit.Load() && !j.full(max(j.wanted.Load(), j.cfg.MaxBytes/16)) && j.limitHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal has room again; requests are accepted", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
-	}
-}
-
-// logDiskFull logs that requests begin to be refused because of the disk, and not
-// that one large request is.
-func (j *Journal) logDiskFull(cause error) {
-	if (!errors.Is(cause, errReserve) || j.space.isFull()) && j.diskHit.CompareAndSwap(false, true) {
-		j.cfg.Logger.Warn("the journal's disk is full or cannot be written; requests are refused", "dir", j.cfg.Dir, "err", cause)
-	}
-}
-
-// logWritten logs the first commit after the disk was full.
-func (j *Journal) logWritten() {
-	if j.diskHit.Load() && !j.space.isFull() && j.diskHit.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("the journal's disk has room again; requests are accepted", "dir", j.cfg.Dir)
-	}
-}
-
-// diskReserve stays free, so that accepted requests can be written and segments can
-// still be deleted.
-const diskReserve = 16 << 20
-
-var errReserve = errors.New("the rest is kept in reserve")
+// diskReserve stays free, so that keys and marks can be written and segments deleted.
+const diskReserve = 80 << 20
 
 // space knows how much may be written to the disk. It asks now and then, and counts
 // in between.
@@ -656,18 +591,12 @@ func (s *space) take(now time.Time, n int64) error {
 	}
 	if short() {
 		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free and needs %d: %w", s.dir, s.free, int64(s.kept)+n, errReserve)
+		return fmt.Errorf("%s has %d bytes free and needs %d, of which %d stay free", s.dir, s.free, int64(s.kept)+n, s.kept)
 	}
 	s.full = false
 	s.room -= n
 	s.spent += n
 	return nil
-}
-
-func (s *space) isFull() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full
 }
 
 func (s *space) ask(now time.Time) {

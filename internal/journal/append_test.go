@@ -34,7 +34,7 @@ func tryAppend(j appender, b *batch.Batch) error {
 	return err
 }
 
-// assertRefused checks that nothing was taken, for the reason code.
+// assertRefused checks that a request was refused with this code.
 func assertRefused(t *testing.T, err error, code string) {
 	t.Helper()
 	var e *telemetry.Error
@@ -56,7 +56,7 @@ func TestASecondDaemonIsRefused(t *testing.T) {
 	open(t, cfg)
 }
 
-func TestWithoutTheLockTwoDaemonsGetIn(t *testing.T) {
+func TestWithoutTheLockTwoDaemonsOpenTheJournal(t *testing.T) {
 	t.Parallel()
 	cfg := config(t.TempDir(), "first")
 	cfg.Faults = fault.Without(fault.Lock)
@@ -105,35 +105,37 @@ func TestAFullJournalRefusesUntilSomethingIsStored(t *testing.T) {
 	}
 }
 
-func TestAFullDiskRefusesUntilThereIsSpace(t *testing.T) {
+func TestFullDiskRefusesRequestsUntilThereIsSpace(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"while writing", "while syncing nothing is left"} {
-		files := faulttest.NewFiles(1)
-		j := open(t, fakeConfig(files, "first", nil))
-		mustAppend(t, j, makeBatch("readings", 0, 10))
-		if how == "while writing" {
-			files.FailWrite(syscall.ENOSPC, -1)
-		} else {
-			used := 0
-			for _, name := range files.Names() {
-				used += len(files.Bytes(name))
+	synctest.Test(t, func(t *testing.T) {
+		for _, how := range []string{"while writing", "while syncing nothing is left"} {
+			files := faulttest.NewFiles(1)
+			j := open(t, fakeConfig(files, "first", nil))
+			mustAppend(t, j, makeBatch("readings", 0, 10))
+			if how == "while writing" {
+				files.FailWrite(syscall.ENOSPC, -1)
+			} else {
+				used := 0
+				for _, name := range files.Names() {
+					used += len(files.Bytes(name))
+				}
+				files.SetCapacity(int64(used + 100))
 			}
-			files.SetCapacity(int64(used + 100))
+			assertRefused(t, tryAppend(j, makeBatch("readings", 1000, 10)), "journal_disk_full")
+			assertRefused(t, tryAppend(j, makeBatch("readings", 1000, 10)), "journal_disk_full")
+			files.FailWrite(nil, 0)
+			files.SetCapacity(0)
+			require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
+			mustAppend(t, j, makeBatch("readings", 10, 10))
+			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)))
+			require.NoError(t, j.Close())
+			j = open(t, fakeConfig(files.PowerCut(), "second", nil))
+			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)), "nothing of what was refused")
 		}
-		assertRefused(t, tryAppend(j, makeBatch("readings", 1000, 10)), "journal_disk_full")
-		assertRefused(t, tryAppend(j, makeBatch("readings", 1000, 10)), "journal_disk_full")
-		files.FailWrite(nil, 0)
-		files.SetCapacity(0)
-		require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
-		mustAppend(t, j, makeBatch("readings", 10, 10))
-		assert.Equal(t, upTo(20), numbers(follow(t, j, 0)))
-		require.NoError(t, j.Close())
-		j = open(t, fakeConfig(files.PowerCut(), "second", nil))
-		assert.Equal(t, upTo(20), numbers(follow(t, j, 0)), "nothing of what was refused")
-	}
+	})
 }
 
-func TestAReserveOfTheDiskStaysFree(t *testing.T) {
+func TestDiskReserveStaysFree(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	files.SetCapacity(1 << 20)
@@ -149,7 +151,7 @@ func TestAReserveOfTheDiskStaysFree(t *testing.T) {
 	assert.NoError(t, j.Close(), "with %d bytes left", free)
 }
 
-func TestAJournalWhoseDiskFailedTakesNothingMore(t *testing.T) {
+func TestNothingIsAcceptedAfterAFailedFsync(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -219,27 +221,6 @@ func (g *gatedFile) Sync() error {
 	return g.File.Sync()
 }
 
-func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
-		gate := make(chan struct{})
-		cfg.Files, cfg.MaxWaiting = gatedFiles{cfg.Files, gate}, 1
-		j, err := journal.Open(cfg)
-		require.NoError(t, err)
-		first := make(chan error, 1)
-		go func() { first <- tryAppend(j, makeBatch("readings", 0, 1)) }()
-		synctest.Wait()
-		began := time.Now()
-		assertRefused(t, tryAppend(j, makeBatch("readings", 1, 1)), "busy")
-		assert.Equal(t, 10*time.Second, time.Since(began))
-		close(gate)
-		require.NoError(t, <-first)
-		mustAppend(t, j, makeBatch("readings", 1, 1))
-		require.NoError(t, j.Close())
-	})
-}
-
 func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -261,7 +242,7 @@ func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 	})
 }
 
-func TestFilesAreNotForOthers(t *testing.T) {
+func TestFilesAreNotReadableByOtherUsers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "journal")
 	j := open(t, config(dir, "first"))
@@ -279,18 +260,13 @@ func TestFilesAreNotForOthers(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsAreNamed(t *testing.T) {
+func TestOpenNamesInvalidSettings(t *testing.T) {
 	t.Parallel()
 	for says, change := range map[string]func(*journal.Config){
-		"needs a directory":     func(c *journal.Config) { c.Dir = "" },
-		"session":               func(c *journal.Config) { c.Session = "" },
-		"journal-max-bytes":     func(c *journal.Config) { c.MaxBytes = 1000 },
-		"segment size":          func(c *journal.Config) { c.SegmentBytes = 1 },
-		"wait for their fsync":  func(c *journal.Config) { c.MaxWaiting = -1 },
-		"in memory for cursors": func(c *journal.Config) { c.TailBytes = -1 },
-		"stored-timeout":        func(c *journal.Config) { c.StoredTimeout = -1 },
-		"window of idempotency": func(c *journal.Config) { c.KeyWindow = -1 },
-		"number of idempotency": func(c *journal.Config) { c.MaxKeys = -1 },
+		"needs a directory": func(c *journal.Config) { c.Dir = "" },
+		"session":           func(c *journal.Config) { c.Session = "" },
+		"journal-max-bytes": func(c *journal.Config) { c.MaxBytes = 1000 },
+		"segment size":      func(c *journal.Config) { c.SegmentBytes = 1 },
 	} {
 		cfg := config(t.TempDir(), "first")
 		change(&cfg)
@@ -299,13 +275,13 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldBeforeWaitingForIt(t *testing.T) {
+func TestFullDiskIsReportedDuringACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files := faulttest.NewFiles(1)
 		cfg := fakeConfig(files, "first", nil)
 		gate := make(chan struct{})
-		cfg.Files, cfg.MaxWaiting = gatedFiles{files, gate}, 1
+		cfg.Files = gatedFiles{files, gate}
 		j, err := journal.Open(cfg)
 		require.NoError(t, err)
 		first := make(chan error, 1)
@@ -322,7 +298,7 @@ func TestAFullDiskIsToldBeforeWaitingForIt(t *testing.T) {
 	})
 }
 
-func TestWhatWasRefusedTakesNoRoom(t *testing.T) {
+func TestRefusedRequestsTakeNoSpace(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -365,7 +341,7 @@ func TestACommitIsNotLargerThanASegment(t *testing.T) {
 	})
 }
 
-func TestASegmentThatHasItsSizeIsDeletedWhenItIsStored(t *testing.T) {
+func TestFullSegmentIsDeletedOnceStored(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -383,7 +359,7 @@ func TestASegmentThatHasItsSizeIsDeletedWhenItIsStored(t *testing.T) {
 	assert.Equal(t, upTo(7), numbers(follow(t, j, j.Oldest())))
 }
 
-func TestASegmentIsDeletedWhileOthersWrite(t *testing.T) {
+func TestSegmentsAreDeletedDuringAppends(t *testing.T) {
 	t.Parallel()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	cfg.SegmentBytes = 4 << 10
@@ -402,7 +378,7 @@ func TestASegmentIsDeletedWhileOthersWrite(t *testing.T) {
 	assert.Less(t, j.Status().Bytes, cfg.SegmentBytes)
 }
 
-func TestAnyRequestHasRoomWhenEverythingIsStored(t *testing.T) {
+func TestAnyRequestFitsWhenEverythingIsStored(t *testing.T) {
 	t.Parallel()
 	for _, fill := range []int{300, 2000} {
 		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
@@ -425,7 +401,7 @@ func TestAnyRequestHasRoomWhenEverythingIsStored(t *testing.T) {
 	}
 }
 
-func TestWhatAFailedAttemptLeftIsReplaced(t *testing.T) {
+func TestSegmentOfAFailedAttemptIsReplaced(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -472,33 +448,35 @@ func drain(t *testing.T, j *journal.Journal, segments int) {
 
 func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 	t.Parallel()
-	files, want := killed(t)
-	fillUp(files)
-	j := open(t, fakeConfig(files, "second", nil))
-	assert.Equal(t, want, numbers(follow(t, j, j.Oldest())))
-	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 1)), "journal_disk_full")
-	// Half is stored when the process is killed again.
-	half := follow(t, j, 0)[30]
-	before := len(segmentsOf(files))
-	j.Trim(half.Position)
-	require.Eventually(t, func() bool { return len(segmentsOf(files)) < before }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		files, want := killed(t)
+		fillUp(files)
+		j := open(t, fakeConfig(files, "second", nil))
+		assert.Equal(t, want, numbers(follow(t, j, j.Oldest())))
+		assertRefused(t, tryAppend(j, makeBatch("readings", 0, 1)), "journal_disk_full")
+		// Half is stored when the process is killed again.
+		half := follow(t, j, 0)[30]
+		before := len(segmentsOf(files))
+		j.Trim(half.Position)
+		require.Eventually(t, func() bool { return len(segmentsOf(files)) < before }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
 
-	files = files.PowerCut()
-	fillUp(files)
-	j = open(t, fakeConfig(files, "third", nil))
-	left := numbers(follow(t, j, j.Oldest()))
-	assert.Subset(t, left, want[150:])
-	drain(t, j, 0)
-	require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
-	mustAppend(t, j, makeBatch("readings", 300, 1))
-	require.NoError(t, j.Close())
-	j = open(t, fakeConfig(files, "fourth", nil))
-	assert.Equal(t, []int{300}, numbers(follow(t, j, j.Oldest())))
+		files = files.PowerCut()
+		fillUp(files)
+		j = open(t, fakeConfig(files, "third", nil))
+		left := numbers(follow(t, j, j.Oldest()))
+		assert.Subset(t, left, want[150:])
+		drain(t, j, 0)
+		require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
+		mustAppend(t, j, makeBatch("readings", 300, 1))
+		require.NoError(t, j.Close())
+		j = open(t, fakeConfig(files, "fourth", nil))
+		assert.Equal(t, []int{300}, numbers(follow(t, j, j.Oldest())))
+	})
 }
 
 // What a failed sync left behind is made durable without room for a new file.
-func TestAFullDiskKeepsWhatIsAcknowledgedAfterAFailedSync(t *testing.T) {
+func TestLastSegmentIsRewrittenInPlaceOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -527,7 +505,7 @@ func TestAJournalOnAFullDiskCloses(t *testing.T) {
 	require.NoError(t, j.Close(), "an old mark is good enough")
 }
 
-func TestWhatIsStoredIsDeletedAtOpen(t *testing.T) {
+func TestStoredSegmentsAreDeletedAtOpen(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -541,20 +519,22 @@ func TestWhatIsStoredIsDeletedAtOpen(t *testing.T) {
 	assert.NoError(t, j.Err())
 }
 
-func TestTidyingUpIsTriedAgain(t *testing.T) {
+func TestCleanupIsRetried(t *testing.T) {
 	t.Parallel()
-	files, _ := killed(t)
-	j := open(t, fakeConfig(files, "second", nil))
-	files.FailWrite(syscall.ENOSPC, -1)
-	failed := files.Failed()
-	j.Trim(j.End())
-	require.Eventually(t, func() bool { return files.Failed() > failed }, 10*time.Second, time.Millisecond)
-	assert.NotEmpty(t, segmentsOf(files), "nothing is deleted before the mark says so")
-	files.FailWrite(nil, 0)
-	require.Eventually(t, func() bool { return len(segmentsOf(files)) == 0 }, 10*time.Second, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		files, _ := killed(t)
+		j := open(t, fakeConfig(files, "second", nil))
+		files.FailWrite(syscall.ENOSPC, -1)
+		failed := files.Failed()
+		j.Trim(j.End())
+		require.Eventually(t, func() bool { return files.Failed() > failed }, 10*time.Second, time.Millisecond)
+		assert.NotEmpty(t, segmentsOf(files), "nothing is deleted before the mark says so")
+		files.FailWrite(nil, 0)
+		require.Eventually(t, func() bool { return len(segmentsOf(files)) == 0 }, 10*time.Second, time.Millisecond)
+	})
 }
 
-func TestKeysOnAFullDiskFollowTheirSegments(t *testing.T) {
+func TestKeysAreSavedAfterTheirSegmentsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -574,7 +554,7 @@ func TestKeysOnAFullDiskFollowTheirSegments(t *testing.T) {
 }
 
 // A disk that another program fills as soon as there is room.
-func TestADiskWithoutRoomForKeysIsDrainedAllTheSame(t *testing.T) {
+func TestJournalDrainsWithoutSpaceForKeys(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	cfg := fakeConfig(files, "first", nil)
@@ -603,7 +583,7 @@ func (f noKeyFiles) Create(name string) (journal.File, error) {
 	return f.Files.Create(name)
 }
 
-func TestWhatWasHalfWrittenIsRemoved(t *testing.T) {
+func TestTemporaryFilesAreRemovedAtOpen(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	segment := fmt.Sprintf("%020d.journal", 0)
@@ -614,8 +594,8 @@ func TestWhatWasHalfWrittenIsRemoved(t *testing.T) {
 	assert.Equal(t, []string{fakeDir + "/mark", fakeDir + "/other.tmp"}, files.Names())
 }
 
-// Within one instant, so that no second passes between two looks.
-func TestTheReserveHoldsAtAnyRate(t *testing.T) {
+// The clock stands still, so that the free space is asked for once.
+func TestDiskReserveHoldsAtAnyRate(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	const capacity = 4 << 20
@@ -679,24 +659,29 @@ func refuseMany(t *testing.T, j *journal.Journal, code string) {
 	}
 }
 
-func TestAFullJournalIsToldOncePerChange(t *testing.T) {
+func TestFullJournalIsLoggedOncePerChange(t *testing.T) {
 	t.Parallel()
-	var log lines
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
-	cfg.MaxBytes, cfg.SegmentBytes, cfg.Logger = 1<<20, 64<<10, log.logger()
-	j := open(t, cfg)
-	for round := range 3 {
-		assert.Equal(t, round, log.count("level=WARN"))
-		refuseMany(t, j, "journal_full")
-		assert.ErrorContains(t, j.Err(), "MongoDB is away or stores less than what arrives")
-		assert.Equal(t, round+1, log.count("the journal is full"))
-		assert.Equal(t, round, log.count("the journal has room again"))
-		drain(t, j, 1)
-		require.Eventually(t, func() bool { return log.count("the journal has room again") == round+1 }, 10*time.Second, time.Millisecond)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg.MaxBytes, cfg.SegmentBytes, cfg.Logger = 1<<20, 64<<10, log.logger()
+		j := open(t, cfg)
+		for round := range 3 {
+			assert.Equal(t, round, log.count("level=WARN"))
+			refuseMany(t, j, "journal_full")
+			assert.ErrorContains(t, j.Err(), "MongoDB is away or stores less than what arrives")
+			assert.Equal(t, round+1, log.count("the journal is full"))
+			drain(t, j, 1)
+			mustAppend(t, j, makeBatch("readings", 0, 1))
+			assert.Equal(t, round, log.count("requests are accepted again"), "another one may be refused at once")
+			<-time.After(5 * time.Second)
+			mustAppend(t, j, makeBatch("readings", 0, 1))
+			assert.Equal(t, round+1, log.count("requests are accepted again"))
+		}
+	})
 }
 
-func TestAFullDiskIsToldOncePerChange(t *testing.T) {
+func TestFullDiskIsLoggedOncePerChange(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct{ fill, free func(*faulttest.Files) }{
 		"nothing can be written": {
@@ -710,20 +695,24 @@ func TestAFullDiskIsToldOncePerChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log lines
-			files := faulttest.NewFiles(1)
-			cfg := fakeConfig(files, "first", nil)
-			cfg.SegmentBytes, cfg.Logger = 1<<20, log.logger()
-			j := open(t, cfg)
-			for round := range 2 {
-				how.fill(files)
-				refuseMany(t, j, "journal_disk_full")
-				assert.Equal(t, round+1, log.count("the journal's disk is full"))
-				how.free(files)
-				require.Eventually(t, func() bool { return tryAppend(j, makeBatch("readings", 0, 1)) == nil }, 10*time.Second, 10*time.Millisecond)
-				assert.Equal(t, round+1, log.count("the journal's disk has room again"))
-				drain(t, j, 1)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var log lines
+				files := faulttest.NewFiles(1)
+				cfg := fakeConfig(files, "first", nil)
+				cfg.SegmentBytes, cfg.Logger = 1<<20, log.logger()
+				j := open(t, cfg)
+				for round := range 2 {
+					how.fill(files)
+					refuseMany(t, j, "journal_disk_full")
+					assert.Equal(t, round+1, log.count("the disk of the journal is full"))
+					how.free(files)
+					require.Eventually(t, func() bool { return tryAppend(j, makeBatch("readings", 0, 1)) == nil }, 10*time.Second, 10*time.Millisecond)
+					<-time.After(5 * time.Second)
+					mustAppend(t, j, makeBatch("readings", 0, 1))
+					assert.Equal(t, round+1, log.count("requests are accepted again"))
+					drain(t, j, 1)
+				}
+			})
 		})
 	}
 }
@@ -739,7 +728,7 @@ func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
 	assertRefused(t, tryAppend(j, makeBatch("readings", 0, 4500)), "journal_full")
 	assertRefused(t, j.Err(), "journal_full")
 	mustAppend(t, j, makeBatch("readings", 0, 1))
-	assert.NoError(t, j.Err(), "what is usual is taken")
+	assert.NoError(t, j.Err(), "smaller requests are accepted")
 	refuseMany(t, j, "journal_full")
 	assertRefused(t, j.Err(), "journal_full")
 	drain(t, j, 1)

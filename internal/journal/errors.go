@@ -15,49 +15,79 @@ const (
 	codeDiskFull = "journal_disk_full"
 	codeFailed   = "journal_failed"
 	codeGone     = "journal_gone"
-	codeBusy     = "busy"
 	codeStopping = "stopping"
 	codeQueue    = "queue_full"
 	codeAway     = "mongodb_away"
 )
 
 func refusals() []string {
-	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeBusy, codeStopping, codeQueue, codeAway}
+	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeStopping, codeQueue, codeAway}
 }
 
-func unavailable(code, message string, cause error) *telemetry.Error {
-	e := &telemetry.Error{Kind: telemetry.Unavailable, Code: code, Message: message, RetryAfter: time.Second, Err: cause}
+// refusal returns why a whole request is refused.
+func (j *Journal) refusal(code string, cause error) *telemetry.Error {
+	e := &telemetry.Error{Kind: telemetry.Unavailable, Code: code, RetryAfter: time.Second, Err: cause}
 	switch code {
-	case codeFull, codeDiskFull:
+	case codeFull:
 		e.RetryAfter = 5 * time.Second
-	case codeFailed, codeGone:
+		e.Message = fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), because MongoDB is away or stores less than what arrives", j.cfg.MaxBytes)
+	case codeDiskFull:
+		e.RetryAfter = 5 * time.Second
+		e.Message = "the disk of the journal is full or cannot be written"
+	case codeFailed:
 		e.RetryAfter = 10 * time.Second
+		e.Message = "the journal cannot be written until the daemon is restarted"
+	case codeGone:
+		e.RetryAfter = 10 * time.Second
+		e.Message = "the journal's folder was removed or replaced while the daemon was running"
+	case codeStopping:
+		e.Message = "the daemon is stopping, send the request again"
+	case codeQueue:
+		e.Message = "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes)"
+	case codeAway:
+		e.Message = "MongoDB does not answer, and there is no journal"
 	}
+	e.Message += "; no readings were accepted"
 	return e
 }
 
-func errStopping() *telemetry.Error {
-	return unavailable(codeStopping, "the daemon is stopping; no readings were accepted, send the request again", nil)
-}
-
-func errFailed(cause error) *telemetry.Error {
-	return unavailable(codeFailed, "the journal cannot be written until the daemon is restarted; no readings were accepted", cause)
-}
-
-func errGone(cause error) *telemetry.Error {
-	return unavailable(codeGone, "the journal's folder was removed or replaced while the daemon was running; no readings were accepted", cause)
-}
-
-func errDiskFull(cause error) *telemetry.Error {
-	return unavailable(codeDiskFull, "the disk of the journal is full or cannot be written; no readings were accepted", cause)
-}
-
+// errFull is the refusal of a journal that has reached MaxBytes.
 func (j *Journal) errFull() *telemetry.Error {
 	if j.cfg.Memory {
-		return unavailable(codeQueue, "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes); no readings were accepted", nil)
+		return j.refusal(codeQueue, nil)
 	}
-	return unavailable(codeFull, fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), "+
-		"because MongoDB is away or stores less than what arrives; no readings were accepted", j.cfg.MaxBytes), nil)
+	return j.refusal(codeFull, nil)
+}
+
+// quietFor is how long no request was refused before the log says so: small ones may
+// be accepted between larger ones that are refused.
+const quietFor = 5 * time.Second
+
+// noteRefusal counts a request that was refused as a whole, and logs the first that
+// was refused for lack of space.
+func (j *Journal) noteRefusal(err error) {
+	var e *telemetry.Error
+	if !errors.As(err, &e) || e.Kind != telemetry.Unavailable {
+		return
+	}
+	j.metrics.refused.WithLabelValues(e.Code).Inc()
+	if e.Code != codeFull && e.Code != codeQueue && e.Code != codeDiskFull {
+		return
+	}
+	j.refusedAt.Store(int64(j.cfg.Elapsed()))
+	if j.refusing.CompareAndSwap(false, true) {
+		j.cfg.Logger.Warn("requests are refused", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes, "err", err)
+	}
+}
+
+// noteAccepted logs when requests are accepted again.
+func (j *Journal) noteAccepted() {
+	if !j.refusing.Load() || j.cfg.Elapsed()-time.Duration(j.refusedAt.Load()) < quietFor {
+		return
+	}
+	if j.refusing.CompareAndSwap(true, false) {
+		j.cfg.Logger.Info("requests are accepted again", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
+	}
 }
 
 func errUnknownOutcome(message string, cause error) *telemetry.Error {
@@ -73,12 +103,9 @@ func noSpace(err error) bool {
 // A CorruptionError says where the journal is damaged: bytes that were durable once
 // cannot be read as what was written.
 type CorruptionError struct {
-	File     string // with its directory; the directory alone if a segment is missing
-	Missing  bool   // no damaged file is left
-	Offset   int64  // in the file
-	Position uint64 // in the journal
-	Wrong    string // what is wrong there
-	Durable  uint64 // position before which everything was durable
+	Problem
+	Missing bool   // no damaged file is left
+	Durable uint64 // position before which everything was durable
 }
 
 // Error implements error.

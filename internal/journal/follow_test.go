@@ -109,7 +109,7 @@ func TestWithoutTheOrderSequencesAreMixedUp(t *testing.T) {
 	t.Error("all sequences are in order")
 }
 
-func TestGrownTellsOfTheNextRecord(t *testing.T) {
+func TestGrownIsClosedByTheNextRecord(t *testing.T) {
 	t.Parallel()
 	j := open(t, config(t.TempDir(), "first"))
 	grown := j.Grown(j.End())
@@ -129,7 +129,7 @@ func assertOpen(t *testing.T, ch <-chan struct{}) {
 	}
 }
 
-func TestRecordsKeepTheSettingsOfTheirTime(t *testing.T) {
+func TestRecordsKeepTheSettingsTheyWereJournaledWith(t *testing.T) {
 	t.Parallel()
 	cfg := config(t.TempDir(), "first")
 	j := open(t, cfg)
@@ -160,7 +160,7 @@ func TestRecordsKeepTheSettingsOfTheirTime(t *testing.T) {
 	assert.Zero(t, follow(t, j, 0)[0].Batch.Granularity("readings"))
 }
 
-func TestWhatIsStoredIsDeletedAndNotSeenAgain(t *testing.T) {
+func TestStoredSegmentsAreDeletedAndNotReplayed(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j := open(t, fakeConfig(files, "first", nil))
@@ -197,7 +197,7 @@ func TestWhatIsStoredIsDeletedAndNotSeenAgain(t *testing.T) {
 	assert.Equal(t, []int{7}, numbers(follow(t, j, j.Oldest())))
 }
 
-func TestTheOldestReadingHasItsAge(t *testing.T) {
+func TestAgeOfTheOldestUnappliedReading(t *testing.T) {
 	t.Parallel()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	var ahead time.Duration
@@ -225,7 +225,7 @@ func TestTheOldestReadingHasItsAge(t *testing.T) {
 	assert.InDelta(t, 10, j.Status().OldestUnappliedS, 5)
 }
 
-func TestClocksThatDisagreeTakeNoMemory(t *testing.T) {
+func TestArrivalTimesStayFewWhenClocksDisagree(t *testing.T) {
 	t.Parallel()
 	j := open(t, fakeConfig(faulttest.NewFiles(1), "first", nil))
 	began := time.Now().Add(-time.Hour)
@@ -238,9 +238,9 @@ func TestClocksThatDisagreeTakeNoMemory(t *testing.T) {
 	assert.InDelta(t, 3600, j.Status().OldestUnappliedS, 5)
 }
 
-// TestAgesGrowThoughTheClockWasSetBack has a record that an earlier process took
+// TestAgesGrowAfterTheClockWasSetBack has a record that an earlier process took
 // while its clock was two hours ahead.
-func TestAgesGrowThoughTheClockWasSetBack(t *testing.T) {
+func TestAgesGrowAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
 	passed := time.Duration(0)
@@ -319,7 +319,7 @@ func appendStored(ctx context.Context, j appender, b *batch.Batch, r batch.Reque
 	return out
 }
 
-func TestStoredIsAcknowledgedWhenAllIsStored(t *testing.T) {
+func TestStoredIsAcknowledgedWhenAllReadingsAreStored(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 3), batch.Request{})
@@ -346,7 +346,7 @@ func TestStoredIsAcknowledgedWhenAllIsStored(t *testing.T) {
 	})
 }
 
-func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
+func TestTimeoutOfStoredIsJournaledOrUnknown(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, memory bool) {
 		began := time.Now()
@@ -369,7 +369,7 @@ func TestStoredThatDoesNotComeIsJournaledOrUnknown(t *testing.T) {
 	})
 }
 
-func TestARowThatIsStoredLateHarmsNothing(t *testing.T) {
+func TestRowsStoredAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		<-appendStored(t.Context(), j, makeBatch("readings", 0, 1), batch.Request{})
@@ -382,7 +382,7 @@ func TestARowThatIsStoredLateHarmsNothing(t *testing.T) {
 	})
 }
 
-func TestARepetitionWaitsForStoredToo(t *testing.T) {
+func TestRepeatedRequestWaitsForStored(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, memory bool) {
 		key := batch.Request{Key: "a", Answer: []byte("one")}
@@ -406,7 +406,7 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 			require.NoError(t, got.err)
 			assert.Equal(t, want, got.receipt)
 		}
-		assert.Zero(t, time.Since(began), "whatever the one before them waits for")
+		assert.Zero(t, time.Since(began), "without waiting for the request before them")
 		assert.EqualValues(t, 3, j.Taken())
 
 		appendStored(t.Context(), j, makeBatch("readings", 1, 1), batch.Request{Key: "b"})
@@ -421,7 +421,7 @@ func TestARepetitionWaitsForStoredToo(t *testing.T) {
 	})
 }
 
-func TestWhatStopsRefusesBothWays(t *testing.T) {
+func TestStoppingJournalRefusesRequests(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		require.NoError(t, j.Err())
@@ -439,7 +439,7 @@ func TestWhatStopsRefusesBothWays(t *testing.T) {
 		r := follow(t, j, j.Oldest())[0]
 		assert.Equal(t, time.Minute, r.Batch.Granularity(r.Batch.SeriesAt(0).Stream))
 		r.Batch.Tracker.Released(1)
-		assert.Equal(t, telemetry.Stored, (<-waiting).receipt.Ack, "what was taken before is answered")
+		assert.Equal(t, telemetry.Stored, (<-waiting).receipt.Ack, "what was accepted before is answered")
 		j.Trim(r.Next)
 		assert.Zero(t, j.Status().OldestUnappliedS)
 		nowhere := <-appendStored(t.Context(), j, makeBatch("nowhere", 0, 1), batch.Request{})
@@ -447,7 +447,7 @@ func TestWhatStopsRefusesBothWays(t *testing.T) {
 	})
 }
 
-func TestARepetitionIsStoredAfterTheFirstGaveUpWaiting(t *testing.T) {
+func TestRepeatedRequestIsStoredAfterTheFirstTimedOut(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		key := batch.Request{Key: "a"}
@@ -468,13 +468,13 @@ func TestARepetitionIsStoredAfterTheFirstGaveUpWaiting(t *testing.T) {
 	})
 }
 
-func TestARepetitionIsAnsweredWithoutItsReadings(t *testing.T) {
+func TestRepeatAnswersWithoutReadings(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, j *journal.Journal, _ bool) {
 		r := batch.Request{Want: telemetry.Stored, Key: "a", BodyHash: 1}
 		receipt, err := j.Repeat(t.Context(), r)
 		require.NoError(t, err)
-		assert.Equal(t, batch.Receipt{}, receipt, "it was never taken")
+		assert.Equal(t, batch.Receipt{}, receipt, "it was never accepted")
 		first := appendStored(t.Context(), j, makeBatch("readings", 0, 1), r)
 		again := make(chan batch.Receipt, 1)
 		go func() {
@@ -493,7 +493,7 @@ func TestARepetitionIsAnsweredWithoutItsReadings(t *testing.T) {
 	})
 }
 
-func TestARepetitionWithoutAWaiterWaitsForTrim(t *testing.T) {
+func TestRepeatedRequestWaitsForTrim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j, err := journal.Open(fakeConfig(faulttest.NewFiles(1), "first", nil))
@@ -515,7 +515,7 @@ func memoryConfig() journal.Config {
 	return journal.Config{Memory: true, Session: "first", Streams: streams()}
 }
 
-func TestWithoutADiskNothingIsJournaled(t *testing.T) {
+func TestJournalInMemoryAcknowledgesOnlyStored(t *testing.T) {
 	t.Parallel()
 	v := open(t, memoryConfig())
 	err := tryAppend(v, makeBatch("readings", 0, 1))
@@ -526,7 +526,7 @@ func TestWithoutADiskNothingIsJournaled(t *testing.T) {
 	assert.True(t, v.Status().Volatile)
 }
 
-func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
+func TestJournalInMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, limited := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -576,7 +576,7 @@ func TestMemoryIsBoundedWithoutADisk(t *testing.T) {
 	}
 }
 
-func TestWithoutADiskAnAwayDatabaseIsTold(t *testing.T) {
+func TestJournalInMemoryRefusesWhileMongoDBIsAway(t *testing.T) {
 	t.Parallel()
 	cfg := memoryConfig()
 	away := errors.New("no server is there")
@@ -595,7 +595,7 @@ func TestWithoutADiskAnAwayDatabaseIsTold(t *testing.T) {
 	require.NoError(t, v.Close())
 }
 
-func TestWithoutADiskTheOrderIsKept(t *testing.T) {
+func TestJournalInMemoryKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, kept := range []bool{true, false} {
 		mixed := 0

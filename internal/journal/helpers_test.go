@@ -15,9 +15,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// known has the series of all tests, as that of a daemon has.
+var known = batch.NewInterner(0)
+
 // makeBatch returns n readings of a stream, whose field "n" counts from first.
 func makeBatch(stream string, first, n int) *batch.Batch {
-	b := batch.NewBuilder(time.Now())
+	b := known.Builder(time.Now())
 	for i := range n {
 		b.Begin(stream, i, telemetry.TimeRange{Newest: math.MaxInt64})
 		b.Sensor(fmt.Appendf(nil, "s-%d", (first+i)%7))

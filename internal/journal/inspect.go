@@ -47,14 +47,14 @@ type SegmentReport struct {
 
 // A Problem is a place where there should be a good record.
 type Problem struct {
-	File     string `json:"file"` // the directory if a segment is missing
+	File     string `json:"file"` // with its directory; the directory alone if a segment is missing
 	Offset   int64  `json:"offset"`
-	Position uint64 `json:"position"`
+	Position uint64 `json:"position"` // in the journal
 	Wrong    string `json:"wrong"`
 	// Torn: the end of what was being written, never acknowledged; also seen while a
-	// daemon is writing. AtRest: what was there is stored. Neither: damage.
+	// daemon is writing. Stored: what was there is in MongoDB. Neither: damage.
 	Torn   bool `json:"torn"`
-	AtRest bool `json:"at_rest"`
+	Stored bool `json:"at_rest"`
 }
 
 // GivenUp is a range of the journal that could not be read and was left out.
@@ -67,7 +67,7 @@ type GivenUp struct {
 
 // Damaged reports whether something that was acknowledged cannot be read.
 func (r *Report) Damaged() bool {
-	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return !p.Torn && !p.AtRest })
+	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return !p.Torn && !p.Stored })
 }
 
 // Inspect reads the journal in a directory and verifies every checksum. It changes
@@ -87,7 +87,7 @@ func Inspect(dir string, files Files) (Report, error) {
 		return Report{}, fmt.Errorf("read what was given up of the journal: %w", err)
 	}
 	for _, one := range s.lost {
-		out.GivenUp = append(out.GivenUp, GivenUp{From: one.From, To: one.To, Copy: one.File, When: one.When})
+		out.GivenUp = append(out.GivenUp, GivenUp(one))
 	}
 	s.visit = func(r *record, received time.Time, unapplied bool) {
 		if r.key != nil {
@@ -111,9 +111,7 @@ func Inspect(dir string, files Files) (Report, error) {
 		})
 	}
 	for _, b := range s.badRanges(marked) {
-		out.Problems = append(out.Problems, Problem{
-			File: filepath.Join(dir, b.segment), Offset: b.offset, Position: b.from, Wrong: b.wrong, Torn: b.verdict == torn, AtRest: b.verdict == stored,
-		})
+		out.Problems = append(out.Problems, b.Problem)
 	}
 	if err := out.countKeys(files); err != nil {
 		return Report{}, err
@@ -138,7 +136,7 @@ func (r *Report) countKeys(files Files) error {
 		}
 		entries, err := decodeKeys(content)
 		if err != nil {
-			r.Problems = append(r.Problems, Problem{File: name, Wrong: err.Error(), AtRest: true})
+			r.Problems = append(r.Problems, Problem{File: name, Wrong: err.Error(), Stored: true})
 			continue
 		}
 		r.Keys += len(entries)

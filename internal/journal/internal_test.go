@@ -8,7 +8,7 @@ import (
 
 // The journal of this test is stored up to 100 and known to be durable up to
 // 300; 100 to 140, 150 to 200 and 200 to 220 were given up.
-func TestEveryBadRangeHasOneVerdict(t *testing.T) {
+func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	c := &scan{applied: 100, durable: 300, lost: []span{{From: 100, To: 140}, {From: 150, To: 200}, {From: 200, To: 220}}}
 	for _, row := range []struct {
@@ -34,7 +34,7 @@ func TestEveryBadRangeHasOneVerdict(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, row.want, c.classify(&badRange{from: row.from, to: row.to, end: row.end}))
+			assert.Equal(t, row.want, c.classify(&badRange{Problem: Problem{Position: row.from}, to: row.to, end: row.end}))
 		})
 	}
 }

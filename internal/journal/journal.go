@@ -25,6 +25,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
@@ -53,7 +53,6 @@ type Config struct {
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
 	SegmentBytes int64 // a segment ends before the record that would not fit; larger ones have their own; 0: MaxBytes/8, at most 64 MiB or MaxBytes/1024, in memory MaxBytes/16384, at least 4 KiB
-	MaxWaiting   int64 // of batches that wait for their fsync; 0: 32 MiB
 	TailBytes    int64 // of the newest batches, kept in memory for cursors; 0: 8 MiB
 
 	StoredTimeout time.Duration // how long Append waits until readings are stored; 0: 10 s
@@ -95,35 +94,21 @@ func (c *Config) limitFlag() string {
 	return "--journal-max-bytes"
 }
 
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
-
 func (c *Config) setDefaults() error {
 	if c.Memory {
 		c.Dir, c.Files = "memory", newMemoryFiles()
-		setDefault(&c.MaxBytes, 64<<20)
-		setDefault(&c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
+		c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
+		c.SegmentBytes = cmp.Or(c.SegmentBytes, max(4<<10, c.MaxBytes>>14))
 	}
-	setDefault(&c.MaxBytes, 4<<30)
-	setDefault(&c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
-	setDefault(&c.MaxWaiting, 32<<20)
-	setDefault(&c.TailBytes, 8<<20)
-	setDefault(&c.StoredTimeout, 10*time.Second)
-	setDefault(&c.KeyWindow, 15*time.Minute)
-	setDefault(&c.MaxKeys, 1_000_000)
-	if c.Interner == nil {
-		c.Interner = batch.NewInterner(0)
-	}
-	if c.Files == nil {
-		c.Files = osFiles{}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, 4<<30)
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, min(c.MaxBytes/8, max(64<<20, c.MaxBytes>>10))) // each is an open file
+	c.TailBytes = cmp.Or(c.TailBytes, 8<<20)
+	c.StoredTimeout = cmp.Or(c.StoredTimeout, 10*time.Second)
+	c.KeyWindow = cmp.Or(c.KeyWindow, 15*time.Minute)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
+	c.Interner = cmp.Or(c.Interner, batch.NewInterner(0))
+	c.Files = cmp.Or(c.Files, Disk())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -140,16 +125,6 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("%s %d is too small; it needs 1MiB", c.limitFlag()[2:], c.MaxBytes)
 	case c.SegmentBytes < 4<<10 || c.SegmentBytes > c.MaxBytes/2:
 		return fmt.Errorf("segment size %d is out of range; allowed are 4KiB to half of %d", c.SegmentBytes, c.MaxBytes)
-	case c.MaxWaiting < 1:
-		return fmt.Errorf("bytes that may wait for their fsync: %d is not positive", c.MaxWaiting)
-	case c.TailBytes < 0:
-		return fmt.Errorf("bytes kept in memory for cursors: %d is negative", c.TailBytes)
-	case c.StoredTimeout < 0:
-		return fmt.Errorf("stored-timeout %v is negative", c.StoredTimeout)
-	case c.KeyWindow < 0:
-		return fmt.Errorf("window of idempotency keys %v is negative", c.KeyWindow)
-	case c.MaxKeys < 0:
-		return fmt.Errorf("number of idempotency keys %d is negative", c.MaxKeys)
 	}
 	return nil
 }
@@ -166,7 +141,6 @@ type Journal struct {
 	published   published
 	applied     atomic.Uint64 // everything before is stored
 	space       space
-	limiter     *semaphore.Weighted
 	buffers     sync.Pool
 
 	oldest    uint64 // at Open
@@ -177,9 +151,9 @@ type Journal struct {
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
 	wanted   atomic.Int64 // the size of the last record, if there was no room for it
 
-	limitHit     atomic.Bool // requests are refused because of MaxBytes
-	diskHit      atomic.Bool // or because the disk is full
-	gone         atomic.Bool // the folder was removed or replaced, see ErrGone
+	refusing     atomic.Bool  // requests are refused for lack of space
+	refusedAt    atomic.Int64 // when the last one was, by Elapsed
+	gone         atomic.Bool  // the folder was removed or replaced, see ErrGone
 	markFailures atomic.Int64
 
 	// mu guards where the next record goes, so that sequences, positions and the
@@ -187,16 +161,15 @@ type Journal struct {
 	mu           sync.Mutex
 	nextSeq      uint64
 	nextPos      uint64
-	writing      *writing // what the next record is written under
-	own          []drawn  // the last one is that of writing
-	lostSessions []string // that another process uses, too
-	clock        clock
-	filled       []*commit // complete ones before the pending one
+	writing      *writing      // what the next record is written under
+	own          []drawn       // the last one is that of writing
+	lostSessions []string      // that another process uses, too
+	offset       time.Duration // of the clocks, from Open on: an idle machine can be resumed, too
+	filled       []*commit     // complete ones before the pending one
 	pending      *commit
-	spare        commit // its buffers are for the next one
-	stopping     bool
+	spare        commit           // its buffers are for the next one
 	ending       bool             // Close was called
-	failed       *telemetry.Error // the answer to every request from now on
+	ended        *telemetry.Error // the answer to every request from now on; nil: requests are accepted
 
 	losing sync.Mutex // held while lostSessions changes
 
@@ -242,13 +215,12 @@ func Open(cfg Config) (*Journal, error) {
 		cfg:         cfg,
 		granularity: granularityOf(cfg.Streams),
 		keys:        newKeys(&cfg),
-		limiter:     semaphore.NewWeighted(cfg.MaxWaiting),
 		published:   published{maxTail: cfg.TailBytes, now: cfg.Now},
-		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve + 2*uint64(cfg.MaxWaiting)},
+		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
 		own:         []drawn{{cfg.Session, never}},
-		clock:       newClock(cfg.Now(), cfg.Elapsed()),
+		offset:      cfg.clockOffset(),
 		pending:     &commit{done: make(chan struct{})},
 		wake:        make(chan struct{}, 1),
 		tidy:        make(chan struct{}, 1),
@@ -329,18 +301,16 @@ func (j *Journal) Reach(ctx context.Context) error {
 // Err returns why requests are refused; nil if they are accepted.
 func (j *Journal) Err() error {
 	j.mu.Lock()
-	stopping, failed := j.stopping, j.failed
+	ended := j.ended
 	j.mu.Unlock()
 	switch {
-	case failed != nil:
-		return failed
-	case stopping:
-		return errStopping()
+	case ended != nil:
+		return ended
 	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
 		return j.errFull()
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
-		return errDiskFull(err)
+		return j.refusal(codeDiskFull, err)
 	}
 	if j.cfg.Admit != nil {
 		for _, name := range slices.Sorted(maps.Keys(j.cfg.Streams)) {
@@ -391,16 +361,17 @@ func (j *Journal) oldestUnapplied() float64 { return j.published.age(j.applied.L
 // Stop refuses all requests from now on.
 func (j *Journal) Stop() {
 	j.mu.Lock()
-	j.stopping = true
-	j.mu.Unlock()
+	defer j.mu.Unlock()
+	j.ended = cmp.Or(j.ended, j.refusal(codeStopping, nil))
 }
 
 // Close makes durable what was accepted, answers the requests that wait for the store,
 // and unlocks the directory. Cursors must not be used afterwards.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
+		j.Stop()
 		j.mu.Lock()
-		j.stopping, j.ending = true, true
+		j.ending = true
 		j.mu.Unlock()
 		close(j.closed)
 		signal(j.wake)

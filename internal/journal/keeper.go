@@ -93,7 +93,6 @@ func (j *Journal) tidyUp() error {
 			return fmt.Errorf("delete journal segment %s: %w", s.name, err)
 		}
 	}
-	j.logRoom()
 	if err := j.cfg.Files.SyncDir(j.cfg.Dir); err != nil {
 		return fmt.Errorf("sync the journal's directory: %w", err)
 	}
@@ -183,7 +182,7 @@ func (m *marker) write(durable, applied uint64, durably bool) error {
 	next := mark{number: m.last.number + 1, durable: durable, applied: applied, place: 1 - m.synced}
 	switch {
 	case m.closed:
-		return errStopping()
+		return os.ErrClosed
 	case m.file == nil:
 		return m.replace(next)
 	case durable != m.last.durable || applied != m.last.applied:
@@ -263,7 +262,7 @@ func (j *Journal) hasFolder() bool {
 	}
 	if !j.gone.Load() {
 		if err := j.lock.Held(); err != nil && j.gone.CompareAndSwap(false, true) {
-			j.fail(errGone(fmt.Errorf("%w: %w", ErrGone, err)))
+			j.fail(codeGone, fmt.Errorf("%w: %w", ErrGone, err))
 		}
 	}
 	return !j.gone.Load()

@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestAFolderThatIsRemovedOrReplacedIsNoticed(t *testing.T) {
+func TestRemovedOrReplacedFolderIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(dir string) error{
 		"the lock is removed":    func(dir string) error { return os.Remove(filepath.Join(dir, "lock")) },
@@ -53,7 +53,7 @@ func TestAFolderThatIsRemovedOrReplacedIsNoticed(t *testing.T) {
 	}
 }
 
-func TestWhatIsGoneIsStoredWherePossibleAndNotPromised(t *testing.T) {
+func TestReadingsAfterTheFolderIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files := faulttest.NewFiles(1)
@@ -83,9 +83,9 @@ func TestWhatIsGoneIsStoredWherePossibleAndNotPromised(t *testing.T) {
 	})
 }
 
-// TestWhatIsOpenIsNotClosedWhenTheFolderIsGone: a segment that is due to end can
+// TestOpenSegmentStaysReadableWhenTheFolderIsGone: a segment that is due to end can
 // be read only while it is open.
-func TestWhatIsOpenIsNotClosedWhenTheFolderIsGone(t *testing.T) {
+func TestOpenSegmentStaysReadableWhenTheFolderIsGone(t *testing.T) {
 	t.Parallel()
 	for name, due := range map[string]func(j *journal.Journal) int{
 		"it is full":         func(*journal.Journal) int { return 70 },

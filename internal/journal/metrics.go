@@ -1,12 +1,9 @@
 package journal
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/scrape"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 type metrics struct {
@@ -64,12 +61,4 @@ func newMetrics(j *Journal) (*metrics, error) {
 		}
 	}
 	return m, nil
-}
-
-// refuse counts a request that is refused as a whole.
-func (m *metrics) refuse(err error) {
-	var e *telemetry.Error
-	if errors.As(err, &e) && e.Kind == telemetry.Unavailable {
-		m.refused.WithLabelValues(e.Code).Inc()
-	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-func TestMetricsSayWhatHappened(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
@@ -70,11 +70,11 @@ func assertMetrics(t *testing.T, registry *prometheus.Registry, fsyncs, keys, st
 		"brim_journal_mark_failures_total":    0,
 		"brim_journal_refused_total stopping": stopping, "brim_journal_refused_total journal_full": 0,
 		"brim_journal_refused_total journal_disk_full": 0, "brim_journal_refused_total journal_failed": 0, "brim_journal_refused_total journal_gone": 0,
-		"brim_journal_refused_total busy": 0, "brim_journal_refused_total queue_full": 0, "brim_journal_refused_total mongodb_away": 0,
+		"brim_journal_refused_total queue_full": 0, "brim_journal_refused_total mongodb_away": 0,
 	}, found)
 }
 
-func TestBothKindsHaveTheSameMetrics(t *testing.T) {
+func TestMetricsAreTheSameOnDiskAndInMemory(t *testing.T) {
 	t.Parallel()
 	names := func(registry *prometheus.Registry) (out []string) {
 		gathered, err := registry.Gather()
@@ -96,7 +96,7 @@ func TestBothKindsHaveTheSameMetrics(t *testing.T) {
 	assert.ErrorContains(t, err, "register metrics")
 }
 
-func TestWhatWasGivenUpStaysVisible(t *testing.T) {
+func TestGivenUpBytesStayVisible(t *testing.T) {
 	t.Parallel()
 	files, records := closedJournal(t, 1)
 	name := segmentsOf(files)[0]

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,24 +137,23 @@ func (j *Journal) acceptDamage(s *scan, bad []badRange) error {
 		return nil
 	}
 	if !j.cfg.AcceptLoss {
-		b := bad[0]
-		return &CorruptionError{File: j.path(b.segment), Missing: b.segment == "", Offset: b.offset, Position: b.from, Wrong: b.wrong, Durable: s.durable}
+		return &CorruptionError{Problem: bad[0].Problem, Missing: bad[0].missing, Durable: s.durable}
 	}
 	lost := j.lost
 	for _, b := range bad {
-		kept := ""
-		if b.segment != "" {
-			kept = j.path(b.segment) + corruptSuffix
-			if err := replaceFile(j.cfg.Files, kept, func(to File) error { return copyContent(j.cfg.Files, j.path(b.segment), to) }); err != nil {
-				return fmt.Errorf("keep a copy of damaged journal segment %s: %w", b.segment, err)
+		saved := ""
+		if !b.missing {
+			saved = b.File + corruptSuffix
+			if err := replaceFile(j.cfg.Files, saved, func(to File) error { return copyContent(j.cfg.Files, b.File, to) }); err != nil {
+				return fmt.Errorf("copy damaged journal segment %s: %w", b.File, err)
 			}
 		}
-		lost = addLost(lost, span{From: b.from, To: b.to, File: kept, When: j.cfg.Now().UTC()})
-		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "segment", b.segment, "offset", b.offset,
-			"from", b.from, "to", b.to, "bytes", b.to-b.from, "wrong", b.wrong, "copy", kept)
+		lost = addLost(lost, span{From: b.Position, To: b.to, Copy: saved, When: j.cfg.Now().UTC()})
+		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "file", b.File, "offset", b.Offset,
+			"from", b.Position, "to", b.to, "bytes", b.to-b.Position, "wrong", b.Wrong, "copy", saved)
 	}
 	if err := writeJSON(j.cfg.Files, j.path(lostName), lost); err != nil {
-		return fmt.Errorf("remember what was given up of the journal: %w", err)
+		return fmt.Errorf("record what was given up of the journal: %w", err)
 	}
 	j.lost = lost
 	return nil
@@ -190,7 +190,7 @@ func (j *Journal) truncate(f *scannedSegment) error {
 	defer file.Close()
 	good := f.offset(f.end)
 	j.cfg.Logger.Warn("cut off a torn write at the end of the journal; none of it was acknowledged", "segment", f.name,
-		"offset", good, "bytes", f.size-good, "wrong", f.bad[len(f.bad)-1].wrong)
+		"offset", good, "bytes", f.size-good, "wrong", f.bad[len(f.bad)-1].Wrong)
 	if err := file.Truncate(good); err != nil {
 		return fmt.Errorf("cut off a torn write: %w", err)
 	}
@@ -259,7 +259,7 @@ func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 type span struct {
 	From uint64    `json:"from"`
 	To   uint64    `json:"to"`
-	File string    `json:"file"` // a copy of the damaged file; empty if it was missing
+	Copy string    `json:"file"` // of the damaged file; empty if it was missing
 	When time.Time `json:"when"`
 }
 
@@ -380,14 +380,18 @@ func (c *scan) readSegment(f *scannedSegment, next uint64) error {
 	f.segment = s
 	w := &window{file: file, limit: s.size, ahead: scanAhead}
 	if limit := s.offset(next); next > 0 && limit < s.size {
-		c.note(f, badRange{offset: limit, from: next, to: s.position(s.size), wrong: "the segment reaches into the next one"})
+		b := c.bad(f, limit, next, "the segment reaches into the next one")
+		b.to = s.position(s.size)
+		c.note(f, b)
 		w.limit = limit
 	}
 	if err := c.readRecords(f, w, next == 0); err != nil {
 		return err
 	}
 	if next > 0 && s.end < next {
-		c.note(f, badRange{offset: s.offset(s.end), from: s.end, to: next, wrong: "the segment ends here, and the next one begins later"})
+		b := c.bad(f, s.offset(s.end), s.end, "the segment ends here, and the next one begins later")
+		b.to = next
+		c.note(f, b)
 	}
 	return nil
 }
@@ -399,15 +403,15 @@ func (c *scan) unreadable(f *scannedSegment, next uint64, file File, wrong strin
 		return err
 	}
 	f.size, f.unreadable = size, true
-	b := badRange{from: f.base, to: next, end: next == 0, wrong: wrong}
+	b := c.bad(f, 0, f.base, wrong)
+	b.to, b.end = next, next == 0
 	if next == 0 {
-		found := false
-		err := findMagic(&window{file: file, limit: size, ahead: scanAhead}, 0, func(int64) error { found = true; return errStop })
-		if err != nil {
-			return err
-		}
-		if found { // the header was durable before any record was written
-			c.durable = max(c.durable, f.base+1)
+		for _, err := range magics(&window{file: file, limit: size, ahead: scanAhead}, 0) {
+			if err != nil {
+				return err
+			}
+			c.durable = max(c.durable, f.base+1) // the header was durable before any record was written
+			break
 		}
 		b.to = max(c.durable, f.base+uint64(size)+1) // only the header would tell where it ends
 	}
@@ -452,24 +456,16 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	if c.check && f.records > 0 && r.firstSeq <= f.lastSeq {
 		return formatError("the sequence of the record does not rise")
 	}
-	unapplied := r.position >= c.applied
-	var streams []streamCount
-	var visit func([]byte, int)
-	if unapplied {
-		visit = func(stream []byte, n int) {
-			if k := len(streams) - 1; k < 0 || string(stream) != streams[k].stream {
-				streams = append(streams, streamCount{string(stream), 0})
-			}
-			streams[len(streams)-1].readings += uint64(n)
-		}
-	}
-	received, err := batch.Summarize(r.encoded, visit)
+	received, streams, err := batch.Summarize(r.encoded)
 	if err != nil {
 		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
 		return formatError("the record holds no batch: " + err.Error())
 	}
-	for _, one := range streams {
-		c.count(f.segment, one)
+	unapplied := r.position >= c.applied
+	if unapplied {
+		for _, one := range streams {
+			c.count(f.segment, one)
+		}
 	}
 	c.visit(&r, received, unapplied)
 	if f.records == 0 {
@@ -483,22 +479,17 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	return nil
 }
 
-type streamCount struct {
-	stream   string
-	readings uint64
-}
-
 // count adds to the readings that are not known to be stored.
-func (c *scan) count(s *segment, one streamCount) {
-	c.readings += one.readings
-	key := [2]string{s.settings.Session, one.stream}
+func (c *scan) count(s *segment, one batch.StreamCount) {
+	c.readings += one.Readings
+	key := [2]string{s.settings.Session, one.Stream}
 	i, ok := c.at[key]
 	if !ok {
 		i = len(c.unapplied)
 		c.at[key] = i
 		c.unapplied = append(c.unapplied, Unapplied{Session: key[0], Stream: key[1], Settings: s.settings.Streams[key[1]]})
 	}
-	c.unapplied[i].Readings += one.readings
+	c.unapplied[i].Readings += one.Readings
 }
 
 // passOver notes a bad range. It returns the offset at which records continue.
@@ -506,21 +497,24 @@ func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, w
 	s := f.segment
 	resume = w.limit
 	// Good headers behind it say how far the journal was durable.
-	err = findMagic(w, offset+1, func(at int64) error {
+	for at, err := range magics(w, offset+1) {
+		if err != nil {
+			return 0, 0, err
+		}
 		b, err := w.peek(at, headerSize)
-		if err != nil || len(b) < headerSize {
-			return err
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(b) < headerSize {
+			break
 		}
 		if h, err := parseHeader(b, s.seed, s.position(at), true); err == nil {
 			resume, c.durable = min(resume, at), max(c.durable, h.durable)
 		}
-		return nil
-	})
-	if err != nil {
-		return 0, 0, err
 	}
-	b := badRange{offset: offset, from: s.position(offset), end: last, wrong: wrong}
-	if b.from < c.applied { // nothing before applied is needed
+	b := c.bad(f, offset, s.position(offset), wrong)
+	b.end = last
+	if b.Position < c.applied { // nothing before applied is needed
 		resume = w.limit
 		if to := s.offset(c.applied); to <= w.limit {
 			resume = to
@@ -533,33 +527,27 @@ func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, w
 	return resume, c.note(f, b), nil
 }
 
-var errStop = errors.New("stop")
-
-// findMagic calls visit for every offset from at on where a record may begin, until
-// it returns an error.
-func findMagic(w *window, at int64, visit func(at int64) error) error {
+// magics yields every offset from at on where a record may begin.
+func magics(w *window, at int64) iter.Seq2[int64, error] {
 	var magic [4]byte
 	binary.LittleEndian.PutUint32(magic[:], recordMagic)
-	for at < w.limit {
-		b, err := w.peek(at, scanAhead)
-		if err != nil {
-			return err
-		}
-		i := bytes.Index(b, magic[:])
-		if i < 0 {
-			at += int64(max(len(b)-len(magic)+1, 1))
-			continue
-		}
-		at += int64(i)
-		if err := visit(at); err != nil {
-			if errors.Is(err, errStop) {
-				return nil
+	return func(yield func(int64, error) bool) {
+		for at < w.limit {
+			b, err := w.peek(at, scanAhead)
+			i := bytes.Index(b, magic[:])
+			switch {
+			case err != nil:
+				yield(0, err)
+				return
+			case i < 0:
+				at += int64(max(len(b)-len(magic)+1, 1))
+			case !yield(at+int64(i), nil):
+				return
+			default:
+				at += int64(i) + 1
 			}
-			return err
 		}
-		at++
 	}
-	return nil
 }
 
 // A badRange is a range of positions that should have readable records and has none:
@@ -570,12 +558,17 @@ func findMagic(w *window, at int64, visit func(at int64) error) error {
 //	a segment that reaches into the next   everything after the start of the next
 //	a segment that is missing              the gap: before the first, between two, or behind the last
 type badRange struct {
-	segment  string // empty if no file is left
-	offset   int64
-	from, to uint64
-	end      bool // the journal ends in it
-	wrong    string
-	verdict  verdict
+	Problem // where the range begins; the file is the directory if none is left
+
+	to      uint64
+	missing bool // no file is left
+	end     bool // the journal ends in it
+	verdict verdict
+}
+
+// bad returns a range that begins in a segment.
+func (c *scan) bad(f *scannedSegment, offset int64, from uint64, wrong string) badRange {
+	return badRange{Problem: Problem{File: filepath.Join(c.dir, f.name), Offset: offset, Position: from, Wrong: wrong}}
 }
 
 // A verdict is what a bad range means. It follows from the range and from what is
@@ -602,9 +595,9 @@ func (c *scan) classify(b *badRange) verdict {
 	switch {
 	case b.to <= c.applied:
 		return stored
-	case c.isGivenUp(max(b.from, c.applied), b.to):
+	case c.isGivenUp(max(b.Position, c.applied), b.to):
 		return skipped
-	case b.end && b.from >= c.durable:
+	case b.end && b.Position >= c.durable:
 		return torn
 	}
 	return damaged
@@ -624,7 +617,7 @@ func (c *scan) isGivenUp(from, to uint64) bool {
 
 // note adds a bad range to a segment, and returns the verdict on it.
 func (c *scan) note(f *scannedSegment, b badRange) verdict {
-	b.segment, b.verdict = f.name, c.classify(&b)
+	b.verdict = c.classify(&b)
 	f.bad = append(f.bad, b)
 	return b.verdict
 }
@@ -637,17 +630,21 @@ func (c *scan) badRanges(marked bool) []badRange {
 	// Without a mark it is unknown where the journal begins.
 	if marked && len(c.segments) > 0 && c.segments[0].base > c.applied {
 		first := c.segments[0]
-		all = append(all, badRange{segment: first.name, from: c.applied, to: first.base, wrong: "the segments before this one are missing"})
+		b := c.bad(first, 0, c.applied, "the segments before this one are missing")
+		b.to = first.base
+		all = append(all, b)
 	}
 	for _, f := range c.segments {
 		all = append(all, f.bad...)
 	}
-	if b := c.missingEnd(); b.from < b.to {
+	if b := c.missingEnd(); b.Position < b.to {
 		all = append(all, b)
 	}
 	left := all[:0]
 	for _, b := range all { // again, since durable may have grown
-		if b.verdict = c.classify(&b); b.verdict != skipped {
+		b.verdict = c.classify(&b)
+		b.Torn, b.Stored = b.verdict == torn, b.verdict == stored
+		if b.verdict != skipped {
 			left = append(left, b)
 		}
 	}
@@ -657,24 +654,24 @@ func (c *scan) badRanges(marked bool) []badRange {
 // missingEnd returns the range that should follow the last record and is missing;
 // it is empty if everything that is known to be durable is there.
 func (c *scan) missingEnd() badRange {
-	b := badRange{to: c.durable}
+	b := badRange{Problem: Problem{File: c.dir}, to: c.durable, missing: true}
 	if n := len(c.segments); n > 0 {
 		last := c.segments[n-1]
-		b.segment, b.from, b.offset = last.name, last.end, last.size
+		b.File, b.Position, b.Offset, b.missing = filepath.Join(c.dir, last.name), last.end, last.size, false
 		for _, one := range last.bad {
-			b.from = max(b.from, one.to)
+			b.Position = max(b.Position, one.to)
 		}
 	}
-	next := segmentName(b.from)
-	b.from = max(b.from, c.applied)
-	if b.segment != "" {
-		b.wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or %s behind it is missing, which should hold positions %d to %d",
-			next, b.from, b.to)
+	next := segmentName(b.Position)
+	b.Position = max(b.Position, c.applied)
+	if !b.missing {
+		b.Wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or %s behind it is missing, which should hold positions %d to %d",
+			next, b.Position, b.to)
 		return b
 	}
-	b.wrong = fmt.Sprintf("the segment is missing that should hold positions %d to %d, %s", b.from, b.to, segmentName(b.from))
-	if b.from > 0 {
-		b.wrong += " or one with a smaller number"
+	b.Wrong = fmt.Sprintf("the segment is missing that should hold positions %d to %d, %s", b.Position, b.to, segmentName(b.Position))
+	if b.Position > 0 {
+		b.Wrong += " or one with a smaller number"
 	}
 	return b
 }

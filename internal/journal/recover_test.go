@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestWhatWasAppendedIsThereAfterARestart(t *testing.T) {
+func TestRecordsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := open(t, config(dir, "first"))
@@ -132,7 +132,7 @@ func TestFailedWritesLoseNothing(t *testing.T) {
 	}
 }
 
-func TestGivingUpWhatIsDamagedSurvivesALossOfPower(t *testing.T) {
+func TestGivingUpDamageSurvivesAPowerCut(t *testing.T) {
 	t.Parallel()
 	whole, want := closedJournal(t, 1)
 	for _, name := range segmentsOf(whole) {
@@ -162,7 +162,7 @@ func TestGivingUpWhatIsDamagedSurvivesALossOfPower(t *testing.T) {
 	}
 }
 
-func TestALaterReleaseIsNotMistakenForDamage(t *testing.T) {
+func TestLaterFormatVersionIsNotDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := open(t, config(dir, "first"))
@@ -180,7 +180,7 @@ func TestALaterReleaseIsNotMistakenForDamage(t *testing.T) {
 	assert.ErrorContains(t, err, "version 3; this release knows only 2")
 }
 
-// Not parallel, for it looks at the whole heap.
+// Not parallel, because it measures the whole heap.
 func TestAKeyTakesLittleMemory(t *testing.T) {
 	const n = 30_000
 	cfg := config(t.TempDir(), "first")
@@ -210,7 +210,7 @@ func TestAKeyTakesLittleMemory(t *testing.T) {
 	assert.Equal(t, n, j.Status().Keys)
 }
 
-func TestARecordThatHoldsNoBatchIsDamage(t *testing.T) {
+func TestRecordWithoutABatchIsDamage(t *testing.T) {
 	t.Parallel()
 	for _, which := range []int{2, 5} { // the last one, too: it was written to its end
 		files, records := closedJournal(t, 1)
@@ -241,7 +241,7 @@ func TestARecordThatHoldsNoBatchIsDamage(t *testing.T) {
 	}
 }
 
-func TestWhatWasGivenUpNeverCoversWhatComesNext(t *testing.T) {
+func TestGivenUpRangesNeverCoverNewRecords(t *testing.T) {
 	t.Parallel()
 	for _, marked := range []bool{true, false} {
 		whole, records := closedJournal(t, 1)
@@ -276,7 +276,7 @@ func TestWhatWasGivenUpNeverCoversWhatComesNext(t *testing.T) {
 	}
 }
 
-func TestInspectionBesideARunningDaemon(t *testing.T) {
+func TestInspectWhileADaemonRuns(t *testing.T) {
 	t.Parallel()
 	cfg := config(t.TempDir(), "first")
 	j := open(t, cfg)
@@ -314,7 +314,7 @@ func TestInspectionBesideARunningDaemon(t *testing.T) {
 	}, report.Unapplied)
 }
 
-func TestInspectionNamesEveryBadPlace(t *testing.T) {
+func TestInspectNamesEveryDamagedPlace(t *testing.T) {
 	t.Parallel()
 	files, records := closedJournal(t, 1)
 	names := segmentsOf(files)

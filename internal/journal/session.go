@@ -25,29 +25,19 @@ type drawn struct {
 
 func newWriting(s settings) *writing { return &writing{settings: s, seed: sessionSeed(s.Session)} }
 
-// A clock detects that the wall clock jumped ahead of the monotonic clock of the
-// process, as it does when a machine is resumed.
-type clock struct {
-	wall    time.Time
-	elapsed time.Duration
-}
-
 // maxStep is more than clocks are stepped by in normal operation.
 const maxStep = 5 * time.Second
 
-// newClock returns one that begins now: before the first reading, because an idle
-// machine can be resumed, too.
-func newClock(wall time.Time, elapsed time.Duration) clock {
-	return clock{wall.Round(0), elapsed} // without Go's own monotonic time, which would hide the jump
+// clockOffset is how far the wall clock is ahead of the monotonic clock of the
+// process. It jumps when a machine is resumed.
+func (c *Config) clockOffset() time.Duration {
+	return time.Duration(c.Now().UnixNano()) - c.Elapsed()
 }
 
-// watchClock replaces the session if the clock has jumped ahead.
+// watchClock replaces the session if the wall clock has jumped ahead.
 func (j *Journal) watchClock() {
-	now := newClock(j.cfg.Now(), j.cfg.Elapsed())
-	ahead := now.wall.Sub(j.clock.wall) - (now.elapsed - j.clock.elapsed)
-	j.clock = now
-	if ahead > maxStep {
-		former := j.writing.Session
+	former, before := j.writing.Session, j.offset
+	if j.offset = j.cfg.clockOffset(); j.offset-before > maxStep {
 		j.redraw()
 		j.cfg.Logger.Warn("the clock jumped ahead, as on a machine that was resumed; further readings are written under a new session",
 			"former", former, "session", j.writing.Session)

@@ -82,7 +82,7 @@ func TestAResumedMachineWritesUnderANewSession(t *testing.T) {
 	}
 }
 
-func TestAResumedMachineWithoutADisk(t *testing.T) {
+func TestResumedMachineWithAJournalInMemory(t *testing.T) {
 	t.Parallel()
 	machine := &resumed{begin: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
 	cfg := memoryConfig()
@@ -144,7 +144,7 @@ func TestALostSessionIsRemembered(t *testing.T) {
 	assert.Empty(t, open(t, config(dir, "last")).LostSessions(), "nothing of it is left")
 }
 
-func TestALossThatCannotBeRemembered(t *testing.T) {
+func TestLostSessionThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	j, err := journal.Open(fakeConfig(files, "one", nil))
@@ -161,7 +161,7 @@ func TestALossThatCannotBeRemembered(t *testing.T) {
 // TestSessionsChangeUnderLoad: no commit is of two sessions.
 func TestSessionsChangeUnderLoad(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		files, l := faulttest.NewFiles(seed), newLedger()
 		j, err := journal.Open(fakeConfig(files, "one", nil))
 		require.NoError(t, err)

@@ -88,9 +88,9 @@ func (l *lane) isStuck(b *bucket, full bool) bool {
 	switch {
 	case l.queue.cfg.Faults.Off(fault.SetAside):
 		return false
-	case b.share.Verdict == batch.Hangs:
+	case b.pending.Verdict == batch.Hangs:
 		return true
-	case b.share.Verdict == batch.Unsent:
+	case b.pending.Verdict == batch.Unsent:
 		return false
 	}
 	return b.alone >= stuckAfter || full && b.alone > 0 && b.attempts >= stuckAfter
@@ -99,14 +99,14 @@ func (l *lane) isStuck(b *bucket, full bool) bool {
 // drop removes the bucket's rows from memory; the journal has them.
 func (l *lane) drop(b *bucket) {
 	b.from = math.MaxUint64
-	for _, r := range b.share.Rows {
+	for _, r := range b.pending.Rows {
 		p := parcelOf(r)
 		b.from = min(b.from, p.position)
 		b.dropped = append(b.dropped, r.Seq())
 		p.drop(1)
 	}
 	slices.Sort(b.dropped) // a store may have changed the order
-	b.share.Rows = nil
+	b.pending.Rows = nil
 }
 
 // probeSome tries the buckets that have waited longest.
@@ -127,27 +127,27 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 	some := a.waiting[:min(probesAtOnce, len(a.waiting))]
 	a.waiting = a.waiting[len(some):]
 	p := &probe{done: make(chan struct{})}
-	var shares []*batch.Share
+	var writes []*batch.Pending
 	for _, b := range some {
 		l.move(b, probed)
 		switch {
 		case !l.readOldest(b, now):
 			l.move(b, fails)
-		case len(b.share.Rows) == 0: // all of this record's rows were stored before
+		case len(b.pending.Rows) == 0: // all of this record's rows were stored before
 			l.move(b, stored)
 		default:
-			rows := parcelOf(b.share.Rows[0])
+			rows := parcelOf(b.pending.Rows[0])
 			rows.away = true
 			b.sending()
-			p.buckets, p.parcels, shares = append(p.buckets, b), append(p.parcels, rows), append(shares, &b.share)
+			p.buckets, p.parcels, writes = append(p.buckets, b), append(p.parcels, rows), append(writes, &b.pending)
 		}
 	}
-	if len(shares) == 0 {
+	if len(writes) == 0 {
 		return
 	}
 	a.probe = p
 	l.queue.running.Go(func() {
-		l.cfg.Store.Write(ctx, shares)
+		l.cfg.Store.Write(ctx, writes)
 		close(p.done)
 		l.awake()
 	})
@@ -182,7 +182,7 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 // before.
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	l.take(r, &l.reread, func(p *parcel, r batch.Ref) bool {
-		b := l.known(p, r.Row())
+		b := l.bucketOf(p, r.Row(), false)
 		if b == nil || !wanted(b) || !b.isMissing(r.Seq()) {
 			return false
 		}
@@ -405,8 +405,8 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	if now.Before(l.looksAheadAt()) || l.queue.cfg.Faults.Off(fault.LookAhead) || l.queue.cfg.Faults.Off(fault.SetAside) {
 		return
 	}
-	shares, more := l.others(now)
-	if len(shares) == 0 {
+	writes, more := l.others(now)
+	if len(writes) == 0 {
 		a.at = now.Add(readPause)
 		if !more {
 			a.at = now.Add(maxBackoff)
@@ -414,11 +414,11 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 		return
 	}
 	written, found := 0, 0
-	for _, s := range shares {
+	for _, s := range writes {
 		written += len(s.Rows)
 	}
-	l.cfg.Store.Write(ctx, shares)
-	for _, s := range shares {
+	l.cfg.Store.Write(ctx, writes)
+	for _, s := range writes {
 		written -= len(s.Rows) + s.Found
 		found += s.Found
 	}
@@ -438,47 +438,47 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	a.at = now.Add(a.pause)
 }
 
-// others reads on for buckets that hold no rows and lack none. It returns shares with
-// the first rows of each, which do not become the lane's, and whether there is more
+// others reads on for buckets that hold no rows and lack none. It returns the
+// first rows of each, which do not become the lane's, and whether there is more
 // to read.
-func (l *lane) others(now time.Time) (shares []*batch.Share, more bool) {
+func (l *lane) others(now time.Time) (writes []*batch.Pending, more bool) {
 	a := &l.ahead
 	if a.cursor == nil || a.cursor.Position() < l.cursor.Position() || !a.anew.IsZero() && !now.Before(a.anew) {
 		a.close()
 		a.cursor, a.seen = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part), make(map[bucketKey]struct{})
 	}
 	for range stepRecords {
-		if len(shares) >= probesAtOnce {
+		if len(writes) >= probesAtOnce {
 			break
 		}
 		if len(a.seen) > maxSeen {
 			a.end(now)
-			return shares, false
+			return writes, false
 		}
 		r, found, err := a.cursor.Next()
 		switch {
 		case err != nil:
 			l.readFailed(now, err)
 			a.close() // from the beginning, next time
-			return shares, false
+			return writes, false
 		case !found:
 			a.end(now)
-			return shares, false
+			return writes, false
 		}
-		shares = append(shares, l.othersOf(r)...)
+		writes = append(writes, l.othersOf(r)...)
 		a.reached = max(a.reached, r.Next)
 	}
-	return shares, true
+	return writes, true
 }
 
-// othersOf returns shares with a record's rows of such buckets.
-func (l *lane) othersOf(r batch.Record) []*batch.Share {
+// othersOf returns a record's rows of such buckets.
+func (l *lane) othersOf(r batch.Record) []*batch.Pending {
 	if !l.own(r.Batch) {
 		return nil
 	}
 	p := &parcel{lane: l, view: r.Batch.View(nil), granularity: l.granularityOf(r.Batch)}
-	found := make(map[bucketKey]*batch.Share)
-	var shares []*batch.Share
+	found := make(map[bucketKey]*batch.Pending)
+	var writes []*batch.Pending
 	for i := range uint32(p.view.Len()) {
 		row := p.view.Row(i)
 		if !l.owned[p.view.SeriesNumber(row)] {
@@ -492,13 +492,13 @@ func (l *lane) othersOf(r batch.Record) []*batch.Share {
 			if b := l.buckets[key]; seen || b != nil && b.state != idle {
 				continue
 			}
-			one := p.shareOf(key)
+			one := p.pendingOf(key)
 			one.Recovered = true
 			s = &one
 			found[key] = s
-			shares = append(shares, s)
+			writes = append(writes, s)
 		}
 		s.Rows = append(s.Rows, batch.Ref{Batch: &p.view, Index: i})
 	}
-	return shares
+	return writes
 }

@@ -19,8 +19,8 @@ import (
 // takesAll is a store to which writing costs nothing.
 type takesAll struct{}
 
-func (takesAll) Write(_ context.Context, shares []*batch.Share) {
-	for _, s := range shares {
+func (takesAll) Write(_ context.Context, writes []*batch.Pending) {
+	for _, s := range writes {
 		s.Verdict = batch.Stored
 		s.Drop(len(s.Rows))
 	}

@@ -144,7 +144,7 @@ type bucketKey struct {
 type bucket struct {
 	key       bucketKey
 	series    *batch.Series // by which it was last found, see bucketOf
-	share     batch.Share
+	pending   batch.Pending
 	state     state     // changed by lane.move
 	since     time.Time // arrival of the oldest row
 	lastSeq   uint64    // of the newest row ever added
@@ -172,9 +172,9 @@ func (b *bucket) contains(ms int64) bool {
 // the store keeps its state: it has looked those up, or will, and may be searching
 // for one that MongoDB refuses.
 func (b *bucket) mayHaveSent() {
-	b.share.Recovered = true
-	if len(b.share.Rows) == 0 {
-		b.share.State = nil
+	b.pending.Recovered = true
+	if len(b.pending.Rows) == 0 {
+		b.pending.State = nil
 	}
 }
 
@@ -237,7 +237,7 @@ type parcel struct {
 }
 
 // What a parcel costs besides its rows, and a row besides its batch: a reference in
-// its bucket's share, with the spare capacity of a growing slice.
+// its bucket, with the spare capacity of a growing slice.
 const (
 	parcelBytes = 320
 	refBytes    = 24
@@ -251,9 +251,10 @@ func (p *parcel) keyOf(series *batch.Series, row *batch.Row) bucketKey {
 	}
 }
 
-// shareOf returns a share without rows for a bucket of the parcel's.
-func (p *parcel) shareOf(key bucketKey) batch.Share {
-	return batch.Share{
+// pendingOf returns the pending rows of one of the parcel's buckets, of which there
+// are none yet.
+func (p *parcel) pendingOf(key bucketKey) batch.Pending {
+	return batch.Pending{
 		Stream: p.lane.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
 		Session: key.session, Recovered: p.view.Recovered,
 	}

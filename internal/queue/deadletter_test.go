@@ -57,7 +57,7 @@ func TestLettersAreReadBackExactly(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), at, time.Hour)
 }
 
-func TestReadingMakesNoFiles(t *testing.T) {
+func TestReadCreatesNoFiles(t *testing.T) {
 	t.Parallel()
 	f := newLetters(t)
 	letters, broken, err := f.Read()
@@ -99,10 +99,10 @@ func TestABrokenLineHidesNoOther(t *testing.T) {
 	assert.Len(t, broken, 2, "what is no letter is kept")
 }
 
-func TestLettersThatArePutWhileOthersAreSettledAreKept(t *testing.T) {
+func TestPutDuringSettleLosesNothing(t *testing.T) {
 	t.Parallel()
 	f := newLetters(t)
-	const n = 50
+	const n = 15
 	for i := range n {
 		require.NoError(t, f.Put(letterOf(fmt.Sprintf("old-%d", i), telemetry.IntValue(0))))
 	}

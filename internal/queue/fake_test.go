@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -31,13 +30,13 @@ type fakeStore struct {
 
 	t *testing.T
 	// before is called for each write, outside any lock; it may block.
-	before func(ctx context.Context, shares []*batch.Share)
-	// verdict decides what becomes of a share; nil stores it.
-	verdict func(share *batch.Share) (batch.Verdict, error)
+	before func(ctx context.Context, writes []*batch.Pending)
+	// verdict decides what becomes of a bucket's rows; nil stores it.
+	verdict func(pending *batch.Pending) (batch.Verdict, error)
 
 	mu       sync.Mutex
-	inFlight map[string]bool
-	lastSeq  map[string]uint64
+	inFlight map[fakeKey]bool
+	lastSeq  map[fakeKey]uint64
 	stored   map[string][]uint64 // sequences by sensor, in the order of storing
 	sent     map[uint64]bool     // sequences that were in some write
 	done     map[uint64]bool     // sequences that are stored
@@ -46,67 +45,77 @@ type fakeStore struct {
 }
 
 func newFakeStore(t *testing.T) *fakeStore {
-	return &fakeStore{t: t, inFlight: make(map[string]bool), lastSeq: make(map[string]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool), done: make(map[uint64]bool)}
+	return &fakeStore{t: t, inFlight: make(map[fakeKey]bool), lastSeq: make(map[fakeKey]uint64), stored: make(map[string][]uint64), sent: make(map[uint64]bool), done: make(map[uint64]bool)}
 }
 
-func keyOf(share *batch.Share) string { return fmt.Sprint(share.Stream, share.Sensor, share.Start) }
+type fakeKey struct {
+	sensor string
+	start  int64
+}
 
-func (s *fakeStore) Write(ctx context.Context, shares []*batch.Share) {
+func keyOf(pending *batch.Pending) fakeKey { return fakeKey{pending.Sensor, pending.Start} }
+
+func (s *fakeStore) Write(ctx context.Context, writes []*batch.Pending) {
 	s.mu.Lock()
 	s.writes++
-	for _, share := range shares {
-		assert.False(s.t, s.inFlight[keyOf(share)], "two operations of one bucket are in flight")
-		assert.NotEmpty(s.t, share.Rows, "a share without rows was written")
-		s.inFlight[keyOf(share)] = true
-		for _, r := range share.Rows {
-			if s.sent[r.Seq()] && share.State == nil {
-				assert.True(s.t, share.Recovered, "a row that was sent before comes again, and nothing tells")
+	for _, pending := range writes {
+		if s.inFlight[keyOf(pending)] || len(pending.Rows) == 0 {
+			s.t.Errorf("%d rows of %v are written, already in flight: %t", len(pending.Rows), keyOf(pending), s.inFlight[keyOf(pending)])
+		}
+		s.inFlight[keyOf(pending)] = true
+		for _, r := range pending.Rows {
+			if s.sent[r.Seq()] && pending.State == nil && !pending.Recovered {
+				s.t.Errorf("row %d was sent before and comes again, and nothing says so", r.Seq())
 			}
 			s.sent[r.Seq()] = true
 		}
-		share.State = "known"
+		pending.State = "known"
 	}
 	s.mu.Unlock()
 	if s.before != nil {
-		s.before(ctx, shares)
+		s.before(ctx, writes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, share := range shares {
-		delete(s.inFlight, keyOf(share))
-		share.Verdict, share.Err = batch.Stored, nil
-		if share.Recovered {
-			s.look(share)
+	for _, pending := range writes {
+		delete(s.inFlight, keyOf(pending))
+		pending.Verdict, pending.Err = batch.Stored, nil
+		if pending.Recovered {
+			s.look(pending)
 		}
 		if ctx.Err() != nil {
-			share.Verdict, share.Err = batch.Wait, ctx.Err()
+			pending.Verdict, pending.Err = batch.Wait, ctx.Err()
 		} else if s.verdict != nil {
-			share.Verdict, share.Err = s.verdict(share)
+			pending.Verdict, pending.Err = s.verdict(pending)
 		}
-		if share.Verdict == batch.Stored {
-			s.keep(share)
+		if pending.Verdict == batch.Stored {
+			s.keep(pending)
 		}
 	}
 }
 
 // look drops the rows that are stored already, as a store does with rows that may
 // have been sent before.
-func (s *fakeStore) look(share *batch.Share) {
-	share.Found += share.DropStored(s.lastSeq[keyOf(share)]) // what is stored of a bucket is a prefix
+func (s *fakeStore) look(pending *batch.Pending) {
+	pending.Found += pending.DropStored(s.lastSeq[keyOf(pending)]) // what is stored of a bucket is a prefix
 }
 
-func (s *fakeStore) keep(share *batch.Share) { s.keepSome(share, len(share.Rows)) }
+func (s *fakeStore) keep(pending *batch.Pending) { s.keepSome(pending, len(pending.Rows)) }
 
 // keepSome stores the first n rows.
-func (s *fakeStore) keepSome(share *batch.Share, n int) {
+func (s *fakeStore) keepSome(pending *batch.Pending, n int) {
 	s.updates++
-	for _, r := range share.Rows[:n] {
-		assert.Greater(s.t, r.Seq(), s.lastSeq[keyOf(share)], "the sequences of a bucket rise")
-		s.lastSeq[keyOf(share)] = r.Seq()
-		s.done[r.Seq()] = true
-		s.stored[share.Sensor] = append(s.stored[share.Sensor], r.Seq())
+	last, stored := s.lastSeq[keyOf(pending)], s.stored[pending.Sensor]
+	for _, r := range pending.Rows[:n] {
+		if r.Seq() <= last {
+			s.t.Errorf("sequence %d of %v comes after %d", r.Seq(), keyOf(pending), last)
+		}
+		last = r.Seq()
+		s.done[last] = true
+		stored = append(stored, last)
 	}
-	share.Drop(n)
+	s.lastSeq[keyOf(pending)], s.stored[pending.Sensor] = last, stored
+	pending.Drop(n)
 }
 
 func (s *fakeStore) count() int {

@@ -26,14 +26,14 @@ type lane struct {
 	wake   chan struct{} // holds at most one wake-up
 
 	applied atomic.Uint64 // everything of this lane before this position is stored
-	hurryTo atomic.Uint64 // something waits for everything before this position
+	flushTo atomic.Uint64 // something waits for everything before this position
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, the ones that lack rows
 	held    atomic.Int64  // bytes of rows
 	gathers atomic.Int64  // how long readings gather at present, in ns
 	backlog backlog
-	// toldUntil is the time until which Arrivals knows all arrivals, in ns, see ToldUntil.
-	toldUntil atomic.Int64
+	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
+	knownUntil atomic.Int64
 
 	// The rest belongs to run.
 	cursor     batch.Cursor
@@ -51,7 +51,7 @@ type lane struct {
 	wrote      time.Time                 // when rows of some bucket were last stored
 	lastWrite  *lastWrite                // the last write of any lane of the stream
 	full       time.Time                 // since when it has no room for more; zero: it has
-	hurried    uint64                    // up to which hurryTo was obeyed
+	flushedTo  uint64                    // up to which flushTo was served
 	pace       pace
 	swept      time.Time
 	aside      asides
@@ -76,10 +76,10 @@ const (
 	// What is due within this fraction of the flush interval is written together.
 	dueTogether = 8
 
-	// A flush ends when its shares or their rows reach these numbers, so that one
+	// A flush ends when its buckets or their rows reach these numbers, so that one
 	// write of the store stays within a second of the server's work.
-	maxFlushShares = 1000
-	maxFlushRows   = 20_000
+	maxFlushBuckets = 1000
+	maxFlushRows    = 20_000
 )
 
 func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *lane {
@@ -96,17 +96,17 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 
 // follow makes the lane begin at a position of the journal.
 func (l *lane) follow(from uint64) {
-	l.toldUntil.Store(l.lastWrite.began.UnixNano())
+	l.knownUntil.Store(l.lastWrite.began.UnixNano())
 	l.applied.Store(from)
 	l.backlog.setSettled(from)
 	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
-// hurry makes the lane write what came before the position.
-func (l *lane) hurry(before uint64) {
+// requestFlush makes the lane write what came before the position.
+func (l *lane) requestFlush(before uint64) {
 	for {
-		to := l.hurryTo.Load()
-		if before <= to || l.hurryTo.CompareAndSwap(to, before) {
+		to := l.flushTo.Load()
+		if before <= to || l.flushTo.CompareAndSwap(to, before) {
 			break
 		}
 	}
@@ -120,17 +120,17 @@ func (l *lane) awake() {
 	}
 }
 
-// obey makes the lane write what it holds while there are records to read that
+// startFlush makes the lane write what it holds while there are records to read that
 // something waits for, and once more when it has them all. What stays behind, in a
-// bucket that cannot be written, causes no hurry.
-func (l *lane) obey() {
-	to := l.hurryTo.Load()
-	if to <= l.hurried {
+// bucket that cannot be written, causes no flush.
+func (l *lane) startFlush() {
+	to := l.flushTo.Load()
+	if to <= l.flushedTo {
 		return
 	}
 	l.rush = true
 	if l.cursor.Position() >= to {
-		l.hurried = to
+		l.flushedTo = to
 	}
 }
 
@@ -157,7 +157,7 @@ func (l *lane) run(ctx context.Context) {
 		l.resume(now)
 		l.lookAhead(ctx, now)
 		l.sweep(now)
-		l.obey()
+		l.startFlush()
 		l.report()
 		wait := l.untilDue(now)
 		switch {
@@ -180,9 +180,9 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	switch {
 	case !l.hasRoom() || !l.readAgain.IsZero():
 	case len(l.pending) > 0:
-		l.toldUntil.Store(l.pending[0].since.UnixNano())
+		l.knownUntil.Store(l.pending[0].since.UnixNano())
 	default:
-		l.toldUntil.Store(asleep)
+		l.knownUntil.Store(asleep)
 	}
 	select {
 	case <-ctx.Done():
@@ -190,8 +190,8 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	case <-l.wake:
 	case <-timer.C:
 	}
-	if l.toldUntil.Load() == asleep { // something may have come
-		l.toldUntil.Store(time.Now().UnixNano())
+	if l.knownUntil.Load() == asleep { // something may have come
+		l.knownUntil.Store(time.Now().UnixNano())
 	}
 }
 
@@ -242,7 +242,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
 
 // hasRoom reports whether the lane may hold more. If all lanes hold the same
-// batches, each is charged its share of them; a lane with few rows of many batches
+// batches, each is charged its part of them; a lane with few rows of many batches
 // that the others are done with is the one that keeps them in memory. A record is
 // taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
@@ -325,10 +325,10 @@ func (l *lane) own(b *batch.Batch) bool {
 
 // takeNew gives a row that comes for the first time to its bucket.
 func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
-	b := l.bucketOf(p, r.Row())
+	b := l.bucketOf(p, r.Row(), true)
 	switch {
 	case b.state.lacks():
-		l.tell(b, r) // the row stays in the journal
+		l.noteArrival(b, r) // the row stays in the journal
 		return false
 	case r.Seq() <= b.lastSeq:
 		l.outOfOrder(b, r)
@@ -342,11 +342,11 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	if len(b.share.Rows) == 0 {
+	if len(b.pending.Rows) == 0 {
 		b.since = p.arrived
 	}
 	b.lastSeq = max(b.lastSeq, r.Seq())
-	b.share.Rows = append(b.share.Rows, r)
+	b.pending.Rows = append(b.pending.Rows, r)
 	if b.state != pending {
 		l.move(b, row)
 	}
@@ -369,21 +369,25 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	p.Released(1)
 }
 
-// bucketOf returns the bucket that a row belongs to, a new one if there is none.
+// bucketOf returns the bucket that a row belongs to. If there is none, it returns nil
+// or makes one.
 //
 // Mostly a series is in the same window as before, so the bucket is first looked up
 // by the series' pointer: to hash a sensor id of hundreds of bytes would cost more
 // than the rest of the lane's work.
-func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
+func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	series := p.view.Series(row)
 	if b := l.recent(p, series, row); b != nil {
 		return b
 	}
 	key := p.keyOf(series, row)
 	b := l.buckets[key]
+	if b == nil && !create {
+		return nil
+	}
 	if b == nil {
 		l.makeRoom()
-		b = &bucket{key: key, state: idle, share: p.shareOf(key), recovered: p.view.Recovered}
+		b = &bucket{key: key, state: idle, pending: p.pendingOf(key), recovered: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
 	}
@@ -392,15 +396,6 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row) *bucket {
 	}
 	b.series, l.latest[series] = series, b
 	return b
-}
-
-// known returns the bucket of a row, nil if the lane remembers none.
-func (l *lane) known(p *parcel, row *batch.Row) *bucket {
-	series := p.view.Series(row)
-	if b := l.recent(p, series, row); b != nil {
-		return b
-	}
-	return l.buckets[p.keyOf(series, row)]
 }
 
 // recent returns the bucket that the series was last in, if the row belongs to it.
@@ -451,33 +446,33 @@ func (l *lane) forget(b *bucket) {
 }
 
 // flush writes the oldest of what is pending, as much as one command should carry.
-// Without a hurry it leaves what is far from due, so that sensors keep their own
+// Without a rush it leaves what is far from due, so that sensors keep their own
 // phases and MongoDB sees a stream of writes instead of a burst each interval.
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
 	soon := time.Now().Add(l.pace.interval / dueTogether)
 	all := l.rush || !l.hasRoom()
-	for n < len(l.pending) && n < maxFlushShares && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
-		rows += len(l.pending[n].share.Rows)
+	for n < len(l.pending) && n < maxFlushBuckets && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
+		rows += len(l.pending[n].pending.Rows)
 		n++
 	}
 	flushed, left := l.pending[:n:n], l.pending[n:]
-	// What comes from here on is in no hurry. Otherwise under load the rush would
-	// never end, and nothing would be merged any more.
+	// What comes from here on can wait. Otherwise, under load, the rush would never
+	// end, and nothing would be merged any more.
 	l.rush = l.rush && len(left) > 0
 	full := !l.hasRoom()
-	shares := make([]*batch.Share, n)
+	writes := make([]*batch.Pending, n)
 	for i, b := range flushed {
-		shares[i] = &b.share
+		writes[i] = &b.pending
 		b.sending()
-		if n := len(b.share.Rows); n > 0 {
-			l.tell(b, b.share.Rows[n-1]) // it came, whatever becomes of the write
+		if n := len(b.pending.Rows); n > 0 {
+			l.noteArrival(b, b.pending.Rows[n-1]) // it came, whatever becomes of the write
 		}
 		l.move(b, send)
 	}
 	write := func() {
 		begin := time.Now()
-		l.cfg.Store.Write(ctx, shares)
+		l.cfg.Store.Write(ctx, writes)
 		l.pace.wrote(begin, time.Now())
 	}
 	if all {
@@ -488,7 +483,7 @@ func (l *lane) flush(ctx context.Context) {
 	now := time.Now()
 	lastStored := 0 // a store that gives up stores none behind the one that failed
 	for i, b := range flushed {
-		if b.share.Verdict == batch.Stored && b.wrote() {
+		if b.pending.Verdict == batch.Stored && b.wrote() {
 			lastStored = i
 		}
 	}
@@ -504,47 +499,47 @@ func (l *lane) flush(ctx context.Context) {
 }
 
 // sending notes how many rows a write has.
-func (b *bucket) sending() { b.sent, b.share.Found = len(b.share.Rows), 0 }
+func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
 
 // wrote reports whether the last write stored rows, beside those that it found
 // stored.
-func (b *bucket) wrote() bool { return b.sent-len(b.share.Rows) > b.share.Found }
+func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
 
-// tell tells the stream's Arrivals of a row.
-func (l *lane) tell(b *bucket, r batch.Ref) {
+// noteArrival reports a row to the stream's Arrivals.
+func (l *lane) noteArrival(b *bucket, r batch.Ref) {
 	if l.cfg.Arrivals != nil {
 		l.cfg.Arrivals.Came(b.key.sensor, r.Batch.Received)
 	}
 }
 
-// settle acts on the verdict of a written share. others says that a later share was
+// settle acts on the verdict of a write. others says that a later bucket was
 // stored by the same write, full that the lane had no room for more when the write
 // began.
 func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	wrote := b.wrote()
-	verdict := b.share.Verdict
-	if verdict == batch.Poison && len(b.share.Rows) > 0 {
+	verdict := b.pending.Verdict
+	if verdict == batch.Poison && len(b.pending.Rows) > 0 {
 		if err := l.bury(b); err != nil {
-			b.share.Err = err
+			b.pending.Err = err
 			verdict = batch.Wait
 		}
 	}
 	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
-		b.share.Drop(len(b.share.Rows))
+		b.pending.Drop(len(b.pending.Rows))
 	}
 	switch {
-	case len(b.share.Rows) == 0:
+	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
 		b.notBefore = now
-		if cap(b.share.Rows) > keptRows {
-			b.share.Rows = nil
+		if cap(b.pending.Rows) > keptRows {
+			b.pending.Rows = nil
 		}
 		l.move(b, stored)
 		if b.state == catchingUp && l.walkIsDone() {
 			l.caughtUp(b)
 		}
 		if b.state == idle {
-			b.share.Recovered = b.recovered
+			b.pending.Recovered = b.recovered
 			if len(l.buckets) > l.remembered {
 				l.forget(b)
 			}
@@ -560,7 +555,7 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 		if b.state == probing { // the walk will deliver the rest
 			l.drop(b)
 		} else {
-			b.since = parcelOf(b.share.Rows[0]).arrived
+			b.since = parcelOf(b.pending.Rows[0]).arrived
 			l.rush = true
 		}
 		l.move(b, partly)
@@ -571,7 +566,7 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 	if b.state.lacks() {
 		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
 	}
-	b.attempts, b.unsent, b.alone, b.share.Hung = 0, 0, 0, 0
+	b.attempts, b.unsent, b.alone, b.pending.Hung = 0, 0, 0, 0
 	l.wrote = now
 	if wrote {
 		l.lastWrite.set(now)
@@ -582,8 +577,8 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 func (l *lane) failed(b *bucket, now time.Time, others bool) {
 	l.queue.metrics.retries.Inc()
 	b.attempts++
-	if b.share.Verdict == batch.Hangs {
-		b.share.Hung++
+	if b.pending.Verdict == batch.Hangs {
+		b.pending.Hung++
 	}
 	// If everything fails the buckets fail together, and nothing is written between
 	// two failures of one.
@@ -591,8 +586,8 @@ func (l *lane) failed(b *bucket, now time.Time, others bool) {
 		b.alone++
 	}
 	b.failed = now
-	if !errors.Is(b.share.Err, context.Canceled) { // by the lane itself, when it ends
-		l.queue.logFailure(l.stream, b.attempts, b.share.Err)
+	if !errors.Is(b.pending.Err, context.Canceled) { // by the lane itself, when it ends
+		l.queue.logFailure(l.stream, b.attempts, b.pending.Err)
 	}
 }
 
@@ -616,15 +611,15 @@ func (l *lane) backOff(b *bucket, now time.Time, full bool) {
 	l.move(b, e)
 }
 
-// bury makes the share's first reading a dead letter.
+// bury makes the first pending reading a dead letter.
 func (l *lane) bury(b *bucket) error {
-	r := b.share.Rows[0]
-	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.share.Err)); err != nil {
+	r := b.pending.Rows[0]
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.pending.Err)); err != nil {
 		return err
 	}
 	l.queue.metrics.deadLetters.Inc()
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.share.Err))
-	b.share.Drop(1)
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.pending.Err))
+	b.pending.Drop(1)
 	return nil
 }
 

@@ -20,6 +20,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,12 +61,11 @@ type Journal interface {
 // Store is where a stream's lanes write.
 //
 // Write is called by several lanes at once, never with the same bucket twice. It
-// blocks until every share has a verdict, or ctx ends. It takes the rows that are
-// durably stored out of the shares, and only those; whatever else went wrong is in
-// the verdict. It keeps no reference to a share's rows, and drops them on the
-// goroutine that called.
+// blocks until every bucket has a verdict, or ctx ends. It removes the rows that are
+// durably stored, and only those; whatever else went wrong is in the verdict. It
+// keeps no reference to the rows, and removes them on the goroutine that called.
 type Store interface {
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Pending)
 }
 
 // DeadLetters is where readings go that the database refuses for their content. Put
@@ -104,15 +104,9 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() error {
-	if c.Lanes == 0 {
-		c.Lanes = 4
-	}
-	if c.FlushInterval == 0 {
-		c.FlushInterval = time.Second
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 32 << 20
-	}
+	c.Lanes = cmp.Or(c.Lanes, 4)
+	c.FlushInterval = cmp.Or(c.FlushInterval, time.Second)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
 	switch {
 	case c.Journal == nil:
 		return errors.New("a queue needs a journal")
@@ -182,7 +176,7 @@ func New(cfg Config) (*Queue, error) {
 func (q *Queue) Flush(ctx context.Context) error {
 	before := q.cfg.Journal.End()
 	for _, l := range q.lanes {
-		l.hurry(before)
+		l.requestFlush(before)
 	}
 	if err := q.Wait(ctx, before); err != nil {
 		return fmt.Errorf("flush the queue: %w", err)
@@ -294,12 +288,12 @@ func (q *Queue) StreamStored(stream string) (all, most uint64) {
 	return all, most
 }
 
-// ToldUntil returns the time until which a stream's Arrivals knows all arrivals. It
+// KnownUntil returns the time until which a stream's Arrivals knows all arrivals. It
 // lags while readings wait in the journal.
-func (q *Queue) ToldUntil(stream string) time.Time {
+func (q *Queue) KnownUntil(stream string) time.Time {
 	until := time.Now()
 	for _, l := range q.lanes {
-		if at := l.toldUntil.Load(); l.stream == stream && at != asleep && at < until.UnixNano() {
+		if at := l.knownUntil.Load(); l.stream == stream && at != asleep && at < until.UnixNano() {
 			until = time.Unix(0, at)
 		}
 	}
@@ -358,6 +352,6 @@ func (q *Queue) logFailure(stream string, attempt int, err error) {
 func (q *Queue) logAside(stream string, b *bucket) {
 	if isDue(&q.asideLogged) {
 		q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
-			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.share.Err)
+			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.pending.Err)
 	}
 }

@@ -31,7 +31,7 @@ type race struct {
 
 const (
 	racers       = 64
-	racesEach    = 10
+	racesEach    = 4
 	raceReadings = 3
 )
 

@@ -42,14 +42,14 @@ func countReadings(t *testing.T, s readableStore, sensor string) int {
 // stuckSensor keeps one sensor from being written.
 type stuckSensor struct{ readableStore }
 
-func (s stuckSensor) Write(ctx context.Context, shares []*batch.Share) {
-	var others []*batch.Share
-	for _, share := range shares {
-		if share.Sensor == "stuck" {
-			share.Verdict, share.Err = batch.Wait, errAway
+func (s stuckSensor) Write(ctx context.Context, writes []*batch.Pending) {
+	var others []*batch.Pending
+	for _, pending := range writes {
+		if pending.Sensor == "stuck" {
+			pending.Verdict, pending.Err = batch.Wait, errAway
 			continue
 		}
-		others = append(others, share)
+		others = append(others, pending)
 	}
 	if len(others) > 0 {
 		s.readableStore.Write(ctx, others)
@@ -70,7 +70,7 @@ func TestRestartBehindAStuckBucket(t *testing.T) {
 			conn, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: db.Name(), Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
-			const requests = 30
+			const requests = 16
 			runBehindStuck(t, dir, open(t, conn.Database()), func(j *journal.Journal) {
 				take := func(sensor string, n int) {
 					_, err := j.Append(t.Context(), request(sensor, n), batch.Request{Want: telemetry.Journaled})
