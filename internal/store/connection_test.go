@@ -21,11 +21,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// failPoint is held by a test that uses failCommand of the shared mongod, which has one.
+// failPoint is held by a test that uses failCommand; see failing.
 var failPoint sync.Mutex
 
 func dial(t *testing.T, uri, database string) *Connection {
@@ -188,27 +187,47 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 	}
 }
 
-// TestOneSlowPingIsNoSilentServer: a host without a free CPU holds up one, and a
-// server that has stopped answers none.
+// TestOneSlowPingIsNoSilentServer: a busy host may delay one ping, and a server that
+// has stopped answers none.
 func TestOneSlowPingIsNoSilentServer(t *testing.T) {
 	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	client := mongodtest.DatabaseAt(t, server.URI()).Client()
-	blocked := func(mode any) {
-		require.NoError(t, client.Database("admin").RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000}}},
-		}).Err())
-	}
-	t.Cleanup(func() { blocked("off") })
+	c := dialAs(t, "slow ping")
+	blocked := failing(t, c, bson.D{
+		{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000},
+	})
 	blocked(bson.D{{Key: "times", Value: 1}})
-	took, err := Ping(t.Context(), client)
+	took, err := Ping(t.Context(), c.Client())
 	require.NoError(t, err)
 	assert.Less(t, took, pingTimeout)
 
 	blocked("alwaysOn")
-	_, err = Ping(t.Context(), client)
+	_, err = Ping(t.Context(), c.Client())
 	assert.True(t, mongo.IsTimeout(err), err)
+}
+
+// dialAs connects to the shared mongod under a name.
+func dialAs(t *testing.T, app string) *Connection {
+	t.Helper()
+	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: app, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return c
+}
+
+// failing returns a function that sets the mode of failCommand for the connection's
+// commands. The shared mongod has one such fail point, so one test at a time uses it.
+func failing(t *testing.T, c *Connection, data bson.D) func(mode any) {
+	t.Helper()
+	failPoint.Lock()
+	t.Cleanup(failPoint.Unlock)
+	set := func(mode any) {
+		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: append(bson.D{{Key: "appName", Value: c.cfg.App}}, data...)},
+		}).Err())
+	}
+	t.Cleanup(func() { set("off") })
+	return set
 }
 
 // TestAServerWhoseConnectionsAreAllInUseAnswers: slow queries must not end
@@ -272,21 +291,10 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 	})
 }
 
-// TestMembersThatMayNotBeSeenAreTold: where the user may not ask for the members
-// nothing is refused, and the log says which right is missing.
-func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
+// TestMissingRightToSeeMembersIsLogged, and nothing is refused.
+func TestMissingRightToSeeMembersIsLogged(t *testing.T) {
 	t.Parallel()
-	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see members", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	fail := func(mode any) {
-		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}, {Key: "appName", Value: "may not see members"}}},
-		}).Err())
-	}
-	failPoint.Lock()
-	t.Cleanup(failPoint.Unlock)
+	c := dialAs(t, "may not see members")
 	var log bytes.Buffer
 	check := func() error {
 		return WriteConcern{Members: 3}.Check(t.Context(), c.Database(), "a", slog.New(slog.NewTextHandler(&log, nil)))
@@ -294,8 +302,7 @@ func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
 	var concern *ConcernError
 	require.ErrorAs(t, check(), &concern)
 	assert.Empty(t, log.String())
-	fail("alwaysOn")
-	t.Cleanup(func() { fail("off") })
+	failing(t, c, bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}})("alwaysOn")
 	require.NoError(t, check())
 	assert.Contains(t, log.String(), "Grant the right to replSetGetConfig")
 	assert.Contains(t, log.String(), "stream=a")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,21 +20,41 @@ import (
 )
 
 // onBoth tests a store of each kind, with a fresh database.
-func onBoth(t *testing.T, test func(t *testing.T, kind side, database string, s storetest.Store)) {
+func onBoth(t *testing.T, test func(t *testing.T, kind store.Storage, database string, s storetest.Store)) {
 	t.Helper()
-	for _, kind := range []side{{"bucket", 5 * time.Minute, 1000}, {"timeseries", 5 * time.Minute, 0}} {
-		t.Run(kind.name, func(t *testing.T) {
+	for _, kind := range []store.Storage{store.Bucket, store.TimeSeries} {
+		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			database := mongodtest.Database(t).Name()
-			s, _ := kind.open(t, mongodtest.URI(t), database)
-			test(t, kind, database, s)
+			test(t, kind, database, open(t, kind, database))
 		})
 	}
 }
 
+// open returns a prepared store in a database.
+func open(t *testing.T, kind store.Storage, database string) storetest.Store {
+	t.Helper()
+	conn, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	cfg := store.Config{
+		Database: conn.Database(), Stream: storetest.Stream, Granularity: 5 * time.Minute,
+		MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
+	}
+	var s storetest.Store
+	if kind == store.TimeSeries {
+		s, err = timeseries.New(cfg)
+	} else {
+		s, err = bucket.New(cfg)
+	}
+	require.NoError(t, err)
+	require.NoError(t, s.Prepare(t.Context()))
+	return s
+}
+
 func TestACommandNeedsThePermit(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, _ side, _ string, s storetest.Store) {
+	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
 		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
 		errLost := errors.New("lost")
 		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), shares)
@@ -48,7 +69,7 @@ func TestACommandNeedsThePermit(t *testing.T) {
 // for.
 func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // which Prepare refuses
 		switch s := s.(type) {
 		case *bucket.Store:
@@ -63,7 +84,7 @@ func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 			require.Len(t, shares[0].Rows, 2)
 			require.ErrorContains(t, shares[0].Err, "Not enough data-bearing nodes")
 		}
-		other, _ := kind.open(t, mongodtest.URI(t), database)
+		other := open(t, kind, database)
 		storetest.WriteAll(t, other, shares)
 		assert.Len(t, storetest.ReadAll(t, other, "a"), 2, "each is there once")
 	})
@@ -75,7 +96,7 @@ func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
 	type stands interface {
 		Stands(ctx context.Context) error
 	}
-	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
@@ -86,7 +107,7 @@ func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
 		require.NoError(t, s.Prepare(t.Context()))
 		require.NoError(t, check(s))
 		require.NoError(t, c.Database().Collection(storetest.Stream).Drop(t.Context()))
-		other, _ := kind.open(t, mongodtest.URI(t), database)
+		other := open(t, kind, database)
 		require.ErrorIs(t, check(s), store.ErrNotPrepared)
 		require.NoError(t, s.Prepare(t.Context()))
 		require.NoError(t, check(other))

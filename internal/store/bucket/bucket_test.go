@@ -20,17 +20,14 @@ const window = 5 * time.Minute
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	variants := map[string]Config{
-		"as configured by default":  {},
-		"tiny parts":                {MaxReadings: 3},
-		"parts limited by bytes":    {MaxBytes: 1 << 10},
-		"one reading for an update": {MaxReadingsPerUpdate: 1},
+		"defaults":                            {},
+		"tiny parts, two readings per update": {MaxReadings: 3, MaxReadingsPerUpdate: 2},
+		"parts limited by bytes":              {MaxBytes: 1 << 10},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
-				cfg := cfg
-				cfg.Granularity = granularity
+			storetest.Run(t, func(t *testing.T) storetest.Store {
 				return open(t, connect(t), cfg)
 			})
 		})

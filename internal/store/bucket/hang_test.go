@@ -21,7 +21,7 @@ import (
 // what was given up is stored once when the lock is gone.
 func TestAWriteThatHangsIsFound(t *testing.T) {
 	t.Parallel()
-	for name, locked := range map[string][]int{"the first": {0}, "one in the middle": {41}, "several": {3, 20, 41, 59}, "neighbours": {20, 21}, "many in a row": inARow(10, 20), "most": inARow(10, 40)} {
+	for name, locked := range map[string][]int{"one": {0}, "several": {3, 20, 41, 59}, "most": inARow(10, 40)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := connect(t)

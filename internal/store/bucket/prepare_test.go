@@ -18,8 +18,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
@@ -207,47 +205,6 @@ func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.
 			assert.ElementsMatch(t, bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}, fence, "a fence that can be rolled back is none")
 		})
 	}
-}
-
-// TestAWriteThatTheMajorityDoesNotShowYetIsWaitedFor: with w:1 a reading may be
-// with the primary, its outcome unknown, and not with the majority that is
-// looked at. It is sent again, refused by the guard, and not taken for another's
-// until the look shows it.
-func TestAWriteThatTheMajorityDoesNotShowYetIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	s := open(t, c.Database(), Config{WriteConcern: store.WriteConcern{Members: 1}})
-	lag := func(mode string) {
-		require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
-			bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: mode}}).Err())
-	}
-	shares := func() []*batch.Share {
-		return storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
-	}
-	lag("alwaysOn")
-	storetest.WriteAll(t, s, shares())
-	storetest.Answers(t, s, "a", storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2))
-	again := shares() // as after a reply that was lost
-	for range 3 {
-		s.Write(t.Context(), again)
-		require.Equal(t, batch.Wait, again[0].Verdict)
-		require.ErrorIs(t, again[0].Err, errConflict)
-		require.Len(t, again[0].Rows, 2, "nothing is known to be stored")
-	}
-	lag("off")
-	_, err = c.Client().Database("other").Collection("c").InsertOne(t.Context(), bson.D{}) // else nothing moves the majority on for 10 s
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		s.Write(t.Context(), again)
-		return again[0].Verdict == batch.Stored
-	}, time.Minute, 10*time.Millisecond)
-	docs := documents(t, c.Database())
-	require.Len(t, docs, 1)
-	assert.EqualValues(t, 2, docs[0]["count"])
-	assert.Len(t, docs[0]["measurements"], 2)
 }
 
 func TestConcernThatCannotBeMetIsRefused(t *testing.T) {

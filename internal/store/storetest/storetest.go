@@ -37,9 +37,9 @@ const Stream = "readings"
 // Base is the start of an hour; readings of Run lie around it.
 var Base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// Run tests a store for the behaviour. newStore returns a prepared, empty store of
-// the granularity; it is called once for each test, several at a time.
-func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) Store) {
+// Run tests a store for the behaviour. newStore returns a prepared, empty store; it is
+// called once for each test, several at a time.
+func Run(t *testing.T, newStore func(t *testing.T) Store) {
 	tests := []struct {
 		name string
 		run  func(t *testing.T, s Store)
@@ -50,22 +50,16 @@ func Run(t *testing.T, newStore func(t *testing.T, granularity time.Duration) St
 		{"writers do not disturb each other", concurrentWriters},
 		{"a write that is cut short releases nothing that is not stored", cutShort},
 		{"a span may begin and end at any time", farSpans},
-		{"a limited read is the beginning of a longer one", limitedRead},
 		{"what is acknowledged is seen once at every moment", seenOnce},
 		{"sensors are separate, listed in the order of their bytes, and deleted alone", separateSensors},
 		{"a read ends with its context", endedByContext},
 		{"an unknown sensor has nothing", unknownSensor},
+		{"what is read back is what a simple model says", likeModel},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.run(t, newStore(t, 5*time.Minute))
-		})
-	}
-	for _, g := range []time.Duration{time.Minute, time.Hour} {
-		t.Run("what is read back is what a simple model says, with windows of "+g.String(), func(t *testing.T) {
-			t.Parallel()
-			likeModel(t, newStore(t, g))
+			tt.run(t, newStore(t))
 		})
 	}
 }
@@ -285,33 +279,6 @@ func cutShort(t *testing.T, s Store) {
 	assert.Len(t, ReadAll(t, s, "a"), 1)
 }
 
-// limitedRead reads many readings of few instants: pages rest on their order.
-func limitedRead(t *testing.T, s Store) {
-	var readings []telemetry.Reading
-	for i := range 300 {
-		readings = append(readings, Reading("a", time.Duration(i%7)*time.Millisecond, float64(i)))
-	}
-	for _, some := range [][]telemetry.Reading{readings[:120], readings[120:]} {
-		write(t, s, some...)
-	}
-	all := ReadAll(t, s, "a")
-	require.Len(t, all, len(readings))
-	for limit := 1; limit < len(all); limit += 13 {
-		var got []telemetry.Reading
-		q := telemetry.Query{Sensor: "a", To: Base.Add(time.Hour).UnixMilli()}
-		if limit%2 == 0 { // else the reader just stops
-			q.Limit = limit
-		}
-		for r, err := range s.Readings(context.Background(), q) {
-			require.NoError(t, err)
-			if got = append(got, r); len(got) == limit {
-				break
-			}
-		}
-		require.Equal(t, all[:limit], got)
-	}
-}
-
 // Answers checks every kind of answer of a store with one sensor. The readings are
 // all that the sensor has, in time order.
 func Answers(t require.TestingT, s Store, sensor string, readings ...telemetry.Reading) {
@@ -331,7 +298,7 @@ func Answers(t require.TestingT, s Store, sensor string, readings ...telemetry.R
 // seenOnce reads while another writes: what was acknowledged when the reader
 // gathered what is unstored is in its answer, and nothing is in it twice.
 func seenOnce(t *testing.T, s Store) {
-	const rounds, perRound = 60, 4
+	const rounds, perRound = 40, 4
 	session := batch.NewSession()
 	var (
 		group    sync.WaitGroup

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
@@ -54,8 +53,8 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
-		return open(t, connect(t), Config{Granularity: granularity})
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		return open(t, connect(t), Config{})
 	})
 }
 
@@ -188,19 +187,4 @@ func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	}
 	require.Contains(t, stages, "$_internalUnpackBucket")
 	assert.Less(t, slices.Index(stages, "$group"), slices.Index(stages, "$_internalUnpackBucket"), "one bucket is left before it is unpacked: %v", stages)
-}
-
-// TestAnswersShowWhatFewerThanAMajorityConfirmed holds the majority's view back.
-func TestAnswersShowWhatFewerThanAMajorityConfirmed(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	s := open(t, c.Database(), Config{WriteConcern: store.WriteConcern{Members: 1}})
-	require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
-		bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: "alwaysOn"}}).Err())
-	a, b := storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, a, b), 5*time.Minute))
-	storetest.Answers(t, s, "a", a, b)
 }
