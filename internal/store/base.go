@@ -224,12 +224,12 @@ func (b *Base) target(info *Info, named bool) error {
 var ErrNotPrepared = errors.New("its collection is not prepared")
 
 // Target returns the collection to write to. While there is none it returns nil and
-// marks the shares as unsent.
-func (b *Base) Target(shares []*batch.Share) *Prepared {
+// marks the writes as unsent.
+func (b *Base) Target(writes []*batch.Share) *Prepared {
 	to := b.prepared.Load()
 	if to == nil {
-		for _, share := range shares {
-			share.Verdict, share.Err = batch.Unsent, ErrNotPrepared
+		for _, pending := range writes {
+			pending.Verdict, pending.Err = batch.Unsent, ErrNotPrepared
 		}
 	}
 	return to

@@ -18,7 +18,7 @@ import (
 func TestADeletionThatWasNotBegunSaysSo(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := s.Delete(ended, "s")

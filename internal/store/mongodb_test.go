@@ -55,12 +55,12 @@ func open(t *testing.T, kind store.Storage, database string) storetest.Store {
 func TestACommandNeedsThePermit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
-		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
+		writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
 		errLost := errors.New("lost")
-		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), shares)
-		assert.Equal(t, batch.Unsent, shares[0].Verdict)
-		require.ErrorIs(t, shares[0].Err, errLost)
-		assert.Len(t, shares[0].Rows, 1)
+		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), writes)
+		assert.Equal(t, batch.Unsent, writes[0].Verdict)
+		require.ErrorIs(t, writes[0].Err, errLost)
+		assert.Len(t, writes[0].Rows, 1)
 	})
 }
 
@@ -77,15 +77,15 @@ func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 		case *timeseries.Store:
 			s.Change(settings)
 		}
-		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
+		writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
 		for range 4 {
-			s.Write(t.Context(), shares)
-			require.Equal(t, batch.Wait, shares[0].Verdict)
-			require.Len(t, shares[0].Rows, 2)
-			require.ErrorContains(t, shares[0].Err, "Not enough data-bearing nodes")
+			s.Write(t.Context(), writes)
+			require.Equal(t, batch.Wait, writes[0].Verdict)
+			require.Len(t, writes[0].Rows, 2)
+			require.ErrorContains(t, writes[0].Err, "Not enough data-bearing nodes")
 		}
 		other := open(t, kind, database)
-		storetest.WriteAll(t, other, shares)
+		storetest.WriteAll(t, other, writes)
 		assert.Len(t, storetest.ReadAll(t, other, "a"), 2, "each is there once")
 	})
 }

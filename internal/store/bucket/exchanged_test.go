@@ -35,9 +35,9 @@ func newMoved(t *testing.T) *moved {
 		m.readings = append(m.readings, storetest.Reading("a", time.Duration(i)*time.Minute, float64(i)))
 	}
 	old := open(t, m.db, Config{Granularity: time.Minute})
-	storetest.WriteAll(t, old, storetest.Shares(storetest.Batch(t, "s1", 1, m.readings...), time.Minute))
+	storetest.WriteAll(t, old, storetest.Pending(storetest.Batch(t, "s1", 1, m.readings...), time.Minute))
 	other := connect(t)
-	storetest.WriteAll(t, open(t, other, Config{}), storetest.Shares(storetest.Batch(t, "smoved", 1, m.readings...), window))
+	storetest.WriteAll(t, open(t, other, Config{}), storetest.Pending(storetest.Batch(t, "smoved", 1, m.readings...), window))
 	var copied []any
 	for _, doc := range documents(t, other) {
 		copied = append(copied, doc)

@@ -34,7 +34,7 @@ func TestAWriteThatHangsIsFound(t *testing.T) {
 				}
 				return out
 			}
-			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings(0)...), window))
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings(0)...), window))
 			var names bson.A
 			for _, i := range locked {
 				names = append(names, fmt.Sprintf("s-%02d", i))
@@ -48,28 +48,28 @@ func TestAWriteThatHangsIsFound(t *testing.T) {
 				bson.D{{Key: "sensorId", Value: bson.D{{Key: "$in", Value: names}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "note", Value: 1}}}})
 			require.NoError(t, err)
 
-			shares := storetest.Shares(storetest.Batch(t, "s1", sensors+1, readings(1)...), window)
+			writes := storetest.Pending(storetest.Batch(t, "s1", sensors+1, readings(1)...), window)
 			began := time.Now()
-			s.Write(t.Context(), shares)
+			s.Write(t.Context(), writes)
 			assert.Less(t, time.Since(began), longestPatience, "the time does not grow with what hangs")
 			var hang []any
 			var wait []*batch.Share
-			for _, share := range shares {
+			for _, pending := range writes {
 				switch {
-				case share.Verdict == batch.Hangs:
-					hang = append(hang, share.Sensor)
-					assert.ErrorIs(t, share.Err, errHangs)
-				case len(share.Rows) > 0:
-					wait = append(wait, share)
+				case pending.Verdict == batch.Hangs:
+					hang = append(hang, pending.Sensor)
+					assert.ErrorIs(t, pending.Err, errHangs)
+				case len(pending.Rows) > 0:
+					wait = append(wait, pending)
 					continue
 				}
 			}
 			assert.ElementsMatch(t, names, hang)
-			storetest.WriteAll(t, s, wait) // shares that needed a lookup
+			storetest.WriteAll(t, s, wait) // those that needed a lookup
 			require.NoError(t, session.AbortTransaction(ctx))
-			for _, share := range shares {
-				if len(share.Rows) > 0 {
-					storetest.WriteAll(t, s, []*batch.Share{share})
+			for _, pending := range writes {
+				if len(pending.Rows) > 0 {
+					storetest.WriteAll(t, s, []*batch.Share{pending})
 				}
 			}
 			for i := range sensors {
@@ -93,7 +93,7 @@ func inARow(from, n int) (row []int) {
 func TestASlowMongoDBIsNotAskedMoreOften(t *testing.T) {
 	t.Parallel()
 	s := unconnected(Settings{})
-	one := []operation{{share: &batch.Share{}}}
+	one := []operation{{pending: &batch.Share{}}}
 	assert.Equal(t, leastPatience, s.patience(one))
 	s.answered(3 * time.Second)
 	assert.Equal(t, 12*time.Second, s.patience(one), "longer than a write may take at all")
@@ -101,8 +101,8 @@ func TestASlowMongoDBIsNotAskedMoreOften(t *testing.T) {
 		s.answered(time.Millisecond)
 	}
 	assert.Equal(t, leastPatience, s.patience(one), "that is over")
-	one[0].share.Hung = 2
+	one[0].pending.Hung = 2
 	assert.Equal(t, 4*leastPatience, s.patience(one), "a bucket that hung is given more time, for it may only be slow")
-	one[0].share.Hung = 50
+	one[0].pending.Hung = 50
 	assert.Equal(t, longestPatience, s.patience(one))
 }

@@ -50,7 +50,7 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 	put := func(sensor string, seq uint64, age time.Duration) {
 		r := storetest.Reading(sensor, 0, float64(seq))
 		r.Time = now.Add(-age).Truncate(time.Millisecond)
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", seq, r), window))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", seq, r), window))
 	}
 	there := func() (sensors []string) {
 		for _, d := range documents(t, db) {
@@ -94,13 +94,13 @@ func notShownByMajority(t *testing.T, db *mongo.Database) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(),
 			bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: mode}}).Err())
 	}
-	shares := func() []*batch.Share {
-		return storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
+	writes := func() []*batch.Share {
+		return storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
 	}
 	lag("alwaysOn")
-	storetest.WriteAll(t, s, shares())
+	storetest.WriteAll(t, s, writes())
 	storetest.Answers(t, s, "a", storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2))
-	again := shares() // as after a reply that was lost
+	again := writes() // as after a reply that was lost
 	for range 3 {
 		s.Write(t.Context(), again)
 		require.Equal(t, batch.Wait, again[0].Verdict)

@@ -99,7 +99,7 @@ func TestWhatIsMissingOfACollectionIsMadeAndAValidatorIsTold(t *testing.T) {
 	require.NoError(t, db.Collection(store.ViewName(storetest.Stream)).Drop(t.Context()))
 	require.NoError(t, s.Prepare(t.Context()))
 	assert.Equal(t, 2*time.Hour+5*time.Minute, expiry(t, db))
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
 	n, err := db.Collection(store.ViewName(storetest.Stream)).CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, n)
@@ -111,7 +111,7 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	hourly := open(t, db, Config{Granularity: time.Hour, Retention: 24 * time.Hour})
-	storetest.WriteAll(t, hourly, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), time.Hour))
+	storetest.WriteAll(t, hourly, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), time.Hour))
 	require.Equal(t, 25*time.Hour, expiry(t, db))
 
 	open(t, db, Config{Granularity: time.Minute, Retention: 24 * time.Hour})
@@ -137,7 +137,7 @@ func TestCapsThatAreLoweredCloseThePartsThatAreOverThem(t *testing.T) {
 	seq := uint64(1)
 	write := func(s *Store, n int) {
 		for range n {
-			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", seq, storetest.Reading("a", time.Duration(seq)*time.Millisecond, float64(seq))), 5*time.Minute))
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", seq, storetest.Reading("a", time.Duration(seq)*time.Millisecond, float64(seq))), 5*time.Minute))
 			seq++
 		}
 	}
@@ -193,9 +193,9 @@ func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.
 				SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
 
 			s := open(t, with, Config{MaxReadings: 2, WriteConcern: tt.concern})
-			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
-			share := storetest.Shares(storetest.Batch(t, "s1", 2, storetest.Reading("a", 0, 1)), 5*time.Minute)[0]
-			require.True(t, s.closePart(t.Context(), share, partOf(share)))
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+			pending := storetest.Pending(storetest.Batch(t, "s1", 2, storetest.Reading("a", 0, 1)), 5*time.Minute)[0]
+			require.True(t, s.closePart(t.Context(), pending, partOf(pending)))
 			mu.Lock()
 			defer mu.Unlock()
 			var update, fence bson.D

@@ -25,7 +25,7 @@ func fillHours(t *testing.T, s *Store, sensor string, hours int) {
 		}
 		readings = append(readings, r)
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
 }
 
 func spanOf(sensor string, from, span time.Duration) telemetry.Query {
@@ -170,7 +170,7 @@ func TestTombstonesTellWhatIsStored(t *testing.T) {
 	db := connect(t)
 	s := open(t, db, Config{})
 	moved, late := storetest.Reading("a", time.Minute, 1), storetest.Reading("a", 2*time.Minute, 2)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "smoved", 1, moved), time.Hour))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "smoved", 1, moved), time.Hour))
 	_, err := db.Collection(storetest.Stream).InsertOne(t.Context(), bson.D{
 		{Key: "_id", Value: bson.D{{Key: "s", Value: "a"}, {Key: "b", Value: bson.NewDateTimeFromTime(storetest.Base)}, {Key: "g", Value: int32(300)}, {Key: "p", Value: int32(0)}}},
 		{Key: "bucketStart", Value: bson.NewDateTimeFromTime(storetest.Base)},

@@ -29,7 +29,7 @@ func TestWholePartSaysWhatUpdatesSay(t *testing.T) {
 		reading(7*time.Second, field("t", telemetry.IntValue(24))),
 		reading(9*time.Second, field("note", telemetry.TextValue("y"))),
 	)
-	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	storetest.WriteAll(t, s, storetest.Pending(b, window))
 	raw, err := db.Collection(storetest.Stream).FindOne(t.Context(), bson.D{}).Raw()
 	require.NoError(t, err)
 	measurements, err := raw.Lookup("measurements").Array().Values()

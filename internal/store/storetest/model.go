@@ -92,16 +92,16 @@ func (d *drawn) session(s Store) {
 	for i := range batches {
 		granularity := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Hour}).Draw(rt, "granularity")
 		b := Batch(rt, session, seq, d.readings()...)
-		for _, share := range Shares(b, granularity) {
-			of := d.of(share.Sensor)
-			n := len(share.Rows)
+		for _, pending := range Pending(b, granularity) {
+			of := d.of(pending.Sensor)
+			n := len(pending.Rows)
 			switch {
 			case i > whole:
 				n = 0
 			case i == whole:
 				n = rapid.IntRange(0, n).Draw(rt, "rows stored")
 			}
-			for j, row := range share.Rows {
+			for j, row := range pending.Rows {
 				r := plain(row.Batch.Reading(row.Index))
 				of.all = append(of.all, r)
 				if j < n {
@@ -111,8 +111,8 @@ func (d *drawn) session(s Store) {
 					of.unstored = append(of.unstored, telemetry.Unstored{Session: session, Sequence: row.Seq(), Granularity: granularity, Reading: r})
 				}
 			}
-			if share.Rows = share.Rows[:n]; n > 0 {
-				WriteAll(rt, s, []*batch.Share{share})
+			if pending.Rows = pending.Rows[:n]; n > 0 {
+				WriteAll(rt, s, []*batch.Share{pending})
 			}
 		}
 		seq += uint64(b.Len())

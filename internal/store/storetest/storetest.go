@@ -23,7 +23,7 @@ import (
 // Store is what the queue and the reader need of a store.
 type Store interface {
 	Prepare(ctx context.Context) error
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Share)
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
@@ -112,14 +112,14 @@ func Integers(b *testing.B, first, sensors, perSensor, fields int) *batch.Batch 
 	return Batch(b, "sbench", uint64(1+first*sensors), readings...)
 }
 
-// Shares sorts a batch into buckets, as a lane does.
-func Shares(b *batch.Batch, granularity time.Duration) []*batch.Share {
+// Pending sorts a batch into buckets, as a lane does.
+func Pending(b *batch.Batch, granularity time.Duration) []*batch.Share {
 	type key struct {
 		sensor string
 		start  int64
 	}
 	byBucket := make(map[key]*batch.Share)
-	var shares []*batch.Share
+	var writes []*batch.Share
 	for i := range uint32(b.Len()) {
 		row := b.Row(i)
 		k := key{b.Series(row).Sensor, row.Time - row.Time%granularity.Milliseconds()}
@@ -127,41 +127,41 @@ func Shares(b *batch.Batch, granularity time.Duration) []*batch.Share {
 			byBucket[k] = &batch.Share{
 				Stream: Stream, Sensor: k.sensor, Start: k.start, Granularity: granularity, Session: b.Session,
 			}
-			shares = append(shares, byBucket[k])
+			writes = append(writes, byBucket[k])
 		}
 		byBucket[k].Rows = append(byBucket[k].Rows, batch.Ref{Batch: b, Index: i})
 	}
-	return shares
+	return writes
 }
 
-// WriteAll writes shares until nothing is left of them.
-func WriteAll(t require.TestingT, s Store, shares []*batch.Share) {
+// WriteAll writes until nothing is left of them.
+func WriteAll(t require.TestingT, s Store, writes []*batch.Share) {
 	for range 10_000 {
-		s.Write(context.Background(), shares)
-		shares = slices.DeleteFunc(slices.Clone(shares), func(share *batch.Share) bool { return len(share.Rows) == 0 })
-		if len(shares) == 0 {
+		s.Write(context.Background(), writes)
+		writes = slices.DeleteFunc(slices.Clone(writes), func(pending *batch.Share) bool { return len(pending.Rows) == 0 })
+		if len(writes) == 0 {
 			return
 		}
-		for _, share := range shares {
-			require.NotEqual(t, batch.Stored, share.Verdict, "a share with rows left says that all is stored")
-			require.NotEqual(t, batch.Poison, share.Verdict, "%v", share.Err)
+		for _, pending := range writes {
+			require.NotEqual(t, batch.Stored, pending.Verdict, "a write with rows left says that all is stored")
+			require.NotEqual(t, batch.Poison, pending.Verdict, "%v", pending.Err)
 		}
 	}
-	require.Fail(t, "the store does not finish", "%d shares are left, the first because of %v", len(shares), shares[0].Err)
+	require.Fail(t, "the store does not finish", "%d writes are left, the first because of %v", len(writes), writes[0].Err)
 }
 
-// GivesUp writes shares that take several commands in a context that has ended:
+// GivesUp writes what takes several commands in a context that has ended:
 // the first command comes to nothing, those behind it are not sent, and every
-// share keeps its rows.
-func GivesUp(t require.TestingT, s Store, shares []*batch.Share, rows int) {
+// write keeps its rows.
+func GivesUp(t require.TestingT, s Store, writes []*batch.Share, rows int) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	s.Write(cancelled, shares)
-	require.Equal(t, batch.Wait, shares[0].Verdict)
-	require.Equal(t, batch.Unsent, shares[len(shares)-1].Verdict, "behind a command that came to nothing")
-	for _, share := range shares {
-		require.ErrorIs(t, share.Err, context.Canceled)
-		require.Len(t, share.Rows, rows)
+	s.Write(cancelled, writes)
+	require.Equal(t, batch.Wait, writes[0].Verdict)
+	require.Equal(t, batch.Unsent, writes[len(writes)-1].Verdict, "behind a command that came to nothing")
+	for _, pending := range writes {
+		require.ErrorIs(t, pending.Err, context.Canceled)
+		require.Len(t, pending.Rows, rows)
 	}
 }
 
@@ -176,7 +176,7 @@ func ReadAll(t require.TestingT, s Store, sensor string) []telemetry.Reading {
 }
 
 func write(t *testing.T, s Store, readings ...telemetry.Reading) {
-	WriteAll(t, s, Shares(Batch(t, batch.NewSession(), 1, readings...), 5*time.Minute))
+	WriteAll(t, s, Pending(Batch(t, batch.NewSession(), 1, readings...), 5*time.Minute))
 }
 
 func everyKind(t *testing.T, s Store) {
@@ -222,18 +222,18 @@ func recovered(t *testing.T, s Store) {
 		readings = append(readings, Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
 	b := Batch(t, batch.NewSession(), 1, readings...)
-	before := Shares(b, 5*time.Minute)
+	before := Pending(b, 5*time.Minute)
 	before[0].Rows = before[0].Rows[:13]
 	WriteAll(t, s, before)
 	for range 2 {
-		again := Shares(b, 5*time.Minute)
+		again := Pending(b, 5*time.Minute)
 		again[0].Recovered = true
 		WriteAll(t, s, again)
 	}
 	assert.Equal(t, readings, ReadAll(t, s, "a"))
 
 	// The journal hands on what it has in pieces.
-	pieces := Shares(b, 5*time.Minute)[0]
+	pieces := Pending(b, 5*time.Minute)[0]
 	pieces.Recovered = true
 	all := pieces.Rows
 	for from := 0; from < len(all); from += 3 {
@@ -255,7 +255,7 @@ func concurrentWriters(t *testing.T, s Store) {
 				for i := range 10 {
 					readings = append(readings, Reading(sensor, time.Duration(round*10+i)*time.Second, 1))
 				}
-				WriteAll(t, s, Shares(Batch(t, session, first, readings...), 5*time.Minute))
+				WriteAll(t, s, Pending(Batch(t, session, first, readings...), 5*time.Minute))
 			}
 		})
 	}
@@ -267,14 +267,14 @@ func concurrentWriters(t *testing.T, s Store) {
 
 func cutShort(t *testing.T, s Store) {
 	b := Batch(t, batch.NewSession(), 1, Reading("a", 0, 1))
-	shares := Shares(b, 5*time.Minute)
+	writes := Pending(b, 5*time.Minute)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	s.Write(cancelled, shares)
-	if len(shares[0].Rows) > 0 {
-		assert.Equal(t, batch.Wait, shares[0].Verdict)
-		require.Error(t, shares[0].Err)
-		WriteAll(t, s, shares)
+	s.Write(cancelled, writes)
+	if len(writes[0].Rows) > 0 {
+		assert.Equal(t, batch.Wait, writes[0].Verdict)
+		require.Error(t, writes[0].Err)
+		WriteAll(t, s, writes)
 	}
 	assert.Len(t, ReadAll(t, s, "a"), 1)
 }
@@ -323,7 +323,7 @@ func seenOnce(t *testing.T, s Store) {
 			if round == rounds-1 {
 				return // the last ones are never stored
 			}
-			WriteAll(t, s, Shares(b, 5*time.Minute))
+			WriteAll(t, s, Pending(b, 5*time.Minute))
 			mu.Lock()
 			unstored = unstored[perRound:]
 			mu.Unlock()

@@ -46,7 +46,7 @@ func TestAnotherGranularityIsTaken(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	minutes := open(t, db, Config{Granularity: 5 * time.Minute})
-	storetest.WriteAll(t, minutes, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+	storetest.WriteAll(t, minutes, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
 	for _, granularity := range []time.Duration{time.Hour, time.Minute} {
 		s := open(t, db, Config{Granularity: granularity})
 		assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
@@ -102,7 +102,7 @@ func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	for seq, age := range []time.Duration{5 * time.Hour, 90 * time.Minute, time.Minute} {
 		r := storetest.Reading("old", 0, float64(seq))
 		r.Time = time.Now().Add(-age).Truncate(time.Millisecond)
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(seq+1), r), 5*time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(seq+1), r), 5*time.Minute))
 	}
 	count := func() int64 {
 		n, err := s.Majority.CountDocuments(t.Context(), bson.D{})
@@ -122,6 +122,6 @@ func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
 		bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: "alwaysOn"}}).Err())
 	a, b := storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 10, a, b), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 10, a, b), 5*time.Minute))
 	storetest.Answers(t, s, "a", a, b)
 }

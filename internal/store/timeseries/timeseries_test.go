@@ -67,7 +67,7 @@ func TestDocument(t *testing.T) {
 		Fields: []telemetry.Field{{Name: "t", Value: telemetry.FloatValue(23.5)}, {Name: "h", Value: telemetry.IntValue(65)}},
 		Tags:   []telemetry.Tag{{Name: "site", Value: "north"}},
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 7, reading), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 7, reading), 5*time.Minute))
 	var doc bson.M
 	require.NoError(t, db.Collection(storetest.Stream).FindOne(t.Context(), bson.D{}).Decode(&doc))
 	assert.Equal(t, bson.M{
@@ -125,7 +125,7 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{})
-	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
 	admin := c.Client().Database("admin")
 	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
@@ -134,12 +134,12 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
 		}},
 	}).Err())
-	s.Write(t.Context(), shares)
-	for _, share := range shares {
-		require.Equal(t, batch.Wait, share.Verdict)
-		require.Len(t, share.Rows, 1)
+	s.Write(t.Context(), writes)
+	for _, pending := range writes {
+		require.Equal(t, batch.Wait, pending.Verdict)
+		require.Len(t, pending.Rows, 1)
 	}
-	storetest.WriteAll(t, s, shares)
+	storetest.WriteAll(t, s, writes)
 	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
 	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Duplicates), 0)
@@ -157,7 +157,7 @@ func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	}
 	recent := storetest.Reading("recent", 0, 7)
 	recent.Time = time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, append(readings, recent)...), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, append(readings, recent)...), 5*time.Minute))
 
 	got, found, err := s.Latest(t.Context(), "old", nil)
 	require.NoError(t, err)
