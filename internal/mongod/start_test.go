@@ -117,7 +117,7 @@ func occupy(t *testing.T, port int) {
 	})
 }
 
-func TestTakenConfiguredPortIsAnErrorThatNamesIt(t *testing.T) {
+func TestTakenPortIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	port := portOf(t, mongodtest.URI(t))
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: t.TempDir(), Port: port}))

@@ -88,9 +88,9 @@ func TestPendingSensorsAreListed(t *testing.T) {
 	}
 }
 
-// TestPagesOfPendingSensorsAreAsOneList has many more sensors than a page keeps in
+// TestPagesOfPendingSensorsAddUp has many more sensors than a page keeps in
 // memory, in no order and some of them stored, and changes nothing in between.
-func TestPagesOfPendingSensorsAreAsOneList(t *testing.T) {
+func TestPagesOfPendingSensorsAddUp(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	v := openJournal(t)

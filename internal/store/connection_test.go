@@ -35,7 +35,7 @@ func dial(t *testing.T, uri, database string) *Connection {
 	return c
 }
 
-func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
+func TestConnectionFollowsMongoDB(t *testing.T) {
 	t.Parallel()
 	// A relay on a port of its own stands for a server that can be away.
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
@@ -50,9 +50,9 @@ func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestWritesAreAcceptedOnceTheUserIsAccepted: a server that is seen may refuse the
+// TestRefusedUserIsLogged: a server that is seen may refuse the
 // user, and then nothing is said of writes.
-func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
+func TestRefusedUserIsLogged(t *testing.T) {
 	t.Parallel()
 	logged := func(uri string) (log string, err error) {
 		var lines bytes.Buffer
@@ -120,7 +120,7 @@ func relay(t *testing.T, addr, target string) (stop func()) {
 	}
 }
 
-func TestConnectRefusesNonsense(t *testing.T) {
+func TestConnectRefusesInvalidURIs(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"", "http://x", "mongodb://", "mongodb://h/?w=no&w=1&nonsense"} {
 		_, err := Connect(ConnectionConfig{URI: uri, Database: "d", Logger: slog.New(slog.DiscardHandler)})
@@ -128,7 +128,7 @@ func TestConnectRefusesNonsense(t *testing.T) {
 	}
 }
 
-func TestCollectionOptionsAreHeldTo(t *testing.T) {
+func TestCollectionOptions(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	c := Collection{Database: db, Name: "made", Compressor: Zstd}
@@ -161,9 +161,9 @@ func TestCollectionOptionsAreHeldTo(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
 }
 
-// TestACollectionInExchangeIsNotMade: a new one in the gap would be taken for
+// TestCollectionIsNotCreatedDuringAnExchange: a new one in the gap would be taken for
 // the one that is to come, and what daemons write into it would be lost to both.
-func TestACollectionInExchangeIsNotMade(t *testing.T) {
+func TestCollectionIsNotCreatedDuringAnExchange(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{CopySuffix, KeptSuffix} {
 		db := mongodtest.Database(t)
@@ -187,9 +187,9 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 	}
 }
 
-// TestOneSlowPingIsNoSilentServer: a busy host may delay one ping, and a server that
+// TestOneSlowPingIsTolerated: a busy host may delay one ping, and a server that
 // has stopped answers none.
-func TestOneSlowPingIsNoSilentServer(t *testing.T) {
+func TestOneSlowPingIsTolerated(t *testing.T) {
 	t.Parallel()
 	c := dialAs(t, "slow ping")
 	blocked := failing(t, c, bson.D{
@@ -230,9 +230,9 @@ func failing(t *testing.T, c *Connection, data bson.D) func(mode any) {
 	return set
 }
 
-// TestAServerWhoseConnectionsAreAllInUseAnswers: slow queries must not end
+// TestPingsDoNotWaitForConnectionsInUse: slow queries must not end
 // themselves and all others.
-func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
+func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 	t.Parallel()
 	database := mongodtest.Database(t).Name()
 	c := dial(t, mongodtest.URI(t)+"&maxPoolSize=1", database)

@@ -13,9 +13,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestADeletionThatWasNotBegunSaysSo: readings are counted first, and where that
+// TestFailedCountDeletesNothing: readings are counted first, and where that
 // cannot be, nothing was deleted.
-func TestADeletionThatWasNotBegunSaysSo(t *testing.T) {
+func TestFailedCountDeletesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
 		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))

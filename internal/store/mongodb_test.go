@@ -52,7 +52,7 @@ func open(t *testing.T, kind store.Storage, database string) storetest.Store {
 	return s
 }
 
-func TestACommandNeedsThePermit(t *testing.T) {
+func TestCommandNeedsAPermit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
 		writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
@@ -64,10 +64,10 @@ func TestACommandNeedsThePermit(t *testing.T) {
 	})
 }
 
-// TestWhatTooFewMembersHaveIsNotStored: the write is applied and cannot be
+// TestWriteOnTooFewMembersIsNotStored: the write is applied and cannot be
 // confirmed. A lookup by the majority then finds it, and that is less than was asked
 // for.
-func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
+func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // which Prepare refuses
@@ -90,8 +90,8 @@ func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 	})
 }
 
-// TestACollectionThatIsGoneIsNoticedWithoutAWrite, and so is another in its place.
-func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
+// TestDroppedCollectionIsNoticedWithoutAWrite, and so is another in its place.
+func TestDroppedCollectionIsNoticedWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	type stands interface {
 		Stands(ctx context.Context) error

@@ -51,7 +51,7 @@ func TestShardKeyMustKeepIDsUnique(t *testing.T) {
 	}
 }
 
-func TestWithoutAClusterNothingIsSharded(t *testing.T) {
+func TestNothingIsShardedWithoutACluster(t *testing.T) {
 	t.Parallel()
 	sharded, err := Collection{Database: mongodtest.Database(t), Name: "readings"}.Sharded(t.Context())
 	require.NoError(t, err)

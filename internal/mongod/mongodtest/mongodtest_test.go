@@ -37,7 +37,7 @@ func inABareMachine(t *testing.T, env ...string) (output string, err error) {
 	return string(text), err
 }
 
-func TestWithoutMongodTestsAreSkippedLoudly(t *testing.T) {
+func TestMissingMongodSkipsTestsWithAMessage(t *testing.T) {
 	t.Parallel()
 	output, err := inABareMachine(t)
 	require.NoError(t, err, output)
@@ -60,7 +60,7 @@ func TestNamedMongodThatIsMissingFailsTests(t *testing.T) {
 	require.Contains(t, output, "/no/such/mongod")
 }
 
-func TestAPortIsGivenToOneTestAtATime(t *testing.T) {
+func TestPortsAreUnique(t *testing.T) {
 	t.Parallel()
 	given := make(map[int]bool)
 	for range 300 {

@@ -92,7 +92,7 @@ func TestIntegersKeepTheirLastBitInStatistics(t *testing.T) {
 	assert.Equal(t, int64(math.MinInt64), bson.Raw(raw).Lookup("stats", "v", "min").Int64())
 }
 
-func TestPartsHoldTheirCap(t *testing.T) {
+func TestPartsKeepTheirCap(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadings: 7})
@@ -115,7 +115,7 @@ func TestPartsHoldTheirCap(t *testing.T) {
 	}
 }
 
-func TestPartsHoldTheirCapInBytes(t *testing.T) {
+func TestPartsKeepTheirCapInBytes(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxBytes: 4 << 10})
@@ -215,8 +215,8 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.OwnTags), 0)
 }
 
-// TestTagsThatBrimDoesNotWriteEndTheirPart: no filter of an update matches them.
-func TestTagsThatBrimDoesNotWriteEndTheirPart(t *testing.T) {
+// TestForeignTagsEndTheirPart: no filter of an update matches them.
+func TestForeignTagsEndTheirPart(t *testing.T) {
 	t.Parallel()
 	for name, tags := range map[string]any{"a number": bson.D{{Key: "floor", Value: 3}}, "an empty document": bson.D{}, "no document": "north", "null": nil} {
 		t.Run(name, func(t *testing.T) {

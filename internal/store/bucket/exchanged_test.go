@@ -99,9 +99,9 @@ func (m *moved) read(t *testing.T, q telemetry.Query) (got []telemetry.Reading, 
 	return got, nil
 }
 
-// TestAReadBeginsAgainAfterAnExchange has the exchange come before anything was
+// TestReadStartsOverAfterAnExchange has the exchange come before anything was
 // given.
-func TestAReadBeginsAgainAfterAnExchange(t *testing.T) {
+func TestReadStartsOverAfterAnExchange(t *testing.T) {
 	t.Parallel()
 	m := newMoved(t)
 	got, err := m.read(t, m.query(0))
@@ -116,9 +116,9 @@ func TestAReadBeginsAgainAfterAnExchange(t *testing.T) {
 	assert.Equal(t, 1, m.lists)
 }
 
-// TestAReadThatMeetsAnExchangeIsNotShort has the exchange come when a part was
+// TestReadDuringAnExchangeIsNotTruncated has the exchange come when a part was
 // given: what is left may not be there any more.
-func TestAReadThatMeetsAnExchangeIsNotShort(t *testing.T) {
+func TestReadDuringAnExchangeIsNotTruncated(t *testing.T) {
 	t.Parallel()
 	limited := func(m *moved) telemetry.Query {
 		q := spanOf("a", 0, time.Hour)

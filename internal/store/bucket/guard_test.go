@@ -68,9 +68,9 @@ func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	assert.Len(t, documents(t, db), 2)
 }
 
-// TestClosingAPartSeesWhatWasAppliedMeanwhile lets the delayed update arrive
+// TestClosingAPartFindsADelayedUpdate lets the delayed update arrive
 // just before the part is closed.
-func TestClosingAPartSeesWhatWasAppliedMeanwhile(t *testing.T) {
+func TestClosingAPartFindsADelayedUpdate(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	readings := seconds(4)
@@ -84,9 +84,9 @@ func TestClosingAPartSeesWhatWasAppliedMeanwhile(t *testing.T) {
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 }
 
-// TestDatabaseHoldsTheCap lets two daemons fill one part, neither knowing what
+// TestDatabaseEnforcesTheCap lets two daemons fill one part, neither knowing what
 // the other has put there.
-func TestDatabaseHoldsTheCap(t *testing.T) {
+func TestDatabaseEnforcesTheCap(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"readings": {MaxReadings: 7}, "bytes": {MaxBytes: 1 << 10}} {
 		t.Run(name, func(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestUpdatesAreThoseOfThePlainWay holds the encoder to the same bytes as the
+// TestUpdatesEqualMarshalledOnes holds the encoder to the same bytes as the
 // driver's marshaller gives for documents that are built value by value:
 // random shapes, of all kinds, mixed in one operation, of several batches, one
 // operation after the other in the same memory.
-func TestUpdatesAreThoseOfThePlainWay(t *testing.T) {
+func TestUpdatesEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := unconnected(Settings{

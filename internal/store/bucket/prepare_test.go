@@ -46,9 +46,9 @@ func expiry(t *testing.T, db *mongo.Database) time.Duration {
 	return after
 }
 
-// TestACollectionThatCannotTakeTheStreamIsRefused: each row is a change that
+// TestUnsuitableCollectionIsRefused: each row is a change that
 // cannot be made by a start, or something that another program left.
-func TestACollectionThatCannotTakeTheStreamIsRefused(t *testing.T) {
+func TestUnsuitableCollectionIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		made  *options.CreateCollectionOptionsBuilder
@@ -85,7 +85,7 @@ func TestACollectionThatCannotTakeTheStreamIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingOfACollectionIsMadeAndAValidatorIsTold(t *testing.T) {
+func TestPrepareCreatesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream,
@@ -128,9 +128,9 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	assert.Zero(t, expiry(t, db), "for ever")
 }
 
-// TestCapsThatAreLoweredCloseThePartsThatAreOverThem and lose nothing; raised
+// TestLoweredCapsCloseFullParts and lose nothing; raised
 // ones hold from the next update on.
-func TestCapsThatAreLoweredCloseThePartsThatAreOverThem(t *testing.T) {
+func TestLoweredCapsCloseFullParts(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadings: 100})
@@ -160,9 +160,9 @@ func TestCapsThatAreLoweredCloseThePartsThatAreOverThem(t *testing.T) {
 	assert.Equal(t, []int32{7, 3, 5, 2}, counts)
 }
 
-// TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority looks at what
+// TestWriteConcernsOfCommands looks at what
 // is sent to the server.
-func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.T) {
+func TestWriteConcernsOfCommands(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		concern store.WriteConcern
@@ -207,7 +207,7 @@ func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.
 	}
 }
 
-func TestConcernThatCannotBeMetIsRefused(t *testing.T) {
+func TestImpossibleWriteConcernIsRefused(t *testing.T) {
 	t.Parallel()
 	err := build(t, connect(t), Config{WriteConcern: store.WriteConcern{Members: 2}}).Prepare(t.Context())
 	var concern *store.ConcernError

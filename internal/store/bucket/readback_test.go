@@ -51,9 +51,9 @@ func count[T any](t *testing.T, seq func(func(T, error) bool)) int {
 	return n
 }
 
-// TestAReadFetchesLittleMoreThanItAnswers counts the bytes that come from the
+// TestReadsFetchFewBytes counts the bytes that come from the
 // server.
-func TestAReadFetchesLittleMoreThanItAnswers(t *testing.T) {
+func TestReadsFetchFewBytes(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	fillHours(t, s, "a", 6)
@@ -84,8 +84,8 @@ func TestAReadFetchesLittleMoreThanItAnswers(t *testing.T) {
 	assert.Less(t, latest, all/20)
 }
 
-// TestABudgetEndsARead has every kind of question run out of bytes.
-func TestABudgetEndsARead(t *testing.T) {
+// TestBudgetEndsARead has every kind of question run out of bytes.
+func TestBudgetEndsARead(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	fillHours(t, s, "a", 2)
@@ -163,9 +163,9 @@ func TestStatisticsThatCannotBeTrueAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestTombstonesTellWhatIsStored has a document without readings whose w says
+// TestTombstonesShowWhatIsStored has a document without readings whose w says
 // that they are elsewhere.
-func TestTombstonesTellWhatIsStored(t *testing.T) {
+func TestTombstonesShowWhatIsStored(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})

@@ -136,15 +136,15 @@ func TestEveryQueryForASensorNamesItsShard(t *testing.T) {
 	assert.True(t, targets(sent.each(t, "delete", "deletes")[0].Lookup("q").Document(), "_id.s"))
 }
 
-func TestWithoutAClusterNoQueryIsDifferent(t *testing.T) {
+func TestQueriesWithoutAClusterAreUnchanged(t *testing.T) {
 	t.Parallel()
 	s := &Store{}
 	filter := bson.D{{Key: "_id", Value: 1}}
 	assert.Equal(t, filter, s.ofSensor("s-1", filter))
 }
 
-// TestOnAClusterAFenceGoesToTheShardsThatWereQueried, and changes nothing.
-func TestOnAClusterAFenceGoesToTheShardsThatWereQueried(t *testing.T) {
+// TestFenceOnAClusterNamesItsShards, and changes nothing.
+func TestFenceOnAClusterNamesItsShards(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
 	storetest.WriteAll(t, s, []*batch.Share{pendingOf(t, "s-1", 3)})

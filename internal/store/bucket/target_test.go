@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestADroppedCollectionIsMadeAsItWas: no upsert makes one without its options,
+// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert makes one without its options,
 // and nothing that was remembered of its parts reaches the new one.
-func TestADroppedCollectionIsMadeAsItWas(t *testing.T) {
+func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	lost := make(chan struct{}, 1)

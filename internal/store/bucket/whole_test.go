@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestWholePartSaysWhatUpdatesSay makes statistics and bytes of a part's
+// TestStatisticsEqualThoseOfUpdates makes statistics and bytes of a part's
 // readings a second time, out of its document.
-func TestWholePartSaysWhatUpdatesSay(t *testing.T) {
+func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadingsPerUpdate: 2})

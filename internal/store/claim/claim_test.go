@@ -85,7 +85,7 @@ func claims(t *testing.T, db *mongo.Database) map[string]int {
 	return out
 }
 
-func TestASessionInUseIsRefused(t *testing.T) {
+func TestSessionInUseIsRefused(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	first := newProcess(db, 1, "1:1", "new1", "old")
@@ -113,7 +113,7 @@ func TestASessionInUseIsRefused(t *testing.T) {
 	assert.Empty(t, claims(t, db))
 }
 
-func TestAfterAKillTheSameFolderIsTakenOverAtOnce(t *testing.T) {
+func TestSameJournalIsClaimedAtOnceAfterAKill(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	require.NoError(t, newProcess(db, 1, "1:1", "old").Ensure(t.Context()))
@@ -122,7 +122,7 @@ func TestAfterAKillTheSameFolderIsTakenOverAtOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"new": 2, "old": 2}, claims(t, db))
 }
 
-func TestAHolderThatStandsStillHasEnded(t *testing.T) {
+func TestUnchangedBeatFreesAClaim(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Holder){
 		"another folder":             func(h *Holder) { h.Lock = "1:2" },
@@ -195,9 +195,9 @@ func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	assert.NotContains(t, two.Claims.sessions, "s")
 }
 
-// TestARestoredClaimIsTakenAgain: mongorestore --drop under a running daemon brings
+// TestRestoredClaimIsClaimedAgain: mongorestore --drop under a running daemon brings
 // back a beat that the daemon itself wrote.
-func TestARestoredClaimIsTakenAgain(t *testing.T) {
+func TestRestoredClaimIsClaimedAgain(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p, twin := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -219,8 +219,8 @@ func TestARestoredClaimIsTakenAgain(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// TestOfTwoFromASnapshotOfAnAttemptOneGoesOn: neither knows what became of it.
-func TestOfTwoFromASnapshotOfAnAttemptOneGoesOn(t *testing.T) {
+// TestOneOfTwoResumedAttemptsContinues: neither knows what became of it.
+func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	one, two := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -236,9 +236,9 @@ func TestOfTwoFromASnapshotOfAnAttemptOneGoesOn(t *testing.T) {
 	require.Error(t, two.Lost("s"))
 }
 
-// TestALostSessionIsNotReplayed: the guard would take its readings for stored where
+// TestLostSessionIsNotReplayed: the guard would take its readings for stored where
 // the other process stored something under the same sequences.
-func TestALostSessionIsNotReplayed(t *testing.T) {
+func TestLostSessionIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	p := newProcess(fresh(t), 1, "1:1", "s")
 	p.cfg.LostBefore = []string{"old"}
@@ -250,7 +250,7 @@ func TestALostSessionIsNotReplayed(t *testing.T) {
 	assert.ErrorContains(t, writes[0].Err, "the reading may be stored already")
 }
 
-func TestALossIsToldUntilItIsRemembered(t *testing.T) {
+func TestLossIsReportedUntilItIsRecorded(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	one, two := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -321,7 +321,7 @@ func (s *slow) Write(ctx context.Context, writes []*batch.Share) {
 	}
 }
 
-func TestTheClaimMustHoldForEachCommandOfAWrite(t *testing.T) {
+func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p, next := newProcess(db, 1, "1:1", "s"), newProcess(db, 2, "1:2", "new", "s")
@@ -338,7 +338,7 @@ func TestTheClaimMustHoldForEachCommandOfAWrite(t *testing.T) {
 	assert.ErrorIs(t, writes[1].Err, errLostMeanwhile)
 }
 
-func TestClaimsOfLongAgoAreRemoved(t *testing.T) {
+func TestOldClaimsAreRemoved(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p := newProcess(db, 1, "1:1", "s")

@@ -192,18 +192,18 @@ func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Un
 	s.mu.RLock()
 	refs := slices.Concat(s.old[sensor], s.young[sensor])
 	s.mu.RUnlock()
-	newest := -1
-	for i, r := range refs {
-		if newest < 0 || r.Row().Time >= refs[newest].Row().Time {
-			newest = i
+	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
+		newest := -1
+		for i, ref := range refs {
+			if newest < 0 || ref.Row().Time >= refs[newest].Row().Time {
+				newest = i
+			}
 		}
-	}
-	var r telemetry.Reading
-	if newest >= 0 {
-		r = refs[newest].Batch.Reading(refs[newest].Index)
-	}
-	r, found := store.Newer(r, newest >= 0, unstored)
-	return r, found, nil
+		if newest >= 0 {
+			r = refs[newest].Batch.Reading(refs[newest].Index)
+		}
+		return r, newest >= 0, nil
+	})
 }
 
 // Delete forgets the sensor and returns how many readings it had.

@@ -17,10 +17,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestDocumentsAreThoseOfThePlainWay holds the encoder to the same bytes as the
+// TestDocumentsEqualMarshalledOnes holds the encoder to the same bytes as the
 // driver's marshaller gives for documents that are built value by value, one
 // reading after the other in the same memory.
-func TestDocumentsAreThoseOfThePlainWay(t *testing.T) {
+func TestDocumentsEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		in := (&inserts{}).get()

@@ -40,9 +40,9 @@ func TestRetentionOfALiveTimeSeriesFollows(t *testing.T) {
 	assert.EqualValues(t, 5*3600, removesAfter(t, db), "by a start, too")
 }
 
-// TestAnotherGranularityIsTaken: before 6.3 the server's buckets are what they
+// TestGranularityMayChange: before 6.3 the server's buckets are what they
 // are, and the granularity is only what Brim gathers readings by.
-func TestAnotherGranularityIsTaken(t *testing.T) {
+func TestGranularityMayChange(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	minutes := open(t, db, Config{Granularity: 5 * time.Minute})
@@ -75,8 +75,8 @@ func TestSpanIsWidenedAndNeverNarrowed(t *testing.T) {
 	}
 }
 
-// TestTheViewOfFormerBucketsGoes when the stream is a time series now.
-func TestTheViewOfFormerBucketsGoes(t *testing.T) {
+// TestViewOfFormerBucketsIsDropped when the stream is a time series now.
+func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	_, err := store.View{Database: db, Stream: storetest.Stream}.Ensure(t.Context())

@@ -59,8 +59,8 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	assert.InDelta(t, 1, testutil.ToFloat64(s.Metrics.Recreated), 0)
 }
 
-// TestACollectionInPlaceOfAnotherIsCounted as replaced, unless it was created.
-func TestACollectionInPlaceOfAnotherIsCounted(t *testing.T) {
+// TestReplacedCollectionIsCounted as replaced, unless it was created.
+func TestReplacedCollectionIsCounted(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})

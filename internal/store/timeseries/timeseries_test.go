@@ -146,9 +146,9 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }
 
-// TestTheNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
+// TestNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
 // sort by time would unpack all buckets of the sensor.
-func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
+func TestNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	var readings []telemetry.Reading

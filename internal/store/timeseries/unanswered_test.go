@@ -20,9 +20,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestADelayedInsertIsRefused holds inserts back in the network until their
+// TestDelayedInsertIsRefused holds inserts back in the network until their
 // readings have been looked for and inserted again.
-func TestADelayedInsertIsRefused(t *testing.T) {
+func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
