@@ -95,7 +95,7 @@ func fillBuckets(t *testing.T, db *mongo.Database, n int) map[string][]telemetry
 	t.Helper()
 	s := bucketStore(t, db)
 	for i, sensor := range []string{"bare", "tagged", "µ"} {
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(1+i*n), variedReadings(sensor, 0, n)...), 5*time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(1+i*n), variedReadings(sensor, 0, n)...), 5*time.Minute))
 	}
 	return contentOf(t, s)
 }
@@ -160,7 +160,7 @@ func TestBucketsBecomeSeriesAndBucketsAgain(t *testing.T) {
 	require.ErrorContains(t, err, "the copy that was begun has buckets of 5m, not of 1h: repeat the command with --granularity 5m")
 	// What comes in between is caught up.
 	s := seriesStore(t, db)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s2", 1, variedReadings("tagged", 50, 100)...), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s2", 1, variedReadings("tagged", 50, 100)...), 5*time.Minute))
 	want = contentOf(t, s)
 	cfg.DropOld = true
 	r, err = ChangeStorage(t.Context(), cfg)
@@ -171,7 +171,7 @@ func TestBucketsBecomeSeriesAndBucketsAgain(t *testing.T) {
 	b := bucketStore(t, db)
 	assert.Equal(t, want, contentOf(t, b))
 	// The next readings go behind those that were copied.
-	storetest.WriteAll(t, b, storetest.Shares(storetest.Batch(t, "s3", 1, variedReadings("bare", 100, 30)...), 5*time.Minute))
+	storetest.WriteAll(t, b, storetest.Pending(storetest.Batch(t, "s3", 1, variedReadings("bare", 100, 30)...), 5*time.Minute))
 	assert.Len(t, contentOf(t, b)["bare"], 150)
 	state, err := readState(t.Context(), db, storetest.Stream)
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestStorageChangesThoughItIsInterrupted(t *testing.T) {
 			} else {
 				s := seriesStore(t, db)
 				for i, sensor := range []string{"bare", "tagged", "µ"} {
-					storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(1+i*60), variedReadings(sensor, 0, 60)...), 5*time.Minute))
+					storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(1+i*60), variedReadings(sensor, 0, 60)...), 5*time.Minute))
 				}
 				want = contentOf(t, s)
 			}
@@ -281,7 +281,7 @@ func TestWrongReadingsOfACopyAreFound(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	s := seriesStore(t, db)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 60)...), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 60)...), 5*time.Minute))
 	want := contentOf(t, s)
 	cfg := storageChange(db, store.Bucket)
 	cfg.DropOld = true
@@ -308,7 +308,7 @@ func TestHoldThatEndedChangesNothing(t *testing.T) {
 			if to == store.TimeSeries {
 				fillBuckets(t, db, 20)
 			} else {
-				storetest.WriteAll(t, seriesStore(t, db), storetest.Shares(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 20)...), 5*time.Minute))
+				storetest.WriteAll(t, seriesStore(t, db), storetest.Pending(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 20)...), 5*time.Minute))
 			}
 			cfg := storageChange(db, to)
 			cfg.DropOld = true
@@ -370,7 +370,7 @@ func TestStorageChangeIsAborted(t *testing.T) {
 	t.Run("of a copy", func(t *testing.T) {
 		t.Parallel()
 		db := database(t)
-		storetest.WriteAll(t, seriesStore(t, db), storetest.Shares(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 20)...), 5*time.Minute))
+		storetest.WriteAll(t, seriesStore(t, db), storetest.Pending(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 20)...), 5*time.Minute))
 		cfg := storageChange(db, store.Bucket)
 		_, err := ChangeStorage(t.Context(), cfg)
 		require.NoError(t, err)

@@ -75,7 +75,7 @@ func TestBucketDaemonWaitsAtATimeSeries(t *testing.T) {
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
 	seriesStore(t, db)
 	for _, recovered := range []bool{false, true} {
-		shares := storetest.Shares(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 12)...), 5*time.Minute)
+		shares := storetest.Pending(storetest.Batch(t, "s1", 1, variedReadings("bare", 0, 12)...), 5*time.Minute)
 		for _, share := range shares {
 			share.Recovered = recovered
 		}

@@ -78,7 +78,7 @@ func fillSeries(t *testing.T, db *mongo.Database, n int) {
 	t.Helper()
 	s := seriesStore(t, db)
 	for i, sensor := range []string{"bare", "tagged", "µ"} {
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(1+i*n), variedReadings(sensor, 0, n)...), 5*time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(1+i*n), variedReadings(sensor, 0, n)...), 5*time.Minute))
 	}
 }
 
@@ -385,7 +385,7 @@ func TestDaemonRestartedWhileReadingsAreCounted(t *testing.T) {
 			return
 		}
 		if last.Swap(true) && len(holder.asked) == 3 { // behind the counts
-			storetest.WriteAll(t, seriesStore(t, db), storetest.Shares(storetest.Batch(t, "s2", 1, variedReadings("bare", 100, 20)...), 5*time.Minute))
+			storetest.WriteAll(t, seriesStore(t, db), storetest.Pending(storetest.Batch(t, "s2", 1, variedReadings("bare", 100, 20)...), 5*time.Minute))
 		}
 	}
 	r, err := ChangeStorage(t.Context(), cfg)

@@ -22,12 +22,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// asking is a configuration of a mongod that asks for passwords.
-func asking(dir string) mongod.Config {
+// withAuth is a configuration of a mongod that requires authentication.
+func withAuth(dir string) mongod.Config {
 	return mongod.Config{DataDir: dir, Auth: true, Database: "test"}
 }
 
-// ownerURI is what people find in the file.
+// ownerURI is the URI in the file for people.
 func ownerURI(t *testing.T, server *mongod.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(server.URIFile())
@@ -60,26 +60,42 @@ func insert(t *testing.T, client *mongo.Client, database string) error {
 // withUser is the URI with another user.
 func withUser(t *testing.T, uri string, user *url.Userinfo) string {
 	t.Helper()
-	u, err := url.Parse(uri)
-	require.NoError(t, err)
+	u := parse(t, uri)
 	u.User = user
 	return u.String()
 }
 
-func TestAMongodWithAuthenticationRefusesUnknownUsers(t *testing.T) {
+func parse(t *testing.T, uri string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(uri)
+	require.NoError(t, err)
+	return u
+}
+
+func run(t *testing.T, db *mongo.Database, commands ...bson.D) {
+	t.Helper()
+	for _, command := range commands {
+		require.NoError(t, db.RunCommand(t.Context(), command).Err())
+	}
+}
+
+// TestAuthenticationRefusesUnknownUsers after a first start that was killed at
+// random moments, which must not matter.
+func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 	t.Parallel()
 	var log logged
-	config := asking(t.TempDir())
+	config := withAuth(t.TempDir())
+	killStarts(t, config.DataDir, 3)
 	config.Logger = log.logger()
 	server := startServer(t, config)
 	require.True(t, server.RequiresAuth())
 
-	put(t, connect(t, server.URI()), "the daemon's own")
+	put(t, connect(t, server.URI()), "by the daemon")
 	daemon, owner := connect(t, server.URI()), connect(t, ownerURI(t, server))
-	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, daemon, "other")), "the daemon's user keeps to its database")
+	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, daemon, "other")), "the daemon's user is limited to its database")
 	assert.EqualValues(t, unauthorized, codeOf(t, daemon.Database("admin").RunCommand(t.Context(), bson.D{{Key: "shutdown", Value: 1}}).Err()))
 	assert.EqualValues(t, unauthorized, codeOf(t, daemon.Database("admin").RunCommand(t.Context(), bson.D{{Key: "usersInfo", Value: 1}}).Err()))
-	require.NoError(t, insert(t, owner, "other"), "the owner's may do anything")
+	require.NoError(t, insert(t, owner, "other"), "the owner may do anything")
 
 	anonymous := connect(t, strings.ReplaceAll(withUser(t, server.URI(), nil), "&authSource=admin", ""))
 	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, anonymous, "test")))
@@ -89,18 +105,16 @@ func TestAMongodWithAuthenticationRefusesUnknownUsers(t *testing.T) {
 	assert.EqualValues(t, authenticationFailed, codeOf(t, insert(t, guesser, "test")))
 
 	for _, uri := range []string{server.URI(), ownerURI(t, server)} {
-		u, err := url.Parse(uri)
-		require.NoError(t, err)
-		secret, _ := u.User.Password()
+		secret, _ := parse(t, uri).User.Password()
 		require.Len(t, secret, 43, "256 bits")
 		assert.NotContains(t, log.String(), secret)
-		own, err := os.ReadFile(filepath.Join(config.DataDir, "mongod", "mongod.log"))
+		mongodLog, err := os.ReadFile(filepath.Join(config.DataDir, "mongod", "mongod.log"))
 		require.NoError(t, err)
-		assert.NotContains(t, string(own), secret)
-		for _, arguments := range []int{server.Pid(), os.Getpid()} {
-			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", arguments))
+		assert.NotContains(t, string(mongodLog), secret)
+		for _, pid := range []int{server.Pid(), os.Getpid()} {
+			arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			require.NoError(t, err)
-			assert.NotContains(t, string(line), secret)
+			assert.NotContains(t, string(arguments), secret)
 		}
 	}
 
@@ -112,155 +126,21 @@ func TestAMongodWithAuthenticationRefusesUnknownUsers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, info.Mode().Perm(), name)
 	}
-	fresh, err := filepath.Glob(filepath.Join(dir, "*.new"))
+	unfinished, err := filepath.Glob(filepath.Join(dir, "*.new"))
 	require.NoError(t, err)
-	assert.Empty(t, fresh)
+	assert.Empty(t, unfinished)
 }
 
-// TestAuthenticationOverExistingData, and back: the data stays, and users that were
-// created without authentication are named.
-func TestAuthenticationOverExistingData(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	before := startServer(t, mongod.Config{DataDir: dir})
-	client := connect(t, before.URI())
-	put(t, client, "old")
-	require.False(t, before.RequiresAuth())
-	require.Equal(t, before.URI(), ownerURI(t, before), "the file has the URI without authentication too")
-	for database, role := range map[string]string{"admin": "root", "elsewhere": "readWrite"} {
-		run(t, client.Database(database), bson.D{{Key: "createUser", Value: "evil"}, {Key: "pwd", Value: "planted"}, {Key: "roles", Value: bson.A{role}}})
-	}
-	closeServer(t, before)
-	assert.Empty(t, before.OtherUsers())
-
-	var log logged
-	config := asking(dir)
-	config.Logger = log.logger()
-	now := startServer(t, config)
-	client = connect(t, now.URI())
-	requireKept(t, client, "old")
-	put(t, client, "new")
-	require.Contains(t, ownerURI(t, now), "owner:")
-	assert.Equal(t, []string{"evil@admin (root@admin)", "evil@elsewhere (readWrite@elsewhere)"}, now.OtherUsers())
-	assert.Contains(t, log.String(), "WARN")
-	assert.Contains(t, log.String(), "evil@admin (root@admin)")
-	assert.Contains(t, log.String(), `dropUser(`)
-	require.NoError(t, insert(t, connect(t, withUser(t, now.URI(), url.UserPassword("evil", "planted"))), "anywhere"), "which is why they are named")
-	owner := connect(t, ownerURI(t, now))
-	run(t, owner.Database("admin"), bson.D{{Key: "dropUser", Value: "evil"}})
-	run(t, owner.Database("elsewhere"), bson.D{{Key: "dropUser", Value: "evil"}})
-	closeServer(t, now)
-
-	again := startServer(t, asking(dir))
-	assert.Empty(t, again.OtherUsers())
-	closeServer(t, again)
-	last := startServer(t, mongod.Config{DataDir: dir})
-	requireKept(t, connect(t, last.URI()), "old", "new")
-	require.NotContains(t, ownerURI(t, last), "owner:")
-}
-
-func TestThePasswordStaysOverRestartsAndPorts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first := startServer(t, asking(dir))
-	put(t, connect(t, first.URI()), "a")
-	way, daemons := ownerURI(t, first), first.URI()
-	require.NoError(t, first.Kill())
-	eventually(t, func() bool { return first.Restarts() == 1 && first.Running() }, "the restart")
-	requireKept(t, connect(t, daemons), "a")
-	closeServer(t, first)
-
-	second := startServer(t, asking(dir))
-	require.Equal(t, way, ownerURI(t, second))
-	require.NotEqual(t, daemons, second.URI(), "the daemon's own password is of one run")
-	u, err := url.Parse(way)
-	require.NoError(t, err)
-	require.Equal(t, "/"+asking(dir).Database, u.Path, "a shell opens the daemon's database with it")
-	requireKept(t, connect(t, way), "a")
-	closeServer(t, second)
-
-	config := asking(dir)
-	config.Port = mongodtest.FreePort(t)
-	third := startServer(t, config)
-	moved := ownerURI(t, third)
-	require.NotEqual(t, way, moved)
-	was, err := url.Parse(way)
-	require.NoError(t, err)
-	is, err := url.Parse(moved)
-	require.NoError(t, err)
-	require.Equal(t, was.User, is.User)
-	requireKept(t, connect(t, moved), "a")
-	requireKept(t, connect(t, third.URI()), "a")
-}
-
-// TestAStartRepairsUsers: the users and files that an interrupted start, an operator
-// or a backup may leave behind do not matter. Damage of the files is that of
-// TestCredentialsAreRepaired.
-func TestAStartRepairsUsers(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	server := startServer(t, asking(dir))
-	put(t, connect(t, server.URI()), "a")
-	closeServer(t, server)
-	uri, key := filepath.Join(dir, "mongod", "uri"), filepath.Join(dir, "mongod", "keyfile")
-	withoutAuth(t, dir, func(t *testing.T, db *mongo.Database) {
-		run(t, db,
-			bson.D{{Key: "updateUser", Value: "brim"}, {Key: "pwd", Value: "x"}}, bson.D{{Key: "dropUser", Value: "owner"}},
-			bson.D{{Key: "updateRole", Value: "brimServe"}, {Key: "roles", Value: bson.A{"root"}}}, bson.D{{Key: "dropRole", Value: "brimOwner"}})
-	})
-	require.NoError(t, os.Remove(uri))
-	require.NoError(t, os.Remove(key))
-
-	server = startServer(t, asking(dir))
-	daemon := connect(t, server.URI())
-	requireKept(t, daemon, "a")
-	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, daemon, "other")))
-	require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"))
-}
-
-// withoutAuth changes what a mongod on the data has.
-func withoutAuth(t *testing.T, dir string, change func(*testing.T, *mongo.Database)) {
+// killStarts kills daemons at random moments of their start with authentication.
+func killStarts(t *testing.T, dir string, times int) {
 	t.Helper()
-	uri := filepath.Join(dir, "mongod", "uri")
-	kept, err := os.ReadFile(uri)
-	require.NoError(t, err)
-	server := startServer(t, mongod.Config{DataDir: dir})
-	change(t, connect(t, server.URI()).Database("admin"))
-	closeServer(t, server)
-	require.NoError(t, os.WriteFile(uri, kept, 0o600))
-}
-
-func run(t *testing.T, db *mongo.Database, commands ...bson.D) {
-	t.Helper()
-	for _, command := range commands {
-		require.NoError(t, db.RunCommand(t.Context(), command).Err())
-	}
-}
-
-func TestAStandaloneAsksTooAndHasNoReplicaSet(t *testing.T) {
-	t.Parallel()
-	config := asking(t.TempDir())
-	config.Standalone = true
-	server := startServer(t, config)
-	client := connect(t, server.URI())
-	put(t, client, "a")
-	require.NotContains(t, adminCommand(t, client, bson.D{{Key: "hello", Value: 1}}), "setName")
-	require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"))
-	require.Error(t, insert(t, connect(t, withUser(t, server.URI(), nil)), "test"))
-}
-
-// TestAStartThatIsKilledAnywhereIsRepaired kills the daemon at random moments of
-// its first start.
-func TestAStartThatIsKilledAnywhereIsRepaired(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
 	binary(t) // so that no start installs it
-	for range 3 {
+	for range times {
 		self, err := os.Executable()
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(1500*time.Millisecond))))
 		cmd := exec.CommandContext(ctx, self) // killed when the time is over
-		cmd.Env = append(os.Environ(), holderEnv+"="+dir, holderAsksEnv+"=1")
+		cmd.Env = append(os.Environ(), daemonEnv+"="+dir, daemonAuthEnv+"=1")
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
@@ -270,7 +150,85 @@ func TestAStartThatIsKilledAnywhereIsRepaired(t *testing.T) {
 		require.Error(t, cmd.Wait())
 		cancel()
 	}
-	server := startServer(t, asking(dir))
-	put(t, connect(t, server.URI()), "a")
-	requireKept(t, connect(t, ownerURI(t, server)), "a")
+}
+
+// TestAuthenticationIsSwitchedOnAndOff over the same data: the data and the owner's
+// password stay, users that were created without authentication are reported, and
+// changed users and lost files are repaired. TestCredentialsAreRepaired has the files.
+func TestAuthenticationIsSwitchedOnAndOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	without := startServer(t, mongod.Config{DataDir: dir})
+	client := connect(t, without.URI())
+	put(t, client, "old")
+	require.False(t, without.RequiresAuth())
+	require.Equal(t, without.URI(), ownerURI(t, without), "the file has the URI without authentication too")
+	for database, role := range map[string]string{"admin": "root", "elsewhere": "readWrite"} {
+		run(t, client.Database(database), bson.D{{Key: "createUser", Value: "evil"}, {Key: "pwd", Value: "planted"}, {Key: "roles", Value: bson.A{role}}})
+	}
+	closeServer(t, without)
+	assert.Empty(t, without.OtherUsers())
+
+	var log logged
+	config := withAuth(dir)
+	config.Logger = log.logger()
+	first := startServer(t, config)
+	client = connect(t, first.URI())
+	requireStored(t, client, "old")
+	put(t, client, "new")
+	assert.Equal(t, []string{"evil@admin (root@admin)", "evil@elsewhere (readWrite@elsewhere)"}, first.OtherUsers())
+	assert.Contains(t, log.String(), "WARN")
+	assert.Contains(t, log.String(), "evil@admin (root@admin)")
+	assert.Contains(t, log.String(), `dropUser(`)
+	require.NoError(t, insert(t, connect(t, withUser(t, first.URI(), url.UserPassword("evil", "planted"))), "anywhere"), "which is why they are reported")
+	owner := connect(t, ownerURI(t, first))
+	run(t, owner.Database("admin"), bson.D{{Key: "dropUser", Value: "evil"}})
+	run(t, owner.Database("elsewhere"), bson.D{{Key: "dropUser", Value: "evil"}})
+	before := parse(t, ownerURI(t, first))
+	require.Equal(t, "/"+config.Database, before.Path, "a shell opens the daemon's database with it")
+	require.NoError(t, first.Kill())
+	eventually(t, func() bool { return first.Restarts() == 1 && first.Running() }, "the restart")
+	requireStored(t, connect(t, first.URI()), "old", "new")
+	closeServer(t, first)
+
+	config = withAuth(dir)
+	config.Port = mongodtest.FreePort(t)
+	second := startServer(t, config)
+	require.NotEqual(t, before.Host, parse(t, ownerURI(t, second)).Host)
+	require.Equal(t, before.User, parse(t, ownerURI(t, second)).User)
+	require.NotEqual(t, parse(t, first.URI()).User, parse(t, second.URI()).User, "the daemon has another password in each run")
+	requireStored(t, connect(t, ownerURI(t, second)), "old", "new")
+	requireStored(t, connect(t, second.URI()), "old", "new")
+	assert.Empty(t, second.OtherUsers())
+	closeServer(t, second)
+
+	without = startServer(t, mongod.Config{DataDir: dir})
+	client = connect(t, without.URI())
+	requireStored(t, client, "old", "new")
+	require.NotContains(t, ownerURI(t, without), "owner:")
+	run(t, client.Database("admin"),
+		bson.D{{Key: "updateUser", Value: "brim"}, {Key: "pwd", Value: "x"}}, bson.D{{Key: "dropUser", Value: "owner"}},
+		bson.D{{Key: "updateRole", Value: "brimServe"}, {Key: "roles", Value: bson.A{"root"}}}, bson.D{{Key: "dropRole", Value: "brimOwner"}})
+	closeServer(t, without)
+	for _, name := range []string{"uri", "keyfile"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, "mongod", name)))
+	}
+
+	repaired := startServer(t, withAuth(dir))
+	client = connect(t, repaired.URI())
+	requireStored(t, client, "old", "new")
+	assert.EqualValues(t, unauthorized, codeOf(t, insert(t, client, "other")))
+	require.NoError(t, insert(t, connect(t, ownerURI(t, repaired)), "other"))
+}
+
+func TestAuthenticationOfAStandalone(t *testing.T) {
+	t.Parallel()
+	config := withAuth(t.TempDir())
+	config.Standalone = true
+	server := startServer(t, config)
+	client := connect(t, server.URI())
+	put(t, client, "a")
+	require.NotContains(t, adminCommand(t, client, bson.D{{Key: "hello", Value: 1}}), "setName")
+	require.NoError(t, insert(t, connect(t, ownerURI(t, server)), "other"))
+	require.Error(t, insert(t, connect(t, withUser(t, server.URI(), nil)), "test"))
 }

@@ -44,7 +44,7 @@ func TestArgumentsOfADefaultServer(t *testing.T) {
 	assert.Contains(t, strings.Join(args, " "), "--setParameter minSnapshotHistoryWindowInSeconds=0")
 }
 
-func TestGivenParameterWins(t *testing.T) {
+func TestGivenParameterOverridesTheDefault(t *testing.T) {
 	t.Parallel()
 	config, err := Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": "300"}}.withDefaults()
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestDrawnPortIsBelowTheEphemeralOnes(t *testing.T) {
 	}
 }
 
-func TestMemorySurvivesAndABrokenOneIsForgotten(t *testing.T) {
+func TestMemoryIsKeptAndADamagedOneIgnored(t *testing.T) {
 	t.Parallel()
 	f, err := openFiles(t.TempDir())
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNamedMongodThatCannotBeUsed(t *testing.T) {
+func TestUnusableMongodIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, row := range map[string]struct {

@@ -3,6 +3,7 @@ package mongod_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -23,27 +24,31 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// holderEnv makes this test binary a daemon that runs a mongod on the named
-// data directory until it is killed. With holderDiesEnv the mongod dies with
-// it; with holderAsksEnv it asks for passwords.
+// These make this test binary another program: with daemonEnv a daemon that runs a
+// mongod on the named data directory until it is killed, with authentication if
+// daemonAuthEnv is set; with parentEnv one that starts a child whose output goes to
+// the named file, and that is to die with it.
 const (
-	holderEnv     = "BRIM_TEST_HOLDER"
-	holderAsksEnv = "BRIM_TEST_HOLDER_ASKS"
-	holderDiesEnv = "BRIM_TEST_HOLDER_DIES"
+	daemonEnv     = "BRIM_TEST_DAEMON"
+	daemonAuthEnv = "BRIM_TEST_DAEMON_AUTH"
+	parentEnv     = "BRIM_TEST_PARENT"
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(holderEnv); dir != "" {
-		os.Exit(hold(dir, os.Getenv(holderDiesEnv) != ""))
+	switch dir, out := os.Getenv(daemonEnv), os.Getenv(parentEnv); {
+	case dir != "":
+		os.Exit(runDaemon(dir))
+	case out != "":
+		os.Exit(runParent(out))
 	}
 	mongodtest.Main(m, mongodtest.NoLeaks())
 }
 
-// hold prints mongod's pid and URI and waits to be killed.
-func hold(dir string, dies bool) int {
+// runDaemon prints mongod's pid and URI and waits to be killed.
+func runDaemon(dir string) int {
 	config := mongodtest.Defaults(mongod.Config{DataDir: dir})
-	config.DieWithParent = dies
-	if os.Getenv(holderAsksEnv) != "" {
+	config.DieWithParent = false
+	if os.Getenv(daemonAuthEnv) != "" {
 		config.Auth, config.Database = true, "test"
 	}
 	server, err := mongod.Start(context.Background(), config)
@@ -55,27 +60,37 @@ func hold(dir string, dies bool) int {
 	select {}
 }
 
-// holder is a daemon in a process of its own, with a mongod.
-type holder struct {
+// runParent prints its child's pid and waits to be killed.
+func runParent(out string) int {
+	child, err := mongod.Spawn("sleep", []string{"1000"}, out, true)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stdout, "error:", err)
+		return 1
+	}
+	_, _ = fmt.Fprintln(os.Stdout, "pid", child.Pid)
+	select {}
+}
+
+// program is this test binary as another program.
+type program struct {
 	*exec.Cmd
-	mongod int // its pid
-	uri    string
+	output io.Reader
 }
 
-// kill ends the daemon as a crash would.
-func (h holder) kill(t *testing.T) {
+// kill ends the program as a crash would.
+func (p program) kill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, h.Process.Kill())
-	_ = h.Wait()
+	require.NoError(t, p.Process.Kill())
+	_ = p.Wait()
 }
 
-// startHolder starts one; it and its mongod are gone at the test's end.
-func startHolder(t *testing.T, dir string, env ...string) holder {
+// startSelf starts one, which ends with the test.
+func startSelf(t *testing.T, env ...string) program {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), holderEnv+"="+dir), env...)
+	cmd.Env = append(os.Environ(), env...)
 	output, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -83,11 +98,24 @@ func startHolder(t *testing.T, dir string, env ...string) holder {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	h := holder{Cmd: cmd}
-	_, err = fmt.Fscanf(output, "pid %d %s\n", &h.mongod, &h.uri)
+	return program{cmd, output}
+}
+
+// daemon is a daemon in a process of its own, with a mongod.
+type daemon struct {
+	program
+	mongod int // its pid
+	uri    string
+}
+
+// startDaemon starts one; it and its mongod end with the test.
+func startDaemon(t *testing.T, dir string) daemon {
+	t.Helper()
+	d := daemon{program: startSelf(t, daemonEnv+"="+dir)}
+	_, err := fmt.Fscanf(d.output, "pid %d %s\n", &d.mongod, &d.uri)
 	require.NoError(t, err)
-	t.Cleanup(func() { killIfOn(h.mongod, dir) })
-	return h
+	t.Cleanup(func() { killIfOn(d.mongod, dir) })
+	return d
 }
 
 // killIfOn kills a mongod that a failed test left behind, if it is one on the
@@ -128,6 +156,9 @@ func binary(t *testing.T) mongod.Binary {
 	require.NoError(t, err)
 	return binary
 }
+
+// answersVersion is the first line of a script that is no mongod.
+const answersVersion = `case "$*" in *--version*) echo 'db version v6.0.5'; exit;; esac`
 
 // script is a mongod that first runs the lines, in sh.
 func script(t *testing.T, path string, lines ...string) {
@@ -170,8 +201,8 @@ func put(t *testing.T, client *mongo.Client, id string) {
 	require.NoError(t, err)
 }
 
-// requireKept checks that exactly these documents are there.
-func requireKept(t *testing.T, client *mongo.Client, ids ...string) {
+// requireStored checks that exactly these documents are there.
+func requireStored(t *testing.T, client *mongo.Client, ids ...string) {
 	t.Helper()
 	cursor, err := client.Database("test").Collection("kept").Find(t.Context(), bson.D{})
 	require.NoError(t, err)

@@ -218,7 +218,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	binary, err := obtain(ctx, config)
+	binary, err := Obtain(ctx, config)
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"testing"
 
@@ -20,30 +18,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestFurtherStartsFindTheDataAndTheURI, at another port if theirs is taken.
-func TestFurtherStartsFindTheDataAndTheURI(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first := startServer(t, mongod.Config{DataDir: dir})
-	put(t, connect(t, first.URI()), "a")
-	require.True(t, first.Running())
-	require.Regexp(t, `^\d+\.\d+\.\d+`, first.Version())
-	closeServer(t, first)
-	require.NoError(t, first.Close(t.Context()), "as the first time")
-
-	second := startServer(t, mongod.Config{DataDir: dir})
-	require.Equal(t, first.URI(), second.URI())
-	requireKept(t, connect(t, second.URI()), "a")
-	closeServer(t, second)
-
-	occupy(t, portOf(t, second))
-	third := startServer(t, mongod.Config{DataDir: dir})
-	require.NotEqual(t, portOf(t, second), portOf(t, third))
-	client := connect(t, third.URI())
-	put(t, client, "b")
-	requireKept(t, client, "a", "b")
-}
-
 // TestSettingsReachMongod, and its log is rotated.
 func TestSettingsReachMongod(t *testing.T) {
 	t.Parallel()
@@ -52,7 +26,7 @@ func TestSettingsReachMongod(t *testing.T) {
 		DataDir: dir, Port: port, Compressor: "zstd", CacheSizeGB: 0.5, OplogSizeMB: 32,
 		Parameters: map[string]string{"ttlMonitorEnabled": "false"},
 	})
-	require.Equal(t, port, portOf(t, server))
+	require.Equal(t, port, portOf(t, server.URI()))
 	client := connect(t, server.URI())
 
 	options := adminCommand(t, client, bson.D{{Key: "getCmdLineOpts", Value: 1}})
@@ -113,12 +87,9 @@ func collectionStats(t *testing.T, db *mongo.Database, collection string) storag
 	return stats
 }
 
-// portOf a server's URI.
-func portOf(t *testing.T, server *mongod.Server) int {
+func portOf(t *testing.T, uri string) int {
 	t.Helper()
-	uri, err := url.Parse(server.URI())
-	require.NoError(t, err)
-	port, err := strconv.Atoi(uri.Port())
+	port, err := strconv.Atoi(parse(t, uri).Port())
 	require.NoError(t, err)
 	return port
 }
@@ -146,43 +117,12 @@ func occupy(t *testing.T, port int) {
 	})
 }
 
-func TestTakenConfiguredPortIsAnErrorThatNamesIt(t *testing.T) {
+func TestTakenPortIsNamedInTheError(t *testing.T) {
 	t.Parallel()
-	port := portOf(t, mongodtest.Shared(t))
+	port := portOf(t, mongodtest.URI(t))
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: t.TempDir(), Port: port}))
 	require.ErrorContains(t, err, fmt.Sprintf("port %d", port))
 	require.ErrorContains(t, err, "--mongod-port")
-}
-
-// Between the look at a port and mongod's own, another program can take it.
-func TestAnotherPortIsDrawnWhenMongodFindsItTaken(t *testing.T) {
-	t.Parallel()
-	bin := filepath.Join(t.TempDir(), "mongod")
-	mark := filepath.Join(t.TempDir(), "mark")
-	listener := `{"s":"E","msg":"Error setting up listener","attr":{"error":{"errmsg":"Address already in use"}}}`
-	script(t, bin,
-		`case "$*" in *--version*) ;; *) [ -e `+mark+` ] || { touch `+mark+`; echo '`+listener+`'; exit 48; };; esac`,
-		`exec "`+binary(t).Path+`" "$@"`)
-	log := &logged{}
-	server := startServer(t, mongod.Config{Bin: bin, Logger: log.logger()})
-	require.FileExists(t, mark)
-	require.NotContains(t, server.URI(), takenPort(t, log.String()))
-	put(t, connect(t, server.URI()), "a")
-}
-
-// takenPort is the one of which the log says that it is taken, as in a URI.
-func takenPort(t *testing.T, log string) string {
-	t.Helper()
-	match := regexp.MustCompile(`drawing another" port=(\d+)`).FindStringSubmatch(log)
-	require.NotNil(t, match, log)
-	return ":" + match[1] + "/"
-}
-
-func startAndClose(t *testing.T, dir string) *mongod.Server {
-	t.Helper()
-	server := startServer(t, mongod.Config{DataDir: dir})
-	closeServer(t, server)
-	return server
 }
 
 func TestRefusedSettingIsNamed(t *testing.T) {
@@ -193,26 +133,12 @@ func TestRefusedSettingIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "noSuchParameter")
 }
 
-func TestDamagedDataIsSaidInMongodsWords(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	startAndClose(t, dir)
-	turtle := filepath.Join(dir, "mongod", "db", "WiredTiger.turtle")
-	require.NoError(t, os.WriteFile(turtle, []byte("not a turtle"), 0o600))
-
-	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
-	require.ErrorContains(t, err, "WiredTiger.turtle: fatal turtle file read error")
-	require.ErrorContains(t, err, filepath.Join(dir, "mongod", "mongod.log"))
-}
-
 func TestInterruptedStartLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	works := binary(t).Path
 	bin := filepath.Join(t.TempDir(), "mongod")
 	reached := filepath.Join(t.TempDir(), "reached")
-	// The version is asked first; a start then hangs.
-	script(t, bin, `case "$*" in *--version*) exec "`+works+`" --version;; esac`, `echo $$ > "`+reached+`"`, `exec sleep 1000`)
+	script(t, bin, answersVersion, `echo $$ > "`+reached+`"`, `exec sleep 1000`)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
@@ -233,22 +159,7 @@ func TestInterruptedStartLeavesNoProcess(t *testing.T) {
 	require.ErrorIs(t, <-result, context.Canceled)
 	require.NoDirExists(t, fmt.Sprintf("/proc/%d", hanging))
 
-	server := startServer(t, mongod.Config{DataDir: dir})
-	require.True(t, server.Running())
-}
-
-func TestCloseOutOfTimeKillsAndLosesNothing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
-	require.NoError(t, err)
-	put(t, connect(t, first.URI()), "a")
-	pid := first.Pid()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, first.Close(ctx), context.Canceled)
-	require.False(t, isMongodOn(pid, dir))
-
-	second := startServer(t, mongod.Config{DataDir: dir})
-	requireKept(t, connect(t, second.URI()), "a")
+	script(t, bin, answersVersion, `exit 3`)
+	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir, Bin: bin}))
+	require.ErrorContains(t, err, "exit status 3", "the data directory is free again")
 }

@@ -129,7 +129,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 	assert.NotContains(t, get(r, "/v1/sensors/a/latest", asLines).body, asLines+";", "there is no such form of one reading")
 }
 
-func TestAcceptIsRead(t *testing.T) {
+func TestAcceptHeader(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ lines, refused bool }{
 		"":                                     {},
@@ -151,7 +151,7 @@ func TestAcceptIsRead(t *testing.T) {
 	assert.Error(t, err, "of one reading there are no lines")
 }
 
-func TestMethodsThatAreNotAllowedAreTold(t *testing.T) {
+func TestMethodNotAllowed(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}})
 	for target, allow := range map[string]string{
@@ -182,7 +182,7 @@ func TestSensorIDsOfAnyShapeAreReached(t *testing.T) {
 	}
 }
 
-func TestAMeanThatFitsNoDoubleIsNull(t *testing.T) {
+func TestOverflowingMeanIsNull(t *testing.T) {
 	t.Parallel()
 	huge := telemetry.FieldSummary{Name: "b", N: 2, Min: telemetry.IntValue(1<<62 + 1), Max: telemetry.FloatValue(1e308), Sum: math.Inf(1)}
 	got := string(appendSummary(nil, telemetry.Summary{Start: 0, Count: 2, Fields: []telemetry.FieldSummary{huge, {Name: "a", N: 1, Min: telemetry.IntValue(1), Max: telemetry.IntValue(1), Sum: 1}}}))

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -85,56 +86,58 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 // run searches from the sensor's oldest reading that may not be stored.
 func (s *search) run(ctx context.Context, most uint64) error {
 	stored := func() uint64 { return s.backlog.StoredBefore(s.stream, s.hash) }
-	return s.backlog.search(ctx, backlogSearch{
-		part: batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes},
-		from: func(uint64) uint64 { return stored() }, stored: stored, most: most,
-		take: func(r *batch.Record) error { return s.take(r.Batch) },
-	})
-}
-
-// A backlogSearch goes through the records of a part of the journal.
-type backlogSearch struct {
-	part   batch.Part
-	from   func(end uint64) uint64 // where to begin
-	stored func() uint64           // everything before it is stored
-	most   uint64                  // bytes to search at most
-	take   func(*batch.Record) error
-}
-
-// search goes to the end of what was acknowledged when it begins.
-func (b *Backlog) search(ctx context.Context, q backlogSearch) error {
-	end := b.Journal.End()
-	from := q.from(end)
-	if end > from && end-from > q.most {
-		return &telemetry.Error{
-			Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second,
-			Message: fmt.Sprintf("%d MiB of the journal wait to be stored, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"ask again later, or with unstored=off for what is stored", (end-from)>>20, q.most>>20),
+	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}
+	for record, err := range s.backlog.records(ctx, part, most, stored, nil) {
+		if err == nil {
+			err = s.take(record.Batch)
 		}
-	}
-	cursor := b.Journal.Follow(from, q.part)
-	for n := 0; cursor.Position() < end; n++ {
-		if n%256 == 0 && ctx.Err() != nil {
-			return fmt.Errorf("search the journal: %w", ctx.Err())
-		}
-		record, found, err := cursor.Next()
 		if err != nil {
-			// What was trimmed in the meantime is stored, and MongoDB has not been asked yet.
-			stored := q.stored()
-			if stored <= cursor.Position() {
-				return fmt.Errorf("search the journal: %w", err)
-			}
-			cursor = b.Journal.Follow(stored, q.part)
-			continue
-		}
-		if !found || record.Position >= end {
-			return nil
-		}
-		if err := q.take(&record); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// records yields the records of a part of the journal that were acknowledged when it
+// begins, at most so many bytes of them; stored returns the position before which
+// everything is stored. If there is more, it begins at the position that less returns,
+// if that is not nil. It ends with an error if one occurs.
+func (b *Backlog) records(ctx context.Context, part batch.Part, most uint64, stored, less func() uint64) iter.Seq2[*batch.Record, error] {
+	return func(yield func(*batch.Record, error) bool) {
+		end, from := b.Journal.End(), stored()
+		if less != nil && end > from && end-from > most {
+			from = less()
+		}
+		if end > from && end-from > most {
+			yield(nil, tooLong("%d MiB of the journal wait to be stored, and at most %d MiB are searched for one answer (--query-max-backlog); "+
+				"ask again later, or with unstored=off for what is stored", (end-from)>>20, most>>20))
+			return
+		}
+		cursor := b.Journal.Follow(from, part)
+		for n := 0; cursor.Position() < end; n++ {
+			if n%256 == 0 && ctx.Err() != nil {
+				yield(nil, fmt.Errorf("search the journal: %w", ctx.Err()))
+				return
+			}
+			record, found, err := cursor.Next()
+			if err != nil {
+				// What was trimmed in the meantime is stored, and MongoDB has not been asked yet.
+				if at := stored(); at > cursor.Position() {
+					cursor = b.Journal.Follow(at, part)
+					continue
+				}
+				yield(nil, fmt.Errorf("search the journal: %w", err))
+				return
+			}
+			if !found || record.Position >= end || !yield(&record, nil) {
+				return
+			}
+		}
+	}
+}
+
+func tooLong(format string, args ...any) error {
+	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
 // take keeps the readings of a batch that are asked for.
@@ -167,11 +170,8 @@ func (s *search) take(b *batch.Batch) error {
 		}
 		s.found = append(s.found, one)
 		if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
-			return &telemetry.Error{
-				Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second,
-				Message: fmt.Sprintf("more than %d readings of the sensor wait to be stored, and one answer holds no more; "+
-					"ask again later, or for a narrower span, or with unstored=off for what is stored", len(s.found)-1),
-			}
+			return tooLong("more than %d readings of the sensor wait to be stored, and one answer holds no more; "+
+				"ask again later, or for a narrower span, or with unstored=off for what is stored", len(s.found)-1)
 		}
 	}
 	return nil
@@ -260,19 +260,15 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
-	err := b.search(ctx, backlogSearch{
-		part: batch.Part{Stream: stream}, most: most,
-		from: func(end uint64) uint64 {
-			all, moving := b.StreamStored(stream)
-			if end > all && end-all > most {
-				return moving
-			}
-			return all
-		},
-		stored: func() uint64 { all, _ := b.StreamStored(stream); return all },
-		take:   func(r *batch.Record) error { p.take(b, stream, r); return nil },
-	})
-	return p.sorted(), err
+	all := func() uint64 { position, _ := b.StreamStored(stream); return position }
+	moving := func() uint64 { _, position := b.StreamStored(stream); return position }
+	for record, err := range b.records(ctx, batch.Part{Stream: stream}, most, all, moving) {
+		if err != nil {
+			return nil, err
+		}
+		p.take(b, stream, record)
+	}
+	return p.sorted(), nil
 }
 
 // take adds the sensors of a record, except those whose readings in it are stored.

@@ -78,7 +78,7 @@ func searchFor(b *Backlog, stream, sensor string) *search {
 	return &search{stream: stream, sensor: sensor, hash: batch.SeriesHash(stream, sensor), to: maxTime, backlog: b}
 }
 
-func TestWhatIsJournaledIsFound(t *testing.T) {
+func TestJournaledReadingsAreFound(t *testing.T) {
 	t.Parallel()
 	for name, tail := range map[string]int64{"in memory": 8 << 20, "on disk": 1, "in both": 1 << 10} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWhatIsJournaledIsFound(t *testing.T) {
 	}
 }
 
-func TestWhatAnEarlierProcessJournaledIsFound(t *testing.T) {
+func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := journal.Open(journal.Config{Dir: dir, Session: "s0", Streams: journalStreams()})
@@ -196,7 +196,7 @@ func (c *trimmedCursor) Next() (batch.Record, bool, error) {
 	return c.Cursor.Next()
 }
 
-func TestWhatCannotBeReadIsAnError(t *testing.T) {
+func TestUnreadableJournalIsAnError(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
 	journaled(t, j, readingsOf("readings", 0, "a"))
@@ -219,7 +219,7 @@ func (brokenCursor) Next() (batch.Record, bool, error) {
 	return batch.Record{}, false, fmt.Errorf("broken")
 }
 
-func TestWhatIsTakenWithoutAJournalOnDiskIsFound(t *testing.T) {
+func TestReadingsInAMemoryJournalAreFound(t *testing.T) {
 	t.Parallel()
 	v, err := journal.Open(journal.Config{Memory: true, Session: "s1", Streams: journalStreams()})
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestWhatIsTakenWithoutAJournalOnDiskIsFound(t *testing.T) {
 	require.NoError(t, v.Close())
 }
 
-func TestABacklogTooLongToSearchIsTold(t *testing.T) {
+func TestBacklogTooLongToSearchIsReported(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t, func(c *journal.Config) { c.TailBytes = 1 })
 	text := strings.Repeat("x", 1000)
@@ -269,7 +269,7 @@ func TestABacklogTooLongToSearchIsTold(t *testing.T) {
 	assert.Contains(t, get(r, "/v1/sensors/a/readings").body, `"v":1`)
 }
 
-func TestOneAnswerHoldsSoManyUnstoredReadings(t *testing.T) {
+func TestUnstoredReadingsOfAnAnswerAreBounded(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
 	sensors := make([]string, 5000)

@@ -42,7 +42,7 @@ func TestDatabaseThatHangsIsAway(t *testing.T) {
 	assert.Contains(t, get(r, "/v1/sensors/a/readings").body, "mongodb_away")
 }
 
-func TestNothingIsAnsweredBeforeThereIsStorage(t *testing.T) {
+func TestReaderThatIsNotOpenRefuses(t *testing.T) {
 	t.Parallel()
 	r, err := New(Config{DefaultStream: "readings", Problem: problem, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func many() []telemetry.Reading {
 	return all
 }
 
-func TestFailureInTheMiddleIsToldAndBreaksTheConnection(t *testing.T) {
+func TestFailureMidwayIsReportedAndBreaksTheConnection(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	r := newReader(t, fakeSource{readings: many(), err: errors.New("broken: secret")}, func(c *Config, _ *Stored) { c.Registerer = registry })
@@ -81,7 +81,7 @@ func TestFailureInTheMiddleIsToldAndBreaksTheConnection(t *testing.T) {
 	assert.InDelta(t, 1, counted(t, registry, "readings", codeCut), 0)
 }
 
-func TestLongAnswersTellWhereTheNextBeginsInATrailer(t *testing.T) {
+func TestLongAnswersHaveTheCursorInATrailer(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: many()})
 	resp, body, err := overTheWire(t, r, "/v1/sensors/a/readings?limit=9000", asLines)
@@ -98,7 +98,7 @@ func TestLongAnswersTellWhereTheNextBeginsInATrailer(t *testing.T) {
 	assert.Equal(t, resp.Header.Get(afterHeader), resp.Trailer.Get(afterHeader))
 }
 
-func TestTooManyQueriesAreTurnedAway(t *testing.T) {
+func TestTooManyQueriesAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inside, leave := make(chan struct{}), make(chan struct{})
@@ -122,7 +122,7 @@ func TestTooManyQueriesAreTurnedAway(t *testing.T) {
 	})
 }
 
-func TestAnswersThatReadTooMuchAreRefused(t *testing.T) {
+func TestAnswersOverTheByteLimitAreRefused(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	r := newReader(t, fakeSource{readings: many(), cost: 1000}, func(c *Config, _ *Stored) { c.MaxBytes, c.Registerer = 1<<20, registry })
@@ -153,7 +153,7 @@ func TestAnswersThatTakeTooLongAreRefused(t *testing.T) {
 	})
 }
 
-func TestAClientThatLeavesEndsItsQuery(t *testing.T) {
+func TestDisconnectedClientEndsItsQuery(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	r := newReader(t, fakeSource{asked: func(ctx context.Context) { <-ctx.Done() }}, func(c *Config, _ *Stored) { c.Registerer = registry })
@@ -169,7 +169,7 @@ func TestAClientThatLeavesEndsItsQuery(t *testing.T) {
 	assert.InDelta(t, 1, counted(t, registry, "readings", codeGone), 0)
 }
 
-func TestDeleteStoresFirst(t *testing.T) {
+func TestDeleteFlushesFirst(t *testing.T) {
 	t.Parallel()
 	var order []string
 	var log bytes.Buffer
@@ -185,21 +185,21 @@ func TestDeleteStoresFirst(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="deleted a sensor" stream=readings sensor="a b" readings=7 by=anyone`)
 }
 
-func TestDeleteThatCannotStoreFirstDeletesNothing(t *testing.T) {
+func TestFailedFlushDeletesNothing(t *testing.T) {
 	t.Parallel()
 	source := fakeSource{deleted: func(string) (int64, error) { t.Error("it deleted"); return 0, nil }}
 	r := newReader(t, source, func(_ *Config, s *Stored) { s.Flush = func(context.Context) error { return errors.New("slow") } })
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a").body, "not_flushed")
 }
 
-func TestDeleteThatBreaksOffHasAnUnknownOutcome(t *testing.T) {
+func TestAbortedDeleteHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{deleted: func(string) (int64, error) { return 0, errors.New("cut") }})
 	got := ask(r, http.MethodDelete, "/v1/sensors/a").body
 	assert.Contains(t, got, fmt.Sprint(telemetry.UnknownOutcome, " outcome_unknown"))
 }
 
-func TestDeleteThatDidNotBeginIsToldSo(t *testing.T) {
+func TestDeleteThatDidNotBeginSaysSo(t *testing.T) {
 	t.Parallel()
 	waits := telemetry.Errorf(telemetry.Unavailable, "not_deleted", "nothing was deleted")
 	r := newReader(t, fakeSource{deleted: func(string) (int64, error) { return 0, waits }})
@@ -207,7 +207,7 @@ func TestDeleteThatDidNotBeginIsToldSo(t *testing.T) {
 	assert.Contains(t, got, fmt.Sprint(telemetry.Unavailable, " not_deleted"))
 }
 
-func TestDeleteThatMongoDBForbidsHasDeletedNothing(t *testing.T) {
+func TestForbiddenDeleteDeletesNothing(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	forbidden := telemetry.Errorf(telemetry.Forbidden, "delete_not_granted", "MongoDB forbids it")

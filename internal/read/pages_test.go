@@ -46,9 +46,9 @@ func TestPagesAddUp(t *testing.T) {
 	})
 }
 
-// TestAMillisecondIsOnOnePage: its readings change their order while they are
+// TestMillisecondIsOnOnePage: its readings change their order while they are
 // stored, and another daemon's come in between.
-func TestAMillisecondIsOnOnePage(t *testing.T) {
+func TestMillisecondIsOnOnePage(t *testing.T) {
 	t.Parallel()
 	for _, lines := range []bool{false, true} {
 		before := newReader(t, fakeSource{readings: []telemetry.Reading{
@@ -72,8 +72,8 @@ func TestAMillisecondIsOnOnePage(t *testing.T) {
 	}
 }
 
-// TestAPieceDoesNotEndInsideAMillisecond: what was sent cannot be taken back.
-func TestAPieceDoesNotEndInsideAMillisecond(t *testing.T) {
+// TestPieceDoesNotEndInsideAMillisecond: what was sent cannot be taken back.
+func TestPieceDoesNotEndInsideAMillisecond(t *testing.T) {
 	t.Parallel()
 	large := make([]telemetry.Reading, 24)
 	for i := range large {
@@ -107,7 +107,7 @@ func TestPageOfLargeReadingsEndsEarly(t *testing.T) {
 	assert.EqualValues(t, len(first), second[0], "the next page goes on where the first ended")
 }
 
-func TestAPageBehindTheSpanIsEmpty(t *testing.T) {
+func TestPageAfterTheSpanIsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1), reading("a", time.Minute, 2)}})
 	got, after := getPage(t, r, fmt.Sprintf("/v1/sensors/a/readings?to=%d&after=%d.1", base.UnixMilli(), base.Add(time.Hour).UnixMilli()), false)

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"mime"
@@ -28,8 +29,26 @@ const (
 	callDelete   call = "delete"
 )
 
+// An endpoint says what a call takes and how it is answered.
+type endpoint struct {
+	path    string // after root
+	method  string
+	allowed []string                        // names of its parameters
+	parse   func(*params, url.Values) error // reads those of its own; nil: it has none
+	lines   bool                            // it can be answered as NDJSON
+	answer  func(*question, context.Context) error
+}
+
 // root is the path that all others begin with.
 const root = "/v1/sensors"
+
+var endpoints = map[call]endpoint{
+	callSensors:  {"", http.MethodGet, []string{"after", "limit", "prefix", "stream", "unstored"}, (*params).parseList, true, (*question).sensors},
+	callDelete:   {"/{sensorId}", http.MethodDelete, []string{"stream"}, nil, false, (*question).delete},
+	callLatest:   {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
+	callReadings: {"/{sensorId}/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
+	callSummary:  {"/{sensorId}/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
+}
 
 // parsePath returns what an escaped path asks for, and of which sensor. It does not use
 // an http.ServeMux, which redirects if a sensor id contains "//" or "..".
@@ -39,13 +58,12 @@ func parsePath(escaped string) (c call, sensor string, ok bool) {
 	}
 	rest, ok := strings.CutPrefix(escaped, root+"/")
 	id, what, deeper := strings.Cut(rest, "/")
-	c = call(what)
-	if !deeper {
-		c = callDelete
+	c, path := callDelete, "/{sensorId}"
+	if deeper {
+		c, path = call(what), path+"/"+what
 	}
 	sensor, err := url.PathUnescape(id)
-	known := !deeper || c == callLatest || c == callReadings || c == callSummary
-	return c, sensor, ok && known && err == nil && sensor != ""
+	return c, sensor, ok && endpoints[c].path == path && err == nil && sensor != ""
 }
 
 // Serves reports whether requests with the path are the reader's.
@@ -56,13 +74,11 @@ func Serves(u *url.URL) bool {
 
 // Paths are the paths that a reader serves, as the description of the API has them.
 func Paths() map[string][]string {
-	return map[string][]string{
-		root:                          {http.MethodGet},
-		root + "/{sensorId}":          {http.MethodDelete},
-		root + "/{sensorId}/latest":   {http.MethodGet},
-		root + "/{sensorId}/readings": {http.MethodGet},
-		root + "/{sensorId}/summary":  {http.MethodGet},
+	paths := make(map[string][]string)
+	for _, e := range endpoints {
+		paths[root+e.path] = []string{e.method}
 	}
+	return paths
 }
 
 // Handler serves the paths for which Serves is true.
@@ -87,9 +103,9 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 			"the path %s does not exist; a sensor has %s/{sensorId}/readings, /summary and /latest, with its id percent-encoded", telemetry.Quote([]byte(req.URL.Path)), root))
 		return
 	}
-	methods := []string{http.MethodGet, http.MethodHead}
-	if c == callDelete {
-		methods = []string{http.MethodDelete}
+	methods := []string{endpoints[c].method}
+	if methods[0] == http.MethodGet {
+		methods = append(methods, http.MethodHead)
 	}
 	if slices.Contains(methods, req.Method) {
 		r.serve(w, req, c, sensor)
@@ -116,22 +132,6 @@ type params struct {
 	storedOnly bool
 }
 
-// allowed lists the parameters of each call.
-func allowed(c call) []string {
-	switch c {
-	case callSensors:
-		return []string{"after", "limit", "prefix", "stream", "unstored"}
-	case callSummary:
-		return []string{"every", "from", "stream", "to", "unstored"}
-	case callReadings:
-		return []string{"after", "from", "limit", "stream", "to", "unstored"}
-	case callLatest:
-		return []string{"stream", "unstored"}
-	default:
-		return []string{"stream"}
-	}
-}
-
 // neverEmpty are the parameters that need a value.
 var neverEmpty = []string{"every", "from", "limit", "to", "unstored"}
 
@@ -141,13 +141,13 @@ func invalid(format string, args ...any) error {
 
 // parse reads what a request asks for, except for the source.
 func parse(c call, sensor string, r *http.Request) (params, error) {
-	p := params{call: c, query: telemetry.Query{Sensor: sensor}}
+	p, e := params{call: c, query: telemetry.Query{Sensor: sensor}}, endpoints[c]
 	if c != callSensors {
 		if refusal := telemetry.CheckSensor([]byte(sensor)); refusal != nil {
 			return params{}, invalid("%s", refusal.Message)
 		}
 	}
-	values, err := parseQuery(r.URL.RawQuery, allowed(c))
+	values, err := parseQuery(r.URL.RawQuery, e.allowed)
 	if err != nil {
 		return params{}, err
 	}
@@ -159,19 +159,12 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 	default:
 		return params{}, invalid("unstored %s is unknown; allowed are on and off", telemetry.Quote([]byte(s)))
 	}
-	switch c {
-	case callSensors:
-		err = p.parseList(values)
-	case callReadings:
-		err = p.parseReadings(values)
-	case callSummary:
-		err = p.parseSummary(values)
+	if e.parse != nil {
+		if err := e.parse(&p, values); err != nil {
+			return p, err
+		}
 	}
-	if err != nil {
-		return p, err
-	}
-	lines := c == callReadings || c == callSummary || c == callSensors
-	p.lines, err = wantsLines(r.Header.Values("Accept"), lines)
+	p.lines, err = wantsLines(r.Header.Values("Accept"), e.lines)
 	return p, err
 }
 

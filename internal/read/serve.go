@@ -98,7 +98,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	defer w.hurry(r.cfg.Timeout + slowClient)()
 	q := &question{reader: r, stored: stored, params: p, w: w, r: req}
 	budget := telemetry.NewBudget(r.cfg.MaxBytes)
-	err = q.carryOut(telemetry.WithBudget(ctx, budget), c)
+	err = endpoints[c].answer(q, telemetry.WithBudget(ctx, budget))
 	if err != nil {
 		err = q.explain(ctx, err, budget.Spent() == 0)
 	}
@@ -122,22 +122,6 @@ func (r *Reader) sourceOf(stored *Stored, p *params) (Source, error) {
 		return nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(p.stream)))
 	}
 	return source, nil
-}
-
-// carryOut asks and writes the answer.
-func (q *question) carryOut(ctx context.Context, c call) error {
-	switch c {
-	case callSensors:
-		return q.sensors(ctx)
-	case callLatest:
-		return q.latest(ctx)
-	case callSummary:
-		return q.summary(ctx)
-	case callDelete:
-		return q.delete(ctx)
-	default:
-		return q.readings(ctx)
-	}
 }
 
 // explain turns an error into what the client should know; nothing says that MongoDB

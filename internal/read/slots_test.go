@@ -34,7 +34,7 @@ func (r *Reader) answerAll(w http.ResponseWriter, req *http.Request) {
 	r.serve(w, req, callReadings, "a")
 }
 
-func TestOneIdentityLeavesPlacesForOthers(t *testing.T) {
+func TestOneIdentityLeavesSlotsForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, leavePlaces)
 }
@@ -87,7 +87,7 @@ func (c *stuckClient) Write([]byte) (int, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-func TestAClientThatTakesNothingLosesItsPlaceSoon(t *testing.T) {
+func TestClientThatReadsNothingLosesItsSlot(t *testing.T) {
 	t.Parallel()
 	for _, accept := range []string{asJSON, asLines} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func (c *pacedClient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestAClientThatIsSlowGetsAllWithinTheTimeOfAnAnswer(t *testing.T) {
+func TestSlowClientGetsTheWholeAnswerInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReader(t, fakeSource{readings: many()})
@@ -126,7 +126,7 @@ func TestAClientThatIsSlowGetsAllWithinTheTimeOfAnAnswer(t *testing.T) {
 	})
 }
 
-func TestASummaryOfJSONIsNotHeldBeyondAPage(t *testing.T) {
+func TestSummaryAsJSONIsBounded(t *testing.T) {
 	t.Parallel()
 	wide := make([]telemetry.FieldSummary, 256)
 	for i := range wide {

@@ -15,9 +15,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestAQueryThatMongoDBEndedMayBeAskedAgain: which codes those are is a matter of
+// TestInterruptedQueryMayBeRepeated: which codes those are is a matter of
 // package store.
-func TestAQueryThatMongoDBEndedMayBeAskedAgain(t *testing.T) {
+func TestInterruptedQueryMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	failing := func(err error) *Reader { return newReader(t, fakeSource{err: fmt.Errorf("find: %w", err)}) }
 	for code, err := range map[string]error{
@@ -30,9 +30,9 @@ func TestAQueryThatMongoDBEndedMayBeAskedAgain(t *testing.T) {
 	assert.Contains(t, get(failing(mongo.CommandError{Code: 13, Name: "Unauthorized"}), "/v1/sensors/a/readings").body, fmt.Sprint(telemetry.KindOf(errors.New("other"))))
 }
 
-// TestADatabaseThatGoesAwayReleasesTheSlots: queries that wait for it, and those
+// TestLostDatabaseFreesTheSlots: queries that wait for it, and those
 // that wait for a slot, get an error at once.
-func TestADatabaseThatGoesAwayReleasesTheSlots(t *testing.T) {
+func TestLostDatabaseFreesTheSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inside := make(chan struct{})

@@ -306,16 +306,20 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 	}
 }
 
-// Newer returns the newest of a stored reading, if one was found, and the unstored
-// ones, of one time the last of these. What was stored since they were gathered is
-// not newer than what was found.
-func Newer(stored telemetry.Reading, found bool, unstored []telemetry.Unstored) (telemetry.Reading, bool) {
+// Latest returns the newest of the stored readings of a sensor, which find returns, and
+// the unstored ones, of one time the last of these, and whether there is one. What was
+// stored since they were gathered is not newer than what find returns.
+func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry.Reading, bool, error)) (telemetry.Reading, bool, error) {
+	r, found, err := find()
+	if err != nil {
+		return telemetry.Reading{}, false, fmt.Errorf("find the latest reading of sensor %q: %w", sensor, err)
+	}
 	for _, u := range unstored {
-		if !found || !u.Reading.Time.Before(stored.Time) {
-			stored, found = u.Reading, true
+		if !found || !u.Reading.Time.Before(r.Time) {
+			r, found = u.Reading, true
 		}
 	}
-	return stored, found
+	return r, found, nil
 }
 
 // An Overlay finds the readings of q.Unstored that are not among the stored ones,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Config describes a stream that is stored in MongoDB.
@@ -133,6 +135,55 @@ func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions
 // Answers returns the collection as answers are read from it.
 func (b *Base) Answers() *mongo.Collection { return b.Live.Load().From }
 
+// One returns a document of an answer, and whether there is one. It counts against the
+// budget of ctx.
+func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOptionsBuilder) (doc bson.Raw, found bool, err error) {
+	doc, err = b.Answers().FindOne(ctx, filter, find).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, false, nil
+	}
+	if err == nil {
+		err = telemetry.Spend(ctx, len(doc))
+	}
+	return doc, err == nil, err
+}
+
+// longestBatch is the most documents that a growing batch of an answer holds.
+const longestBatch = 128
+
+// Each yields the documents of an answer, each valid until the next. They count against
+// the budget of ctx. If firstBatch is not 0, batches begin with so many and double. It
+// ends with an error if one occurs.
+func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		if firstBatch > 0 {
+			find.SetBatchSize(firstBatch)
+		}
+		cursor, err := b.Answers().Find(ctx, filter, find)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for batch := firstBatch; cursor.Next(ctx); {
+			if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(cursor.Current, nil) {
+				return
+			}
+			if batch > 0 && cursor.RemainingBatchLength() == 0 {
+				batch = min(2*batch, longestBatch)
+				cursor.SetBatchSize(batch)
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
 // Collection describes the stream's collection.
 func (b *Base) Collection() Collection {
 	return Collection{Database: b.Database, Name: b.Stream, Compressor: b.Compressor, Exchanging: b.Exchanging}
@@ -224,12 +275,12 @@ func (b *Base) target(info *Info, named bool) error {
 var ErrNotPrepared = errors.New("its collection is not prepared")
 
 // Target returns the collection to write to. While there is none it returns nil and
-// marks the shares as unsent.
-func (b *Base) Target(shares []*batch.Share) *Prepared {
+// marks the writes as unsent.
+func (b *Base) Target(writes []*batch.Share) *Prepared {
 	to := b.prepared.Load()
 	if to == nil {
-		for _, share := range shares {
-			share.Verdict, share.Err = batch.Unsent, ErrNotPrepared
+		for _, pending := range writes {
+			pending.Verdict, pending.Err = batch.Unsent, ErrNotPrepared
 		}
 	}
 	return to

@@ -21,11 +21,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// failPoint is held by a test that uses failCommand of the shared mongod, which has one.
+// failPoint is held by a test that uses failCommand; see failing.
 var failPoint sync.Mutex
 
 func dial(t *testing.T, uri, database string) *Connection {
@@ -36,7 +35,7 @@ func dial(t *testing.T, uri, database string) *Connection {
 	return c
 }
 
-func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
+func TestConnectionFollowsMongoDB(t *testing.T) {
 	t.Parallel()
 	// A relay on a port of its own stands for a server that can be away.
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
@@ -51,9 +50,9 @@ func TestConnectionNoticesThatMongoDBGoesAndComes(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestWritesAreAcceptedOnceTheUserIsAccepted: a server that is seen may refuse the
+// TestRefusedUserIsLogged: a server that is seen may refuse the
 // user, and then nothing is said of writes.
-func TestWritesAreAcceptedOnceTheUserIsAccepted(t *testing.T) {
+func TestRefusedUserIsLogged(t *testing.T) {
 	t.Parallel()
 	logged := func(uri string) (log string, err error) {
 		var lines bytes.Buffer
@@ -121,7 +120,7 @@ func relay(t *testing.T, addr, target string) (stop func()) {
 	}
 }
 
-func TestConnectRefusesNonsense(t *testing.T) {
+func TestConnectRefusesInvalidURIs(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"", "http://x", "mongodb://", "mongodb://h/?w=no&w=1&nonsense"} {
 		_, err := Connect(ConnectionConfig{URI: uri, Database: "d", Logger: slog.New(slog.DiscardHandler)})
@@ -129,7 +128,7 @@ func TestConnectRefusesNonsense(t *testing.T) {
 	}
 }
 
-func TestCollectionOptionsAreHeldTo(t *testing.T) {
+func TestCollectionOptions(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	c := Collection{Database: db, Name: "made", Compressor: Zstd}
@@ -162,9 +161,9 @@ func TestCollectionOptionsAreHeldTo(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
 }
 
-// TestACollectionInExchangeIsNotMade: a new one in the gap would be taken for
+// TestCollectionIsNotCreatedDuringAnExchange: a new one in the gap would be taken for
 // the one that is to come, and what daemons write into it would be lost to both.
-func TestACollectionInExchangeIsNotMade(t *testing.T) {
+func TestCollectionIsNotCreatedDuringAnExchange(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{CopySuffix, KeptSuffix} {
 		db := mongodtest.Database(t)
@@ -188,32 +187,52 @@ func TestACollectionInExchangeIsNotMade(t *testing.T) {
 	}
 }
 
-// TestOneSlowPingIsNoSilentServer: a host without a free CPU holds up one, and a
-// server that has stopped answers none.
-func TestOneSlowPingIsNoSilentServer(t *testing.T) {
+// TestOneSlowPingIsTolerated: a busy host may delay one ping, and a server that
+// has stopped answers none.
+func TestOneSlowPingIsTolerated(t *testing.T) {
 	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	client := mongodtest.DatabaseAt(t, server.URI()).Client()
-	blocked := func(mode any) {
-		require.NoError(t, client.Database("admin").RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000}}},
-		}).Err())
-	}
-	t.Cleanup(func() { blocked("off") })
+	c := dialAs(t, "slow ping")
+	blocked := failing(t, c, bson.D{
+		{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000},
+	})
 	blocked(bson.D{{Key: "times", Value: 1}})
-	took, err := Ping(t.Context(), client)
+	took, err := Ping(t.Context(), c.Client())
 	require.NoError(t, err)
 	assert.Less(t, took, pingTimeout)
 
 	blocked("alwaysOn")
-	_, err = Ping(t.Context(), client)
+	_, err = Ping(t.Context(), c.Client())
 	assert.True(t, mongo.IsTimeout(err), err)
 }
 
-// TestAServerWhoseConnectionsAreAllInUseAnswers: slow queries must not end
+// dialAs connects to the shared mongod under a name.
+func dialAs(t *testing.T, app string) *Connection {
+	t.Helper()
+	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: app, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return c
+}
+
+// failing returns a function that sets the mode of failCommand for the connection's
+// commands. The shared mongod has one such fail point, so one test at a time uses it.
+func failing(t *testing.T, c *Connection, data bson.D) func(mode any) {
+	t.Helper()
+	failPoint.Lock()
+	t.Cleanup(failPoint.Unlock)
+	set := func(mode any) {
+		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: append(bson.D{{Key: "appName", Value: c.cfg.App}}, data...)},
+		}).Err())
+	}
+	t.Cleanup(func() { set("off") })
+	return set
+}
+
+// TestPingsDoNotWaitForConnectionsInUse: slow queries must not end
 // themselves and all others.
-func TestAServerWhoseConnectionsAreAllInUseAnswers(t *testing.T) {
+func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 	t.Parallel()
 	database := mongodtest.Database(t).Name()
 	c := dial(t, mongodtest.URI(t)+"&maxPoolSize=1", database)
@@ -272,21 +291,10 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 	})
 }
 
-// TestMembersThatMayNotBeSeenAreTold: where the user may not ask for the members
-// nothing is refused, and the log says which right is missing.
-func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
+// TestMissingRightToSeeMembersIsLogged, and nothing is refused.
+func TestMissingRightToSeeMembersIsLogged(t *testing.T) {
 	t.Parallel()
-	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see members", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	fail := func(mode any) {
-		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}, {Key: "appName", Value: "may not see members"}}},
-		}).Err())
-	}
-	failPoint.Lock()
-	t.Cleanup(failPoint.Unlock)
+	c := dialAs(t, "may not see members")
 	var log bytes.Buffer
 	check := func() error {
 		return WriteConcern{Members: 3}.Check(t.Context(), c.Database(), "a", slog.New(slog.NewTextHandler(&log, nil)))
@@ -294,8 +302,7 @@ func TestMembersThatMayNotBeSeenAreTold(t *testing.T) {
 	var concern *ConcernError
 	require.ErrorAs(t, check(), &concern)
 	assert.Empty(t, log.String())
-	fail("alwaysOn")
-	t.Cleanup(func() { fail("off") })
+	failing(t, c, bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"replSetGetConfig"}}})("alwaysOn")
 	require.NoError(t, check())
 	assert.Contains(t, log.String(), "Grant the right to replSetGetConfig")
 	assert.Contains(t, log.String(), "stream=a")

@@ -8,16 +8,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestADeletionThatWasNotBegunSaysSo: readings are counted first, and where that
+// TestFailedCountDeletesNothing: readings are counted first, and where that
 // cannot be, nothing was deleted.
-func TestADeletionThatWasNotBegunSaysSo(t *testing.T) {
+func TestFailedCountDeletesNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, _ side, _ string, s storetest.Store) {
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))
+	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("s", 0, 1)), 5*time.Minute))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := s.Delete(ended, "s")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,36 +20,56 @@ import (
 )
 
 // onBoth tests a store of each kind, with a fresh database.
-func onBoth(t *testing.T, test func(t *testing.T, kind side, database string, s storetest.Store)) {
+func onBoth(t *testing.T, test func(t *testing.T, kind store.Storage, database string, s storetest.Store)) {
 	t.Helper()
-	for _, kind := range []side{{"bucket", 5 * time.Minute, 1000}, {"timeseries", 5 * time.Minute, 0}} {
-		t.Run(kind.name, func(t *testing.T) {
+	for _, kind := range []store.Storage{store.Bucket, store.TimeSeries} {
+		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			database := mongodtest.Database(t).Name()
-			s, _ := kind.open(t, mongodtest.URI(t), database)
-			test(t, kind, database, s)
+			test(t, kind, database, open(t, kind, database))
 		})
 	}
 }
 
-func TestACommandNeedsThePermit(t *testing.T) {
+// open returns a prepared store in a database.
+func open(t *testing.T, kind store.Storage, database string) storetest.Store {
+	t.Helper()
+	conn, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	cfg := store.Config{
+		Database: conn.Database(), Stream: storetest.Stream, Granularity: 5 * time.Minute,
+		MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
+	}
+	var s storetest.Store
+	if kind == store.TimeSeries {
+		s, err = timeseries.New(cfg)
+	} else {
+		s, err = bucket.New(cfg)
+	}
+	require.NoError(t, err)
+	require.NoError(t, s.Prepare(t.Context()))
+	return s
+}
+
+func TestCommandNeedsAPermit(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, _ side, _ string, s storetest.Store) {
-		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
+	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {
+		writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
 		errLost := errors.New("lost")
-		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), shares)
-		assert.Equal(t, batch.Unsent, shares[0].Verdict)
-		require.ErrorIs(t, shares[0].Err, errLost)
-		assert.Len(t, shares[0].Rows, 1)
+		s.Write(store.WithPermit(t.Context(), func() error { return errLost }), writes)
+		assert.Equal(t, batch.Unsent, writes[0].Verdict)
+		require.ErrorIs(t, writes[0].Err, errLost)
+		assert.Len(t, writes[0].Rows, 1)
 	})
 }
 
-// TestWhatTooFewMembersHaveIsNotStored: the write is applied and cannot be
+// TestWriteOnTooFewMembersIsNotStored: the write is applied and cannot be
 // confirmed. A lookup by the majority then finds it, and that is less than was asked
 // for.
-func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
+func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // which Prepare refuses
 		switch s := s.(type) {
 		case *bucket.Store:
@@ -56,26 +77,26 @@ func TestWhatTooFewMembersHaveIsNotStored(t *testing.T) {
 		case *timeseries.Store:
 			s.Change(settings)
 		}
-		shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
+		writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
 		for range 4 {
-			s.Write(t.Context(), shares)
-			require.Equal(t, batch.Wait, shares[0].Verdict)
-			require.Len(t, shares[0].Rows, 2)
-			require.ErrorContains(t, shares[0].Err, "Not enough data-bearing nodes")
+			s.Write(t.Context(), writes)
+			require.Equal(t, batch.Wait, writes[0].Verdict)
+			require.Len(t, writes[0].Rows, 2)
+			require.ErrorContains(t, writes[0].Err, "Not enough data-bearing nodes")
 		}
-		other, _ := kind.open(t, mongodtest.URI(t), database)
-		storetest.WriteAll(t, other, shares)
+		other := open(t, kind, database)
+		storetest.WriteAll(t, other, writes)
 		assert.Len(t, storetest.ReadAll(t, other, "a"), 2, "each is there once")
 	})
 }
 
-// TestACollectionThatIsGoneIsNoticedWithoutAWrite, and so is another in its place.
-func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
+// TestDroppedCollectionIsNoticedWithoutAWrite, and so is another in its place.
+func TestDroppedCollectionIsNoticedWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	type stands interface {
 		Stands(ctx context.Context) error
 	}
-	onBoth(t, func(t *testing.T, kind side, database string, s storetest.Store) {
+	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
@@ -86,7 +107,7 @@ func TestACollectionThatIsGoneIsNoticedWithoutAWrite(t *testing.T) {
 		require.NoError(t, s.Prepare(t.Context()))
 		require.NoError(t, check(s))
 		require.NoError(t, c.Database().Collection(storetest.Stream).Drop(t.Context()))
-		other, _ := kind.open(t, mongodtest.URI(t), database)
+		other := open(t, kind, database)
 		require.ErrorIs(t, check(s), store.ErrNotPrepared)
 		require.NoError(t, s.Prepare(t.Context()))
 		require.NoError(t, check(other))

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,10 +10,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch writes what a cluster keeps in its
-// catalog.
-func TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
+// TestShardKeyMustKeepIDsUnique: the test writes what a cluster has in its catalog.
+func TestShardKeyMustKeepIDsUnique(t *testing.T) {
 	t.Parallel()
+	db := mongodtest.Database(t)
 	for name, tt := range map[string]struct {
 		key     bson.D
 		more    bson.D
@@ -32,10 +30,9 @@ func TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
 		"not sharded":                      {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := mongodtest.Database(t)
-			c := Collection{Database: db, Name: "readings"}
-			if namespace := db.Name() + ".readings"; tt.key != nil {
+			c := Collection{Database: db, Name: name}
+			namespace := db.Name() + "." + name
+			if tt.key != nil {
 				_, err := db.Client().Database("config").Collection("collections").InsertOne(t.Context(),
 					append(bson.D{{Key: "_id", Value: namespace}, {Key: "key", Value: tt.key}}, tt.more...))
 				require.NoError(t, err)
@@ -49,34 +46,23 @@ func TestAShardKeyByWhichIDsAreNotUniqueIsAMismatch(t *testing.T) {
 			var mismatch *MismatchError
 			require.ErrorAs(t, err, &mismatch, "it is final")
 			assert.Equal(t, "shard key", mismatch.What)
-			assert.ErrorContains(t, err, `sh.reshardCollection("`+db.Name()+`.readings", {"_id.s": "hashed"})`)
+			assert.ErrorContains(t, err, `sh.reshardCollection("`+namespace+`", {"_id.s": "hashed"})`)
 		})
 	}
 }
 
-func TestWithoutAClusterNothingIsSharded(t *testing.T) {
+func TestNothingIsShardedWithoutACluster(t *testing.T) {
 	t.Parallel()
 	sharded, err := Collection{Database: mongodtest.Database(t), Name: "readings"}.Sharded(t.Context())
 	require.NoError(t, err)
 	assert.False(t, sharded)
 }
 
-func TestACatalogThatCannotBeReadIsAnErrorThatSaysWhichRight(t *testing.T) {
+func TestUnreadableCatalogNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
-	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: "may not see the catalog", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	failPoint.Lock()
-	t.Cleanup(failPoint.Unlock)
-	fail := func(mode string) {
-		require.NoError(t, c.Client().Database("admin").RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"find"}}, {Key: "appName", Value: "may not see the catalog"}}},
-		}).Err())
-	}
-	fail("alwaysOn")
-	t.Cleanup(func() { fail("off") })
-	_, err = Collection{Database: c.Database(), Name: "readings"}.shardedBy(t.Context())
+	c := dialAs(t, "may not see the catalog")
+	failing(t, c, bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"find"}}})("alwaysOn")
+	_, err := Collection{Database: c.Database(), Name: "readings"}.shardedBy(t.Context())
 	require.ErrorContains(t, err, "grant the right to find in collections of the database config, which the role brimServeShards")
 	var mismatch *MismatchError
 	assert.NotErrorAs(t, err, &mismatch, "the right may be granted while the daemon runs")

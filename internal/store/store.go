@@ -1,5 +1,5 @@
 // Package store holds what the stores of readings have in common. Each of its
-// sub-packages bucket, timeseries and memory writes the shares of a lane, reports the
+// sub-packages bucket, timeseries and memory writes what a lane has pending, reports the
 // outcome of each, and answers queries:
 //
 //	           ┌─▶ bucket ─────┐

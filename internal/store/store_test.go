@@ -83,7 +83,7 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, counts, "brim_store_bucket_window_ratio b")
 }
 
-func TestFillIsTheFullerOfWindowAndPart(t *testing.T) {
+func TestFillIsTheGreaterOfWindowAndPart(t *testing.T) {
 	t.Parallel()
 	assert.InDelta(t, 0.5, Fill(90_000, 60_000, time.Minute, 0.1), 1e-9)
 	assert.InDelta(t, 0.8, Fill(90_000, 60_000, time.Minute, 0.8), 1e-9)

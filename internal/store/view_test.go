@@ -70,9 +70,9 @@ func TestViewShowsOneReadingADocument(t *testing.T) {
 	}
 }
 
-// TestARangeOfKeysOfTheViewIsAnIndexScan: what the queries of the documentation
+// TestRangeOfTheViewIsAnIndexScan: what the queries of the documentation
 // rest on.
-func TestARangeOfKeysOfTheViewIsAnIndexScan(t *testing.T) {
+func TestRangeOfTheViewIsAnIndexScan(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	fillBuckets(t, db, 20, 50)
@@ -102,7 +102,7 @@ func TestARangeOfKeysOfTheViewIsAnIndexScan(t *testing.T) {
 	}
 }
 
-func TestAViewThatBrimDidNotMakeIsLeftAlone(t *testing.T) {
+func TestForeignViewIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	view := View{Database: db, Stream: "made"}

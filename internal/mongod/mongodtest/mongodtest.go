@@ -16,13 +16,15 @@ package mongodtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,7 +39,6 @@ import (
 const (
 	// startTimeout includes an installation over a slow network.
 	startTimeout = 10 * time.Minute
-	stopTimeout  = 15 * time.Second
 	// operationTimeout is long enough for a machine that is busy with other test
 	// binaries.
 	operationTimeout = 30 * time.Second
@@ -50,6 +51,7 @@ var shared struct {
 	tried  bool
 	dir    string
 	server *mongod.Server
+	client *mongo.Client // of its Databases
 	err    error
 }
 
@@ -127,7 +129,12 @@ func startShared() (string, *mongod.Server, error) {
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return dir, server, nil
+	shared.client, err = connect(server.URI())
+	return dir, server, err
+}
+
+func connect(uri string) (*mongo.Client, error) {
+	return mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(operationTimeout))
 }
 
 func closeShared() error {
@@ -137,18 +144,22 @@ func closeShared() error {
 	if shared.server == nil {
 		return nil
 	}
-	// The data is deleted, so no clean stop is needed.
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := shared.server.Close(ctx)
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	return errors.Join(err, os.RemoveAll(shared.dir))
+	return errors.Join(disconnect(shared.client), end(shared.server), os.RemoveAll(shared.dir))
 }
 
-// Start starts a mongod for the test, and stops it at the test's end. The defaults are
-// those of the shared one; an empty DataDir is a directory of the test.
+// end kills the server's mongod: its data is deleted, so no clean stop is needed.
+func end(server *mongod.Server) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := server.Close(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// Start starts a mongod for the test, and kills it at the test's end, unless the test has
+// closed it. The defaults are those of the shared one; an empty DataDir is a directory of
+// the test.
 func Start(t testing.TB, config mongod.Config) *mongod.Server {
 	t.Helper()
 	if config.DataDir == "" {
@@ -159,9 +170,7 @@ func Start(t testing.TB, config mongod.Config) *mongod.Server {
 		giveUp(t, err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		if err := server.Close(ctx); err != nil {
+		if err := end(server); err != nil {
 			t.Errorf("stop mongod: %v", err)
 		}
 	})
@@ -197,46 +206,54 @@ func Defaults(config mongod.Config) mongod.Config {
 }
 
 // Database returns an empty database of the shared mongod, which is dropped at the test's
-// end. The client is db.Client().
+// end. Its client is that of all tests.
 func Database(t testing.TB) *mongo.Database {
 	t.Helper()
-	return DatabaseAt(t, URI(t))
+	Shared(t)
+	return databaseOf(t, shared.client)
 }
 
-// DatabaseAt is Database of another mongod, from Start.
+// DatabaseAt is Database of another mongod, from Start, with a client of its own.
 func DatabaseAt(t testing.TB, uri string) *mongo.Database {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(operationTimeout))
+	client, err := connect(uri)
 	if err != nil {
 		t.Fatalf("connect to %s: %v", uri, err)
 	}
-	db := client.Database(databaseName())
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
-		defer cancel()
-		if err := db.Drop(ctx); err != nil {
-			t.Errorf("drop database %s: %v", db.Name(), err)
-		}
-		if err := client.Disconnect(ctx); err != nil {
+		if err := disconnect(client); err != nil {
 			t.Errorf("disconnect from %s: %v", uri, err)
 		}
 	})
+	return databaseOf(t, client)
+}
+
+func databaseOf(t testing.TB, client *mongo.Client) *mongo.Database {
+	t.Helper()
+	db := client.Database("test_" + strings.ToLower(rand.Text()))
+	t.Cleanup(func() {
+		if err := db.Drop(context.Background()); err != nil { // with the timeout of the client
+			t.Errorf("drop database %s: %v", db.Name(), err)
+		}
+	})
 	return db
+}
+
+func disconnect(client *mongo.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
+	defer cancel()
+	return client.Disconnect(ctx)
 }
 
 // giveUp skips the test if this machine has no usable mongod and BRIM_REQUIRE_MONGOD is
 // not set, and fails it otherwise.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
-	if !skips(err, os.Getenv("BRIM_REQUIRE_MONGOD")) {
+	if !errors.Is(err, mongod.ErrUnavailable) || os.Getenv("BRIM_REQUIRE_MONGOD") == "1" {
 		t.Fatalf("start mongod: %v", err)
 	}
 	fmt.Fprintf(os.Stderr, "SKIP: no mongod for %s: %v\n", t.Name(), err)
 	t.Skip("no mongod")
-}
-
-func skips(err error, require string) bool {
-	return errors.Is(err, mongod.ErrUnavailable) && require != "1"
 }
 
 // FreePort returns a free TCP port of 127.0.0.1 that no other test of any process gets
@@ -245,7 +262,7 @@ func skips(err error, require string) bool {
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 10_000 + rand.IntN(10_000)
+		port := 10_000 + mathrand.IntN(10_000)
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		claim, err := net.ListenPacket("udp", address)
 		if err != nil {

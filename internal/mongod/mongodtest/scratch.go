@@ -1,13 +1,11 @@
 package mongodtest
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -40,6 +38,3 @@ func newScratch() (string, error) {
 	}
 	return os.MkdirTemp(root, "")
 }
-
-// databaseName is unique, among other test binaries too.
-func databaseName() string { return "test_" + strings.ToLower(rand.Text()) }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestScratchOfADeadOwnerIsRemovedAndOfALivingOneStays(t *testing.T) {
+func TestScratchOfADeadOwnerIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var dirs [4]string
 	for i := range dirs {

@@ -23,15 +23,15 @@ func BenchmarkEncode(b *testing.B) {
 
 func benchmarkEncode(b *testing.B, perUpdate, fields int) {
 	sensors := 6000 / perUpdate
-	shares := storetest.Shares(storetest.Integers(b, 0, sensors, perUpdate, fields), time.Hour)
+	writes := storetest.Pending(storetest.Integers(b, 0, sensors, perUpdate, fields), time.Hour)
 	s := unconnected(Settings{MaxReadings: 1000, MaxBytes: maxPartBytes})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	b.ResetTimer()
 	for b.Loop() {
 		bulk := s.bulks.get(nil)
-		for _, share := range shares {
-			op, _ := s.cut(share, &part{})
+		for _, pending := range writes {
+			op, _ := s.cut(pending, &part{})
 			bulk.filter = bulk.encoder.filter(bulk.filter[:0], &op)
 			bulk.update = bulk.encoder.update(bulk.update[:0], &op)
 		}

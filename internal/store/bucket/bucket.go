@@ -3,7 +3,7 @@
 // guarded upsert. The guard and the data change in one update of one document,
 // so an update can be repeated without storing a reading twice:
 //
-//	share ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
+//	pending ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
 //	           ▲                                 ├─ E11000 ────▶ look up all parts ─┬─ stored already ─▶ drop
 //	           │                                 │                                  ├─ part full ──────▶ close it, next part
 //	           │                                 │                                  └─ neither ────────▶ wait
@@ -36,7 +36,7 @@ type Config = store.Config
 type Settings = store.Settings
 
 // Store writes and reads one bucket stream. Its methods may be called by
-// several goroutines, each with its own shares.
+// several goroutines, each with its own writes.
 type Store struct {
 	*store.Base
 	bulks   bulks
@@ -185,15 +185,15 @@ func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
 // confirm waits until readings that a lookup has just found are confirmed like an
 // acknowledged write. On a sharded collection it waits for the shards that were
 // queried, by updates that match nothing: a write elsewhere would not wait for them.
-func (s *Store) confirm(ctx context.Context, shares []*batch.Share) error {
+func (s *Store) confirm(ctx context.Context, writes []*batch.Share) error {
 	now := s.Live.Load()
 	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {
 		return now.WriteConcern.Confirm(ctx, s.Database)
 	}
-	fences := make([]mongo.WriteModel, len(shares))
-	for i, share := range shares {
+	fences := make([]mongo.WriteModel, len(writes))
+	for i, pending := range writes {
 		at, filter := int32(0), []byte{0, 0, 0, 0}
-		filter = appendID(filter, share, 0)
+		filter = appendID(filter, pending, 0)
 		// A predicate that is never true by itself would be all that is left of the
 		// filter, and the router could not tell the shard from it.
 		filter = end(bsoncore.AppendStringElement(filter, "full", "never"), at)

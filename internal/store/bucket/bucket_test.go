@@ -20,17 +20,14 @@ const window = 5 * time.Minute
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	variants := map[string]Config{
-		"as configured by default":  {},
-		"tiny parts":                {MaxReadings: 3},
-		"parts limited by bytes":    {MaxBytes: 1 << 10},
-		"one reading for an update": {MaxReadingsPerUpdate: 1},
+		"defaults":                            {},
+		"tiny parts, two readings per update": {MaxReadings: 3, MaxReadingsPerUpdate: 2},
+		"parts limited by bytes":              {MaxBytes: 1 << 10},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
-				cfg := cfg
-				cfg.Granularity = granularity
+			storetest.Run(t, func(t *testing.T) storetest.Store {
 				return open(t, connect(t), cfg)
 			})
 		})
@@ -50,7 +47,7 @@ func TestDocument(t *testing.T) {
 		reading(5*time.Second, telemetry.Field{Name: "t", Value: telemetry.IntValue(-3)}, telemetry.Field{Name: "on", Value: telemetry.BoolValue(true)}),
 		reading(7*time.Second, telemetry.Field{Name: "t", Value: telemetry.FloatValue(0.25)}, telemetry.Field{Name: "note", Value: telemetry.TextValue("x")}),
 	)
-	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	storetest.WriteAll(t, s, storetest.Pending(b, window))
 	start := bson.NewDateTimeFromTime(storetest.Base)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(storetest.Base.Add(d)) }
 	docs := documents(t, db)
@@ -88,14 +85,14 @@ func TestIntegersKeepTheirLastBitInStatistics(t *testing.T) {
 			Fields: []telemetry.Field{{Name: "v", Value: telemetry.IntValue(v)}},
 		})
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
 	raw, err := bson.Marshal(documents(t, db)[0])
 	require.NoError(t, err)
 	assert.Equal(t, int64(math.MaxInt64), bson.Raw(raw).Lookup("stats", "v", "max").Int64())
 	assert.Equal(t, int64(math.MinInt64), bson.Raw(raw).Lookup("stats", "v", "min").Int64())
 }
 
-func TestPartsHoldTheirCap(t *testing.T) {
+func TestPartsKeepTheirCap(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadings: 7})
@@ -104,9 +101,9 @@ func TestPartsHoldTheirCap(t *testing.T) {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
 	// A second store that knows nothing of the first one's parts goes on.
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings[:24]...), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:24]...), window))
 	other := open(t, db, Config{MaxReadings: 7})
-	storetest.WriteAll(t, other, storetest.Shares(storetest.Batch(t, "s2", 1, readings[24:]...), window))
+	storetest.WriteAll(t, other, storetest.Pending(storetest.Batch(t, "s2", 1, readings[24:]...), window))
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 	docs := documents(t, db)
 	require.Len(t, docs, 8)
@@ -118,7 +115,7 @@ func TestPartsHoldTheirCap(t *testing.T) {
 	}
 }
 
-func TestPartsHoldTheirCapInBytes(t *testing.T) {
+func TestPartsKeepTheirCapInBytes(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxBytes: 4 << 10})
@@ -134,7 +131,7 @@ func TestPartsHoldTheirCapInBytes(t *testing.T) {
 		readings[9].Fields = append(readings[9].Fields, telemetry.Field{Name: "y" + string(rune('a'+i)), Value: long})
 	}
 	for i, r := range readings {
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(i+1), r), window))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(i+1), r), window))
 	}
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 	for i, d := range documents(t, db) {
@@ -158,13 +155,13 @@ func TestRepeatedUpdateIsNotAppliedTwice(t *testing.T) {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
 	b := storetest.Batch(t, "s1", 1, readings...)
-	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	storetest.WriteAll(t, s, storetest.Pending(b, window))
 	// The same again, and again cut in the middle, by a lane that believes in its
 	// state: as after replies that were lost.
 	for _, from := range []int{0, 3, 7, 11} {
-		shares := storetest.Shares(b, window)
-		shares[0].Rows = shares[0].Rows[from:]
-		storetest.WriteAll(t, s, shares)
+		writes := storetest.Pending(b, window)
+		writes[0].Rows = writes[0].Rows[from:]
+		storetest.WriteAll(t, s, writes)
 	}
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 }
@@ -182,7 +179,7 @@ func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
 		for at := i; at < len(readings); at += 3 {
 			some = append(some, readings[at])
 		}
-		storetest.WriteAll(t, open(t, db, Config{Granularity: g}), storetest.Shares(storetest.Batch(t, batch.NewSession(), 1, some...), g))
+		storetest.WriteAll(t, open(t, db, Config{Granularity: g}), storetest.Pending(storetest.Batch(t, batch.NewSession(), 1, some...), g))
 	}
 	s := open(t, db, Config{})
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
@@ -204,7 +201,7 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 		}
 		readings = append(readings, r)
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
 	docs := documents(t, db)
 	require.Len(t, docs, 2)
 	assert.Equal(t, bson.D{{Key: "site", Value: "north"}}, docs[0]["tags"])
@@ -218,8 +215,8 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.OwnTags), 0)
 }
 
-// TestTagsThatBrimDoesNotWriteEndTheirPart: no filter of an update matches them.
-func TestTagsThatBrimDoesNotWriteEndTheirPart(t *testing.T) {
+// TestForeignTagsEndTheirPart: no filter of an update matches them.
+func TestForeignTagsEndTheirPart(t *testing.T) {
 	t.Parallel()
 	for name, tags := range map[string]any{"a number": bson.D{{Key: "floor", Value: 3}}, "an empty document": bson.D{}, "no document": "north", "null": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +226,7 @@ func TestTagsThatBrimDoesNotWriteEndTheirPart(t *testing.T) {
 			var all []telemetry.Reading
 			for i := range 3 {
 				all = append(all, storetest.Reading("a", time.Duration(i)*time.Second, 1))
-				storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, batch.NewSession(), 1, all[i]), window))
+				storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, batch.NewSession(), 1, all[i]), window))
 				if i == 0 {
 					_, err := db.Collection(storetest.Stream).UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "tags", Value: tags}}}})
 					require.NoError(t, err)
@@ -248,12 +245,12 @@ func TestFailedWritesKeepTheirRows(t *testing.T) {
 	// A validator that refuses everything is the fence of maintenance commands.
 	fence := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{{Key: "$expr", Value: false}}}}
 	require.NoError(t, db.RunCommand(t.Context(), fence).Err())
-	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), window)
-	s.Write(t.Context(), shares)
-	assert.Equal(t, batch.Wait, shares[0].Verdict)
-	assert.Len(t, shares[0].Rows, 1)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), window)
+	s.Write(t.Context(), writes)
+	assert.Equal(t, batch.Wait, writes[0].Verdict)
+	assert.Len(t, writes[0].Rows, 1)
 	lift := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{}}}
 	require.NoError(t, db.RunCommand(t.Context(), lift).Err())
-	storetest.WriteAll(t, s, shares)
+	storetest.WriteAll(t, s, writes)
 	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
 }

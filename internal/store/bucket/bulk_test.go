@@ -36,14 +36,14 @@ func TestManyOperationsGoInSeveralCommands(t *testing.T) {
 	const sensors = 100
 	s := open(t, connect(t), Config{})
 	readings := longReadings(sensors)
-	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), window)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window)
 
-	storetest.GivesUp(t, s, shares, 24)
+	storetest.GivesUp(t, s, writes, 24)
 	unknown := testutil.ToFloat64(s.Metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)/2, "what was not sent has no unknown outcome")
 
-	storetest.WriteAll(t, s, shares)
+	storetest.WriteAll(t, s, writes)
 	for i := range sensors {
 		require.Equal(t, readings[i*24:(i+1)*24], storetest.ReadAll(t, s, fmt.Sprint("s", i)))
 	}
@@ -61,8 +61,8 @@ func TestTimedOutWriteHoldsNoMemory(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	s := open(t, conn.Database(), Config{WriteTimeout: 300 * time.Millisecond})
 	readings := longReadings(8)
-	hung := storetest.Shares(storetest.Batch(t, "s1", 1, readings[:4*24]...), window)
-	next := storetest.Shares(storetest.Batch(t, "s1", 1000, readings[4*24:]...), window)
+	hung := storetest.Pending(storetest.Batch(t, "s1", 1, readings[:4*24]...), window)
+	next := storetest.Pending(storetest.Batch(t, "s1", 1000, readings[4*24:]...), window)
 
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
@@ -72,9 +72,9 @@ func TestTimedOutWriteHoldsNoMemory(t *testing.T) {
 		}},
 	}).Err())
 	s.Write(t.Context(), hung)
-	for _, share := range hung {
-		require.Equal(t, batch.Wait, share.Verdict)
-		require.ErrorIs(t, share.Err, context.DeadlineExceeded)
+	for _, pending := range hung {
+		require.Equal(t, batch.Wait, pending.Verdict)
+		require.ErrorIs(t, pending.Err, context.DeadlineExceeded)
 	}
 	s.WriteTimeout = 10 * time.Second
 	storetest.WriteAll(t, s, next)

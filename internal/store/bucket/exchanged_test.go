@@ -35,9 +35,9 @@ func newMoved(t *testing.T) *moved {
 		m.readings = append(m.readings, storetest.Reading("a", time.Duration(i)*time.Minute, float64(i)))
 	}
 	old := open(t, m.db, Config{Granularity: time.Minute})
-	storetest.WriteAll(t, old, storetest.Shares(storetest.Batch(t, "s1", 1, m.readings...), time.Minute))
+	storetest.WriteAll(t, old, storetest.Pending(storetest.Batch(t, "s1", 1, m.readings...), time.Minute))
 	other := connect(t)
-	storetest.WriteAll(t, open(t, other, Config{}), storetest.Shares(storetest.Batch(t, "smoved", 1, m.readings...), window))
+	storetest.WriteAll(t, open(t, other, Config{}), storetest.Pending(storetest.Batch(t, "smoved", 1, m.readings...), window))
 	var copied []any
 	for _, doc := range documents(t, other) {
 		copied = append(copied, doc)
@@ -99,9 +99,9 @@ func (m *moved) read(t *testing.T, q telemetry.Query) (got []telemetry.Reading, 
 	return got, nil
 }
 
-// TestAReadBeginsAgainAfterAnExchange has the exchange come before anything was
+// TestReadStartsOverAfterAnExchange has the exchange come before anything was
 // given.
-func TestAReadBeginsAgainAfterAnExchange(t *testing.T) {
+func TestReadStartsOverAfterAnExchange(t *testing.T) {
 	t.Parallel()
 	m := newMoved(t)
 	got, err := m.read(t, m.query(0))
@@ -116,9 +116,9 @@ func TestAReadBeginsAgainAfterAnExchange(t *testing.T) {
 	assert.Equal(t, 1, m.lists)
 }
 
-// TestAReadThatMeetsAnExchangeIsNotShort has the exchange come when a part was
+// TestReadDuringAnExchangeIsNotTruncated has the exchange come when a part was
 // given: what is left may not be there any more.
-func TestAReadThatMeetsAnExchangeIsNotShort(t *testing.T) {
+func TestReadDuringAnExchangeIsNotTruncated(t *testing.T) {
 	t.Parallel()
 	limited := func(m *moved) telemetry.Query {
 		q := spanOf("a", 0, time.Hour)

@@ -26,11 +26,11 @@ func seconds(n int) []telemetry.Reading {
 	return readings
 }
 
-// someRows is a share of the given rows by a lane that remembers nothing.
+// someRows is a write of the given rows by a lane that remembers nothing.
 func someRows(b *batch.Batch, from, to int) []*batch.Share {
-	shares := storetest.Shares(b, window)
-	shares[0].Rows = shares[0].Rows[from:to]
-	return shares
+	writes := storetest.Pending(b, window)
+	writes[0].Rows = writes[0].Rows[from:to]
+	return writes
 }
 
 // TestGuardIsOnTheFirstReading repeats readings together with new ones, as
@@ -68,9 +68,9 @@ func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	assert.Len(t, documents(t, db), 2)
 }
 
-// TestClosingAPartSeesWhatWasAppliedMeanwhile lets the delayed update arrive
+// TestClosingAPartFindsADelayedUpdate lets the delayed update arrive
 // just before the part is closed.
-func TestClosingAPartSeesWhatWasAppliedMeanwhile(t *testing.T) {
+func TestClosingAPartFindsADelayedUpdate(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	readings := seconds(4)
@@ -84,9 +84,9 @@ func TestClosingAPartSeesWhatWasAppliedMeanwhile(t *testing.T) {
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 }
 
-// TestDatabaseHoldsTheCap lets two daemons fill one part, neither knowing what
+// TestDatabaseEnforcesTheCap lets two daemons fill one part, neither knowing what
 // the other has put there.
-func TestDatabaseHoldsTheCap(t *testing.T) {
+func TestDatabaseEnforcesTheCap(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"readings": {MaxReadings: 7}, "bytes": {MaxBytes: 1 << 10}} {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestDatabaseHoldsTheCap(t *testing.T) {
 			db := connect(t)
 			one, other := open(t, db, cfg), open(t, db, cfg)
 			readings := seconds(120)
-			a := storetest.Shares(storetest.Batch(t, "s1", 1, readings[:60]...), window)[0]
-			b := storetest.Shares(storetest.Batch(t, "s2", 1, readings[60:]...), window)[0]
+			a := storetest.Pending(storetest.Batch(t, "s1", 1, readings[:60]...), window)[0]
+			b := storetest.Pending(storetest.Batch(t, "s2", 1, readings[60:]...), window)[0]
 			rowsA, rowsB := a.Rows, b.Rows
 			a.Rows, b.Rows = nil, nil
 			for at := 0; at < 60; at += 5 {
@@ -133,7 +133,7 @@ func TestLostRepliesInRandomOrder(t *testing.T) {
 				of = append(of, storetest.Reading(sensor, time.Duration(i)*time.Second, float64(daemon*readings+i)))
 			}
 			want = append(want, of...)
-			lanes = append(lanes, storetest.Shares(storetest.Batch(t, fmt.Sprintf("s%d", daemon), 1, of...), window)[0])
+			lanes = append(lanes, storetest.Pending(storetest.Batch(t, fmt.Sprintf("s%d", daemon), 1, of...), window)[0])
 		}
 		playLanes(t, s, lanes, rnd)
 		assert.ElementsMatch(t, want, storetest.ReadAll(t, s, sensor), "seed %d", run)
@@ -145,15 +145,15 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 	var network []mongo.WriteModel
 	for step := 0; len(lanes[0].Rows)+len(lanes[1].Rows) > 0; step++ {
 		require.Less(t, step, 5000, "the lanes do not finish")
-		share := lanes[rnd.IntN(2)]
-		if len(share.Rows) == 0 {
+		pending := lanes[rnd.IntN(2)]
+		if len(pending.Rows) == 0 {
 			continue
 		}
 		switch fate := rnd.Float64(); {
 		case fate < 0.3: // the update is on its way for long, or its reply is lost
-			some := *share
-			some.Rows = share.Rows[:1+rnd.IntN(len(share.Rows))]
-			p := *partOf(share)
+			some := *pending
+			some.Rows = pending.Rows[:1+rnd.IntN(len(pending.Rows))]
+			p := *partOf(pending)
 			if op, ok := s.cut(&some, &p); ok {
 				network = append(network, model(op))
 			}
@@ -162,10 +162,10 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 			_, err := s.Majority.BulkWrite(t.Context(), network[at:at+1])
 			require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
 		case fate < 0.6: // the daemon starts again
-			share.State, share.Recovered = nil, true
+			pending.State, pending.Recovered = nil, true
 		default:
-			s.Write(t.Context(), []*batch.Share{share})
-			require.NotEqual(t, batch.Poison, share.Verdict)
+			s.Write(t.Context(), []*batch.Share{pending})
+			require.NotEqual(t, batch.Poison, pending.Verdict)
 		}
 	}
 	for _, late := range network {

@@ -90,18 +90,18 @@ func (g *guardSide) round(b *testing.B, perUpdate int) {
 	readings := builder.Batch()
 	readings.Session, readings.FirstSeq = "sguard", g.seq
 	g.seq += uint64(readings.Len())
-	shares := storetest.Shares(readings, time.Hour)
+	writes := storetest.Pending(readings, time.Hour)
 
 	began := time.Now()
 	var writers sync.WaitGroup
 	for part := range guardWriters {
-		mine := shares[part*len(shares)/guardWriters : (part+1)*len(shares)/guardWriters]
+		mine := writes[part*len(writes)/guardWriters : (part+1)*len(writes)/guardWriters]
 		writers.Go(func() { g.store.Write(b.Context(), mine) })
 	}
 	writers.Wait()
 	g.took += time.Since(began)
-	for _, share := range shares {
-		require.Equal(b, batch.Stored, share.Verdict, share.Err)
+	for _, pending := range writes {
+		require.Equal(b, batch.Stored, pending.Verdict, pending.Err)
 	}
 	g.readings += readings.Len()
 }

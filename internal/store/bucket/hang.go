@@ -50,7 +50,7 @@ const (
 func (s *Store) patience(ops []operation) time.Duration {
 	p := max(leastPatience, manyTimes*time.Duration(s.slowest.Load()))
 	if len(ops) == 1 {
-		p = max(p, min(leastPatience<<min(ops[0].share.Hung, 10), longestPatience))
+		p = max(p, min(leastPatience<<min(ops[0].pending.Hung, 10), longestPatience))
 	}
 	return p
 }
@@ -76,7 +76,7 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 	suspect := time.AfterFunc(s.patience(ops), func() {
 		defer close(asked)
 		sent := time.Now()
-		if s.changeNothing(ctx, ops[0].share.Sensor) != nil {
+		if s.changeNothing(ctx, ops[0].pending.Sensor) != nil {
 			return
 		}
 		select {
@@ -109,7 +109,7 @@ func (s *Store) changeNothing(ctx context.Context, sensor string) error {
 
 // divide sends the operations of a command that hung again, each alone: the guard
 // shows those that were applied, and those that hang are given up. Several are sent
-// at once; shares are settled here, on the goroutine of their lane.
+// at once; writes are settled here, on the goroutine of their lane.
 func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared) error {
 	var (
 		all     sync.WaitGroup
@@ -173,7 +173,7 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 // hangs gives up an operation that hung alone.
 func (s *Store) hangs(op *operation) {
 	s.unknown(op, errHangs)
-	op.share.Verdict = batch.Hangs
+	op.pending.Verdict = batch.Hangs
 }
 
 // suspectSlow has the operations of a division without an answer wait, unless
@@ -181,7 +181,7 @@ func (s *Store) hangs(op *operation) {
 func (s *Store) suspectSlow(ops []operation) {
 	hung := 0
 	for i := range ops {
-		if share := ops[i].share; share.Verdict == batch.Hangs && share.Hung == 0 {
+		if pending := ops[i].pending; pending.Verdict == batch.Hangs && pending.Hung == 0 {
 			hung++
 		}
 	}
@@ -190,8 +190,8 @@ func (s *Store) suspectSlow(ops []operation) {
 	}
 	s.answered(min(2*s.patience(ops), longestPatience) / manyTimes)
 	for i := range ops {
-		if share := ops[i].share; share.Verdict == batch.Hangs {
-			share.Verdict, share.Err = batch.Wait, errSlow
+		if pending := ops[i].pending; pending.Verdict == batch.Hangs {
+			pending.Verdict, pending.Err = batch.Wait, errSlow
 		}
 	}
 }

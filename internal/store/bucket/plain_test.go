@@ -16,11 +16,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestUpdatesAreThoseOfThePlainWay holds the encoder to the same bytes as the
+// TestUpdatesEqualMarshalledOnes holds the encoder to the same bytes as the
 // driver's marshaller gives for documents that are built value by value:
 // random shapes, of all kinds, mixed in one operation, of several batches, one
 // operation after the other in the same memory.
-func TestUpdatesAreThoseOfThePlainWay(t *testing.T) {
+func TestUpdatesEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := unconnected(Settings{
@@ -30,23 +30,23 @@ func TestUpdatesAreThoseOfThePlainWay(t *testing.T) {
 		shapes := rapid.SliceOfN(drawShape(), 1, 4).Draw(t, "shapes")
 		var enc encoder
 		for range rapid.IntRange(1, 4).Draw(t, "operations") {
-			share := drawShare(t, shapes)
+			pending := drawShare(t, shapes)
 			p := &part{number: rapid.Int32Range(0, 3).Draw(t, "part")}
 			if rapid.Bool().Draw(t, "the part's tags are known") {
 				p.tags = &[]telemetry.Tag{{Name: "tag0", Value: "v"}}
 			}
-			for len(share.Rows) > 0 {
-				tags := share.Rows[0].Batch.Reading(share.Rows[0].Index).Tags
+			for len(pending.Rows) > 0 {
+				tags := pending.Rows[0].Batch.Reading(pending.Rows[0].Index).Tags
 				if p.tags != nil {
 					tags = *p.tags
 				}
-				op, ok := s.cut(share, p)
+				op, ok := s.cut(pending, p)
 				require.True(t, ok)
 				filter, update := plainFilter(&op, tags), plainUpdate(&op, tags)
 				requireSame(t, filter, enc.filter(nil, &op))
 				requireSame(t, update, enc.update(nil, &op))
 				p.next()
-				share.Drop(len(op.rows))
+				pending.Drop(len(op.rows))
 			}
 		}
 	})
@@ -76,14 +76,14 @@ func drawShape() *rapid.Generator[[]batch.FieldType] {
 
 // drawShare draws one bucket's rows, from several batches.
 func drawShare(t *rapid.T, shapes [][]batch.FieldType) *batch.Share {
-	share := &batch.Share{
+	pending := &batch.Share{
 		Stream: storetest.Stream, Sensor: rapid.StringMatching(`[a-z☂]{1,8}`).Draw(t, "sensor"),
 		Start: storetest.Base.UnixMilli(), Granularity: time.Hour, Session: batch.NewSession(),
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "batches") {
 		var readings []telemetry.Reading
 		for range rapid.IntRange(1, 30).Draw(t, "readings") {
-			r := telemetry.Reading{Sensor: share.Sensor, Time: storetest.Base.Add(rapid.SampledFrom([]time.Duration{0, 7, 1e9, 3e9, 6e11}).Draw(t, "at"))}
+			r := telemetry.Reading{Sensor: pending.Sensor, Time: storetest.Base.Add(rapid.SampledFrom([]time.Duration{0, 7, 1e9, 3e9, 6e11}).Draw(t, "at"))}
 			for _, f := range rapid.SampledFrom(shapes).Draw(t, "shape") {
 				r.Fields = append(r.Fields, telemetry.Field{Name: f.Name, Value: drawValue(t, f.Kind)})
 			}
@@ -92,12 +92,12 @@ func drawShare(t *rapid.T, shapes [][]batch.FieldType) *batch.Share {
 			}
 			readings = append(readings, r)
 		}
-		b := storetest.Batch(t, share.Session, uint64(1+len(share.Rows)), readings...)
+		b := storetest.Batch(t, pending.Session, uint64(1+len(pending.Rows)), readings...)
 		for i := range uint32(b.Len()) {
-			share.Rows = append(share.Rows, batch.Ref{Batch: b, Index: i})
+			pending.Rows = append(pending.Rows, batch.Ref{Batch: b, Index: i})
 		}
 	}
-	return share
+	return pending
 }
 
 func drawValue(t *rapid.T, kind telemetry.Kind) telemetry.Value {
@@ -119,8 +119,8 @@ func drawValue(t *rapid.T, kind telemetry.Kind) telemetry.Value {
 
 func plainID(op *operation) bson.D {
 	return bson.D{
-		{Key: "s", Value: op.share.Sensor}, {Key: "b", Value: bson.DateTime(op.share.Start)},
-		{Key: "g", Value: int32(op.share.Granularity / time.Second)}, {Key: "p", Value: op.number},
+		{Key: "s", Value: op.pending.Sensor}, {Key: "b", Value: bson.DateTime(op.pending.Start)},
+		{Key: "g", Value: int32(op.pending.Granularity / time.Second)}, {Key: "p", Value: op.number},
 	}
 }
 
@@ -133,7 +133,7 @@ func plainFilter(op *operation, tags []telemetry.Tag) bson.D {
 	}
 	return bson.D{
 		{Key: "_id", Value: plainID(op)},
-		{Key: "w." + op.share.Session, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: first}}}}},
+		{Key: "w." + op.pending.Session, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: first}}}}},
 		{Key: "full", Value: bson.D{{Key: "$ne", Value: true}}},
 		{Key: "count", Value: bson.D{{Key: "$lte", Value: op.maxReadings - int64(len(op.rows))}}},
 		{Key: "bytes", Value: bson.D{{Key: "$lte", Value: op.maxBytes - op.bytes}}},
@@ -196,11 +196,11 @@ func plainUpdate(op *operation, tags []telemetry.Tag) bson.D {
 		// Of equal ones the first counts, also for the largest.
 		high = append(high, bson.E{Key: path + ".max", Value: slices.MinFunc(values, func(a, b telemetry.Value) int { return plainCompare(b, a) }).Any()})
 	}
-	set := bson.D{{Key: "w." + op.share.Session, Value: int64(op.rows[len(op.rows)-1].Seq())}}
+	set := bson.D{{Key: "w." + op.pending.Session, Value: int64(op.rows[len(op.rows)-1].Seq())}}
 	if op.fills {
 		set = append(set, bson.E{Key: "full", Value: true})
 	}
-	insert := bson.D{{Key: "sensorId", Value: op.share.Sensor}, {Key: "bucketStart", Value: bson.DateTime(op.share.Start)}}
+	insert := bson.D{{Key: "sensorId", Value: op.pending.Sensor}, {Key: "bucketStart", Value: bson.DateTime(op.pending.Start)}}
 	return bson.D{
 		{Key: "$push", Value: bson.D{{Key: "measurements", Value: bson.D{{Key: "$each", Value: measurements}}}}},
 		{Key: "$inc", Value: inc}, {Key: "$min", Value: low}, {Key: "$max", Value: high},

@@ -21,14 +21,14 @@ func TestSpoiledPartIsLeftBehind(t *testing.T) {
 	db := connect(t)
 	s := open(t, db, Config{})
 	first := storetest.Reading("a", 0, 1)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, first), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, first), window))
 	_, err := db.Collection(storetest.Stream).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "measurements", Value: "spoiled"}}}})
 	require.NoError(t, err)
 	var readings []telemetry.Reading
 	for i := range 9 {
 		readings = append(readings, storetest.Reading("a", time.Duration(i+1)*time.Second, float64(i)))
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 2, readings...), window))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 2, readings...), window))
 	docs := documents(t, db)
 	require.Greater(t, len(docs), 1)
 	assert.Equal(t, true, docs[0]["full"], "the spoiled part is closed")
@@ -55,15 +55,15 @@ func TestOnePoisonReadingIsFoundAmongMany(t *testing.T) {
 	poisoned := storetest.Batch(t, "s1", 14, storetest.Reading("a", 13*time.Second, 13))
 	shape := poisoned.Shape(poisoned.Row(0))
 	shape.Fields[0].Name = "a..b"
-	shares := storetest.Shares(b, window)
-	shares[0].Rows[13] = batch.Ref{Batch: poisoned, Index: 0}
+	writes := storetest.Pending(b, window)
+	writes[0].Rows[13] = batch.Ref{Batch: poisoned, Index: 0}
 	var buried []uint64
-	for len(shares[0].Rows) > 0 {
-		s.Write(context.Background(), shares)
-		require.NotEqual(t, batch.Wait, shares[0].Verdict, "%v", shares[0].Err)
-		if shares[0].Verdict == batch.Poison {
-			buried = append(buried, shares[0].Rows[0].Seq())
-			shares[0].Drop(1)
+	for len(writes[0].Rows) > 0 {
+		s.Write(context.Background(), writes)
+		require.NotEqual(t, batch.Wait, writes[0].Verdict, "%v", writes[0].Err)
+		if writes[0].Verdict == batch.Poison {
+			buried = append(buried, writes[0].Rows[0].Seq())
+			writes[0].Drop(1)
 		}
 	}
 	assert.Equal(t, []uint64{14}, buried)

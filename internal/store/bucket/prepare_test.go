@@ -18,8 +18,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
@@ -48,9 +46,9 @@ func expiry(t *testing.T, db *mongo.Database) time.Duration {
 	return after
 }
 
-// TestACollectionThatCannotTakeTheStreamIsRefused: each row is a change that
+// TestUnsuitableCollectionIsRefused: each row is a change that
 // cannot be made by a start, or something that another program left.
-func TestACollectionThatCannotTakeTheStreamIsRefused(t *testing.T) {
+func TestUnsuitableCollectionIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		made  *options.CreateCollectionOptionsBuilder
@@ -87,7 +85,7 @@ func TestACollectionThatCannotTakeTheStreamIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingOfACollectionIsMadeAndAValidatorIsTold(t *testing.T) {
+func TestPrepareCreatesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream,
@@ -101,7 +99,7 @@ func TestWhatIsMissingOfACollectionIsMadeAndAValidatorIsTold(t *testing.T) {
 	require.NoError(t, db.Collection(store.ViewName(storetest.Stream)).Drop(t.Context()))
 	require.NoError(t, s.Prepare(t.Context()))
 	assert.Equal(t, 2*time.Hour+5*time.Minute, expiry(t, db))
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
 	n, err := db.Collection(store.ViewName(storetest.Stream)).CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, n)
@@ -113,7 +111,7 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	hourly := open(t, db, Config{Granularity: time.Hour, Retention: 24 * time.Hour})
-	storetest.WriteAll(t, hourly, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), time.Hour))
+	storetest.WriteAll(t, hourly, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), time.Hour))
 	require.Equal(t, 25*time.Hour, expiry(t, db))
 
 	open(t, db, Config{Granularity: time.Minute, Retention: 24 * time.Hour})
@@ -130,16 +128,16 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	assert.Zero(t, expiry(t, db), "for ever")
 }
 
-// TestCapsThatAreLoweredCloseThePartsThatAreOverThem and lose nothing; raised
+// TestLoweredCapsCloseFullParts and lose nothing; raised
 // ones hold from the next update on.
-func TestCapsThatAreLoweredCloseThePartsThatAreOverThem(t *testing.T) {
+func TestLoweredCapsCloseFullParts(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadings: 100})
 	seq := uint64(1)
 	write := func(s *Store, n int) {
 		for range n {
-			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", seq, storetest.Reading("a", time.Duration(seq)*time.Millisecond, float64(seq))), 5*time.Minute))
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", seq, storetest.Reading("a", time.Duration(seq)*time.Millisecond, float64(seq))), 5*time.Minute))
 			seq++
 		}
 	}
@@ -162,9 +160,9 @@ func TestCapsThatAreLoweredCloseThePartsThatAreOverThem(t *testing.T) {
 	assert.Equal(t, []int32{7, 3, 5, 2}, counts)
 }
 
-// TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority looks at what
+// TestWriteConcernsOfCommands looks at what
 // is sent to the server.
-func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.T) {
+func TestWriteConcernsOfCommands(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		concern store.WriteConcern
@@ -195,9 +193,9 @@ func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.
 				SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
 
 			s := open(t, with, Config{MaxReadings: 2, WriteConcern: tt.concern})
-			storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
-			share := storetest.Shares(storetest.Batch(t, "s1", 2, storetest.Reading("a", 0, 1)), 5*time.Minute)[0]
-			require.True(t, s.closePart(t.Context(), share, partOf(share)))
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+			pending := storetest.Pending(storetest.Batch(t, "s1", 2, storetest.Reading("a", 0, 1)), 5*time.Minute)[0]
+			require.True(t, s.closePart(t.Context(), pending, partOf(pending)))
 			mu.Lock()
 			defer mu.Unlock()
 			var update, fence bson.D
@@ -209,48 +207,7 @@ func TestReadingsAreWrittenWithTheStreamsConcernAndAllElseByMajority(t *testing.
 	}
 }
 
-// TestAWriteThatTheMajorityDoesNotShowYetIsWaitedFor: with w:1 a reading may be
-// with the primary, its outcome unknown, and not with the majority that is
-// looked at. It is sent again, refused by the guard, and not taken for another's
-// until the look shows it.
-func TestAWriteThatTheMajorityDoesNotShowYetIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	s := open(t, c.Database(), Config{WriteConcern: store.WriteConcern{Members: 1}})
-	lag := func(mode string) {
-		require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
-			bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: mode}}).Err())
-	}
-	shares := func() []*batch.Share {
-		return storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
-	}
-	lag("alwaysOn")
-	storetest.WriteAll(t, s, shares())
-	storetest.Answers(t, s, "a", storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2))
-	again := shares() // as after a reply that was lost
-	for range 3 {
-		s.Write(t.Context(), again)
-		require.Equal(t, batch.Wait, again[0].Verdict)
-		require.ErrorIs(t, again[0].Err, errConflict)
-		require.Len(t, again[0].Rows, 2, "nothing is known to be stored")
-	}
-	lag("off")
-	_, err = c.Client().Database("other").Collection("c").InsertOne(t.Context(), bson.D{}) // else nothing moves the majority on for 10 s
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		s.Write(t.Context(), again)
-		return again[0].Verdict == batch.Stored
-	}, time.Minute, 10*time.Millisecond)
-	docs := documents(t, c.Database())
-	require.Len(t, docs, 1)
-	assert.EqualValues(t, 2, docs[0]["count"])
-	assert.Len(t, docs[0]["measurements"], 2)
-}
-
-func TestConcernThatCannotBeMetIsRefused(t *testing.T) {
+func TestImpossibleWriteConcernIsRefused(t *testing.T) {
 	t.Parallel()
 	err := build(t, connect(t), Config{WriteConcern: store.WriteConcern{Members: 2}}).Prepare(t.Context())
 	var concern *store.ConcernError

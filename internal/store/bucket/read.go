@@ -113,36 +113,27 @@ func (w *walk) run() error {
 	batch := int32(0)
 	if w.query.Limit > 0 {
 		batch = firstBatch
-		find.SetBatchSize(batch)
 	}
-	cursor, err := w.store.Answers().Find(w.ctx, w.filter(), find)
-	if err != nil {
-		return fmt.Errorf("find buckets of sensor %q: %w", w.query.Sensor, err)
-	}
-	defer cursor.Close(context.WithoutCancel(w.ctx))
-	for cursor.Next(w.ctx) {
-		if err := telemetry.Spend(w.ctx, len(cursor.Current)); err != nil {
-			return err
+	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
+		var start int64
+		if err == nil {
+			start, err = startOf(doc)
 		}
-		start, err := startOf(cursor.Current)
 		if err != nil {
-			return fmt.Errorf("read buckets of sensor %q: %w", w.query.Sensor, err)
+			return w.failed(err)
 		}
 		if err := w.windowsBefore(start); err != nil || w.ended {
 			return err
 		}
-		if !w.yield(piece{start: start, doc: cursor.Current}, nil) {
+		if !w.yield(piece{start: start, doc: doc}, nil) {
 			return nil
 		}
-		if batch > 0 && cursor.RemainingBatchLength() == 0 {
-			batch = min(2*batch, 128)
-			cursor.SetBatchSize(batch)
-		}
-	}
-	if err := cursor.Err(); err != nil {
-		return fmt.Errorf("read buckets of sensor %q: %w", w.query.Sensor, err)
 	}
 	return w.windowsBefore(w.query.To)
+}
+
+func (w *walk) failed(err error) error {
+	return fmt.Errorf("read buckets of sensor %q: %w", w.query.Sensor, err)
 }
 
 // filter matches the documents that may hold readings of the span, except for windows
@@ -233,20 +224,12 @@ func (w *walk) windowOnce(start int64) ([]bson.Raw, error) {
 		{Key: "$gte", Value: startKey(w.query.Sensor, start)},
 		{Key: "$lt", Value: startKey(w.query.Sensor, start+1)},
 	}}})
-	cursor, err := w.store.Answers().Find(w.ctx, window, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection))
-	if err != nil {
-		return nil, fmt.Errorf("find buckets of sensor %q: %w", w.query.Sensor, err)
-	}
-	defer cursor.Close(context.WithoutCancel(w.ctx))
 	var docs []bson.Raw
-	for cursor.Next(w.ctx) {
-		if err := telemetry.Spend(w.ctx, len(cursor.Current)); err != nil {
-			return nil, err
+	for doc, err := range w.store.Each(w.ctx, window, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
+		if err != nil {
+			return nil, w.failed(err)
 		}
-		docs = append(docs, slices.Clone(cursor.Current))
-	}
-	if err := cursor.Err(); err != nil {
-		return nil, fmt.Errorf("read buckets of sensor %q: %w", w.query.Sensor, err)
+		docs = append(docs, slices.Clone(doc))
 	}
 	return docs, nil
 }

@@ -2,12 +2,9 @@ package bucket
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/store"
@@ -33,16 +30,10 @@ func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (strin
 	if behind {
 		key = lastKey(from)
 	}
-	doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},
-		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	id, _ := doc.Lookup("_id", "s").StringValueOK()
-	return id, telemetry.Spend(ctx, len(doc))
+	doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},
+		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	id, _ := doc.Lookup("_id", "s").StringValueOK() // of no document: empty
+	return id, err
 }
 
 // newestBatch is how many documents one batch of newest holds: an hour of windows
@@ -60,41 +51,31 @@ func (s *Store) newest(ctx context.Context, sensor string) (id bson.RawValue, ms
 		{Key: "_id", Value: keysOf(sensor)},
 		{Key: "last", Value: bson.D{{Key: "$type", Value: "date"}}}, // tombstones have none
 	}
-	cursor, err := s.Answers().Find(ctx, s.ofSensor(sensor, withReadings), options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).
-		SetProjection(bson.D{{Key: "last", Value: 1}}).SetBatchSize(newestBatch))
-	if err != nil {
-		return id, 0, false, err
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+	find := options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "last", Value: 1}}).SetBatchSize(newestBatch)
+	for doc, err := range s.Each(ctx, s.ofSensor(sensor, withReadings), find, 0) {
+		if err != nil {
 			return id, 0, false, err
 		}
-		start, err := startOf(cursor.Current)
+		start, err := startOf(doc)
 		if err != nil {
 			return id, 0, false, err
 		}
 		if found && start+store.MaxGranularity.Milliseconds() <= ms {
 			break
 		}
-		if last, _ := cursor.Current.Lookup("last").DateTimeOK(); !found || last > ms {
-			of := cursor.Current.Lookup("_id")
+		if last, _ := doc.Lookup("last").DateTimeOK(); !found || last > ms {
+			of := doc.Lookup("_id")
 			id, ms, found = bson.RawValue{Type: of.Type, Value: append([]byte(nil), of.Value...)}, last, true
 		}
 	}
-	return id, ms, found, cursor.Err()
+	return id, ms, found, nil
 }
 
 // Latest returns the sensor's newest reading, stored or among the unstored ones, and
 // whether there is one. Of several of one time it is the last unstored one, or else
 // the last in the order of Readings.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
-	r, found, err := s.latest(ctx, sensor)
-	if err != nil {
-		return telemetry.Reading{}, false, fmt.Errorf("find the latest reading of sensor %q: %w", sensor, err)
-	}
-	r, found = store.Newer(r, found, unstored)
-	return r, found, nil
+	return store.Latest(sensor, unstored, func() (telemetry.Reading, bool, error) { return s.latest(ctx, sensor) })
 }
 
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
@@ -103,18 +84,11 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 		if err != nil || !stored {
 			return r, false, err
 		}
-		doc, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: id}},
-			options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}})).Raw()
-		if errors.Is(err, mongo.ErrNoDocuments) {
-			continue // it was removed in between
-		}
-		if err == nil {
-			err = telemetry.Spend(ctx, len(doc))
-		}
-		if err == nil {
+		doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: id}}, options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}}))
+		if err == nil && doc != nil {
 			r, found, err = lastReading(doc, sensor)
 		}
-		if err != nil || found { // else it was migrated in between
+		if err != nil || found { // else it was removed or migrated in between
 			return r, found, err
 		}
 	}

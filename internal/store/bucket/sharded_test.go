@@ -83,26 +83,26 @@ func targets(filter bson.Raw, paths ...string) bool {
 }
 
 // shareOf are some readings of a sensor's window.
-func shareOf(t *testing.T, sensor string, n int) *batch.Share {
+func pendingOf(t *testing.T, sensor string, n int) *batch.Share {
 	t.Helper()
 	var readings []telemetry.Reading
 	for i := range n {
 		readings = append(readings, storetest.Reading(sensor, time.Duration(i)*time.Second, 1.5))
 	}
-	return storetest.Shares(storetest.Batch(t, "session", 1, readings...), 5*time.Minute)[0]
+	return storetest.Pending(storetest.Batch(t, "session", 1, readings...), 5*time.Minute)[0]
 }
 
 func TestEveryUpdateNamesItsShard(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	shares := []*batch.Share{shareOf(t, "s-1", 3), shareOf(t, "s-2", 2)}
-	s.Write(t.Context(), shares)
+	writes := []*batch.Share{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 2)}
+	s.Write(t.Context(), writes)
 	updates := sent.each(t, "update", "updates")
 	require.Len(t, updates, 2)
 	for i, op := range updates {
 		filter := op.Lookup("q").Document()
 		assert.True(t, targets(filter, "_id.s", "_id.b"), "%s", filter)
-		assert.Equal(t, shares[i].Sensor, filter.Lookup("_id", "s").StringValue())
+		assert.Equal(t, writes[i].Sensor, filter.Lookup("_id", "s").StringValue())
 		assert.True(t, op.Lookup("upsert").Boolean())
 		multi, _ := op.Lookup("multi").BooleanOK()
 		assert.False(t, multi)
@@ -112,12 +112,12 @@ func TestEveryUpdateNamesItsShard(t *testing.T) {
 func TestEveryQueryForASensorNamesItsShard(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	storetest.WriteAll(t, s, []*batch.Share{shareOf(t, "s-1", 2)})
+	storetest.WriteAll(t, s, []*batch.Share{pendingOf(t, "s-1", 2)})
 	assert.Len(t, storetest.ReadAll(t, s, "s-1"), 2)
 	_, found, err := s.Latest(t.Context(), "s-1", nil)
 	require.NoError(t, err)
 	assert.True(t, found)
-	recovered := shareOf(t, "s-1", 3)
+	recovered := pendingOf(t, "s-1", 3)
 	recovered.Recovered = true
 	s.Write(t.Context(), []*batch.Share{recovered})
 	_, err = s.Delete(t.Context(), "s-1")
@@ -136,25 +136,25 @@ func TestEveryQueryForASensorNamesItsShard(t *testing.T) {
 	assert.True(t, targets(sent.each(t, "delete", "deletes")[0].Lookup("q").Document(), "_id.s"))
 }
 
-func TestWithoutAClusterNoQueryIsDifferent(t *testing.T) {
+func TestQueriesWithoutAClusterAreUnchanged(t *testing.T) {
 	t.Parallel()
 	s := &Store{}
 	filter := bson.D{{Key: "_id", Value: 1}}
 	assert.Equal(t, filter, s.ofSensor("s-1", filter))
 }
 
-// TestOnAClusterAFenceGoesToTheShardsThatWereQueried, and changes nothing.
-func TestOnAClusterAFenceGoesToTheShardsThatWereQueried(t *testing.T) {
+// TestFenceOnAClusterNamesItsShards, and changes nothing.
+func TestFenceOnAClusterNamesItsShards(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	storetest.WriteAll(t, s, []*batch.Share{shareOf(t, "s-1", 3)})
+	storetest.WriteAll(t, s, []*batch.Share{pendingOf(t, "s-1", 3)})
 	before := documents(t, s.Database)
 	require.Len(t, before, 1)
 	clear(sent.commands)
 	now := *s.Live.Load()
 	now.WriteConcern.Members = 2 // the collection still asks for a majority of one member
 	s.Live.Store(&now)
-	s.lookUp(t.Context(), []*batch.Share{shareOf(t, "s-1", 3), shareOf(t, "s-2", 1)})
+	s.lookUp(t.Context(), []*batch.Share{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 1)})
 	updates := sent.each(t, "update", "updates")
 	require.Len(t, updates, 2)
 	for _, op := range updates {

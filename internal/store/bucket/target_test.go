@@ -12,21 +12,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestADroppedCollectionIsMadeAsItWas: no upsert makes one without its options,
+// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert makes one without its options,
 // and nothing that was remembered of its parts reaches the new one.
-func TestADroppedCollectionIsMadeAsItWas(t *testing.T) {
+func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	lost := make(chan struct{}, 1)
 	s := open(t, db, Config{MaxReadings: 2, Compressor: store.Zstd, Retention: time.Hour, Lost: func() { lost <- struct{}{} }})
 	b := storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", 1, 2), storetest.Reading("a", 2, 3), storetest.Reading("a", 3, 4), storetest.Reading("a", 4, 5))
-	share := storetest.Shares(b, window)
-	storetest.WriteAll(t, s, share)
+	pending := storetest.Pending(b, window)
+	storetest.WriteAll(t, s, pending)
 	require.Len(t, documents(t, db), 3, "the bucket is in its third part")
 
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
-	more := storetest.Shares(storetest.Batch(t, "s1", 6, storetest.Reading("a", 5, 6), storetest.Reading("a", 6, 7), storetest.Reading("a", 7, 8)), window)
-	more[0].State = share[0].State
+	more := storetest.Pending(storetest.Batch(t, "s1", 6, storetest.Reading("a", 5, 6), storetest.Reading("a", 6, 7), storetest.Reading("a", 7, 8)), window)
+	more[0].State = pending[0].State
 	s.Write(t.Context(), more)
 	assert.Equal(t, batch.Wait, more[0].Verdict)
 	assert.Empty(t, documents(t, db))

@@ -39,15 +39,15 @@ func end(dst []byte, at int32) []byte {
 	return dst
 }
 
-func appendID(dst []byte, share *batch.Share, number int32) []byte {
+func appendID(dst []byte, pending *batch.Share, number int32) []byte {
 	at, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
-	return end(appendKey(dst, share, number), at)
+	return end(appendKey(dst, pending, number), at)
 }
 
-func appendKey(dst []byte, share *batch.Share, number int32) []byte {
-	dst = bsoncore.AppendStringElement(dst, "s", share.Sensor)
-	dst = bsoncore.AppendDateTimeElement(dst, "b", share.Start)
-	dst = bsoncore.AppendInt32Element(dst, "g", int32(share.Granularity.Seconds()))
+func appendKey(dst []byte, pending *batch.Share, number int32) []byte {
+	dst = bsoncore.AppendStringElement(dst, "s", pending.Sensor)
+	dst = bsoncore.AppendDateTimeElement(dst, "b", pending.Start)
+	dst = bsoncore.AppendInt32Element(dst, "g", int32(pending.Granularity.Seconds()))
 	return bsoncore.AppendInt32Element(dst, "p", number)
 }
 
@@ -66,9 +66,9 @@ func (e *encoder) guardKey(session string) string {
 // second time.
 func (e *encoder) filter(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
-	dst = appendID(dst, op.share, op.number)
+	dst = appendID(dst, op.pending, op.number)
 	if !e.faults.Off(fault.Guard) {
-		dst = document(dst, e.guardKey(op.share.Session), func(dst []byte) []byte {
+		dst = document(dst, e.guardKey(op.pending.Session), func(dst []byte) []byte {
 			return document(dst, "$not", func(dst []byte) []byte {
 				return bsoncore.AppendInt64Element(dst, "$gte", e.guarded(op.rows))
 			})
@@ -126,15 +126,15 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 		return e.stats.appendMaxs(bsoncore.AppendDateTimeElement(dst, "last", e.stats.last))
 	})
 	dst = document(dst, "$set", func(dst []byte) []byte {
-		dst = bsoncore.AppendInt64Element(dst, e.guardKey(op.share.Session), int64(op.rows[len(op.rows)-1].Seq()))
+		dst = bsoncore.AppendInt64Element(dst, e.guardKey(op.pending.Session), int64(op.rows[len(op.rows)-1].Seq()))
 		if op.fills {
 			dst = bsoncore.AppendBooleanElement(dst, "full", true)
 		}
 		return dst
 	})
 	dst = document(dst, "$setOnInsert", func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "sensorId", op.share.Sensor)
-		dst = bsoncore.AppendDateTimeElement(dst, "bucketStart", op.share.Start)
+		dst = bsoncore.AppendStringElement(dst, "sensorId", op.pending.Sensor)
+		dst = bsoncore.AppendDateTimeElement(dst, "bucketStart", op.pending.Start)
 		if e.faults.Off(fault.PartTags) {
 			dst = store.AppendTags(dst, *op.tags)
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestWholePartSaysWhatUpdatesSay makes statistics and bytes of a part's
+// TestStatisticsEqualThoseOfUpdates makes statistics and bytes of a part's
 // readings a second time, out of its document.
-func TestWholePartSaysWhatUpdatesSay(t *testing.T) {
+func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{MaxReadingsPerUpdate: 2})
@@ -29,7 +29,7 @@ func TestWholePartSaysWhatUpdatesSay(t *testing.T) {
 		reading(7*time.Second, field("t", telemetry.IntValue(24))),
 		reading(9*time.Second, field("note", telemetry.TextValue("y"))),
 	)
-	storetest.WriteAll(t, s, storetest.Shares(b, window))
+	storetest.WriteAll(t, s, storetest.Pending(b, window))
 	raw, err := db.Collection(storetest.Stream).FindOne(t.Context(), bson.D{}).Raw()
 	require.NoError(t, err)
 	measurements, err := raw.Lookup("measurements").Array().Values()

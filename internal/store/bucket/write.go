@@ -21,19 +21,19 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Write sends each share, or as much of it as one update can carry, in few
-// commands, finds out why updates were refused, and leaves in every share what is
+// Write sends what is pending of each bucket, or as much of it as one update can carry,
+// in few commands, finds out why updates were refused, and leaves in every write what is
 // not yet stored, with a verdict. It returns when it has all verdicts; the end of
 // ctx leaves outcomes unknown.
-func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
-	to := s.Target(shares)
+func (s *Store) Write(ctx context.Context, writes []*batch.Share) {
+	to := s.Target(writes)
 	if to == nil {
 		return
 	}
 	bulk := s.bulks.get(s.Faults)
 	defer s.bulks.put(bulk)
-	s.forget(shares, to)
-	s.prepareAll(ctx, bulk, shares)
+	s.forget(writes, to)
+	s.prepareAll(ctx, bulk, writes)
 	for ops := bulk.ops; len(ops) > 0; {
 		n := oneCommand(ops)
 		if err := s.command(ctx, bulk, ops[:n], to); err != nil {
@@ -45,29 +45,29 @@ func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
 	}
 }
 
-// prepareAll makes the operations of all shares that have something to send. It
-// first looks up the parts of shares whose part is uncertain: an earlier process
+// prepareAll makes the operations of all writes that have something to send. It
+// first looks up the parts of buckets whose part is uncertain: an earlier process
 // may have stored their readings in a part that the guard of the next update would
 // not see.
-func (s *Store) prepareAll(ctx context.Context, bulk *bulk, shares []*batch.Share) {
+func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	var toLookUp []*batch.Share
-	for _, share := range shares {
-		share.Verdict, share.Err = batch.Again, nil
-		p := partOf(share)
+	for _, pending := range writes {
+		pending.Verdict, pending.Err = batch.Again, nil
+		p := partOf(pending)
 		// Rows that an earlier process sent may come in several rounds, and need not
 		// be stored in the current part.
 		if p.applied > 0 && !s.Faults.Off(fault.Look) {
-			s.dropStored(share, int64(p.applied))
+			s.dropStored(pending, int64(p.applied))
 		}
 		if p.unsure {
-			toLookUp = append(toLookUp, share)
+			toLookUp = append(toLookUp, pending)
 		}
 	}
 	s.lookUp(ctx, toLookUp)
-	for _, share := range shares {
-		if op, ok := s.prepare(ctx, share); ok {
+	for _, pending := range writes {
+		if op, ok := s.prepare(ctx, pending); ok {
 			bulk.ops = append(bulk.ops, op)
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 }
 
 // exchange sends the operations and returns the reply. It does not change the
-// shares, so that it may run on any goroutine.
+// writes, so that it may run on any goroutine.
 func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
 	s.Faults.At(fault.BeforeBulk)
 	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
@@ -114,12 +114,12 @@ func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *s
 
 func unsent(ops []operation, err error) {
 	for i := range ops {
-		ops[i].share.Verdict, ops[i].share.Err = batch.Unsent, err
+		ops[i].pending.Verdict, ops[i].pending.Err = batch.Unsent, err
 	}
 }
 
 // part is what is known of the part that a bucket's next update goes to. It is
-// kept in the State of the bucket's share, from write to write. The database
+// kept in the State of the bucket's pending rows, from write to write. The database
 // checks every cap by itself; a part that is not known exactly only means that
 // an update may be cut too large and has to be cut again.
 type part struct {
@@ -129,25 +129,25 @@ type part struct {
 	tags    *[]telemetry.Tag // of the part; nil while not known
 	limit   int              // readings per update while a poison reading is searched for; 0: none
 	unsure  bool             // look it up before the next update, since the last one was refused
-	applied uint64           // the largest sequence of the share's session that a lookup found, perhaps in an earlier part
+	applied uint64           // the largest sequence of the pending rows' session that a lookup found, perhaps in an earlier part
 	of      int64            // generation of the collection that this describes; 0: none yet
 }
 
-// partOf returns the share's part.
-func partOf(share *batch.Share) *part {
-	if p, ok := share.State.(*part); ok {
+// partOf returns the bucket's part.
+func partOf(pending *batch.Share) *part {
+	if p, ok := pending.State.(*part); ok {
 		return p
 	}
-	p := &part{unsure: share.Recovered}
-	share.State = p
+	p := &part{unsure: pending.Recovered}
+	pending.State = p
 	return p
 }
 
-// forget discards what is known of the shares' parts in an earlier collection: in
+// forget discards what is known of the parts in an earlier collection: in
 // the new one they may be absent or different.
-func (s *Store) forget(shares []*batch.Share, to *store.Prepared) {
-	for _, share := range shares {
-		p := partOf(share)
+func (s *Store) forget(writes []*batch.Share, to *store.Prepared) {
+	for _, pending := range writes {
+		p := partOf(pending)
 		if p.of == to.Generation {
 			continue
 		}
@@ -199,12 +199,12 @@ func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
 // However late an operation arrives, it is applied to a part with the tags that it
 // was made for, or not at all, and no operation changes the tags of a part.
 type operation struct {
-	share  *batch.Share
-	part   *part
-	number int32 // of the part, at the time of sending
-	rows   []batch.Ref
-	bytes  int64
-	fills  bool // the part is closed by this very update
+	pending *batch.Share
+	part    *part
+	number  int32 // of the part, at the time of sending
+	rows    []batch.Ref
+	bytes   int64
+	fills   bool // the part is closed by this very update
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
 	own  int              // rows with other tags
@@ -224,18 +224,18 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 	return nil
 }
 
-// cut decides how many of the share's rows go into its current part: as many as
+// cut decides how many of the pending rows go into its current part: as many as
 // fit, false if not even the first does. A reading that is larger than an empty
 // part goes alone.
-func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
+func (s *Store) cut(pending *batch.Share, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		share: share, part: p, number: p.number,
+		pending: pending, part: p, number: p.number,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
-	if op.tags == nil && len(share.Rows) > 0 {
-		op.tags = tagsOf(share.Rows[0])
+	if op.tags == nil && len(pending.Rows) > 0 {
+		op.tags = tagsOf(pending.Rows[0])
 	}
 	most := op.maxReadings - p.count
 	if n := int64(now.MaxReadingsPerUpdate); n > 0 {
@@ -244,11 +244,11 @@ func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
 	if p.limit > 0 {
 		most = min(most, int64(p.limit))
 	}
-	most = min(most, int64(len(share.Rows)))
+	most = min(most, int64(len(pending.Rows)))
 	var n, largest int64
 	for ; n < most; n++ {
-		w, own := weight(share.Rows[n]), 0
-		if tags := op.ownTags(share.Rows[n]); tags != nil && !s.Faults.Off(fault.OwnTags) {
+		w, own := weight(pending.Rows[n]), 0
+		if tags := op.ownTags(pending.Rows[n]); tags != nil && !s.Faults.Off(fault.OwnTags) {
 			w, own = w+store.OwnTagsSize(*tags), 1
 		}
 		if op.bytes+w > op.maxBytes-p.bytes && (n > 0 || p.count > 0) {
@@ -260,7 +260,7 @@ func (s *Store) cut(share *batch.Share, p *part) (operation, bool) {
 	if n == 0 {
 		return op, false
 	}
-	op.rows = share.Rows[:n:n]
+	op.rows = pending.Rows[:n:n]
 	// Closing the part together with its last update saves a command. Whether
 	// the next reading fits by bytes is a guess; closing too early is harmless.
 	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
@@ -402,27 +402,27 @@ const duplicateKey = 11000
 // another daemon was creating it, or the majority lags behind the primary.
 var errConflict = errors.New("the part exists and refused the update")
 
-// prepare makes the share's next operation, closing its part first if that has
+// prepare makes the bucket's next operation, closing its part first if that has
 // no room. It returns false, with the verdict set, when there is nothing to send.
-func (s *Store) prepare(ctx context.Context, share *batch.Share) (operation, bool) {
-	if share.Verdict == batch.Wait {
+func (s *Store) prepare(ctx context.Context, pending *batch.Share) (operation, bool) {
+	if pending.Verdict == batch.Wait {
 		return operation{}, false
 	}
-	p := partOf(share)
-	if op, ok := s.cut(share, p); ok {
+	p := partOf(pending)
+	if op, ok := s.cut(pending, p); ok {
 		return op, true
 	}
-	if len(share.Rows) > 0 && !s.closePart(ctx, share, p) {
+	if len(pending.Rows) > 0 && !s.closePart(ctx, pending, p) {
 		return operation{}, false
 	}
-	if len(share.Rows) == 0 {
-		share.Verdict = batch.Stored
+	if len(pending.Rows) == 0 {
+		pending.Verdict = batch.Stored
 		return operation{}, false
 	}
-	return s.cut(share, p)
+	return s.cut(pending, p)
 }
 
-// settle gives every operation its outcome, except for the shares whose parts
+// settle gives every operation its outcome, except for the writes whose parts
 // refused their updates, which it returns. An error says that all outcomes are
 // unknown.
 func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Share, err error) {
@@ -446,9 +446,9 @@ func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts
 		case !bad:
 			s.applied(op, r.took)
 		case e.Code == duplicateKey:
-			conflicts = append(conflicts, op.share)
+			conflicts = append(conflicts, op.pending)
 		case store.TooLarge(e.Code) && op.part.count > 0:
-			s.closePart(ctx, op.share, op.part)
+			s.closePart(ctx, op.pending, op.part)
 		case store.TooLarge(e.Code) || store.ContentError(e.Code):
 			s.isolate(ctx, op, e)
 		default:
@@ -462,7 +462,7 @@ func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts
 // will say so.
 func (s *Store) unknown(op *operation, err error) {
 	s.Metrics.Unknown.Inc()
-	op.share.Verdict, op.share.Err = batch.Wait, err
+	op.pending.Verdict, op.pending.Err = batch.Wait, err
 }
 
 func (s *Store) applied(op *operation, took time.Duration) {
@@ -472,89 +472,89 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	}
 	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
-	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.share.Start, op.share.Granularity, ratio))
+	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.pending.Start, op.pending.Granularity, ratio))
 	if op.fills {
 		p.next()
 	}
 	if p.limit *= 2; int64(p.limit) >= op.maxReadings {
 		p.limit = 0
 	}
-	op.share.Drop(n)
-	settleRest(op.share)
+	op.pending.Drop(n)
+	settleRest(op.pending)
 }
 
-// settleRest gives the verdict of a share of which something was stored.
-func settleRest(share *batch.Share) {
-	share.Verdict, share.Err = batch.Again, nil
-	if len(share.Rows) == 0 {
-		share.Verdict = batch.Stored
+// settleRest gives the verdict of a write of which something was stored.
+func settleRest(pending *batch.Share) {
+	pending.Verdict, pending.Err = batch.Again, nil
+	if len(pending.Rows) == 0 {
+		pending.Verdict = batch.Stored
 	}
 }
 
-// resolve finds out why parts refused their updates. A share for which the lookup
+// resolve finds out why parts refused their updates. A write for which the lookup
 // shows nothing new waits.
-func (s *Store) resolve(ctx context.Context, shares []*batch.Share) {
+func (s *Store) resolve(ctx context.Context, writes []*batch.Share) {
 	type view struct {
 		rows int
 		part part
 	}
-	before := make([]view, len(shares))
-	for i, share := range shares {
-		before[i] = view{len(share.Rows), *partOf(share)}
-		share.Verdict = batch.Again
+	before := make([]view, len(writes))
+	for i, pending := range writes {
+		before[i] = view{len(pending.Rows), *partOf(pending)}
+		pending.Verdict = batch.Again
 	}
-	s.lookUp(ctx, shares)
-	for i, share := range shares {
-		if share.Verdict == batch.Wait {
+	s.lookUp(ctx, writes)
+	for i, pending := range writes {
+		if pending.Verdict == batch.Wait {
 			continue
 		}
-		settleRest(share)
-		if before[i] == (view{len(share.Rows), *partOf(share)}) {
-			share.Verdict, share.Err = batch.Wait, errConflict
+		settleRest(pending)
+		if before[i] == (view{len(pending.Rows), *partOf(pending)}) {
+			pending.Verdict, pending.Err = batch.Wait, errConflict
 		}
 	}
 }
 
 // isolate narrows a content error down to one reading, alone on a fresh part.
 func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) {
-	share, p := op.share, op.part
+	pending, p := op.pending, op.part
 	if s.Faults.Off(fault.Isolate) {
-		share.Verdict, share.Err = batch.Poison, e
+		pending.Verdict, pending.Err = batch.Poison, e
 		return
 	}
 	if n := len(op.rows); n > 1 {
 		p.limit = n / 2
-		share.Verdict, share.Err = batch.Again, e
+		pending.Verdict, pending.Err = batch.Again, e
 		return
 	}
 	p.limit = 1
-	share.Verdict = batch.Again
-	s.lookUp(ctx, []*batch.Share{share})
+	pending.Verdict = batch.Again
+	s.lookUp(ctx, []*batch.Share{pending})
 	switch {
-	case share.Verdict == batch.Wait:
-	case len(share.Rows) == 0:
-		share.Verdict = batch.Stored
+	case pending.Verdict == batch.Wait:
+	case len(pending.Rows) == 0:
+		pending.Verdict = batch.Stored
 	case p.count > 0:
-		s.closePart(ctx, share, p)
+		s.closePart(ctx, pending, p)
 	default:
-		share.Verdict, share.Err = batch.Poison, e
+		pending.Verdict, pending.Err = batch.Poison, e
 	}
 }
 
-// closePart closes the share's part, so that no delayed request can be applied to
+// closePart closes the bucket's part, so that no delayed request can be applied to
 // it any more, and moves on to the next. It reports whether it did; otherwise the
-// share waits.
-func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool {
+// write waits.
+func (s *Store) closePart(ctx context.Context, pending *batch.Share, p *part) bool {
 	if s.Faults.Off(fault.Fence) {
 		p.next()
-		settleRest(share)
+		settleRest(pending)
 		return true
 	}
 	at, filter := int32(0), []byte{0, 0, 0, 0}
-	filter = end(appendID(filter, share, p.number), at)
+	filter = end(appendID(filter, pending, p.number), at)
 	var closed stored
 	s.Faults.At(fault.BeforeClosePart)
-	err := s.unlessItHangs(ctx, []operation{{share: share}}, func(ctx context.Context) error {
+	err := s.unlessItHangs(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
 		return s.Majority.FindOneAndUpdate(ctx, bson.Raw(filter),
 			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
 			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
@@ -563,33 +563,33 @@ func (s *Store) closePart(ctx context.Context, share *batch.Share, p *part) bool
 	s.Faults.At(fault.AfterClosePart)
 	switch {
 	case errors.Is(err, errHangs):
-		share.Verdict, share.Err = batch.Hangs, err
+		pending.Verdict, pending.Err = batch.Hangs, err
 		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// Removed by the retention or by hand: the number is free again.
 		p.count, p.bytes, p.tags = 0, 0, nil
 	case err != nil:
-		share.Verdict, share.Err = batch.Wait, fmt.Errorf("close part: %w", err)
+		pending.Verdict, pending.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
 	default:
-		last := closed.Writes[share.Session]
-		if len(share.Rows) > 0 && last > 0 && share.Rows[0].Seq() <= uint64(last) {
-			if err := s.confirm(ctx, []*batch.Share{share}); err != nil {
-				share.Verdict, share.Err = batch.Wait, err
+		last := closed.Writes[pending.Session]
+		if len(pending.Rows) > 0 && last > 0 && pending.Rows[0].Seq() <= uint64(last) {
+			if err := s.confirm(ctx, []*batch.Share{pending}); err != nil {
+				pending.Verdict, pending.Err = batch.Wait, err
 				return false
 			}
 		}
-		s.dropStored(share, last)
+		s.dropStored(pending, last)
 		p.next()
 	}
-	settleRest(share)
+	settleRest(pending)
 	return true
 }
 
-func (s *Store) dropStored(share *batch.Share, last int64) {
+func (s *Store) dropStored(pending *batch.Share, last int64) {
 	if last > 0 {
-		n := share.DropStored(uint64(last))
-		share.Found += n
+		n := pending.DropStored(uint64(last))
+		pending.Found += n
 		s.Metrics.Duplicates.Add(float64(n))
 	}
 }
@@ -600,34 +600,34 @@ var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key
 // lookupBatch is how many buckets one query asks for.
 const lookupBatch = 100
 
-// lookUp reads all parts of the shares' buckets, drops what is stored already,
-// and points each share at its first open part. If that fails, the share waits.
-func (s *Store) lookUp(ctx context.Context, shares []*batch.Share) {
-	for chunk := range slices.Chunk(shares, lookupBatch) {
+// lookUp reads all parts of the buckets, drops what is stored already, and points each
+// write at its bucket's first open part. If that fails, the write waits.
+func (s *Store) lookUp(ctx context.Context, writes []*batch.Share) {
+	for chunk := range slices.Chunk(writes, lookupBatch) {
 		parts, err := s.findParts(ctx, chunk)
 		if err == nil && len(parts) > 0 {
 			err = s.confirm(ctx, chunk)
 		}
-		for _, share := range chunk {
+		for _, pending := range chunk {
 			if err != nil {
-				share.Verdict, share.Err = batch.Wait, err
+				pending.Verdict, pending.Err = batch.Wait, err
 				continue
 			}
-			s.learn(share, parts[keyOf(share)])
+			s.learn(pending, parts[keyOf(pending)])
 		}
 	}
 }
 
-// learn updates the share from what is stored of its bucket. A bucket's stored
+// learn updates the write from what is stored of its bucket. A bucket's stored
 // rows of one session are always a prefix, so the largest sequence is enough.
-func (s *Store) learn(share *batch.Share, parts []stored) {
+func (s *Store) learn(pending *batch.Share, parts []stored) {
 	var last int64
 	for _, d := range parts {
-		last = max(last, d.Writes[share.Session])
+		last = max(last, d.Writes[pending.Session])
 	}
-	p := partOf(share)
+	p := partOf(pending)
 	if !p.unsure || !s.Faults.Off(fault.Look) {
-		s.dropStored(share, last)
+		s.dropStored(pending, last)
 	}
 	p.unsure, p.applied = false, max(p.applied, uint64(last))
 	closed := 0
@@ -668,16 +668,16 @@ type bucketKey struct {
 	grain  int32
 }
 
-func keyOf(share *batch.Share) bucketKey {
-	return bucketKey{share.Sensor, share.Start, int32(share.Granularity.Seconds())}
+func keyOf(pending *batch.Share) bucketKey {
+	return bucketKey{pending.Sensor, pending.Start, int32(pending.Granularity.Seconds())}
 }
 
-func (s *Store) findParts(ctx context.Context, shares []*batch.Share) (map[bucketKey][]stored, error) {
-	either := make(bson.A, len(shares))
-	for i, share := range shares {
-		from := end(appendKey([]byte{0, 0, 0, 0}, share, 0), 0)
-		to := end(appendKey([]byte{0, 0, 0, 0}, share, math.MaxInt32), 0)
-		either[i] = s.ofSensor(share.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
+func (s *Store) findParts(ctx context.Context, writes []*batch.Share) (map[bucketKey][]stored, error) {
+	either := make(bson.A, len(writes))
+	for i, pending := range writes {
+		from := end(appendKey([]byte{0, 0, 0, 0}, pending, 0), 0)
+		to := end(appendKey([]byte{0, 0, 0, 0}, pending, math.MaxInt32), 0)
+		either[i] = s.ofSensor(pending.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
 	}
 	cursor, err := s.Majority.Find(ctx, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
 	if err != nil {
@@ -687,7 +687,7 @@ func (s *Store) findParts(ctx context.Context, shares []*batch.Share) (map[bucke
 	if err := cursor.All(ctx, &all); err != nil {
 		return nil, fmt.Errorf("look up parts: %w", err)
 	}
-	parts := make(map[bucketKey][]stored, len(shares))
+	parts := make(map[bucketKey][]stored, len(writes))
 	for _, d := range all {
 		k := bucketKey{d.ID.Sensor, int64(d.ID.Start), d.ID.Grain}
 		parts[k] = append(parts[k], d)

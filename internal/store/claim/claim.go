@@ -459,9 +459,9 @@ func (c *Claims) Close(ctx context.Context) {
 	c.release(ctx, nil)
 }
 
-// A Store writes shares, see queue.Store.
+// A Store writes pending rows, see queue.Store.
 type Store interface {
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Share)
 }
 
 // Guard returns a store that writes only what is claimed.
@@ -473,9 +473,9 @@ type guarded struct {
 }
 
 // Write implements Store.
-func (g *guarded) Write(ctx context.Context, shares []*batch.Share) {
+func (g *guarded) Write(ctx context.Context, writes []*batch.Share) {
 	if err := g.claims.Ensure(ctx); err != nil {
-		for _, s := range shares {
+		for _, s := range writes {
 			s.Verdict, s.Err = batch.Wait, err
 		}
 		return
@@ -491,11 +491,11 @@ func (g *guarded) Write(ctx context.Context, shares []*batch.Share) {
 		return nil
 	})
 	if len(*lost) == 0 && len(g.claims.cfg.LostBefore) == 0 {
-		g.store.Write(ctx, shares)
+		g.store.Write(ctx, writes)
 		return
 	}
 	var good []*batch.Share
-	for _, s := range shares {
+	for _, s := range writes {
 		if slices.Contains(g.claims.cfg.LostBefore, s.Session) {
 			s.Verdict, s.Err = batch.Poison, errLostBefore
 		} else if err := g.claims.Lost(s.Session); err != nil {

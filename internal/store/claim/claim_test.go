@@ -85,7 +85,7 @@ func claims(t *testing.T, db *mongo.Database) map[string]int {
 	return out
 }
 
-func TestASessionInUseIsRefused(t *testing.T) {
+func TestSessionInUseIsRefused(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	first := newProcess(db, 1, "1:1", "new1", "old")
@@ -113,7 +113,7 @@ func TestASessionInUseIsRefused(t *testing.T) {
 	assert.Empty(t, claims(t, db))
 }
 
-func TestAfterAKillTheSameFolderIsTakenOverAtOnce(t *testing.T) {
+func TestSameJournalIsClaimedAtOnceAfterAKill(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	require.NoError(t, newProcess(db, 1, "1:1", "old").Ensure(t.Context()))
@@ -122,7 +122,7 @@ func TestAfterAKillTheSameFolderIsTakenOverAtOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"new": 2, "old": 2}, claims(t, db))
 }
 
-func TestAHolderThatStandsStillHasEnded(t *testing.T) {
+func TestUnchangedBeatFreesAClaim(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Holder){
 		"another folder":             func(h *Holder) { h.Lock = "1:2" },
@@ -157,8 +157,8 @@ func snapshot(of, twin *process) {
 // recorder keeps what it was given to write.
 type recorder struct{ sessions []string }
 
-func (r *recorder) Write(_ context.Context, shares []*batch.Share) {
-	for _, s := range shares {
+func (r *recorder) Write(_ context.Context, writes []*batch.Share) {
+	for _, s := range writes {
 		r.sessions = append(r.sessions, s.Session)
 		s.Verdict = batch.Stored
 	}
@@ -184,20 +184,20 @@ func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	require.NoError(t, one.Err())
 
 	var wrote recorder
-	shares := []*batch.Share{{Session: "s"}, {Session: "redrawn1"}, {Session: "old"}}
-	two.Guard(&wrote).Write(t.Context(), shares)
+	writes := []*batch.Share{{Session: "s"}, {Session: "redrawn1"}, {Session: "old"}}
+	two.Guard(&wrote).Write(t.Context(), writes)
 	assert.Equal(t, []string{"redrawn1"}, wrote.sessions)
-	assert.Equal(t, batch.Wait, shares[0].Verdict)
-	assert.ErrorContains(t, shares[0].Err, "session s")
-	assert.Equal(t, batch.Stored, shares[1].Verdict)
+	assert.Equal(t, batch.Wait, writes[0].Verdict)
+	assert.ErrorContains(t, writes[0].Err, "session s")
+	assert.Equal(t, batch.Stored, writes[1].Verdict)
 	require.NoError(t, two.later(t))
 	assert.Contains(t, claims(t, db), "redrawn1")
 	assert.NotContains(t, two.Claims.sessions, "s")
 }
 
-// TestARestoredClaimIsTakenAgain: mongorestore --drop under a running daemon brings
+// TestRestoredClaimIsClaimedAgain: mongorestore --drop under a running daemon brings
 // back a beat that the daemon itself wrote.
-func TestARestoredClaimIsTakenAgain(t *testing.T) {
+func TestRestoredClaimIsClaimedAgain(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p, twin := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -219,8 +219,8 @@ func TestARestoredClaimIsTakenAgain(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// TestOfTwoFromASnapshotOfAnAttemptOneGoesOn: neither knows what became of it.
-func TestOfTwoFromASnapshotOfAnAttemptOneGoesOn(t *testing.T) {
+// TestOneOfTwoResumedAttemptsContinues: neither knows what became of it.
+func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	one, two := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -236,21 +236,21 @@ func TestOfTwoFromASnapshotOfAnAttemptOneGoesOn(t *testing.T) {
 	require.Error(t, two.Lost("s"))
 }
 
-// TestALostSessionIsNotReplayed: the guard would take its readings for stored where
+// TestLostSessionIsNotReplayed: the guard would take its readings for stored where
 // the other process stored something under the same sequences.
-func TestALostSessionIsNotReplayed(t *testing.T) {
+func TestLostSessionIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	p := newProcess(fresh(t), 1, "1:1", "s")
 	p.cfg.LostBefore = []string{"old"}
 	var wrote recorder
-	shares := []*batch.Share{{Session: "old", Recovered: true}, {Session: "s"}}
-	p.Guard(&wrote).Write(t.Context(), shares)
+	writes := []*batch.Share{{Session: "old", Recovered: true}, {Session: "s"}}
+	p.Guard(&wrote).Write(t.Context(), writes)
 	assert.Equal(t, []string{"s"}, wrote.sessions)
-	assert.Equal(t, batch.Poison, shares[0].Verdict, "it becomes a dead letter")
-	assert.ErrorContains(t, shares[0].Err, "the reading may be stored already")
+	assert.Equal(t, batch.Poison, writes[0].Verdict, "it becomes a dead letter")
+	assert.ErrorContains(t, writes[0].Err, "the reading may be stored already")
 }
 
-func TestALossIsToldUntilItIsRemembered(t *testing.T) {
+func TestLossIsReportedUntilItIsRecorded(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	one, two := newProcess(db, 1, "1:1", "s"), newProcess(db, 1, "1:1", "s")
@@ -283,9 +283,9 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	var wrote recorder
 	guarded := p.Guard(&wrote)
 	write := func() batch.Verdict {
-		share := &batch.Share{Session: "s"}
-		guarded.Write(t.Context(), []*batch.Share{share})
-		return share.Verdict
+		pending := &batch.Share{Session: "s"}
+		guarded.Write(t.Context(), []*batch.Share{pending})
+		return pending.Verdict
 	}
 	require.Equal(t, batch.Stored, write())
 
@@ -303,15 +303,15 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// slow is a store that sends one command for each share, and what happens behind
+// slow is a store that sends one command for each write, and what happens behind
 // each.
 type slow struct {
 	recorder
 	behind func()
 }
 
-func (s *slow) Write(ctx context.Context, shares []*batch.Share) {
-	for _, one := range shares {
+func (s *slow) Write(ctx context.Context, writes []*batch.Share) {
+	for _, one := range writes {
 		if err := store.Permitted(ctx); err != nil {
 			one.Verdict, one.Err = batch.Unsent, err
 			continue
@@ -321,7 +321,7 @@ func (s *slow) Write(ctx context.Context, shares []*batch.Share) {
 	}
 }
 
-func TestTheClaimMustHoldForEachCommandOfAWrite(t *testing.T) {
+func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p, next := newProcess(db, 1, "1:1", "s"), newProcess(db, 2, "1:2", "new", "s")
@@ -331,14 +331,14 @@ func TestTheClaimMustHoldForEachCommandOfAWrite(t *testing.T) {
 		next.now = next.now.Add(patience)
 		require.NoError(t, next.Ensure(t.Context()))
 	}}
-	shares := []*batch.Share{{Session: "s"}, {Session: "s"}}
-	p.Guard(wrote).Write(t.Context(), shares)
+	writes := []*batch.Share{{Session: "s"}, {Session: "s"}}
+	p.Guard(wrote).Write(t.Context(), writes)
 	assert.Len(t, wrote.sessions, 1)
-	assert.Equal(t, batch.Unsent, shares[1].Verdict)
-	assert.ErrorIs(t, shares[1].Err, errLostMeanwhile)
+	assert.Equal(t, batch.Unsent, writes[1].Verdict)
+	assert.ErrorIs(t, writes[1].Err, errLostMeanwhile)
 }
 
-func TestClaimsOfLongAgoAreRemoved(t *testing.T) {
+func TestOldClaimsAreRemoved(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p := newProcess(db, 1, "1:1", "s")

@@ -65,42 +65,42 @@ func (s *Store) Prepare(context.Context) error { return nil }
 func (s *Store) Stands(context.Context) error { return nil }
 
 // Write keeps all rows; every verdict is batch.Stored.
-func (s *Store) Write(_ context.Context, shares []*batch.Share) {
+func (s *Store) Write(_ context.Context, writes []*batch.Share) {
 	begin := time.Now()
 	s.mu.Lock()
-	for _, share := range shares {
-		if share.Recovered {
-			s.metrics.Duplicates.Add(float64(s.dropStored(share)))
+	for _, pending := range writes {
+		if pending.Recovered {
+			s.metrics.Duplicates.Add(float64(s.dropStored(pending)))
 		}
-		s.young[share.Sensor] = append(s.young[share.Sensor], share.Rows...)
-		s.count += len(share.Rows)
+		s.young[pending.Sensor] = append(s.young[pending.Sensor], pending.Rows...)
+		s.count += len(pending.Rows)
 		if s.count >= s.cfg.MaxReadings/2 {
 			s.old, s.young, s.count = s.young, make(map[string][]batch.Ref), 0
 		}
 	}
 	s.mu.Unlock()
 	took := time.Since(begin)
-	for _, share := range shares {
-		newest := share.Start
-		for _, r := range share.Rows {
+	for _, pending := range writes {
+		newest := pending.Start
+		for _, r := range pending.Rows {
 			newest = max(newest, r.Row().Time)
 		}
-		if n := len(share.Rows); n > 0 {
-			s.metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
-			share.Drop(n)
+		if n := len(pending.Rows); n > 0 {
+			s.metrics.Wrote(took, n, store.Fill(newest, pending.Start, pending.Granularity, 0))
+			pending.Drop(n)
 		}
-		share.Verdict, share.Err = batch.Stored, nil
+		pending.Verdict, pending.Err = batch.Stored, nil
 	}
 }
 
 // dropStored takes the rows away that are kept already.
-func (s *Store) dropStored(share *batch.Share) int {
+func (s *Store) dropStored(pending *batch.Share) int {
 	kept := make(map[[12]byte]bool)
-	for _, r := range slices.Concat(s.old[share.Sensor], s.young[share.Sensor]) {
+	for _, r := range slices.Concat(s.old[pending.Sensor], s.young[pending.Sensor]) {
 		kept[batch.ReadingID(r.Batch.Session, r.Seq())] = true
 	}
-	n := share.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(share.Session, r.Seq())] })
-	share.Found += n
+	n := pending.DropWhere(func(r batch.Ref) bool { return kept[batch.ReadingID(pending.Session, r.Seq())] })
+	pending.Found += n
 	return n
 }
 
@@ -192,18 +192,18 @@ func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Un
 	s.mu.RLock()
 	refs := slices.Concat(s.old[sensor], s.young[sensor])
 	s.mu.RUnlock()
-	newest := -1
-	for i, r := range refs {
-		if newest < 0 || r.Row().Time >= refs[newest].Row().Time {
-			newest = i
+	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
+		newest := -1
+		for i, ref := range refs {
+			if newest < 0 || ref.Row().Time >= refs[newest].Row().Time {
+				newest = i
+			}
 		}
-	}
-	var r telemetry.Reading
-	if newest >= 0 {
-		r = refs[newest].Batch.Reading(refs[newest].Index)
-	}
-	r, found := store.Newer(r, newest >= 0, unstored)
-	return r, found, nil
+		if newest >= 0 {
+			r = refs[newest].Batch.Reading(refs[newest].Index)
+		}
+		return r, newest >= 0, nil
+	})
 }
 
 // Delete forgets the sensor and returns how many readings it had.

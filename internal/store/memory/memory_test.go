@@ -22,8 +22,8 @@ func newStore(t *testing.T, cfg memory.Config) *memory.Store {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
-		return newStore(t, memory.Config{Granularity: granularity})
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		return newStore(t, memory.Config{Granularity: time.Minute})
 	})
 }
 
@@ -32,7 +32,7 @@ func TestStoreForgetsTheOlderHalf(t *testing.T) {
 	s := newStore(t, memory.Config{Granularity: time.Minute, MaxReadings: 100})
 	for i := range uint64(1000) {
 		r := storetest.Reading("a", time.Duration(i)*time.Second, float64(i))
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", i+1, r), time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", i+1, r), time.Minute))
 	}
 	kept := storetest.ReadAll(t, s, "a")
 	assert.LessOrEqual(t, len(kept), 100)

@@ -34,7 +34,7 @@ type model struct {
 // stored and some are not, and the reader is given all of them as unstored. Every query
 // must be answered as the model answers it.
 func likeModel(t *testing.T, s Store) {
-	someChecks(t, 15, func(rt *rapid.T, run int) {
+	someChecks(t, 20, func(rt *rapid.T, run int) {
 		d := drawn{rt: rt, prefix: fmt.Sprintf("model-%d-", run), sensors: make(map[string]*model)}
 		for range rapid.IntRange(1, 2).Draw(rt, "sessions") {
 			d.session(s)
@@ -92,16 +92,16 @@ func (d *drawn) session(s Store) {
 	for i := range batches {
 		granularity := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Hour}).Draw(rt, "granularity")
 		b := Batch(rt, session, seq, d.readings()...)
-		for _, share := range Shares(b, granularity) {
-			of := d.of(share.Sensor)
-			n := len(share.Rows)
+		for _, pending := range Pending(b, granularity) {
+			of := d.of(pending.Sensor)
+			n := len(pending.Rows)
 			switch {
 			case i > whole:
 				n = 0
 			case i == whole:
 				n = rapid.IntRange(0, n).Draw(rt, "rows stored")
 			}
-			for j, row := range share.Rows {
+			for j, row := range pending.Rows {
 				r := plain(row.Batch.Reading(row.Index))
 				of.all = append(of.all, r)
 				if j < n {
@@ -111,8 +111,8 @@ func (d *drawn) session(s Store) {
 					of.unstored = append(of.unstored, telemetry.Unstored{Session: session, Sequence: row.Seq(), Granularity: granularity, Reading: r})
 				}
 			}
-			if share.Rows = share.Rows[:n]; n > 0 {
-				WriteAll(rt, s, []*batch.Share{share})
+			if pending.Rows = pending.Rows[:n]; n > 0 {
+				WriteAll(rt, s, []*batch.Share{pending})
 			}
 		}
 		seq += uint64(b.Len())
@@ -192,6 +192,17 @@ func (d *drawn) checkReadings(s Store, sensor string) {
 	q.Limit = rapid.IntRange(1, 20).Draw(d.rt, "limit")
 	some := collect(d.rt, s.Readings(context.Background(), q))
 	require.Len(d.rt, some, min(q.Limit, len(got)), "no more than the limit comes")
+	limit := q.Limit
+	if q.Limit = 0; limit < len(got) {
+		n := 0
+		for r, err := range s.Readings(context.Background(), q) {
+			require.NoError(d.rt, err)
+			require.Equal(d.rt, got[n], plain(r), "the reader may stop at any time")
+			if n++; n == limit {
+				break
+			}
+		}
+	}
 	for i, r := range some {
 		require.Equal(d.rt, got[i], plain(r), "a limited answer is the beginning of the whole one")
 	}

@@ -14,16 +14,16 @@ func BenchmarkEncode(b *testing.B) {
 	for _, perSensor := range []int{1, 12, 60, 360} {
 		for _, fields := range []int{1, 10, 50} {
 			b.Run(fmt.Sprintf("readings_per_sensor=%d/fields=%d", perSensor, fields), func(b *testing.B) {
-				shares := storetest.Shares(storetest.Integers(b, 0, 6000/perSensor, perSensor, fields), time.Hour)
+				writes := storetest.Pending(storetest.Integers(b, 0, 6000/perSensor, perSensor, fields), time.Hour)
 				in := (&inserts{}).get()
 				readings := 0
 				b.ReportAllocs()
 				for b.Loop() {
-					for _, share := range shares {
-						for _, r := range share.Rows {
-							in.encode(share, r)
+					for _, pending := range writes {
+						for _, r := range pending.Rows {
+							in.encode(pending, r)
 						}
-						readings += len(share.Rows)
+						readings += len(pending.Rows)
 					}
 				}
 				b.ReportMetric(0, "ns/op") // of no meaning here

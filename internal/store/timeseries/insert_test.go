@@ -17,10 +17,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestDocumentsAreThoseOfThePlainWay holds the encoder to the same bytes as the
+// TestDocumentsEqualMarshalledOnes holds the encoder to the same bytes as the
 // driver's marshaller gives for documents that are built value by value, one
 // reading after the other in the same memory.
-func TestDocumentsAreThoseOfThePlainWay(t *testing.T) {
+func TestDocumentsEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		in := (&inserts{}).get()
@@ -30,11 +30,11 @@ func TestDocumentsAreThoseOfThePlainWay(t *testing.T) {
 			for range rapid.IntRange(1, 20).Draw(t, "readings") {
 				readings = append(readings, drawReading(t))
 			}
-			for _, share := range storetest.Shares(storetest.Batch(t, session, 7, readings...), time.Minute) {
-				for _, r := range share.Rows {
-					want, err := bson.Marshal(plainDocument(share, r))
+			for _, pending := range storetest.Pending(storetest.Batch(t, session, 7, readings...), time.Minute) {
+				for _, r := range pending.Rows {
+					want, err := bson.Marshal(plainDocument(pending, r))
 					require.NoError(t, err)
-					in.encode(share, r)
+					in.encode(pending, r)
 					require.Equal(t, bson.Raw(want).String(), bson.Raw(in.doc).String())
 					require.Equal(t, want, in.doc)
 				}
@@ -62,7 +62,7 @@ func drawReading(t *rapid.T) telemetry.Reading {
 	return r
 }
 
-func plainDocument(share *batch.Share, r batch.Ref) bson.D {
+func plainDocument(pending *batch.Share, r batch.Ref) bson.D {
 	reading := r.Batch.Reading(r.Index)
 	meta := bson.D{{Key: "id", Value: reading.Sensor}}
 	if len(reading.Tags) > 0 {
@@ -73,7 +73,7 @@ func plainDocument(share *batch.Share, r batch.Ref) bson.D {
 		meta = append(meta, bson.E{Key: "tags", Value: tags})
 	}
 	doc := bson.D{
-		{Key: "_id", Value: bson.ObjectID(batch.ReadingID(share.Session, r.Seq()))},
+		{Key: "_id", Value: bson.ObjectID(batch.ReadingID(pending.Session, r.Seq()))},
 		{Key: "ts", Value: bson.NewDateTimeFromTime(reading.Time)}, {Key: "sensor", Value: meta},
 	}
 	for _, f := range reading.Fields {
@@ -92,14 +92,14 @@ func TestManyReadingsGoInSeveralCommands(t *testing.T) {
 		r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: telemetry.TextValue(strings.Repeat("x", telemetry.MaxTextBytes))})
 		readings = append(readings, r)
 	}
-	shares := storetest.Shares(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
 
-	storetest.GivesUp(t, s, shares, 40)
+	storetest.GivesUp(t, s, writes, 40)
 	unknown := testutil.ToFloat64(s.Metrics.Unknown)
 	assert.Positive(t, unknown)
 	assert.Less(t, unknown, float64(sensors)*3/4, "what was not sent has no unknown outcome")
 
-	storetest.WriteAll(t, s, shares)
+	storetest.WriteAll(t, s, writes)
 	for i := range sensors {
 		require.Equal(t, readings[i*40:(i+1)*40], storetest.ReadAll(t, s, fmt.Sprint("s", i)))
 	}

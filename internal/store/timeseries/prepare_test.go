@@ -40,13 +40,13 @@ func TestRetentionOfALiveTimeSeriesFollows(t *testing.T) {
 	assert.EqualValues(t, 5*3600, removesAfter(t, db), "by a start, too")
 }
 
-// TestAnotherGranularityIsTaken: before 6.3 the server's buckets are what they
+// TestGranularityMayChange: before 6.3 the server's buckets are what they
 // are, and the granularity is only what Brim gathers readings by.
-func TestAnotherGranularityIsTaken(t *testing.T) {
+func TestGranularityMayChange(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	minutes := open(t, db, Config{Granularity: 5 * time.Minute})
-	storetest.WriteAll(t, minutes, storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+	storetest.WriteAll(t, minutes, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
 	for _, granularity := range []time.Duration{time.Hour, time.Minute} {
 		s := open(t, db, Config{Granularity: granularity})
 		assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
@@ -75,8 +75,8 @@ func TestSpanIsWidenedAndNeverNarrowed(t *testing.T) {
 	}
 }
 
-// TestTheViewOfFormerBucketsGoes when the stream is a time series now.
-func TestTheViewOfFormerBucketsGoes(t *testing.T) {
+// TestViewOfFormerBucketsIsDropped when the stream is a time series now.
+func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	_, err := store.View{Database: db, Stream: storetest.Stream}.Ensure(t.Context())
@@ -87,19 +87,22 @@ func TestTheViewOfFormerBucketsGoes(t *testing.T) {
 	assert.Nil(t, info)
 }
 
-// TestMongoDBRemovesWhatIsOlderThanTheRetention: the server removes one of its
-// own buckets, of an hour here, when all that is in it is too old.
-func TestMongoDBRemovesWhatIsOlderThanTheRetention(t *testing.T) {
+// TestWithAMongoDBOfItsOwn has what needs a setting of the server, or a fail point that
+// all its users see.
+func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
 	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{Retention: 2 * time.Hour, WriteConcern: store.WriteConcern{Members: 1}})
+
+	// The server removes one of its own buckets, of an hour here, when all that is in it
+	// is too old.
 	for seq, age := range []time.Duration{5 * time.Hour, 90 * time.Minute, time.Minute} {
-		r := storetest.Reading("a", 0, float64(seq))
+		r := storetest.Reading("old", 0, float64(seq))
 		r.Time = time.Now().Add(-age).Truncate(time.Millisecond)
-		storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", uint64(seq+1), r), 5*time.Minute))
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(seq+1), r), 5*time.Minute))
 	}
 	count := func() int64 {
 		n, err := s.Majority.CountDocuments(t.Context(), bson.D{})
@@ -107,7 +110,18 @@ func TestMongoDBRemovesWhatIsOlderThanTheRetention(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return count() == 2 }, time.Minute, 50*time.Millisecond)
-	s.Change(Settings{Retention: 5 * time.Minute})
+	s.Change(Settings{Retention: 5 * time.Minute, WriteConcern: store.WriteConcern{Members: 1}})
 	require.NoError(t, s.Prepare(t.Context()))
 	require.Eventually(t, func() bool { return count() == 1 }, time.Minute, 50*time.Millisecond)
+
+	// Answers show what fewer than a majority confirmed.
+	_, err = s.Delete(t.Context(), "old")
+	require.NoError(t, err)
+	s.Change(Settings{WriteConcern: store.WriteConcern{Members: 1}})
+	require.NoError(t, s.Prepare(t.Context()))
+	require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
+		bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: "alwaysOn"}}).Err())
+	a, b := storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 10, a, b), 5*time.Minute))
+	storetest.Answers(t, s, "a", a, b)
 }

@@ -82,23 +82,14 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 		// The order is that of time alone. With another key the server would gather and sort
 		// everything, where it now follows the index and unpacks as much as is read.
 		find.SetSort(bson.D{{Key: timeField, Value: 1}}).SetAllowDiskUse(true)
-		cursor, err := s.Answers().Find(ctx, filter(q), find)
-		if err != nil {
-			yield(nil, fmt.Errorf("find readings of sensor %q: %w", q.Sensor, err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
-				yield(nil, err)
+		for doc, err := range s.Each(ctx, filter(q), find, 0) {
+			if err != nil {
+				yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 				return
 			}
-			if at, _ := cursor.Current.Lookup(timeField).DateTimeOK(); at >= q.To || !yield(cursor.Current, nil) {
+			if at, _ := doc.Lookup(timeField).DateTimeOK(); at >= q.To || !yield(doc, nil) {
 				return
 			}
-		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 		}
 	}
 }
@@ -169,12 +160,8 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 // whether there is one. Of several of one time it is the last unstored one, or else
 // the last in the order of Readings.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
-	r, found, err := s.latest(ctx, sensor)
-	if err != nil {
-		return telemetry.Reading{}, false, fmt.Errorf("find the latest reading of sensor %q: %w", sensor, err)
-	}
-	r, found = store.Newer(byName(r), found, unstored)
-	return byName(r), found, nil
+	r, found, err := store.Latest(sensor, unstored, func() (telemetry.Reading, bool, error) { return s.latest(ctx, sensor) })
+	return byName(r), found, err
 }
 
 // latest is Latest of what is stored: its time first, then the last of that time.
@@ -184,17 +171,11 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 		return r, false, err
 	}
 	then := bson.D{{Key: idField, Value: sensor}, {Key: timeField, Value: bson.DateTime(at)}}
-	cursor, err := s.Answers().Find(ctx, then, options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).SetLimit(1))
-	if err != nil {
+	doc, found, err := s.One(ctx, then, options.FindOne().SetSort(bson.D{{Key: "_id", Value: -1}}))
+	if err != nil || !found {
 		return r, false, err
 	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	if !cursor.Next(ctx) {
-		return r, false, cursor.Err()
-	}
-	if err = telemetry.Spend(ctx, len(cursor.Current)); err == nil {
-		r, err = store.ReadingOf(cursor.Current, sensor, nil, "_id")
-	}
+	r, err = store.ReadingOf(doc, sensor, nil, "_id")
 	return r, err == nil, err
 }
 
@@ -208,18 +189,26 @@ const recently = time.Hour
 func (s *Store) newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	mine := bson.E{Key: idField, Value: sensor}
 	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recently))}}}
-	cursor, err := s.Answers().Find(ctx, bson.D{mine, since}, options.Find().
-		SetSort(bson.D{{Key: timeField, Value: -1}}).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: timeField, Value: 1}}))
-	if err != nil {
+	doc, found, err := s.One(ctx, bson.D{mine, since}, options.FindOne().
+		SetSort(bson.D{{Key: timeField, Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: timeField, Value: 1}}))
+	if err == nil && !found {
+		var last []bson.Raw
+		var cursor *mongo.Cursor
+		if cursor, err = s.Answers().Aggregate(ctx, lastBucket(sensor)); err == nil {
+			err = cursor.All(ctx, &last)
+		}
+		if err == nil && len(last) > 0 {
+			doc, found, err = last[0], true, telemetry.Spend(ctx, len(last[0]))
+		}
+	}
+	if err != nil || !found {
 		return 0, false, err
 	}
-	if ms, found, err = timeOf(ctx, cursor); err != nil || found {
-		return ms, found, err
+	ms, ok := doc.Lookup(timeField).DateTimeOK()
+	if !ok {
+		return 0, false, fmt.Errorf("decode a reading: its %s is no date", timeField)
 	}
-	if cursor, err = s.Answers().Aggregate(ctx, lastBucket(sensor)); err != nil {
-		return 0, false, err
-	}
-	return timeOf(ctx, cursor)
+	return ms, true, nil
 }
 
 // lastBucket has the server sort a sensor's buckets by their newest times, and
@@ -230,19 +219,6 @@ func lastBucket(sensor string) mongo.Pipeline {
 		{{Key: "$sort", Value: bson.D{{Key: idField, Value: 1}, {Key: timeField, Value: -1}}}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$" + idField}, {Key: timeField, Value: bson.D{{Key: "$first", Value: "$" + timeField}}}}}},
 	}
-}
-
-// timeOf returns the time of the one document of a cursor, which it closes.
-func timeOf(ctx context.Context, cursor *mongo.Cursor) (ms int64, found bool, err error) {
-	defer cursor.Close(context.WithoutCancel(ctx))
-	if !cursor.Next(ctx) {
-		return 0, false, cursor.Err()
-	}
-	ms, ok := cursor.Current.Lookup(timeField).DateTimeOK()
-	if !ok {
-		return 0, false, fmt.Errorf("decode a reading: its %s is no date", timeField)
-	}
-	return ms, true, telemetry.Spend(ctx, len(cursor.Current))
 }
 
 // Sensors yields the sensors that have readings stored, in the order of their
@@ -260,17 +236,10 @@ func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (strin
 	if behind {
 		operator = "$gt"
 	}
-	cursor, err := s.Answers().Find(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
-		options.Find().SetSort(bson.D{{Key: idField, Value: 1}}).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
-	if err != nil {
-		return "", err
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	if !cursor.Next(ctx) {
-		return "", cursor.Err()
-	}
-	found, _ := cursor.Current.Lookup(metaField, "id").StringValueOK()
-	return found, telemetry.Spend(ctx, len(cursor.Current))
+	doc, _, err := s.One(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
+		options.FindOne().SetSort(bson.D{{Key: idField, Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
+	found, _ := doc.Lookup(metaField, "id").StringValueOK() // of no document: empty
+	return found, err
 }
 
 // Delete removes all readings of the sensor and returns how many there were, since

@@ -22,13 +22,13 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	lost := make(chan struct{}, 1)
 	s := open(t, db, Config{Retention: 24 * time.Hour * 365 * 50, Lost: func() { lost <- struct{}{} }})
 	c := store.Collection{Database: db, Name: storetest.Stream}
-	shares := func(seq uint64) []*batch.Share {
-		return storetest.Shares(storetest.Batch(t, "s1", seq, storetest.Reading("a", 0, float64(seq))), 5*time.Minute)
+	writes := func(seq uint64) []*batch.Share {
+		return storetest.Pending(storetest.Batch(t, "s1", seq, storetest.Reading("a", 0, float64(seq))), 5*time.Minute)
 	}
-	storetest.WriteAll(t, s, shares(1))
+	storetest.WriteAll(t, s, writes(1))
 
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
-	pending := shares(2)
+	pending := writes(2)
 	s.Write(t.Context(), pending)
 	assert.Equal(t, batch.Wait, pending[0].Verdict)
 	<-lost
@@ -59,8 +59,8 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	assert.InDelta(t, 1, testutil.ToFloat64(s.Metrics.Recreated), 0)
 }
 
-// TestACollectionInPlaceOfAnotherIsCounted as replaced, unless it was created.
-func TestACollectionInPlaceOfAnotherIsCounted(t *testing.T) {
+// TestReplacedCollectionIsCounted as replaced, unless it was created.
+func TestReplacedCollectionIsCounted(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})

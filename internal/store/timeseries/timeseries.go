@@ -31,7 +31,7 @@ type Config = store.Config
 type Settings = store.Settings
 
 // Store writes and reads one time-series stream. Its methods may be called by
-// several goroutines, each with its own shares.
+// several goroutines, each with its own writes.
 type Store struct {
 	*store.Base
 	inserts    inserts

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
@@ -54,8 +53,8 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, granularity time.Duration) storetest.Store {
-		return open(t, connect(t), Config{Granularity: granularity})
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		return open(t, connect(t), Config{})
 	})
 }
 
@@ -68,7 +67,7 @@ func TestDocument(t *testing.T) {
 		Fields: []telemetry.Field{{Name: "t", Value: telemetry.FloatValue(23.5)}, {Name: "h", Value: telemetry.IntValue(65)}},
 		Tags:   []telemetry.Tag{{Name: "site", Value: "north"}},
 	}
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 7, reading), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 7, reading), 5*time.Minute))
 	var doc bson.M
 	require.NoError(t, db.Collection(storetest.Stream).FindOne(t.Context(), bson.D{}).Decode(&doc))
 	assert.Equal(t, bson.M{
@@ -126,7 +125,7 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{})
-	shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
 	admin := c.Client().Database("admin")
 	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
@@ -135,21 +134,21 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
 		}},
 	}).Err())
-	s.Write(t.Context(), shares)
-	for _, share := range shares {
-		require.Equal(t, batch.Wait, share.Verdict)
-		require.Len(t, share.Rows, 1)
+	s.Write(t.Context(), writes)
+	for _, pending := range writes {
+		require.Equal(t, batch.Wait, pending.Verdict)
+		require.Len(t, pending.Rows, 1)
 	}
-	storetest.WriteAll(t, s, shares)
+	storetest.WriteAll(t, s, writes)
 	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
 	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Duplicates), 0)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }
 
-// TestTheNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
+// TestNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
 // sort by time would unpack all buckets of the sensor.
-func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
+func TestNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	var readings []telemetry.Reading
@@ -158,7 +157,7 @@ func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	}
 	recent := storetest.Reading("recent", 0, 7)
 	recent.Time = time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, append(readings, recent)...), 5*time.Minute))
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, append(readings, recent)...), 5*time.Minute))
 
 	got, found, err := s.Latest(t.Context(), "old", nil)
 	require.NoError(t, err)
@@ -188,19 +187,4 @@ func TestTheNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	}
 	require.Contains(t, stages, "$_internalUnpackBucket")
 	assert.Less(t, slices.Index(stages, "$group"), slices.Index(stages, "$_internalUnpackBucket"), "one bucket is left before it is unpacked: %v", stages)
-}
-
-// TestAnswersShowWhatFewerThanAMajorityConfirmed holds the majority's view back.
-func TestAnswersShowWhatFewerThanAMajorityConfirmed(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	s := open(t, c.Database(), Config{WriteConcern: store.WriteConcern{Members: 1}})
-	require.NoError(t, c.Client().Database("admin").RunCommand(t.Context(),
-		bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: "alwaysOn"}}).Err())
-	a, b := storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)
-	storetest.WriteAll(t, s, storetest.Shares(storetest.Batch(t, "s1", 1, a, b), 5*time.Minute))
-	storetest.Answers(t, s, "a", a, b)
 }

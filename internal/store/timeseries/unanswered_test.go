@@ -20,13 +20,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestADelayedInsertIsRefused holds inserts back in the network until their
+// TestDelayedInsertIsRefused holds inserts back in the network until their
 // readings have been looked for and inserted again.
-func TestADelayedInsertIsRefused(t *testing.T) {
+func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		before func(share *batch.Share) // the second write
+		before func(pending *batch.Share) // the second write
 	}{
 		{"by the same share", func(*batch.Share) {}},
 		{"by one that was set aside", func(s *batch.Share) { s.State, s.Recovered = nil, true }},
@@ -43,20 +43,20 @@ func TestADelayedInsertIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 			s := open(t, c.Database(), Config{WriteTimeout: time.Second})
-			shares := storetest.Shares(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
+			writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
 			proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
 				if c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream) {
 					return faulttest.Hold
 				}
 				return faulttest.Pass
 			}})
-			s.Write(t.Context(), shares)
-			for _, share := range shares {
-				require.Equal(t, batch.Wait, share.Verdict)
-				tt.before(share)
+			s.Write(t.Context(), writes)
+			for _, pending := range writes {
+				require.Equal(t, batch.Wait, pending.Verdict)
+				tt.before(pending)
 			}
 			proxy.Set(faulttest.Faults{})
-			storetest.WriteAll(t, s, shares)
+			storetest.WriteAll(t, s, writes)
 			require.Positive(t, proxy.Release(rand.New(rand.NewPCG(1, 1))))
 
 			assert.Len(t, storetest.ReadAll(t, s, "a"), 1)

@@ -21,43 +21,43 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// state is what is remembered of a share between writes.
+// state is what is remembered of a bucket between writes.
 type state struct {
 	doubt bool // some rows may be stored already
 }
 
 // idOf is a reading's own _id: as long as, and of the type of, those that drivers
 // make.
-func idOf(share *batch.Share, r batch.Ref) bson.ObjectID {
-	return bson.ObjectID(batch.ReadingID(share.Session, r.Seq()))
+func idOf(pending *batch.Share, r batch.Ref) bson.ObjectID {
+	return bson.ObjectID(batch.ReadingID(pending.Session, r.Seq()))
 }
 
-func stateOf(share *batch.Share) *state {
-	if st, ok := share.State.(*state); ok {
+func stateOf(pending *batch.Share) *state {
+	if st, ok := pending.State.(*state); ok {
 		return st
 	}
-	st := &state{doubt: share.Recovered}
-	share.State = st
+	st := &state{doubt: pending.Recovered}
+	pending.State = st
 	return st
 }
 
-// Write inserts the rows of all shares, unordered and in few commands, after
-// looking up those that an earlier attempt may have stored. What is left in a share
+// Write inserts the rows of all writes, unordered and in few commands, after
+// looking up those that an earlier attempt may have stored. What is left in a write
 // is not stored, or not known to be, and its verdict says what to do.
-func (s *Store) Write(ctx context.Context, shares []*batch.Share) {
-	to := s.Target(shares)
+func (s *Store) Write(ctx context.Context, writes []*batch.Share) {
+	to := s.Target(writes)
 	if to == nil {
 		return
 	}
 	in := s.inserts.get()
 	defer s.inserts.put(in)
-	s.settleDoubts(ctx, shares)
-	for _, share := range shares {
-		if share.Verdict == batch.Wait {
+	s.settleDoubts(ctx, writes)
+	for _, pending := range writes {
+		if pending.Verdict == batch.Wait {
 			continue
 		}
-		for _, r := range share.Rows {
-			in.readings = append(in.readings, reading{share: share, ref: r})
+		for _, r := range pending.Rows {
+			in.readings = append(in.readings, reading{pending: pending, ref: r})
 		}
 	}
 	if len(in.readings) > 0 {
@@ -92,11 +92,11 @@ func (s *Store) insert(ctx context.Context, in *insert, to *store.Prepared) {
 
 func unsent(readings []reading, err error) {
 	for _, r := range readings {
-		r.share.Verdict, r.share.Err = batch.Unsent, err
+		r.pending.Verdict, r.pending.Err = batch.Unsent, err
 	}
 }
 
-// command sends some of the readings and settles their shares. An error says
+// command sends some of the readings and settles their writes. An error says
 // that the outcome of all is unknown.
 func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
@@ -108,21 +108,21 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 	return s.settle(readings, err, took)
 }
 
-// settleDoubts removes the rows that an earlier attempt stored. A share for
+// settleDoubts removes the rows that an earlier attempt stored. A write for
 // which that cannot be found out waits.
-func (s *Store) settleDoubts(ctx context.Context, shares []*batch.Share) {
+func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Share) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
-	for _, share := range shares {
-		share.Verdict, share.Err = batch.Stored, nil
+	for _, pending := range writes {
+		pending.Verdict, pending.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if !stateOf(share).doubt && !share.Recovered || s.Faults.Off(fault.SeriesLook) {
+		if !stateOf(pending).doubt && !pending.Recovered || s.Faults.Off(fault.SeriesLook) {
 			continue
 		}
 		// So that a majority read misses nothing that was applied, or will be.
 		var err error
-		if session := s.unanswered.session(share); session != nil {
+		if session := s.unanswered.session(pending); session != nil {
 			err = s.fence(ctx, session)
 			waited = err == nil
 		} else if !waited {
@@ -130,16 +130,16 @@ func (s *Store) settleDoubts(ctx context.Context, shares []*batch.Share) {
 			waited = err == nil
 		}
 		if err == nil {
-			err = s.dropStored(ctx, share)
+			err = s.dropStored(ctx, pending)
 		}
 		if err != nil {
-			share.Verdict, share.Err = batch.Wait, err
+			pending.Verdict, pending.Err = batch.Wait, err
 		}
 	}
 }
 
-// settle gives every share its outcome, and returns an error where that of all
-// is unknown. A share's readings stand together, in the order of its rows.
+// settle gives every write its outcome, and returns an error where that of all
+// is unknown. A write's readings stand together, in the order of its rows.
 func (s *Store) settle(readings []reading, err error, took time.Duration) error {
 	var bulk mongo.BulkWriteException
 	known := err == nil || errors.As(err, &bulk) && bulk.WriteConcernError == nil
@@ -148,14 +148,14 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 		refused[e.Index] = e.WriteError
 	}
 	for at := 0; at < len(readings); {
-		share := readings[at].share
-		n := len(share.Rows)
+		pending := readings[at].pending
+		n := len(pending.Rows)
 		if known {
-			s.settleShare(share, refused, at, took)
+			s.settlePending(pending, refused, at, took)
 		} else {
 			s.Metrics.Unknown.Inc()
-			stateOf(share).doubt = true
-			share.Verdict, share.Err = batch.Wait, err
+			stateOf(pending).doubt = true
+			pending.Verdict, pending.Err = batch.Wait, err
 		}
 		at += n
 	}
@@ -165,53 +165,53 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 	return err
 }
 
-// settleShare keeps the refused rows of a share whose documents begin at the
+// settlePending keeps the refused rows of a write whose documents begin at the
 // given place; those refused for their content come first.
-func (s *Store) settleShare(share *batch.Share, refused map[int]mongo.WriteError, at int, took time.Duration) {
+func (s *Store) settlePending(pending *batch.Share, refused map[int]mongo.WriteError, at int, took time.Duration) {
 	var poison, wait []batch.Ref
 	newest := int64(math.MinInt64)
-	for i, r := range share.Rows {
+	for i, r := range pending.Rows {
 		switch e, bad := refused[at+i]; {
 		case !bad:
 			newest = max(newest, r.Row().Time)
 		case store.ContentError(e.Code) || store.TooLarge(e.Code):
 			poison = append(poison, r)
-			share.Err = e
+			pending.Err = e
 		default:
 			wait = append(wait, r)
 			if len(poison) == 0 {
-				share.Err = e
+				pending.Err = e
 			}
 		}
 	}
 	place := at - 1
-	n := share.DropWhere(func(batch.Ref) bool {
+	n := pending.DropWhere(func(batch.Ref) bool {
 		place++
 		_, bad := refused[place]
 		return !bad
 	})
 	if n > 0 {
-		s.Metrics.Wrote(took, n, store.Fill(newest, share.Start, share.Granularity, 0))
+		s.Metrics.Wrote(took, n, store.Fill(newest, pending.Start, pending.Granularity, 0))
 	}
-	copy(share.Rows, slices.Concat(poison, wait))
+	copy(pending.Rows, slices.Concat(poison, wait))
 	if len(wait) > 0 {
-		share.Verdict, stateOf(share).doubt = batch.Wait, true
+		pending.Verdict, stateOf(pending).doubt = batch.Wait, true
 	}
 	if len(poison) > 0 {
-		share.Verdict = batch.Poison
+		pending.Verdict = batch.Poison
 	}
 }
 
 // dropStored removes the rows that are in the collection already.
-func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
+func (s *Store) dropStored(ctx context.Context, pending *batch.Share) error {
 	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
-	ids := make([]bson.ObjectID, len(share.Rows))
-	for i, r := range share.Rows {
+	ids := make([]bson.ObjectID, len(pending.Rows))
+	for i, r := range pending.Rows {
 		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
-		ids[i] = idOf(share, r)
+		ids[i] = idOf(pending, r)
 	}
 	cursor, err := s.Majority.Find(ctx, bson.D{
-		{Key: idField, Value: share.Sensor},
+		{Key: idField, Value: pending.Sensor},
 		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(oldest)}, {Key: "$lte", Value: bson.DateTime(newest)}}},
 		{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}},
 	}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
@@ -233,12 +233,12 @@ func (s *Store) dropStored(ctx context.Context, share *batch.Share) error {
 	for _, f := range found {
 		stored[f.ID] = true
 	}
-	n := share.DropWhere(func(r batch.Ref) bool {
-		return stored[idOf(share, r)]
+	n := pending.DropWhere(func(r batch.Ref) bool {
+		return stored[idOf(pending, r)]
 	})
-	share.Found += n
+	pending.Found += n
 	s.Metrics.Duplicates.Add(float64(n))
-	stateOf(share).doubt = false
+	stateOf(pending).doubt = false
 	return nil
 }
 
@@ -261,15 +261,15 @@ type insert struct {
 
 // reading is one document, as bson.Marshaler.
 type reading struct {
-	insert *insert
-	share  *batch.Share
-	ref    batch.Ref
+	insert  *insert
+	pending *batch.Share
+	ref     batch.Ref
 }
 
 // MarshalBSON returns bytes that are valid until the next document's are made.
 func (r *reading) MarshalBSON() ([]byte, error) {
 	in := r.insert
-	in.encode(r.share, r.ref)
+	in.encode(r.pending, r.ref)
 	if in.left--; in.left == 0 {
 		in.sent = time.Now()
 	}
@@ -277,16 +277,16 @@ func (r *reading) MarshalBSON() ([]byte, error) {
 }
 
 // encode makes the document of one reading.
-func (in *insert) encode(share *batch.Share, r batch.Ref) {
+func (in *insert) encode(pending *batch.Share, r batch.Ref) {
 	row := r.Row()
 	if s := r.Batch.Series(row); s != in.series {
 		in.series = s
 		at, meta := bsoncore.AppendDocumentElementStart(in.meta[:0], metaField)
-		meta = bsoncore.AppendStringElement(meta, "id", share.Sensor)
+		meta = bsoncore.AppendStringElement(meta, "id", pending.Sensor)
 		in.meta, _ = bsoncore.AppendDocumentEnd(store.AppendTags(meta, s.Tags), at)
 	}
 	at, doc := bsoncore.AppendDocumentStart(in.doc[:0])
-	doc = bsoncore.AppendObjectIDElement(doc, "_id", idOf(share, r))
+	doc = bsoncore.AppendObjectIDElement(doc, "_id", idOf(pending, r))
 	doc = bsoncore.AppendDateTimeElement(doc, timeField, row.Time)
 	doc = append(doc, in.meta...)
 	doc = in.templates.Of(r.Batch.Shape(row)).AppendFields(doc, r.Batch, row)
@@ -313,10 +313,10 @@ func (p *inserts) put(in *insert) {
 const commandBytes = 1 << 20
 
 // oneCommand returns how many of the readings go into the next command; those
-// of a share stay together.
+// of a write stay together.
 func oneCommand(readings []reading) int {
 	n, size := 0, int64(0)
-	for n < len(readings) && (size < commandBytes || readings[n].share == readings[n-1].share) {
+	for n < len(readings) && (size < commandBytes || readings[n].pending == readings[n-1].pending) {
 		size += int64(readings[n].ref.Row().Size) + 100
 		n++
 	}
@@ -361,21 +361,21 @@ func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []r
 // first, the no-op waits until it has ended, and the lookup sees what it stored.
 
 // unanswered are the sessions of this process whose last command has no known
-// outcome, by the shares that it carried. It does not rely on Share.State, which a
+// outcome, by the writes that it carried. It does not rely on Pending.State, which a
 // lane may drop.
 type unanswered struct {
 	mu sync.Mutex
-	of map[shareKey]*session
+	of map[pendingKey]*session
 }
 
-type shareKey struct {
+type pendingKey struct {
 	session, sensor string
 	start           int64
 	granularity     time.Duration
 }
 
-func keyOf(share *batch.Share) shareKey {
-	return shareKey{share.Session, share.Sensor, share.Start, share.Granularity}
+func keyOf(pending *batch.Share) pendingKey {
+	return pendingKey{pending.Session, pending.Sensor, pending.Start, pending.Granularity}
 }
 
 // A session is a logical one with a command that may still be on its way.
@@ -401,27 +401,27 @@ func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.of == nil {
-		u.of = make(map[shareKey]*session)
+		u.of = make(map[pendingKey]*session)
 	}
 	one := &session{logical: logical}
 	for _, r := range readings {
-		u.of[keyOf(r.share)] = one
+		u.of[keyOf(r.pending)] = one
 	}
 }
 
 // session returns the session with a command that may still store rows of the
-// share, nil if there is none.
-func (u *unanswered) session(share *batch.Share) *session {
+// write, nil if there is none.
+func (u *unanswered) session(pending *batch.Share) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.of[keyOf(share)]
+	return u.of[keyOf(pending)]
 }
 
 // forget drops a session whose command can no longer be executed.
 func (u *unanswered) forget(one *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.of, func(_ shareKey, of *session) bool { return of == one })
+	maps.DeleteFunc(u.of, func(_ pendingKey, of *session) bool { return of == one })
 }
 
 // fence returns when the session's command has ended or can never begin, and what
