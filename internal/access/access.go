@@ -6,8 +6,8 @@
 //	             429 over the request quota      └─ Admit: 429 over the reading quota
 //
 // The files: guard.go finds the identity, quota.go counts what it uses, file.go reads
-// and edits the access file, credentials.go takes credentials from a request, tls.go
-// and listener.go protect the listeners.
+// and edits the access file, watch.go applies changes of files, credentials.go takes
+// credentials from a request, tls.go and listener.go protect the listeners.
 package access
 
 import (
@@ -107,12 +107,10 @@ func (i *Identity) Check() error {
 	if i.guard == nil || !i.guard.Asks() {
 		return nil
 	}
-	now := i.guard.now()
-	i.guard.refresh(now)
 	if i.gone.Load() {
 		return i.guard.refuse(telemetry.Unauthenticated, codeUnknown, "the access of %s was revoked", i.Name)
 	}
-	return i.checkExpiry(now)
+	return i.checkExpiry(i.guard.now())
 }
 
 func (i *Identity) checkExpiry(now time.Time) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestTheDefaultQuotaChangesInPlace(t *testing.T) {
+func TestSetDefaultKeepsUsage(t *testing.T) {
 	t.Parallel()
 	g := guardOf(t, entry("own", northToken, "scopes: [ingest]", "quota: {readings_per_second: 10}")+entry("other", "brim_other"))
 	own, err := g.Identify(Credentials{Secret: northToken})
@@ -34,7 +34,7 @@ func TestTheDefaultQuotaChangesInPlace(t *testing.T) {
 	require.NoError(t, other.Admit(1_000_000, none), "what is wrong changes nothing")
 }
 
-func TestTheQuotaOfAllChangesWhereNobodyIsAsked(t *testing.T) {
+func TestSetDefaultWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 1000})
 	require.NoError(t, i.guard.SetDefault(Quota{ReadingsPerSecond: 1}))

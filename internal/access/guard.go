@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,19 +50,16 @@ type Config struct {
 // A Guard finds identities by their credentials. A nil Guard allows everything. Its
 // methods may be called from several goroutines.
 //
-//	access file ─ refresh, at most once a second ─▶ parse ─▶ table ─┐
-//	credentials ──────────────── Identify ─────────────────────────▶┴▶ Identity
+//	access file ─ Watch ─▶ parse ─▶ table ─┐
+//	credentials ──── Identify ────────────▶┴▶ Identity
 //
-// It has no goroutine: requests trigger the refresh. A change takes effect when two
-// reads find the same, and an invalid file changes nothing, so that a partly written
-// file neither locks clients out nor lets any in.
+// A partly written file neither locks clients out nor lets any in, see watched.
 type Guard struct {
 	path        string
 	defaults    Quota
 	logger      *slog.Logger
 	now         func() time.Time
 	tls         *TLS
-	began       time.Time
 	anyone      *Identity // all clients together, without authentication
 	refusals    map[string]prometheus.Counter
 	holding     prometheus.Gauge
@@ -71,13 +67,11 @@ type Guard struct {
 	identities  prometheus.Gauge
 	heldAnswers atomic.Int64 // see Hold
 
-	table   atomic.Pointer[table]
-	checked atomic.Int64 // nanoseconds from began to the last refresh
-	pending atomic.Bool  // a change was seen once
+	table atomic.Pointer[table]
+	files watched // the access file; its lock guards what follows, and defaults
 
-	mu   sync.Mutex // held by the refresh
-	seen fileState  // in force, or found invalid
-	next fileState  // the change that is pending
+	info   os.FileInfo // of the file when it was read; nil: never
+	readAt time.Time
 }
 
 // A table is the identities of one state of the file.
@@ -109,26 +103,18 @@ func Open(c Config) (*Guard, error) {
 	if err := c.Default.check(); err != nil {
 		return nil, fmt.Errorf("set the default quota: %w", err)
 	}
-	g.began = g.now()
+	g.files = watched{read: g.read, apply: g.apply, refuse: g.invalid}
 	g.register(c.Registerer)
 	if c.Path == "" {
 		g.anyone = &Identity{guard: g, usage: newUsage()}
 		g.anyone.rights.Store(&rights{own: NoQuota(), quota: g.defaults})
 		return g, nil
 	}
-	content, info, err := g.read()
-	if errors.Is(err, fs.ErrNotExist) {
+	if err := g.files.open(); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w; create it with: brim token create NAME --scope ingest --access-file %s", err, c.Path)
-	}
-	var entries []Entry
-	if err == nil {
-		entries, err = g.parse(content)
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, err
 	}
-	g.seen = fileState{info: info, at: g.began, sum: sha256.Sum256(content)}
-	g.apply(entries, info)
 	return g, nil
 }
 
@@ -162,8 +148,8 @@ func (g *Guard) SetDefault(q Quota) error {
 	if g == nil {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.files.mu.Lock()
+	defer g.files.mu.Unlock()
 	g.defaults = q.over(Quota{})
 	all := []*Identity{g.anyone}
 	if g.Asks() {
@@ -203,19 +189,16 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 // identifyToken takes the same time whether the token is known or not: its hash is
 // computed, and compared with a known one, or with zeros.
 func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
-	now := g.now()
-	g.refresh(now)
 	sum := sha256.Sum256(secret)
 	found := g.table.Load().byHash[[hashKeyBytes]byte(sum[:])]
 	if subtle.ConstantTimeCompare(sum[:], found.hash[:]) != 1 || found.identity == nil {
 		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
 	}
-	return found.identity.admitted(now)
+	return found.identity.admitted(g.now())
 }
 
 func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 	now := g.now()
-	g.refresh(now)
 	if err := g.checkClientCertificate(c, now); err != nil {
 		return nil, err
 	}
@@ -289,43 +272,17 @@ func (g *Guard) Hold(ctx context.Context, err error) {
 	}
 }
 
-// fileState is a state of the access file.
-type fileState struct {
-	info    os.FileInfo       // nil: it could not be read
-	at      time.Time         // when it was read
-	sum     [sha256.Size]byte // of the content
-	problem error             // why it is invalid; nil: it is valid
-}
-
+// A file larger than smallFile is read again only if its time, size or mode have
+// changed, or after a minute.
 const (
-	// refreshInterval is how often the file is checked.
-	refreshInterval = time.Second
-	// stableFor is how long a change has to stay the same before it takes effect: the
-	// file may be in the middle of being written.
-	stableFor = 500 * time.Millisecond
-	// idleFor without a check, a file that has not changed for as long takes effect at
-	// once: its first reader should not see an old state.
-	idleFor = 2 * time.Second
-	// A file larger than smallFile is read again only if its time, size or mode have
-	// changed, or after a minute.
 	smallFile      = 1 << 20
 	rereadInterval = time.Minute
 )
 
-// refresh reads the access file if the last check was long enough ago. One caller
-// does, and others continue with the present state.
-func (g *Guard) refresh(now time.Time) {
-	since, last, interval := now.Sub(g.began), g.checked.Load(), refreshInterval
-	if g.pending.Load() {
-		interval = stableFor
-	}
-	idle := since - time.Duration(last)
-	if idle >= 0 && idle < interval { // negative after the clock was set back
-		return
-	}
-	if g.checked.CompareAndSwap(last, int64(since)) && g.mu.TryLock() {
-		defer g.mu.Unlock()
-		_ = g.reload(now, idle >= idleFor, false) // logged, and in the metrics
+// poll applies the access file if it has changed.
+func (g *Guard) poll() {
+	if g.Asks() {
+		_ = g.files.check(false) // it is in the log and in the metrics
 	}
 }
 
@@ -335,65 +292,31 @@ func (g *Guard) Reload() error {
 	if !g.Asks() {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.reload(g.now(), false, true)
+	return g.files.check(true)
 }
 
-// reload applies the file if it has changed and is stable, or if the caller says so.
-// Without a change it returns the last problem.
-func (g *Guard) reload(now time.Time, idle, atOnce bool) error {
-	if info, err := os.Stat(g.path); err == nil && g.seen.info != nil && info.Size() > smallFile && info.Size() == g.seen.info.Size() &&
-		info.ModTime().Equal(g.seen.info.ModTime()) && info.Mode() == g.seen.info.Mode() && now.Sub(g.seen.at).Abs() < rereadInterval {
-		g.await(fileState{})
-		return g.seen.problem
+// read reads the file for watched. It also refuses a file of another user, who can write
+// it whatever its mode.
+func (g *Guard) read(all bool) ([][]byte, error) {
+	if now, err := os.Stat(g.path); !all && err == nil && g.info != nil && now.Size() > smallFile && now.Size() == g.info.Size() &&
+		now.ModTime().Equal(g.info.ModTime()) && now.Mode() == g.info.Mode() && g.now().Sub(g.readAt).Abs() < rereadInterval {
+		return nil, errUnchanged
 	}
-	content, info, err := g.read()
+	content, info, err := readFile(g.path)
 	if err != nil {
-		return g.reject(fileState{}, err)
+		return nil, err
 	}
-	s := fileState{info: info, at: now, sum: sha256.Sum256(content)}
-	if g.seen.info != nil && s.sum == g.seen.sum {
-		s.problem = g.seen.problem
-		g.seen = s
-		g.await(fileState{})
-		return s.problem
+	if owner, ok := ownerOf(info); ok && !trusted(owner, os.Geteuid()) {
+		return nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed are root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
 	}
-	if n := &g.next; n.info == nil || n.sum != s.sum || !n.info.ModTime().Equal(info.ModTime()) {
-		g.await(s)
-	}
-	stable := now.Sub(g.next.at).Abs() >= stableFor || idle && now.Sub(info.ModTime()) >= idleFor
-	if !stable && !atOnce {
-		return g.seen.problem
-	}
-	entries, err := g.parse(content)
-	if err != nil {
-		return g.reject(s, err)
-	}
-	g.seen = s
-	g.await(fileState{})
-	g.apply(entries, info)
-	g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
-	return nil
+	g.info, g.readAt = info, g.now()
+	return [][]byte{content}, nil
 }
 
-// await makes the next refresh come sooner, to find the same state; an empty one ends
-// the waiting.
-func (g *Guard) await(s fileState) {
-	g.next = s
-	g.pending.Store(s.info != nil)
-}
-
-// reject keeps the identities in force, and logs a new problem.
-func (g *Guard) reject(s fileState, err error) error {
+// invalid logs why the identities in force stay.
+func (g *Guard) invalid(err error) {
 	g.fileOK.Set(0)
-	if g.seen.problem == nil || err.Error() != g.seen.problem.Error() {
-		g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
-	}
-	s.problem = err
-	g.seen = s
-	g.await(fileState{})
-	return err
+	g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
 }
 
 // parse refuses, beside what Parse does, what is probably an incomplete file.
@@ -411,11 +334,16 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// apply puts the identities of a file in force. Those that are known stay, with what
+// apply puts the identities of the file in force. Those that are known stay, with what
 // they have used of their quotas.
-func (g *Guard) apply(entries []Entry, info os.FileInfo) {
+func (g *Guard) apply(contents [][]byte) error {
+	entries, err := g.parse(contents[0])
+	if err != nil {
+		return err
+	}
 	known, used := make(map[string]*Identity), make(map[string]*usage)
 	if before := g.table.Load(); before != nil {
+		g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
 		for _, h := range before.byHash {
 			known[h.identity.Name+"\x00"+string(h.hash[:])] = h.identity
 		}
@@ -452,5 +380,6 @@ func (g *Guard) apply(entries []Entry, info os.FileInfo) {
 	}
 	g.fileOK.Set(1)
 	g.identities.Set(float64(len(t.all)))
-	warnOpen(g.logger, g.path, info)
+	warnOpen(g.logger, g.path, g.info)
+	return nil
 }

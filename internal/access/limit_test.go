@@ -104,7 +104,7 @@ func repeat(address string, n int) []string {
 	return out
 }
 
-func TestOnePlaceCannotTakeAllConnections(t *testing.T) {
+func TestConnectionsPerAddressAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newScene(8, 0)
 	s.metrics(t, "0", "0", "0")
@@ -128,7 +128,7 @@ func TestOnePlaceCannotTakeAllConnections(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-func TestAddressesOfOneSiteCountTogether(t *testing.T) {
+func TestIPv6AddressesCountByPrefix(t *testing.T) {
 	t.Parallel()
 	s := newScene(100, 1)
 	taken, _ := s.comes(t, "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2")
@@ -139,8 +139,8 @@ func TestAddressesOfOneSiteCountTogether(t *testing.T) {
 	assert.Equal(t, []string{"[2001:db8::1]:4711", "[2001:db8:0:1::1]:4711", "192.0.2.1:4711", "192.0.2.2:4711"}, kept)
 }
 
-// TestARefusedConnectionEnds has real ones.
-func TestARefusedConnectionEnds(t *testing.T) {
+// TestRefusedConnectionIsReset has real ones.
+func TestRefusedConnectionIsReset(t *testing.T) {
 	t.Parallel()
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -17,6 +17,9 @@ const readable = 300
 // InsteadOf says what is allowed in place of a name that means nothing: the
 // nearest, and all where they are few, else where they are listed.
 func (c Choices) InsteadOf(name string) string {
+	if len(c.Names) == 0 {
+		return ""
+	}
 	near := DidYouMean(c.Prefix, name, c.Names)
 	list := c.Prefix + strings.Join(c.Names, ", "+c.Prefix)
 	if len(list) > readable {

@@ -121,6 +121,16 @@ func named(list []effective, name string) *effective {
 	return &list[slices.IndexFunc(list, func(e effective) bool { return e.Name == name })]
 }
 
+// values returns the settings of a stream, or with an empty name those of the top level;
+// false if there is no such stream.
+func (c *Config) values(stream string) ([]effective, bool) {
+	if stream == "" {
+		return c.effective, true
+	}
+	list, ok := c.streams[stream]
+	return list, ok
+}
+
 // fitAck makes stored the default level where there is no journal.
 func (c *Config) fitAck() {
 	if e := named(c.effective, "ack"); e.origin.Source == FromDefault && !c.journaling() {
@@ -243,12 +253,7 @@ func readFile(path string, list []Setting) (file, error) {
 		return f, fmt.Errorf("read configuration: %w", err)
 	}
 	y := &config.YAML{Path: path}
-	top := y.Parse(content)
-	switch {
-	case top == nil:
-	case top.Kind != yaml.MappingNode:
-		y.Wrong(top, "keys with values are expected here, like http-addr: 127.0.0.1:8430")
-	default:
+	if top := y.Parse(content); top != nil {
 		f.readTop(y, top, list)
 	}
 	return f, y.Err()
@@ -268,13 +273,8 @@ func (f *file) readTop(y *config.YAML, top *yaml.Node, list []Setting) {
 	y.Each(top, "", config.Choices{Names: allowed, Where: where}, func(key, value *yaml.Node) {
 		names, isGroup := groups[key.Value]
 		switch {
-		case key.Value == streamsKey && value.Tag == "!!null":
-		case key.Value == streamsKey && value.Kind != yaml.MappingNode:
-			y.Wrong(key, "streams must hold a mapping from names to settings")
 		case key.Value == streamsKey:
-			y.Each(value, "", config.Choices{}, func(key, value *yaml.Node) { f.readStream(y, key, value) })
-		case isGroup && value.Kind != yaml.MappingNode:
-			y.Wrong(key, "%s must hold settings, like %s: …", key.Value, names[0])
+			y.Each(value, streamsKey, config.Choices{}, func(key, value *yaml.Node) { f.readStream(y, key, value) })
 		case isGroup:
 			prefix := key.Value + "."
 			y.Each(value, prefix, config.Choices{Names: names, Prefix: prefix, Where: where}, func(key, value *yaml.Node) {
@@ -293,13 +293,6 @@ func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
 		return
 	}
 	f.streams = append(f.streams, name.Value)
-	if settings.Tag == "!!null" {
-		return
-	}
-	if settings.Kind != yaml.MappingNode {
-		y.Wrong(name, "%s must hold settings, like granularity: 1m", prefix)
-		return
-	}
 	var names []string
 	for _, s := range own {
 		names = append(names, s.Name)

@@ -73,7 +73,7 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	defer d.supervisor.start()()
 	serving, err := d.listen(running)
 	if err == nil {
-		ended := d.reloads.start(serving)
+		ended := background(serving, d.reloads.run)
 		err = d.run(serving)
 		ended()
 	}
@@ -81,6 +81,18 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 		err = nil // the start was interrupted; stop returns the error of a server that failed
 	}
 	return errors.Join(err, d.stop(stopping))
+}
+
+// background runs a function whose context ends with ctx or when end is called, which
+// waits for the function to return.
+func background(ctx context.Context, run func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // ErrTwice says that the daemon was signalled again while it was stopping.
@@ -343,6 +355,11 @@ func served(what string, err error) error {
 // does not go away by itself. With a journal on disk readings are accepted once it is
 // open, even if MongoDB is away.
 func (d *daemon) run(ctx context.Context) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching.Go(func() { access.Watch(watched, d.guard, d.tls) })
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
 	}
@@ -359,11 +376,9 @@ func (d *daemon) run(ctx context.Context) error {
 		d.supervisor.takesReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
-	d.endConsole = d.startConsole(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watched, unwatch := context.WithCancel(ctx)
-	defer unwatch()
+	// Until stop has stored what was accepted: the metrics are most worth seeing until
+	// then. The history is in the data directory, which is locked by now.
+	d.endConsole = background(context.WithoutCancel(ctx), d.console.Run)
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestProblemsOfAFileNameTheirLine(t *testing.T) {
+func TestFileProblemsNameLine(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string][]string{
 		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); `brim config print` without a file lists all"},
@@ -19,9 +19,10 @@ func TestProblemsOfAFileNameTheirLine(t *testing.T) {
 		"storage: {kind: bucket}":                     {":1: storage must have a single value"},
 		"lanes: 1\nlanes: 2":                          {`:2: mapping key "lanes" already defined at line 1`},
 		"lanes: 1\n\tx: 2":                            {":2: "},
-		"- lanes":                                     {":1: keys with values are expected here"},
-		"streams: 5":                                  {":1: streams must hold a mapping"},
-		"streams:\n  x: 5":                            {":2: streams.x must hold settings"},
+		"lanes: 1\n---\nlanes: 2":                     {":2: a second YAML document begins here"},
+		"- lanes":                                     {":1: the file must hold keys with values; `brim config print`"},
+		"streams: 5":                                  {":1: streams must hold keys with values"},
+		"streams:\n  x: 5":                            {":2: streams.x must hold keys with values; allowed are storage"},
 		"streams:\n  X y: {}":                         {`:2: streams: "X y" cannot name a stream`},
 		"streams:\n  x:\n    lanes: 2":                {":3: unknown key streams.x.lanes; allowed are storage, granularity"},
 		"streams:\n  x:\n    granularity: 7m":         {":3: streams.x.granularity: ", "divide an hour"},
@@ -41,7 +42,7 @@ func TestProblemsOfAFileNameTheirLine(t *testing.T) {
 	}
 }
 
-func TestAFileMayBeEmptyButNotMissing(t *testing.T) {
+func TestEmptyAndMissingFile(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "# nothing yet\n", "---\n", "streams:\n", "streams: {}\n"} {
 		loadSettings(t, Sources{Path: writeConfig(t, content)})

@@ -40,9 +40,9 @@ func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	late.leave()
 }
 
-// TestHoldWaitsForTheRequestsOfAnotherHold holds two streams while a request is on
+// TestHoldWaitsForRequestsOfAnotherHold holds two streams while a request is on
 // its way, and one twice.
-func TestHoldWaitsForTheRequestsOfAnotherHold(t *testing.T) {
+func TestHoldWaitsForRequestsOfAnotherHold(t *testing.T) {
 	t.Parallel()
 	h := newHolds()
 	early, err := h.enter(batchOf(t))
@@ -64,7 +64,7 @@ func TestHoldWaitsForTheRequestsOfAnotherHold(t *testing.T) {
 	}
 }
 
-func TestHoldThatRanOutIsNotKept(t *testing.T) {
+func TestExpiredHoldIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolds()

@@ -103,7 +103,7 @@ func (s *secured) send(t *testing.T, client *http.Client, sensor, token string) 
 	return resp, string(body)
 }
 
-func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
+func TestClientCertificateOverHTTPS(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	bare, sensor, unknown := s.client(t), s.client(t, s.sensor), s.client(t, s.authority.Client("edge-8"))
@@ -131,7 +131,7 @@ func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, admin(sensor, "/metrics"))
 }
 
-func TestACertificateIsAnIdentityOverGRPC(t *testing.T) {
+func TestClientCertificateOverGRPC(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	write := func(token string, shows ...accesstest.Pair) (*telemetrypb.WriteResponse, error) {
@@ -161,7 +161,7 @@ func TestACertificateIsAnIdentityOverGRPC(t *testing.T) {
 	assert.Equal(t, codes.Unauthenticated, grpcstatus.Code(err), err)
 }
 
-func TestCertificatesAreReadAgainByARunningDaemon(t *testing.T) {
+func TestRunningDaemonReloadsCertificates(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	client := s.client(t)
@@ -180,7 +180,7 @@ func TestCertificatesAreReadAgainByARunningDaemon(t *testing.T) {
 
 func commonName(chain []*x509.Certificate) string { return chain[0].Subject.CommonName }
 
-func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
+func TestOpenListenersNeedAuthentication(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := accesstest.File(t, dir, "access.yaml", []byte("identities: []\n"))
@@ -227,9 +227,9 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 	}
 }
 
-// TestCertificatesThatNameNobodyAreTold: without an access file no certificate is
+// TestWarnsOfUnmappedClientCertificates: without an access file no certificate is
 // anybody's.
-func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
+func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 	t.Parallel()
 	const told = "client certificates are requested, but no --access-file says what they may do"
 	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
@@ -252,7 +252,7 @@ func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 	}
 }
 
-func TestListenersTakeAsManyConnectionsAsTheyMay(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
 	flags["max-connections"], flags["max-connections-per-address"] = "8", "8"
@@ -286,7 +286,7 @@ func TestListenersTakeAsManyConnectionsAsTheyMay(t *testing.T) {
 	}
 }
 
-func TestTheJournalKeepsItsOpenFiles(t *testing.T) {
+func TestConnectionLimitLeavesFilesForTheJournal(t *testing.T) {
 	t.Parallel()
 	c := &listenerSettings{MaxConnections: 4096, MaxConnectionsPerAddress: 4000}
 	var log bytes.Buffer
@@ -308,7 +308,7 @@ func TestTheJournalKeepsItsOpenFiles(t *testing.T) {
 	assert.EqualError(t, err, "this process may open 783 files; it needs at least 784, and 8960 for --max-connections 4096: raise the limit (ulimit -n, LimitNOFILE)")
 }
 
-func TestListenerSettingsThatDoNotFitAreRefused(t *testing.T) {
+func TestListenerSettingsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	for says, flags := range map[string]map[string]string{
 		"tls-cert and tls-key belong together": {"tls-cert": "cert.pem"},

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheLeastMemoryLimitCounts(t *testing.T) {
+func TestLowestMemoryLimitCounts(t *testing.T) {
 	t.Parallel()
 	const machine = "proc/meminfo"
 	for name, c := range map[string]struct {
@@ -33,7 +33,7 @@ func TestTheLeastMemoryLimitCounts(t *testing.T) {
 	}
 }
 
-func TestTheBudgetIsAnEighthOfTheMemoryLimit(t *testing.T) {
+func TestBudgetIsAnEighthOfMemoryLimit(t *testing.T) {
 	t.Parallel()
 	c := Settings{MaxBodyBytes: 8 << 20}
 	assert.EqualValues(t, 1<<30, c.ingestBytes(8<<30))
@@ -44,7 +44,7 @@ func TestTheBudgetIsAnEighthOfTheMemoryLimit(t *testing.T) {
 
 // The limit leaves the rest of the process the room that GOGC=100 would where
 // that is much, and never exceeds GOMEMLIMIT.
-func TestTheCollectorsLimitFollowsWhatIsInUse(t *testing.T) {
+func TestCollectorLimitFollowsUse(t *testing.T) {
 	t.Parallel()
 	const budget = 64 << 20
 	l := &collectorLimit{given: 8 << 30}

@@ -36,9 +36,9 @@ func newToldSupervisor(parts func() []console.Part) *toldSupervisor {
 	return s
 }
 
-// TestADaemonThatHangsDoesNotBeat: parts that never answer are what the
+// TestHungDaemonSendsNoBeats: parts that never answer are what the
 // watchdog is for.
-func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
+func TestHungDaemonSendsNoBeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -60,7 +60,7 @@ func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
 	})
 }
 
-func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
+func TestBeatInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newToldSupervisor(func() []console.Part { return nil })
@@ -72,7 +72,7 @@ func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
+func TestStatusLineMatchesReadiness(t *testing.T) {
 	t.Parallel()
 	for want, parts := range map[string][]console.Part{
 		"takes readings and stores them":                                   {{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}},
@@ -85,7 +85,7 @@ func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
 	assert.NotContains(t, s.status(), "\n", "a reason of several lines is one, and assigns nothing")
 }
 
-func TestWithoutASupervisorNothingIsSent(t *testing.T) {
+func TestNoSupervisor(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(&daemon{}, []string{"PATH=/bin"})
 	require.Nil(t, s)

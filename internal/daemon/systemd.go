@@ -72,13 +72,7 @@ func (s *supervisor) start() (ended func()) {
 	if s == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return background(context.Background(), s.run)
 }
 
 func (s *supervisor) run(ctx context.Context) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPageKeepsItsHistoryInTheDataDirectory(t *testing.T) {
+func TestLivePageKeepsHistory(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
 	d := newTestDaemon(t, flags)

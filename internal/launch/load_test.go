@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/launch"
 )
 
-func TestLoadTellsWhatCameOfIt(t *testing.T) {
+func TestLoadReturnsResult(t *testing.T) {
 	t.Setenv("BRIM_MONGO_URI", "mongodb://elsewhere")
 	d := &launch.Daemon{HTTP: "127.0.0.1:1"}
 	came, err := launch.Load(t.Context(), itself(t), d, "--sensors", "3")
@@ -21,7 +21,7 @@ func TestLoadTellsWhatCameOfIt(t *testing.T) {
 		"it has no settings of ours, and a terminal's Ctrl-C is not for it")
 }
 
-func TestLoadThatFailsIsAnError(t *testing.T) {
+func TestFailedLoadIsAnError(t *testing.T) {
 	t.Parallel()
 	d := &launch.Daemon{HTTP: "127.0.0.1:1"}
 	_, err := launch.Load(t.Context(), itself(t), d, "fails")

@@ -26,9 +26,9 @@ func spread(o prometheus.Observer, low, high float64) (n float64) {
 	return n
 }
 
-// TestRangesThatWidenBetweenTwoLooks: a native histogram that would have too
+// TestRangesMayWidenBetweenSamples: a native histogram that would have too
 // many ranges makes one of each two.
-func TestRangesThatWidenBetweenTwoLooks(t *testing.T) {
+func TestRangesMayWidenBetweenSamples(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	one := histogram(t, reg, true).WithLabelValues("0-10")
@@ -58,9 +58,9 @@ func TestRangesThatWidenBetweenTwoLooks(t *testing.T) {
 	assert.InDelta(t, both.Count, total, 0)
 }
 
-// TestNeighboursBecomeOneRange at every sign of the index: range i ends at
+// TestMergeNeighbouringRanges at every sign of the index: range i ends at
 // 2^(i/2^schema).
-func TestNeighboursBecomeOneRange(t *testing.T) {
+func TestMergeNeighbouringRanges(t *testing.T) {
 	t.Parallel()
 	fine := Histogram{Count: 8, Schema: 2, Native: map[int32]float64{-4: 1, -3: 1, -1: 1, 0: 1, 1: 1, 3: 1, 4: 1, 5: 1}}
 	wide := Histogram{Count: 1, Schema: 0, Native: map[int32]float64{3: 1}}
@@ -70,9 +70,9 @@ func TestNeighboursBecomeOneRange(t *testing.T) {
 	assert.Equal(t, fine.Native, fine.Since(Histogram{}).Native)
 }
 
-// TestWhatFellBeganAnew: a histogram can be emptied and have more observations
+// TestSinceAfterReset: a histogram can be emptied and have more observations
 // again than before by the next sample, and be of another form.
-func TestWhatFellBeganAnew(t *testing.T) {
+func TestSinceAfterReset(t *testing.T) {
 	t.Parallel()
 	native := Histogram{Count: 5, Native: map[int32]float64{1: 5}}
 	other := Histogram{Count: 7, Native: map[int32]float64{2: 7}}
@@ -83,7 +83,7 @@ func TestWhatFellBeganAnew(t *testing.T) {
 	assert.Equal(t, native, native.Since(other))
 }
 
-func TestWhatIsNearlyZeroIsCounted(t *testing.T) {
+func TestZeroBucketIsCounted(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	one := histogram(t, reg, true).WithLabelValues("0-10")
@@ -101,9 +101,9 @@ func TestWhatIsNearlyZeroIsCounted(t *testing.T) {
 	assert.InDelta(t, 0, news.Quantile(1), 1e-12)
 }
 
-// TestWithinARangeObservationsAreSpreadEvenly on a logarithmic scale, from 0
+// TestInterpolationWithinRange on a logarithmic scale, from 0
 // on a linear one, and in the range without end nothing is guessed.
-func TestWithinARangeObservationsAreSpreadEvenly(t *testing.T) {
+func TestInterpolationWithinRange(t *testing.T) {
 	t.Parallel()
 	classic := func(bounds []float64, cumulative []uint64, count uint64) Histogram {
 		h := &dto.Histogram{SampleCount: &count}
@@ -118,7 +118,7 @@ func TestWithinARangeObservationsAreSpreadEvenly(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoHistogramIsEmpty(t *testing.T) {
+func TestHistogramOfOtherMetricsIsEmpty(t *testing.T) {
 	t.Parallel()
 	assert.Zero(t, HistogramOf(nil).Count)
 	assert.Zero(t, HistogramOf(&dto.Metric{Gauge: &dto.Gauge{}}).Since(HistogramOf(nil)).Count)

@@ -24,7 +24,7 @@ func histogram(t *testing.T, reg *prometheus.Registry, native bool) *prometheus.
 	return vec
 }
 
-func TestQuantilesAreCloseToTheObservations(t *testing.T) {
+func TestQuantileAccuracy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		native bool
@@ -58,7 +58,7 @@ func TestQuantilesAreCloseToTheObservations(t *testing.T) {
 	}
 }
 
-func TestSinceTellsOnlyWhatIsNew(t *testing.T) {
+func TestSinceReturnsNewObservations(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	one := histogram(t, reg, true).WithLabelValues("0-10")

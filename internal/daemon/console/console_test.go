@@ -64,7 +64,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	}
 }
 
-func TestFirstPageSaysHowToSendAReading(t *testing.T) {
+func TestEmptyPageShowsHowToSend(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -78,7 +78,7 @@ func TestFirstPageSaysHowToSendAReading(t *testing.T) {
 	assert.NotContains(t, body, "curl")
 }
 
-func TestOneStreamCanBeChosen(t *testing.T) {
+func TestPageOfOneStream(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -104,8 +104,8 @@ func TestOneStreamCanBeChosen(t *testing.T) {
 	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
 }
 
-// TestTheDiagnosisStandsAboveTheSignals it was made of.
-func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
+// TestDiagnosisIsAboveSignals it was made of.
+func TestDiagnosisIsAboveSignals(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	found := Diagnosis{}
@@ -128,7 +128,7 @@ func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(body, "busy 92 %"), "findings of one cause stand together")
 }
 
-func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
+func TestNamesAreEscaped(t *testing.T) {
 	t.Parallel()
 	const evil = `"><script>alert(1)</script>`
 	d := newDaemon(t, noon)
@@ -153,7 +153,7 @@ func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
 	}
 }
 
-func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
+func TestContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	resp, body := get(t, newDaemon(t, noon).console(t, nil), "/")
 	policy := resp.Header.Get("Content-Security-Policy")
@@ -173,7 +173,7 @@ func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
 	assert.Equal(t, resp.Header.Get("Brim-Page"), strings.ReplaceAll(edition[1], "&#43;", "+"))
 }
 
-func TestOnlyThePageIsServedAndOnlyToRead(t *testing.T) {
+func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := newDaemon(t, noon).console(t, nil)
 	resp, _ := get(t, c, "/other")
@@ -183,7 +183,7 @@ func TestOnlyThePageIsServedAndOnlyToRead(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
 }
 
-func TestOneRenderingASecondServesAll(t *testing.T) {
+func TestRenderingIsShared(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	var mu sync.Mutex

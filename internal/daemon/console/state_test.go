@@ -83,8 +83,8 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestTheTimeIsThatOfTheLastSample: figures that stand still say since when.
-func TestTheTimeIsThatOfTheLastSample(t *testing.T) {
+// TestTimeOfTheLastSampleIsShown: figures that stand still say since when.
+func TestTimeOfTheLastSampleIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -97,7 +97,7 @@ func TestTheTimeIsThatOfTheLastSample(t *testing.T) {
 	assert.Contains(t, body, "at 12:00:01<")
 }
 
-func TestAnswersThatRefuse(t *testing.T) {
+func TestRefusingStatusCodes(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{
 		"http 200": false, "http 399": false, "http 400": true, "http 429": true, "http 503": true,
@@ -107,8 +107,8 @@ func TestAnswersThatRefuse(t *testing.T) {
 	}
 }
 
-// TestNowIsTheLastFiveSeconds, of what is told as a mean.
-func TestNowIsTheLastFiveSeconds(t *testing.T) {
+// TestRatesAreMeansOfFiveSeconds, of what is told as a mean.
+func TestRatesAreMeansOfFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -126,7 +126,7 @@ func TestNowIsTheLastFiveSeconds(t *testing.T) {
 	assert.Contains(t, body, "<dt>Ingested</dt><dd>160/s</dd>")
 }
 
-func TestTheJournalsLimitIsShown(t *testing.T) {
+func TestJournalLimitIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricJournalMax})
