@@ -453,7 +453,7 @@ func (e *Entry) check() error {
 			}
 		}
 	}
-	return errors.Join(append(problems, e.Quota.check())...)
+	return errors.Join(problems...)
 }
 
 func edit(ctx context.Context, path string, change func(list *yaml.Node) error) error {

@@ -38,7 +38,7 @@ const (
 // Config of a Guard.
 type Config struct {
 	Path       string // of the access file; empty: no authentication, and Default limits all clients together
-	Default    Quota  // of each identity that has none of its own
+	Default    Quota  // of each identity that has none of its own; its limits are checked
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
@@ -100,9 +100,6 @@ func Open(c Config) (*Guard, error) {
 	if g.now == nil {
 		g.now = time.Now
 	}
-	if err := c.Default.check(); err != nil {
-		return nil, fmt.Errorf("set the default quota: %w", err)
-	}
 	g.files = watched{read: g.read, apply: g.apply, refuse: g.invalid}
 	g.register(c.Registerer)
 	if c.Path == "" {
@@ -141,12 +138,9 @@ func (g *Guard) register(r prometheus.Registerer) {
 func (g *Guard) Asks() bool { return g != nil && g.path != "" }
 
 // SetDefault changes Config.Default. What identities have used of their quotas stays.
-func (g *Guard) SetDefault(q Quota) error {
-	if err := q.check(); err != nil {
-		return fmt.Errorf("set the default quota: %w", err)
-	}
+func (g *Guard) SetDefault(q Quota) {
 	if g == nil {
-		return nil
+		return
 	}
 	g.files.mu.Lock()
 	defer g.files.mu.Unlock()
@@ -160,7 +154,6 @@ func (g *Guard) SetDefault(q Quota) error {
 		r.quota = r.own.over(g.defaults)
 		i.rights.Store(&r)
 	}
-	return nil
 }
 
 // Identify returns the identity with the credentials, and counts a request of its

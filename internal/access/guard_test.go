@@ -290,8 +290,6 @@ func TestOpenRefusesInvalidFiles(t *testing.T) {
 		_, err = open()
 		require.ErrorContains(t, err, "chmod 600 "+path)
 	}
-	_, err = Open(Config{Default: Quota{ActiveSensors: 1.5}})
-	require.ErrorContains(t, err, "active_sensors: 1.5 is not a whole number")
 }
 
 func TestIdentifyByCertificateName(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,12 +42,6 @@ type TLS struct {
 
 // NewTLS reads the files. Its errors name the file.
 func NewTLS(c TLSConfig) (*TLS, error) {
-	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("set up TLS: the file of the certificate or of its key is missing")
-	}
-	if c.RequireClientCert && c.ClientCAFile == "" {
-		return nil, errors.New("set up TLS: client certificates are required, but there is no file of their authorities")
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -90,8 +85,11 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 				return made, nil
 			}
 			of, made = now, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{now.certificate}}
-			if now.clients != nil {
-				made.ClientCAs, made.ClientAuth = now.clients, tls.VerifyClientCertIfGiven
+			if len(now.authorities) > 0 {
+				made.ClientCAs, made.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+				for _, a := range now.authorities {
+					made.ClientCAs.AddCert(a)
+				}
 				if t.config.RequireClientCert {
 					made.ClientAuth = tls.RequireAndVerifyClientCert
 				}
@@ -105,8 +103,7 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 type keys struct {
 	certificate tls.Certificate
 	leaf        *x509.Certificate
-	clients     *x509.CertPool // nil: clients are not asked for certificates
-	verified    *verdicts      // nil: the authorities are those of the start
+	authorities []*x509.Certificate // of clients; empty: clients are not asked for certificates
 }
 
 // poll uses the files if they have changed, or if they have become valid by now.
@@ -151,18 +148,14 @@ func (t *TLS) apply(contents [][]byte) error {
 	if err != nil {
 		return err
 	}
-	if before := t.using.Load(); before != nil {
+	if t.using.Swap(fresh) != nil {
 		c.Logger.Info("the TLS files have changed and are in use now", "cert", c.CertFile, "expires", fresh.leaf.NotAfter.UTC().Format(time.RFC3339))
-		if fresh.verified = before.verified; !fresh.clients.Equal(before.clients) {
-			fresh.verified = &verdicts{of: make(map[*x509.Certificate]bool)}
-		}
 	}
-	t.using.Store(fresh)
 	return nil
 }
 
 func (c *TLSConfig) parse(cert, key, clients []byte) (*keys, error) {
-	if err := checkPEM(cert); err != nil {
+	if _, err := decodePEM(cert); err != nil {
 		return nil, fmt.Errorf("read the certificate %s: %w", c.CertFile, err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
@@ -176,65 +169,47 @@ func (c *TLSConfig) parse(cert, key, clients []byte) (*keys, error) {
 	case now.Before(k.leaf.NotBefore):
 		return nil, fmt.Errorf("the certificate in %s is not valid before %s; is this machine's clock right?", c.CertFile, k.leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
-	if c.ClientCAFile != "" {
-		k.clients = x509.NewCertPool()
-		if err := checkPEM(clients); err != nil {
-			return nil, fmt.Errorf("read the authorities of clients: %s: %w", c.ClientCAFile, err)
+	if c.ClientCAFile == "" {
+		return k, nil
+	}
+	blocks, err := decodePEM(clients)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities of clients: %s: %w", c.ClientCAFile, err)
+	}
+	for _, block := range blocks {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			k.authorities = append(k.authorities, authority)
 		}
-		if !k.clients.AppendCertsFromPEM(clients) {
-			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate in PEM", c.ClientCAFile)
-		}
+	}
+	if len(k.authorities) == 0 {
+		return nil, fmt.Errorf("read the authorities of clients: %s has no certificate in PEM", c.ClientCAFile)
 	}
 	return k, nil
 }
 
-// checkPEM refuses a file with a broken block, of which the parsers would use the rest.
-func checkPEM(content []byte) error {
-	blocks, rest := 0, content
+// decodePEM refuses a file with a broken block, of which the parsers would use the rest.
+func decodePEM(content []byte) (blocks []*pem.Block, err error) {
+	rest := content
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
-		blocks, rest = blocks+1, after
+		blocks, rest = append(blocks, block), after
 	}
-	if bytes.Count(content, []byte("-----BEGIN ")) > blocks || bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----")) {
-		return errors.New("a PEM block is broken or incomplete; write the whole file")
+	if bytes.Count(content, []byte("-----BEGIN ")) > len(blocks) || bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----")) {
+		return nil, errors.New("a PEM block is broken or incomplete; write the whole file")
 	}
-	return nil
+	return blocks, nil
 }
 
-// verdicts caches the verification of client certificates against authorities that
-// have changed since the handshake.
-type verdicts struct {
-	mu sync.Mutex
-	of map[*x509.Certificate]bool
-}
-
-const maxVerdicts = 4096 // as many as a listener has connections
-
-// trusts reports whether the present authorities signed a client's certificate. chain
-// is as verified in the handshake: the client's certificate, and those behind it.
+// trusts reports whether one of the present authorities is in the chain of a client's
+// certificate, as it was verified in the handshake.
 func (t *TLS) trusts(chain []*x509.Certificate) bool {
 	if t == nil || len(chain) == 0 {
 		return true
 	}
-	k := t.using.Load()
-	v := k.verified
-	if v == nil {
-		return true
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if trusted, known := v.of[chain[0]]; known {
-		return trusted
-	}
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: k.clients, Intermediates: intermediates, CurrentTime: t.config.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	authorities := t.using.Load().authorities
+	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+		return slices.ContainsFunc(authorities, func(a *x509.Certificate) bool {
+			// They stay when the authority's certificate is renewed.
+			return bytes.Equal(a.RawSubject, c.RawSubject) && bytes.Equal(a.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+		})
 	})
-	if len(v.of) >= maxVerdicts {
-		clear(v.of)
-	}
-	v.of[chain[0]] = err == nil
-	return err == nil
 }

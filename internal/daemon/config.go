@@ -254,52 +254,55 @@ func readFile(path string, list []Setting) (file, error) {
 	}
 	y := &config.YAML{Path: path}
 	if top := y.Parse(content); top != nil {
-		f.readTop(y, top, list)
+		known := make(map[string]Setting)
+		for _, s := range list {
+			known[s.path()] = s
+		}
+		f.read(y, top, "", known)
 	}
 	return f, y.Err()
 }
 
-// readTop reads the settings, some of which are in groups, and the streams.
-func (f *file) readTop(y *config.YAML, top *yaml.Node, list []Setting) {
-	settings, groups := make(map[string]Setting), make(map[string][]string)
-	for _, s := range list {
-		settings[s.path()] = s
-		if group, key, nested := strings.Cut(s.path(), "."); nested {
-			groups[group] = append(groups[group], key)
+// read reads a mapping whose keys have this prefix: settings, groups of them, and the
+// streams. known are the settings that may be in it, by path.
+func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map[string]Setting) {
+	var allowed []string // in the order of their names
+	for _, path := range slices.Sorted(maps.Keys(known)) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, prefix), ".")
+		if !slices.Contains(allowed, name) {
+			allowed = append(allowed, name)
 		}
 	}
-	allowed := slices.Concat(slices.Sorted(maps.Keys(settings)), slices.Sorted(maps.Keys(groups)), []string{streamsKey})
-	where := "`brim config print` without a file lists all"
-	y.Each(top, "", config.Choices{Names: allowed, Where: where}, func(key, value *yaml.Node) {
-		names, isGroup := groups[key.Value]
+	if prefix == "" {
+		allowed = append(allowed, streamsKey)
+	}
+	y.Each(mapping, prefix, config.Choices{Names: allowed, Where: "`brim config print` without a file lists all"}, func(key, value *yaml.Node) {
+		path := prefix + key.Value
+		s, single := known[path]
 		switch {
-		case key.Value == streamsKey:
-			y.Each(value, streamsKey, config.Choices{}, func(key, value *yaml.Node) { f.readStream(y, key, value) })
-		case isGroup:
-			prefix := key.Value + "."
-			y.Each(value, prefix, config.Choices{Names: names, Prefix: prefix, Where: where}, func(key, value *yaml.Node) {
-				f.readValue(y, prefix+key.Value, key, value, settings[prefix+key.Value].list)
-			})
+		case single:
+			f.readValue(y, path, key, value, s.list)
+		case path == streamsKey:
+			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readStream(y, name, value) })
 		default:
-			f.readValue(y, key.Value, key, value, settings[key.Value].list)
+			group := maps.Clone(known)
+			maps.DeleteFunc(group, func(p string, _ Setting) bool { return !strings.HasPrefix(p, path+".") })
+			f.read(y, value, path+".", group)
 		}
 	})
 }
 
 func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
-	prefix, own := streamsKey+"."+name.Value, (&Stream{}).all()
 	if err := checkStreamName(name.Value); err != nil {
 		y.Wrong(name, "streams: %s", err)
 		return
 	}
 	f.streams = append(f.streams, name.Value)
-	var names []string
-	for _, s := range own {
-		names = append(names, s.Name)
+	prefix, own := streamsKey+"."+name.Value+".", make(map[string]Setting)
+	for _, s := range (&Stream{}).all() {
+		own[prefix+s.Name] = s
 	}
-	y.Each(settings, prefix+".", config.Choices{Names: names}, func(key, value *yaml.Node) {
-		f.readValue(y, prefix+"."+key.Value, key, value, own[slices.Index(names, key.Value)].list)
-	})
+	f.read(y, settings, prefix, own)
 }
 
 // readValue reads the text of a setting, whatever type YAML has for it; a list becomes

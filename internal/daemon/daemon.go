@@ -363,10 +363,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
 	}
-	j, err := openJournal(&d.cfg.Settings, journalSetup{
-		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
-		known: d.known,
-	})
+	j, err := d.openJournal(false)
 	if err != nil {
 		return err
 	}
@@ -383,7 +380,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := openStorage(&d.cfg.Settings, storageSetup{uri: uri, journal: j, faults: d.faults, logger: d.log, registry: d.registry})
+	s, err := d.openStorage(uri, j)
 	if err != nil {
 		return err
 	}

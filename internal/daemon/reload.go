@@ -212,9 +212,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	d := r.daemon
 	d.level.Set(logLevel(to.LogLevel))
 	d.door.SetMaxFuture(to.MaxFuture)
-	if err := d.guard.SetDefault(to.Quota); err != nil {
-		d.log.Error("change the quotas", "err", err)
-	}
+	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
 		if err := to.stream(name).change(storage.stores[name]); err != nil {
