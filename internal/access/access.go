@@ -68,7 +68,7 @@ var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
 // Require returns a *telemetry.Error of kind Forbidden unless the identity has the
 // scope.
 func (i *Identity) Require(scope Scope) error {
-	if i.guard == nil || !i.guard.Asks() {
+	if i.guard == nil || !i.guard.Authenticates() {
 		return nil
 	}
 	r := i.rights.Load()
@@ -104,7 +104,7 @@ func (i *Identity) RequireSensor(sensor string) error {
 // Check returns a *telemetry.Error of kind Unauthenticated if the identity was
 // revoked or has expired. A long-lived stream calls it for each message.
 func (i *Identity) Check() error {
-	if i.guard == nil || !i.guard.Asks() {
+	if i.guard == nil || !i.guard.Authenticates() {
 		return nil
 	}
 	if i.gone.Load() {
@@ -152,7 +152,7 @@ func WithShown(ctx context.Context, i *Identity, c Credentials) context.Context 
 // longer valid, and one of kind Quota if its requests are used up.
 func StillKnown(ctx context.Context) error {
 	i := From(ctx)
-	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Asks() {
+	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Authenticates() {
 		if err := i.guard.checkClientCertificate(c, i.guard.now()); err != nil {
 			return err
 		}

@@ -134,8 +134,8 @@ func (g *Guard) register(r prometheus.Registerer) {
 	g.identities = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_identities", Help: "Identities in force from the access file."})
 }
 
-// Asks reports whether clients have to authenticate.
-func (g *Guard) Asks() bool { return g != nil && g.path != "" }
+// Authenticates reports whether clients have to authenticate.
+func (g *Guard) Authenticates() bool { return g != nil && g.path != "" }
 
 // SetDefault changes Config.Default. What identities have used of their quotas stays.
 func (g *Guard) SetDefault(q Quota) {
@@ -146,7 +146,7 @@ func (g *Guard) SetDefault(q Quota) {
 	defer g.files.mu.Unlock()
 	g.defaults = q.over(Quota{})
 	all := []*Identity{g.anyone}
-	if g.Asks() {
+	if g.Authenticates() {
 		all = g.table.Load().all
 	}
 	for _, i := range all {
@@ -163,7 +163,7 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	switch {
 	case g == nil:
 		return unrestricted, nil
-	case !g.Asks():
+	case !g.Authenticates():
 		if err := g.anyone.countRequest(g.now()); err != nil {
 			return nil, err
 		}
@@ -274,7 +274,7 @@ const (
 
 // poll applies the access file if it has changed.
 func (g *Guard) poll() {
-	if g.Asks() {
+	if g.Authenticates() {
 		_ = g.files.check(false) // it is in the log and in the metrics
 	}
 }
@@ -282,7 +282,7 @@ func (g *Guard) poll() {
 // Reload applies the access file as it is now, or returns what is wrong with it. Its
 // previous content then stays in force.
 func (g *Guard) Reload() error {
-	if !g.Asks() {
+	if !g.Authenticates() {
 		return nil
 	}
 	return g.files.check(true)

@@ -102,7 +102,7 @@ func wantRefusal(t *testing.T, err error, kind telemetry.ErrorKind, code string)
 func TestIdentifyByToken(t *testing.T) {
 	t.Parallel()
 	g := guardOf(t, entry("north", northToken, "scopes: [ingest]", "sensor_prefix: n-")+entry("boss", "brim_boss", "scopes: [admin]"))
-	assert.True(t, g.Asks())
+	assert.True(t, g.Authenticates())
 	north, err := g.Identify(Credentials{Secret: northToken})
 	require.NoError(t, err)
 	assert.Equal(t, "north", north.Name)
@@ -146,7 +146,7 @@ func TestEverythingIsAllowedWithoutAuthentication(t *testing.T) {
 	limited, err := Open(Config{Default: Quota{ReadingsPerSecond: 1}})
 	require.NoError(t, err)
 	for _, g := range []*Guard{nil, limited} {
-		assert.False(t, g.Asks())
+		assert.False(t, g.Authenticates())
 		for _, c := range []Credentials{{}, {Secret: "anything"}, {problem: "two headers"}} {
 			i, err := g.Identify(c)
 			require.NoError(t, err)

@@ -162,7 +162,7 @@ func TestRefusedConnectionIsReset(t *testing.T) {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
-		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		return c
 	}
 	first := dial()
@@ -171,7 +171,7 @@ func TestRefusedConnectionIsReset(t *testing.T) {
 	refused, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String())
 	if err == nil {
 		defer refused.Close()
-		require.NoError(t, refused.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(t, refused.SetDeadline(time.Now().Add(time.Minute)))
 		_, err = refused.Read(make([]byte, 1))
 	}
 	require.Error(t, err)

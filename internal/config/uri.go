@@ -12,7 +12,7 @@ import (
 
 // What is shown of a secret, and what of a URI that is refused, is decided here.
 
-// CheckURI looks at no more than the scheme and the ports: what follows may
+// CheckURI checks no more than the scheme and the ports: what follows may
 // name servers in the DNS, which is for the daemon to ask. An error does not
 // show the URI, nor a part of it that may be a misplaced password, as the
 // driver's would.
@@ -103,7 +103,7 @@ const maxURIBytes = 64 << 10
 func ReadURIFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("look at the file: %w", err)
+		return "", fmt.Errorf("read the file: %w", err)
 	}
 	if info.Size() > maxURIBytes {
 		return "", fmt.Errorf("%s has %d bytes; allowed are a MongoDB URI and nothing else", path, info.Size())

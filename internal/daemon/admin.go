@@ -99,7 +99,7 @@ func (a *adminPages) handler() http.Handler {
 // counts none: the quota of all senders together is not the operator's, who needs these
 // pages most when it is used up.
 func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler {
-	if !a.guard.Asks() {
+	if !a.guard.Authenticates() {
 		return next
 	}
 	return access.Require(a.guard, scope, a.refuse, next)
@@ -255,7 +255,9 @@ func (a *adminPages) actions() []action {
 		{
 			"hold", []string{"stream", "for", "timeout"}, defaultDrain,
 			"not all accepted readings were stored within %v, so the stream accepts readings again; /status and /readyz show why",
-			func(ctx context.Context, stream string, lease time.Duration) (any, error) { return a.hold(ctx, stream, lease) },
+			func(ctx context.Context, stream string, lease time.Duration) (any, error) {
+				return a.hold(ctx, stream, lease)
+			},
 		},
 		{
 			"release", []string{"stream"}, 0, "",

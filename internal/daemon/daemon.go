@@ -67,7 +67,7 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer limitCollector(d.door.Memory)()
+	defer limitCollector(d.ingest.Memory)()
 	d.level, d.reloads = level, newReloader(d, c.from, hups.asked)
 	d.supervisor = newSupervisor(d, o.Env)
 	defer d.supervisor.start()()
@@ -215,7 +215,7 @@ type daemon struct {
 	supervisor *supervisor // nil without a service manager
 
 	listeners  listeners
-	door       *ingest.Server
+	ingest     *ingest.Server
 	inlet      inlet
 	reader     *read.Reader
 	http       *http.Server
@@ -258,10 +258,10 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, config.Usage(err)
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
+	if d.ingest, err = ingest.New(d.ingestConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
-	d.door.SetReady(false) // until there is storage
+	d.ingest.SetReady(false) // until there is storage
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	return d, nil
 }
 
-func (d *daemon) doorConfig() ingest.Config {
+func (d *daemon) ingestConfig() ingest.Config {
 	c := d.cfg.Settings
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
@@ -332,7 +332,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 		return ctx, err
 	}
 	l := &d.listeners
-	if err := l.checkOpen(&d.cfg.Settings, d.guard.Asks(), d.log); err != nil {
+	if err := l.checkOpen(&d.cfg.Settings, d.guard.Authenticates(), d.log); err != nil {
 		return ctx, err
 	}
 	d.warnOfUnmappedCertificates()
@@ -369,7 +369,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
-		d.door.SetReady(true)
+		d.ingest.SetReady(true)
 		d.supervisor.takesReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
@@ -405,7 +405,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
-		d.door.SetReady(true)
+		d.ingest.SetReady(true)
 		d.supervisor.takesReadings()
 		d.announce(uri)
 	}
@@ -477,7 +477,7 @@ func (d *daemon) announce(uri string) {
 	scheme := d.scheme() + "://"
 	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
 	token := ""
-	if d.guard.Asks() {
+	if d.guard.Authenticates() {
 		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
 	}
 	send := fmt.Sprintf(`curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'`, http, token)
@@ -544,7 +544,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	defer cancel()
 	d.draining.Store(true)
 	d.supervisor.stops(d.current().StopTimeout)
-	d.door.Stop()
+	d.ingest.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
 	d.disconnect(left)
@@ -631,5 +631,5 @@ func (d *daemon) endRequests(ctx context.Context) {
 		})
 	}
 	servers.Wait()
-	d.door.Wait()
+	d.ingest.Wait()
 }

@@ -56,7 +56,7 @@ func startRunning(t *testing.T, d *daemon) {
 		cancel()
 		assert.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, patience, 5*time.Millisecond)
 }
 
 // get asks the admin listener.
@@ -98,7 +98,7 @@ func TestGRPCHealthFollowsTheStart(t *testing.T) {
 	}
 	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, status())
 	startRunning(t, d)
-	require.Eventually(t, func() bool { return status() == healthpb.HealthCheckResponse_SERVING }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return status() == healthpb.HealthCheckResponse_SERVING }, patience, 5*time.Millisecond)
 }
 
 func TestRequestsAreRefusedUntilStorageIsOpen(t *testing.T) {
@@ -131,7 +131,7 @@ func TestStoppingDaemonIsNotReady(t *testing.T) {
 	startRunning(t, d)
 	<-d.following // a stop comes after run, which would else open the storage behind it
 	d.draining.Store(true)
-	d.door.Stop()
+	d.ingest.Stop()
 	code, body := d.get(t, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, "the daemon is stopping")
@@ -189,7 +189,7 @@ func TestStatusWhileRunning(t *testing.T) {
 	assert.Nil(t, s.Queue)
 
 	startRunning(t, d)
-	require.Eventually(t, func() bool { return d.storage.Load() != nil }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return d.storage.Load() != nil }, patience, time.Millisecond,
 		"the daemon is ready as soon as its journal is; its storage may come later")
 	_, body = d.get(t, "/status")
 	s = Status{}

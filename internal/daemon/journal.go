@@ -148,7 +148,7 @@ func placeOf(s journal.Stream) string {
 // name, and would look as if everything were stored.
 func InspectJournal(dir string) (report journal.Report, err error) {
 	if _, err := os.Stat(dir); err != nil {
-		return report, fmt.Errorf("look for a journal: %w", err)
+		return report, fmt.Errorf("find a journal: %w", err)
 	}
 	if report, err = journal.Inspect(dir, nil); err != nil {
 		return report, err
@@ -158,9 +158,9 @@ func InspectJournal(dir string) (report journal.Report, err error) {
 	}
 	inside := filepath.Join(dir, "journal")
 	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
-		return report, fmt.Errorf("look for a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
+		return report, fmt.Errorf("find a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
 	}
-	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
+	return report, fmt.Errorf("find a journal: there is none in %s; name the folder that holds its segments", dir)
 }
 
 // replayReport is how often the progress of a replay is logged.

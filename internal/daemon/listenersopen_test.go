@@ -81,7 +81,7 @@ func (s *secured) client(t *testing.T, shows ...accesstest.Pair) *http.Client {
 	for _, pair := range shows {
 		c.Certificates = append(c.Certificates, pair.TLS(t))
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}, Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }

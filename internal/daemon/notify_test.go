@@ -26,7 +26,7 @@ func newToldSupervisor(parts func() []console.Part) *toldSupervisor {
 	s := &toldSupervisor{}
 	s.supervisor = &supervisor{
 		parts: parts, config: func() ConfigStatus { return ConfigStatus{Outcome: reloadApplied} }, log: slog.New(slog.DiscardHandler), every: beatEvery, watchdog: true,
-		tell: func(state string) error {
+		notify: func(state string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.said = append(s.said, state)

@@ -34,7 +34,7 @@ func startOpen(t *testing.T, flags map[string]string) *daemon {
 func TestOtherSitesAreRefusedWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	const reading, form = `{"sensorId":"s","fields":{"t":1}}`, "application/x-www-form-urlencoded"
-	client := &http.Client{Timeout: 20 * time.Second}
+	client := &http.Client{Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(d *daemon, method, path, host string, header ...string) (int, string) {
 		var body io.Reader = http.NoBody

@@ -53,15 +53,6 @@ type Difference struct {
 
 const takesRestart = "takes a restart"
 
-// inForce is the configuration in force.
-type inForce struct {
-	*Config
-	loaded  time.Time
-	outcome string // of the last reload; applied before the first
-	reason  string // why it was refused
-	pending []Difference
-}
-
 // ConfigStatus is what /status says of the configuration.
 type ConfigStatus struct {
 	File     string       `json:"file,omitempty"`
@@ -78,8 +69,9 @@ type reloader struct {
 	asked   <-chan struct{}
 	outcome map[string]prometheus.Counter
 
-	mu  sync.Mutex
-	now inForce
+	mu    sync.Mutex
+	now   *Config // in force, not changed any more
+	state ConfigStatus
 	// unapplied holds the streams whose collections do not have their settings yet.
 	unapplied map[string]unapplied
 }
@@ -97,7 +89,7 @@ func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
 	d.registry.MustRegister(counters)
 	r := &reloader{
 		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), unapplied: make(map[string]unapplied),
-		now: inForce{Config: d.cfg, loaded: d.began, outcome: reloadApplied},
+		now: d.cfg, state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
 	}
 	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
 		r.outcome[outcome] = counters.WithLabelValues(outcome)
@@ -105,19 +97,18 @@ func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
 	return r
 }
 
-// current returns the configuration in force, which is not changed any more.
+// current returns the configuration in force.
 func (r *reloader) current() *Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.now.Config
+	return r.now
 }
 
 func (r *reloader) status() ConfigStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := ConfigStatus{
-		File: r.from.file(), LoadedAt: r.now.loaded.UTC(), Outcome: r.now.outcome, Reason: r.now.reason, Pending: append([]Difference{}, r.now.pending...),
-	}
+	out := r.state
+	out.Pending = append([]Difference{}, out.Pending...)
 	for _, name := range slices.Sorted(maps.Keys(r.unapplied)) {
 		why := "the collection does not have its settings yet; retrying"
 		if unable := r.unapplied[name].unable; unable != "" {
@@ -190,7 +181,7 @@ func (r *reloader) reload(ctx context.Context) {
 func (r *reloader) refused(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now.outcome, r.now.reason = reloadRefused, err.Error()
+	r.state.Outcome, r.state.Reason = reloadRefused, err.Error()
 	r.outcome[reloadRefused].Inc()
 }
 
@@ -199,9 +190,9 @@ func (r *reloader) refused(err error) {
 func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) (unable bool) {
 	before := r.current()
 	r.mu.Lock()
-	r.now = inForce{Config: to, loaded: time.Now(), outcome: reloadApplied, pending: pending}
+	r.now, r.state = to, ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
 	if len(pending) > 0 {
-		r.now.outcome = reloadPartly
+		r.state.Outcome = reloadPartly
 	}
 	for _, name := range changed {
 		if _, waits := r.unapplied[name]; !waits {
@@ -211,7 +202,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	r.mu.Unlock()
 	d := r.daemon
 	d.level.Set(logLevel(to.LogLevel))
-	d.door.SetMaxFuture(to.MaxFuture)
+	d.ingest.SetMaxFuture(to.MaxFuture)
 	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
@@ -278,7 +269,7 @@ func (r *reloader) updateIngest() {
 		streams[i] = s.forIngest()
 	}
 	r.mu.Unlock()
-	if err := r.daemon.door.SetStreams(streams); err != nil {
+	if err := r.daemon.ingest.SetStreams(streams); err != nil {
 		r.daemon.log.Error("change the streams of ingest", "err", err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 type supervisor struct {
 	parts    func() []console.Part // as /readyz shows them
 	config   func() ConfigStatus
-	tell     func(state string) error
+	notify   func(state string) error
 	log      *slog.Logger
 	every    time.Duration // from one beat to the next
 	watchdog bool          // the daemon is killed if its beats stop
@@ -55,7 +55,7 @@ func newSupervisor(d *daemon, env []string) *supervisor {
 	}
 	s := &supervisor{
 		parts: d.parts, config: d.reloads.status, log: d.log, every: beatEvery,
-		tell: func(state string) error { _, err := sdnotify.SdNotify(false, state); return err },
+		notify: func(state string) error { _, err := sdnotify.SdNotify(false, state); return err },
 	}
 	within, err := sdnotify.SdWatchdogEnabled(false)
 	if err != nil {
@@ -173,7 +173,7 @@ func inWords(parts []console.Part) string {
 // send sends several states at once. A failure is no reason to end: the supervisor ends
 // the daemon itself if it misses the beats.
 func (s *supervisor) send(states ...string) {
-	err := s.tell(strings.Join(states, "\n"))
+	err := s.notify(strings.Join(states, "\n"))
 	if err != nil && !s.deaf.Swap(true) {
 		s.log.Warn("cannot notify the service manager", "err", err)
 	}

@@ -224,7 +224,7 @@ func TestRunSamplesUntilItsContextEnds(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.history.seconds) > 3
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	cancel()
 	<-done
 }
