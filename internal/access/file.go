@@ -40,7 +40,8 @@ type Entry struct {
 	hash [sha256.Size]byte // of the token
 }
 
-// credential identifies the entry's token or certificate.
+// credential identifies the entry's token, by the bytes of its hash, or its certificate, by
+// KIND:NAME. No hash is likely to read as that.
 func (e *Entry) credential() string {
 	if e.Certificate != "" {
 		return certificateKey(e.Certificate)
@@ -194,9 +195,6 @@ func (f *accessFile) identities(list *yaml.Node) {
 			continue
 		}
 		credential := e.credential()
-		if e.Certificate == "" {
-			credential = credential[:hashKeyBytes]
-		}
 		if line, twice := names[e.Name]; twice {
 			f.Wrong(n, "%s: the name %q is given twice, first in line %d", keyIdentities, e.Name, line)
 		} else if line, twice := credentials[credential]; twice {

@@ -109,7 +109,7 @@ func TestParseErrorsNameLineAndAllowedValues(t *testing.T) {
 		assert.Nil(t, got)
 	}
 	_, err := Parse("f", []byte(one("name: a", "scopes: [x]", "hash: 1", "expires: y")))
-	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "several faults are told at once")
+	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "several problems are reported at once")
 }
 
 func TestParseErrorsDoNotRepeatTokens(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,22 +73,9 @@ type Guard struct {
 	readAt time.Time
 }
 
-// A table is the identities of one state of the file.
-type table struct {
-	all           []*Identity
-	byHash        map[[hashKeyBytes]byte]hashed
-	byCertificate map[string]*Identity
-}
-
-type hashed struct {
-	hash     [sha256.Size]byte // of the token
-	identity *Identity
-}
-
-// hashKeyBytes of a token's hash find the identity. They are no secret: without the
-// token, a client only learns how the hash begins. The hash itself is compared in
-// constant time.
-const hashKeyBytes = 8
+// A table is the identities of one state of the file, by Entry.credential. The time that
+// a lookup takes tells nothing about a token: it depends on the hash.
+type table map[string]*Identity
 
 // Open reads the access file. Its errors name lines of the file.
 func Open(c Config) (*Guard, error) {
@@ -145,9 +131,9 @@ func (g *Guard) SetDefault(q Quota) {
 	g.files.mu.Lock()
 	defer g.files.mu.Unlock()
 	g.defaults = q.over(Quota{})
-	all := []*Identity{g.anyone}
+	all := table{"": g.anyone}
 	if g.Authenticates() {
-		all = g.table.Load().all
+		all = *g.table.Load()
 	}
 	for _, i := range all {
 		r := *i.rights.Load()
@@ -179,15 +165,13 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	return nil, g.refuse(telemetry.Unauthenticated, codeMissing, "this needs a token, in a header Authorization: Bearer TOKEN; brim token create makes one")
 }
 
-// identifyToken takes the same time whether the token is known or not: its hash is
-// computed, and compared with a known one, or with zeros.
 func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
-	sum := sha256.Sum256(secret)
-	found := g.table.Load().byHash[[hashKeyBytes]byte(sum[:])]
-	if subtle.ConstantTimeCompare(sum[:], found.hash[:]) != 1 || found.identity == nil {
+	hash := sha256.Sum256(secret)
+	i := (*g.table.Load())[string(hash[:])]
+	if i == nil {
 		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
 	}
-	return found.identity.admitted(g.now())
+	return i.admitted(g.now())
 }
 
 func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
@@ -195,9 +179,9 @@ func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 	if err := g.checkClientCertificate(c, now); err != nil {
 		return nil, err
 	}
-	t, names := g.table.Load(), certificateNames(c.Certificate)
+	t, names := *g.table.Load(), certificateNames(c.Certificate)
 	for _, name := range names {
-		if i := t.byCertificate[name]; i != nil {
+		if i := t[name]; i != nil {
 			return i.admitted(now)
 		}
 	}
@@ -279,7 +263,7 @@ func (g *Guard) poll() {
 	}
 }
 
-// Reload applies the access file as it is now, or returns what is wrong with it. Its
+// Reload applies the access file as it is now, or returns why it is invalid. Its
 // previous content then stays in force.
 func (g *Guard) Reload() error {
 	if !g.Authenticates() {
@@ -321,7 +305,7 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(known.all) > 0 {
+	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(*known) > 0 {
 		return nil, fmt.Errorf("%s:1: the access file has no identities any more; to lock all clients out write: %s: []", g.path, keyIdentities)
 	}
 	return entries, nil
@@ -334,20 +318,15 @@ func (g *Guard) apply(contents [][]byte) error {
 	if err != nil {
 		return err
 	}
-	known, used := make(map[string]*Identity), make(map[string]*usage)
+	known, used := make(table), make(map[string]*usage)
 	if before := g.table.Load(); before != nil {
 		g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
-		for _, h := range before.byHash {
-			known[h.identity.Name+"\x00"+string(h.hash[:])] = h.identity
-		}
-		for name, i := range before.byCertificate {
-			known[i.Name+"\x00"+name] = i
+		for credential, i := range *before {
+			known[i.Name+"\x00"+credential] = i
+			used[i.Name] = i.usage
 		}
 	}
-	for _, i := range known {
-		used[i.Name] = i.usage
-	}
-	t := &table{byHash: make(map[[hashKeyBytes]byte]hashed), byCertificate: make(map[string]*Identity)}
+	t := make(table)
 	for n := range entries {
 		e := &entries[n]
 		key := e.Name + "\x00" + e.credential()
@@ -360,19 +339,14 @@ func (g *Guard) apply(contents [][]byte) error {
 			i.usage = newUsage()
 		}
 		i.rights.Store(&rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)})
-		t.all = append(t.all, i)
-		if e.Certificate != "" {
-			t.byCertificate[certificateKey(e.Certificate)] = i
-		} else {
-			t.byHash[[hashKeyBytes]byte(e.hash[:])] = hashed{hash: e.hash, identity: i}
-		}
+		t[e.credential()] = i
 	}
-	g.table.Store(t)
+	g.table.Store(&t)
 	for _, i := range known {
 		i.gone.Store(true)
 	}
 	g.fileOK.Set(1)
-	g.identities.Set(float64(len(t.all)))
+	g.identities.Set(float64(len(t)))
 	warnOpen(g.logger, g.path, g.info)
 	return nil
 }

@@ -105,7 +105,7 @@ func TestReadingQuota(t *testing.T) {
 	c.pass(refusal.RetryAfter - time.Second)
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
 	c.pass(time.Second)
-	require.NoError(t, i.Admit(1, none), "it passes when it was told to come")
+	require.NoError(t, i.Admit(1, none), "it passes after Retry-After")
 
 	i.Refund(1_000_000)
 	require.NoError(t, i.Admit(101, none))
@@ -124,7 +124,7 @@ func TestQuotaBelowOnePerSecond(t *testing.T) {
 	}
 }
 
-// In any time no more is taken than the rate, one second's worth and one request.
+// In any period, no more is used than the rate, one second's worth and one request.
 func TestReadingQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

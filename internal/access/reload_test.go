@@ -69,7 +69,7 @@ func TestTruncatedFileIsRefused(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(g.log.String(), "level=ERROR"), g.log)
 			g.inPlace(t, "identities: []\n")
 			require.NoError(t, g.Reload())
-			assert.False(t, g.knows(northToken), "what says so shuts everybody out")
+			assert.False(t, g.knows(northToken), "an explicit empty list locks all clients out")
 		})
 	}
 	path := filepath.Join(t.TempDir(), "access.yaml")
@@ -90,7 +90,7 @@ func TestReloadAppliesFileAtOnce(t *testing.T) {
 	assert.False(t, g.knows(northToken))
 }
 
-// TestLargeUnchangedFileIsReadOnceAMinute has time and size stay the same.
+// TestLargeUnchangedFileIsReadOnceAMinute changes the content but neither time nor size.
 func TestLargeUnchangedFileIsReadOnceAMinute(t *testing.T) {
 	t.Parallel()
 	padding := "# " + strings.Repeat("x", smallFile) + "\n"
@@ -113,7 +113,7 @@ func TestFileOfAnotherUserIsRefused(t *testing.T) {
 	const other = 1234
 	assert.True(t, trusted(0, other))
 	assert.True(t, trusted(other, other))
-	assert.False(t, trusted(other, 0), "root takes no one's word")
+	assert.False(t, trusted(other, 0), "root trusts root alone")
 	assert.False(t, trusted(other, other+1))
 	g := guardOf(t, entry("north", northToken))
 	info, err := os.Stat(g.path)
@@ -130,7 +130,7 @@ func TestFileOfAnotherUserIsRefused(t *testing.T) {
 	_, err = Open(Config{Path: g.path})
 	require.ErrorContains(t, err, "belongs to user 1234")
 	_, err = Load(g.path)
-	require.NoError(t, err, "commands may look at it, and keep its owner")
+	require.NoError(t, err, "commands may read it, and keep its owner")
 }
 
 func TestChangeWithSameSizeAndTimeIsApplied(t *testing.T) {

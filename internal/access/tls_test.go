@@ -100,8 +100,8 @@ func echo(conn net.Conn) {
 	}
 }
 
-// dial connects and has a word echoed, so that the server's half of the
-// handshake is over, too.
+// dial connects and exchanges a word, so that the server's half of the
+// handshake is complete too.
 func (s *tlsSide) dial(t *testing.T, c *tls.Config) (*tls.Conn, error) {
 	t.Helper()
 	if c.RootCAs == nil {
@@ -129,7 +129,7 @@ func exchange(conn net.Conn) error {
 	return err
 }
 
-// shown is the name on the certificate that a new connection is shown.
+// shown is the name in the certificate that a new connection gets.
 func (s *tlsSide) shown(t *testing.T) string {
 	t.Helper()
 	conn, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12})
@@ -167,7 +167,7 @@ func TestNewCertificateKeepsOpenConnections(t *testing.T) {
 	assert.Equal(t, "first", s.shown(t), "files are not read for each handshake")
 	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t))
-	require.NoError(t, exchange(old), "what is open goes on")
+	require.NoError(t, exchange(old), "open connections continue")
 	assert.InDelta(t, later.Unix(), value(t, s.registry, "brim_tls_certificate_expiry_seconds"), 1)
 	assert.Zero(t, s.failures(t))
 }
@@ -186,7 +186,7 @@ func TestTLSReloadReadsFilesAtOnce(t *testing.T) {
 	assert.NotPanics(t, (*access.TLS)(nil).Reload, "without TLS there is nothing to read")
 }
 
-// TestCertificateWithoutItsKeyIsNotUsed has the certificate written before its key.
+// TestCertificateWithoutItsKeyIsNotUsed writes the certificate before its key.
 func TestCertificateWithoutItsKeyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
@@ -196,7 +196,7 @@ func TestCertificateWithoutItsKeyIsNotUsed(t *testing.T) {
 		s.tls.Settle()
 		assert.Equal(t, "first", s.shown(t))
 	}
-	assert.EqualValues(t, 1, s.failures(t), "it is the same failure")
+	assert.EqualValues(t, 1, s.failures(t), "the same failure counts once")
 	assert.Equal(t, 1, strings.Count(s.log.String(), "level=ERROR"), s.log.String())
 	accesstest.File(t, s.dir, "key.pem", next.Key)
 	s.tls.Settle()
@@ -289,7 +289,7 @@ func TestClientCertificates(t *testing.T) {
 			assert.Equal(t, row.ours, connects(clients.Client("north").TLS(t)))
 			assert.Equal(t, row.theirs, connects(others.Client("north").TLS(t)))
 
-			// From now on the others are trusted, and ours not.
+			// From now on the other authority is trusted, and ours is not.
 			accesstest.File(t, dir, "clients.pem", others.PEM)
 			s.tls.Settle()
 			assert.False(t, connects(clients.Client("north").TLS(t)))
@@ -298,8 +298,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestResumedSessionIsVerifiedAgain has a client whose authority is not trusted
-// any more.
+// TestResumedSessionIsVerifiedAgain resumes with an authority that is no longer
+// trusted.
 func TestResumedSessionIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	clients := accesstest.NewAuthority(t, "clients")
@@ -315,7 +315,7 @@ func TestResumedSessionIsVerifiedAgain(t *testing.T) {
 	require.NoError(t, err)
 	again, err := s.dial(t, c)
 	require.NoError(t, err)
-	assert.True(t, again.ConnectionState().DidResume, "handshakes are spared")
+	assert.True(t, again.ConnectionState().DidResume, "no new handshake")
 	accesstest.File(t, dir, "clients.pem", accesstest.NewAuthority(t, "others").PEM)
 	s.tls.Settle()
 	_, err = s.dial(t, c)

@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestOpenConnectionIsRefusedWhenItsCertificateEnds asks again over connections that
-// began while all was well.
+// TestOpenConnectionIsRefusedWhenItsCertificateEnds uses connections that were
+// accepted while their certificates were valid.
 func TestOpenConnectionIsRefusedWhenItsCertificateEnds(t *testing.T) {
 	t.Parallel()
 	clients, others := accesstest.NewAuthority(t, "clients"), accesstest.NewAuthority(t, "others")

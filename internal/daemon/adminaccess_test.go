@@ -18,7 +18,7 @@ import (
 // A caller of these tests, by what the access file says of it.
 type sender struct{ name, scopes, prefix, token string }
 
-// guarded is a listener that knows the senders, whose tokens it sets.
+// guarded returns the admin pages with an access file of the senders, whose tokens it sets.
 func guarded(t *testing.T, senders []*sender) http.Handler {
 	t.Helper()
 	var file strings.Builder
@@ -39,7 +39,7 @@ func guarded(t *testing.T, senders []*sender) http.Handler {
 	return samplePages(t, func(c *adminPages) { c.guard = guard })
 }
 
-// as returns what a sender is answered.
+// as returns the answer to a request with these credentials.
 func as(t *testing.T, h http.Handler, authorization, method, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody)
@@ -115,7 +115,7 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 	}
 }
 
-// TestBrowserLogin has the token typed in as the password.
+// TestBrowserLogin sends the token as the password.
 func TestBrowserLogin(t *testing.T) {
 	t.Parallel()
 	operator := &sender{name: "operator", scopes: "admin"}
@@ -130,8 +130,8 @@ func TestBrowserLogin(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 }
 
-// TestOtherSitesCannotChangeAnything holds also where authentication is off: a page on the
-// internet can have a browser call loopback.
+// TestOtherSitesCannotChangeAnything applies without authentication too: a page
+// on the internet can make a browser call loopback.
 func TestOtherSitesCannotChangeAnything(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
@@ -151,8 +151,8 @@ func TestOtherSitesCannotChangeAnything(t *testing.T) {
 	assert.Equal(t, http.StatusOK, post("User-Agent", "curl"))
 }
 
-// TestDNSRebindingIsRefused has a page's own host name lead to
-// this machine, so that its browser takes the listener for the page's own site.
+// TestDNSRebindingIsRefused uses a host name that resolves to this machine, so that a browser
+// treats the listener as the page's own site.
 func TestDNSRebindingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })

@@ -370,7 +370,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
 		d.ingest.SetReady(true)
-		d.supervisor.takesReadings()
+		d.supervisor.acceptsReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
 	// Until stop has stored what was accepted: the metrics are most worth seeing until
@@ -406,7 +406,7 @@ func (d *daemon) run(ctx context.Context) error {
 	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
 		d.ingest.SetReady(true)
-		d.supervisor.takesReadings()
+		d.supervisor.acceptsReadings()
 		d.announce(uri)
 	}
 	<-ctx.Done()

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConnectionClosesAfterChunkedRequest sends, on both listeners of HTTP, a request whose end
-// can be told in two ways, and one that stands behind it.
+// TestConnectionClosesAfterChunkedRequest sends a request whose end is ambiguous,
+// and another behind it, to both HTTP listeners.
 func TestConnectionClosesAfterChunkedRequest(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))

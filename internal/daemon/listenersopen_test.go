@@ -195,7 +195,7 @@ func TestOpenListenersNeedAuthentication(t *testing.T) {
 		"every interface":              {map[string]string{"http-addr": ":0"}, "--http-addr :0 would open HTTP beyond this machine", ""},
 		"unspecified":                  {map[string]string{"grpc-addr": "0.0.0.0:0"}, "--grpc-addr 0.0.0.0:0 would open gRPC", ""},
 		"admin":                        {map[string]string{"admin-addr": "[::]:0"}, "--admin-addr [::]:0 would open the admin pages", ""},
-		"everybody":                    {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
+		"allow-unauthenticated":        {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
 		"tokens in clear":              {map[string]string{"http-addr": ":0", "access-file": file}, "", "tokens travel in clear"},
 		"quotas are no authentication": {map[string]string{"http-addr": ":0", "quota-readings": "10"}, "--access-file FILE", ""},
 	} {
@@ -227,11 +227,11 @@ func TestOpenListenersNeedAuthentication(t *testing.T) {
 	}
 }
 
-// TestWarnsOfUnmappedClientCertificates: without an access file no certificate is
-// anybody's.
+// TestWarnsOfUnmappedClientCertificates: without an access file, no
+// certificate belongs to an identity.
 func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 	t.Parallel()
-	const told = "client certificates are requested, but no --access-file says what they may do"
+	const warning = "client certificates are requested, but no --access-file says what they may do"
 	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
 	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
@@ -247,7 +247,7 @@ func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 		_, err = d.listen(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, d.stop(context.Background()))
-		assert.Equal(t, want, strings.Count(logs.String(), told), logs.String())
+		assert.Equal(t, want, strings.Count(logs.String(), warning), logs.String())
 		assert.Equal(t, want, strings.Count(logs.String(), "level=WARN"), logs.String())
 	}
 }

@@ -16,7 +16,7 @@ func TestLowestMemoryLimitCounts(t *testing.T) {
 		files map[string]string
 		want  uint64
 	}{
-		"nothing is told":       {nil, 0},
+		"no limit is known":     {nil, 0},
 		"the machine":           {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 8 << 30},
 		"a group":               {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1073741824\n"}, 1 << 30},
 		"a group above":         {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "536870912\n"}, 512 << 20},

@@ -37,7 +37,7 @@ import (
 const (
 	reloadApplied = "applied" // what the file says is in force
 	reloadPartly  = "partly"  // some of it is pending
-	reloadRefused = "refused" // the file is wrong, and nothing of it was taken
+	reloadRefused = "refused" // the file is invalid, and nothing was changed
 )
 
 // A Difference is a setting whose value in the file is not the one in force.
@@ -155,7 +155,7 @@ func (r *reloader) reload(ctx context.Context) {
 	}
 	if err != nil {
 		for _, problem := range SplitErrors(err) {
-			log.Error("the configuration is wrong; nothing of it was taken", "err", problem)
+			log.Error("the configuration is invalid; nothing was changed", "err", problem)
 		}
 		r.refused(err)
 		return
@@ -285,7 +285,7 @@ func shorter(a, b time.Duration) time.Duration {
 // reloadFiles reads the other files now, which are checked regularly anyway.
 func (r *reloader) reloadFiles(log *slog.Logger) {
 	if err := r.daemon.guard.Reload(); err != nil {
-		log.Error("the access file is wrong; the previous one stays in force", "err", err)
+		log.Error("the access file is invalid; the previous one stays in force", "err", err)
 	}
 	r.daemon.tls.Reload()
 	monitor := r.daemon.monitor.Load()
@@ -294,7 +294,7 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 	}
 	thresholds, err := LoadThresholds(r.current().Thresholds)
 	if err != nil {
-		log.Error("the thresholds are wrong; the previous ones stay in force", "err", err)
+		log.Error("the thresholds are invalid; the previous ones stay in force", "err", err)
 		return
 	}
 	monitor.SetThresholds(thresholds)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRepeatedSignalCountsOnce: timeout(1) sends its to the process, and
-// to the process group.
+// TestRepeatedSignalCountsOnce: timeout(1) signals both the process and
+// its group.
 func TestRepeatedSignalCountsOnce(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 // A supervisor is the service manager that has started the daemon and expects
 // notifications, as systemd does of a unit with Type=notify:
 //
-//	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ takes readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
+//	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ accepts readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
 //	                                      SIGHUP: RELOADING=1 ─▶ READY=1
 //
 // With each beat goes a STATUS, the line that `systemctl status` shows. The methods of a
@@ -105,8 +105,8 @@ func (s *supervisor) beat() {
 	s.send(states...)
 }
 
-// takesReadings reports that the daemon is ready.
-func (s *supervisor) takesReadings() {
+// acceptsReadings reports that the daemon is ready.
+func (s *supervisor) acceptsReadings() {
 	if s == nil || s.ready.Load() {
 		return
 	}
@@ -143,7 +143,7 @@ func longer(d time.Duration) string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d
 func (s *supervisor) status() string {
 	text := inWords(s.parts())
 	if c := s.config(); c.Outcome == reloadRefused {
-		text += "; the reloaded configuration is wrong, the previous one stays in force"
+		text += "; the reloaded configuration is invalid, the previous one stays in force"
 	}
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")
 }
@@ -162,11 +162,11 @@ func inWords(parts []console.Part) string {
 	}
 	switch {
 	case len(wrong) > 0:
-		return "takes no readings; " + strings.Join(wrong, "; ")
+		return "accepts no readings; " + strings.Join(wrong, "; ")
 	case len(waits) > 0:
-		return "takes readings; not ready behind the journal: " + strings.Join(waits, "; ")
+		return "accepts readings; not ready behind the journal: " + strings.Join(waits, "; ")
 	default:
-		return "takes readings and stores them"
+		return "accepts readings and stores them"
 	}
 }
 

@@ -18,7 +18,7 @@ func TestLivePageKeepsHistory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, d.run(ctx))
-	assert.NoFileExists(t, filepath.Join(flags["data-dir"], "console-history"), "the looks go on until stop")
+	assert.NoFileExists(t, filepath.Join(flags["data-dir"], "console-history"), "samples are taken until stop")
 	require.NoError(t, d.stop(context.Background()))
 	assert.FileExists(t, filepath.Join(flags["data-dir"], "console-history"))
 	_, err := (&http.Client{Timeout: time.Second}).Get("http://" + d.listeners.admin.Addr().String())

@@ -63,12 +63,12 @@ func TestMergeNeighbouringRanges(t *testing.T) {
 	wide := Histogram{Count: 1, Schema: 0, Native: map[int32]float64{3: 1}}
 	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, fine.Add(wide).Native)
 	assert.Equal(t, map[int32]float64{-1: 1, 0: 3, 1: 3, 2: 1, 3: 1}, wide.Add(fine).Native)
-	assert.Equal(t, fine.Native, Histogram{}.Add(fine).Native, "nothing is not wide")
+	assert.Equal(t, fine.Native, Histogram{}.Add(fine).Native, "an empty histogram has no width")
 	assert.Equal(t, fine.Native, fine.Since(Histogram{}).Native)
 }
 
-// TestSinceAfterReset: a histogram can be emptied and have more observations
-// again than before by the next sample, and be of another form.
+// TestSinceAfterReset: a histogram may be emptied and have more observations
+// than before by the next sample.
 func TestSinceAfterReset(t *testing.T) {
 	t.Parallel()
 	native := Histogram{Count: 5, Native: map[int32]float64{1: 5}}

@@ -47,7 +47,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
 	for _, text := range []string{
-		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
+		"v0.3.0", "Readings are accepted and stored", "at 12:01:01",
 		"<title>Write latency</title>", "<title>Write latency by bucket fill</title>", "<title>Journal</title>",
 		"Cache dirty", "17.3 %", "degrading from 50 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
 		"ts_out_of_range", "1,234", "http 404", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
@@ -104,7 +104,6 @@ func TestPageOfOneStream(t *testing.T) {
 	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
 }
 
-// TestDiagnosisIsAboveSignals it was made of.
 func TestDiagnosisIsAboveSignals(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

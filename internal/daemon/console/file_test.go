@@ -123,8 +123,7 @@ func TestUnwritableFileIsLoggedOnce(t *testing.T) {
 	assert.Contains(t, log.String(), "saved again")
 }
 
-// TestFailedSaveReplacesNothing, and what a crash in the middle
-// leaves is written over.
+// TestFailedSaveReplacesNothing. What a crash leaves of a save is overwritten.
 func TestFailedSaveReplacesNothing(t *testing.T) {
 	t.Parallel()
 	file := worked(t)
@@ -171,7 +170,7 @@ func TestFullDiskIsReported(t *testing.T) {
 	}
 }
 
-// TestFileIsSavedEveryTenSeconds: a crash loses no more.
+// TestFileIsSavedEveryTenSeconds, so a crash loses no more.
 func TestFileIsSavedEveryTenSeconds(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "console-history")
@@ -191,7 +190,7 @@ func TestFileIsSavedEveryTenSeconds(t *testing.T) {
 		}
 		cancel()
 		<-done
-		assert.FileExists(t, file, "the last look is kept")
+		assert.FileExists(t, file, "the last sample is saved")
 	})
 }
 

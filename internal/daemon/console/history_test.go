@@ -92,7 +92,7 @@ func written(t *testing.T, streams, n int) scrape.Sample {
 	return sample
 }
 
-// TestNewStreamInHistory had written nothing before.
+// TestNewStreamInHistory has a stream that had written nothing before.
 func TestNewStreamInHistory(t *testing.T) {
 	t.Parallel()
 	h := newHistory(time.Second)
@@ -104,7 +104,7 @@ func TestNewStreamInHistory(t *testing.T) {
 	assert.InDelta(t, 3, s.of("").Rate, 1e-6)
 }
 
-// TestSumsCoverFifteenMinutes in a daemon that works for longer.
+// TestSumsCoverFifteenMinutes has a daemon run for longer.
 func TestSumsCoverFifteenMinutes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
@@ -178,7 +178,7 @@ func TestShortPausesAreBridged(t *testing.T) {
 	assert.True(t, math.IsNaN(y[5]), "what comes next is unknown")
 }
 
-// TestLongPausesAreGaps: from the eleventh second on.
+// TestLongPausesAreGaps from the eleventh second on.
 func TestLongPausesAreGaps(t *testing.T) {
 	t.Parallel()
 	for apart, bridged := range map[int]bool{9: true, 10: true, 11: false} {

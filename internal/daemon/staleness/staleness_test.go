@@ -126,7 +126,7 @@ func TestSensorsBeyondMaximumAreNotCounted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Goroutines that look at once may each go one beyond.
+	// Concurrent goroutines may each exceed it by one.
 	assert.InDelta(t, 100, s.sensors.Load(), 4)
 	for i := range 90 {
 		s.Came(fmt.Sprint("0 ", i), time.Now()) // known or not, none is forgotten for another
