@@ -162,5 +162,5 @@ func TestARefusedReloadIsInTheStatus(t *testing.T) {
 	b.Signal(syscall.SIGHUP)
 	m.await("RELOADING")
 	said, _ := m.await("READY")
-	assert.Contains(t, said["STATUS"], "is wrong, the previous one stays in force")
+	assert.Contains(t, said["STATUS"], "is invalid, the previous one stays in force")
 }

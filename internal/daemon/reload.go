@@ -397,7 +397,7 @@ func (c *Config) merge(changes []Difference) (*Config, error) {
 			continue
 		}
 		var err error
-		out.Settings, err = out.Settings.with(d.stream, d.name, d.Wanted)
+		out.Settings, err = out.with(d.stream, d.name, d.Wanted)
 		problems = append(problems, err)
 		list, _ := out.values(d.stream)
 		named(list, d.name).text = d.Wanted

@@ -11,12 +11,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // stopTimeout is how long a daemon may take to end in good order, with its
@@ -38,9 +38,8 @@ type Config struct {
 type Daemon struct {
 	HTTP, GRPC, Admin string // addresses, HOST:PORT
 
-	cmd     *exec.Cmd
-	exited  chan struct{}
-	reading sync.WaitGroup // of its log
+	cmd    *exec.Cmd
+	exited chan struct{}
 }
 
 // Start returns when the daemon can store readings. It has none of the settings
@@ -56,26 +55,13 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
-	ownGroup(d.cmd)
-	ready, started := make(chan struct{}), make(chan error)
-	go func() {
-		// The signal at this process's death is sent when the thread ends that
-		// started the daemon, so that thread is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := d.cmd.Start()
-		if err == nil {
-			d.reading.Go(func() { d.follow(log, ready, c.Out) })
-		}
-		started <- err
-		if err != nil {
-			return
-		}
-		d.reading.Wait() // before Wait, which closes the pipe
-		_ = d.cmd.Wait() // how it ended does not matter: that it did is an error
+	ready := make(chan struct{})
+	err = machine.Start(d.cmd, syscall.SIGTERM, func() {
+		d.follow(log, ready, c.Out) // before Wait, which closes the pipe
+		_ = d.cmd.Wait()            // how it ended does not matter: that it did is an error
 		close(d.exited)
-	}()
-	if err := <-started; err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("start the daemon: %w; `make build` makes it", err)
 	}
 	select {

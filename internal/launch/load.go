@@ -8,9 +8,11 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // killDelay is how long to wait, after `brim load` was killed, until its output is closed.
@@ -22,7 +24,7 @@ func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Re
 	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", "http://" + d.HTTP, "--output", "json"}, args...)...)
 	cmd.Env = environment()
 	cmd.WaitDelay = killDelay
-	ownGroup(cmd)
+	cmd.SysProcAttr = machine.NewGroup(syscall.SIGTERM)
 	runtime.LockOSThread() // as for the daemon: at the thread's end it is told to end
 	defer runtime.UnlockOSThread()
 	var stdout, stderr bytes.Buffer

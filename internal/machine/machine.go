@@ -1,6 +1,6 @@
 // Package machine describes this machine: its processor, memory and file systems, and
-// what its processes use of them. It waits until they are idle, or for a while. It reads
-// /proc; what is unknown is empty.
+// what its processes use of them. It starts processes that end with this one, and waits
+// until they are idle, or for a while. It reads /proc; what is unknown is empty.
 package machine
 
 import (
