@@ -80,7 +80,8 @@ func Load(path string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, content)
+	entries, _, err := Parse(path, content)
+	return entries, err
 }
 
 // readFile refuses a file that others than its owner may write: they could grant
@@ -157,14 +158,8 @@ type accessFile struct {
 //	    quota: {requests_per_second: 50, readings_per_second: 1000, new_sensors_per_second: 10, active_sensors: 5000}
 //
 // Errors name the line and what is allowed; several are joined. They do not repeat
-// what may be a token.
-func Parse(path string, content []byte) ([]Entry, error) {
-	entries, _, err := parseFile(path, content)
-	return entries, err
-}
-
-// parseFile is Parse, and reports whether the list of identities is an explicit [].
-func parseFile(path string, content []byte) (entries []Entry, emptied bool, err error) {
+// what may be a token. Emptied reports whether the list of identities is an explicit [].
+func Parse(path string, content []byte) (entries []Entry, emptied bool, err error) {
 	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
 		return nil, false, fmt.Errorf("%s:1: the access file is not UTF-8", path)
 	}
@@ -470,14 +465,14 @@ func edit(ctx context.Context, path string, change func(list *yaml.Node) error) 
 	if err != nil {
 		return err
 	}
-	if _, err := Parse(path, content); err != nil {
+	if _, _, err := Parse(path, content); err != nil {
 		return fmt.Errorf("not changed, because the access file is invalid: %w", err)
 	}
 	changed, err := changedBy(content, change)
 	if err != nil {
 		return err
 	}
-	if _, err := Parse(path, changed); err != nil {
+	if _, _, err := Parse(path, changed); err != nil {
 		return fmt.Errorf("not changed, because the access file would become invalid: %w", err)
 	}
 	return replaceFile(path, changed, info)

@@ -301,7 +301,7 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		return nil, fmt.Errorf("%s:%d: the last line of the access file has no line break, as if the file was not written completely; add one", g.path, 1+bytes.Count(content, []byte{'\n'}))
 	}
-	entries, emptied, err := parseFile(g.path, content)
+	entries, emptied, err := Parse(g.path, content)
 	if err != nil {
 		return nil, err
 	}

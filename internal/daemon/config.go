@@ -69,9 +69,6 @@ type effective struct {
 	stream string // that sets it for itself; empty at the top level
 }
 
-// ownOf reports whether the stream sets the value, and does not inherit it.
-func (e effective) ownOf(stream string) bool { return e.stream == stream }
-
 // Config is the outcome: checked settings, and for people each value's
 // text with its origin.
 type Config struct {
@@ -403,7 +400,7 @@ func (c *Config) Print(w io.Writer) error {
 	}
 	b.WriteString("streams: # what they do not set is as above\n")
 	for _, name := range slices.Sorted(maps.Keys(c.streams)) {
-		own := slices.DeleteFunc(slices.Clone(c.streams[name]), func(e effective) bool { return !e.ownOf(name) })
+		own := slices.DeleteFunc(slices.Clone(c.streams[name]), func(e effective) bool { return e.stream != name })
 		if len(own) == 0 {
 			fmt.Fprintf(&b, "  %s: {}\n", quoteYAML(name))
 			continue

@@ -161,16 +161,20 @@ func (r *reloader) reload(ctx context.Context) {
 		return
 	}
 	var pending []Difference
+	var changed []string // streams
 	for _, d := range all {
 		if d.Why == "" {
 			log.Info("setting changed", "setting", d.Setting, "before", d.Now, "now", d.Wanted)
+			if d.stream != "" && !slices.Contains(changed, d.stream) {
+				changed = append(changed, d.stream)
+			}
 			continue
 		}
 		pending = append(pending, d)
 		log.Warn("setting is not in force", "setting", d.Setting, "now", d.Now, "wanted", d.Wanted, "why", d.Why)
 	}
 	outcome := reloadApplied
-	if unable := r.apply(ctx, merged, pending, changedStreams(all)); unable || len(pending) > 0 {
+	if unable := r.apply(ctx, merged, pending, changed); unable || len(pending) > 0 {
 		outcome = reloadPartly
 	}
 	r.reloadFiles(log)
@@ -403,17 +407,6 @@ func (c *Config) merge(changes []Difference) (*Config, error) {
 		named(list, d.name).text = d.Wanted
 	}
 	return out, errors.Join(append(problems, out.checkTogether())...)
-}
-
-// changedStreams lists the streams with a change that is applied.
-func changedStreams(all []Difference) []string {
-	var out []string
-	for _, d := range all {
-		if d.stream != "" && d.Why == "" && !slices.Contains(out, d.stream) {
-			out = append(out, d.stream)
-		}
-	}
-	return out
 }
 
 // concernPatience is how long MongoDB may take to list its members.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
@@ -35,15 +34,6 @@ type ReplayedReadings struct {
 	Readings uint64 `json:"readings"`
 }
 
-// replayedOf returns what there is to replay.
-func replayedOf(r *journal.Report) Replayed {
-	done := Replayed{Journal: r.Dir, Taken: []ReplayedReadings{}, Keys: r.Keys}
-	for _, u := range r.Unapplied {
-		done.Taken = append(done.Taken, ReplayedReadings{Session: u.Session, Stream: u.Stream, Readings: u.Readings})
-	}
-	return done
-}
-
 // Replay stores what the journal holds.
 func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Replayed, err error) {
 	if !c.journaling() {
@@ -61,7 +51,10 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	if err != nil {
 		return done, err
 	}
-	done = replayedOf(&found)
+	done = Replayed{Journal: found.Dir, Taken: []ReplayedReadings{}, Keys: found.Keys}
+	for _, u := range found.Unapplied {
+		done.Taken = append(done.Taken, ReplayedReadings{Session: u.Session, Stream: u.Stream, Readings: u.Readings})
+	}
 	j, err := d.openJournal(retarget)
 	if err != nil {
 		return done, err

@@ -27,7 +27,7 @@ func TestFailedLoadIsAnError(t *testing.T) {
 	_, err := launch.Load(t.Context(), itself(t), d, "fails")
 	require.ErrorContains(t, err, "run brim load fails: exit status 1\nno such stream")
 	_, err = launch.Load(t.Context(), itself(t), d, "babbles")
-	require.ErrorContains(t, err, "read what came of brim load")
+	require.ErrorContains(t, err, "read the result of brim load")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = launch.Load(ctx, itself(t), d, "hangs")
