@@ -214,7 +214,7 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	require.ErrorContains(t, got.err, "of stream readings, which was stored as bucket")
 	require.ErrorContains(t, got.err, "is not configured any more")
 	got = runBrim(t, nil, "journal", "replay", "--journal-dir", filepath.Join(t.TempDir(), "typo"))
-	require.ErrorContains(t, got.err, "look for a journal")
+	require.ErrorContains(t, got.err, "find a journal")
 
 	a.start()
 	got = runBrim(t, nil, append([]string{"journal", "replay", "--output", "json", "--database", "other", "--retarget"}, a.args...)...)

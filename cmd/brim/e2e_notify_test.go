@@ -84,7 +84,7 @@ func TestTheManagerIsToldOfALife(t *testing.T) {
 
 	said, before := m.await("READY")
 	assert.Equal(t, "1", said["READY"])
-	assert.Contains(t, said["STATUS"], "takes readings")
+	assert.Contains(t, said["STATUS"], "accepts readings")
 	require.NotEmpty(t, before, "a start is told, too")
 	for _, s := range before {
 		assert.Contains(t, s, "EXTEND_TIMEOUT_USEC", "a start that goes on asks for time")
@@ -95,7 +95,7 @@ func TestTheManagerIsToldOfALife(t *testing.T) {
 		assert.NotContains(t, said, "READY")
 	}
 	assert.NotContains(t, said, "EXTEND_TIMEOUT_USEC", "it takes no longer, for it is ready")
-	assert.Equal(t, "takes readings and stores them", said["STATUS"])
+	assert.Equal(t, "accepts readings and stores them", said["STATUS"])
 
 	b.Signal(syscall.SIGHUP)
 	said, _ = m.await("RELOADING")
@@ -106,7 +106,7 @@ func TestTheManagerIsToldOfALife(t *testing.T) {
 	for _, s := range before {
 		assert.NotContains(t, s, "STOPPING")
 	}
-	assert.Contains(t, said["STATUS"], "takes readings")
+	assert.Contains(t, said["STATUS"], "accepts readings")
 
 	b.Signal(syscall.SIGTERM)
 	said, _ = m.await("STOPPING")
@@ -162,5 +162,5 @@ func TestARefusedReloadIsInTheStatus(t *testing.T) {
 	b.Signal(syscall.SIGHUP)
 	m.await("RELOADING")
 	said, _ := m.await("READY")
-	assert.Contains(t, said["STATUS"], "is wrong, the previous one stays in force")
+	assert.Contains(t, said["STATUS"], "is invalid, the previous one stays in force")
 }

@@ -28,7 +28,7 @@ func TestLivePageOfARealDaemon(t *testing.T) {
 	b.eventually("state without fault", func() bool {
 		var code int
 		code, page = b.admin(http.MethodGet, "/console")
-		return code == http.StatusOK && strings.Contains(page, "Readings are taken and stored")
+		return code == http.StatusOK && strings.Contains(page, "Readings are accepted and stored")
 	})
 	assert.Regexp(t, `<th scope="row">Cache dirty</th><td class="class"><span class="mark healthy" aria-hidden="true"></span>healthy</td><td class="n">[0-9.<&lt; ]+ %</td>`, page)
 	assert.Contains(t, page, `<th scope="row">readings <small>default</small></th>`)
@@ -55,7 +55,7 @@ func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
 		section, _, _ := strings.Cut(page, "</section>")
 		return section
 	}
-	b.eventually("state without fault", func() bool { return strings.Contains(state(), "Readings are taken and stored") })
+	b.eventually("state without fault", func() bool { return strings.Contains(state(), "Readings are accepted and stored") })
 	pid := server.Pid()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // so that it can be stopped
@@ -63,14 +63,14 @@ func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, answer)
 	b.eventually("state that is not healthy", func() bool {
 		s := state()
-		return strings.Contains(s, `class="state degrading"`) && strings.Contains(s, "Readings are taken into the journal")
+		return strings.Contains(s, `class="state degrading"`) && strings.Contains(s, "Readings are accepted into the journal")
 	})
 	b.eventually("word that nothing can be seen", func() bool {
 		_, page := b.admin(http.MethodGet, "/console")
 		return strings.Contains(page, "The storage engine cannot be sampled: MongoDB does not answer.")
 	})
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
-	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are taken and stored") })
+	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are accepted and stored") })
 }
 
 // TestLivePageLooksWhileTheDaemonStops: what is stored last is the most worth

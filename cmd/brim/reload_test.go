@@ -243,7 +243,7 @@ func TestNothingOfAWrongFileIsTaken(t *testing.T) {
 	assert.Contains(t, got.Reason, "unknown key mistake")
 	assert.Contains(t, got.Reason, "brim.yaml:4")
 	assert.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`))
-	assert.Contains(t, fmt.Sprint(f.awaitLog("the configuration is wrong; nothing of it was taken")["err"]), "brim.yaml")
+	assert.Contains(t, fmt.Sprint(f.awaitLog("the configuration is invalid; nothing was changed")["err"]), "brim.yaml")
 	require.NoError(t, os.Remove(f.path))
 	before := f.reloads()
 	f.signal(syscall.SIGHUP)

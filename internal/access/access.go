@@ -6,8 +6,8 @@
 //	             429 over the request quota      └─ Admit: 429 over the reading quota
 //
 // The files: guard.go finds the identity, quota.go counts what it uses, file.go reads
-// and edits the access file, credentials.go takes credentials from a request, tls.go
-// and listener.go protect the listeners.
+// and edits the access file, watch.go applies changes of files, credentials.go takes
+// credentials from a request, tls.go and listener.go protect the listeners.
 package access
 
 import (
@@ -68,7 +68,7 @@ var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
 // Require returns a *telemetry.Error of kind Forbidden unless the identity has the
 // scope.
 func (i *Identity) Require(scope Scope) error {
-	if i.guard == nil || !i.guard.Asks() {
+	if i.guard == nil || !i.guard.Authenticates() {
 		return nil
 	}
 	r := i.rights.Load()
@@ -104,15 +104,13 @@ func (i *Identity) RequireSensor(sensor string) error {
 // Check returns a *telemetry.Error of kind Unauthenticated if the identity was
 // revoked or has expired. A long-lived stream calls it for each message.
 func (i *Identity) Check() error {
-	if i.guard == nil || !i.guard.Asks() {
+	if i.guard == nil || !i.guard.Authenticates() {
 		return nil
 	}
-	now := i.guard.now()
-	i.guard.refresh(now)
 	if i.gone.Load() {
 		return i.guard.refuse(telemetry.Unauthenticated, codeUnknown, "the access of %s was revoked", i.Name)
 	}
-	return i.checkExpiry(now)
+	return i.checkExpiry(i.guard.now())
 }
 
 func (i *Identity) checkExpiry(now time.Time) error {
@@ -154,7 +152,7 @@ func WithShown(ctx context.Context, i *Identity, c Credentials) context.Context 
 // longer valid, and one of kind Quota if its requests are used up.
 func StillKnown(ctx context.Context) error {
 	i := From(ctx)
-	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Asks() {
+	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Authenticates() {
 		if err := i.guard.checkClientCertificate(c, i.guard.now()); err != nil {
 			return err
 		}

@@ -3,13 +3,12 @@ package access
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestTheDefaultQuotaChangesInPlace(t *testing.T) {
+func TestSetDefaultKeepsUsage(t *testing.T) {
 	t.Parallel()
 	g := guardOf(t, entry("own", northToken, "scopes: [ingest]", "quota: {readings_per_second: 10}")+entry("other", "brim_other"))
 	own, err := g.Identify(Credentials{Secret: northToken})
@@ -18,7 +17,7 @@ func TestTheDefaultQuotaChangesInPlace(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Admit(1000, none))
 
-	require.NoError(t, g.SetDefault(Quota{ReadingsPerSecond: 5, ActiveSensors: 1}))
+	g.SetDefault(Quota{ReadingsPerSecond: 5, ActiveSensors: 1})
 	require.NoError(t, other.Admit(6, none), "what one second brings, and a debt")
 	wantRefusal(t, other.Admit(1, none), telemetry.Quota, codeReadings)
 	require.NoError(t, own.Admit(10, of("a")), "its own holds")
@@ -28,17 +27,15 @@ func TestTheDefaultQuotaChangesInPlace(t *testing.T) {
 	require.NoError(t, err)
 	wantRefusal(t, fresh.Admit(1, of("a", "b")), telemetry.Quota, codeActive)
 
-	require.NoError(t, g.SetDefault(Quota{}))
+	g.SetDefault(Quota{})
 	require.NoError(t, other.Admit(1_000_000, none), "no limit again")
-	assert.ErrorContains(t, g.SetDefault(Quota{ReadingsPerSecond: MaxRate + 1}), "readings_per_second")
-	require.NoError(t, other.Admit(1_000_000, none), "what is wrong changes nothing")
 }
 
-func TestTheQuotaOfAllChangesWhereNobodyIsAsked(t *testing.T) {
+func TestSetDefaultWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 1000})
-	require.NoError(t, i.guard.SetDefault(Quota{ReadingsPerSecond: 1}))
+	i.guard.SetDefault(Quota{ReadingsPerSecond: 1})
 	require.NoError(t, i.Admit(2, none))
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
-	require.NoError(t, (*Guard)(nil).SetDefault(Quota{ReadingsPerSecond: 1}), "nothing is counted")
+	(*Guard)(nil).SetDefault(Quota{ReadingsPerSecond: 1})
 }

@@ -17,7 +17,7 @@ func newEntry(name string) Entry {
 	return Entry{Name: name, Scopes: []Scope{Ingest}, Quota: NoQuota()}
 }
 
-func TestAChangeKeepsCommentsAndOrder(t *testing.T) {
+func TestEditKeepsCommentsAndOrder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`# ours
@@ -47,9 +47,9 @@ identities:
     certificate: cn:a
   - name: 'c: d'
     certificate: dns:c
-    scopes: [ingest]
     sensor_prefix: '#x'
     expires: "2027-01-02T03:04:05Z"
+    scopes: [ingest]
     quota:
       active_sensors: 5
 # the end
@@ -59,7 +59,7 @@ identities:
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm(), "the mode stays")
 }
 
-func TestANewFileIsForItsOwnerAlone(t *testing.T) {
+func TestNewFileIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
@@ -88,7 +88,7 @@ func TestANewFileIsForItsOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestAFileWithFaultsIsNotChanged(t *testing.T) {
+func TestInvalidFileIsNotEdited(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("identities: {}\n"), 0o600))
@@ -101,7 +101,7 @@ func TestAFileWithFaultsIsNotChanged(t *testing.T) {
 	require.ErrorContains(t, Add(t.Context(), path, bad, HashOf("a")), "sensor_prefix: only printable characters")
 }
 
-func TestChangesAtOnceLoseNone(t *testing.T) {
+func TestConcurrentEditsLoseNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

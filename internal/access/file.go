@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/gofrs/flock"
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // An Entry is an identity in the access file.
@@ -37,7 +40,8 @@ type Entry struct {
 	hash [sha256.Size]byte // of the token
 }
 
-// credential identifies the entry's token or certificate.
+// credential identifies the entry's token, by the bytes of its hash, or its certificate, by
+// KIND:NAME. No hash is likely to read as that.
 func (e *Entry) credential() string {
 	if e.Certificate != "" {
 		return certificateKey(e.Certificate)
@@ -64,8 +68,6 @@ const (
 	keyActive     = "active_sensors"
 )
 
-var identityKeys = []string{keyName, keyHash, keyCertificate, keyScopes, keyPrefix, keyCreated, keyExpires, keyQuota}
-
 const (
 	maxName   = 64       // characters
 	maxPrefix = 1 << 10  // bytes, as of a sensor's id
@@ -78,7 +80,8 @@ func Load(path string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, content)
+	entries, _, err := Parse(path, content)
+	return entries, err
 }
 
 // readFile refuses a file that others than its owner may write: they could grant
@@ -112,18 +115,6 @@ func readFile(path string) ([]byte, os.FileInfo, error) {
 // hasModes is false on Windows, whose files have no permission bits.
 const hasModes = runtime.GOOS != "windows"
 
-// read also refuses a file of another user, who can write it whatever its mode.
-func (g *Guard) read() ([]byte, os.FileInfo, error) {
-	content, info, err := readFile(g.path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if owner, ok := ownerOf(info); ok && !trusted(owner, os.Geteuid()) {
-		return nil, nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed are root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
-	}
-	return content, info, nil
-}
-
 // trusted reports whether a file of that owner may grant access.
 func trusted(owner, self int) bool { return owner == 0 || owner == self }
 
@@ -149,10 +140,10 @@ func warnOpen(log *slog.Logger, path string, info os.FileInfo) {
 
 // An accessFile is a file that is being parsed.
 type accessFile struct {
-	path     string
-	entries  []Entry
-	emptied  bool // the list is an explicit []
-	problems []error
+	config.YAML
+
+	entries []Entry
+	emptied bool // the list is an explicit []
 }
 
 // Parse reads an access file; path is for errors only:
@@ -167,100 +158,19 @@ type accessFile struct {
 //	    quota: {requests_per_second: 50, readings_per_second: 1000, new_sensors_per_second: 10, active_sensors: 5000}
 //
 // Errors name the line and what is allowed; several are joined. They do not repeat
-// what may be a token.
-func Parse(path string, content []byte) ([]Entry, error) {
-	entries, _, err := parseFile(path, content)
-	return entries, err
-}
-
-// parseFile is Parse, and reports whether the list of identities is an explicit [].
-func parseFile(path string, content []byte) (entries []Entry, emptied bool, err error) {
-	root, err := parseYAML(path, content)
-	if err != nil {
-		return nil, false, err
+// what may be a token. Emptied reports whether the list of identities is an explicit [].
+func Parse(path string, content []byte) (entries []Entry, emptied bool, err error) {
+	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
+		return nil, false, fmt.Errorf("%s:1: the access file is not UTF-8", path)
 	}
-	f := accessFile{path: path}
-	f.plain(root)
-	if top := topOf(root); top != nil && len(f.problems) == 0 {
-		f.each(top, "the access file", []string{keyIdentities}, func(_, value *yaml.Node) { f.identities(value) })
+	f := accessFile{YAML: config.YAML{Path: path, Plain: true, Quote: excerpt}}
+	if top := f.Parse(content); top != nil {
+		f.Each(top, "", config.Choices{Names: []string{keyIdentities}}, func(_, value *yaml.Node) { f.identities(value) })
 	}
-	if err := errors.Join(f.problems...); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, false, err
 	}
 	return f.entries, f.emptied, nil
-}
-
-// plain refuses what gives a value another meaning than its text: anchors, aliases
-// and tags.
-func (f *accessFile) plain(n *yaml.Node) {
-	switch {
-	case n.Kind == yaml.AliasNode:
-		f.wrong(n, "the alias *%s is not allowed in an access file; write the value out", excerpt(n.Value))
-	case n.Anchor != "":
-		f.wrong(n, "the anchor &%s is not allowed in an access file; write the value out where it is needed", excerpt(n.Anchor))
-	case n.Style&yaml.TaggedStyle != 0:
-		f.wrong(n, "the tag %s is not allowed in an access file; leave it out", excerpt(n.Tag))
-	}
-	for _, child := range n.Content {
-		f.plain(child)
-	}
-}
-
-// parseYAML names the line of an error. The parser does not if it is the first.
-func parseYAML(path string, content []byte) (*yaml.Node, error) {
-	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
-		return nil, fmt.Errorf("%s:1: the access file is not UTF-8", path)
-	}
-	var root, more yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	err := decoder.Decode(&root)
-	if err == nil {
-		if err = decoder.Decode(&more); err == nil {
-			return nil, fmt.Errorf("%s:%d: a second YAML document begins here; one is allowed", path, more.Line)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return &root, nil
-	}
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), "1"
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		line, text, _ = strings.Cut(rest, ": ")
-	}
-	return nil, fmt.Errorf("%s:%s: this is not YAML: %s", path, line, excerpt(text))
-}
-
-// topOf returns the content of a document; nil: none.
-func topOf(root *yaml.Node) *yaml.Node {
-	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
-		return nil
-	}
-	return root.Content[0]
-}
-
-func (f *accessFile) wrong(n *yaml.Node, format string, args ...any) {
-	f.problems = append(f.problems, fmt.Errorf("%s:%d: %s", f.path, n.Line, fmt.Sprintf(format, args...)))
-}
-
-// each calls take for every allowed key of a mapping, once.
-func (f *accessFile) each(n *yaml.Node, what string, allowed []string, take func(key, value *yaml.Node)) {
-	if n.Kind != yaml.MappingNode {
-		f.wrong(n, "%s: expected keys with values; allowed are %s", what, strings.Join(allowed, ", "))
-		return
-	}
-	seen := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		line, twice := seen[key.Value]
-		seen[key.Value] = key.Line
-		switch {
-		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, key.Value):
-			f.wrong(key, "%s: unknown key %q; allowed are %s", what, excerpt(key.Value), strings.Join(allowed, ", "))
-		case twice:
-			f.wrong(key, "%s: %s is given twice, first in line %d", what, key.Value, line)
-		default:
-			take(key, value)
-		}
-	}
 }
 
 func (f *accessFile) identities(list *yaml.Node) {
@@ -268,89 +178,87 @@ func (f *accessFile) identities(list *yaml.Node) {
 		return
 	}
 	if list.Kind != yaml.SequenceNode {
-		f.wrong(list, "%s: expected a list, with entries that begin with - name: …", keyIdentities)
+		f.Wrong(list, "%s: expected a list, with entries that begin with - name: …", keyIdentities)
 		return
 	}
 	f.emptied = len(list.Content) == 0
 	names, credentials := make(map[string]int), make(map[string]int)
 	for _, n := range list.Content {
-		before := len(f.problems)
+		before := f.Problems()
 		e := f.identity(n)
-		if len(f.problems) > before {
+		if f.Problems() > before {
 			continue
 		}
 		credential := e.credential()
-		if e.Certificate == "" {
-			credential = credential[:hashKeyBytes]
-		}
 		if line, twice := names[e.Name]; twice {
-			f.wrong(n, "%s: the name %q is given twice, first in line %d", keyIdentities, e.Name, line)
+			f.Wrong(n, "%s: the name %q is given twice, first in line %d", keyIdentities, e.Name, line)
 		} else if line, twice := credentials[credential]; twice {
-			f.wrong(n, "%s: %s has the same token or certificate as the identity in line %d; each needs its own", keyIdentities, e.Name, line)
+			f.Wrong(n, "%s: %s has the same token or certificate as the identity in line %d; each needs its own", keyIdentities, e.Name, line)
 		}
 		names[e.Name], credentials[credential] = n.Line, n.Line
 		f.entries = append(f.entries, e)
 	}
 }
 
-// identity parses one identity. Errors are in f.problems.
+// A member is a text that an identity has in the file.
+type member struct {
+	key string
+	get func(e *Entry) string // empty: it is left out
+	set func(e *Entry, text string) error
+}
+
+// members lists them in their order in the file, where the scopes and the quota follow.
+func members() []member {
+	return []member{
+		{keyName, func(e *Entry) string { return e.Name }, func(e *Entry, s string) error { e.Name = s; return checkName(s) }},
+		{keyHash, hashText, func(e *Entry, s string) (err error) { e.hash, err = parseHash(s); return err }},
+		{keyCertificate, func(e *Entry) string { return e.Certificate }, func(e *Entry, s string) error { e.Certificate = s; return checkCertificate(s) }},
+		{keyPrefix, func(e *Entry) string { return e.SensorPrefix }, func(e *Entry, s string) error { e.SensorPrefix = s; return checkPrefix(s) }},
+		{keyCreated, func(e *Entry) string { return timeText(e.Created) }, func(e *Entry, s string) (err error) { e.Created, err = parseTime(s); return err }},
+		{keyExpires, func(e *Entry) string { return timeText(e.Expires) }, func(e *Entry, s string) (err error) { e.Expires, err = parseTime(s); return err }},
+	}
+}
+
+// identity parses one identity.
 func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 	e.Quota = NoQuota()
+	keys := []string{keyScopes, keyQuota}
+	texts := make(map[string]member)
+	for _, m := range members() {
+		keys, texts[m.key] = append(keys, m.key), m
+	}
 	seen := make(map[string]bool)
-	f.each(n, "an identity", identityKeys, func(key, value *yaml.Node) {
+	f.Each(n, keyIdentities+".", config.Choices{Names: keys}, func(key, value *yaml.Node) {
 		seen[key.Value] = true
-		if err := f.member(&e, key.Value, value); err != nil {
-			f.wrong(value, "%s: %s", key.Value, err)
+		var err error
+		switch {
+		case key.Value == keyScopes:
+			e.Scopes, err = scopesOf(value)
+		case key.Value == keyQuota:
+			f.quota(&e.Quota, value)
+		case value.Kind != yaml.ScalarNode || value.Tag == "!!null":
+			err = errors.New("expected a single value")
+		default:
+			err = texts[key.Value].set(&e, value.Value)
+		}
+		if err != nil {
+			f.Wrong(value, "%s: %s", key.Value, err)
 		}
 	})
 	if n.Kind != yaml.MappingNode {
 		return e
 	}
-	who := "an identity"
-	if e.Name != "" {
-		who = e.Name
-	}
+	who := cmp.Or(e.Name, "an identity")
 	if !seen[keyName] {
-		f.wrong(n, "%s: name is missing", who)
+		f.Wrong(n, "%s: name is missing", who)
 	}
 	if !seen[keyScopes] {
-		f.wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed are %s", who, joinScopes(scopes[:]))
+		f.Wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed are %s", who, joinScopes(scopes[:]))
 	}
 	if seen[keyHash] == seen[keyCertificate] {
-		f.wrong(n, "%s: it needs either hash or certificate; brim token create makes a token with its hash", who)
+		f.Wrong(n, "%s: it needs either hash or certificate; brim token create makes a token with its hash", who)
 	}
 	return e
-}
-
-// member parses the value of one key of an identity.
-func (f *accessFile) member(e *Entry, key string, value *yaml.Node) (err error) {
-	switch key {
-	case keyScopes:
-		e.Scopes, err = scopesOf(value)
-		return err
-	case keyQuota:
-		f.quota(&e.Quota, value)
-		return nil
-	}
-	if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
-		return errors.New("expected a single value")
-	}
-	text := value.Value
-	switch key {
-	case keyName:
-		e.Name, err = text, checkName(text)
-	case keyHash:
-		e.hash, err = hashOf(text)
-	case keyCertificate:
-		e.Certificate, err = text, checkCertificate(text)
-	case keyPrefix:
-		e.SensorPrefix, err = text, checkPrefix(text)
-	case keyCreated:
-		e.Created, err = instant(text)
-	case keyExpires:
-		e.Expires, err = instant(text)
-	}
-	return err
 }
 
 func scopesOf(n *yaml.Node) ([]Scope, error) {
@@ -409,7 +317,14 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-func hashOf(text string) (sum [sha256.Size]byte, err error) {
+func hashText(e *Entry) string {
+	if e.Certificate != "" {
+		return ""
+	}
+	return hashPrefix + hex.EncodeToString(e.hash[:])
+}
+
+func parseHash(text string) (sum [sha256.Size]byte, err error) {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	if !ok || len(digits) != hex.EncodedLen(sha256.Size) {
 		return sum, errors.New("expected sha256: and the 64 hexadecimal digits of a token's hash; a token itself does not belong in this file")
@@ -420,7 +335,14 @@ func hashOf(text string) (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-func instant(text string) (time.Time, error) {
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func parseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return at, fmt.Errorf("%q is not a time like 2027-11-21T10:00:00Z", excerpt(text))
@@ -450,11 +372,11 @@ func (f *accessFile) quota(q *Quota, n *yaml.Node) {
 	for _, l := range limits {
 		keys = append(keys, l.key)
 	}
-	f.each(n, keyQuota, keys, func(key, value *yaml.Node) {
+	f.Each(n, keyQuota+".", config.Choices{Names: keys}, func(key, value *yaml.Node) {
 		l := &limits[slices.Index(keys, key.Value)]
 		v, err := strconv.ParseFloat(value.Value, 64)
 		if value.Kind != yaml.ScalarNode || err != nil || !l.allows(v) {
-			f.wrong(value, "%s.%s: %q is not %s", keyQuota, key.Value, excerpt(value.Value), l.allowed())
+			f.Wrong(value, "%s.%s: %q is not %s", keyQuota, key.Value, excerpt(value.Value), l.allowed())
 			return
 		}
 		*l.value = v
@@ -473,11 +395,17 @@ func Add(ctx context.Context, path string, e Entry, hash string) error {
 	if err := e.check(); err != nil {
 		return err
 	}
+	if e.Certificate == "" {
+		var err error
+		if e.hash, err = parseHash(hash); err != nil {
+			return err
+		}
+	}
 	return edit(ctx, path, func(list *yaml.Node) error {
 		if indexOf(list, e.Name) >= 0 {
 			return ErrIdentityExists
 		}
-		list.Content = append(list.Content, e.node(hash))
+		list.Content = append(list.Content, e.node())
 		return nil
 	})
 }
@@ -511,19 +439,14 @@ func indexOf(list *yaml.Node, name string) int {
 // check checks an entry that is to be written.
 func (e *Entry) check() error {
 	var problems []error
-	note := func(key string, err error) {
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", key, err))
+	for _, m := range members() {
+		if text := m.get(e); text != "" {
+			if err := m.set(&Entry{}, text); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", m.key, err))
+			}
 		}
 	}
-	note(keyName, checkName(e.Name))
-	if e.SensorPrefix != "" {
-		note(keyPrefix, checkPrefix(e.SensorPrefix))
-	}
-	if e.Certificate != "" {
-		note(keyCertificate, checkCertificate(e.Certificate))
-	}
-	return errors.Join(append(problems, e.Quota.check())...)
+	return errors.Join(problems...)
 }
 
 func edit(ctx context.Context, path string, change func(list *yaml.Node) error) error {
@@ -542,38 +465,38 @@ func edit(ctx context.Context, path string, change func(list *yaml.Node) error) 
 	if err != nil {
 		return err
 	}
-	if _, err := Parse(path, content); err != nil {
+	if _, _, err := Parse(path, content); err != nil {
 		return fmt.Errorf("not changed, because the access file is invalid: %w", err)
 	}
-	changed, err := changedBy(path, content, change)
+	changed, err := changedBy(content, change)
 	if err != nil {
 		return err
 	}
-	if _, err := Parse(path, changed); err != nil {
+	if _, _, err := Parse(path, changed); err != nil {
 		return fmt.Errorf("not changed, because the access file would become invalid: %w", err)
 	}
 	return replaceFile(path, changed, info)
 }
 
-// changedBy returns the content of a file with its list of identities changed.
-func changedBy(path string, content []byte, change func(list *yaml.Node) error) ([]byte, error) {
-	root, err := parseYAML(path, content)
-	if err != nil {
-		return nil, err
+// changedBy returns the content of a valid file with its list of identities changed.
+func changedBy(content []byte, change func(list *yaml.Node) error) ([]byte, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(content, &root); err != nil {
+		return nil, fmt.Errorf("read the access file: %w", err)
 	}
 	var out bytes.Buffer
-	top := topOf(root)
+	top := &yaml.Node{Kind: yaml.MappingNode}
 	switch {
-	case top != nil:
-	case len(root.Content) > 0: // null
-		top = &yaml.Node{Kind: yaml.MappingNode}
-		root.Content[0] = top
-	default: // at most comments, which are in no node
+	case len(root.Content) == 0: // at most comments, which are in no node
 		if out.Write(content); len(content) > 0 && content[len(content)-1] != '\n' {
 			out.WriteByte('\n')
 		}
-		top = &yaml.Node{Kind: yaml.MappingNode}
-		root = top
+		root = *top
+		top = &root
+	case root.Content[0].Tag == "!!null":
+		root.Content[0] = top
+	default:
+		top = root.Content[0]
 	}
 	list := valueOf(top, keyIdentities)
 	if list == nil {
@@ -593,7 +516,7 @@ func changedBy(path string, content []byte, change func(list *yaml.Node) error) 
 	}
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(root), encoder.Close()); err != nil {
+	if err := errors.Join(encoder.Encode(&root), encoder.Close()); err != nil {
 		return nil, fmt.Errorf("write the access file: %w", err)
 	}
 	return out.Bytes(), nil
@@ -616,29 +539,18 @@ func text(s string) *yaml.Node {
 }
 
 // node is the entry in the file.
-func (e *Entry) node(hash string) *yaml.Node {
+func (e *Entry) node() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
-	put := func(key string, value *yaml.Node) { n.Content = append(n.Content, text(key), value) }
-	put(keyName, text(e.Name))
-	if e.Certificate != "" {
-		put(keyCertificate, text(e.Certificate))
-	} else {
-		put(keyHash, text(hash))
+	for _, m := range members() {
+		if value := m.get(e); value != "" {
+			n.Content = append(n.Content, text(m.key), text(value))
+		}
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 	for _, s := range e.Scopes {
 		list.Content = append(list.Content, text(string(s)))
 	}
-	put(keyScopes, list)
-	if e.SensorPrefix != "" {
-		put(keyPrefix, text(e.SensorPrefix))
-	}
-	if !e.Created.IsZero() {
-		put(keyCreated, text(e.Created.UTC().Format(time.RFC3339)))
-	}
-	if !e.Expires.IsZero() {
-		put(keyExpires, text(e.Expires.UTC().Format(time.RFC3339)))
-	}
+	n.Content = append(n.Content, text(keyScopes), list)
 	quota := &yaml.Node{Kind: yaml.MappingNode}
 	for _, l := range e.Quota.limits() {
 		if *l.value >= 0 {
@@ -646,7 +558,7 @@ func (e *Entry) node(hash string) *yaml.Node {
 		}
 	}
 	if len(quota.Content) > 0 {
-		put(keyQuota, quota)
+		n.Content = append(n.Content, text(keyQuota), quota)
 	}
 	return n
 }

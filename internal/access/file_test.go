@@ -13,9 +13,9 @@ import (
 
 const sampleHash = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789ABCDEF"
 
-func TestAnAccessFileIsRead(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
-	got, err := Parse("f", []byte(`# who may do what
+	got, _, err := Parse("f", []byte(`# who may do what
 identities:
   - name: north
     hash: `+sampleHash+`
@@ -39,13 +39,13 @@ identities:
 	assert.True(t, got[1].Expires.IsZero())
 
 	for _, empty := range []string{"", "# nothing\n", "---\n", "identities:\n", "identities: []\n", "{}\n"} {
-		got, err := Parse("f", []byte(empty))
+		got, _, err := Parse("f", []byte(empty))
 		require.NoError(t, err, empty)
 		assert.Empty(t, got)
 	}
 }
 
-func TestFaultsOfAnAccessFileNameTheLineAndWhatIsAllowed(t *testing.T) {
+func TestParseErrorsNameLineAndAllowedValues(t *testing.T) {
 	t.Parallel()
 	one := func(lines ...string) string { return "identities:\n  - " + strings.Join(lines, "\n    ") + "\n" }
 	hash, scope := "hash: "+sampleHash, "scopes: [read]"
@@ -53,16 +53,16 @@ func TestFaultsOfAnAccessFileNameTheLineAndWhatIsAllowed(t *testing.T) {
 		text string
 		want string
 	}{
-		{"- x", "f:1: the access file: expected keys with values; allowed are identities"},
-		{"identity: []", `f:1: the access file: unknown key "identity"; allowed are identities`},
+		{"- x", "f:1: the file must hold keys with values; allowed are identities"},
+		{"identity: []", `f:1: unknown key identity (did you mean identities?); allowed are identities`},
 		{"identities: {}", "f:1: identities: expected a list"},
-		{"identities: [x]", "f:1: an identity: expected keys with values; allowed are name, hash,"},
-		{"identities: []\nidentities: []", "f:2: the access file: identities is given twice, first in line 1"},
+		{"identities: [x]", "f:1: identities must hold keys with values; allowed are scopes, quota, name, hash,"},
+		{"identities: []\nidentities: []", `f:2: mapping key "identities" already defined at line 1`},
 		{"identities: []\n---\nidentities: []", "f:2: a second YAML document begins here"},
-		{"identities: [", "f:1: this is not YAML: "},
-		{"identities:\n\t- x", "f:2: this is not YAML: "},
-		{one("name: a", hash, scope, "color: red"), `f:5: an identity: unknown key "color"; allowed are name, hash, certificate,`},
-		{one("name: a", "name: b", hash, scope), "f:3: an identity: name is given twice, first in line 2"},
+		{"identities: [", "f:1: did not find expected node content"},
+		{"identities:\n\t- x", "f:2: found character that cannot start any token"},
+		{one("name: a", hash, scope, "color: red"), `f:5: unknown key identities.color; allowed are scopes, quota, name, hash, certificate,`},
+		{one("name: a", "name: b", hash, scope), `f:3: mapping key "name" already defined at line 2`},
 		{one(hash, scope), "f:2: an identity: name is missing"},
 		{one("name: a", hash), "f:2: a: scopes are missing, as in scopes: [ingest]; allowed are ingest, read, admin"},
 		{one("name: a", scope), "f:2: a: it needs either hash or certificate"},
@@ -86,8 +86,8 @@ func TestFaultsOfAnAccessFileNameTheLineAndWhatIsAllowed(t *testing.T) {
 		{one("name: a", scope, hash, "sensor_prefix: "+strings.Repeat("x", 1025)), "sensor_prefix: it has 1025 bytes; allowed are 1024"},
 		{one("name: a", scope, hash, "expires: tomorrow"), `f:5: expires: "tomorrow" is not a time like 2027-11-21T10:00:00Z`},
 		{one("name: a", scope, hash, "created: 2026"), "f:5: created: "},
-		{one("name: a", scope, hash, "quota: 5"), "f:5: quota: expected keys with values; allowed are requests_per_second, readings_per_second,"},
-		{one("name: a", scope, hash, "quota: {readings: 5}"), `f:5: quota: unknown key "readings"; allowed are requests_per_second, readings_per_second, new_sensors_per_second, active_sensors`},
+		{one("name: a", scope, hash, "quota: 5"), "f:5: quota must hold keys with values; allowed are requests_per_second, readings_per_second,"},
+		{one("name: a", scope, hash, "quota: {readings: 5}"), `f:5: unknown key quota.readings; allowed are requests_per_second, readings_per_second, new_sensors_per_second, active_sensors`},
 		{one("name: a", scope, hash, "quota: {readings_per_second: -1}"), `quota.readings_per_second: "-1" is not a number from 0, which is no limit, to 1000000000`},
 		{one("name: a", scope, hash, "quota: {active_sensors: 1.5}"), `quota.active_sensors: "1.5" is not a whole number from 0, which is no limit, to 1000000`},
 		{one("name: a", scope, hash, "quota: {new_sensors_per_second: .nan}"), "quota.new_sensors_per_second: "},
@@ -104,15 +104,15 @@ func TestFaultsOfAnAccessFileNameTheLineAndWhatIsAllowed(t *testing.T) {
 		{one("name: a", "scopes: [!x read]", hash), "f:3: the tag !x is not allowed"},
 		{"!!map\nidentities: []\n", "the tag !!map is not allowed"},
 	} {
-		got, err := Parse("f", []byte(c.text))
+		got, _, err := Parse("f", []byte(c.text))
 		assert.ErrorContains(t, err, c.want, "%s", c.text)
 		assert.Nil(t, got)
 	}
-	_, err := Parse("f", []byte(one("name: a", "scopes: [x]", "hash: 1", "expires: y")))
-	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "several faults are told at once")
+	_, _, err := Parse("f", []byte(one("name: a", "scopes: [x]", "hash: 1", "expires: y")))
+	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "several problems are reported at once")
 }
 
-func TestATokenInTheFileIsNotRepeated(t *testing.T) {
+func TestParseErrorsDoNotRepeatTokens(t *testing.T) {
 	t.Parallel()
 	token, err := NewToken()
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestATokenInTheFileIsNotRepeated(t *testing.T) {
 		"identities:\n  - {name: a, scopes: [read], hash: *TOKEN }",
 		"TOKEN",
 	} {
-		_, err := Parse("f", []byte(strings.ReplaceAll(text, "TOKEN", token)))
+		_, _, err := Parse("f", []byte(strings.ReplaceAll(text, "TOKEN", token)))
 		require.Error(t, err, text)
 		assert.NotContains(t, err.Error(), token[:12], text)
 	}
@@ -140,7 +140,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("identities: &a [*a]\n")
 	f.Add("# nothing")
 	f.Fuzz(func(t *testing.T, text string) {
-		entries, err := Parse("f", []byte(text))
+		entries, _, err := Parse("f", []byte(text))
 		if err != nil {
 			if len(entries) > 0 || !strings.HasPrefix(err.Error(), "f:") {
 				t.Fatalf("%d entries beside the error %v", len(entries), err)

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +37,7 @@ const (
 // Config of a Guard.
 type Config struct {
 	Path       string // of the access file; empty: no authentication, and Default limits all clients together
-	Default    Quota  // of each identity that has none of its own
+	Default    Quota  // of each identity that has none of its own; its limits are checked
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
@@ -51,19 +49,16 @@ type Config struct {
 // A Guard finds identities by their credentials. A nil Guard allows everything. Its
 // methods may be called from several goroutines.
 //
-//	access file ─ refresh, at most once a second ─▶ parse ─▶ table ─┐
-//	credentials ──────────────── Identify ─────────────────────────▶┴▶ Identity
+//	access file ─ Watch ─▶ parse ─▶ table ─┐
+//	credentials ──── Identify ────────────▶┴▶ Identity
 //
-// It has no goroutine: requests trigger the refresh. A change takes effect when two
-// reads find the same, and an invalid file changes nothing, so that a partly written
-// file neither locks clients out nor lets any in.
+// A partly written file neither locks clients out nor lets any in, see watched.
 type Guard struct {
 	path        string
 	defaults    Quota
 	logger      *slog.Logger
 	now         func() time.Time
 	tls         *TLS
-	began       time.Time
 	anyone      *Identity // all clients together, without authentication
 	refusals    map[string]prometheus.Counter
 	holding     prometheus.Gauge
@@ -71,31 +66,16 @@ type Guard struct {
 	identities  prometheus.Gauge
 	heldAnswers atomic.Int64 // see Hold
 
-	table   atomic.Pointer[table]
-	checked atomic.Int64 // nanoseconds from began to the last refresh
-	pending atomic.Bool  // a change was seen once
+	table atomic.Pointer[table]
+	files watched // the access file; its lock guards what follows, and defaults
 
-	mu   sync.Mutex // held by the refresh
-	seen fileState  // in force, or found invalid
-	next fileState  // the change that is pending
+	info   os.FileInfo // of the file when it was read; nil: never
+	readAt time.Time
 }
 
-// A table is the identities of one state of the file.
-type table struct {
-	all           []*Identity
-	byHash        map[[hashKeyBytes]byte]hashed
-	byCertificate map[string]*Identity
-}
-
-type hashed struct {
-	hash     [sha256.Size]byte // of the token
-	identity *Identity
-}
-
-// hashKeyBytes of a token's hash find the identity. They are no secret: without the
-// token, a client only learns how the hash begins. The hash itself is compared in
-// constant time.
-const hashKeyBytes = 8
+// A table is the identities of one state of the file, by Entry.credential. The time that
+// a lookup takes tells nothing about a token: it depends on the hash.
+type table map[string]*Identity
 
 // Open reads the access file. Its errors name lines of the file.
 func Open(c Config) (*Guard, error) {
@@ -106,29 +86,18 @@ func Open(c Config) (*Guard, error) {
 	if g.now == nil {
 		g.now = time.Now
 	}
-	if err := c.Default.check(); err != nil {
-		return nil, fmt.Errorf("set the default quota: %w", err)
-	}
-	g.began = g.now()
+	g.files = watched{read: g.read, apply: g.apply, refuse: g.invalid}
 	g.register(c.Registerer)
 	if c.Path == "" {
 		g.anyone = &Identity{guard: g, usage: newUsage()}
 		g.anyone.rights.Store(&rights{own: NoQuota(), quota: g.defaults})
 		return g, nil
 	}
-	content, info, err := g.read()
-	if errors.Is(err, fs.ErrNotExist) {
+	if err := g.files.open(); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w; create it with: brim token create NAME --scope ingest --access-file %s", err, c.Path)
-	}
-	var entries []Entry
-	if err == nil {
-		entries, err = g.parse(content)
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, err
 	}
-	g.seen = fileState{info: info, at: g.began, sum: sha256.Sum256(content)}
-	g.apply(entries, info)
 	return g, nil
 }
 
@@ -151,30 +120,26 @@ func (g *Guard) register(r prometheus.Registerer) {
 	g.identities = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_identities", Help: "Identities in force from the access file."})
 }
 
-// Asks reports whether clients have to authenticate.
-func (g *Guard) Asks() bool { return g != nil && g.path != "" }
+// Authenticates reports whether clients have to authenticate.
+func (g *Guard) Authenticates() bool { return g != nil && g.path != "" }
 
 // SetDefault changes Config.Default. What identities have used of their quotas stays.
-func (g *Guard) SetDefault(q Quota) error {
-	if err := q.check(); err != nil {
-		return fmt.Errorf("set the default quota: %w", err)
-	}
+func (g *Guard) SetDefault(q Quota) {
 	if g == nil {
-		return nil
+		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.files.mu.Lock()
+	defer g.files.mu.Unlock()
 	g.defaults = q.over(Quota{})
-	all := []*Identity{g.anyone}
-	if g.Asks() {
-		all = g.table.Load().all
+	all := table{"": g.anyone}
+	if g.Authenticates() {
+		all = *g.table.Load()
 	}
 	for _, i := range all {
 		r := *i.rights.Load()
 		r.quota = r.own.over(g.defaults)
 		i.rights.Store(&r)
 	}
-	return nil
 }
 
 // Identify returns the identity with the credentials, and counts a request of its
@@ -184,7 +149,7 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	switch {
 	case g == nil:
 		return unrestricted, nil
-	case !g.Asks():
+	case !g.Authenticates():
 		if err := g.anyone.countRequest(g.now()); err != nil {
 			return nil, err
 		}
@@ -200,28 +165,23 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	return nil, g.refuse(telemetry.Unauthenticated, codeMissing, "this needs a token, in a header Authorization: Bearer TOKEN; brim token create makes one")
 }
 
-// identifyToken takes the same time whether the token is known or not: its hash is
-// computed, and compared with a known one, or with zeros.
 func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
-	now := g.now()
-	g.refresh(now)
-	sum := sha256.Sum256(secret)
-	found := g.table.Load().byHash[[hashKeyBytes]byte(sum[:])]
-	if subtle.ConstantTimeCompare(sum[:], found.hash[:]) != 1 || found.identity == nil {
+	hash := sha256.Sum256(secret)
+	i := (*g.table.Load())[string(hash[:])]
+	if i == nil {
 		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
 	}
-	return found.identity.admitted(now)
+	return i.admitted(g.now())
 }
 
 func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 	now := g.now()
-	g.refresh(now)
 	if err := g.checkClientCertificate(c, now); err != nil {
 		return nil, err
 	}
-	t, names := g.table.Load(), certificateNames(c.Certificate)
+	t, names := *g.table.Load(), certificateNames(c.Certificate)
 	for _, name := range names {
-		if i := t.byCertificate[name]; i != nil {
+		if i := t[name]; i != nil {
 			return i.admitted(now)
 		}
 	}
@@ -289,111 +249,51 @@ func (g *Guard) Hold(ctx context.Context, err error) {
 	}
 }
 
-// fileState is a state of the access file.
-type fileState struct {
-	info    os.FileInfo       // nil: it could not be read
-	at      time.Time         // when it was read
-	sum     [sha256.Size]byte // of the content
-	problem error             // why it is invalid; nil: it is valid
-}
-
+// A file larger than smallFile is read again only if its time, size or mode have
+// changed, or after a minute.
 const (
-	// refreshInterval is how often the file is checked.
-	refreshInterval = time.Second
-	// stableFor is how long a change has to stay the same before it takes effect: the
-	// file may be in the middle of being written.
-	stableFor = 500 * time.Millisecond
-	// idleFor without a check, a file that has not changed for as long takes effect at
-	// once: its first reader should not see an old state.
-	idleFor = 2 * time.Second
-	// A file larger than smallFile is read again only if its time, size or mode have
-	// changed, or after a minute.
 	smallFile      = 1 << 20
 	rereadInterval = time.Minute
 )
 
-// refresh reads the access file if the last check was long enough ago. One caller
-// does, and others continue with the present state.
-func (g *Guard) refresh(now time.Time) {
-	since, last, interval := now.Sub(g.began), g.checked.Load(), refreshInterval
-	if g.pending.Load() {
-		interval = stableFor
-	}
-	idle := since - time.Duration(last)
-	if idle >= 0 && idle < interval { // negative after the clock was set back
-		return
-	}
-	if g.checked.CompareAndSwap(last, int64(since)) && g.mu.TryLock() {
-		defer g.mu.Unlock()
-		_ = g.reload(now, idle >= idleFor, false) // logged, and in the metrics
+// poll applies the access file if it has changed.
+func (g *Guard) poll() {
+	if g.Authenticates() {
+		_ = g.files.check(false) // it is in the log and in the metrics
 	}
 }
 
-// Reload applies the access file as it is now, or returns what is wrong with it. Its
+// Reload applies the access file as it is now, or returns why it is invalid. Its
 // previous content then stays in force.
 func (g *Guard) Reload() error {
-	if !g.Asks() {
+	if !g.Authenticates() {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.reload(g.now(), false, true)
+	return g.files.check(true)
 }
 
-// reload applies the file if it has changed and is stable, or if the caller says so.
-// Without a change it returns the last problem.
-func (g *Guard) reload(now time.Time, idle, atOnce bool) error {
-	if info, err := os.Stat(g.path); err == nil && g.seen.info != nil && info.Size() > smallFile && info.Size() == g.seen.info.Size() &&
-		info.ModTime().Equal(g.seen.info.ModTime()) && info.Mode() == g.seen.info.Mode() && now.Sub(g.seen.at).Abs() < rereadInterval {
-		g.await(fileState{})
-		return g.seen.problem
+// read reads the file for watched. It also refuses a file of another user, who can write
+// it whatever its mode.
+func (g *Guard) read(all bool) ([][]byte, error) {
+	if now, err := os.Stat(g.path); !all && err == nil && g.info != nil && now.Size() > smallFile && now.Size() == g.info.Size() &&
+		now.ModTime().Equal(g.info.ModTime()) && now.Mode() == g.info.Mode() && g.now().Sub(g.readAt).Abs() < rereadInterval {
+		return nil, errUnchanged
 	}
-	content, info, err := g.read()
+	content, info, err := readFile(g.path)
 	if err != nil {
-		return g.reject(fileState{}, err)
+		return nil, err
 	}
-	s := fileState{info: info, at: now, sum: sha256.Sum256(content)}
-	if g.seen.info != nil && s.sum == g.seen.sum {
-		s.problem = g.seen.problem
-		g.seen = s
-		g.await(fileState{})
-		return s.problem
+	if owner, ok := ownerOf(info); ok && !trusted(owner, os.Geteuid()) {
+		return nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed are root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
 	}
-	if n := &g.next; n.info == nil || n.sum != s.sum || !n.info.ModTime().Equal(info.ModTime()) {
-		g.await(s)
-	}
-	stable := now.Sub(g.next.at).Abs() >= stableFor || idle && now.Sub(info.ModTime()) >= idleFor
-	if !stable && !atOnce {
-		return g.seen.problem
-	}
-	entries, err := g.parse(content)
-	if err != nil {
-		return g.reject(s, err)
-	}
-	g.seen = s
-	g.await(fileState{})
-	g.apply(entries, info)
-	g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
-	return nil
+	g.info, g.readAt = info, g.now()
+	return [][]byte{content}, nil
 }
 
-// await makes the next refresh come sooner, to find the same state; an empty one ends
-// the waiting.
-func (g *Guard) await(s fileState) {
-	g.next = s
-	g.pending.Store(s.info != nil)
-}
-
-// reject keeps the identities in force, and logs a new problem.
-func (g *Guard) reject(s fileState, err error) error {
+// invalid logs why the identities in force stay.
+func (g *Guard) invalid(err error) {
 	g.fileOK.Set(0)
-	if g.seen.problem == nil || err.Error() != g.seen.problem.Error() {
-		g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
-	}
-	s.problem = err
-	g.seen = s
-	g.await(fileState{})
-	return err
+	g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
 }
 
 // parse refuses, beside what Parse does, what is probably an incomplete file.
@@ -401,32 +301,32 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		return nil, fmt.Errorf("%s:%d: the last line of the access file has no line break, as if the file was not written completely; add one", g.path, 1+bytes.Count(content, []byte{'\n'}))
 	}
-	entries, emptied, err := parseFile(g.path, content)
+	entries, emptied, err := Parse(g.path, content)
 	if err != nil {
 		return nil, err
 	}
-	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(known.all) > 0 {
+	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(*known) > 0 {
 		return nil, fmt.Errorf("%s:1: the access file has no identities any more; to lock all clients out write: %s: []", g.path, keyIdentities)
 	}
 	return entries, nil
 }
 
-// apply puts the identities of a file in force. Those that are known stay, with what
+// apply puts the identities of the file in force. Those that are known stay, with what
 // they have used of their quotas.
-func (g *Guard) apply(entries []Entry, info os.FileInfo) {
-	known, used := make(map[string]*Identity), make(map[string]*usage)
+func (g *Guard) apply(contents [][]byte) error {
+	entries, err := g.parse(contents[0])
+	if err != nil {
+		return err
+	}
+	known, used := make(table), make(map[string]*usage)
 	if before := g.table.Load(); before != nil {
-		for _, h := range before.byHash {
-			known[h.identity.Name+"\x00"+string(h.hash[:])] = h.identity
-		}
-		for name, i := range before.byCertificate {
-			known[i.Name+"\x00"+name] = i
+		g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
+		for credential, i := range *before {
+			known[i.Name+"\x00"+credential] = i
+			used[i.Name] = i.usage
 		}
 	}
-	for _, i := range known {
-		used[i.Name] = i.usage
-	}
-	t := &table{byHash: make(map[[hashKeyBytes]byte]hashed), byCertificate: make(map[string]*Identity)}
+	t := make(table)
 	for n := range entries {
 		e := &entries[n]
 		key := e.Name + "\x00" + e.credential()
@@ -439,18 +339,14 @@ func (g *Guard) apply(entries []Entry, info os.FileInfo) {
 			i.usage = newUsage()
 		}
 		i.rights.Store(&rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)})
-		t.all = append(t.all, i)
-		if e.Certificate != "" {
-			t.byCertificate[certificateKey(e.Certificate)] = i
-		} else {
-			t.byHash[[hashKeyBytes]byte(e.hash[:])] = hashed{hash: e.hash, identity: i}
-		}
+		t[e.credential()] = i
 	}
-	g.table.Store(t)
+	g.table.Store(&t)
 	for _, i := range known {
 		i.gone.Store(true)
 	}
 	g.fileOK.Set(1)
-	g.identities.Set(float64(len(t.all)))
-	warnOpen(g.logger, g.path, info)
+	g.identities.Set(float64(len(t)))
+	warnOpen(g.logger, g.path, g.info)
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestRefusalsAreHeldForAMoment(t *testing.T) {
+func TestRefusalsAreDelayed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
@@ -39,7 +39,7 @@ func TestRefusalsAreHeldForAMoment(t *testing.T) {
 	}
 }
 
-func TestManyRefusalsWaitForEachOther(t *testing.T) {
+func TestRefusalRateIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, err := Open(Config{})
@@ -68,7 +68,7 @@ func TestManyRefusalsWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestNobodyIsHeldWhereNothingIsRefused(t *testing.T) {
+func TestNoDelayWithoutRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestAListenerIsCalledByItsOwnNames(t *testing.T) {
+func TestHostsAllowOwnNames(t *testing.T) {
 	t.Parallel()
 	hosts := access.NewHosts("Brim.test:8430")
 	for host, allowed := range map[string]bool{
@@ -41,7 +41,7 @@ func TestAListenerIsCalledByItsOwnNames(t *testing.T) {
 	assert.NoError(t, access.NewHosts("127.0.0.1:8430").Check(r))
 }
 
-func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+func TestSameOriginRefusesOtherSites(t *testing.T) {
 	t.Parallel()
 	h := access.SameOrigin(func(w http.ResponseWriter, err error) { http.Error(w, err.Error(), http.StatusForbidden) },
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

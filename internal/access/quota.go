@@ -1,7 +1,6 @@
 package access
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"iter"
@@ -62,16 +61,6 @@ func (q *Quota) limits() [4]limit {
 		{keyNewSensors, &q.NewSensorsPerSecond, MaxRate, false},
 		{keyActive, &q.ActiveSensors, MaxActiveSensors, true},
 	}
-}
-
-func (q Quota) check() error {
-	var problems []error
-	for _, l := range q.limits() {
-		if v := *l.value; v != Unset && !l.allows(v) {
-			problems = append(problems, fmt.Errorf("%s: %s is not %s", l.key, plain(v), l.allowed()))
-		}
-	}
-	return errors.Join(problems...)
 }
 
 // allows is false for NaN too.

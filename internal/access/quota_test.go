@@ -45,7 +45,7 @@ func quotaOf(t testing.TB, q Quota) (*Identity, *clock) {
 	return i, c
 }
 
-func TestRequestsAreHeldToTheirRate(t *testing.T) {
+func TestRequestQuota(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	path := filepath.Join(t.TempDir(), "access.yaml")
@@ -72,7 +72,7 @@ func TestRequestsAreHeldToTheirRate(t *testing.T) {
 	wantRefusal(t, ask(), telemetry.Quota, codeRequests)
 }
 
-func TestRequestsOfNobodyInParticularAreHeldToTheirRate(t *testing.T) {
+func TestRequestQuotaWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	g, err := Open(Config{Default: Quota{RequestsPerSecond: 1}, Now: newClock().now})
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestRequestsOfNobodyInParticularAreHeldToTheirRate(t *testing.T) {
 	assert.Contains(t, wantRefusal(t, err, telemetry.Quota, codeRequests).Message, "all clients together")
 }
 
-func TestReadingsAreHeldToTheirRate(t *testing.T) {
+func TestReadingQuota(t *testing.T) {
 	t.Parallel()
 	i, c := quotaOf(t, Quota{ReadingsPerSecond: 100})
 	for range 100 {
@@ -105,14 +105,14 @@ func TestReadingsAreHeldToTheirRate(t *testing.T) {
 	c.pass(refusal.RetryAfter - time.Second)
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
 	c.pass(time.Second)
-	require.NoError(t, i.Admit(1, none), "it passes when it was told to come")
+	require.NoError(t, i.Admit(1, none), "it passes after Retry-After")
 
 	i.Refund(1_000_000)
 	require.NoError(t, i.Admit(101, none))
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
 }
 
-func TestARateBelowOneASecondLetsOnePass(t *testing.T) {
+func TestQuotaBelowOnePerSecond(t *testing.T) {
 	t.Parallel()
 	i, c := quotaOf(t, Quota{ReadingsPerSecond: 0.1})
 	for range 3 {
@@ -124,8 +124,8 @@ func TestARateBelowOneASecondLetsOnePass(t *testing.T) {
 	}
 }
 
-// In any time no more is taken than the rate, one second's worth and one request.
-func TestNoMoreIsTakenThanTheQuota(t *testing.T) {
+// In any period, no more is used than the rate, one second's worth and one request.
+func TestReadingQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		rate := rapid.IntRange(1, 1000).Draw(r, "rate")
@@ -144,7 +144,7 @@ func TestNoMoreIsTakenThanTheQuota(t *testing.T) {
 	})
 }
 
-func TestNewSensorsAreHeldToTheirRate(t *testing.T) {
+func TestNewSensorQuota(t *testing.T) {
 	t.Parallel()
 	i, c := quotaOf(t, Quota{NewSensorsPerSecond: 10})
 	require.NoError(t, i.Admit(10, fleet(0, 10)))
@@ -160,7 +160,7 @@ func TestNewSensorsAreHeldToTheirRate(t *testing.T) {
 	assert.Len(t, i.usage.sensors.last, 5, "those that nothing came from are forgotten")
 }
 
-func TestActiveSensorsAreHeldToTheirNumber(t *testing.T) {
+func TestActiveSensorQuota(t *testing.T) {
 	t.Parallel()
 	i, c := quotaOf(t, Quota{ActiveSensors: 100})
 	require.NoError(t, i.Admit(60, fleet(0, 60)))
@@ -180,7 +180,7 @@ func TestActiveSensorsAreHeldToTheirNumber(t *testing.T) {
 	wantRefusal(t, i.Admit(1, of("one-more")), telemetry.Quota, codeActive)
 }
 
-func TestARefusedRequestTakesNothing(t *testing.T) {
+func TestRefusedRequestUsesNoQuota(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 100, NewSensorsPerSecond: 1000, ActiveSensors: 5})
 	require.NoError(t, i.Admit(1, fleet(0, 5)))
@@ -194,7 +194,7 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 }
 
 // The count by minutes is the count of a plain set of sensors.
-func TestActiveSensorsAreThoseOfTheLastHour(t *testing.T) {
+func TestSensorsAreActiveForAnHour(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		most := rapid.IntRange(1, 30).Draw(r, "quota")
@@ -227,14 +227,14 @@ func TestActiveSensorsAreThoseOfTheLastHour(t *testing.T) {
 	})
 }
 
-func TestWithoutAQuotaOnSensorsNoneIsLookedAt(t *testing.T) {
+func TestSensorsAreNotReadWithoutSensorQuota(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 1e9})
 	require.NoError(t, i.Admit(1, func(func(string) bool) { t.Error("the sensors were asked for") }))
 	assert.Empty(t, i.usage.sensors.last)
 }
 
-func TestIdentifyingAndAdmittingNeedNoMemory(t *testing.T) {
+func TestIdentifyAndAdmitDoNotAllocate(t *testing.T) {
 	g := guardOf(t, entry("north", northToken, "scopes: [ingest]", "quota: {readings_per_second: 1000000000, new_sensors_per_second: 1000000, active_sensors: 100000}"))
 	i, err := g.Identify(Credentials{Secret: northToken})
 	require.NoError(t, err)

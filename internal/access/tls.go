@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,38 +36,21 @@ type TLSConfig struct {
 type TLS struct {
 	config TLSConfig
 	failed prometheus.Counter
-
-	mu      sync.Mutex
-	checked time.Time // the files
-	files   keyFiles  // at the last check, valid or not
-	problem string    // at the last check; empty: none
-	using   *keys
+	files  watched
+	using  atomic.Pointer[keys]
 }
-
-// tlsInterval is how often the files are checked. They are a few kilobytes, so their
-// contents are compared; a copy may preserve their times.
-const tlsInterval = time.Second
 
 // NewTLS reads the files. Its errors name the file.
 func NewTLS(c TLSConfig) (*TLS, error) {
-	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("set up TLS: the file of the certificate or of its key is missing")
-	}
-	if c.RequireClientCert && c.ClientCAFile == "" {
-		return nil, errors.New("set up TLS: client certificates are required, but there is no file of their authorities")
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	t := &TLS{config: c, checked: c.Now()}
-	var err error
-	if t.files, err = c.read(); err == nil {
-		t.using, err = c.parse(t.files)
-	}
-	if err != nil {
+	t := &TLS{config: c}
+	t.files = watched{read: t.read, apply: t.apply, refuse: t.invalid}
+	if err := t.files.open(); err != nil {
 		return nil, fmt.Errorf("set up TLS: %w", err)
 	}
 	// Services and Kubernetes make keys readable for a group.
@@ -76,10 +61,9 @@ func NewTLS(c TLSConfig) (*TLS, error) {
 	t.failed = factory.NewCounter(prometheus.CounterOpts{
 		Name: "brim_tls_reload_failures_total", Help: "Changes of the TLS files that were invalid; the previous ones stayed in use.",
 	})
-	// Collecting the metric also checks the files, even if no client connects.
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_tls_certificate_expiry_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",
-	}, func() float64 { return float64(t.current().leaf.NotAfter.Unix()) })
+	}, func() float64 { return float64(t.using.Load().leaf.NotAfter.Unix()) })
 	return t, nil
 }
 
@@ -94,15 +78,18 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			now := t.current()
+			now := t.using.Load()
 			mu.Lock()
 			defer mu.Unlock()
 			if of == now {
 				return made, nil
 			}
 			of, made = now, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{now.certificate}}
-			if now.clients != nil {
-				made.ClientCAs, made.ClientAuth = now.clients, tls.VerifyClientCertIfGiven
+			if len(now.authorities) > 0 {
+				made.ClientCAs, made.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+				for _, a := range now.authorities {
+					made.ClientCAs.AddCert(a)
+				}
 				if t.config.RequireClientCert {
 					made.ClientAuth = tls.RequireAndVerifyClientCert
 				}
@@ -116,84 +103,62 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 type keys struct {
 	certificate tls.Certificate
 	leaf        *x509.Certificate
-	clients     *x509.CertPool // nil: clients are not asked for certificates
-	verified    *verdicts      // nil: the authorities are those of the start
+	authorities []*x509.Certificate // of clients; empty: clients are not asked for certificates
 }
 
-// current returns the keys in use. Once a second it checks the files.
-func (t *TLS) current() *keys {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now := t.config.Now(); now.Sub(t.checked).Abs() >= tlsInterval {
-		t.check(now)
+// poll uses the files if they have changed, or if they have become valid by now.
+func (t *TLS) poll() {
+	if t != nil {
+		_ = t.files.check(false) // it is in the log and in the metrics
 	}
-	return t.using
 }
 
 // Reload checks the files at once. A problem is in the log and in the metrics.
 func (t *TLS) Reload() {
-	if t == nil {
-		return
+	if t != nil {
+		_ = t.files.check(true)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.check(t.config.Now())
 }
 
-// check uses the files if they have changed and are valid. Otherwise, as when a
-// certificate was written and its key was not yet, the previous ones stay in use.
-func (t *TLS) check(now time.Time) {
-	t.checked = now
-	c := &t.config
-	files, err := c.read()
-	if err == nil && files.equal(&t.files) && t.problem == "" {
-		return
-	}
-	var fresh *keys
-	if err == nil {
-		t.files = files
-		fresh, err = c.parse(files)
-	}
-	if err != nil {
-		if err.Error() != t.problem {
-			t.problem = err.Error()
-			t.failed.Inc()
-			c.Logger.Error("the TLS files have changed and are invalid; the previous ones stay in use", "err", err)
+func (t *TLS) invalid(err error) {
+	t.failed.Inc()
+	t.config.Logger.Error("the TLS files have changed and are invalid; the previous ones stay in use", "err", err)
+}
+
+// read returns the contents of the certificate, its key, and the authorities of clients.
+func (t *TLS) read(bool) ([][]byte, error) {
+	var contents [3][]byte
+	var err error
+	for i, path := range []string{t.config.CertFile, t.config.KeyFile, t.config.ClientCAFile} {
+		if path == "" {
+			continue
 		}
-		return
+		if contents[i], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
 	}
-	if t.problem != "" || !fresh.leaf.Equal(t.using.leaf) || c.ClientCAFile != "" {
+	return contents[:], nil
+}
+
+// apply uses the files if they are valid. They are not if a certificate was written and
+// its key was not yet.
+func (t *TLS) apply(contents [][]byte) error {
+	c := &t.config
+	fresh, err := c.parse(contents[0], contents[1], contents[2])
+	if err != nil {
+		return err
+	}
+	if t.using.Swap(fresh) != nil {
 		c.Logger.Info("the TLS files have changed and are in use now", "cert", c.CertFile, "expires", fresh.leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if fresh.verified = t.using.verified; !fresh.clients.Equal(t.using.clients) {
-		fresh.verified = &verdicts{of: make(map[*x509.Certificate]bool)}
-	}
-	t.problem, t.using = "", fresh
+	return nil
 }
 
-// keyFiles are the contents of the files.
-type keyFiles struct{ cert, key, clients []byte }
-
-func (f *keyFiles) equal(g *keyFiles) bool {
-	return bytes.Equal(f.cert, g.cert) && bytes.Equal(f.key, g.key) && bytes.Equal(f.clients, g.clients)
-}
-
-func (c *TLSConfig) read() (f keyFiles, err error) {
-	if f.cert, err = os.ReadFile(c.CertFile); err != nil {
-		return f, err
-	}
-	if f.key, err = os.ReadFile(c.KeyFile); err != nil || c.ClientCAFile == "" {
-		return f, err
-	}
-	f.clients, err = os.ReadFile(c.ClientCAFile)
-	return f, err
-}
-
-func (c *TLSConfig) parse(f keyFiles) (*keys, error) {
-	if err := checkPEM(f.cert); err != nil {
+func (c *TLSConfig) parse(cert, key, clients []byte) (*keys, error) {
+	if _, err := decodePEM(cert); err != nil {
 		return nil, fmt.Errorf("read the certificate %s: %w", c.CertFile, err)
 	}
-	pair, err := tls.X509KeyPair(f.cert, f.key)
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil { // it says which file is wrong, and nothing of their contents
 		return nil, fmt.Errorf("read the certificate %s and its key %s: %w", c.CertFile, c.KeyFile, err)
 	}
@@ -204,65 +169,47 @@ func (c *TLSConfig) parse(f keyFiles) (*keys, error) {
 	case now.Before(k.leaf.NotBefore):
 		return nil, fmt.Errorf("the certificate in %s is not valid before %s; is this machine's clock right?", c.CertFile, k.leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
-	if c.ClientCAFile != "" {
-		k.clients = x509.NewCertPool()
-		if err := checkPEM(f.clients); err != nil {
-			return nil, fmt.Errorf("read the authorities of clients: %s: %w", c.ClientCAFile, err)
+	if c.ClientCAFile == "" {
+		return k, nil
+	}
+	blocks, err := decodePEM(clients)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities of clients: %s: %w", c.ClientCAFile, err)
+	}
+	for _, block := range blocks {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			k.authorities = append(k.authorities, authority)
 		}
-		if !k.clients.AppendCertsFromPEM(f.clients) {
-			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate in PEM", c.ClientCAFile)
-		}
+	}
+	if len(k.authorities) == 0 {
+		return nil, fmt.Errorf("read the authorities of clients: %s has no certificate in PEM", c.ClientCAFile)
 	}
 	return k, nil
 }
 
-// checkPEM refuses a file with a broken block, of which the parsers would use the rest.
-func checkPEM(content []byte) error {
-	blocks, rest := 0, content
+// decodePEM refuses a file with a broken block, of which the parsers would use the rest.
+func decodePEM(content []byte) (blocks []*pem.Block, err error) {
+	rest := content
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
-		blocks, rest = blocks+1, after
+		blocks, rest = append(blocks, block), after
 	}
-	if bytes.Count(content, []byte("-----BEGIN ")) > blocks || bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----")) {
-		return errors.New("a PEM block is broken or incomplete; write the whole file")
+	if bytes.Count(content, []byte("-----BEGIN ")) > len(blocks) || bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----")) {
+		return nil, errors.New("a PEM block is broken or incomplete; write the whole file")
 	}
-	return nil
+	return blocks, nil
 }
 
-// verdicts caches the verification of client certificates against authorities that
-// have changed since the handshake.
-type verdicts struct {
-	mu sync.Mutex
-	of map[*x509.Certificate]bool
-}
-
-const maxVerdicts = 4096 // as many as a listener has connections
-
-// trusts reports whether the present authorities signed a client's certificate. chain
-// is as verified in the handshake: the client's certificate, and those behind it.
+// trusts reports whether one of the present authorities is in the chain of a client's
+// certificate, as it was verified in the handshake.
 func (t *TLS) trusts(chain []*x509.Certificate) bool {
 	if t == nil || len(chain) == 0 {
 		return true
 	}
-	k := t.current()
-	v := k.verified
-	if v == nil {
-		return true
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if trusted, known := v.of[chain[0]]; known {
-		return trusted
-	}
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: k.clients, Intermediates: intermediates, CurrentTime: t.config.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	authorities := t.using.Load().authorities
+	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+		return slices.ContainsFunc(authorities, func(a *x509.Certificate) bool {
+			// They stay when the authority's certificate is renewed.
+			return bytes.Equal(a.RawSubject, c.RawSubject) && bytes.Equal(a.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+		})
 	})
-	if len(v.of) >= maxVerdicts {
-		clear(v.of)
-	}
-	v.of[chain[0]] = err == nil
-	return err == nil
 }

@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,17 +24,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-// clock is a time that the test moves on.
-type clock struct{ since atomic.Int64 }
-
-func (c *clock) now() time.Time           { return time.Now().Add(time.Duration(c.since.Load())) }
-func (c *clock) forward(by time.Duration) { c.since.Add(int64(by)) }
-
 // A tlsSide is a listener that echoes, its files, and its log.
 type tlsSide struct {
 	dir, address string
 	authority    *accesstest.Authority
-	clock        *clock
 	log          *logText
 	registry     *prometheus.Registry
 	tls          *access.TLS
@@ -63,11 +57,11 @@ func tomorrow() time.Time { return time.Now().Add(24 * time.Hour).Truncate(time.
 func listenTLS(t *testing.T, change func(*access.TLSConfig)) *tlsSide {
 	t.Helper()
 	s := &tlsSide{
-		dir: t.TempDir(), authority: accesstest.NewAuthority(t, "test"), clock: &clock{}, log: &logText{}, registry: prometheus.NewRegistry(),
+		dir: t.TempDir(), authority: accesstest.NewAuthority(t, "test"), log: &logText{}, registry: prometheus.NewRegistry(),
 	}
 	cert, key := s.authority.Server("first", tomorrow()).Write(t, s.dir)
 	c := access.TLSConfig{
-		CertFile: cert, KeyFile: key, Now: s.clock.now, Registerer: s.registry, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		CertFile: cert, KeyFile: key, Registerer: s.registry, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	}
 	if change != nil {
 		change(&c)
@@ -106,14 +100,14 @@ func echo(conn net.Conn) {
 	}
 }
 
-// dial connects and has a word echoed, so that the server's half of the
-// handshake is over, too.
+// dial connects and exchanges a word, so that the server's half of the
+// handshake is complete too.
 func (s *tlsSide) dial(t *testing.T, c *tls.Config) (*tls.Conn, error) {
 	t.Helper()
 	if c.RootCAs == nil {
 		c.RootCAs = s.authority.Pool()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", s.address)
 	if err != nil {
@@ -125,7 +119,7 @@ func (s *tlsSide) dial(t *testing.T, c *tls.Config) (*tls.Conn, error) {
 }
 
 func exchange(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("word")); err != nil {
@@ -135,7 +129,7 @@ func exchange(conn net.Conn) error {
 	return err
 }
 
-// shown is the name on the certificate that a new connection is shown.
+// shown is the name in the certificate that a new connection gets.
 func (s *tlsSide) shown(t *testing.T) string {
 	t.Helper()
 	conn, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12})
@@ -163,7 +157,7 @@ func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-func TestANewCertificateIsUsedWhileConnectionsLive(t *testing.T) {
+func TestNewCertificateKeepsOpenConnections(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
 	old, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12})
@@ -171,17 +165,16 @@ func TestANewCertificateIsUsedWhileConnectionsLive(t *testing.T) {
 	later := tomorrow().Add(24 * time.Hour)
 	s.authority.Server("second", later).Write(t, s.dir)
 	assert.Equal(t, "first", s.shown(t), "files are not read for each handshake")
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t))
-	require.NoError(t, exchange(old), "what is open goes on")
+	require.NoError(t, exchange(old), "open connections continue")
 	assert.InDelta(t, later.Unix(), value(t, s.registry, "brim_tls_certificate_expiry_seconds"), 1)
 	assert.Zero(t, s.failures(t))
 }
 
-func TestFilesAreReadAtOnceWhenAsked(t *testing.T) {
+func TestTLSReloadReadsFilesAtOnce(t *testing.T) {
 	t.Parallel()
-	at := time.Now() // stands still
-	s := listenTLS(t, func(c *access.TLSConfig) { c.Now = func() time.Time { return at } })
+	s := listenTLS(t, nil)
 	s.authority.Server("second", tomorrow()).Write(t, s.dir)
 	require.Equal(t, "first", s.shown(t))
 	s.tls.Reload()
@@ -193,51 +186,66 @@ func TestFilesAreReadAtOnceWhenAsked(t *testing.T) {
 	assert.NotPanics(t, (*access.TLS)(nil).Reload, "without TLS there is nothing to read")
 }
 
-// TestHalfOfAPairIsNotUsed has the certificate written before its key.
-func TestHalfOfAPairIsNotUsed(t *testing.T) {
+// TestCertificateWithoutItsKeyIsNotUsed writes the certificate before its key.
+func TestCertificateWithoutItsKeyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
 	next := s.authority.Server("second", tomorrow())
 	accesstest.File(t, s.dir, "cert.pem", next.Cert)
 	for range 3 {
-		s.clock.forward(2 * time.Second)
+		s.tls.Settle()
 		assert.Equal(t, "first", s.shown(t))
 	}
-	assert.EqualValues(t, 1, s.failures(t), "it is the same failure")
+	assert.EqualValues(t, 1, s.failures(t), "the same failure counts once")
 	assert.Equal(t, 1, strings.Count(s.log.String(), "level=ERROR"), s.log.String())
 	accesstest.File(t, s.dir, "key.pem", next.Key)
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t))
 	assert.EqualValues(t, 1, s.failures(t))
 
 	require.NoError(t, os.Remove(filepath.Join(s.dir, "key.pem")))
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t), "a file that is gone changes nothing")
 	assert.EqualValues(t, 2, s.failures(t))
 	accesstest.File(t, s.dir, "key.pem", next.Key)
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t))
 
 	s.authority.Early("third").Write(t, s.dir)
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	assert.Equal(t, "second", s.shown(t), "nor does a certificate that clients would refuse")
 	assert.NotContains(t, s.log.String(), "PRIVATE KEY")
 }
 
-// TestTheMetricLooksAtTheFiles has no client connect.
-func TestTheMetricLooksAtTheFiles(t *testing.T) {
+// TestWatchAppliesChangesWithinTwoSeconds, even if no client connects.
+func TestWatchAppliesChangesWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
-	s := listenTLS(t, nil)
-	later := tomorrow().Add(48 * time.Hour)
-	s.authority.Server("second", later).Write(t, s.dir)
-	s.clock.forward(2 * time.Second)
-	assert.InDelta(t, later.Unix(), value(t, s.registry, "brim_tls_certificate_expiry_seconds"), 1)
-	problems, err := testutil.GatherAndLint(s.registry)
-	require.NoError(t, err)
-	assert.Empty(t, problems)
+	synctest.Test(t, func(t *testing.T) {
+		dir, authority, registry := t.TempDir(), accesstest.NewAuthority(t, "test"), prometheus.NewRegistry()
+		cert, key := authority.Server("first", tomorrow()).Write(t, dir)
+		secure, err := access.NewTLS(access.TLSConfig{CertFile: cert, KeyFile: key, Registerer: registry})
+		require.NoError(t, err)
+		file := accesstest.File(t, dir, "access.yaml", []byte("identities: []\n"))
+		guard, err := access.Open(access.Config{Path: file})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go access.Watch(ctx, guard, secure)
+
+		later := tomorrow().Add(48 * time.Hour)
+		authority.Server("second", later).Write(t, dir)
+		accesstest.File(t, dir, "access.yaml", fmt.Appendf(nil, "identities:\n  - {name: a, hash: %q, scopes: [read]}\n", access.HashOf("a")))
+		<-time.After(2 * time.Second)
+		assert.InDelta(t, later.Unix(), value(t, registry, "brim_tls_certificate_expiry_seconds"), 1)
+		_, err = guard.Identify(access.Credentials{Secret: "a"})
+		require.NoError(t, err)
+		problems, err := testutil.GatherAndLint(registry)
+		require.NoError(t, err)
+		assert.Empty(t, problems)
+	})
 }
 
-func TestOldVersionsAndStrangersAreRefused(t *testing.T) {
+func TestOldProtocolVersionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
 	_, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}) //nolint:gosec // which is the point
@@ -281,18 +289,18 @@ func TestClientCertificates(t *testing.T) {
 			assert.Equal(t, row.ours, connects(clients.Client("north").TLS(t)))
 			assert.Equal(t, row.theirs, connects(others.Client("north").TLS(t)))
 
-			// From now on the others are trusted, and ours not.
+			// From now on the other authority is trusted, and ours is not.
 			accesstest.File(t, dir, "clients.pem", others.PEM)
-			s.clock.forward(2 * time.Second)
+			s.tls.Settle()
 			assert.False(t, connects(clients.Client("north").TLS(t)))
 			assert.True(t, connects(others.Client("north").TLS(t)))
 		})
 	}
 }
 
-// TestAResumedSessionIsCheckedAgain has a client whose authority is not trusted
-// any more.
-func TestAResumedSessionIsCheckedAgain(t *testing.T) {
+// TestResumedSessionIsVerifiedAgain resumes with an authority that is no longer
+// trusted.
+func TestResumedSessionIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	clients := accesstest.NewAuthority(t, "clients")
 	dir := t.TempDir()
@@ -307,14 +315,14 @@ func TestAResumedSessionIsCheckedAgain(t *testing.T) {
 	require.NoError(t, err)
 	again, err := s.dial(t, c)
 	require.NoError(t, err)
-	assert.True(t, again.ConnectionState().DidResume, "handshakes are spared")
+	assert.True(t, again.ConnectionState().DidResume, "no new handshake")
 	accesstest.File(t, dir, "clients.pem", accesstest.NewAuthority(t, "others").PEM)
-	s.clock.forward(2 * time.Second)
+	s.tls.Settle()
 	_, err = s.dial(t, c)
 	require.Error(t, err)
 }
 
-func TestWhatIsWrongWithTheFilesIsSaid(t *testing.T) {
+func TestInvalidTLSFilesAreNamed(t *testing.T) {
 	t.Parallel()
 	authority := accesstest.NewAuthority(t, "test")
 	good, other := authority.Server("good", tomorrow()), authority.Server("other", tomorrow())
@@ -351,7 +359,7 @@ func TestWhatIsWrongWithTheFilesIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "none.pem")
 }
 
-func TestAKeyThatOthersReadIsWarnedOf(t *testing.T) {
+func TestWarnsOfKeyReadableByOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := accesstest.NewAuthority(t, "test").Server("good", tomorrow()).Write(t, dir)

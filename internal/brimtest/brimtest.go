@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A Binary is brim, built when the first test asks. A test package has one and
@@ -118,23 +119,10 @@ type Process struct {
 func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, t: t, name: filepath.Base(cmd.Path), exited: make(chan struct{})}
-	if cmd.SysProcAttr == nil { // else the test has a session of its own for it
-		cmd.SysProcAttr = endsWithTest(signal)
-	}
-	started := make(chan error)
-	go func() {
-		// The signal at the parent's death comes when the thread ends that
-		// started the child, so that thread is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is for those who ended it
-			close(p.exited)
-		}
-	}()
-	require.NoError(t, <-started)
+	require.NoError(t, machine.Start(cmd, signal, func() { // a test may have a session of its own for it
+		_ = cmd.Wait() // how it ended is for those who ended it
+		close(p.exited)
+	}))
 	return p
 }
 

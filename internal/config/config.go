@@ -1,5 +1,5 @@
-// Package config parses what people set: durations, sizes, times, addresses and URIs, in
-// flags, variables, files and URLs. Errors name the value and what is allowed. It imports
+// Package config parses settings: durations, sizes, times, addresses and URIs, in flags,
+// variables, files and URLs. Errors name the value and what is allowed. It imports
 // no other package of Brim.
 //
 //	text ─▶ Text, Choice, Count, Size, Duration, Time, Address ─▶ the setting's variable
@@ -33,7 +33,7 @@ func LookupEnv(env []string, name string) string {
 	return ""
 }
 
-// IsTerminal reports whether a person may be looking.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADurationHasNoUnitThatIsZero(t *testing.T) {
+func TestFormatDurationOmitsZeroUnits(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		time.Minute: "1m", 5 * time.Minute: "5m", 20 * time.Minute: "20m", 90 * time.Second: "1m30s", 10 * time.Second: "10s",
@@ -18,7 +18,7 @@ func TestADurationHasNoUnitThatIsZero(t *testing.T) {
 	}
 }
 
-func TestDurationsAreReadInTheFormsThatMessagesName(t *testing.T) {
+func TestParseDurationForms(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"300ms": 300 * time.Millisecond, "90s": 90 * time.Second, "5m": 5 * time.Minute, "1h": time.Hour, "30d": 720 * time.Hour, "1h30m": 90 * time.Minute, "0": 0, "-5s": -5 * time.Second} {
 		d, err := ParseDuration(text)

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// A Choices are the names that can stand in one place.
+// Choices are the names that are allowed in one place.
 type Choices struct {
 	Names  []string
 	Prefix string // that is put before a name
@@ -14,9 +14,12 @@ type Choices struct {
 // readable is how long a list of names may be in an error.
 const readable = 300
 
-// InsteadOf says what is allowed in place of a name that means nothing: the
-// nearest, and all where they are few, else where they are listed.
+// InsteadOf says what is allowed in place of an unknown name: the nearest one, and all if
+// they are few, else where they are listed.
 func (c Choices) InsteadOf(name string) string {
+	if len(c.Names) == 0 {
+		return ""
+	}
 	near := DidYouMean(c.Prefix, name, c.Names)
 	list := c.Prefix + strings.Join(c.Names, ", "+c.Prefix)
 	if len(list) > readable {
@@ -40,8 +43,8 @@ func DidYouMean(prefix, name string, candidates []string) string {
 	return " (did you mean " + prefix + best + "?)"
 }
 
-// Distance counts the characters to insert, remove or replace on the way from
-// a to b (Levenshtein).
+// Distance counts the characters to insert, remove or replace to get from a to b
+// (Levenshtein).
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -61,7 +64,7 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// ShellWord quotes a word where a shell would read more into it.
+// ShellWord quotes a word if a shell would interpret it.
 func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,@%+=", r)

@@ -11,7 +11,7 @@ import (
 // timeForms says how times are written, for messages that refuse one.
 const timeForms = "2026-11-21T10:00:00Z, 2026-11-21, milliseconds since 1970, now, or a distance from now like -90s, -1h or -2d"
 
-// ParseTime reads a time as commands and HTTP parameters take it: RFC 3339, a
+// ParseTime reads a time as commands and HTTP parameters accept it: RFC 3339, a
 // date, which begins in UTC, milliseconds since 1970, now, or a distance from now.
 func ParseTime(text string, now time.Time) (time.Time, error) {
 	if len(text) > 1 && (text[0] == '+' || text[0] == '-') && text[1] >= '0' && text[1] <= '9' {
@@ -47,7 +47,7 @@ func notBefore1970(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// Time takes a time from 1970 on.
+// Time accepts a time from 1970 on.
 func Time(place *time.Time) func(string) error {
 	return func(s string) error {
 		t, err := ParseTime(s, time.Now())

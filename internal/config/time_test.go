@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestInstantsAreReadInAllForms(t *testing.T) {
+func TestParseTimeForms(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
@@ -33,7 +33,7 @@ func TestInstantsAreReadInAllForms(t *testing.T) {
 	}
 }
 
-func TestInstantsAreDatesOrTimes(t *testing.T) {
+func TestTimeRefusesOtherForms(t *testing.T) {
 	t.Parallel()
 	var at time.Time
 	for text, want := range map[string]int64{"2000-01-01": 946684800, "946684800000": 946684800, "1970-01-01": 0, "2026-11-21T11:00:00+01:00": 1795255200} {

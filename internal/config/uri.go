@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// What is shown of a secret, and what of a URI that is refused, is decided here.
+// This file decides what is shown of a secret, and of a URI that is refused.
 
-// CheckURI looks at no more than the scheme and the ports: what follows may
-// name servers in the DNS, which is for the daemon to ask. An error does not
-// show the URI, nor a part of it that may be a misplaced password, as the
-// driver's would.
+// CheckURI checks no more than the scheme and the ports: what follows may
+// name servers in the DNS, which the daemon resolves. An error shows neither the URI
+// nor a part of it that may be a misplaced password, as the driver's would.
 func CheckURI(uri string) error {
 	if uri == "" {
 		return nil
@@ -39,8 +38,8 @@ func CheckURI(uri string) error {
 // Masked stands for a secret.
 const Masked = "***"
 
-// MaskURI hides the password of a MongoDB URI, and options that hold secrets.
-// It masks too much rather than too little where a URI is malformed.
+// MaskURI hides the password of a MongoDB URI, and options that hold secrets. Of a
+// malformed URI it rather hides too much than too little.
 func MaskURI(uri string) string {
 	scheme, rest, ok := strings.Cut(uri, "://")
 	if !ok {
@@ -98,12 +97,12 @@ func Deployment(uri string) string {
 // maxURIBytes is more than any URI has.
 const maxURIBytes = 64 << 10
 
-// ReadURIFile reads the URI of a file that holds nothing else. An error does
-// not have what is in it.
+// ReadURIFile reads the URI from a file that holds nothing else. An error does not show
+// the content.
 func ReadURIFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("look at the file: %w", err)
+		return "", fmt.Errorf("read the file: %w", err)
 	}
 	if info.Size() > maxURIBytes {
 		return "", fmt.Errorf("%s has %d bytes; allowed are a MongoDB URI and nothing else", path, info.Size())

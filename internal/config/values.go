@@ -13,11 +13,10 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// The functions below make setters: each reads the text of one setting,
-// refuses what is not allowed by saying what is, and puts the value in its
-// place. The caller adds the setting's name.
+// The functions below make setters: each parses the text of one setting, refuses what is
+// not allowed by saying what is, and stores the value. The caller adds the setting's name.
 
-// Text takes any text that passes check.
+// Text accepts any text that passes check.
 func Text(place *string, check func(string) error) func(string) error {
 	return func(s string) error {
 		if check != nil {
@@ -45,7 +44,7 @@ func Choice[T ~string](place *T, allowed ...T) func(string) error {
 	}
 }
 
-// Count takes a whole number within bounds, both allowed.
+// Count accepts a whole number from least to most.
 func Count(place *int, least, most int) func(string) error {
 	return func(s string) error {
 		n, err := strconv.Atoi(s)
@@ -57,8 +56,7 @@ func Count(place *int, least, most int) func(string) error {
 	}
 }
 
-// Size takes bytes like 256KiB, 1GB or 4096, within bounds, both allowed; zero
-// allows 0 besides.
+// Size accepts bytes like 256KiB, 1GB or 4096 from least to most, and 0 if zero is set.
 func Size[T ~int | ~int64](place *T, least, most int64, zero bool) func(string) error {
 	return func(s string) error {
 		n, err := humanize.ParseBytes(s)
@@ -89,8 +87,7 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Duration takes a duration like 90s or 5m, or days like 30d, within bounds,
-// both allowed; zero allows 0 besides.
+// Duration accepts a duration like 90s, 5m or 30d from least to most, and 0 if zero is set.
 func Duration(place *time.Duration, least, most time.Duration, zero bool) func(string) error {
 	return func(s string) error {
 		d, err := ParseDuration(s)
@@ -110,7 +107,7 @@ func Duration(place *time.Duration, least, most time.Duration, zero bool) func(s
 	}
 }
 
-// Address takes host:port; port 0 is any free one.
+// Address accepts HOST:PORT; port 0 is any free one.
 func Address(place *string) func(string) error {
 	return func(s string) error {
 		host, port, err := net.SplitHostPort(s)

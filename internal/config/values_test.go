@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSizesAreReadInBinaryAndDecimalUnits(t *testing.T) {
+func TestSizeUnits(t *testing.T) {
 	t.Parallel()
 	var n int64
 	set := Size(&n, 1<<10, 8<<20, true)
@@ -22,7 +22,7 @@ func TestSizesAreReadInBinaryAndDecimalUnits(t *testing.T) {
 	assert.ErrorContains(t, Size(&n, 1<<10, 8<<20, false)("0"), "a size of 1KiB to 8MiB")
 }
 
-func TestDurationsAreReadWithDays(t *testing.T) {
+func TestDurationInDays(t *testing.T) {
 	t.Parallel()
 	var d time.Duration
 	set := Duration(&d, time.Second, 60*Day, true)
@@ -35,7 +35,7 @@ func TestDurationsAreReadWithDays(t *testing.T) {
 	}
 }
 
-func TestWhatIsFormattedReadsBack(t *testing.T) {
+func TestFormattedValuesParseBack(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 1: "1", 1000: "1000", 1 << 10: "1KiB", 256 << 10: "256KiB", 1<<20 + 1: "1048577", 4 << 30: "4GiB", 1 << 40: "1TiB"} {
 		assert.Equal(t, want, FormatSize(n))
@@ -48,7 +48,7 @@ func TestWhatIsFormattedReadsBack(t *testing.T) {
 	}
 }
 
-func TestAddressesNeedAPort(t *testing.T) {
+func TestAddressNeedsPort(t *testing.T) {
 	t.Parallel()
 	var a string
 	for _, text := range []string{"127.0.0.1:8430", ":8430", "[::1]:0", "example.net:80"} {
@@ -60,7 +60,7 @@ func TestAddressesNeedAPort(t *testing.T) {
 	}
 }
 
-func TestSecretsOfURIsAreMasked(t *testing.T) {
+func TestMaskURI(t *testing.T) {
 	t.Parallel()
 	for uri, want := range map[string]string{
 		"":                              "",

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
+	"io"
 	"slices"
 	"strings"
 
@@ -14,38 +16,74 @@ import (
 // problem, which names the file, the line, and what is allowed. The problems are
 // gathered, so that all of them are reported at once.
 type YAML struct {
-	Path     string
+	Path string
+	// Plain refuses anchors, aliases and tags, which give a value another meaning than
+	// its text.
+	Plain bool
+	// Quote shortens the text of a file in a problem, where it may be a secret; nil: it
+	// is shown as it is.
+	Quote    func(text string) string
 	problems []error
 }
 
 // Parse returns the content of a file; nil if it has none, or a problem.
 func (f *YAML) Parse(content []byte) *yaml.Node {
-	var root yaml.Node
-	err := yaml.Unmarshal(content, &root)
-	if err == nil && len(root.Content) > 0 {
+	if f.Quote == nil {
+		f.Quote = func(text string) string { return text }
+	}
+	var root, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	err := decoder.Decode(&root)
+	if errors.Is(err, io.EOF) { // comments at most
+		return nil
+	}
+	if err == nil {
+		if err = decoder.Decode(&second); err == nil {
+			f.Wrong(&second, "a second YAML document begins here; one is allowed")
+			return nil
+		}
+		f.plain(&root)
+	}
+	if errors.Is(err, io.EOF) && len(f.problems) == 0 {
 		var discarded any
 		err = root.Decode(&discarded) // it refuses keys that occur twice, and mappings that contain themselves
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		f.syntax(err)
-		return nil
 	}
-	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" { // comments at most
+	if len(f.problems) > 0 || len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
 		return nil
 	}
 	return root.Content[0]
 }
 
-// syntax puts the name of the file and the line in front of each of the parser's errors.
+// plain adds a problem for all that Plain refuses.
+func (f *YAML) plain(n *yaml.Node) {
+	switch {
+	case !f.Plain:
+		return
+	case n.Kind == yaml.AliasNode:
+		f.Wrong(n, "the alias *%s is not allowed here; write the value out", f.Quote(n.Value))
+	case n.Anchor != "":
+		f.Wrong(n, "the anchor &%s is not allowed here; write the value out where it is needed", f.Quote(n.Anchor))
+	case n.Style&yaml.TaggedStyle != 0:
+		f.Wrong(n, "the tag %s is not allowed here; leave it out", f.Quote(n.Tag))
+	}
+	for _, child := range n.Content {
+		f.plain(child)
+	}
+}
+
+// syntax puts the name of the file and the line in front of each of the parser's errors,
+// which name no line if it is the first.
 func (f *YAML) syntax(err error) {
 	message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n")
-	for line := range strings.Lines(message) {
-		line = strings.TrimSpace(line)
-		if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(line); m != nil {
-			f.problems = append(f.problems, fmt.Errorf("%s:%s: %s", f.Path, m[1], m[2]))
-		} else {
-			f.problems = append(f.problems, fmt.Errorf("%s: %s", f.Path, line))
+	for text := range strings.Lines(message) {
+		text, line := strings.TrimSpace(text), "1"
+		if rest, ok := strings.CutPrefix(text, "line "); ok {
+			line, text, _ = strings.Cut(rest, ": ")
 		}
+		f.problems = append(f.problems, fmt.Errorf("%s:%s: %s", f.Path, line, f.Quote(text)))
 	}
 }
 
@@ -54,17 +92,27 @@ func (f *YAML) Wrong(n *yaml.Node, format string, args ...any) {
 	f.problems = append(f.problems, fmt.Errorf("%s:%d: %s", f.Path, n.Line, fmt.Sprintf(format, args...)))
 }
 
+// Problems counts the problems so far.
+func (f *YAML) Problems() int { return len(f.problems) }
+
 // Err returns all problems, nil if there are none.
 func (f *YAML) Err() error { return errors.Join(f.problems...) }
 
 // Each calls take for every key of a mapping that is among the allowed names; if there
-// are none, for every key. Aliases and merged mappings (<<) are resolved. Prefix stands
-// before keys in messages.
+// are none, for every key. Aliases and merged mappings (<<) are resolved; no value is an
+// empty mapping. Prefix stands before keys in messages.
 func (f *YAML) Each(mapping *yaml.Node, prefix string, allowed Choices, take func(key, value *yaml.Node)) {
+	if mapping.Tag == "!!null" {
+		return
+	}
+	if mapping.Kind != yaml.MappingNode {
+		f.Wrong(mapping, "%s must hold keys with values%s", cmp.Or(strings.TrimSuffix(prefix, "."), "the file"), allowed.InsteadOf(""))
+		return
+	}
 	for _, pair := range pairs(mapping) {
 		key, value := pair[0], pair[1]
 		if key.Kind != yaml.ScalarNode || len(allowed.Names) > 0 && !slices.Contains(allowed.Names, key.Value) {
-			f.Wrong(key, "unknown key %s%s%s", prefix, key.Value, allowed.InsteadOf(key.Value))
+			f.Wrong(key, "unknown key %s%s%s", prefix, f.Quote(key.Value), allowed.InsteadOf(key.Value))
 			continue
 		}
 		take(key, value)

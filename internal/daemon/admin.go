@@ -81,9 +81,6 @@ func (a *adminPages) handler() http.Handler {
 		mux.Handle(pattern, a.checkHost(a.require(access.Read, a.allSensors(handler))))
 	}
 	for pattern, handle := range map[string]http.HandlerFunc{
-		"POST /flush":          a.serveFlush,
-		"POST /hold":           a.serveHold,
-		"POST /release":        a.serveRelease,
 		"/debug/pprof/":        pprof.Index,
 		"/debug/pprof/cmdline": serveCommand,
 		"/debug/pprof/profile": pprof.Profile,
@@ -92,6 +89,9 @@ func (a *adminPages) handler() http.Handler {
 	} {
 		mux.Handle(pattern, a.checkHost(a.require(access.Admin, handle)))
 	}
+	for _, one := range a.actions() {
+		mux.Handle("POST /"+one.name, a.checkHost(a.require(access.Admin, a.serve(one))))
+	}
 	return protect(access.SameOrigin(a.refuse, mux))
 }
 
@@ -99,7 +99,7 @@ func (a *adminPages) handler() http.Handler {
 // counts none: the quota of all senders together is not the operator's, who needs these
 // pages most when it is used up.
 func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler {
-	if !a.guard.Asks() {
+	if !a.guard.Authenticates() {
 		return next
 	}
 	return access.Require(a.guard, scope, a.refuse, next)
@@ -142,11 +142,7 @@ func protect(next http.Handler) http.Handler {
 // refuse answers a caller that is not authenticated or not authorised.
 func (a *adminPages) refuse(w http.ResponseWriter, err error) {
 	var e *telemetry.Error
-	if !errors.As(err, &e) {
-		a.log.Error("authenticate a caller", "err", err)
-		a.problem(w, http.StatusInternalServerError, "internal", "the caller cannot be authenticated; the daemon's log says why")
-		return
-	}
+	errors.As(err, &e) // access has no other errors
 	status := http.StatusForbidden
 	switch e.Kind {
 	case telemetry.Unauthenticated:
@@ -217,31 +213,6 @@ const (
 	untilRestart = "restart"
 )
 
-// serveFlush answers 200 when all readings accepted before the call are stored, and 504
-// if the timeout ends first; the rest is stored later all the same.
-func (a *adminPages) serveFlush(w http.ResponseWriter, r *http.Request) {
-	values, err := parameters(r, "timeout")
-	timeout := defaultFlushTimeout
-	if text := values["timeout"]; text != "" && err == nil {
-		timeout, err = parseTimeout(text)
-	}
-	if err != nil {
-		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	defer cancel()
-	begin := time.Now()
-	if err := a.flush(ctx); err != nil {
-		a.failed(ctx, w, err, "flush", fmt.Sprintf("not everything was stored within %v; /status and /readyz show why", timeout))
-		return
-	}
-	a.write(w, http.StatusOK, struct {
-		Flushed bool    `json:"flushed"`
-		Seconds float64 `json:"seconds"`
-	}{true, time.Since(begin).Seconds()})
-}
-
 // A Held says that a stream accepts no readings, and that all it accepted are stored.
 type Held struct {
 	Stream string `json:"stream"`
@@ -253,75 +224,84 @@ type Held struct {
 	Session string `json:"session"`
 }
 
-// serveHold answers 200 when the stream is held and its readings are stored, and 504 if
-// that takes too long; readings are then accepted again.
-func (a *adminPages) serveHold(w http.ResponseWriter, r *http.Request) {
-	values, err := parameters(r, "stream", "for", "timeout")
-	if err == nil && values["stream"] == "" {
-		err = errors.New("parameter stream is missing")
+// An action is a request that changes something. Its parameters are stream, which is then
+// required, for and timeout.
+type action struct {
+	name       string
+	parameters []string
+	timeout    time.Duration // where the parameter is not given; 0: none
+	late       string        // the message if the timeout, which replaces %v, ends first
+	run        func(ctx context.Context, stream string, lease time.Duration) (answer any, err error)
+}
+
+// actions lists them. /flush answers 200 when all readings accepted before the call are
+// stored; if the timeout ends first, 504, and the rest is stored later all the same. /hold
+// answers 200 when the stream is held and its readings are stored; if that takes too long,
+// 504, and readings are accepted again.
+func (a *adminPages) actions() []action {
+	return []action{
+		{
+			"flush", []string{"timeout"}, defaultFlushTimeout, "not everything was stored within %v; /status and /readyz show why",
+			func(ctx context.Context, _ string, _ time.Duration) (any, error) {
+				begin := time.Now()
+				err := a.flush(ctx)
+				return map[string]any{"flushed": true, "seconds": time.Since(begin).Seconds()}, err
+			},
+		},
+		{
+			"hold", []string{"stream", "for", "timeout"}, defaultDrain,
+			"not all accepted readings were stored within %v, so the stream accepts readings again; /status and /readyz show why",
+			func(ctx context.Context, stream string, lease time.Duration) (any, error) {
+				return a.hold(ctx, stream, lease)
+			},
+		},
+		{
+			"release", []string{"stream"}, 0, "",
+			func(_ context.Context, stream string, _ time.Duration) (any, error) {
+				return map[string]any{"stream": stream, "released": true}, a.release(stream)
+			},
+		},
 	}
-	lease, timeout := defaultLease, defaultDrain
-	switch text := values["for"]; {
-	case err != nil, text == "":
-	case text == untilRestart:
-		lease = 0
-	default:
-		if lease, err = config.ParseDuration(text); err != nil || lease <= 0 || lease > maxLease {
-			err = fmt.Errorf("for %q is not a duration above 0 and up to 10m, like 60s, or restart", text)
+}
+
+// serve answers a request for the action.
+func (a *adminPages) serve(do action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		values, err := parameters(r, do.parameters...)
+		if err == nil && slices.Contains(do.parameters, "stream") && values["stream"] == "" {
+			err = errors.New("parameter stream is missing")
 		}
-	}
-	if text := values["timeout"]; text != "" && err == nil {
-		timeout, err = parseTimeout(text)
-	}
-	if err != nil {
-		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	defer cancel()
-	held, err := a.hold(ctx, values["stream"], lease)
-	if err != nil {
-		a.failed(ctx, w, err, "hold",
-			fmt.Sprintf("not all accepted readings were stored within %v, so the stream accepts readings again; /status and /readyz show why", timeout))
-		return
-	}
-	a.write(w, http.StatusOK, held)
-}
-
-// serveRelease answers 200 when the stream accepts readings again.
-func (a *adminPages) serveRelease(w http.ResponseWriter, r *http.Request) {
-	values, err := parameters(r, "stream")
-	if err == nil && values["stream"] == "" {
-		err = errors.New("parameter stream is missing")
-	}
-	if err != nil {
-		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
-		return
-	}
-	if err := a.release(values["stream"]); err != nil {
-		a.failed(r.Context(), w, err, "release", "")
-		return
-	}
-	a.write(w, http.StatusOK, struct {
-		Stream   string `json:"stream"`
-		Released bool   `json:"released"`
-	}{values["stream"], true})
-}
-
-// failed answers what went wrong with a flush, hold or release; late is the message if
-// ctx has ended.
-func (a *adminPages) failed(ctx context.Context, w http.ResponseWriter, err error, what, late string) {
-	switch {
-	case errors.Is(err, errUnknownStream):
-		a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
-	case errors.Is(err, errNotReady):
-		w.Header().Set("Retry-After", "1")
-		a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())
-	case ctx.Err() != nil:
-		a.problem(w, http.StatusGatewayTimeout, what+"_timeout", late)
-	default:
-		a.log.Error("admin request failed", "request", what, "err", err)
-		a.problem(w, http.StatusInternalServerError, "internal", "the "+what+" failed; the daemon's log says why")
+		ctx, timeout, lease := r.Context(), do.timeout, defaultLease
+		if text := values["timeout"]; text != "" && err == nil {
+			timeout, err = parseTimeout(text)
+		}
+		if text := values["for"]; text != "" && err == nil {
+			lease, err = parseLease(text)
+		}
+		if err != nil {
+			a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+			return
+		}
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, timeout)
+			defer cancel()
+		}
+		answer, err := do.run(ctx, values["stream"], lease)
+		switch {
+		case err == nil:
+			a.write(w, http.StatusOK, answer)
+		case errors.Is(err, errUnknownStream):
+			a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
+		case errors.Is(err, errNotReady):
+			w.Header().Set("Retry-After", "1")
+			a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())
+		case ctx.Err() != nil:
+			a.problem(w, http.StatusGatewayTimeout, do.name+"_timeout", fmt.Sprintf(do.late, timeout))
+		default:
+			a.log.Error("admin request failed", "request", do.name, "err", err)
+			a.problem(w, http.StatusInternalServerError, "internal", "the "+do.name+" failed; the daemon's log says why")
+		}
 	}
 }
 
@@ -343,4 +323,16 @@ func parseTimeout(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
 	}
 	return timeout, nil
+}
+
+// parseLease returns 0 for a hold until the restart.
+func parseLease(text string) (time.Duration, error) {
+	if text == untilRestart {
+		return 0, nil
+	}
+	lease, err := config.ParseDuration(text)
+	if err != nil || lease <= 0 || lease > maxLease {
+		return 0, fmt.Errorf("for %q is not a duration above 0 and up to 10m, like 60s, or restart", text)
+	}
+	return lease, nil
 }

@@ -68,7 +68,7 @@ func TestMetricsAreServedInBothFormats(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "# EOF")
 }
 
-func TestReadinessIsThatOfAllParts(t *testing.T) {
+func TestReadinessOfAllParts(t *testing.T) {
 	t.Parallel()
 	resp, body := call(t, samplePages(t, nil), http.MethodGet, "/readyz")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
@@ -89,7 +89,7 @@ func TestReadinessIsThatOfAllParts(t *testing.T) {
 	assert.JSONEq(t, `{"status":"ok"}`, body)
 }
 
-func TestStatusIsShownAsJSON(t *testing.T) {
+func TestStatusIsJSON(t *testing.T) {
 	t.Parallel()
 	resp, body := call(t, samplePages(t, nil), http.MethodGet, "/status")
 	assert.Equal(t, "application/json", resp.Header.Get("Content-Type"))
@@ -100,7 +100,7 @@ func TestStatusIsShownAsJSON(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
 }
 
-func TestPageAndProfilesAnswer(t *testing.T) {
+func TestPageAndProfilesAreServed(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
 	for _, path := range []string{"/", "/console", "/console/part"} {
@@ -118,7 +118,7 @@ func TestPageAndProfilesAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
-func TestFlushTellsHowItEnded(t *testing.T) {
+func TestFlushAnswers(t *testing.T) {
 	t.Parallel()
 	untilTimeout := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
@@ -157,7 +157,7 @@ func TestFlushTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestFlushIsNoGet(t *testing.T) {
+func TestFlushNeedsPost(t *testing.T) {
 	t.Parallel()
 	resp, _ := call(t, samplePages(t, nil), http.MethodGet, "/flush")
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)

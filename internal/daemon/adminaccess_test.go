@@ -18,7 +18,7 @@ import (
 // A caller of these tests, by what the access file says of it.
 type sender struct{ name, scopes, prefix, token string }
 
-// guarded is a listener that knows the senders, whose tokens it sets.
+// guarded returns the admin pages with an access file of the senders, whose tokens it sets.
 func guarded(t *testing.T, senders []*sender) http.Handler {
 	t.Helper()
 	var file strings.Builder
@@ -39,7 +39,7 @@ func guarded(t *testing.T, senders []*sender) http.Handler {
 	return samplePages(t, func(c *adminPages) { c.guard = guard })
 }
 
-// as returns what a sender is answered.
+// as returns the answer to a request with these credentials.
 func as(t *testing.T, h http.Handler, authorization, method, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody)
@@ -86,34 +86,37 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 		{managing, "POST", "/debug/pprof/symbol"},
 		{managing, "GET", "/debug/pprof/trace?seconds=0.001"},
 	} {
-		for _, s := range all {
-			authorization := ""
-			if s != anonymous {
-				authorization = "Bearer " + s.token
+		t.Run(row.method+" "+row.target, func(t *testing.T) {
+			t.Parallel() // each refusal is delayed
+			for _, s := range all {
+				authorization := ""
+				if s != anonymous {
+					authorization = "Bearer " + s.token
+				}
+				w := as(t, h, authorization, row.method, row.target)
+				about := fmt.Sprintf("%s %s of %s: %d %s", row.method, row.target, s.name, w.Code, w.Body)
+				allowed := false
+				for _, one := range may[row.kind] {
+					allowed = allowed || one == s
+				}
+				switch {
+				case allowed:
+					assert.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, w.Code, about)
+				case s == anonymous || s == unknown:
+					assert.Equal(t, http.StatusUnauthorized, w.Code, about)
+					assert.Contains(t, strings.Join(w.Header().Values("WWW-Authenticate"), ", "), "Basic realm", about)
+				default:
+					assert.Equal(t, http.StatusForbidden, w.Code, about)
+					assert.Contains(t, w.Body.String(), `"message"`, about)
+				}
+				assert.NotContains(t, w.Body.String(), "brim_of_another_daemon", about)
 			}
-			w := as(t, h, authorization, row.method, row.target)
-			about := fmt.Sprintf("%s %s of %s: %d %s", row.method, row.target, s.name, w.Code, w.Body)
-			allowed := false
-			for _, one := range may[row.kind] {
-				allowed = allowed || one == s
-			}
-			switch {
-			case allowed:
-				assert.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, w.Code, about)
-			case s == anonymous || s == unknown:
-				assert.Equal(t, http.StatusUnauthorized, w.Code, about)
-				assert.Contains(t, strings.Join(w.Header().Values("WWW-Authenticate"), ", "), "Basic realm", about)
-			default:
-				assert.Equal(t, http.StatusForbidden, w.Code, about)
-				assert.Contains(t, w.Body.String(), `"message"`, about)
-			}
-			assert.NotContains(t, w.Body.String(), "brim_of_another_daemon", about)
-		}
+		})
 	}
 }
 
-// TestABrowserLogsIn has the token typed in as the password.
-func TestABrowserLogsIn(t *testing.T) {
+// TestBrowserLogin sends the token as the password.
+func TestBrowserLogin(t *testing.T) {
 	t.Parallel()
 	operator := &sender{name: "operator", scopes: "admin"}
 	h := guarded(t, []*sender{operator})
@@ -127,9 +130,9 @@ func TestABrowserLogsIn(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 }
 
-// TestAnotherSiteChangesNothing holds also where authentication is off: a page on the
-// internet can have a browser call loopback.
-func TestAnotherSiteChangesNothing(t *testing.T) {
+// TestOtherSitesCannotChangeAnything applies without authentication too: a page
+// on the internet can make a browser call loopback.
+func TestOtherSitesCannotChangeAnything(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
 	post := func(header, value string) int {
@@ -148,9 +151,9 @@ func TestAnotherSiteChangesNothing(t *testing.T) {
 	assert.Equal(t, http.StatusOK, post("User-Agent", "curl"))
 }
 
-// TestAPageThatMadeItsNameLeadHereSeesNothing has a page's own host name lead to
-// this machine, so that its browser takes the listener for the page's own site.
-func TestAPageThatMadeItsNameLeadHereSeesNothing(t *testing.T) {
+// TestDNSRebindingIsRefused uses a host name that resolves to this machine, so that a browser
+// treats the listener as the page's own site.
+func TestDNSRebindingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })
 	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "POST /flush", "POST /hold", "POST /release", "GET /debug/pprof/"} {
@@ -164,7 +167,7 @@ func TestAPageThatMadeItsNameLeadHereSeesNothing(t *testing.T) {
 	assert.Equal(t, http.StatusOK, as(t, samplePages(t, nil), "", http.MethodGet, "http://any.example/status").Code)
 }
 
-func TestTheCommandLineIsNotShown(t *testing.T) {
+func TestCommandLineIsHidden(t *testing.T) {
 	t.Parallel()
 	w := as(t, samplePages(t, nil), "", http.MethodGet, "/debug/pprof/cmdline")
 	assert.Equal(t, http.StatusOK, w.Code)
@@ -172,7 +175,7 @@ func TestTheCommandLineIsNotShown(t *testing.T) {
 	assert.Equal(t, filepath.Base(os.Args[0]), w.Body.String())
 }
 
-func TestAQuotaOfRequestsHoldsForIdentities(t *testing.T) {
+func TestRequestQuotaOnAdminPages(t *testing.T) {
 	t.Parallel()
 	token, err := access.NewToken()
 	require.NoError(t, err)

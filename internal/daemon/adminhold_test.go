@@ -33,7 +33,7 @@ func (h *holder) release(stream string) error {
 	return nil
 }
 
-func TestHoldTellsHowItEnded(t *testing.T) {
+func TestHoldAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hold   func(context.Context) error
@@ -69,7 +69,7 @@ func TestHoldTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestReleaseNamesTheStream(t *testing.T) {
+func TestReleaseNeedsStream(t *testing.T) {
 	t.Parallel()
 	asked := &holder{}
 	h := samplePages(t, func(cfg *adminPages) { cfg.hold, cfg.release = asked.hold, asked.release })

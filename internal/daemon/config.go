@@ -69,9 +69,6 @@ type effective struct {
 	stream string // that sets it for itself; empty at the top level
 }
 
-// ownOf reports whether the stream sets the value, and does not inherit it.
-func (e effective) ownOf(stream string) bool { return e.stream == stream }
-
 // Config is the outcome: checked settings, and for people each value's
 // text with its origin.
 type Config struct {
@@ -119,6 +116,16 @@ func (s Sources) Load() (*Config, error) {
 // named returns the effective setting of that name, which must be in the list.
 func named(list []effective, name string) *effective {
 	return &list[slices.IndexFunc(list, func(e effective) bool { return e.Name == name })]
+}
+
+// values returns the settings of a stream, or with an empty name those of the top level;
+// false if there is no such stream.
+func (c *Config) values(stream string) ([]effective, bool) {
+	if stream == "" {
+		return c.effective, true
+	}
+	list, ok := c.streams[stream]
+	return list, ok
 }
 
 // fitAck makes stored the default level where there is no journal.
@@ -243,70 +250,56 @@ func readFile(path string, list []Setting) (file, error) {
 		return f, fmt.Errorf("read configuration: %w", err)
 	}
 	y := &config.YAML{Path: path}
-	top := y.Parse(content)
-	switch {
-	case top == nil:
-	case top.Kind != yaml.MappingNode:
-		y.Wrong(top, "keys with values are expected here, like http-addr: 127.0.0.1:8430")
-	default:
-		f.readTop(y, top, list)
+	if top := y.Parse(content); top != nil {
+		known := make(map[string]Setting)
+		for _, s := range list {
+			known[s.path()] = s
+		}
+		f.read(y, top, "", known)
 	}
 	return f, y.Err()
 }
 
-// readTop reads the settings, some of which are in groups, and the streams.
-func (f *file) readTop(y *config.YAML, top *yaml.Node, list []Setting) {
-	settings, groups := make(map[string]Setting), make(map[string][]string)
-	for _, s := range list {
-		settings[s.path()] = s
-		if group, key, nested := strings.Cut(s.path(), "."); nested {
-			groups[group] = append(groups[group], key)
+// read reads a mapping whose keys have this prefix: settings, groups of them, and the
+// streams. known are the settings that may be in it, by path.
+func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map[string]Setting) {
+	var allowed []string // in the order of their names
+	for _, path := range slices.Sorted(maps.Keys(known)) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, prefix), ".")
+		if !slices.Contains(allowed, name) {
+			allowed = append(allowed, name)
 		}
 	}
-	allowed := slices.Concat(slices.Sorted(maps.Keys(settings)), slices.Sorted(maps.Keys(groups)), []string{streamsKey})
-	where := "`brim config print` without a file lists all"
-	y.Each(top, "", config.Choices{Names: allowed, Where: where}, func(key, value *yaml.Node) {
-		names, isGroup := groups[key.Value]
+	if prefix == "" {
+		allowed = append(allowed, streamsKey)
+	}
+	y.Each(mapping, prefix, config.Choices{Names: allowed, Where: "`brim config print` without a file lists all"}, func(key, value *yaml.Node) {
+		path := prefix + key.Value
+		s, single := known[path]
 		switch {
-		case key.Value == streamsKey && value.Tag == "!!null":
-		case key.Value == streamsKey && value.Kind != yaml.MappingNode:
-			y.Wrong(key, "streams must hold a mapping from names to settings")
-		case key.Value == streamsKey:
-			y.Each(value, "", config.Choices{}, func(key, value *yaml.Node) { f.readStream(y, key, value) })
-		case isGroup && value.Kind != yaml.MappingNode:
-			y.Wrong(key, "%s must hold settings, like %s: …", key.Value, names[0])
-		case isGroup:
-			prefix := key.Value + "."
-			y.Each(value, prefix, config.Choices{Names: names, Prefix: prefix, Where: where}, func(key, value *yaml.Node) {
-				f.readValue(y, prefix+key.Value, key, value, settings[prefix+key.Value].list)
-			})
+		case single:
+			f.readValue(y, path, key, value, s.list)
+		case path == streamsKey:
+			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readStream(y, name, value) })
 		default:
-			f.readValue(y, key.Value, key, value, settings[key.Value].list)
+			group := maps.Clone(known)
+			maps.DeleteFunc(group, func(p string, _ Setting) bool { return !strings.HasPrefix(p, path+".") })
+			f.read(y, value, path+".", group)
 		}
 	})
 }
 
 func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
-	prefix, own := streamsKey+"."+name.Value, (&Stream{}).all()
 	if err := checkStreamName(name.Value); err != nil {
 		y.Wrong(name, "streams: %s", err)
 		return
 	}
 	f.streams = append(f.streams, name.Value)
-	if settings.Tag == "!!null" {
-		return
+	prefix, own := streamsKey+"."+name.Value+".", make(map[string]Setting)
+	for _, s := range (&Stream{}).all() {
+		own[prefix+s.Name] = s
 	}
-	if settings.Kind != yaml.MappingNode {
-		y.Wrong(name, "%s must hold settings, like granularity: 1m", prefix)
-		return
-	}
-	var names []string
-	for _, s := range own {
-		names = append(names, s.Name)
-	}
-	y.Each(settings, prefix+".", config.Choices{Names: names}, func(key, value *yaml.Node) {
-		f.readValue(y, prefix+"."+key.Value, key, value, own[slices.Index(names, key.Value)].list)
-	})
+	f.read(y, settings, prefix, own)
 }
 
 // readValue reads the text of a setting, whatever type YAML has for it; a list becomes
@@ -407,7 +400,7 @@ func (c *Config) Print(w io.Writer) error {
 	}
 	b.WriteString("streams: # what they do not set is as above\n")
 	for _, name := range slices.Sorted(maps.Keys(c.streams)) {
-		own := slices.DeleteFunc(slices.Clone(c.streams[name]), func(e effective) bool { return !e.ownOf(name) })
+		own := slices.DeleteFunc(slices.Clone(c.streams[name]), func(e effective) bool { return e.stream != name })
 		if len(own) == 0 {
 			fmt.Fprintf(&b, "  %s: {}\n", quoteYAML(name))
 			continue

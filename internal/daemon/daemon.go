@@ -67,13 +67,13 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer limitCollector(d.door.Memory)()
+	defer limitCollector(d.ingest.Memory)()
 	d.level, d.reloads = level, newReloader(d, c.from, hups.asked)
 	d.supervisor = newSupervisor(d, o.Env)
 	defer d.supervisor.start()()
 	serving, err := d.listen(running)
 	if err == nil {
-		ended := d.reloads.start(serving)
+		ended := background(serving, d.reloads.run)
 		err = d.run(serving)
 		ended()
 	}
@@ -81,6 +81,18 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 		err = nil // the start was interrupted; stop returns the error of a server that failed
 	}
 	return errors.Join(err, d.stop(stopping))
+}
+
+// background runs a function whose context ends with ctx or when end is called, which
+// waits for the function to return.
+func background(ctx context.Context, run func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // ErrTwice says that the daemon was signalled again while it was stopping.
@@ -203,7 +215,7 @@ type daemon struct {
 	supervisor *supervisor // nil without a service manager
 
 	listeners  listeners
-	door       *ingest.Server
+	ingest     *ingest.Server
 	inlet      inlet
 	reader     *read.Reader
 	http       *http.Server
@@ -246,10 +258,10 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, config.Usage(err)
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	if d.door, err = ingest.New(d.doorConfig(), &d.inlet); err != nil {
+	if d.ingest, err = ingest.New(d.ingestConfig(), &d.inlet); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
-	d.door.SetReady(false) // until there is storage
+	d.ingest.SetReady(false) // until there is storage
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
@@ -269,7 +281,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	return d, nil
 }
 
-func (d *daemon) doorConfig() ingest.Config {
+func (d *daemon) ingestConfig() ingest.Config {
 	c := d.cfg.Settings
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
@@ -320,7 +332,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 		return ctx, err
 	}
 	l := &d.listeners
-	if err := l.checkOpen(&d.cfg.Settings, d.guard.Asks(), d.log); err != nil {
+	if err := l.checkOpen(&d.cfg.Settings, d.guard.Authenticates(), d.log); err != nil {
 		return ctx, err
 	}
 	d.warnOfUnmappedCertificates()
@@ -343,32 +355,32 @@ func served(what string, err error) error {
 // does not go away by itself. With a journal on disk readings are accepted once it is
 // open, even if MongoDB is away.
 func (d *daemon) run(ctx context.Context) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching.Go(func() { access.Watch(watched, d.guard, d.tls) })
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
 	}
-	j, err := openJournal(&d.cfg.Settings, journalSetup{
-		session: d.session, admit: d.admit, faults: d.faults, logger: d.log, registry: d.registry,
-		known: d.known,
-	})
+	j, err := d.openJournal(false)
 	if err != nil {
 		return err
 	}
 	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
-		d.door.SetReady(true)
-		d.supervisor.takesReadings()
+		d.ingest.SetReady(true)
+		d.supervisor.acceptsReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
-	d.endConsole = d.startConsole(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watched, unwatch := context.WithCancel(ctx)
-	defer unwatch()
+	// Until stop has stored what was accepted: the metrics are most worth seeing until
+	// then. The history is in the data directory, which is locked by now.
+	d.endConsole = background(context.WithoutCancel(ctx), d.console.Run)
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
 		return err
 	}
-	s, err := openStorage(&d.cfg.Settings, storageSetup{uri: uri, journal: j, faults: d.faults, logger: d.log, registry: d.registry})
+	s, err := d.openStorage(uri, j)
 	if err != nil {
 		return err
 	}
@@ -393,8 +405,8 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
-		d.door.SetReady(true)
-		d.supervisor.takesReadings()
+		d.ingest.SetReady(true)
+		d.supervisor.acceptsReadings()
 		d.announce(uri)
 	}
 	<-ctx.Done()
@@ -465,7 +477,7 @@ func (d *daemon) announce(uri string) {
 	scheme := d.scheme() + "://"
 	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
 	token := ""
-	if d.guard.Asks() {
+	if d.guard.Authenticates() {
 		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
 	}
 	send := fmt.Sprintf(`curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'`, http, token)
@@ -532,7 +544,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	defer cancel()
 	d.draining.Store(true)
 	d.supervisor.stops(d.current().StopTimeout)
-	d.door.Stop()
+	d.ingest.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
 	d.disconnect(left)
@@ -619,5 +631,5 @@ func (d *daemon) endRequests(ctx context.Context) {
 		})
 	}
 	servers.Wait()
-	d.door.Wait()
+	d.ingest.Wait()
 }

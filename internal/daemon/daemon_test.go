@@ -56,7 +56,7 @@ func startRunning(t *testing.T, d *daemon) {
 		cancel()
 		assert.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, patience, 5*time.Millisecond)
 }
 
 // get asks the admin listener.
@@ -98,10 +98,10 @@ func TestGRPCHealthFollowsTheStart(t *testing.T) {
 	}
 	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, status())
 	startRunning(t, d)
-	require.Eventually(t, func() bool { return status() == healthpb.HealthCheckResponse_SERVING }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return status() == healthpb.HealthCheckResponse_SERVING }, patience, 5*time.Millisecond)
 }
 
-func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
+func TestRequestsAreRefusedUntilStorageIsOpen(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	code, body := d.post(t, "/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
@@ -125,13 +125,13 @@ func TestDoorRefusesUntilThereIsStorage(t *testing.T) {
 	assert.Contains(t, body, `"fields":{"t":1}`)
 }
 
-func TestStoppingDaemonSaysSo(t *testing.T) {
+func TestStoppingDaemonIsNotReady(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
 	<-d.following // a stop comes after run, which would else open the storage behind it
 	d.draining.Store(true)
-	d.door.Stop()
+	d.ingest.Stop()
 	code, body := d.get(t, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, "the daemon is stopping")
@@ -143,7 +143,7 @@ func TestStoppingDaemonSaysSo(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestMetricsAreClean(t *testing.T) {
+func TestMetricsLint(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
@@ -177,7 +177,7 @@ func TestMetricsAreClean(t *testing.T) {
 	assert.Empty(t, ours)
 }
 
-func TestStatusTellsWhatRuns(t *testing.T) {
+func TestStatusWhileRunning(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
 	flags["retention"], flags["stream"] = "30d", "plant"
@@ -189,7 +189,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Nil(t, s.Queue)
 
 	startRunning(t, d)
-	require.Eventually(t, func() bool { return d.storage.Load() != nil }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return d.storage.Load() != nil }, patience, time.Millisecond,
 		"the daemon is ready as soon as its journal is; its storage may come later")
 	_, body = d.get(t, "/status")
 	s = Status{}
@@ -204,7 +204,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	assert.Nil(t, s.MongoDB)
 }
 
-func TestProgressGoesToTheLogWhereNobodyLooks(t *testing.T) {
+func TestProgressGoesToLogWithoutTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	d := &daemon{log: newLogger(&b, logLevel("info"), "json"), stderr: &b}
@@ -214,7 +214,7 @@ func TestProgressGoesToTheLogWhereNobodyLooks(t *testing.T) {
 	assert.Regexp(t, `"step":"downloading"\}\n.*"step":"half of it"\}\n$`, b.String())
 }
 
-func TestLogsHaveLevelAndForm(t *testing.T) {
+func TestLogLevelAndFormat(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	newLogger(&b, logLevel("warn"), "json").Info("not this")

@@ -7,23 +7,24 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestProblemsOfAFileNameTheirLine(t *testing.T) {
+func TestFileProblemsNameLine(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string][]string{
 		"lanes: 2\ngranularitty: 1m\n":                {":2: unknown key granularitty (did you mean granularity?); `brim config print` without a file lists all"},
 		"mongo_uri: x":                                {":1: unknown key mongo_uri (did you mean mongo-uri?)"},
-		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor; allowed are line_protocol.sensor_tag"},
+		"\n\nline_protocol:\n  sensor: x":             {":4: unknown key line_protocol.sensor; allowed are sensor_tag"},
 		"config: x":                                   {":1: unknown key config; `brim config print`"},
 		"lanes: [1, 2]":                               {":1: lanes must have a single value"},
 		"lanes:":                                      {":1: lanes must have a single value"},
 		"storage: {kind: bucket}":                     {":1: storage must have a single value"},
 		"lanes: 1\nlanes: 2":                          {`:2: mapping key "lanes" already defined at line 1`},
 		"lanes: 1\n\tx: 2":                            {":2: "},
-		"- lanes":                                     {":1: keys with values are expected here"},
-		"streams: 5":                                  {":1: streams must hold a mapping"},
-		"streams:\n  x: 5":                            {":2: streams.x must hold settings"},
+		"lanes: 1\n---\nlanes: 2":                     {":2: a second YAML document begins here"},
+		"- lanes":                                     {":1: the file must hold keys with values; `brim config print`"},
+		"streams: 5":                                  {":1: streams must hold keys with values"},
+		"streams:\n  x: 5":                            {":2: streams.x must hold keys with values; allowed are bucket-max-bytes"},
 		"streams:\n  X y: {}":                         {`:2: streams: "X y" cannot name a stream`},
-		"streams:\n  x:\n    lanes: 2":                {":3: unknown key streams.x.lanes; allowed are storage, granularity"},
+		"streams:\n  x:\n    lanes: 2":                {":3: unknown key streams.x.lanes; allowed are bucket-max-bytes, bucket-max-readings"},
 		"streams:\n  x:\n    granularity: 7m":         {":3: streams.x.granularity: ", "divide an hour"},
 		"streams:\n  x: &a {storage: b}\n  y: *a":     {`:2: streams.x.storage: "b" is unknown`, `streams.y.storage: "b" is unknown`},
 		"a: 1\nb: 2\nlog-level: loud":                 {":1: unknown key a", ":2: unknown key b", `:3: log-level: "loud" is unknown; allowed are debug`},
@@ -41,7 +42,7 @@ func TestProblemsOfAFileNameTheirLine(t *testing.T) {
 	}
 }
 
-func TestAFileMayBeEmptyButNotMissing(t *testing.T) {
+func TestEmptyAndMissingFile(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "# nothing yet\n", "---\n", "streams:\n", "streams: {}\n"} {
 		loadSettings(t, Sources{Path: writeConfig(t, content)})
@@ -50,8 +51,7 @@ func TestAFileMayBeEmptyButNotMissing(t *testing.T) {
 	assert.ErrorContains(t, err, "none.yaml: no such file")
 }
 
-// FuzzFile looks for files that crash the reader, or that pass with streams
-// that cannot be.
+// FuzzFile finds files that crash the reader, or that are accepted with invalid streams.
 func FuzzFile(f *testing.F) {
 	f.Add("granularity: 1m\nstreams:\n  x: {storage: memory}\n")
 	f.Add("streams:\n  x:\n  y: &a {lanes: 1}\n  z: *a\n")

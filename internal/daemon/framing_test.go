@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoRequestHidesInAnother sends, on both listeners of HTTP, a request whose end
-// can be told in two ways, and one that stands behind it.
-func TestNoRequestHidesInAnother(t *testing.T) {
+// TestConnectionClosesAfterChunkedRequest sends a request whose end is ambiguous,
+// and another behind it, to both HTTP listeners.
+func TestConnectionClosesAfterChunkedRequest(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -129,7 +129,7 @@ const longestRetry = 5 * time.Second
 
 func errHeld(stream string, h *held, now time.Time) error {
 	e := telemetry.Errorf(telemetry.Unavailable, "held",
-		"stream %s takes no readings for a moment, because its storage is being changed; nothing was accepted, send the request again", stream)
+		"stream %s accepts no readings for a moment, because its storage is being changed; nothing was accepted, send the request again", stream)
 	e.RetryAfter = longestRetry
 	if h.drained && !h.until.IsZero() {
 		e.RetryAfter = max(time.Second, min(longestRetry, h.until.Sub(now)))
@@ -236,7 +236,7 @@ func (d *daemon) hold(ctx context.Context, stream string, lease time.Duration) (
 	if !live {
 		return Held{}, fmt.Errorf("hold stream %s: the hold has ended meanwhile, request it again", stream)
 	}
-	d.log.Info("stream is held and takes no readings", "stream", stream, "until", now.String())
+	d.log.Info("stream is held and accepts no readings", "stream", stream, "until", now.String())
 	out := Held{Stream: stream, Since: now.since, Session: d.session}
 	if !now.until.IsZero() {
 		out.Until = &now.until
@@ -271,7 +271,7 @@ func (d *daemon) release(stream string) error {
 		return unknownStream(stream)
 	}
 	if d.inlet.holds.release(stream) {
-		d.log.Info("stream takes readings again", "stream", stream)
+		d.log.Info("stream accepts readings again", "stream", stream)
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func (d *daemon) heldParts() []console.Part {
 	for _, stream := range d.cfg.Streams {
 		if h := d.inlet.holds.of(stream.Name); h != nil {
 			parts = append(parts, console.Part{
-				Name: "hold of stream " + stream.Name, Reason: "the stream takes no readings until " + h.String(),
+				Name: "hold of stream " + stream.Name, Reason: "the stream accepts no readings until " + h.String(),
 			})
 		}
 	}

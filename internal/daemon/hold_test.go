@@ -26,7 +26,7 @@ func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	one, before := h.begin(storetest.Stream)
 	require.Same(t, early, before)
 	_, err = h.enter(b)
-	require.ErrorContains(t, err, "takes no readings for a moment", "also while it drains")
+	require.ErrorContains(t, err, "accepts no readings for a moment", "also while it drains")
 	select {
 	case <-before.empty:
 		assert.Fail(t, "a request is under way")
@@ -40,9 +40,9 @@ func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	late.leave()
 }
 
-// TestHoldWaitsForTheRequestsOfAnotherHold holds two streams while a request is on
-// its way, and one twice.
-func TestHoldWaitsForTheRequestsOfAnotherHold(t *testing.T) {
+// TestHoldWaitsForRequestsOfAnotherHold holds two streams while a request
+// is in flight, and one of them twice.
+func TestHoldWaitsForRequestsOfAnotherHold(t *testing.T) {
 	t.Parallel()
 	h := newHolds()
 	early, err := h.enter(batchOf(t))
@@ -64,7 +64,7 @@ func TestHoldWaitsForTheRequestsOfAnotherHold(t *testing.T) {
 	}
 }
 
-func TestHoldThatRanOutIsNotKept(t *testing.T) {
+func TestExpiredHoldIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolds()
@@ -74,7 +74,7 @@ func TestHoldThatRanOutIsNotKept(t *testing.T) {
 		again, _ := h.begin(storetest.Stream)
 		<-time.After(61 * time.Second) // and requests arrive
 		_, ok = h.keep(storetest.Stream, again, time.Minute)
-		assert.False(t, ok, "it would look unbroken")
+		assert.False(t, ok, "it would seem uninterrupted")
 	})
 }
 
@@ -110,7 +110,7 @@ func TestHoldEndsWithItsLease(t *testing.T) {
 		require.NoError(t, err)
 		inside.leave()
 		fresh, before := h.begin(storetest.Stream)
-		assert.NotNil(t, before, "what was taken between has to be stored")
+		assert.NotNil(t, before, "what was accepted in between has to be stored")
 		assert.NotEqual(t, one.since, fresh.since, "it began anew")
 		_, ok = h.keep(storetest.Stream, fresh, 0)
 		require.True(t, ok)

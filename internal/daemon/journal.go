@@ -10,9 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/journal"
@@ -20,38 +17,29 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// journalSetup is what a journal needs beside the settings.
-type journalSetup struct {
-	session  string
-	admit    func(stream string) error // asked when there is no journal on disk
-	retarget bool                      // replay readings that were accepted for another target
-	faults   *fault.Injector
-	logger   *slog.Logger
-	registry prometheus.Registerer
-	known    *batch.Interner
-}
-
-// openJournal opens the journal, on disk or in memory.
-func openJournal(c *Settings, s journalSetup) (*journal.Journal, error) {
+// openJournal opens the journal, on disk or in memory. With retarget, readings that were
+// accepted for another target are replayed.
+func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
+	c := &d.cfg.Settings
 	streams := make(map[string]journal.Stream, len(c.Streams))
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
 	}
 	cfg := journal.Config{
-		Dir: c.JournalPath(), Session: s.session, Streams: streams,
+		Dir: c.JournalPath(), Session: d.session, Streams: streams,
 		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
-		Interner: s.known,
-		Faults:   s.faults, Logger: s.logger, Registerer: s.registry,
+		Interner: d.known,
+		Faults:   d.faults, Logger: d.log, Registerer: d.registry,
 	}
 	if !c.journaling() {
-		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, s.admit
+		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, d.admit
 	}
 	j, err := journal.Open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if err := c.checkUnapplied(j.Unapplied(), s.retarget || s.faults.Off(fault.Drain)); err != nil {
+	if err := c.checkUnapplied(j.Unapplied(), retarget || d.faults.Off(fault.Drain)); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
@@ -160,7 +148,7 @@ func placeOf(s journal.Stream) string {
 // name, and would look as if everything were stored.
 func InspectJournal(dir string) (report journal.Report, err error) {
 	if _, err := os.Stat(dir); err != nil {
-		return report, fmt.Errorf("look for a journal: %w", err)
+		return report, fmt.Errorf("find a journal: %w", err)
 	}
 	if report, err = journal.Inspect(dir, nil); err != nil {
 		return report, err
@@ -170,9 +158,9 @@ func InspectJournal(dir string) (report journal.Report, err error) {
 	}
 	inside := filepath.Join(dir, "journal")
 	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
-		return report, fmt.Errorf("look for a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
+		return report, fmt.Errorf("find a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
 	}
-	return report, fmt.Errorf("look for a journal: there is none in %s; name the folder that holds its segments", dir)
+	return report, fmt.Errorf("find a journal: there is none in %s; name the folder that holds its segments", dir)
 }
 
 // replayReport is how often the progress of a replay is logged.

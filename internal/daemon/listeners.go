@@ -170,9 +170,9 @@ func (d *daemon) openTLS() (*access.TLS, error) {
 // newGRPCServer returns the gRPC server, with TLS if the daemon has a certificate.
 func (d *daemon) newGRPCServer() *http.Server {
 	if d.tls == nil {
-		return d.door.GRPCServer(nil)
+		return d.ingest.GRPCServer(nil)
 	}
-	return d.door.GRPCServer(d.tls.Config("h2"))
+	return d.ingest.GRPCServer(d.tls.Config("h2"))
 }
 
 // serve serves all listeners, each with its limit of connections.
@@ -222,18 +222,18 @@ func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (mos
 
 // checkOpen refuses listeners that other machines can reach without authentication, and
 // warns of tokens that are sent unencrypted.
-func (l *listeners) checkOpen(c *Settings, asks bool, log *slog.Logger) error {
+func (l *listeners) checkOpen(c *Settings, authenticates bool, log *slog.Logger) error {
 	var errs []error
 	for _, b := range l.bindings(c) {
 		if isLoopback((*b.listener).Addr()) {
 			continue
 		}
 		switch {
-		case !asks && c.AllowUnauthenticated != On:
+		case !authenticates && c.AllowUnauthenticated != On:
 			errs = append(errs, fmt.Errorf("%s %w", b.flag, openError(b.address, b.what)))
-		case c.TLSCert == "" && asks:
+		case c.TLSCert == "" && authenticates:
 			log.Warn("tokens travel in clear to this listener: give --tls-cert and --tls-key, unless a proxy before it terminates TLS", "listener", b.what, "address", (*b.listener).Addr().String())
-		case !asks:
+		case !authenticates:
 			log.Warn("this listener is open beyond this machine without authentication (--allow-unauthenticated)", "listener", b.what, "address", (*b.listener).Addr().String())
 		}
 	}
@@ -257,7 +257,7 @@ func portOf(address string) string {
 // authentication is what clients must present, for people.
 func (d *daemon) authentication() string {
 	switch {
-	case !d.guard.Asks():
+	case !d.guard.Authenticates():
 		return "none"
 	case d.cfg.TLSClientCA != "":
 		return "token or client certificate"
@@ -268,7 +268,7 @@ func (d *daemon) authentication() string {
 // warnOfUnmappedCertificates warns if client certificates are requested, but no access
 // file maps them to identities.
 func (d *daemon) warnOfUnmappedCertificates() {
-	if d.cfg.TLSClientCA != "" && !d.guard.Asks() {
+	if d.cfg.TLSClientCA != "" && !d.guard.Authenticates() {
 		d.log.Warn("client certificates are requested, but no --access-file says what they may do", "tls_client_ca", d.cfg.TLSClientCA,
 			"required", d.cfg.TLSRequireClientCert)
 	}
@@ -296,7 +296,7 @@ func (c *Settings) hosts(address string) *access.Hosts {
 // machine (DNS rebinding) read nothing.
 func (d *daemon) sameSite(next http.Handler) http.Handler {
 	hosts := d.cfg.hosts(d.cfg.HTTPAddr)
-	return access.SameOrigin(d.door.WriteProblem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return access.SameOrigin(d.ingest.WriteProblem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		switch {
 		case r.Method == http.MethodPost: // to send readings
@@ -306,7 +306,7 @@ func (d *daemon) sameSite(next http.Handler) http.Handler {
 			err = hosts.Check(r)
 		}
 		if err != nil {
-			d.door.WriteProblem(w, err)
+			d.ingest.WriteProblem(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)

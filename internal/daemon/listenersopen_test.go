@@ -81,7 +81,7 @@ func (s *secured) client(t *testing.T, shows ...accesstest.Pair) *http.Client {
 	for _, pair := range shows {
 		c.Certificates = append(c.Certificates, pair.TLS(t))
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}, Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
@@ -103,7 +103,7 @@ func (s *secured) send(t *testing.T, client *http.Client, sensor, token string) 
 	return resp, string(body)
 }
 
-func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
+func TestClientCertificateOverHTTPS(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	bare, sensor, unknown := s.client(t), s.client(t, s.sensor), s.client(t, s.authority.Client("edge-8"))
@@ -131,7 +131,7 @@ func TestACertificateIsAnIdentityOverHTTPS(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, admin(sensor, "/metrics"))
 }
 
-func TestACertificateIsAnIdentityOverGRPC(t *testing.T) {
+func TestClientCertificateOverGRPC(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	write := func(token string, shows ...accesstest.Pair) (*telemetrypb.WriteResponse, error) {
@@ -161,7 +161,7 @@ func TestACertificateIsAnIdentityOverGRPC(t *testing.T) {
 	assert.Equal(t, codes.Unauthenticated, grpcstatus.Code(err), err)
 }
 
-func TestCertificatesAreReadAgainByARunningDaemon(t *testing.T) {
+func TestRunningDaemonReloadsCertificates(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
 	client := s.client(t)
@@ -180,7 +180,7 @@ func TestCertificatesAreReadAgainByARunningDaemon(t *testing.T) {
 
 func commonName(chain []*x509.Certificate) string { return chain[0].Subject.CommonName }
 
-func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
+func TestOpenListenersNeedAuthentication(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := accesstest.File(t, dir, "access.yaml", []byte("identities: []\n"))
@@ -195,7 +195,7 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 		"every interface":              {map[string]string{"http-addr": ":0"}, "--http-addr :0 would open HTTP beyond this machine", ""},
 		"unspecified":                  {map[string]string{"grpc-addr": "0.0.0.0:0"}, "--grpc-addr 0.0.0.0:0 would open gRPC", ""},
 		"admin":                        {map[string]string{"admin-addr": "[::]:0"}, "--admin-addr [::]:0 would open the admin pages", ""},
-		"everybody":                    {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
+		"allow-unauthenticated":        {map[string]string{"http-addr": ":0", "allow-unauthenticated": "on"}, "", "without authentication (--allow-unauthenticated)"},
 		"tokens in clear":              {map[string]string{"http-addr": ":0", "access-file": file}, "", "tokens travel in clear"},
 		"quotas are no authentication": {map[string]string{"http-addr": ":0", "quota-readings": "10"}, "--access-file FILE", ""},
 	} {
@@ -227,11 +227,11 @@ func TestNobodyIsLetInFromElsewhereUnasked(t *testing.T) {
 	}
 }
 
-// TestCertificatesThatNameNobodyAreTold: without an access file no certificate is
-// anybody's.
-func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
+// TestWarnsOfUnmappedClientCertificates: without an access file, no
+// certificate belongs to an identity.
+func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 	t.Parallel()
-	const told = "client certificates are requested, but no --access-file says what they may do"
+	const warning = "client certificates are requested, but no --access-file says what they may do"
 	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
 	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
@@ -247,12 +247,12 @@ func TestCertificatesThatNameNobodyAreTold(t *testing.T) {
 		_, err = d.listen(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, d.stop(context.Background()))
-		assert.Equal(t, want, strings.Count(logs.String(), told), logs.String())
+		assert.Equal(t, want, strings.Count(logs.String(), warning), logs.String())
 		assert.Equal(t, want, strings.Count(logs.String(), "level=WARN"), logs.String())
 	}
 }
 
-func TestListenersTakeAsManyConnectionsAsTheyMay(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
 	flags["max-connections"], flags["max-connections-per-address"] = "8", "8"
@@ -286,7 +286,7 @@ func TestListenersTakeAsManyConnectionsAsTheyMay(t *testing.T) {
 	}
 }
 
-func TestTheJournalKeepsItsOpenFiles(t *testing.T) {
+func TestConnectionLimitLeavesFilesForTheJournal(t *testing.T) {
 	t.Parallel()
 	c := &listenerSettings{MaxConnections: 4096, MaxConnectionsPerAddress: 4000}
 	var log bytes.Buffer
@@ -308,7 +308,7 @@ func TestTheJournalKeepsItsOpenFiles(t *testing.T) {
 	assert.EqualError(t, err, "this process may open 783 files; it needs at least 784, and 8960 for --max-connections 4096: raise the limit (ulimit -n, LimitNOFILE)")
 }
 
-func TestListenerSettingsThatDoNotFitAreRefused(t *testing.T) {
+func TestListenerSettingsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	for says, flags := range map[string]map[string]string{
 		"tls-cert and tls-key belong together": {"tls-cert": "cert.pem"},

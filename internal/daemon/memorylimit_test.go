@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheLeastMemoryLimitCounts(t *testing.T) {
+func TestLowestMemoryLimitCounts(t *testing.T) {
 	t.Parallel()
 	const machine = "proc/meminfo"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  uint64
 	}{
-		"nothing is told":       {nil, 0},
+		"no limit is known":     {nil, 0},
 		"the machine":           {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 8 << 30},
 		"a group":               {map[string]string{machine: "MemTotal: 8388608 kB\n", "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1073741824\n"}, 1 << 30},
 		"a group above":         {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "536870912\n"}, 512 << 20},
@@ -33,7 +33,7 @@ func TestTheLeastMemoryLimitCounts(t *testing.T) {
 	}
 }
 
-func TestTheBudgetIsAnEighthOfTheMemoryLimit(t *testing.T) {
+func TestBudgetIsAnEighthOfMemoryLimit(t *testing.T) {
 	t.Parallel()
 	c := Settings{MaxBodyBytes: 8 << 20}
 	assert.EqualValues(t, 1<<30, c.ingestBytes(8<<30))
@@ -44,7 +44,7 @@ func TestTheBudgetIsAnEighthOfTheMemoryLimit(t *testing.T) {
 
 // The limit leaves the rest of the process the room that GOGC=100 would where
 // that is much, and never exceeds GOMEMLIMIT.
-func TestTheCollectorsLimitFollowsWhatIsInUse(t *testing.T) {
+func TestCollectorLimitFollowsUse(t *testing.T) {
 	t.Parallel()
 	const budget = 64 << 20
 	l := &collectorLimit{given: 8 << 30}

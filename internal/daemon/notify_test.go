@@ -14,19 +14,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
-// A toldSupervisor keeps what it is told.
-type toldSupervisor struct {
+// A recordingSupervisor records its notifications.
+type recordingSupervisor struct {
 	*supervisor
 	mu   sync.Mutex
 	said []string
 	err  error
 }
 
-func newToldSupervisor(parts func() []console.Part) *toldSupervisor {
-	s := &toldSupervisor{}
+func newToldSupervisor(parts func() []console.Part) *recordingSupervisor {
+	s := &recordingSupervisor{}
 	s.supervisor = &supervisor{
 		parts: parts, config: func() ConfigStatus { return ConfigStatus{Outcome: reloadApplied} }, log: slog.New(slog.DiscardHandler), every: beatEvery, watchdog: true,
-		tell: func(state string) error {
+		notify: func(state string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.said = append(s.said, state)
@@ -36,9 +36,9 @@ func newToldSupervisor(parts func() []console.Part) *toldSupervisor {
 	return s
 }
 
-// TestADaemonThatHangsDoesNotBeat: parts that never answer are what the
-// watchdog is for.
-func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
+// TestHungDaemonSendsNoBeats: the watchdog is for parts that
+// never answer.
+func TestHungDaemonSendsNoBeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -60,7 +60,7 @@ func TestADaemonThatHangsDoesNotBeat(t *testing.T) {
 	})
 }
 
-func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
+func TestBeatInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newToldSupervisor(func() []console.Part { return nil })
@@ -72,12 +72,12 @@ func TestBeatsComeAsOftenAsTheyShould(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
+func TestStatusLineMatchesReadiness(t *testing.T) {
 	t.Parallel()
 	for want, parts := range map[string][]console.Part{
-		"takes readings and stores them":                                   {{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}},
-		"takes readings; not ready behind the journal: mongodb: away":      {{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "away", Optional: true}},
-		"takes no readings; daemon: the daemon is stopping; journal: full": {{Name: "daemon", Reason: "the daemon is stopping"}, {Name: "journal", Reason: "full"}, {Name: "mongodb", Reason: "away", Optional: true}},
+		"accepts readings and stores them":                                   {{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}},
+		"accepts readings; not ready behind the journal: mongodb: away":      {{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "away", Optional: true}},
+		"accepts no readings; daemon: the daemon is stopping; journal: full": {{Name: "daemon", Reason: "the daemon is stopping"}, {Name: "journal", Reason: "full"}, {Name: "mongodb", Reason: "away", Optional: true}},
 	} {
 		assert.Equal(t, want, inWords(parts))
 	}
@@ -85,11 +85,11 @@ func TestTheStatusSaysWhatReadinessSays(t *testing.T) {
 	assert.NotContains(t, s.status(), "\n", "a reason of several lines is one, and assigns nothing")
 }
 
-func TestWithoutASupervisorNothingIsSent(t *testing.T) {
+func TestNoSupervisor(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(&daemon{}, []string{"PATH=/bin"})
 	require.Nil(t, s)
-	s.takesReadings()
+	s.acceptsReadings()
 	s.reloads()()
 	s.stops(time.Second)
 	s.start()()

@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
@@ -55,20 +53,6 @@ func (d *daemon) newConsole() (*console.Console, error) {
 		Scheme:        d.scheme(),
 		File:          filepath.Join(d.cfg.DataDir, "console-history"),
 	})
-}
-
-// startConsole samples the metrics for the live page until the function that it returns
-// is called: by stop, when what was taken is stored, since the metrics are most worth
-// seeing until then. The data directory must be locked by now, since the history is
-// kept there.
-func (d *daemon) startConsole(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { d.console.Run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 func (d *daemon) pageStreams() []console.Stream {

@@ -33,7 +33,7 @@ func (c *Settings) queries() []Setting {
 func (d *daemon) newReader() (*read.Reader, error) {
 	c := &d.cfg.Settings
 	r, err := read.New(read.Config{
-		DefaultStream: c.Default.Name, Guard: d.guard, Problem: d.door.WriteProblem,
+		DefaultStream: c.Default.Name, Guard: d.guard, Problem: d.ingest.WriteProblem,
 		Timeout: c.QueryTimeout, MaxQueries: c.MaxQueries, MaxBytes: c.QueryMaxBytes, MaxBacklog: c.QueryMaxBacklog,
 		Logger: d.log, Registerer: d.registry,
 	})
@@ -68,7 +68,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 // dataHandler serves the data listener: queries, the description, and for other paths
 // ingest. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
-	in, out, description, links := d.door.Handler(), d.reader.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
+	in, out, description, links := d.ingest.Handler(), d.reader.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
 		switch {
@@ -79,7 +79,7 @@ func (d *daemon) dataHandler() http.Handler {
 		case escaped == openapi.Path:
 			description.ServeHTTP(w, r)
 		case path.Clean("/"+escaped) != escaped && path.Clean("/"+escaped)+"/" != escaped:
-			d.door.WriteProblem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+			d.ingest.WriteProblem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
 				"there is nothing at %s; readings go to POST /v1/readings", telemetry.Quote([]byte(r.URL.Path))))
 		default:
 			in.ServeHTTP(w, r)

@@ -26,29 +26,18 @@ import (
 
 // On SIGHUP the daemon reads its file again:
 //
-//	SIGHUP ─▶ sources.load ─┬─ wrong ──▶ nothing changes, the log says what is wrong
-//	                        └─ right ──▶ differences ─┬─ of liveSettings ──▶ ingest, stores, log; then the collections
-//	                                                  └─ others ───────────▶ pending: named in the log and in /status
+//	SIGHUP ─▶ Sources.Load ─┬─ wrong ──▶ nothing changes, the log says what is wrong
+//	                        └─ right ──▶ differences ─┬─ live settings ──▶ ingest, stores, log; then the collections
+//	                                                  └─ others ─────────▶ pending: named in the log and in /status
 //
 // The flags and the environment are those of the start. What is pending takes a restart,
 // or another command.
-
-// liveSettings can be changed while the daemon runs; those of streams besides.
-var liveSettings = []string{
-	"log-level", "stop-timeout", "max-future", "thresholds", "quota-requests", "quota-readings", "quota-new-sensors", "quota-active-sensors",
-}
-
-// liveOfStreams are the settings of a stream that can be.
-var liveOfStreams = []string{
-	"retention", "bucket-max-readings", "bucket-max-bytes", "max-readings-per-update",
-	"write-concern", "write-journal", "fields", "other-fields", "view", "silent-after",
-}
 
 // Outcomes of a reload.
 const (
 	reloadApplied = "applied" // what the file says is in force
 	reloadPartly  = "partly"  // some of it is pending
-	reloadRefused = "refused" // the file is wrong, and nothing of it was taken
+	reloadRefused = "refused" // the file is invalid, and nothing was changed
 )
 
 // A Difference is a setting whose value in the file is not the one in force.
@@ -63,15 +52,6 @@ type Difference struct {
 }
 
 const takesRestart = "takes a restart"
-
-// inForce is the configuration in force.
-type inForce struct {
-	*Config
-	loaded  time.Time
-	outcome string // of the last reload; applied before the first
-	reason  string // why it was refused
-	pending []Difference
-}
 
 // ConfigStatus is what /status says of the configuration.
 type ConfigStatus struct {
@@ -89,12 +69,17 @@ type reloader struct {
 	asked   <-chan struct{}
 	outcome map[string]prometheus.Counter
 
-	mu  sync.Mutex
-	now inForce
-	// following holds the streams whose collections do not have their settings yet, with
-	// the retention that ingest applies until then.
-	following map[string]time.Duration
-	unable    map[string]string // why retrying does not help, for some of following
+	mu    sync.Mutex
+	now   *Config // in force, not changed any more
+	state ConfigStatus
+	// unapplied holds the streams whose collections do not have their settings yet.
+	unapplied map[string]unapplied
+}
+
+// unapplied are settings that a collection does not have yet.
+type unapplied struct {
+	retention time.Duration // that ingest applies until then
+	unable    string        // why retrying does not help; empty: it may
 }
 
 func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
@@ -103,8 +88,8 @@ func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
 	}, []string{"outcome"})
 	d.registry.MustRegister(counters)
 	r := &reloader{
-		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), following: make(map[string]time.Duration), unable: make(map[string]string),
-		now: inForce{Config: d.cfg, loaded: d.began, outcome: reloadApplied},
+		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), unapplied: make(map[string]unapplied),
+		now: d.cfg, state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
 	}
 	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
 		r.outcome[outcome] = counters.WithLabelValues(outcome)
@@ -112,38 +97,26 @@ func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
 	return r
 }
 
-// current returns the configuration in force, which is not changed any more.
+// current returns the configuration in force.
 func (r *reloader) current() *Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.now.Config
+	return r.now
 }
 
 func (r *reloader) status() ConfigStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := ConfigStatus{
-		File: r.from.file(), LoadedAt: r.now.loaded.UTC(), Outcome: r.now.outcome, Reason: r.now.reason, Pending: append([]Difference{}, r.now.pending...),
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.following)) {
+	out := r.state
+	out.Pending = append([]Difference{}, out.Pending...)
+	for _, name := range slices.Sorted(maps.Keys(r.unapplied)) {
 		why := "the collection does not have its settings yet; retrying"
-		if unable := r.unable[name]; unable != "" {
+		if unable := r.unapplied[name].unable; unable != "" {
 			why, out.Outcome = "the collection cannot have its settings: "+unable, reloadPartly
 		}
 		out.Pending = append(out.Pending, Difference{Setting: streamsKey + "." + name, Why: why})
 	}
 	return out
-}
-
-// start runs the reloader until ctx ends; ended waits for that.
-func (r *reloader) start(ctx context.Context) (ended func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { r.run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // run reloads on request, and retries changes of collections that failed. It returns when
@@ -178,27 +151,30 @@ func (r *reloader) reload(ctx context.Context) {
 	if err == nil {
 		all = differences(r.current(), wanted)
 		r.judge(ctx, all, wanted)
-		merged, err = r.current().with(all)
+		merged, err = r.current().merge(all)
 	}
 	if err != nil {
 		for _, problem := range SplitErrors(err) {
-			log.Error("the configuration is wrong; nothing of it was taken", "err", problem)
+			log.Error("the configuration is invalid; nothing was changed", "err", problem)
 		}
 		r.refused(err)
 		return
 	}
 	var pending []Difference
+	var changed []string // streams
 	for _, d := range all {
 		if d.Why == "" {
 			log.Info("setting changed", "setting", d.Setting, "before", d.Now, "now", d.Wanted)
+			if d.stream != "" && !slices.Contains(changed, d.stream) {
+				changed = append(changed, d.stream)
+			}
 			continue
 		}
 		pending = append(pending, d)
 		log.Warn("setting is not in force", "setting", d.Setting, "now", d.Now, "wanted", d.Wanted, "why", d.Why)
 	}
-	r.apply(ctx, merged, pending, changedStreams(all))
 	outcome := reloadApplied
-	if len(pending) > 0 || r.isUnable() {
+	if unable := r.apply(ctx, merged, pending, changed); unable || len(pending) > 0 {
 		outcome = reloadPartly
 	}
 	r.reloadFiles(log)
@@ -209,30 +185,29 @@ func (r *reloader) reload(ctx context.Context) {
 func (r *reloader) refused(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now.outcome, r.now.reason = reloadRefused, err.Error()
+	r.state.Outcome, r.state.Reason = reloadRefused, err.Error()
 	r.outcome[reloadRefused].Inc()
 }
 
-// apply puts a configuration into force.
-func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) {
+// apply puts a configuration into force. It reports whether a collection cannot have its
+// settings.
+func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) (unable bool) {
 	before := r.current()
 	r.mu.Lock()
-	r.now = inForce{Config: to, loaded: time.Now(), outcome: reloadApplied, pending: pending}
+	r.now, r.state = to, ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
 	if len(pending) > 0 {
-		r.now.outcome = reloadPartly
+		r.state.Outcome = reloadPartly
 	}
 	for _, name := range changed {
-		if _, waits := r.following[name]; !waits {
-			r.following[name] = before.stream(name).Retention
+		if _, waits := r.unapplied[name]; !waits {
+			r.unapplied[name] = unapplied{retention: before.stream(name).Retention}
 		}
 	}
 	r.mu.Unlock()
 	d := r.daemon
 	d.level.Set(logLevel(to.LogLevel))
-	d.door.SetMaxFuture(to.MaxFuture)
-	if err := d.guard.SetDefault(to.Quota); err != nil {
-		d.log.Error("change the quotas", "err", err)
-	}
+	d.ingest.SetMaxFuture(to.MaxFuture)
+	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
 		if err := to.stream(name).change(storage.stores[name]); err != nil {
@@ -241,17 +216,17 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
 	r.updateIngest()
-	r.follow(ctx)
+	return r.follow(ctx)
 }
 
 // follow applies the settings of changed streams to their collections, as far as MongoDB
-// allows.
-func (r *reloader) follow(ctx context.Context) {
+// allows. It reports whether a collection cannot have its settings.
+func (r *reloader) follow(ctx context.Context) (unable bool) {
 	r.mu.Lock()
-	names := slices.Sorted(maps.Keys(r.following))
+	names := slices.Sorted(maps.Keys(r.unapplied))
 	r.mu.Unlock()
 	if len(names) == 0 {
-		return
+		return false
 	}
 	storage := r.daemon.storage.Load()
 	for _, name := range names {
@@ -259,11 +234,13 @@ func (r *reloader) follow(ctx context.Context) {
 		err := storage.stores[name].Prepare(asked)
 		cancel()
 		if ctx.Err() != nil {
-			return
+			return unable
 		}
+		unable = unable || final(err)
 		r.followed(name, err)
 	}
 	r.updateIngest()
+	return unable
 }
 
 // followed records the result for a stream's collection. It is retried even if that does
@@ -271,23 +248,17 @@ func (r *reloader) follow(ctx context.Context) {
 func (r *reloader) followed(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	u := r.unapplied[name]
 	switch {
 	case err == nil:
-		delete(r.following, name)
-		delete(r.unable, name)
+		delete(r.unapplied, name)
 	case !final(err):
 		r.daemon.log.Warn("the stream's collection does not have its settings yet; retrying", "stream", name, "err", err)
-	case r.unable[name] != err.Error():
-		r.unable[name] = err.Error()
+	case u.unable != err.Error():
+		u.unable = err.Error()
+		r.unapplied[name] = u
 		r.daemon.log.Error("the stream's collection cannot have its settings", "stream", name, "err", err)
 	}
-}
-
-// isUnable reports whether a collection cannot have its settings.
-func (r *reloader) isUnable() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.unable) > 0
 }
 
 // updateIngest passes the streams to ingest. A longer retention counts once MongoDB has it:
@@ -296,13 +267,13 @@ func (r *reloader) updateIngest() {
 	r.mu.Lock()
 	streams := make([]ingest.Stream, len(r.now.Streams))
 	for i, s := range r.now.Streams {
-		if before, waits := r.following[s.Name]; waits {
-			s.Retention = shorter(before, s.Retention)
+		if u, waits := r.unapplied[s.Name]; waits {
+			s.Retention = shorter(u.retention, s.Retention)
 		}
 		streams[i] = s.forIngest()
 	}
 	r.mu.Unlock()
-	r.daemon.door.SetStreams(streams)
+	r.daemon.ingest.SetStreams(streams)
 }
 
 // shorter returns the shorter of two retentions; 0 is forever.
@@ -316,7 +287,7 @@ func shorter(a, b time.Duration) time.Duration {
 // reloadFiles reads the other files now, which are checked regularly anyway.
 func (r *reloader) reloadFiles(log *slog.Logger) {
 	if err := r.daemon.guard.Reload(); err != nil {
-		log.Error("the access file is wrong; the previous one stays in force", "err", err)
+		log.Error("the access file is invalid; the previous one stays in force", "err", err)
 	}
 	r.daemon.tls.Reload()
 	monitor := r.daemon.monitor.Load()
@@ -325,7 +296,7 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 	}
 	thresholds, err := LoadThresholds(r.current().Thresholds)
 	if err != nil {
-		log.Error("the thresholds are wrong; the previous ones stay in force", "err", err)
+		log.Error("the thresholds are invalid; the previous ones stay in force", "err", err)
 		return
 	}
 	monitor.SetThresholds(thresholds)
@@ -349,114 +320,91 @@ func (c *Settings) stream(name string) Stream {
 // applied. The same value written differently is no difference.
 func differences(now, wanted *Config) []Difference {
 	var out []Difference
-	var streams Stream
-	ofStreams := streams.all()
-	for _, e := range now.effective {
-		if slices.ContainsFunc(ofStreams, func(s Setting) bool { return s.Name == e.Name }) {
-			continue // a default of streams, whose own settings are compared
+	inherited := (&Stream{}).all()
+	for _, stream := range append([]string{""}, now.Names()...) {
+		list, there := wanted.values(stream)
+		prefix := ""
+		if stream != "" {
+			prefix = streamsKey + "." + stream
 		}
-		to := named(wanted.effective, e.Name)
-		if e.text == to.text || reflect.DeepEqual(now.written(e.Name, e.text), now.written(e.Name, to.text)) {
-			continue
-		}
-		d := Difference{Setting: e.path(), Now: e.shown().Value, Wanted: to.shown().Value, name: e.Name}
-		if !slices.Contains(liveSettings, e.Name) {
-			d.Why = takesRestart
-		}
-		out = append(out, d)
-	}
-	return append(out, streamDifferences(now, wanted)...)
-}
-
-func streamDifferences(now, wanted *Config) []Difference {
-	var out []Difference
-	for _, name := range slices.Sorted(maps.Keys(now.streams)) {
-		list, there := wanted.streams[name]
 		if !there {
 			out = append(out, Difference{
-				Setting: streamsKey + "." + name, Now: "configured", Wanted: "removed", stream: name,
-				Why: takesRestart + "; its collection will be left as it is",
+				Setting: prefix, Now: "configured", Wanted: "removed", stream: stream, Why: takesRestart + "; its collection will be left as it is",
 			})
 			continue
 		}
-		was, is := now.stream(name), wanted.stream(name)
-		for i, e := range now.streams[name] {
-			changed := was // by value
-			if list[i].text == e.text || changed.all()[i].set(list[i].text) != nil || reflect.DeepEqual(changed, was) {
+		before, _ := now.values(stream)
+		for i, e := range before {
+			if stream == "" && slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) {
+				continue // a default of streams, whose own settings are compared
+			}
+			if e.text == list[i].text {
+				continue
+			}
+			if changed, err := now.with(stream, e.Name, list[i].text); err == nil && reflect.DeepEqual(changed, now.Settings) {
 				continue
 			}
 			out = append(out, Difference{
-				Setting: streamsKey + "." + name + "." + e.Name, Now: e.text, Wanted: list[i].text, stream: name, name: e.Name, Why: why(e.Name, is),
+				Setting: strings.TrimPrefix(prefix+"."+e.path(), "."), Now: e.shown().Value, Wanted: list[i].shown().Value,
+				stream: stream, name: e.Name, Why: e.why(stream, list[i].text),
 			})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(wanted.streams)) {
-		if _, there := now.streams[name]; !there {
-			out = append(out, Difference{Setting: streamsKey + "." + name, Now: "not configured", Wanted: "configured", stream: name, Why: takesRestart})
+	for _, stream := range wanted.Names() {
+		if _, there := now.values(stream); !there {
+			out = append(out, Difference{Setting: streamsKey + "." + stream, Now: "not configured", Wanted: "configured", stream: stream, Why: takesRestart})
 		}
 	}
 	return out
 }
 
-// why returns why a stream's setting cannot be applied, empty if it can be.
-func why(name string, wanted Stream) string {
+// why returns why a setting cannot get this value, empty if it can.
+func (s Setting) why(stream, wanted string) string {
 	switch {
-	case slices.Contains(liveOfStreams, name):
+	case s.live:
 		return ""
-	case name == "compressor":
-		return fmt.Sprintf("cannot be made by a daemon: `brim recompress --stream %s --to %s` changes the collection; then restart", wanted.Name, wanted.Compressor)
-	case name == "storage":
-		return fmt.Sprintf("cannot be made by a daemon: `brim migrate --stream %s --storage %s` changes the collection; then restart", wanted.Name, wanted.Storage)
+	case s.Name == "compressor":
+		return fmt.Sprintf("cannot be made by a daemon: `brim recompress --stream %s --to %s` changes the collection; then restart", stream, wanted)
+	case s.Name == "storage":
+		return fmt.Sprintf("cannot be made by a daemon: `brim migrate --stream %s --storage %s` changes the collection; then restart", stream, wanted)
 	default:
 		return takesRestart
 	}
 }
 
-// written returns the settings with one of them set from text.
-func (c *Settings) written(name, text string) Settings {
-	out := *c
-	list := out.All()
-	_ = list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })].set(text) // both texts were read before
-	return out
+// with returns the settings with one of them changed; stream is empty for one of the
+// daemon's own.
+func (c Settings) with(stream, name, text string) (Settings, error) {
+	c.Streams = slices.Clone(c.Streams)
+	list, at := c.All(), slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == stream })
+	if at >= 0 {
+		list = c.Streams[at].all()
+	}
+	err := list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })].set(text)
+	if at >= 0 && stream == c.Default.Name {
+		c.Default = c.Streams[at]
+	}
+	return c, err
 }
 
-// with returns the configuration with those of the differences that can be applied.
-func (c *Config) with(changes []Difference) (*Config, error) {
+// merge returns the configuration with those of the differences that can be applied.
+func (c *Config) merge(changes []Difference) (*Config, error) {
 	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams)}
-	out.Streams = slices.Clone(c.Streams)
 	for name, list := range out.streams {
 		out.streams[name] = slices.Clone(list)
 	}
 	var problems []error
-	put := func(list []effective, settings []Setting, d Difference) {
-		named(list, d.name).text = d.Wanted
-		problems = append(problems, settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Name == d.name })].set(d.Wanted))
-	}
 	for _, d := range changes {
-		switch {
-		case d.Why != "":
-		case d.stream == "":
-			put(out.effective, out.All(), d)
-		default:
-			at := slices.IndexFunc(out.Streams, func(s Stream) bool { return s.Name == d.stream })
-			put(out.streams[d.stream], out.Streams[at].all(), d)
-			if d.stream == out.Default.Name {
-				out.Default = out.Streams[at]
-			}
+		if d.Why != "" {
+			continue
 		}
+		var err error
+		out.Settings, err = out.with(d.stream, d.name, d.Wanted)
+		problems = append(problems, err)
+		list, _ := out.values(d.stream)
+		named(list, d.name).text = d.Wanted
 	}
 	return out, errors.Join(append(problems, out.checkTogether())...)
-}
-
-// changedStreams lists the streams with a change that is applied.
-func changedStreams(all []Difference) []string {
-	var out []string
-	for _, d := range all {
-		if d.stream != "" && d.Why == "" && !slices.Contains(out, d.stream) {
-			out = append(out, d.stream)
-		}
-	}
-	return out
 }
 
 // concernPatience is how long MongoDB may take to list its members.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 // Replayed is what `brim journal replay` did.
@@ -34,35 +34,6 @@ type ReplayedReadings struct {
 	Readings uint64 `json:"readings"`
 }
 
-// replayedOf returns what there is to replay.
-func replayedOf(r *journal.Report) Replayed {
-	done := Replayed{Journal: r.Dir, Taken: []ReplayedReadings{}, Keys: r.Keys}
-	for _, u := range r.Unapplied {
-		done.Taken = append(done.Taken, ReplayedReadings{Session: u.Session, Stream: u.Stream, Readings: u.Readings})
-	}
-	return done
-}
-
-// count reads the outcome of the replay from the queue's metrics.
-func (r *Replayed) count(released uint64, from prometheus.Gatherer) error {
-	families, err := from.Gather()
-	if err != nil {
-		return fmt.Errorf("count what was replayed: %w", err)
-	}
-	r.Stored = released
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			switch f.GetName() {
-			case "brim_store_duplicates_prevented_total":
-				r.Found += uint64(m.GetCounter().GetValue())
-			case "brim_queue_dead_letters_total":
-				r.Letters += uint64(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return nil
-}
-
 // Replay stores what the journal holds.
 func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Replayed, err error) {
 	if !c.journaling() {
@@ -80,8 +51,11 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	if err != nil {
 		return done, err
 	}
-	done = replayedOf(&found)
-	j, err := openJournal(&c.Settings, journalSetup{session: d.session, retarget: retarget, faults: injector, logger: logger, registry: d.registry})
+	done = Replayed{Journal: found.Dir, Taken: []ReplayedReadings{}, Keys: found.Keys}
+	for _, u := range found.Unapplied {
+		done.Taken = append(done.Taken, ReplayedReadings{Session: u.Session, Stream: u.Stream, Readings: u.Readings})
+	}
+	j, err := d.openJournal(retarget)
 	if err != nil {
 		return done, err
 	}
@@ -98,7 +72,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 			err = errors.Join(err, server.Close(ctx))
 		}()
 	}
-	s, err := openStorage(&c.Settings, storageSetup{uri: uri, journal: j, faults: injector, logger: logger, registry: d.registry})
+	s, err := d.openStorage(uri, j)
 	if err != nil {
 		return done, err
 	}
@@ -114,7 +88,16 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	end()
 	watching.Wait()
 	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
-	if countErr := done.count(s.queue.Status().Released, d.registry); err == nil {
+	metrics, countErr := scrape.Gather(d.registry)
+	count := func(name string) uint64 {
+		if n := metrics.Value(name, nil); n > 0 {
+			return uint64(n)
+		}
+		return 0
+	}
+	done.Stored = s.queue.Status().Released
+	done.Found, done.Letters = count("brim_store_duplicates_prevented_total"), count("brim_queue_dead_letters_total")
+	if err == nil {
 		err = countErr
 	}
 	if err == nil && done.Left > 0 {

@@ -115,6 +115,7 @@ type Setting struct {
 	Usage   string
 	secret  bool // never shown in full
 	list    bool // a list in the file, with commas elsewhere
+	live    bool // a reload changes it; others take a restart
 	set     func(text string) error
 }
 
@@ -209,34 +210,34 @@ func (s *Stream) all() []Setting {
 				return store.CheckGranularity(d)
 			},
 		},
-		{Name: "bucket-max-readings", Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
-		{Name: "bucket-max-bytes", Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
-		{Name: "max-readings-per-update", Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
+		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
+		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
+		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
 		{
 			Name: "compressor", Kind: "NAME", Initial: "snappy", Usage: "WiredTiger block compressor: snappy, zstd or none",
 			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
 		},
 		{
 			// Up to what fits a TTL index, 68 years.
-			Name: "retention", Kind: "DURATION", Initial: "0", set: config.Duration(&s.Retention, time.Minute, 24_000*config.Day, true),
+			Name: "retention", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.Retention, time.Minute, 24_000*config.Day, true),
 			Usage: "age at which MongoDB removes readings; 0: never",
 		},
 		{
-			Name: "write-concern", Kind: "majority|N", Initial: "majority", set: writeConcern(&s.WriteConcern),
+			Name: "write-concern", live: true, Kind: "majority|N", Initial: "majority", set: writeConcern(&s.WriteConcern),
 			Usage: "members of the replica set that a write waits for; readings that a minority has can be lost when the primary is",
 		},
 		{
-			Name: "write-journal", Kind: "on|off", Initial: "on", set: writeJournal(&s.WriteConcern),
+			Name: "write-journal", live: true, Kind: "on|off", Initial: "on", set: writeJournal(&s.WriteConcern),
 			Usage: "wait until those members have journaled the write; off: readings can be lost when all of them crash",
 		},
-		{Name: "fields", Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
+		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
-			Name: "other-fields", Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
+			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
 			Usage: "what to do with a reading that has other fields than those: refuse it, or drop the fields",
 		},
-		{Name: "view", Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading a document"},
+		{Name: "view", live: true, Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading a document"},
 		{
-			Name: "silent-after", Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
+			Name: "silent-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
 			Usage: "how long after its last reading a sensor counts as silent; 0: none does",
 		},
 	}
@@ -291,7 +292,7 @@ func (c *Settings) limits() []Setting {
 		},
 		{Name: "max-readings-per-request", Kind: "N", Initial: "10000", set: config.Count(&c.MaxReadingsPerRequest, 1, 1_000_000), Usage: "readings in one request"},
 		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},
-		{Name: "max-future", Kind: "DURATION", Initial: "10m", set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
+		{Name: "max-future", live: true, Kind: "DURATION", Initial: "10m", set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
 		{
 			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
 			Usage: "what replaces dots in the names of fields and tags; empty: such names are refused",
@@ -310,13 +311,13 @@ func (c *Settings) process() []Setting {
 			Usage: "how often MongoDB's storage engine and its disk are sampled, for the metrics and the live page",
 		},
 		{
-			Name: "thresholds", Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
+			Name: "thresholds", live: true, Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
 			Usage: "YAML with thresholds of the storage signals, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
 		},
-		{Name: "log-level", Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
+		{Name: "log-level", live: true, Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
 		{Name: "log-format", Kind: "FORM", Initial: "text", set: config.Choice(&c.LogFormat, "text", "json"), Usage: "text or json"},
 		{
-			Name: "stop-timeout", Kind: "DURATION", Initial: "15s", set: config.Duration(&c.StopTimeout, time.Second, time.Hour, false),
+			Name: "stop-timeout", live: true, Kind: "DURATION", Initial: "15s", set: config.Duration(&c.StopTimeout, time.Second, time.Hour, false),
 			Usage: "how long a stop may take, flush and mongod included",
 		},
 	}
@@ -441,19 +442,19 @@ func (c *accessSettings) all() []Setting {
 			Usage: "YAML with identities and their scopes, see brim token; reloaded when it changes; empty: no authentication",
 		},
 		{
-			Name: "quota-requests", Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
+			Name: "quota-requests", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
 			Usage: "requests and messages of gRPC streams per second, of each identity without such a quota of its own, or of all clients without authentication; 0: no limit",
 		},
 		{
-			Name: "quota-readings", Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),
+			Name: "quota-readings", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),
 			Usage: "likewise, readings per second; 0: no limit",
 		},
 		{
-			Name: "quota-new-sensors", Kind: "N", Initial: "0", set: Rate(&c.Quota.NewSensorsPerSecond),
+			Name: "quota-new-sensors", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.NewSensorsPerSecond),
 			Usage: "likewise, sensors per second that sent nothing for an hour; 0: no limit",
 		},
 		{
-			Name: "quota-active-sensors", Kind: "N", Initial: "0", set: Whole(&c.Quota.ActiveSensors, access.MaxActiveSensors),
+			Name: "quota-active-sensors", live: true, Kind: "N", Initial: "0", set: Whole(&c.Quota.ActiveSensors, access.MaxActiveSensors),
 			Usage: "likewise, sensors per hour; 0: no limit",
 		},
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestASignalThatComesTwiceAtOnceIsOne: timeout(1) sends its to the process, and
-// to the process group.
-func TestASignalThatComesTwiceAtOnceIsOne(t *testing.T) {
+// TestRepeatedSignalCountsOnce: timeout(1) signals both the process and
+// its group.
+func TestRepeatedSignalCountsOnce(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]struct {
 		signal os.Signal

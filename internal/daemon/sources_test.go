@@ -23,7 +23,7 @@ func (c *Config) origins() map[string]string {
 	return out
 }
 
-func TestFlagWinsOverEnvironmentOverFileOverDefault(t *testing.T) {
+func TestFlagOverEnvironmentOverFileOverDefault(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, "flush-interval: 4s\nstored-timeout: 4s\nmax-future: 4s\n")
 	c := loadSettings(t, Sources{
@@ -43,7 +43,7 @@ func TestFlagWinsOverEnvironmentOverFileOverDefault(t *testing.T) {
 	assert.Equal(t, FromDefault, origins["stop-timeout"])
 }
 
-func TestDefaultsAreThoseOfTheContract(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c := loadSettings(t, Sources{})
 	want := Stream{
@@ -62,9 +62,9 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-// TestEverySettingCanComeFromEverySource sets each one alone, to its default
+// TestEverySettingFromEverySource sets each one alone, to its default
 // value, so that a misspelt variable or key would show.
-func TestEverySettingCanComeFromEverySource(t *testing.T) {
+func TestEverySettingFromEverySource(t *testing.T) {
 	t.Parallel()
 	for _, s := range (&Settings{}).All() {
 		assert.NotEmpty(t, s.Usage, s.Name)
@@ -82,14 +82,14 @@ func TestEverySettingCanComeFromEverySource(t *testing.T) {
 	}
 }
 
-func TestTheFileCanBeNamedInTheEnvironment(t *testing.T) {
+func TestFileNamedInEnvironment(t *testing.T) {
 	t.Parallel()
 	one, two := writeConfig(t, "lanes: 11"), writeConfig(t, "lanes: 22")
 	assert.Equal(t, 11, loadSettings(t, Sources{Env: []string{"BRIM_CONFIG=" + one}}).Lanes)
 	assert.Equal(t, 22, loadSettings(t, Sources{Env: []string{"BRIM_CONFIG=" + one}, Path: two}).Lanes)
 }
 
-func TestUnknownVariablesAreErrorsButServiceLinksAreNot(t *testing.T) {
+func TestUnknownVariablesAreErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Sources{Env: []string{"BRIM_MONGO_URL=mongodb://h/"}}.Load()
 	require.ErrorContains(t, err, "BRIM_MONGO_URL (did you mean BRIM_MONGO_URI?); each flag that `brim serve --help` lists has a variable")
@@ -103,7 +103,7 @@ func TestUnknownVariablesAreErrorsButServiceLinksAreNot(t *testing.T) {
 	}})
 }
 
-func TestEveryProblemIsToldWithItsPlace(t *testing.T) {
+func TestEveryProblemIsReportedWithItsPlace(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, "granularity: 7m\nlanes: many\n")
 	_, err := Sources{
@@ -121,13 +121,13 @@ func TestEveryProblemIsToldWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestRangesThatDependOnEachOther(t *testing.T) {
+func TestSettingsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := Sources{Flags: map[string]string{"max-body-bytes": "8MiB", "max-inflated-bytes": "1MiB"}}.Load()
 	assert.ErrorContains(t, err, "max-inflated-bytes 1MiB is less than max-body-bytes 8MiB")
 }
 
-func TestStreamsInheritWhatTheyDoNotSet(t *testing.T) {
+func TestStreamsInheritFromTopLevel(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, `
 granularity: 10m
@@ -160,7 +160,7 @@ streams:
 	assert.Equal(t, want, byName)
 }
 
-func TestTheDefaultStreamCanBeDescribedInTheFile(t *testing.T) {
+func TestDefaultStreamInFile(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, "stream: main\nstreams:\n  main: {granularity: 1h}\n")
 	c := loadSettings(t, Sources{Path: path})
@@ -169,14 +169,14 @@ func TestTheDefaultStreamCanBeDescribedInTheFile(t *testing.T) {
 	assert.Equal(t, c.Default, c.Streams[0])
 }
 
-func TestOnlyStreamsInMemoryNeedNoMongoDB(t *testing.T) {
+func TestMemoryStreamsNeedNoMongoDB(t *testing.T) {
 	t.Parallel()
 	assert.False(t, loadSettings(t, Sources{Flags: map[string]string{"storage": "memory"}}).needsMongoDB())
 	path := writeConfig(t, "storage: memory\nstreams:\n  kept: {storage: bucket}\n")
 	assert.True(t, loadSettings(t, Sources{Path: path}).needsMongoDB())
 }
 
-func TestAckIsWhatTheJournalAllows(t *testing.T) {
+func TestAckWithoutJournal(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, telemetry.Journaled, loadSettings(t, Sources{}).Ack)
 	c := loadSettings(t, Sources{Flags: map[string]string{"journal": "off"}})
@@ -185,7 +185,7 @@ func TestAckIsWhatTheJournalAllows(t *testing.T) {
 	assert.ErrorContains(t, err, "ack journaled needs a journal, and journal is off; allowed is stored")
 }
 
-func TestNamesThatCannotBeCollectionsAreRefused(t *testing.T) {
+func TestInvalidStreamNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"readings", "a", "plant-2_hall", strings.Repeat("x", 64)} {
 		assert.NoError(t, checkStreamName(name))

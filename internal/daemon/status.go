@@ -50,7 +50,7 @@ func part(name string, err error) console.Part {
 	return console.Part{Name: name, Ready: true}
 }
 
-// phase returns why the daemon as a whole cannot take readings.
+// phase returns why the daemon as a whole cannot accept readings.
 func (d *daemon) phase(opened bool) error {
 	switch {
 	case d.draining.Load():
@@ -127,11 +127,11 @@ type StreamStatus struct {
 	SilentAfterSeconds   int64    `json:"silent_after_seconds,omitempty"`
 	Ready                bool     `json:"ready"`
 	Reason               string   `json:"reason,omitempty"`     // why it is not
-	HeldUntil            string   `json:"held_until,omitempty"` // it takes no readings until then
+	HeldUntil            string   `json:"held_until,omitempty"` // it accepts no readings until then
 }
 
 type queueStatus struct {
-	Readings int    `json:"readings"`  // taken and not stored, in memory or in the journal alone
+	Readings int    `json:"readings"`  // accepted and not stored, in memory or in the journal alone
 	Released uint64 `json:"released"`  // stored or put aside since the start
 	Bytes    int64  `json:"bytes"`     // of readings in memory
 	MaxBytes int64  `json:"max_bytes"` // of those

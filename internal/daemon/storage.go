@@ -12,11 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/daemon/staleness"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/queue"
@@ -58,59 +56,57 @@ type storage struct {
 	ready    map[string]chan struct{} // by stream: closed when it was prepared for the first time
 }
 
-// storageSetup is what storage needs beside the settings.
-type storageSetup struct {
-	uri      string // empty where no stream needs MongoDB
-	journal  *journal.Journal
-	faults   *fault.Injector
-	logger   *slog.Logger
-	registry prometheus.Registerer
-	lost     func() // set by openStorage
-}
-
 var errUnprepared = errors.New("its collection has not been checked yet")
 
 // openStorage connects the stores and the queue, whose lanes start when their stream is
-// prepared. MongoDB may be away.
-func openStorage(c *Settings, setup storageSetup) (*storage, error) {
+// prepared. MongoDB may be away; uri is empty where no stream needs it.
+func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err error) {
+	c := &d.cfg.Settings
 	s := &storage{
-		stores: make(map[string]streamStore), log: setup.logger, recheck: make(chan struct{}, 1),
+		stores: make(map[string]streamStore), log: d.log, recheck: make(chan struct{}, 1),
 		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
 	}
-	setup.lost = s.recheckAll
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.disconnect(context.Background()))
+		}
+	}()
 	var database *mongo.Database
-	if setup.uri != "" {
-		conn, err := store.Connect(store.ConnectionConfig{URI: setup.uri, Database: c.Database, Faults: setup.faults, Logger: setup.logger, Found: s.recheckAll})
+	if uri != "" {
+		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Faults: d.faults, Logger: d.log, Found: s.recheckAll})
 		if err != nil {
 			return nil, err
 		}
-		s.conn, database = conn, conn.Database()
+		database = s.conn.Database()
 		s.claims = claim.New(claim.Config{
-			Database: conn.AsideDatabase(), Holder: c.holder(), Sessions: setup.journal.Sessions, Lose: setup.journal.Lose, LostBefore: setup.journal.LostSessions(),
-			Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
+			Database: s.conn.AsideDatabase(), Holder: c.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
+			Faults: d.faults, Logger: d.log, Registerer: d.registry,
 		})
 	}
-	var err error
-	if s.staleness, err = newStaleness(c, setup); err != nil {
-		return nil, errors.Join(err, s.disconnect(context.Background()))
+	after := make(map[string]time.Duration, len(c.Streams))
+	for _, stream := range c.Streams {
+		after[stream.Name] = stream.SilentAfter
+	}
+	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
+		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
-		h, err := stream.newStore(database, setup)
+		h, err := d.newStore(stream, database, s.recheckAll)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("set up stream %s: %w", stream.Name, err), s.disconnect(context.Background()))
+			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
 		ready := make(chan struct{})
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
 		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
 	}
 	s.queue, err = queue.New(queue.Config{
-		Journal: setup.journal, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
+		Journal: j, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
-		Faults:      setup.faults, Logger: setup.logger, Registerer: setup.registry,
+		Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("set up the queue: %w", err), s.disconnect(context.Background()))
+		return nil, fmt.Errorf("set up the queue: %w", err)
 	}
 	s.staleness.SetKnownUntil(s.queue.KnownUntil)
 	return s, nil
@@ -139,24 +135,26 @@ func inMemory(h streamStore) bool {
 	return yes
 }
 
-func (s Stream) newStore(database *mongo.Database, setup storageSetup) (streamStore, error) {
+// newStore returns the store of a stream, which calls lost when its collection seems to
+// have been replaced.
+func (d *daemon) newStore(s Stream, database *mongo.Database, lost func()) (streamStore, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
-			Lost: setup.lost, Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
+			Lost: lost, Faults: d.faults, Logger: d.log, Registerer: d.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
-			Lost: setup.lost, Faults: setup.faults, Logger: setup.logger, Registerer: setup.registry,
+			Lost: lost, Faults: d.faults, Logger: d.log, Registerer: d.registry,
 		})
 	case store.Memory:
-		setup.logger.Warn("a stream is kept in memory only: its readings are lost when this process ends, even acknowledged ones", "stream", s.Name)
-		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: setup.registry})
+		d.log.Warn("a stream is kept in memory only: its readings are lost when this process ends, even acknowledged ones", "stream", s.Name)
+		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: d.registry})
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
 	}
@@ -406,19 +404,6 @@ func (s *storage) logUnconfigured(ctx context.Context) {
 	if len(found) > 0 {
 		s.log.Info("the database has streams that are not configured here; their collections are left as they are", "streams", strings.Join(found, ", "))
 	}
-}
-
-// newStaleness returns the watch over sensors that stop reporting.
-func newStaleness(c *Settings, setup storageSetup) (*staleness.Watch, error) {
-	after := make(map[string]time.Duration, len(c.Streams))
-	for _, stream := range c.Streams {
-		after[stream.Name] = stream.SilentAfter
-	}
-	w, err := staleness.New(staleness.Config{After: after, Logger: setup.logger, Registerer: setup.registry})
-	if err != nil {
-		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
-	}
-	return w, nil
 }
 
 // watchStaleness recalls the sensors of each stream once it is prepared.

@@ -20,7 +20,7 @@ func fromText(t *testing.T, text string) (*Config, error) {
 	return Sources{Path: path}.Load()
 }
 
-func TestStreamsInheritWhatIsAtTheTopAndNothingOfEachOther(t *testing.T) {
+func TestStreamsDoNotInheritFromEachOther(t *testing.T) {
 	t.Parallel()
 	c, err := fromText(t, `
 granularity: 10m
@@ -48,7 +48,7 @@ streams:
 	assert.Equal(t, readings, c.Default)
 }
 
-func TestStreamSettingsThatMeanNothingAreRefusedWithTheirPlace(t *testing.T) {
+func TestInvalidStreamSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"write-concern: 0":           `brim.yaml:1: write-concern: "0" is neither majority nor a whole number from 1 to 50`,
@@ -72,7 +72,7 @@ func TestStreamSettingsThatMeanNothingAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-func TestAListIsPrintedAsAFileThatMeansTheSame(t *testing.T) {
+func TestPrintedListReadsBack(t *testing.T) {
 	t.Parallel()
 	c, err := fromText(t, "fields: [b, a]\n")
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 // A supervisor is the service manager that has started the daemon and expects
 // notifications, as systemd does of a unit with Type=notify:
 //
-//	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ takes readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
+//	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ accepts readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
 //	                                      SIGHUP: RELOADING=1 ─▶ READY=1
 //
 // With each beat goes a STATUS, the line that `systemctl status` shows. The methods of a
@@ -26,7 +26,7 @@ import (
 type supervisor struct {
 	parts    func() []console.Part // as /readyz shows them
 	config   func() ConfigStatus
-	tell     func(state string) error
+	notify   func(state string) error
 	log      *slog.Logger
 	every    time.Duration // from one beat to the next
 	watchdog bool          // the daemon is killed if its beats stop
@@ -55,7 +55,7 @@ func newSupervisor(d *daemon, env []string) *supervisor {
 	}
 	s := &supervisor{
 		parts: d.parts, config: d.reloads.status, log: d.log, every: beatEvery,
-		tell: func(state string) error { _, err := sdnotify.SdNotify(false, state); return err },
+		notify: func(state string) error { _, err := sdnotify.SdNotify(false, state); return err },
 	}
 	within, err := sdnotify.SdWatchdogEnabled(false)
 	if err != nil {
@@ -72,13 +72,7 @@ func (s *supervisor) start() (ended func()) {
 	if s == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return background(context.Background(), s.run)
 }
 
 func (s *supervisor) run(ctx context.Context) {
@@ -111,8 +105,8 @@ func (s *supervisor) beat() {
 	s.send(states...)
 }
 
-// takesReadings reports that the daemon is ready.
-func (s *supervisor) takesReadings() {
+// acceptsReadings reports that the daemon is ready.
+func (s *supervisor) acceptsReadings() {
 	if s == nil || s.ready.Load() {
 		return
 	}
@@ -149,7 +143,7 @@ func longer(d time.Duration) string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d
 func (s *supervisor) status() string {
 	text := inWords(s.parts())
 	if c := s.config(); c.Outcome == reloadRefused {
-		text += "; the reloaded configuration is wrong, the previous one stays in force"
+		text += "; the reloaded configuration is invalid, the previous one stays in force"
 	}
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")
 }
@@ -168,18 +162,18 @@ func inWords(parts []console.Part) string {
 	}
 	switch {
 	case len(wrong) > 0:
-		return "takes no readings; " + strings.Join(wrong, "; ")
+		return "accepts no readings; " + strings.Join(wrong, "; ")
 	case len(waits) > 0:
-		return "takes readings; not ready behind the journal: " + strings.Join(waits, "; ")
+		return "accepts readings; not ready behind the journal: " + strings.Join(waits, "; ")
 	default:
-		return "takes readings and stores them"
+		return "accepts readings and stores them"
 	}
 }
 
 // send sends several states at once. A failure is no reason to end: the supervisor ends
 // the daemon itself if it misses the beats.
 func (s *supervisor) send(states ...string) {
-	err := s.tell(strings.Join(states, "\n"))
+	err := s.notify(strings.Join(states, "\n"))
 	if err != nil && !s.deaf.Swap(true) {
 		s.log.Warn("cannot notify the service manager", "err", err)
 	}

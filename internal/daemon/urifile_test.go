@@ -21,7 +21,7 @@ func writeURI(t *testing.T, text string) (path string) {
 	return path
 }
 
-func TestAMongoURIComesFromAFileToo(t *testing.T) {
+func TestMongoURIFromFile(t *testing.T) {
 	t.Parallel()
 	path := writeURI(t, fileURI+"\n")
 	inConfig := writeConfig(t, "mongo-uri-file: "+path+"\n")
@@ -43,7 +43,7 @@ func TestAMongoURIComesFromAFileToo(t *testing.T) {
 	assert.Empty(t, c.MongoURIFile)
 }
 
-func TestAMongoURIFileThatCannotBeUsedIsRefused(t *testing.T) {
+func TestInvalidMongoURIFileIsRefused(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	for want, s := range map[string]Sources{
@@ -64,7 +64,7 @@ func TestAMongoURIFileThatCannotBeUsedIsRefused(t *testing.T) {
 	}
 }
 
-func TestAMisplacedPasswordIsNotShown(t *testing.T) {
+func TestErrorsDoNotShowMisplacedPassword(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"mongodb://u:canary", "mongodb://u:canary/", "mongodb://a:1,b:canary/?w=1", "u:canary@h", "mongodb://[::1]:canary/"} {
 		err := config.CheckURI(uri)

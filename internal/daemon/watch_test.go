@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPageKeepsItsHistoryInTheDataDirectory(t *testing.T) {
+func TestLivePageKeepsHistory(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
 	d := newTestDaemon(t, flags)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, d.run(ctx))
-	assert.NoFileExists(t, filepath.Join(flags["data-dir"], "console-history"), "the looks go on until stop")
+	assert.NoFileExists(t, filepath.Join(flags["data-dir"], "console-history"), "samples are taken until stop")
 	require.NoError(t, d.stop(context.Background()))
 	assert.FileExists(t, filepath.Join(flags["data-dir"], "console-history"))
 	_, err := (&http.Client{Timeout: time.Second}).Get("http://" + d.listeners.admin.Addr().String())

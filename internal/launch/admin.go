@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// ErrNotInTime is what the daemon could not do in the time given.
-var ErrNotInTime = errors.New("the daemon did not end it in time")
+// ErrNotInTime means that the daemon could not do something in the time given.
+var ErrNotInTime = errors.New("the daemon did not finish in time")
 
 // Get reads a page of the admin listener as JSON.
 func (d *Daemon) Get(ctx context.Context, path string, into any) error {
@@ -45,12 +45,13 @@ func (d *Daemon) Ask(ctx context.Context, method, path string, read func(answer 
 	return nil
 }
 
-// Flush returns when all that the daemon has taken is stored, or ErrNotInTime.
+// Flush returns when all readings that the daemon has accepted are stored, or
+// ErrNotInTime.
 func (d *Daemon) Flush(ctx context.Context, most time.Duration) error {
 	return d.Ask(ctx, http.MethodPost, "/flush?timeout="+most.String(), func(io.Reader) error { return nil })
 }
 
-// Look reads the daemon's metrics.
+// Look samples the daemon's metrics.
 func (d *Daemon) Look(ctx context.Context) (scrape.Sample, error) {
 	return scrape.Get(ctx, http.DefaultClient, "http://"+d.Admin+"/metrics")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADaemonIsAsked(t *testing.T) {
+func TestAdminRequests(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.String() {
@@ -35,9 +35,9 @@ func TestADaemonIsAsked(t *testing.T) {
 	assert.Equal(t, "1", s.Version)
 	require.NoError(t, d.Flush(t.Context(), time.Second))
 	require.ErrorIs(t, d.Flush(t.Context(), time.Millisecond), ErrNotInTime)
-	look, err := d.Look(t.Context())
+	sample, err := d.Look(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, 3.0, look.Value("brim_queue_readings", nil))
+	assert.Equal(t, 3.0, sample.Value("brim_queue_readings", nil))
 	require.ErrorContains(t, d.Get(t.Context(), "/nowhere", &s), "GET /nowhere: the answer is 404 Not Found no such page")
 	require.ErrorContains(t, d.Get(t.Context(), "/metrics", &s), "read the answer of /metrics")
 	server.Close()

@@ -1,5 +1,5 @@
-// Package launch runs `brim serve` and `brim load` as processes of their own, for
-// what shows or measures them: internal/bench.
+// Package launch runs `brim serve` and `brim load` as processes of their own, which
+// internal/bench measures.
 package launch
 
 import (
@@ -11,40 +11,38 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// stopTimeout is how long a daemon may take to end in good order, with its
-// mongod.
+// stopTimeout is how long a daemon and its mongod may take to stop.
 const stopTimeout = 30 * time.Second
 
 // Config says which daemon to run.
 type Config struct {
 	Brim string    // the program
-	Args []string  // of serve; addresses and the log's format are set already
-	Out  io.Writer // gets what the daemon tells people, and its warnings
-	// Abort, when it ends, kills a daemon that is told to end before it is ready.
-	// nil: never.
+	Args []string  // of serve, beside addresses and the format of the log
+	Out  io.Writer // gets the daemon's messages for people, and its warnings
+	// Abort, when it ends, kills a daemon that is being stopped before it was ready; nil:
+	// never.
 	Abort context.Context
 }
 
-// A Daemon is `brim serve` in a process of its own. All its ports are free ones
-// on 127.0.0.1, so that it runs beside another.
+// A Daemon is `brim serve` in a process of its own. Its ports are any free ones on
+// 127.0.0.1, so several can run.
 type Daemon struct {
 	HTTP, GRPC, Admin string // addresses, HOST:PORT
 
-	cmd     *exec.Cmd
-	exited  chan struct{}
-	reading sync.WaitGroup // of its log
+	cmd    *exec.Cmd
+	exited chan struct{}
 }
 
-// Start returns when the daemon can store readings. It has none of the settings
-// in the environment, except where a mongod is.
+// Start returns when the daemon can store readings. Of the settings in the environment
+// it has only those of mongod.
 func Start(ctx context.Context, c Config) (*Daemon, error) {
 	args := append([]string{
 		"serve", "--log-format", "json",
@@ -56,26 +54,13 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
-	ownGroup(d.cmd)
-	ready, started := make(chan struct{}), make(chan error)
-	go func() {
-		// The signal at this process's death is sent when the thread ends that
-		// started the daemon, so that thread is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := d.cmd.Start()
-		if err == nil {
-			d.reading.Go(func() { d.follow(log, ready, c.Out) })
-		}
-		started <- err
-		if err != nil {
-			return
-		}
-		d.reading.Wait() // before Wait, which closes the pipe
-		_ = d.cmd.Wait() // how it ended does not matter: that it did is an error
+	ready := make(chan struct{})
+	err = machine.Start(d.cmd, syscall.SIGTERM, func() {
+		d.follow(log, ready, c.Out) // before Wait, which closes the pipe
+		_ = d.cmd.Wait()            // that it ended is the error, not how
 		close(d.exited)
-	}()
-	if err := <-started; err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("start the daemon: %w; `make build` makes it", err)
 	}
 	select {
@@ -91,16 +76,15 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	}
 }
 
-// environment is ours without the settings of another daemon, whose MongoDB
-// this one must not write to; where a mongod is may be told.
+// environment is ours without the settings of another daemon, whose MongoDB this one
+// must not write to. Those that say where a mongod is stay.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		return strings.HasPrefix(pair, "BRIM_") && !strings.HasPrefix(pair, "BRIM_MONGOD_")
 	})
 }
 
-// follow reads the daemon's log: where it listens, when it is ready, and what
-// people should see.
+// follow reads the daemon's log: its addresses, when it is ready, and messages for people.
 func (d *Daemon) follow(log io.Reader, ready chan<- struct{}, out io.Writer) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
@@ -126,18 +110,18 @@ func (d *Daemon) follow(log io.Reader, ready chan<- struct{}, out io.Writer) {
 	_, _ = io.Copy(io.Discard, log) // a line too long to scan must not stop the daemon
 }
 
-// Pid is the number of the process.
+// Pid is the process ID.
 func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
 
 // Exited is closed when the process has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
-// Kill ends the daemon at once; Stop then need not wait.
+// Kill ends the daemon at once.
 func (d *Daemon) Kill() {
 	_ = d.cmd.Process.Kill() // fails only if it has ended
 }
 
-// Stop ends the daemon as an operator would, and waits until it is gone.
+// Stop ends the daemon with SIGTERM, and waits until it has ended.
 func (d *Daemon) Stop() error {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-d.exited

@@ -21,7 +21,7 @@ func itself(t *testing.T) string {
 	return path
 }
 
-func TestDaemonIsReadyWhenItSaysSo(t *testing.T) {
+func TestStartWaitsUntilReady(t *testing.T) {
 	t.Setenv("BRIM_MONGO_URI", "mongodb://elsewhere")
 	t.Setenv("BRIM_MONGOD_BIN", "/bin/mongod")
 	var out bytes.Buffer // read only when the daemon has ended
@@ -38,7 +38,7 @@ func TestDaemonIsReadyWhenItSaysSo(t *testing.T) {
 	assert.Contains(t, out.String(), "--admin-addr 127.0.0.1:0 ready uri= bin=/bin/mongod")
 }
 
-func TestDaemonThatIsNotThereOrEndsIsAnError(t *testing.T) {
+func TestStartOfMissingOrExitingDaemonFails(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	_, err := launch.Start(t.Context(), launch.Config{Brim: "./no-such-program", Out: &out})
@@ -48,7 +48,7 @@ func TestDaemonThatIsNotThereOrEndsIsAnError(t *testing.T) {
 	assert.Contains(t, out.String(), "no such flag")
 }
 
-func TestWaitingEndsWithTheContextAndTheDaemonWithIt(t *testing.T) {
+func TestStartEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -57,7 +57,7 @@ func TestWaitingEndsWithTheContextAndTheDaemonWithIt(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestADaemonThatDoesNotEndIsKilledWhenThatIsAsked(t *testing.T) {
+func TestAbortKillsHungDaemon(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

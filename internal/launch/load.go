@@ -8,22 +8,24 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// killDelay is how long to wait, after `brim load` was killed, until its output is closed.
+// killDelay is how long to wait for the output of `brim load` after it was killed.
 const killDelay = 5 * time.Second
 
-// Load runs `brim load` of a program against a daemon. It is killed when the
-// context ends, and told to end when this process does, however that ends.
+// Load runs `brim load` against a daemon. It is killed when ctx ends, and gets SIGTERM when
+// this process ends.
 func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Result, error) {
 	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", "http://" + d.HTTP, "--output", "json"}, args...)...)
 	cmd.Env = environment()
 	cmd.WaitDelay = killDelay
-	ownGroup(cmd)
-	runtime.LockOSThread() // as for the daemon: at the thread's end it is told to end
+	cmd.SysProcAttr = machine.NewGroup(syscall.SIGTERM)
+	runtime.LockOSThread() // the signal is sent when the thread ends
 	defer runtime.UnlockOSThread()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -35,7 +37,7 @@ func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Re
 	}
 	var result load.Result
 	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
-		return nil, fmt.Errorf("read what came of brim load: %w", err)
+		return nil, fmt.Errorf("read the result of brim load: %w", err)
 	}
 	return &result, nil
 }

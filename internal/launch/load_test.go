@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/launch"
 )
 
-func TestLoadTellsWhatCameOfIt(t *testing.T) {
+func TestLoadReturnsResult(t *testing.T) {
 	t.Setenv("BRIM_MONGO_URI", "mongodb://elsewhere")
 	d := &launch.Daemon{HTTP: "127.0.0.1:1"}
 	came, err := launch.Load(t.Context(), itself(t), d, "--sensors", "3")
@@ -21,13 +21,13 @@ func TestLoadTellsWhatCameOfIt(t *testing.T) {
 		"it has no settings of ours, and a terminal's Ctrl-C is not for it")
 }
 
-func TestLoadThatFailsIsAnError(t *testing.T) {
+func TestFailedLoadIsAnError(t *testing.T) {
 	t.Parallel()
 	d := &launch.Daemon{HTTP: "127.0.0.1:1"}
 	_, err := launch.Load(t.Context(), itself(t), d, "fails")
 	require.ErrorContains(t, err, "run brim load fails: exit status 1\nno such stream")
 	_, err = launch.Load(t.Context(), itself(t), d, "babbles")
-	require.ErrorContains(t, err, "read what came of brim load")
+	require.ErrorContains(t, err, "read the result of brim load")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = launch.Load(ctx, itself(t), d, "hangs")

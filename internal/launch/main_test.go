@@ -12,7 +12,7 @@ import (
 )
 
 // TestMain is also the program that the tests launch: the test binary itself,
-// whose last argument says how it behaves.
+// whose last argument is its behaviour.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch last := os.Args[len(os.Args)-1]; os.Args[1] {

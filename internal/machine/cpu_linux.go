@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processor is as /proc/cpuinfo tells; empty where there is none.
+// Processor is the model in /proc/cpuinfo; empty if it is unknown.
 func Processor() string {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -21,9 +21,9 @@ func Processor() string {
 	return processors[0].ModelName
 }
 
-// CPU returns what a process has used so far, in user and in kernel mode, with
-// all its threads. It asks the process's own clock, since /proc counts in steps
-// of 10 ms, which are many updates.
+// CPU returns the processor time that a process has used, in user and in kernel mode, with
+// all its threads. It reads the process's own clock, since /proc counts in steps of 10 ms,
+// which are many updates.
 func CPU(pid int) (time.Duration, error) {
 	// The clock's number is made as clock_getcpuclockid(3) makes it: the process's
 	// number, inverted, above three bits that name the clock of the scheduler.

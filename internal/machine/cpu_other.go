@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Processor is not known: only Linux tells it in a file.
+// Processor is unknown: only Linux has it in a file.
 func Processor() string { return "" }
 
-// CPU returns what a process has used so far; only Linux tells.
+// CPU is available on Linux only.
 func CPU(pid int) (time.Duration, error) {
 	return 0, fmt.Errorf("read the processor time of %d: %w", pid, errors.ErrUnsupported)
 }

@@ -1,18 +1,16 @@
 // Package machine describes this machine: its processor, memory and file systems, and
-// what its processes use of them. It waits until they are idle, or for a while. It reads
-// /proc; what is unknown is empty.
+// what its processes use of them. It starts processes that end with this one, and waits
+// until they are idle, or for a while. It reads /proc; what is unknown is empty.
 package machine
 
 import (
-	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 
 	"github.com/prometheus/procfs"
 )
 
-// TotalMemory is in MiB; 0 where the system does not tell.
+// TotalMemory is in MiB; 0 if it is unknown.
 func TotalMemory() int64 {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -25,24 +23,19 @@ func TotalMemory() int64 {
 	return int64(*memory.MemTotalBytes >> 20) //nolint:gosec // of this machine
 }
 
-// FileSystem returns the kind of the one that holds a directory: that of the
+// FileSystem returns the type of the file system that holds a directory: that of the
 // longest mount point above it.
 func FileSystem(dir string) string {
-	content, _ := os.ReadFile("/proc/mounts") // empty where there is none
-	return mountedAt(string(content), dir)
+	mounts, _ := procfs.GetMounts() // none if they are unknown
+	return mountedAt(mounts, dir)
 }
 
-func mountedAt(mounts, dir string) (kind string) {
+func mountedAt(mounts []*procfs.MountInfo, dir string) (kind string) {
 	longest := 0
-	for line := range strings.Lines(mounts) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || len(fields[1]) < longest {
-			continue
+	for _, m := range mounts {
+		if relative, err := filepath.Rel(m.MountPoint, dir); err == nil && filepath.IsLocal(relative) && len(m.MountPoint) >= longest {
+			longest, kind = len(m.MountPoint), m.FSType
 		}
-		if relative, err := filepath.Rel(fields[1], dir); err != nil || relative == ".." || strings.HasPrefix(relative, "../") {
-			continue
-		}
-		longest, kind = len(fields[1]), fields[2]
 	}
 	return kind
 }

@@ -3,20 +3,23 @@ package machine
 import (
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTheMachineIsKnown(t *testing.T) {
+func TestMachine(t *testing.T) {
 	t.Parallel()
 	assert.Positive(t, TotalMemory())
 	assert.NotEmpty(t, FileSystem(t.TempDir()))
 }
 
-func TestFileSystemIsThatOfTheLongestMountPoint(t *testing.T) {
+func TestFileSystemOfLongestMountPoint(t *testing.T) {
 	t.Parallel()
-	const mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tmp/x xfs rw 0 0\n/dev/c /tm btrfs rw 0 0\n"
+	mounts := []*procfs.MountInfo{
+		{MountPoint: "/", FSType: "ext4"}, {MountPoint: "/tmp", FSType: "tmpfs"}, {MountPoint: "/tmp/x", FSType: "xfs"}, {MountPoint: "/tm", FSType: "btrfs"},
+	}
 	for dir, want := range map[string]string{"/": "ext4", "/home": "ext4", "/tmp": "tmpfs", "/tmp/y": "tmpfs", "/tmp/x/y": "xfs", "/tmpx": "ext4"} {
 		assert.Equal(t, want, mountedAt(mounts, dir), dir)
 	}
-	assert.Empty(t, mountedAt("", "/"))
+	assert.Empty(t, mountedAt(nil, "/"))
 }

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Pause waits for d, or returns why ctx ended before. With nothing to wait for it
-// only tells whether ctx has ended.
+// Pause waits for d, or returns why ctx ended before that, also if d is 0.
 func Pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -24,6 +24,6 @@ func TestPause(t *testing.T) {
 		require.NoError(t, Pause(ctx, 0))
 		require.ErrorIs(t, Pause(ctx, time.Hour), why)
 		assert.Equal(t, time.Minute+time.Second, time.Since(began))
-		require.ErrorIs(t, Pause(ctx, 0), why, "with nothing to wait for, it tells all the same")
+		require.ErrorIs(t, Pause(ctx, 0), why, "also with nothing to wait for")
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Memory returns the memory of a process in bytes: what it has now (VmRSS),
-// and the most it ever had (VmHWM); from /proc/PID/status.
+// Memory returns the memory of a process in bytes, now (VmRSS) and at most (VmHWM), from
+// /proc/PID/status.
 func Memory(pid int) (now, most int64, err error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAProcessTellsItsTimeAndMemory(t *testing.T) {
+func TestProcessTimeAndMemory(t *testing.T) {
 	t.Parallel()
 	before, err := CPU(os.Getpid())
 	require.NoError(t, err)

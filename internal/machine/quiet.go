@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Quiet says when processes count as idle, so that one measurement is not disturbed by
-// what the one before left.
+// Quiet says when processes count as idle, so that a measurement is not disturbed by
+// the work that the previous one left.
 type Quiet struct {
 	Share float64       // of a processor that idle processes use at most
 	Looks int           // samples in a row that must be idle

@@ -17,7 +17,7 @@ func busy(until time.Duration) func() (time.Duration, error) {
 	return func() (time.Duration, error) { return min(time.Since(began), until) / 2, nil }
 }
 
-func TestQuietIsAwaited(t *testing.T) {
+func TestAwaitQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := Quiet{Share: 0.1, Looks: 3, Most: 10 * time.Second}
@@ -35,7 +35,7 @@ func TestQuietIsAwaited(t *testing.T) {
 	})
 }
 
-func TestAwaitingQuietEnds(t *testing.T) {
+func TestAwaitQuietEndsWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := Quiet{Share: 0.1, Looks: 3, Most: 10 * time.Second}

@@ -9,11 +9,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // Process is a running child.
@@ -36,31 +37,22 @@ func Spawn(bin string, args []string, out string, dieWithParent bool) (*Process,
 	defer func() { _ = file.Close() }()
 	cmd := exec.CommandContext(context.Background(), bin, args...) // stop ends it, politely first
 	cmd.Stdout, cmd.Stderr = file, file
-	cmd.SysProcAttr = attributes(dieWithParent)
+	var atDeath syscall.Signal
+	if dieWithParent {
+		atDeath = syscall.SIGKILL
+	}
 	p := &Process{Ended: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// Linux signals the death of the parent when the thread ends that started
-		// the child, so that thread has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			p.Pid, p.handle = cmd.Process.Pid, cmd.Process
-		}
-		started <- err
-		if err != nil {
-			return
-		}
+	err = machine.Start(cmd, atDeath, func() {
 		defer close(p.Ended)
 		p.State = "exit status 0"
 		if err := cmd.Wait(); err != nil {
 			p.State = err.Error()
 		}
-	}()
-	if err := <-started; err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", bin, err)
 	}
+	p.Pid, p.handle = cmd.Process.Pid, cmd.Process
 	return p, nil
 }
 

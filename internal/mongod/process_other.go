@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
-	"syscall"
 )
 
 // supported says why no mongod can run on this system: it could not be stopped
@@ -18,8 +17,6 @@ func supported() error {
 func commandLine(int) []string { return nil }
 
 func isEnding(int) bool { return false }
-
-func attributes(bool) *syscall.SysProcAttr { return nil }
 
 func ownGroup(*exec.Cmd) {}
 

@@ -13,24 +13,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // supported says why no mongod can run on this system.
 func supported() error { return nil }
 
-// attributes put mongod into a process group of its own: a Ctrl-C in the terminal
-// is for the daemon, which has readings to store first.
-func attributes(dieWithParent bool) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setpgid: true}
-	if dieWithParent {
-		setDeathSignal(a)
-	}
-	return a
-}
-
 // ownGroup makes a command end with everything that it has started.
 func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = attributes(false)
+	cmd.SysProcAttr = machine.NewGroup(0)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 

@@ -47,7 +47,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
 	for _, text := range []string{
-		"v0.3.0", "Readings are taken and stored", "at 12:01:01",
+		"v0.3.0", "Readings are accepted and stored", "at 12:01:01",
 		"<title>Write latency</title>", "<title>Write latency by bucket fill</title>", "<title>Journal</title>",
 		"Cache dirty", "17.3 %", "degrading from 50 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
 		"ts_out_of_range", "1,234", "http 404", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
@@ -64,7 +64,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	}
 }
 
-func TestFirstPageSaysHowToSendAReading(t *testing.T) {
+func TestEmptyPageShowsHowToSend(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -78,7 +78,7 @@ func TestFirstPageSaysHowToSendAReading(t *testing.T) {
 	assert.NotContains(t, body, "curl")
 }
 
-func TestOneStreamCanBeChosen(t *testing.T) {
+func TestPageOfOneStream(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -104,8 +104,7 @@ func TestOneStreamCanBeChosen(t *testing.T) {
 	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
 }
 
-// TestTheDiagnosisStandsAboveTheSignals it was made of.
-func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
+func TestDiagnosisIsAboveSignals(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	found := Diagnosis{}
@@ -128,7 +127,7 @@ func TestTheDiagnosisStandsAboveTheSignals(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(body, "busy 92 %"), "findings of one cause stand together")
 }
 
-func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
+func TestNamesAreEscaped(t *testing.T) {
 	t.Parallel()
 	const evil = `"><script>alert(1)</script>`
 	d := newDaemon(t, noon)
@@ -153,7 +152,7 @@ func TestNothingFromOutsideBecomesMarkup(t *testing.T) {
 	}
 }
 
-func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
+func TestContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	resp, body := get(t, newDaemon(t, noon).console(t, nil), "/")
 	policy := resp.Header.Get("Content-Security-Policy")
@@ -173,7 +172,7 @@ func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
 	assert.Equal(t, resp.Header.Get("Brim-Page"), strings.ReplaceAll(edition[1], "&#43;", "+"))
 }
 
-func TestOnlyThePageIsServedAndOnlyToRead(t *testing.T) {
+func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := newDaemon(t, noon).console(t, nil)
 	resp, _ := get(t, c, "/other")
@@ -183,7 +182,7 @@ func TestOnlyThePageIsServedAndOnlyToRead(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
 }
 
-func TestOneRenderingASecondServesAll(t *testing.T) {
+func TestRenderingIsShared(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	var mu sync.Mutex
@@ -224,7 +223,7 @@ func TestRunSamplesUntilItsContextEnds(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.history.seconds) > 3
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	cancel()
 	<-done
 }

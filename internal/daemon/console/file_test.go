@@ -55,7 +55,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 	assert.Len(t, entries, 1, "nothing is left beside the file")
 }
 
-func TestHistoryThatIsTooOldIsForgotten(t *testing.T) {
+func TestOldHistoryIsForgotten(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon.Add(time.Hour))
 	file := worked(t)
@@ -90,7 +90,7 @@ func TestDamagedHistoryIsIgnored(t *testing.T) {
 	}
 }
 
-func TestHistoryOfAnotherFormIsIgnored(t *testing.T) {
+func TestHistoryOfAnotherFormatIsIgnored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*saved{
 		{Format: fileFormat + 1},
@@ -106,7 +106,7 @@ func TestHistoryOfAnotherFormIsIgnored(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeWrittenIsToldOnce(t *testing.T) {
+func TestUnwritableFileIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "missing")
@@ -123,9 +123,8 @@ func TestAFileThatCannotBeWrittenIsToldOnce(t *testing.T) {
 	assert.Contains(t, log.String(), "saved again")
 }
 
-// TestAFileThatCannotBeFinishedReplacesNothing, and what a crash in the middle
-// leaves is written over.
-func TestAFileThatCannotBeFinishedReplacesNothing(t *testing.T) {
+// TestFailedSaveReplacesNothing. What a crash leaves of a save is overwritten.
+func TestFailedSaveReplacesNothing(t *testing.T) {
 	t.Parallel()
 	file := worked(t)
 	before, err := os.ReadFile(file)
@@ -160,7 +159,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAFullDiskIsToldWhereverItIsFull(t *testing.T) {
+func TestFullDiskIsReported(t *testing.T) {
 	t.Parallel()
 	s, err := read(worked(t))
 	require.NoError(t, err)
@@ -171,8 +170,8 @@ func TestAFullDiskIsToldWhereverItIsFull(t *testing.T) {
 	}
 }
 
-// TestTheFileIsWrittenEveryTenSeconds: a crash loses no more.
-func TestTheFileIsWrittenEveryTenSeconds(t *testing.T) {
+// TestFileIsSavedEveryTenSeconds, so a crash loses no more.
+func TestFileIsSavedEveryTenSeconds(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "console-history")
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +190,7 @@ func TestTheFileIsWrittenEveryTenSeconds(t *testing.T) {
 		}
 		cancel()
 		<-done
-		assert.FileExists(t, file, "the last look is kept")
+		assert.FileExists(t, file, "the last sample is saved")
 	})
 }
 

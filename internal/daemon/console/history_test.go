@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-func TestRatesAndLatenciesAreThoseBetweenTwoSamples(t *testing.T) {
+func TestRatesAndLatenciesBetweenSamples(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -55,7 +55,7 @@ func TestRatesAndLatenciesAreThoseBetweenTwoSamples(t *testing.T) {
 	assert.True(t, math.IsNaN(float64(s.of("").P99)), "nothing was written")
 }
 
-func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
+func TestHistoryKeepsFifteenMinutes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -92,8 +92,8 @@ func written(t *testing.T, streams, n int) scrape.Sample {
 	return sample
 }
 
-// TestAStreamThatIsSeenForTheFirstTime had written nothing before.
-func TestAStreamThatIsSeenForTheFirstTime(t *testing.T) {
+// TestNewStreamInHistory has a stream that had written nothing before.
+func TestNewStreamInHistory(t *testing.T) {
 	t.Parallel()
 	h := newHistory(time.Second)
 	h.add(noon, written(t, 1, 3))
@@ -104,8 +104,8 @@ func TestAStreamThatIsSeenForTheFirstTime(t *testing.T) {
 	assert.InDelta(t, 3, s.of("").Rate, 1e-6)
 }
 
-// TestSumsAreOfTheLastQuarterOfAnHour in a daemon that works for longer.
-func TestSumsAreOfTheLastQuarterOfAnHour(t *testing.T) {
+// TestSumsCoverFifteenMinutes has a daemon run for longer.
+func TestSumsCoverFifteenMinutes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -121,7 +121,7 @@ func TestSumsAreOfTheLastQuarterOfAnHour(t *testing.T) {
 	assert.InDelta(t, 2400, refused[0].Total, 0)
 }
 
-func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
+func TestCountersMayReset(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, 5.0, rise(10, 15))
 	assert.Equal(t, 3.0, rise(10, 3), "it began anew")
@@ -143,7 +143,7 @@ func TestCountersThatBeginAnewAreFollowed(t *testing.T) {
 	assert.InDelta(t, 40, s.In, 1e-3)
 }
 
-func TestGapsAndStartsAreSeen(t *testing.T) {
+func TestGapsAndStartsAreMarked(t *testing.T) {
 	t.Parallel()
 	at := func(s int64, first bool) second {
 		return second{At: s * 1000, First: first, Queue: float32(s)}
@@ -165,7 +165,7 @@ func TestGapsAndStartsAreSeen(t *testing.T) {
 	assert.Zero(t, line.x[len(line.x)-1])
 }
 
-func TestSecondsWithoutAWriteAreBridged(t *testing.T) {
+func TestShortPausesAreBridged(t *testing.T) {
 	t.Parallel()
 	nan := float32(math.NaN())
 	var seconds []second
@@ -178,8 +178,8 @@ func TestSecondsWithoutAWriteAreBridged(t *testing.T) {
 	assert.True(t, math.IsNaN(y[5]), "what comes next is unknown")
 }
 
-// TestLongerSpellsWithoutAWriteAreGaps: from the eleventh second on.
-func TestLongerSpellsWithoutAWriteAreGaps(t *testing.T) {
+// TestLongPausesAreGaps from the eleventh second on.
+func TestLongPausesAreGaps(t *testing.T) {
 	t.Parallel()
 	for apart, bridged := range map[int]bool{9: true, 10: true, 11: false} {
 		seconds := make([]second, apart+1)

@@ -151,19 +151,19 @@ func (c *Config) late() time.Duration { return max(leastLate, 3*c.FlushInterval)
 // state derives from the parts whether readings are accepted, and from the metrics
 // whether they are stored: the connections to a MongoDB that hangs stay open.
 func (g *glance) state(parts []Part, late time.Duration) state {
-	s := state{Class: doctor.Healthy, Words: "Readings are taken and stored"}
-	taken := "Readings are taken"
+	s := state{Class: doctor.Healthy, Words: "Readings are accepted and stored"}
+	accepted := "Readings are accepted"
 	if slices.ContainsFunc(parts, func(p Part) bool { return p.Optional }) {
-		taken += " into the journal"
+		accepted += " into the journal"
 	}
 	degrade := func(words string) {
 		if s.Class == doctor.Healthy {
-			s.Class, s.Words = doctor.Degrading, taken+words
+			s.Class, s.Words = doctor.Degrading, accepted+words
 		}
 	}
 	for _, p := range parts {
 		if !p.Ready && !p.Optional {
-			s.Class, s.Words = doctor.Bottleneck, "No readings can be taken"
+			s.Class, s.Words = doctor.Bottleneck, "No readings can be accepted"
 		}
 		if !p.Ready {
 			s.Parts = append(s.Parts, p)

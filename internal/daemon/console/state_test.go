@@ -22,9 +22,9 @@ func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
 		class doctor.Class
 		want  string
 	}{
-		{Part{Name: "daemon", Ready: true}, doctor.Healthy, "Readings are taken and stored"},
-		{Part{Name: "mongodb", Reason: "no reply", Optional: true}, doctor.Degrading, "Readings are taken into the journal; not all can be stored at present"},
-		{Part{Name: "journal", Reason: "the disk is full"}, doctor.Bottleneck, "No readings can be taken"},
+		{Part{Name: "daemon", Ready: true}, doctor.Healthy, "Readings are accepted and stored"},
+		{Part{Name: "mongodb", Reason: "no reply", Optional: true}, doctor.Degrading, "Readings are accepted into the journal; not all can be stored at present"},
+		{Part{Name: "journal", Reason: "the disk is full"}, doctor.Bottleneck, "No readings can be accepted"},
 	} {
 		d := newDaemon(t, noon)
 		console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return []Part{c.part} } })
@@ -35,11 +35,11 @@ func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
 	}
 }
 
-// TestStateIsNotHealthyWhileNothingIsStored, though every part says that it is
-// ready: a MongoDB that hangs keeps its connections.
+// TestStateIsNotHealthyWhileNothingIsStored has every part report that it is ready: a
+// MongoDB that hangs keeps its connections.
 func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	t.Parallel()
-	healthy := "Readings are taken and stored"
+	healthy := "Readings are accepted and stored"
 	for name, c := range map[string]struct {
 		oldest    float64
 		flush     time.Duration
@@ -49,14 +49,14 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 		want      []string
 	}{
 		"all is well":              {9, 0, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
-		"the oldest waits":         {58, time.Second, 1, 0, journaling(), doctor.Degrading, []string{"Readings are taken into the journal; the oldest pending one is 58 s old"}},
+		"the oldest waits":         {58, time.Second, 1, 0, journaling(), doctor.Degrading, []string{"Readings are accepted into the journal; the oldest pending one is 58 s old"}},
 		"readings are to wait":     {58, 20 * time.Second, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
 		"they wait for longer":     {61, 20 * time.Second, 1, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 61 s old"}},
 		"MongoDB hangs":            {2, 0, 0, 0, journaling(), doctor.Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
 		"MongoDB hangs for long":   {58, 0, 0, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 58 s old", "health of MongoDB"}},
 		"some are set aside":       {2, 0, 1, 3, journaling(), doctor.Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
-		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, doctor.Degrading, []string{"Readings are taken; the oldest pending one is 58 s old"}},
-		"no readings are taken":    {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, doctor.Bottleneck, []string{"No readings can be taken", "health of MongoDB"}},
+		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, doctor.Degrading, []string{"Readings are accepted; the oldest pending one is 58 s old"}},
+		"no readings are accepted": {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, doctor.Bottleneck, []string{"No readings can be accepted", "health of MongoDB"}},
 		"MongoDB is known to hang": {58, 0, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, doctor.Degrading, []string{"the oldest pending one is 58 s old", "away"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestTheTimeIsThatOfTheLastSample: figures that stand still say since when.
-func TestTheTimeIsThatOfTheLastSample(t *testing.T) {
+// TestTimeOfTheLastSampleIsShown: figures that do not change any more show their time.
+func TestTimeOfTheLastSampleIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -97,7 +97,7 @@ func TestTheTimeIsThatOfTheLastSample(t *testing.T) {
 	assert.Contains(t, body, "at 12:00:01<")
 }
 
-func TestAnswersThatRefuse(t *testing.T) {
+func TestRefusingStatusCodes(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{
 		"http 200": false, "http 399": false, "http 400": true, "http 429": true, "http 503": true,
@@ -107,8 +107,7 @@ func TestAnswersThatRefuse(t *testing.T) {
 	}
 }
 
-// TestNowIsTheLastFiveSeconds, of what is told as a mean.
-func TestNowIsTheLastFiveSeconds(t *testing.T) {
+func TestRatesAreMeansOfFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	c := d.console(t, nil)
@@ -126,7 +125,7 @@ func TestNowIsTheLastFiveSeconds(t *testing.T) {
 	assert.Contains(t, body, "<dt>Ingested</dt><dd>160/s</dd>")
 }
 
-func TestTheJournalsLimitIsShown(t *testing.T) {
+func TestJournalLimitIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
 	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricJournalMax})
@@ -139,7 +138,7 @@ func TestTheJournalsLimitIsShown(t *testing.T) {
 	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">of 3 GiB</dd>`)
 }
 
-// TestRestartsOfMongoDBAreShown where there is an embedded one.
+// TestRestartsOfMongoDBAreShown has an embedded mongod.
 func TestRestartsOfMongoDBAreShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

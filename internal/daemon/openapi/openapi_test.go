@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 )
 
-func TestTheDescriptionIsValid(t *testing.T) {
+func TestDescriptionIsValid(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromData(openapi.Description())
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestTheDescriptionIsValid(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionIsServed(t *testing.T) {
+func TestDescriptionIsServed(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	openapi.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, openapi.Path, http.NoBody))

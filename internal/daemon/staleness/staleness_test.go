@@ -55,7 +55,7 @@ func show(t *testing.T, w *Watch) string {
 // pass lets time pass, in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
-func TestASensorFallsSilentAndSpeaksAgain(t *testing.T) {
+func TestSensorFallsSilentAndReturns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}})
@@ -83,7 +83,7 @@ func TestASensorFallsSilentAndSpeaksAgain(t *testing.T) {
 	})
 }
 
-func TestNobodyFallsSilentWhileReadingsWaitInTheJournal(t *testing.T) {
+func TestNoSensorFallsSilentWhileReadingsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}})
@@ -98,7 +98,7 @@ func TestNobodyFallsSilentWhileReadingsWaitInTheJournal(t *testing.T) {
 	})
 }
 
-func TestAStreamThatIsNotWatchedKnowsNobody(t *testing.T) {
+func TestUnwatchedStreamKnowsNoSensors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, Config{After: map[string]time.Duration{"r": 0, "s": time.Second}})
@@ -113,7 +113,7 @@ func TestAStreamThatIsNotWatchedKnowsNobody(t *testing.T) {
 	})
 }
 
-func TestSensorsBeyondTheBoundAreNotKnown(t *testing.T) {
+func TestSensorsBeyondMaximumAreNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}, MaxSensors: 100})
 	s := w.Stream("r")
@@ -126,7 +126,7 @@ func TestSensorsBeyondTheBoundAreNotKnown(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Goroutines that look at once may each go one beyond.
+	// Concurrent goroutines may each exceed it by one.
 	assert.InDelta(t, 100, s.sensors.Load(), 4)
 	for i := range 90 {
 		s.Came(fmt.Sprint("0 ", i), time.Now()) // known or not, none is forgotten for another
@@ -151,7 +151,7 @@ func stored(failures int, ages ...time.Duration) Sensors {
 	}
 }
 
-func TestSensorsThatFellSilentBeforeARestartAreCounted(t *testing.T) {
+func TestSensorsAreRecalledAfterRestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute, "off": 0}})
@@ -174,7 +174,7 @@ func TestSensorsThatFellSilentBeforeARestartAreCounted(t *testing.T) {
 	})
 }
 
-func TestARecallEndsWithItsDaemon(t *testing.T) {
+func TestRecallEndsWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}})
@@ -190,7 +190,7 @@ func TestARecallEndsWithItsDaemon(t *testing.T) {
 }
 
 // What the configuration says of a million sensors.
-func TestASensorTakesSome30Bytes(t *testing.T) {
+func TestMemoryPerSensor(t *testing.T) {
 	w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}})
 	s := w.Stream("r")
 	var before, after runtime.MemStats

@@ -1,5 +1,0 @@
-package mongod
-
-import "syscall"
-
-func setDeathSignal(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
