@@ -6,14 +6,12 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -83,26 +81,4 @@ func TestDoctorOfAnIdleMongoDB(t *testing.T) {
 	assert.Equal(t, "healthy", twice.Class)
 	assert.Empty(t, twice.causes("slow"))
 	assert.NotContains(t, twice.causes("setting"), "minSnapshotHistoryWindowInSeconds")
-}
-
-// TestDoctorOfATinyCache: hourly buckets are appended to at full rate, one
-// reading per update, in a cache that cannot hold them.
-func TestDoctorOfATinyCache(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	setParameter(t, server, "wiredTigerEngineRuntimeConfig", "cache_size=4MB")
-	d := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--granularity", "1h", "--max-readings-per-update", "1").awaitStorage()
-	load := exec.Command(brimBinary(t), "load", "--target", "http://"+d.HTTP, "--rate", "1000", "--speedup", "60", "--fields", "40", "--batch", "20", "--duration", "2m")
-	load.Env = foreignEnv()
-	sensors := brimtest.Start(t, load, syscall.SIGINT)
-	thresholds := thresholdsFile(t, engineOnly)
-	var last verdictSeen
-	d.eventually("a cache that is named", func() bool {
-		require.False(t, sensors.Ended())
-		last = runDoctor(t, "--mongo-uri", server.URI(), "--over", "1s", "--thresholds", thresholds)
-		return strings.Contains(last.causes("slow"), "cache-bound") || strings.Contains(last.causes("slow"), "eviction-bound")
-	})
-	assert.Contains(t, []int{10, 20}, last.code, last.stderr)
-	assert.NotContains(t, last.causes("slow"), "history-store-bound", "the window is 0: what history there is follows from the cache")
-	assert.Empty(t, last.stderr)
 }

@@ -300,7 +300,7 @@ func TestInspectShowsWhatIsNotStoredAndWhatIsDamaged(t *testing.T) {
 	refused := runBrim(t, nil, append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, a.args...)...)
 	require.ErrorContains(t, refused.err, file)
 	require.ErrorContains(t, refused.err, "--journal-corruption")
-	a.brim("--journal-corruption", "quarantine").stop()
+	a.brim("--journal-corruption", "quarantine", "--stop-timeout", "1s").stop()
 	got, report = inspect()
 	require.NoError(t, got.err)
 	assert.NotEmpty(t, report.GivenUp)

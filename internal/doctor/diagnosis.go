@@ -34,9 +34,7 @@ const (
 
 // Names of the diagnoses: headings of the runbook.
 const (
-	// FoundFenced is found in the collections and not in the signals: a maintenance
-	// command that died has left its fence behind.
-	FoundFenced     = "fenced"
+	foundFenced     = "fenced" // found in the collections and not in the signals, see maintenance.go
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
 	foundNetwork    = "network"
@@ -254,7 +252,7 @@ var diagnoses = []diagnosis{
 // Diagnoses returns the names of all that can slow writes down, causes before
 // what follows from them. They are headings of the runbook.
 func Diagnoses() []string {
-	names := []string{FoundFenced}
+	names := []string{foundFenced}
 	for i := range diagnoses {
 		names = append(names, diagnoses[i].name)
 	}

@@ -158,7 +158,7 @@ func TestNothingWrong(t *testing.T) {
 	s := newSeen(before, now, nil)
 	assert.Empty(t, Diagnose(s))
 	assert.Equal(t, Healthy, worstOf(s.Signals))
-	assert.Equal(t, 10*time.Second, s.Over)
+	assert.InDelta(t, 10, s.OverSeconds, 1e-9)
 	assert.Empty(t, s.Excused())
 }
 
@@ -350,7 +350,7 @@ func TestWhatIsNotSeenIsSaid(t *testing.T) {
 	assert.Equal(t, Healthy, worstOf(s.Signals), "what is not known does not count")
 
 	one := newSeen(sample{historyWindow: math.NaN(), disk: unseenDisk(whyNoSample)}, now, nil)
-	assert.Zero(t, one.Over)
+	assert.Zero(t, one.OverSeconds)
 	assert.Contains(t, names(Diagnose(one)), "unseen_rate")
 	nothing := newSeen(sample{}, sample{serverWhy: whyAway, disk: unseenDisk(whyUnasked)}, nil)
 	assert.Equal(t, Unknown, worstOf(nothing.Signals))
@@ -414,5 +414,5 @@ func TestDiagnosesHaveNames(t *testing.T) {
 	names := Diagnoses()
 	assert.Contains(t, names, "disk_iops")
 	assert.Len(t, names, len(diagnoses)+1)
-	assert.Equal(t, FoundFenced, names[0], "nothing is written at all")
+	assert.Equal(t, foundFenced, names[0], "nothing is written at all")
 }

@@ -592,9 +592,9 @@ const (
 	settled      = 10.0    // s after its start a server has read what it starts with
 )
 
-// CauseSmallCache is the cause of the finding that a cache is too small, which a
+// causeSmallCache is the cause of the finding that a cache is too small, which a
 // diagnosis of the cache finds as well.
-const CauseSmallCache = "cache: too small for what is worked on"
+const causeSmallCache = "cache: too small for what is worked on"
 
 // cacheAgainstWork: pages that are evicted only to be read again.
 func cacheAgainstWork(f *facts) []Finding {
@@ -626,7 +626,7 @@ func cacheAgainstWork(f *facts) []Finding {
 	default:
 		evidence += fmt.Sprintf("; the machine's %s allow no more", size(memory))
 	}
-	return advice("cache", CauseSmallCache, evidence, action, cost)
+	return advice("cache", causeSmallCache, evidence, action, cost)
 }
 
 const (
