@@ -179,7 +179,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	packed := map[string][]byte{"gzip": gzipped(t, text), "zstd": zstandard(t, text)}
 	plain, compact := plainMessage(), compactMessage(time.Now())
 	forms := []largeForm{
-		{"plain bodies", 40, 3, postLarge(b, client, "", func() io.Reader { return bytes.NewReader(raw) })},
+		{"plain bodies", 80, 4, postLarge(b, client, "", func() io.Reader { return bytes.NewReader(raw) })},
 		{"chunked bodies", 12, 1, postLarge(b, client, "", func() io.Reader { return io.MultiReader(bytes.NewReader(raw)) })},
 		{"gzip bodies", 12, 1, postLarge(b, client, "gzip", func() io.Reader { return bytes.NewReader(packed["gzip"]) })},
 		{"zstd bodies", 12, 1, postLarge(b, client, "zstd", func() io.Reader { return bytes.NewReader(packed["zstd"]) })},
