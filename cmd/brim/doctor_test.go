@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -156,33 +155,30 @@ func TestDoctorThatCannotLookFails(t *testing.T) {
 	require.ErrorContains(t, got.err, "--mongo-uri")
 }
 
-// withheldFromDoctor starts a mongod that refuses these commands to the doctor,
-// and returns its URI.
-func withheldFromDoctor(t *testing.T, commands ...string) string {
-	t.Helper()
+// TestDoctorWithoutPermission says what would help, and does not call the engine
+// healthy. It has a mongod that refuses commands to the doctor.
+func TestDoctorWithoutPermission(t *testing.T) {
+	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
 	admin := mongodtest.DatabaseAt(t, server.URI()).Client().Database("admin")
-	fail := func(mode any) {
-		require.NoError(t, admin.RunCommand(context.Background(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+	refuse := func(commands ...string) {
+		require.NoError(t, admin.RunCommand(t.Context(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "alwaysOn"},
 			{Key: "data", Value: bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: commands}, {Key: "appName", Value: "brim doctor"}}},
 		}).Err())
 	}
-	fail("alwaysOn")
-	t.Cleanup(func() { fail("off") })
-	return server.URI()
-}
-
-// TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy, but says what would help.
-func TestDoctorThatMayNotSeeTheEngineDoesNotCallItHealthy(t *testing.T) {
-	t.Parallel()
-	uri := withheldFromDoctor(t, "serverStatus", "hostInfo")
-	got := runBrim(t, nil, "doctor", "--mongo-uri", uri, "--admin", "127.0.0.1:1")
+	refuse("serverStatus", "hostInfo")
+	got := runBrim(t, nil, "doctor", "--mongo-uri", server.URI(), "--admin", "127.0.0.1:1", "--over", "0")
 	assert.Equal(t, exitFailed, got.code)
 	require.ErrorIs(t, got.err, errBlind)
 	assert.True(t, strings.HasPrefix(got.stdout, "UNKNOWN  "), got.stdout)
 	assert.Contains(t, got.stdout, "DIAGNOSIS\nunknown.")
 	assert.Contains(t, got.stdout, `grantRolesToUser(USER, ["clusterMonitor"])`)
+
+	refuse("serverStatus", "dbStats")
+	got = runBrim(t, nil, "doctor", "--mongo-uri", server.URI(), "--admin", "127.0.0.1:1")
+	assert.Equal(t, exitFailed, got.code)
+	assert.ErrorContains(t, got.err, "it requires a user and a password, and --mongo-uri has none")
 }
 
 func TestDoctorRefusesWhatMakesNoSense(t *testing.T) {

@@ -87,10 +87,6 @@ func TestDoctorSaysThatMongoDBRefusesIt(t *testing.T) {
 	assert.ErrorContains(t, got.err, "AuthenticationFailed")
 	assert.NotContains(t, got.err.Error(), "is away")
 	assert.NotContains(t, got.err.Error(), "sesame")
-
-	got = runBrim(t, nil, "doctor", "--mongo-uri", withheldFromDoctor(t, "serverStatus", "dbStats"), "--admin", "127.0.0.1:1")
-	assert.Equal(t, exitFailed, got.code)
-	assert.ErrorContains(t, got.err, "it requires a user and a password, and --mongo-uri has none")
 }
 
 func TestDoctorRefusesAStreamThatIsNotThere(t *testing.T) {

@@ -6,7 +6,7 @@ import "slices"
 type Report struct {
 	Seen
 
-	URI       string    `json:"mongo_uri"`      // for whoever makes the report to fill in, without secrets
+	URI       string    `json:"mongo_uri"`      // without secrets; the command fills it in
 	Class     Class     `json:"class"`          // the worst cause of slow writes; unknown: the engine's signals are
 	Diagnosis []Finding `json:"diagnosis"`      // what is slow, then settings, then what could not be measured
 	Note      string    `json:"note,omitempty"` // what is over its threshold though nothing is wrong

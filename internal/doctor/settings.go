@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -701,19 +701,11 @@ func secondTimer(f *facts) []Finding {
 // engineTimer is what is inside checkpoint=(…) of the engine's settings if it makes
 // the engine take checkpoints: after a time, or so many bytes of journal.
 func engineTimer(config string) string {
-	_, inside, ok := strings.Cut(config, "checkpoint=(")
-	if !ok {
+	inside := regexp.MustCompile(`checkpoint=\(([^)]*)`).FindStringSubmatch(config)
+	if inside == nil || !regexp.MustCompile(`(^|,)\s*(wait|log_size)=0*[1-9]`).MatchString(inside[1]) {
 		return ""
 	}
-	inside, _, _ = strings.Cut(inside, ")")
-	for part := range strings.SplitSeq(inside, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		digits := strings.TrimRight(value, "BKMGTPbkmgtp")
-		if n, err := strconv.ParseFloat(digits, 64); err == nil && n > 0 && (name == "wait" || name == "log_size") {
-			return inside
-		}
-	}
-	return ""
+	return inside[1]
 }
 
 // ignoredParameter: before MongoDB 7 the parameter is reported and not obeyed.
