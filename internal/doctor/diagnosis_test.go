@@ -80,7 +80,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"clients that evict": {foundEviction, func(l *sample) {
 			l.server.figures[appEvictions] += 5000
 			l.server.figures["cache_application_eviction_seconds_total"] = 4
-		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "40 % of a thread's time"}, "cache_size="},
+		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "time of application threads in evictions 40 %"}, "cache_size="},
 		"a long checkpoint": {foundCheckpoint, func(l *sample) { l.server.figures[checkpointLast] = 20 }, Bottleneck,
 			"checkpoint-bound", []string{"last checkpoint 20 s"}, "recompress --to zstd"},
 		"old versions": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000 }, Degrading,
@@ -96,9 +96,9 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "stream old", "62.9 MB are empty"}, "brim compact --stream old"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,
-			"CPU-bound", []string{"CPU busy 95 % of 2 CPUs", "mongod uses 1.9 of them"}, "--granularity"},
+			"CPU-bound", []string{"CPU busy 95 %", "mongod uses 1.9 of 2 CPUs"}, "--granularity"},
 		"a host without CPU time": {foundHostCPU, func(l *sample) { l.server.figures[cpuUser] += 2; l.machine = cpuTime{total: 120, busy: 69} }, Bottleneck,
-			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of them"}, "move what is not needed here"},
+			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of 2 CPUs"}, "move what is not needed here"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
