@@ -47,8 +47,7 @@ type doctorFinding struct {
 	Cost     string `json:"cost"`
 }
 
-// doctorFlags are those of a doctor who looks at the tests' MongoDB, and asks
-// no daemon.
+// doctorFlags sample the tests' MongoDB, and ask no daemon.
 func doctorFlags(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{"doctor", "--mongo-uri", mongodtest.URI(t), "--admin", "127.0.0.1:1"}, more...)
@@ -61,9 +60,9 @@ func thresholdsFile(t *testing.T, content string) string {
 	return path
 }
 
-// TestDoctorsExitCodeIsTheClass, which the test makes by thresholds: of one look
-// only what is no rate is known. It does not run beside others, for a busy machine makes
-// the round trip to MongoDB long.
+// TestDoctorsExitCodeIsTheClass makes classes by thresholds: of one sample only what is no rate
+// is known. It does not run in parallel, because a busy machine makes the round trip to
+// MongoDB long.
 func TestDoctorsExitCodeIsTheClass(t *testing.T) {
 	const calm = "cache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\n"
@@ -111,8 +110,8 @@ func TestDoctorsExitCodeIsTheClass(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksTwice, so that rates are known, and shows it as text.
-func TestDoctorLooksTwice(t *testing.T) {
+// TestDoctorTakesTwoSamples: rates are known, and the text shows them.
+func TestDoctorTakesTwoSamples(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, doctorFlags(t, "--over", "1s")...)
 	require.Contains(t, []int{0, 10, 20}, got.code, "%v", got.err)
@@ -125,7 +124,7 @@ func TestDoctorLooksTwice(t *testing.T) {
 	}
 }
 
-// TestDoctorWatches: as JSON each look is a line, as text a block.
+// TestDoctorWatches: as JSON each sample is a line, as text a block.
 func TestDoctorWatches(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, doctorFlags(t, "--watch", "--looks", "2", "--interval", "1s", "--output", "json")...)
@@ -143,7 +142,7 @@ func TestDoctorWatches(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(got.stdout, "IN BETWEEN\nWrite operations "))
 }
 
-func TestDoctorThatCannotLookFails(t *testing.T) {
+func TestDoctorFailsWithoutMongoDB(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, "doctor", "--mongo-uri", "mongodb://user:secret@127.0.0.1:1/?serverSelectionTimeoutMS=100", "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, got.code)
@@ -181,7 +180,7 @@ func TestDoctorWithoutPermission(t *testing.T) {
 	assert.ErrorContains(t, got.err, "it requires a user and a password, and --mongo-uri has none")
 }
 
-func TestDoctorRefusesWhatMakesNoSense(t *testing.T) {
+func TestDoctorRefusesInvalidFlags(t *testing.T) {
 	t.Parallel()
 	bad := thresholdsFile(t, "disk_bussy: {degrading: 1, bottleneck: 2}\n")
 	for _, c := range []struct {
@@ -208,7 +207,7 @@ func TestDoctorRefusesWhatMakesNoSense(t *testing.T) {
 	assert.ErrorContains(t, got.err, "disk_bussy")
 }
 
-// made is a report as of two looks at a server that is busy.
+// made is a report as of two samples of a busy server.
 func made(class doctor.Class) *doctor.Report {
 	signals := doctor.Rules(nil, "nvme")
 	for i := range signals {
@@ -230,7 +229,7 @@ func made(class doctor.Class) *doctor.Report {
 	}
 }
 
-func TestDoctorsTextSaysAll(t *testing.T) {
+func TestDoctorText(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, newDoctorText(&b, nil).report(made(doctor.Bottleneck)))
@@ -292,7 +291,7 @@ func TestDoctorsTextFitsATerminal(t *testing.T) {
 	}
 }
 
-func TestDoctorsColoursAreForPeople(t *testing.T) {
+func TestDoctorColors(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	text := newDoctorText(&b, nil)
@@ -303,8 +302,8 @@ func TestDoctorsColoursAreForPeople(t *testing.T) {
 	assert.NotRegexp(t, `\x1b\[[\d;]+mCache used`, b.String())
 }
 
-// TestAWatchTellsWhatChanged since the look before, and settings once.
-func TestAWatchTellsWhatChanged(t *testing.T) {
+// TestDoctorWatchShowsChanges since the sample before, and settings once.
+func TestDoctorWatchShowsChanges(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	watch := newDoctorText(&b, nil)

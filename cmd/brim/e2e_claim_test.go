@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestACopiedJournalIsRefusedWhileTheOriginalIsInUse: the two would store the same
+// TestCopiedJournalIsRefused: the two would store the same
 // readings.
-func TestACopiedJournalIsRefusedWhileTheOriginalIsInUse(t *testing.T) {
+func TestCopiedJournalIsRefused(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	dir, copied := t.TempDir(), t.TempDir()

@@ -68,7 +68,7 @@ func TestHeldDaemonStartsWithAnotherStorage(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code, answer)
 }
 
-func TestHoldThatCannotBeHadIsLifted(t *testing.T) {
+func TestHoldThatTimesOutIsLifted(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	b := startBrim(t, "--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir()).awaitStorage()

@@ -26,7 +26,7 @@ func (b *brimProcess) awaitSensors(known, silent int) {
 	})
 }
 
-func TestSilentSensorsAreCountedAlsoAfterARestartAndUntilTheyAreDeleted(t *testing.T) {
+func TestSilentSensorsAreCounted(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	flags := []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir(), "--silent-after", "1s"}

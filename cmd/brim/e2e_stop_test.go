@@ -86,7 +86,7 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	<-requestEnded
 }
 
-func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
+func TestStopWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(embedded(t), "--stop-timeout", "1s", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid

@@ -14,10 +14,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// TestAMongoDBThatDoesNotAnswerIsReported: a stopped process keeps its sockets
+// TestStoppedMongoDBIsReported: a stopped process keeps its sockets
 // open, so that only a deadline shows it. Readings are journaled meanwhile, so
 // that the daemon is ready all the same.
-func TestAMongoDBThatDoesNotAnswerIsReported(t *testing.T) {
+func TestStoppedMongoDBIsReported(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(embedded(t), "--mongod-auth", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid

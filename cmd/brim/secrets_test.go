@@ -301,7 +301,7 @@ func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
 		brimRun{nil, []string{"load", "--token-file", writeURI(t, token), "--target", "http://127.0.0.1:1", "--duration", "1s"}})...)
 }
 
-func TestNoSecretIsInTheComplaintAboutAURI(t *testing.T) {
+func TestNoSecretIsInErrorsAboutAURI(t *testing.T) {
 	t.Parallel()
 	g := newGrove(t)
 	c := g.plant("a password")

@@ -128,8 +128,8 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 	}
 }
 
-// TestEveryDiagnosisIsTold in a few words, and is no reason of its own reasons.
-func TestEveryDiagnosisIsTold(t *testing.T) {
+// TestEveryDiagnosisHasACauseAndNoCycle: no diagnosis is a reason of its own reasons.
+func TestEveryDiagnosisHasACauseAndNoCycle(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for i := range diagnoses {
@@ -152,7 +152,7 @@ func reasonsOf(name string) []string {
 	return out
 }
 
-func TestNothingWrong(t *testing.T) {
+func TestHealthyServerHasNoFindings(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	s := newSeen(before, now, nil)
@@ -203,8 +203,8 @@ func TestLargeOperationsTakeLong(t *testing.T) {
 	}
 }
 
-// TestAFewPagesAreChance, however short the time between the looks is.
-func TestAFewPagesAreChance(t *testing.T) {
+// TestFewEvictedPagesAreHealthy, however short the time between the samples is.
+func TestFewEvictedPagesAreHealthy(t *testing.T) {
 	t.Parallel()
 	for pages, want := range map[float64]Class{9: Healthy, 10: Degrading, 99: Degrading, 101: Bottleneck} {
 		before, now := twoSamples()
@@ -255,8 +255,8 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	}
 }
 
-// TestCausesStandBeforeWhatFollows, and else the worst first.
-func TestCausesStandBeforeWhatFollows(t *testing.T) {
+// TestCausesComeBeforeTheirConsequences, and else the worst first.
+func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(now *sample)
@@ -314,8 +314,8 @@ func TestCausesStandBeforeWhatFollows(t *testing.T) {
 	}
 }
 
-// TestTheDiskIsTakenForOneThing: of the three kinds of slow disk one holds.
-func TestTheDiskIsTakenForOneThing(t *testing.T) {
+// TestDiskHasOneDiagnosisAtMost of the three kinds of slow disk.
+func TestDiskHasOneDiagnosisAtMost(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []float64{0.2, 1, 5, 7.9, 8, 8.1, 10} {
 		for _, each := range []float64{4096, 65535, 65536, 1 << 20} {
@@ -333,8 +333,8 @@ func TestTheDiskIsTakenForOneThing(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSeenIsSaid once for each reason, with what would help.
-func TestWhatIsNotSeenIsSaid(t *testing.T) {
+// TestUnmeasuredSignalsAreReported once for each reason, with what would help.
+func TestUnmeasuredSignalsAreReported(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	now.disk = unseenDisk(whyElsewhere)

@@ -40,10 +40,10 @@ func pause(t *testing.T, pid int) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// TestServerThatStandsStill takes requests and does not answer them, as one
+// TestStoppedServer takes requests and does not answer them, as one
 // whose disk hangs: a look gives up, metrics are read meanwhile, and the disk
 // is looked at all the same.
-func TestServerThatStandsStill(t *testing.T) {
+func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
 	db := mongodtest.DatabaseAt(t, server.URI())

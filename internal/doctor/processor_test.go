@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestProcessorIsTheServersOrTheMachines, whichever is more.
-func TestProcessorIsTheServersOrTheMachines(t *testing.T) {
+// TestProcessorSignalIsTheLargerOfServerAndHost.
+func TestProcessorSignalIsTheLargerOfServerAndHost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(before, now *sample)

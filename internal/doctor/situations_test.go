@@ -77,9 +77,9 @@ func TestTenSituations(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotFoundIsNoted: a signal over its threshold, and writes that are slow
+// TestNoteExplainsSignalsThatAreNoFinding: a signal over its threshold, and writes that are slow
 // for no reason that can be seen.
-func TestWhatIsNotFoundIsNoted(t *testing.T) {
+func TestNoteExplainsSignalsThatAreNoFinding(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	before.machine, now.machine = cpuTime{total: 100, busy: 50}, cpuTime{total: 120, busy: 65}
@@ -111,7 +111,7 @@ func steadily(from Writes, looks int, updates, each float64) told {
 	return out
 }
 
-func TestThePaceIsLearnedWhileWritesAreNotSlow(t *testing.T) {
+func TestBaselineIsLearnedWhileWritesAreNotSlow(t *testing.T) {
 	t.Parallel()
 	w := steadily(Writes{}, 20, 100, 0.004)
 	last := w[len(w)-1]
@@ -158,8 +158,8 @@ func TestAPathThatWasAlwaysSlowIsSlow(t *testing.T) {
 	assert.Empty(t, path.measure().harmless)
 }
 
-// TestTheServersOwnCountersMustDo where no daemon tells how long its writes take.
-func TestTheServersOwnCountersMustDo(t *testing.T) {
+// TestWritePathFromTheServersCounters, where no daemon reports how long its writes take.
+func TestWritePathFromTheServersCounters(t *testing.T) {
 	t.Parallel()
 	const latency = "operation_seconds_total write"
 	for name, c := range map[string]struct {

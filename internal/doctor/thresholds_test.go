@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestThresholdsOfAFileHold(t *testing.T) {
+func TestThresholdsOfAFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ours.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`# ours
@@ -62,7 +62,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 	assert.Equal(t, published, source())
 }
 
-func TestThresholdsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidThresholdsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ content, problem string }{
 		"an unknown signal":        {"disk_buzy: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_buzy (did you mean disk_busy?); allowed are disk_busy, disk_await, processor,`},
