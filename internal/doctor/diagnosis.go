@@ -153,7 +153,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundLatency, cause: "latency-bound: the disk answers slowly though it is not busy",
-		because: []string{foundHistory}, holds: diskIs(foundLatency), signals: diskSignals, rates: diskRates, why: (*Seen).diskOperations,
+		because: []string{foundHistory}, holds: diskIs(foundLatency), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
 		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
 		remedies: []remedy{
@@ -167,7 +167,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundThroughput, cause: "throughput-bound: the disk moves as many bytes as it can",
-		because: []string{foundHistory}, holds: diskIs(foundThroughput), signals: diskSignals, rates: diskRates, why: (*Seen).diskOperations,
+		because: []string{foundHistory}, holds: diskIs(foundThroughput), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk moves as many bytes as it can; checkpoints take long, and writes wait behind them.",
 		look:    "\"Disk traffic\", \"Block manager\", \"Bytes written per reading\": far more than a reading's size means that documents are rewritten again and again.",
 		remedies: []remedy{
@@ -178,7 +178,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundIOPS, cause: "IOPS-bound: the disk is busy with many small operations",
-		because: []string{foundHistory}, holds: diskIs(foundIOPS), signals: diskSignals, rates: diskRates, why: (*Seen).diskOperations,
+		because: []string{foundHistory}, holds: diskIs(foundIOPS), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk is busy with many small operations.",
 		look:    "\"Disk operations\": more reads than writes: buckets that are appended to fell out of the cache. \"Readings per update\": 1 means that nothing is merged.",
 		remedies: []remedy{
@@ -193,7 +193,7 @@ var diagnoses = []diagnosis{
 	{
 		name: foundCache, cause: "cache-bound: the engine's cache holds more than it can write out",
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS}, holds: (*Seen).cacheClass,
-		signals: cacheSignals, rates: []string{rateEvictions, rateCacheRead},
+		signals: []string{cacheUsedShare, cacheDirtyShare, cacheUpdatesShare}, rates: []string{rateEvictions, rateCacheRead},
 		why: func(s *Seen) string {
 			return join("; ", s.spilled(), "the cache has "+round(s.Server.CacheBytes/mega)+" MB")
 		},
@@ -212,9 +212,9 @@ var diagnoses = []diagnosis{
 		name: foundEviction, cause: "eviction-bound: application threads must make room in the cache",
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache},
 		holds:   func(s *Seen) Class { return s.worst(applicationEvictions) },
-		signals: append([]string{applicationEvictions}, cacheSignals...), rates: []string{rateAppEvictionTime},
+		signals: []string{applicationEvictions, cacheUsedShare, cacheDirtyShare, cacheUpdatesShare}, rates: []string{rateAppEvictionTime},
 		why: func(s *Seen) string {
-			if s.worst(cacheSignals...) >= Degrading {
+			if s.worst(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare) >= Degrading {
 				return "" // the cache's finding has it
 			}
 			return s.spilled()
@@ -542,10 +542,7 @@ func diskIs(kind string) func(s *Seen) Class {
 	}
 }
 
-var (
-	diskSignals = []string{diskBusy, diskAwait}
-	diskRates   = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
-)
+var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
 
 // operationSize is the mean size of an operation of the disk in bytes.
 func (s *Seen) operationSize() float64 {
@@ -592,10 +589,7 @@ func (s *Seen) spilled() string {
 }
 
 // gathering are the signals of what builds up between checkpoints.
-var (
-	gathering    = []string{cacheDirtyShare, cacheUpdatesShare}
-	cacheSignals = append([]string{cacheUsedShare}, gathering...)
-)
+var gathering = []string{cacheDirtyShare, cacheUpdatesShare}
 
 // cacheClass leaves out what is normal: dirty pages and updates build up before
 // each checkpoint, and up to its triggers the engine handles them by itself.

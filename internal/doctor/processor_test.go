@@ -16,7 +16,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestProcessorSignalIsTheLargerOfServerAndHost.
 func TestProcessorSignalIsTheLargerOfServerAndHost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -702,7 +702,7 @@ func secondTimer(f *facts) []Finding {
 // the engine take checkpoints: after a time, or so many bytes of journal.
 func engineTimer(config string) string {
 	inside := regexp.MustCompile(`checkpoint=\(([^)]*)`).FindStringSubmatch(config)
-	if inside == nil || !regexp.MustCompile(`(^|,)\s*(wait|log_size)=0*[1-9]`).MatchString(inside[1]) {
+	if len(inside) == 0 || !regexp.MustCompile(`(^|,)\s*(wait|log_size)=0*[1-9]`).MatchString(inside[1]) {
 		return ""
 	}
 	return inside[1]
