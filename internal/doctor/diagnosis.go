@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -291,8 +292,8 @@ var diagnoses = []diagnosis{
 		holds: func(s *Seen) Class { return s.worst(fragmentation) }, signals: []string{fragmentation}, aside: true,
 		why: func(s *Seen) string {
 			const harmless = "it costs disk, and writes hardly feel it"
-			if c, ok := s.largestFree(); ok && c.Free > 0 {
-				return fmt.Sprintf("of the %s MB of stream %s, %s MB are empty; %s", round(c.Storage/mega), c.Stream, round(c.Free/mega), harmless)
+			if stream, storage, free := s.largestFree(); free > 0 {
+				return fmt.Sprintf("of the %s MB of stream %s, %s MB are empty; %s", round(storage/mega), stream, round(free/mega), harmless)
 			}
 			return harmless
 		}, always: true,
@@ -415,37 +416,29 @@ func WorstOf(findings []Finding) Class {
 // Excused explains what is over its threshold though nothing is wrong; empty if
 // nothing is.
 func (s *Seen) Excused() string {
-	var out []string
-	slow, found := s.Signal(writeSlowdown), diagnoseWith(s, diagnoses)
-	switch {
-	case !s.Server.Answered:
-	case slow.Class != Healthy:
-		for _, name := range gathering {
-			if s.gathers(name) {
-				out = append(out, s.tell(name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
+	var out, over []string
+	slow := s.Signal(writeSlowdown).Class
+	for i := range s.Signals {
+		one := &s.Signals[i]
+		switch {
+		case one.Name == fragmentation:
+			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // in small files
+				out = append(out, s.tell(fragmentation)+": "+one.Why)
 			}
-		}
-	default:
-		var over []string
-		for i := range s.Signals {
-			if one := &s.Signals[i]; one.Class >= Degrading && one.Name != fragmentation {
-				degrading, bottleneck := one.Bounds()
-				threshold := "degrading " + degrading
-				if one.Class == Bottleneck {
-					threshold = "bottleneck " + bottleneck
-				}
-				over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(), threshold))
-			}
-		}
-		if len(over) > 0 {
-			out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
+		case !s.Server.Answered:
+		case slow == Healthy && one.Class >= Degrading:
+			degrading, bottleneck := one.Bounds()
+			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
+				map[Class]string{Degrading: "degrading " + degrading, Bottleneck: "bottleneck " + bottleneck}[one.Class]))
+		case slow != Healthy && slices.Contains(gathering, one.Name) && s.gathers(one.Name):
+			out = append(out, s.tell(one.Name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
 		}
 	}
-	if s.Server.Answered && slow.Class >= Degrading && WorstOf(found) == Healthy {
+	if len(over) > 0 {
+		out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
+	}
+	if s.Server.Answered && slow >= Degrading && WorstOf(diagnoseWith(s, diagnoses)) == Healthy {
 		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations, db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
-	}
-	if one := s.Signal(fragmentation); one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading {
-		out = append(out, s.tell(fragmentation)+": "+one.Why)
 	}
 	return join("; ", out...)
 }
@@ -644,14 +637,15 @@ func (s *Seen) cpuUse() string {
 	return join(", and ", own, host)
 }
 
-// largestFree returns the collection with the largest free share among those
-// that are large enough to matter.
-func (s *Seen) largestFree() (Collection, bool) {
-	large := slices.DeleteFunc(slices.Clone(s.Collections), func(c Collection) bool { return !(c.Storage >= leastFragmented) })
-	if len(large) == 0 {
-		return Collection{}, false
+// largestFree returns the stream whose file has the largest free part, among those that
+// are large enough to matter; empty: there is none.
+func (s *Seen) largestFree() (stream string, storage, free float64) {
+	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
+		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > free/storage) {
+			stream, storage, free = name, c.storage, c.free
+		}
 	}
-	return slices.MaxFunc(large, func(a, b Collection) int { return cmp.Compare(a.Free/a.Storage, b.Free/b.Storage) }), true
+	return stream, storage, free
 }
 
 // tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -260,14 +259,15 @@ func (m *Monitor) say(subject, why string, err error) {
 
 // Seen is what the last two samples say, from which diagnoses are made.
 type Seen struct {
-	At          time.Time    `json:"at"`           // of the last sample; zero before the first
-	OverSeconds float64      `json:"over_seconds"` // since the sample before; 0: there was only one
-	Server      Server       `json:"server"`
-	Disk        Disk         `json:"disk"`
-	Signals     []Signal     `json:"signals"`    // always all, in the same order
-	Rates       []Rate       `json:"rates"`      // likewise
-	WritePath   WritePath    `json:"write_path"` // the daemon's, or else the server's own
-	Collections []Collection `json:"-"`          // by stream
+	At          time.Time `json:"at"`           // of the last sample; zero before the first
+	OverSeconds float64   `json:"over_seconds"` // since the sample before; 0: there was only one
+	Server      Server    `json:"server"`
+	Disk        Disk      `json:"disk"`
+	Signals     []Signal  `json:"signals"`    // always all, in the same order
+	Rates       []Rate    `json:"rates"`      // likewise
+	WritePath   WritePath `json:"write_path"` // the daemon's, or else the server's own
+
+	collections map[string]collection // by stream
 }
 
 // Server is what MongoDB said about itself.
@@ -339,23 +339,7 @@ func (d *Disk) Describe() string {
 }
 
 func (d *Disk) kindInWords() string {
-	switch diskKind(d.Kind) {
-	case diskNVMe:
-		return "NVMe"
-	case diskSSD:
-		return "SSD"
-	case diskHDD:
-		return "hard disk"
-	default:
-		return "of unknown kind"
-	}
-}
-
-// Collection is a stream's.
-type Collection struct {
-	Stream  string
-	Storage float64 // bytes of its file; NaN: unknown
-	Free    float64 // bytes of it that are empty; NaN: unknown
+	return map[diskKind]string{diskNVMe: "NVMe", diskSSD: "SSD", diskHDD: "hard disk", diskUnknown: "of unknown kind"}[diskKind(d.Kind)]
 }
 
 // Seen returns what the last sample and the one before it say, and whether
@@ -371,7 +355,7 @@ func (m *Monitor) Seen() Seen {
 func (v *view) shown() Seen {
 	last := &v.last
 	s := Seen{
-		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path,
+		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections,
 		Server: Server{
 			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
 			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),
@@ -389,10 +373,6 @@ func (v *view) shown() Seen {
 	for i := range rateRules {
 		r := &rateRules[i]
 		s.Rates = append(s.Rates, Rate{Name: r.name, Title: r.title, Value: v.rates.value(r.name), Unit: r.unit})
-	}
-	for _, stream := range slices.Sorted(maps.Keys(last.collections)) {
-		c := last.collections[stream]
-		s.Collections = append(s.Collections, Collection{Stream: stream, Storage: c.storage, Free: c.free})
 	}
 	return s
 }
