@@ -250,7 +250,7 @@ func TestNoSecretIsInAnyOutputOfAnEmbeddedMongoDB(t *testing.T) {
 func (g *grove) outputs(runs ...brimRun) {
 	g.t.Helper()
 	brim := brimBinary(g.t)
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), 3*patience)
 	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(4)
