@@ -130,7 +130,7 @@ func callLarge(b *brimProcess, message *telemetrypb.WriteRequest, options ...grp
 		switch grpcstatus.Code(err) {
 		case codes.OK:
 			return true, nil
-		case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted: // Aborted: it had no time to send
 			return false, nil
 		}
 		return false, err
