@@ -682,8 +682,8 @@ func pathsOf(paths map[string]bool, at string, v any) {
 	}
 }
 
-// TestAnswersToWhoIsKnown plays requests against a daemon that asks for tokens.
-func TestAnswersToWhoIsKnown(t *testing.T) {
+// TestAnswersWithTokens plays requests against a daemon that asks for tokens.
+func TestAnswersWithTokens(t *testing.T) {
 	t.Parallel()
 	tokens, file, pairs := make(map[string]string), "identities:\n", []string{}
 	for _, who := range []struct{ name, rest string }{

@@ -24,7 +24,7 @@ func newCaller(t *testing.T, env []string, args ...string) (*caller, error) {
 	return find(&process{env: env})
 }
 
-func TestATokenIsSentOnlyWhereOthersCannotReadIt(t *testing.T) {
+func TestTokenIsNotSentInTheClear(t *testing.T) {
 	t.Parallel()
 	c, err := newCaller(t, []string{"BRIM_TOKEN=brim_canary"})
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func clearTo(t *testing.T, c *caller, target string) error {
 	return c.checkClear(u)
 }
 
-func TestATokenIsNotTakenElsewhere(t *testing.T) {
+func TestTokenDoesNotFollowRedirects(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		assert.Fail(t, "a redirect was followed", r.Header)
@@ -81,7 +81,7 @@ func TestATokenIsNotTakenElsewhere(t *testing.T) {
 	assert.Empty(t, req.Header.Get("Authorization"), "the request is the caller's")
 }
 
-func TestWhereATokenComesFrom(t *testing.T) {
+func TestSourcesOfAToken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := accesstest.File(t, dir, "token", []byte("brim_file\n"))

@@ -97,26 +97,37 @@ func TestCompactGivesSpaceBackOnceAndThenHasNothingToDo(t *testing.T) {
 	assert.NotContains(t, again.stdout, "given back")
 }
 
-func TestCompactTellsWhatCameOfIt(t *testing.T) {
+// TestCompactIsInterruptedRefusedAndForced has a server of its own, whose commands it
+// delays.
+func TestCompactIsInterruptedRefusedAndForced(t *testing.T) {
 	t.Parallel()
-	_, flags := fragmentedStream(t, mongodtest.URI(t))
-	done := runBrim(t, nil, append(flags, "--force", "--passes", "1")...)
-	require.Equal(t, exitDone, done.code, done.err)
-	for _, part := range []string{"stream readings: collection ", "given back in ", ", 1 pass", "free in it", "more disk, most", "before, ", "during, "} {
-		assert.Contains(t, done.stdout, part)
+	db, flags := fragmentedStream(t, mongodtest.Start(t, mongod.Config{}).URI())
+	admin := db.Client().Database("admin")
+	slow := func(mode any) { // the server takes long to begin, and can be told to leave it
+		require.NoError(t, admin.RunCommand(t.Context(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: "brim compact"}}},
+		}).Err())
 	}
-}
+	slow("alwaysOn")
+	cmd := exec.Command(brimBinary(t), append(flags, "--force")...)
+	cmd.Env = foreignEnv()
+	p := brimtest.Start(t, cmd, syscall.SIGKILL)
+	p.Await("a pass", func() bool { return strings.Contains(p.Logged(), "pass 1") })
+	p.Signal(os.Interrupt)
+	assert.Equal(t, exitFailed, p.Wait())
+	for _, part := range []string{"MongoDB is asked to end the compaction", "MongoDB has ended it", "brim: compact "} {
+		assert.Contains(t, p.Logged(), part)
+	}
+	assert.NotContains(t, operationsOf(t, admin), "compact")
+	slow("off")
 
-func TestCompactRefusesABusyServerWithoutForce(t *testing.T) {
-	t.Parallel()
-	db, flags := fragmentedStream(t, mongodtest.URI(t))
 	stop := make(chan struct{})
 	var writing sync.WaitGroup
-	defer func() { close(stop); writing.Wait() }()
 	writing.Go(func() {
-		var batch []any
-		for i := range 500 {
-			batch = append(batch, bson.D{{Key: "n", Value: i}})
+		batch := make([]any, 200)
+		for i := range batch {
+			batch[i] = bson.D{{Key: "n", Value: i}}
 		}
 		for {
 			select {
@@ -129,14 +140,18 @@ func TestCompactRefusesABusyServerWithoutForce(t *testing.T) {
 		}
 	})
 	refused := runBrim(t, nil, flags...)
+	close(stop)
+	writing.Wait()
 	assert.Equal(t, exitFailed, refused.code)
 	require.ErrorContains(t, refused.err, "is busy, and --force was not given")
 	assert.Contains(t, refused.stdout, "documents/s are written")
 	assert.Contains(t, refused.stdout, "3.5 times")
 
-	forced := runBrim(t, nil, append(flags, "--force")...)
+	forced := runBrim(t, nil, append(flags, "--force", "--passes", "1")...)
 	require.Equal(t, exitDone, forced.code, forced.err)
-	assert.Contains(t, forced.stdout, "given back")
+	for _, part := range []string{"stream readings: collection ", "given back in ", ", 1 pass", "free in it", "more disk, most", "before, ", "during, "} {
+		assert.Contains(t, forced.stdout, part)
+	}
 }
 
 func TestCompactRefusesWhatMakesNoSense(t *testing.T) {
@@ -178,29 +193,6 @@ func TestFreeShareIsWrittenAsAPartOrInPercent(t *testing.T) {
 	for _, text := range []string{"", "%", "-1%", "NaN", "1.1", "Inf", "x"} {
 		require.Error(t, share(&got, 1)(text), text)
 	}
-}
-
-func TestCompactIsInterruptedInGoodOrder(t *testing.T) {
-	t.Parallel()
-	uri := mongodtest.Start(t, mongod.Config{}).URI()
-	db, flags := fragmentedStream(t, uri)
-	admin := db.Client().Database("admin")
-	// The server takes long to begin, and can be told to leave it.
-	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
-		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "alwaysOn"},
-		{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: "brim compact"}}},
-	}).Err())
-	cmd := exec.Command(brimBinary(t), append(flags, "--force")...)
-	cmd.Env = foreignEnv()
-	p := brimtest.Start(t, cmd, syscall.SIGKILL)
-	p.Await("a pass", func() bool { return strings.Contains(p.Logged(), "pass 1") })
-	p.Signal(os.Interrupt)
-	assert.Equal(t, exitFailed, p.Wait())
-	logged := p.Logged()
-	assert.Contains(t, logged, "MongoDB is asked to end the compaction")
-	assert.Contains(t, logged, "MongoDB has ended it")
-	assert.Contains(t, logged, "brim: compact ")
-	assert.NotContains(t, operationsOf(t, admin), "compact")
 }
 
 // operationsOf are the commands that a server carries out.

@@ -89,7 +89,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	assert.Contains(t, got.stderr, "there are 2 more letters; --limit 0 prints all")
 }
 
-func TestAListOfNoLetters(t *testing.T) {
+func TestDeadLetterListIsEmpty(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "none")
 	got := runBrim(t, nil, "deadletter", "list", "--data-dir", dir, "--output", "json")
@@ -163,7 +163,7 @@ func TestReplayedLettersArriveExactly(t *testing.T) {
 	assert.Equal(t, map[string]string{"lost": refusal}, lettersIn(t, dir))
 }
 
-func TestAReplayThatIsNotAnsweredKeepsTheRest(t *testing.T) {
+func TestUnansweredReplayKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		status       int

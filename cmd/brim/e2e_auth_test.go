@@ -60,7 +60,7 @@ func (g *guarded) uri(password string) string {
 
 const refusedLine = "MongoDB refuses the user: authentication failed"
 
-func TestAWrongPasswordAtTheStartIsToldAndOvercome(t *testing.T) {
+func TestWrongPasswordAtStart(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	b := startBrim(t, "--mongo-uri-file", writeURI(t, g.uri("wrong")), "--data-dir", t.TempDir())
@@ -85,7 +85,7 @@ func TestAWrongPasswordAtTheStartIsToldAndOvercome(t *testing.T) {
 	assert.NotContains(t, b.Logged(), ":wrong@")
 }
 
-func TestAPasswordThatIsChangedIsToldAndNothingIsLost(t *testing.T) {
+func TestChangedPasswordLosesNothing(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	dir := t.TempDir()

@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestACopiedJournalIsRefusedWhileTheOriginalIsInUse: the two would store the same
+// TestCopiedJournalIsRefused: the two would store the same
 // readings.
-func TestACopiedJournalIsRefusedWhileTheOriginalIsInUse(t *testing.T) {
+func TestCopiedJournalIsRefused(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	dir, copied := t.TempDir(), t.TempDir()
@@ -25,7 +25,7 @@ func TestACopiedJournalIsRefusedWhileTheOriginalIsInUse(t *testing.T) {
 	first.awaitLog("write failed, will retry")
 	require.NoError(t, os.CopyFS(filepath.Join(copied, "journal"), os.DirFS(filepath.Join(dir, "journal"))))
 
-	second := startBrim(t, append(onShared(t, db), "--data-dir", copied)...)
+	second := startBrim(t, append(onShared(t, db), "--data-dir", copied, "--stop-timeout", "1s")...)
 	assert.Equal(t, 1, second.wait())
 	session := first.status().Session
 	assert.Contains(t, second.Logged(), "readings of session "+session+" are being stored by another daemon")

@@ -10,9 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -70,15 +68,14 @@ func TestHeldDaemonStartsWithAnotherStorage(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code, answer)
 }
 
-func TestHoldThatCannotBeHadIsLifted(t *testing.T) {
+func TestHoldThatTimesOutIsLifted(t *testing.T) {
 	t.Parallel()
-	server := mongodtest.Start(t, mongod.Config{})
-	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir()).awaitStorage()
-	inDatabase(t, server.URI(), func(db *mongo.Database) { // as a fence
-		require.NoError(t, db.RunCommand(t.Context(), bson.D{
-			{Key: "collMod", Value: "readings"}, {Key: "validator", Value: bson.D{{Key: "never", Value: true}}},
-		}).Err())
-	})
+	db := mongodtest.Database(t)
+	b := startBrim(t, "--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir()).awaitStorage()
+	fence := func(validator bson.D) {
+		require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "collMod", Value: "readings"}, {Key: "validator", Value: validator}}).Err())
+	}
+	fence(bson.D{{Key: "never", Value: true}})
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&timeout=100ms")
@@ -86,11 +83,7 @@ func TestHoldThatCannotBeHadIsLifted(t *testing.T) {
 	assert.Contains(t, answer, "accepts readings again")
 	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusOK, code, answer)
-	inDatabase(t, server.URI(), func(db *mongo.Database) {
-		require.NoError(t, db.RunCommand(t.Context(), bson.D{
-			{Key: "collMod", Value: "readings"}, {Key: "validator", Value: bson.D{}},
-		}).Err())
-	})
+	fence(bson.D{})
 	code, answer = b.admin(http.MethodPost, "/hold?stream=readings&for=1s")
 	require.Equal(t, http.StatusOK, code, answer)
 	b.eventually("the end of the lease", func() bool {

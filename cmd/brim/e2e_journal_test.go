@@ -65,7 +65,7 @@ func (b *brimProcess) take(sensor string) {
 	require.JSONEq(b.t, `{"accepted":1,"rejected":0,"ack":"journaled","errors":[]}`, answer)
 }
 
-func TestReadingsAreTakenWhileMongoDBIsAway(t *testing.T) {
+func TestReadingsAreAcceptedWhileMongoDBIsAway(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
 	b := a.brim()
@@ -128,7 +128,7 @@ func TestStopKeepsWhatCannotBeStored(t *testing.T) {
 
 // A journal whose folder is gone promises nothing more, and what is in memory is
 // stored if there is a MongoDB.
-func TestAJournalWithoutItsFolderTakesNothing(t *testing.T) {
+func TestJournalWhoseFolderIsGoneRefusesReadings(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
 	folder := filepath.Join(a.args[3], "journal")
@@ -186,7 +186,7 @@ func TestFullJournalRefusesUntilThereIsRoom(t *testing.T) {
 	b.take("again")
 }
 
-func TestReadingsAreNotStoredElsewhere(t *testing.T) {
+func TestUnstoredReadingsStopAChangeOfTarget(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
 	b := a.brim("--stop-timeout", "1s")
@@ -229,7 +229,7 @@ func TestReadingsAreNotStoredElsewhere(t *testing.T) {
 	a.brim("--database", "other", "--journal-dir", other)
 }
 
-func TestRepeatedRequestIsTakenOnceAlsoAcrossARestart(t *testing.T) {
+func TestIdempotencyKeySurvivesARestart(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
 	a.start()
@@ -264,7 +264,7 @@ func TestTwoDaemonsDoNotShareAJournal(t *testing.T) {
 	require.ErrorContains(t, got.err, fmt.Sprintf("journal: another process has it open (pid %d)", b.Cmd.Process.Pid))
 }
 
-func TestInspectShowsWhatIsNotStoredAndWhatIsDamaged(t *testing.T) {
+func TestJournalInspect(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
 	b := a.brim()
@@ -300,7 +300,7 @@ func TestInspectShowsWhatIsNotStoredAndWhatIsDamaged(t *testing.T) {
 	refused := runBrim(t, nil, append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, a.args...)...)
 	require.ErrorContains(t, refused.err, file)
 	require.ErrorContains(t, refused.err, "--journal-corruption")
-	a.brim("--journal-corruption", "quarantine").stop()
+	a.brim("--journal-corruption", "quarantine", "--stop-timeout", "1s").stop()
 	got, report = inspect()
 	require.NoError(t, got.err)
 	assert.NotEmpty(t, report.GivenUp)

@@ -76,8 +76,8 @@ func startNotifying(t testing.TB, m *manager, config string, env ...string) (b *
 	return brimtest.Start(t, cmd, syscall.SIGTERM), path
 }
 
-// TestTheManagerIsToldOfALife: start, reload and stop of a real daemon.
-func TestTheManagerIsToldOfALife(t *testing.T) {
+// TestServiceManagerIsNotified: start, reload and stop of a real daemon.
+func TestServiceManagerIsNotified(t *testing.T) {
 	t.Parallel()
 	m := listenAsManager(t)
 	b, _ := startNotifying(t, m, "storage: memory\nstop-timeout: 7s\n", "WATCHDOG_USEC=300000")
@@ -115,9 +115,9 @@ func TestTheManagerIsToldOfALife(t *testing.T) {
 	assert.Zero(t, b.Wait())
 }
 
-// TestReadyMeansThatReadingsAreTaken: with a journal wherever MongoDB is,
+// TestReadyMeansThatReadingsAreAccepted: with a journal wherever MongoDB is,
 // without one not before it answers.
-func TestReadyMeansThatReadingsAreTaken(t *testing.T) {
+func TestReadyMeansThatReadingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	const nowhere = "mongo-uri: mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100\n"
 	t.Run("with a journal", func(t *testing.T) {

@@ -44,9 +44,9 @@ func TestLivePageOfARealDaemon(t *testing.T) {
 	})
 }
 
-// TestLivePageSaysWhenMongoDBHangs: it keeps its connections, and takes and
+// TestLivePageWhileMongoDBHangs: it keeps its connections, and takes and
 // answers nothing.
-func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
+func TestLivePageWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
 	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--server-status-interval", "1s", "--stop-timeout", "2s").awaitStorage()
@@ -73,9 +73,8 @@ func TestLivePageSaysWhenMongoDBHangs(t *testing.T) {
 	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are accepted and stored") })
 }
 
-// TestLivePageLooksWhileTheDaemonStops: what is stored last is the most worth
-// a look.
-func TestLivePageLooksWhileTheDaemonStops(t *testing.T) {
+// TestLivePageIsUpdatedWhileTheDaemonStops, while it stores what is left.
+func TestLivePageIsUpdatedWhileTheDaemonStops(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
 	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir()).awaitStorage()

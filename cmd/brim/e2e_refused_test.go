@@ -74,7 +74,7 @@ func badReadings(now time.Time) []badReading {
 	}
 }
 
-func TestOneBadReadingInTenIsNamedAndTheOthersAreStored(t *testing.T) {
+func TestBadReadingsAreNamedAndOthersStored(t *testing.T) {
 	t.Parallel()
 	type refused struct {
 		Index int
@@ -177,7 +177,7 @@ func (r *badRequest) post(b *brimProcess, amongMany bool) error {
 	return nil
 }
 
-func TestBadRequestsAreRefusedWholeAndInLittleMemory(t *testing.T) {
+func TestBadRequestsTakeLittleMemory(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	b := startBrim(t, append(onShared(t, db), "--max-inflate-ratio", "1000000", "--ingest-max-bytes", "240MiB")...).awaitStorage()

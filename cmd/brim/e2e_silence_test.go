@@ -26,14 +26,13 @@ func (b *brimProcess) awaitSensors(known, silent int) {
 	})
 }
 
-func TestSilentSensorsAreCountedAlsoAfterARestartAndUntilTheyAreDeleted(t *testing.T) {
+func TestSilentSensorsAreCounted(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	flags := []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir(), "--silent-after", "1s"}
 	b := startBrim(t, flags...).awaitStorage()
 	code, answer := b.post("/v1/readings", `[{"sensorId":"a","fields":{"v":1}},{"sensorId":"b","fields":{"v":1}}]`)
 	require.Equal(t, http.StatusOK, code, answer)
-	b.awaitSensors(2, 2)
 	code, answer = b.admin(http.MethodPost, "/flush?timeout=30s")
 	require.Equal(t, http.StatusOK, code, answer)
 	require.Zero(t, b.stop())

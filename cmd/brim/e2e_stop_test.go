@@ -79,16 +79,16 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	b.signal(syscall.SIGINT)
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.wait())
-	assert.Less(t, time.Since(begin), 10*time.Second)
+	assert.Less(t, time.Since(begin), patience)
 	assert.Contains(t, b.Logged(), daemon.ErrTwice.Error())
 	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.False(t, processRuns(pid), "mongod is left behind")
 	<-requestEnded
 }
 
-func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
+func TestStopWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, append(embedded(t), "--stop-timeout", "3s", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
+	b := startBrim(t, append(embedded(t), "--stop-timeout", "1s", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
@@ -100,7 +100,7 @@ func TestStopIsInTimeWithAMongoDBThatHangs(t *testing.T) {
 	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.stop())
-	assert.Less(t, time.Since(begin), 6*time.Second) // half of it is for a busy machine
+	assert.Less(t, time.Since(begin), patience, "it does not wait for the answer, which has 10 minutes")
 	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.Contains(t, <-answered, "outcome_unknown")
 	assert.False(t, processRuns(pid), "mongod is left behind")

@@ -101,7 +101,7 @@ func TestFirstMinutesOfANewcomer(t *testing.T) {
 	assert.False(t, processRuns(s.Mongod.Pid), "mongod is left behind")
 }
 
-func TestEveryWayInReachesMongoDB(t *testing.T) {
+func TestEveryProtocolReachesMongoDB(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	b := startBrim(t, onShared(t, db)...).awaitStorage()
@@ -128,7 +128,7 @@ func TestEveryWayInReachesMongoDB(t *testing.T) {
 	assert.Contains(t, metrics, `brim_ingest_readings_total{protocol="grpc"} 1`)
 }
 
-func TestStreamsOfTheFileHaveCollectionsOfTheirOwn(t *testing.T) {
+func TestConfiguredStreamsHaveTheirOwnCollections(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	path := writeConfig(t, "streams:\n  machines: {storage: timeseries, retention: 30d}\n  fast: {granularity: 1m}\n")
@@ -149,7 +149,7 @@ func TestStreamsOfTheFileHaveCollectionsOfTheirOwn(t *testing.T) {
 	assert.Equal(t, map[string]string{"machines": "timeseries", "fast": "collection", "readings": "collection"}, types)
 }
 
-func TestCollectionOfAnotherKindEndsTheStart(t *testing.T) {
+func TestCollectionOfAnotherKindFailsTheStart(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	require.NoError(t, db.CreateCollection(t.Context(), "readings"))

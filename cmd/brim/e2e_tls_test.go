@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-func TestCommandsShowATokenOverTLS(t *testing.T) {
+func TestCommandsSendATokenOverTLS(t *testing.T) {
 	t.Parallel()
 	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)

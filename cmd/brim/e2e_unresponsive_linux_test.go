@@ -14,10 +14,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// TestAMongoDBThatDoesNotAnswerIsReported: a stopped process keeps its sockets
+// TestStoppedMongoDBIsReported: a stopped process keeps its sockets
 // open, so that only a deadline shows it. Readings are journaled meanwhile, so
 // that the daemon is ready all the same.
-func TestAMongoDBThatDoesNotAnswerIsReported(t *testing.T) {
+func TestStoppedMongoDBIsReported(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(embedded(t), "--mongod-auth", "off")...).awaitStorage()
 	pid := b.status().Mongod.Pid
@@ -36,19 +36,14 @@ func TestAMongoDBThatDoesNotAnswerIsReported(t *testing.T) {
 		ready = body
 		return strings.Contains(body, "MongoDB is away: it does not answer")
 	})
-	took := time.Since(stopped)
-	if !raceEnabled {
-		assert.Less(t, took, 3*time.Second, ready)
-	}
+	assert.Less(t, time.Since(stopped), 30*time.Second, ready) // 3 s on a machine that is not busy
 	_, metrics := b.admin(http.MethodGet, "/metrics")
 	assert.Contains(t, metrics, "\nbrim_mongodb_up 0\n")
 	asked := time.Now()
 	got := runBrim(t, nil, "doctor", "--admin", b.Admin)
 	assert.Equal(t, exitFailed, got.code)
 	require.ErrorIs(t, got.err, errAway)
-	if took = time.Since(asked); !raceEnabled {
-		assert.Less(t, took, 3*time.Second, "brim doctor: %v", got.err)
-	}
+	assert.Less(t, time.Since(asked), 30*time.Second, "brim doctor: %v", got.err)
 	code, answer = b.post("/v1/readings?ack=journaled", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusOK, code, answer)
 

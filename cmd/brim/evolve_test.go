@@ -15,10 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestAStreamIsEvolvedByRestarts takes one through the changes that a start
+// TestStreamSettingsChangeByRestarts takes one through the changes that a start
 // makes, and those that it refuses; after each, all readings are read back, from
 // the stream and from its view.
-func TestAStreamIsEvolvedByRestarts(t *testing.T) {
+func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	path := filepath.Join(t.TempDir(), "brim.yaml")

@@ -28,9 +28,9 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// TestATerminalThatGoesEndsTheDaemonAndAHangupFromItDoesNot: with a
-// configuration file, a hangup asks for a reload, but the loss of the terminal is an end.
-func TestATerminalThatGoesEndsTheDaemonAndAHangupFromItDoesNot(t *testing.T) {
+// TestLostTerminalEndsTheDaemon: with a configuration file, SIGHUP asks for a reload, but
+// the loss of the terminal ends the daemon.
+func TestLostTerminalEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	ours, theirs := openTerminal(t)
 	path := filepath.Join(t.TempDir(), "brim.yaml")

@@ -101,7 +101,7 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	assert.Contains(t, got.stdout, "response p99")
 }
 
-func TestLoadFailsWhereItIsToldTo(t *testing.T) {
+func TestLoadFailIf(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
@@ -199,9 +199,8 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	}
 }
 
-// TestFailuresAreNotFast has a daemon that refuses everything at once: its p99 is
-// not a good one.
-func TestFailuresAreNotFast(t *testing.T) {
+// TestFailuresCountAsSlow: a daemon that refuses everything at once has no good p99.
+func TestFailuresCountAsSlow(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	f.code.Store(http.StatusServiceUnavailable)
@@ -212,7 +211,7 @@ func TestFailuresAreNotFast(t *testing.T) {
 	assert.Contains(t, got.stdout, "each percentile of the response time is a lower bound")
 }
 
-func TestLoadTellsAnotherInterval(t *testing.T) {
+func TestLoadWarnsOfAnotherInterval(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
@@ -252,7 +251,7 @@ func TestAReplayWithABadLineReportsAndFails(t *testing.T) {
 	assert.EqualValues(t, 1, r.Acked)
 }
 
-func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
+func TestLoadProgressLine(t *testing.T) {
 	t.Parallel()
 	p := load.Progress{
 		Interval: load.Interval{Offered: 2004, Achieved: 1999, P50: 0.0008, P99: 0.0123, InFlight: 7, Fill: 0.42},
@@ -277,9 +276,9 @@ func TestTheLiveLineOnATerminalAndElsewhere(t *testing.T) {
 	assert.Equal(t, "\r\x1b[K11s/1m  asked 2,004/s got 1,9\r\x1b[K", out.String())
 }
 
-// TestALineThatStaysTellsAllOfItsSeconds has a second that stalls, of which the
+// TestLoadProgressCoversSeveralSeconds has a second that stalls, of which the
 // last one of the line knows nothing, and windows of which five seconds hold some.
-func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
+func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	l := newLoadProgress(&out, 1)
@@ -300,7 +299,7 @@ func TestALineThatStaysTellsAllOfItsSeconds(t *testing.T) {
 	assert.Equal(t, "░░░░░░░░░░   0 %", l.window(0, 4))
 }
 
-func TestTheGeneratorsMetricsAreServedWhileItRuns(t *testing.T) {
+func TestLoadServesItsMetrics(t *testing.T) {
 	t.Parallel()
 	o := &loadOptions{metricsAddr: "127.0.0.1:0"}
 	reg := prometheus.NewRegistry()

@@ -20,9 +20,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/load/report"
 )
 
-// TestTheStoresTimesAreOfOneStream has an admin listener whose daemon writes
-// two streams.
-func TestTheStoresTimesAreOfOneStream(t *testing.T) {
+// TestStoreByFillIsOfOneStream: the daemon writes two.
+func TestStoreByFillIsOfOneStream(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64
 	mux := http.NewServeMux()
@@ -58,9 +57,8 @@ func TestTheStoresTimesAreOfOneStream(t *testing.T) {
 	assert.LessOrEqual(t, rows[3].P99, 0.001)
 }
 
-// TestAnAdminListenerThatNeverAnswersIsAnError has one that takes connections and
-// never answers.
-func TestAnAdminListenerThatNeverAnswersIsAnError(t *testing.T) {
+// TestSilentAdminListener accepts connections and never answers.
+func TestSilentAdminListener(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(server.Close)
@@ -105,8 +103,8 @@ func serveGRPC(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestSidesOfADaemonThatAreTakenForAnother names each where another belongs.
-func TestSidesOfADaemonThatAreTakenForAnother(t *testing.T) {
+// TestLoadNamesAWrongListener gives each listener where another belongs.
+func TestLoadNamesAWrongListener(t *testing.T) {
 	t.Parallel()
 	httpSide, admin, grpcSide := aDaemonsSides(t)
 	other, _, otherGRPC := aDaemonsSides(t)
@@ -135,7 +133,7 @@ func TestSidesOfADaemonThatAreTakenForAnother(t *testing.T) {
 	assert.NoError(t, got.err, "without a scheme, and with one")
 }
 
-func TestWhatCannotBeToldIsNoOtherDaemon(t *testing.T) {
+func TestOtherDaemonIsRecognized(t *testing.T) {
 	t.Parallel()
 	at := &daemon.Addresses{HTTP: "0.0.0.0:8430", GRPC: "[::]:8431", Admin: "127.0.0.1:8432"}
 	for _, row := range []struct {
@@ -157,8 +155,8 @@ func TestWhatCannotBeToldIsNoOtherDaemon(t *testing.T) {
 	}
 }
 
-// TestARunThatLostReadingsSaysItsStatus has a daemon that refuses every other.
-func TestARunThatLostReadingsSaysItsStatus(t *testing.T) {
+// TestLoadWarnsOfLostReadings, since the exit status is 0.
+func TestLoadWarnsOfLostReadings(t *testing.T) {
 	t.Parallel()
 	o := &loadOptions{}
 	var out strings.Builder

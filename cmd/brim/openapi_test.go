@@ -256,7 +256,7 @@ func TestRefusalsOfAccessAreAsDescribed(t *testing.T) {
 
 func TestAnswersWithoutMongoDBAreAsDescribed(t *testing.T) {
 	t.Parallel()
-	d := startDescribed(t, "--mongo-uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=500", "--stored-timeout", "10ms")
+	d := startDescribed(t, "--mongo-uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=500", "--stored-timeout", "10ms", "--query-timeout", "1s")
 	d.ask(202, "POST /v1/readings?ack=stored", `{"sensorId":"a","fields":{"t":1}}`, jsonBody)
 	d.ask(202, "POST /write?ack=stored", "w t=1")
 	for _, request := range []string{"GET /v1/sensors", "GET /v1/sensors/a/latest", "GET /v1/sensors/a/readings", "GET /v1/sensors/a/summary", "DELETE /v1/sensors/a"} {

@@ -106,7 +106,7 @@ func summaryKind() kind {
 					case name == "n": // mostly it is the step's count
 						continue
 					case name == "mean":
-						value = rounded(value, max(decimals(statistics["min"]), decimals(statistics["max"])))
+						value = rounded(value)
 					}
 					out.values[field+"."+name] = value
 				}
@@ -150,34 +150,14 @@ func formatAge(d time.Duration) string {
 	return config.FormatDuration(d.Truncate(unit))
 }
 
-// mostDecimals is how many digits are taken to be meant.
-const mostDecimals = 8
-
-// decimals is how many digits a number has after its point.
-func decimals(raw json.RawMessage) int {
-	if bytes.ContainsAny(raw, "eE") {
-		return mostDecimals + 1
-	}
-	_, after, _ := strings.Cut(string(raw), ".")
-	return len(after)
-}
-
-// rounded is a mean with two more digits after the point than the values have, or ten
-// in all where these have too many.
-func rounded(raw json.RawMessage, places int) json.RawMessage {
+// rounded is a mean with ten digits, unless there are more before the point: others
+// come of the division.
+func rounded(raw json.RawMessage) json.RawMessage {
 	var v float64
-	if json.Unmarshal(raw, &v) != nil {
+	if json.Unmarshal(raw, &v) != nil || math.Abs(v) >= 1e10 {
 		return raw
 	}
-	if places > mostDecimals {
-		return strconv.AppendFloat(nil, v, 'g', 10, 64)
-	}
-	out := strconv.AppendFloat(nil, v, 'f', places+2, 64)
-	out = bytes.TrimSuffix(bytes.TrimRight(out, "0"), []byte("."))
-	if string(out) == "-0" {
-		return json.RawMessage("0")
-	}
-	return out
+	return strconv.AppendFloat(nil, v, 'g', 10, 64)
 }
 
 // A printer writes rows, page by page, in one of the forms of --output. After
@@ -202,7 +182,7 @@ func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) prin
 	}
 	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
 	if terminal && k.last != "" && !k.single {
-		t.drawing = newDrawing(k, columnsOf(p.stdout), speaksUnicode(p.env))
+		t.drawing = newDrawing(k, columnsOf(p.stdout))
 	}
 	return t
 }
@@ -484,65 +464,44 @@ func (c *csvPrinter) close() {
 
 // A drawing is a line for each numeric field: how its values went over time, in
 // one row of characters, and the bounds of the readings.
-//
-// However many values come, it keeps a fixed number of cells of equal time, each
-// with the mean of its values. When time runs past the last cell, two become one.
 type drawing struct {
 	kind    kind
 	columns int // of the terminal
-	levels  []rune
 	begin   time.Time
-	width   time.Duration // of a cell; 0 before the first value
-	cells   int           // that are in use
+	end     time.Time
 	items   int
 	fields  map[string]*curve
 }
 
 // A curve is what is kept of one field.
 type curve struct {
-	sum, n          [drawingCells]float64
+	points          []point // however many values come, a bounded number
 	low, high, last float64 // of what is drawn
 	min, max        float64 // of the readings
 }
 
+// A point is the mean of values that follow each other.
+type point struct {
+	at    time.Time // of the first
+	value float64
+}
+
 const (
-	// drawingCells is at least twice what is drawn at most, so that no column is
-	// much wider than its neighbour.
-	drawingCells = 512
-	// maxCurves bounds what is kept, 8 KiB each.
+	maxPoints = 1024 // of a field
 	maxCurves = 64
 	maxDrawn  = 120
 )
 
-func newDrawing(k kind, columns int, unicode bool) *drawing {
-	levels := []rune("▁▂▃▄▅▆▇█")
-	if !unicode {
-		levels = []rune("_.-=+*#@")
-	}
-	return &drawing{kind: k, columns: columns, levels: levels, fields: make(map[string]*curve)}
-}
-
-// speaksUnicode reports whether the terminal's locale is one of UTF-8.
-func speaksUnicode(env []string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToUpper(config.LookupEnv(env, name)); v != "" {
-			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
-		}
-	}
-	return false
+func newDrawing(k kind, columns int) *drawing {
+	return &drawing{kind: k, columns: columns, fields: make(map[string]*curve)}
 }
 
 // add takes a row; rows come in the order of time. Of a summary the means are drawn.
 func (d *drawing) add(r row) {
-	if d.width == 0 {
-		d.begin, d.width = r.at, time.Millisecond
+	if d.items++; d.items == 1 {
+		d.begin = r.at
 	}
-	d.items++
-	for r.at.Sub(d.begin) >= drawingCells*d.width {
-		d.halve()
-	}
-	cell := max(0, int(r.at.Sub(d.begin)/d.width))
-	d.cells = max(d.cells, cell+1)
+	d.end = r.at
 	for column, raw := range r.values {
 		var v float64
 		if raw[0] == '"' || json.Unmarshal(raw, &v) != nil {
@@ -558,24 +517,17 @@ func (d *drawing) add(r row) {
 			d.fields[field] = c
 		}
 		c.min, c.max = min(c.min, v), max(c.max, v)
-		if statistic == "" || statistic == "mean" {
-			c.low, c.high, c.last = min(c.low, v), max(c.high, v), v
-			c.sum[cell] += v
-			c.n[cell]++
+		if statistic != "" && statistic != "mean" {
+			continue
 		}
-	}
-}
-
-// halve makes one cell of two.
-func (d *drawing) halve() {
-	d.width *= 2
-	d.cells = (d.cells + 1) / 2
-	for _, c := range d.fields {
-		for i := range drawingCells / 2 {
-			c.sum[i], c.n[i] = c.sum[2*i]+c.sum[2*i+1], c.n[2*i]+c.n[2*i+1]
+		c.low, c.high, c.last = min(c.low, v), max(c.high, v), v
+		if c.points = append(c.points, point{r.at, v}); len(c.points) == maxPoints {
+			for i := range maxPoints / 2 { // two become one
+				a, b := c.points[2*i], c.points[2*i+1]
+				c.points[i] = point{a.at, (a.value + b.value) / 2}
+			}
+			c.points = c.points[:maxPoints/2]
 		}
-		clear(c.sum[drawingCells/2:])
-		clear(c.n[drawingCells/2:])
 	}
 }
 
@@ -594,7 +546,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 		bounds[i] = fmt.Sprintf("min %s  max %s  %s %s", short(c.min), short(c.max), d.kind.last, short(c.last))
 		longest, room = max(longest, len([]rune(printable(name)))), max(room, len(bounds[i]))
 	}
-	width := min(d.columns-longest-room-4, maxDrawn, d.cells, d.items)
+	width := min(d.columns-longest-room-4, maxDrawn, d.items)
 	var text strings.Builder
 	text.WriteString("\n")
 	if d.kind.legend != "" {
@@ -602,7 +554,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	}
 	for i, name := range names {
 		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
-		if width >= 8 || width == min(d.cells, d.items) { // anything narrower would show nothing
+		if width >= 8 || width == d.items { // anything narrower would show nothing
 			text.WriteString(d.course(d.fields[name], width) + "  ")
 		}
 		text.WriteString(bounds[i] + "\n")
@@ -611,13 +563,15 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	return err
 }
 
-// course is the row of characters; a space where there were no values.
+// course is the row of characters, of equal spans of time; a space where there were no
+// values.
 func (d *drawing) course(c *curve, width int) string {
+	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
 	sums, ns := make([]float64, width), make([]float64, width)
-	for i := range d.cells {
-		at := i * width / d.cells
-		sums[at] += c.sum[i]
-		ns[at] += c.n[i]
+	for _, p := range c.points {
+		at := min(int(float64(width)*float64(p.at.Sub(d.begin))/float64(span)), width-1)
+		sums[max(at, 0)] += p.value
+		ns[max(at, 0)]++
 	}
 	out := make([]rune, width)
 	for i := range out {
@@ -626,7 +580,7 @@ func (d *drawing) course(c *curve, width int) string {
 			if math.IsNaN(part) || math.IsInf(part, 0) { // all values are alike
 				part = 0.5
 			}
-			out[i] = d.levels[min(int(part*float64(len(d.levels))), len(d.levels)-1)]
+			out[i] = levels[min(int(part*float64(len(levels))), len(levels)-1)]
 		}
 	}
 	return string(out)

@@ -106,7 +106,7 @@ func TestQueryFollowsPagesUpToItsLimit(t *testing.T) {
 	}
 }
 
-func TestQueryPrintsJSONThatIsWhole(t *testing.T) {
+func TestQueryPrintsJSON(t *testing.T) {
 	t.Parallel()
 	for _, total := range []int{0, 1, 10_001} {
 		s := &fakeReadings{total: total}
@@ -119,7 +119,7 @@ func TestQueryPrintsJSONThatIsWhole(t *testing.T) {
 	}
 }
 
-func TestQueryAsksForWhatWasSaid(t *testing.T) {
+func TestQueryParameters(t *testing.T) {
 	t.Parallel()
 	s := &fakeReadings{}
 	base := s.serve(t)
@@ -132,7 +132,7 @@ func TestQueryAsksForWhatWasSaid(t *testing.T) {
 	assert.Equal(t, url.Values{"limit": {"1000"}}, s.queries[1])
 }
 
-func TestQueryTellsWhatTheDaemonSaid(t *testing.T) {
+func TestQueryPassesOnErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code int

@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-func TestCSVOnATerminalSteersNothing(t *testing.T) {
+func TestCSVCannotControlATerminal(t *testing.T) {
 	t.Parallel()
 	item := json.RawMessage(`{"sensorId":"s","ts":"2026-11-21T10:00:00Z","fields":{"a\u009b":"\u001b]0;title\u0007","b":"plain, text","c":1.5}}`)
 	for _, shown := range []bool{true, false} {

@@ -89,9 +89,9 @@ func (f filed) refused(path string, age time.Duration, fields string) string {
 	return answer.Errors[0].Code
 }
 
-// TestHangupPutsInForceWhatCanBe: every setting that a running daemon takes, in
+// TestReloadAppliesStreamSettings: every setting that a running daemon takes, in
 // one life of it.
-func TestHangupPutsInForceWhatCanBe(t *testing.T) {
+func TestReloadAppliesStreamSettings(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n  vib: {storage: timeseries}\n")
 	require.Equal(t, "ts_expired", f.refused("/v1/readings", 2*time.Hour, `{"t":1}`))
@@ -146,8 +146,8 @@ streams:
 	assert.Equal(t, 0, f.stop())
 }
 
-// TestHangupChangesTheDaemonsOwnLimits and how long a sensor may be silent.
-func TestHangupChangesTheDaemonsOwnLimits(t *testing.T) {
+// TestReloadAppliesLimits: the daemon's own, and how long a sensor may be silent.
+func TestReloadAppliesLimits(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "quota-readings: 1000\nstreams:\n  readings:\n")
 	require.Equal(t, "ts_out_of_range", f.refused("/v1/readings", -time.Hour, `{"t":1}`))
@@ -184,8 +184,8 @@ func expiryOf(t *testing.T, db *mongo.Database, name string) time.Duration {
 	return after
 }
 
-// TestHangupNamesWhatCannotBe: one row a kind of change.
-func TestHangupNamesWhatCannotBe(t *testing.T) {
+// TestReloadNamesSettingsThatNeedARestart: one row a kind of change.
+func TestReloadNamesSettingsThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "streams:\n  gone:\n  readings:\n")
 	got := f.reload(`
@@ -220,8 +220,8 @@ streams:
 	assert.Empty(t, got.Pending)
 }
 
-// TestHangupTellsOfACollectionThatCannotFollow, one that cannot hold buckets.
-func TestHangupTellsOfACollectionThatCannotFollow(t *testing.T) {
+// TestReloadReportsACollectionThatCannotChange, one that cannot hold buckets.
+func TestReloadReportsACollectionThatCannotChange(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n")
 	require.NoError(t, f.db.Collection("readings").Drop(t.Context()))
@@ -235,7 +235,7 @@ func TestHangupTellsOfACollectionThatCannotFollow(t *testing.T) {
 	assert.Equal(t, 0, f.stop())
 }
 
-func TestNothingOfAWrongFileIsTaken(t *testing.T) {
+func TestInvalidFileIsNotReloaded(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\n")
 	got := f.reload("retention: 1d\nlog-level: debug\nstreams:\n  readings: {granularity: 7m}\nmistake: 1\n")

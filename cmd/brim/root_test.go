@@ -87,7 +87,7 @@ func TestHelpAndCompletionGoToStdout(t *testing.T) {
 	assert.Contains(t, got.stdout, "__start_brim")
 }
 
-func TestNearNamesAreSuggestedAndFarOnesAreNot(t *testing.T) {
+func TestSimilarNamesAreSuggested(t *testing.T) {
 	t.Parallel()
 	names := []string{"granularity", "retention", "storage"}
 	assert.Equal(t, " (did you mean granularity?)", config.DidYouMean("", "granularty", names))

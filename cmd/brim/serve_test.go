@@ -38,7 +38,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		args := []string{"serve", "--storage", "memory", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}
 		done <- run(ctx, args, nil, strings.NewReader(""), io.Discard, &logs)
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(logs.String(), `"msg":"ready"`) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(logs.String(), `"msg":"ready"`) }, patience, 5*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 	assert.Contains(t, logs.String(), `"msg":"stopped"`)

@@ -80,7 +80,7 @@ func askSide(t testing.TB, b *brimProcess, call, stream string) string {
 	return body
 }
 
-func TestEveryFormOfStorageGivesTheSameAnswers(t *testing.T) {
+func TestEveryStorageGivesTheSameAnswers(t *testing.T) {
 	t.Parallel()
 	b := startSideBySide(t)
 	for name, call := range sideBySideCalls() {

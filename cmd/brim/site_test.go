@@ -49,7 +49,7 @@ func runningStatus() *daemon.Status {
 	}
 }
 
-func TestASiteIsLearntFromTheDaemon(t *testing.T) {
+func TestDaemonNamesItsMongoDB(t *testing.T) {
 	t.Parallel()
 	admin := statusAt(t, runningStatus())
 	s, err := siteOf(t, "--admin", admin)
@@ -78,7 +78,7 @@ func TestASiteIsLearntFromTheDaemon(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-func TestADaemonOfAnotherMongoDBSaysNothingOfThisOne(t *testing.T) {
+func TestDaemonOfAnotherMongoDBIsIgnored(t *testing.T) {
 	t.Parallel()
 	s, err := siteOf(t, "--admin", statusAt(t, runningStatus()), "--mongo-uri", "mongodb://db.example:27017")
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestADaemonOfAnotherMongoDBSaysNothingOfThisOne(t *testing.T) {
 	assert.Equal(t, 5*time.Minute, chosen.Granularity, "as the configuration has it")
 }
 
-func TestADaemonWithASecretIsKnownByTheURIThatIsGiven(t *testing.T) {
+func TestDaemonIsMatchedByItsMaskedURI(t *testing.T) {
 	t.Parallel()
 	about := runningStatus()
 	about.MongoURI, about.Mongod = "mongodb://sensors:***@db.example:27017/", nil
@@ -106,7 +106,7 @@ func TestADaemonWithASecretIsKnownByTheURIThatIsGiven(t *testing.T) {
 	assert.Len(t, s.streams, 2)
 }
 
-func TestWithoutMongoDBAndDaemonThereIsNoSite(t *testing.T) {
+func TestNoMongoDBAndNoDaemon(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	admin := strings.TrimPrefix(gone.URL, "http://")
@@ -125,7 +125,7 @@ func TestWithoutMongoDBAndDaemonThereIsNoSite(t *testing.T) {
 	assert.ErrorContains(t, err, "another version")
 }
 
-func TestAnAdminAddressIsComplainedAboutUnderItsName(t *testing.T) {
+func TestInvalidAdminAddressNamesItsFlag(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, "doctor", "--admin", "foo")
 	assert.Equal(t, exitUsage, got.code)
@@ -163,7 +163,7 @@ func TestThePasswordOfAnEmbeddedMongoDBIsReadFromItsFile(t *testing.T) {
 	assert.NotNil(t, s.daemon)
 }
 
-func TestAPasswordThatCannotBeReadIsSaidToBe(t *testing.T) {
+func TestUnreadablePasswordFile(t *testing.T) {
 	t.Parallel()
 	_, err := siteOf(t, "--admin", statusAt(t, runningWithPassword("/nonexistent/mongod/uri")))
 	require.ErrorContains(t, err, "requires a password: it is in /nonexistent/mongod/uri of the daemon's machine")

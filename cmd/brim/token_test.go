@@ -23,7 +23,7 @@ func tokenOf(t *testing.T, path, name string, flags ...string) string {
 	return strings.TrimSpace(got.stdout)
 }
 
-func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
+func TestTokenIsPrintedOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	env := []string{"BRIM_ACCESS_FILE=" + path}
@@ -121,7 +121,7 @@ func TestTokenNamesWhatIsWrong(t *testing.T) {
 
 // A daemon that is asked by a known identity, by none, and by one without the scope; its
 // file changes while it runs.
-func TestADaemonKnowsWhoMayDoWhat(t *testing.T) {
+func TestScopesOfTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "access.yaml")
@@ -191,7 +191,7 @@ func ask(t *testing.T, method, url, token string) (code int, answer string) {
 	return code, answer
 }
 
-func TestTheExampleOfATokenIsWhatItMayDo(t *testing.T) {
+func TestExampleMatchesTheScope(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	for scope, want := range map[string]string{

@@ -47,9 +47,9 @@ func bucket(i int, value func(*rand.Rand, float64) float64) bson.D {
 	}
 }
 
-// TestWhatSavesLittleIsNotAdvised: of documents that are noise, but for a
+// TestSmallSavingsAreNotAdvised: of documents that are noise, but for a
 // tenth, zstd leaves little less.
-func TestWhatSavesLittleIsNotAdvised(t *testing.T) {
+func TestSmallSavingsAreNotAdvised(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	full(r)
@@ -69,9 +69,9 @@ func TestWhatSavesLittleIsNotAdvised(t *testing.T) {
 	assert.Less(t, packed[store.Snappy], packed[store.NoneCompressor])
 }
 
-// TestASampleIsDrawnByChanceWhereThatIsCheap: of a collection of 20 times as
+// TestDocumentsAreSampledAtRandomWhereThatIsCheap: of a collection of 20 times as
 // many; of a smaller one the first documents are taken.
-func TestASampleIsDrawnByChanceWhereThatIsCheap(t *testing.T) {
+func TestDocumentsAreSampledAtRandomWhereThatIsCheap(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	full(r)
@@ -86,9 +86,9 @@ func TestASampleIsDrawnByChanceWhereThatIsCheap(t *testing.T) {
 	assert.Equal(t, "$limit", r.sampled[0][0].Key)
 }
 
-// TestNoSampleIsReadInVain: of what has zstd, what is small, or when none is
-// wanted.
-func TestNoSampleIsReadInVain(t *testing.T) {
+// TestNoSampleIsReadIfZstdWouldNotBeAdvised: the collection has zstd already, or is small, or no
+// time is given.
+func TestNoSampleIsReadIfZstdWouldNotBeAdvised(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.documents = buckets(60, rounded)
@@ -102,8 +102,8 @@ func TestNoSampleIsReadInVain(t *testing.T) {
 	assert.Empty(t, r.sampled)
 }
 
-// TestTimeSeriesAreSampledAsTheyLieInTheEngine: by their buckets.
-func TestTimeSeriesAreSampledAsTheyLieInTheEngine(t *testing.T) {
+// TestTimeSeriesAreSampledFromTheirBuckets, which is what the engine compresses.
+func TestTimeSeriesAreSampledFromTheirBuckets(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.documents = buckets(60, rounded)

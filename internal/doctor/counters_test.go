@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestCountersTellWhatHappenedBetweenTwo(t *testing.T) {
+func TestCountersGiveDifferences(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	before, err := ReadCounters(t.Context(), db.Client())

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -34,9 +35,7 @@ const (
 
 // Names of the diagnoses: headings of the runbook.
 const (
-	// FoundFenced is found in the collections and not in the signals: a maintenance
-	// command that died has left its fence behind.
-	FoundFenced     = "fenced"
+	foundFenced     = "fenced" // found in the collections and not in the signals, see maintenance.go
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
 	foundNetwork    = "network"
@@ -59,9 +58,13 @@ type diagnosis struct {
 	name    string
 	cause   string   // in a few words
 	because []string // the diagnoses that, where they hold, are the reason for this one
-	// find returns how bad it is, and the evidence; Healthy or Unknown: it does not
-	// hold.
-	find     func(s *Seen) (Class, string)
+	// holds returns how bad it is; Healthy or Unknown: it does not hold.
+	holds func(s *Seen) Class
+
+	// The evidence: signals and rates that are known, and more about them.
+	signals, rates []string
+	why            func(s *Seen) string // nil: nothing
+
 	symptom  string   // for the runbook
 	look     string   // likewise: where to look
 	remedies []remedy // the cheapest that helps first
@@ -69,6 +72,15 @@ type diagnosis struct {
 	aside  bool // it costs disk and hardly any write time: comes last, however bad it is
 	alone  bool // it explains most of a write's time, so nothing else that is at its limit matters
 	always bool // it holds whether writes are slow or not, and also while MongoDB does not answer
+}
+
+// evidence is what was measured.
+func (d *diagnosis) evidence(s *Seen) string {
+	why := ""
+	if d.why != nil {
+		why = d.why(s)
+	}
+	return join("; ", s.tell(d.signals...), s.count(d.rates...), why)
 }
 
 // diagnoses are all that can be found. To add one, add a row: RUNBOOK.md is
@@ -79,7 +91,7 @@ type diagnosis struct {
 var diagnoses = []diagnosis{
 	{
 		name: foundDiskFull, cause: "disk full: MongoDB cannot write its files",
-		find: findDiskFull, always: true,
+		holds: diskFull, why: (*Seen).diskSpace, always: true,
 		symptom: "less than 200 MB are free under MongoDB's files. MongoDB exits when it cannot write.",
 		look:    "`df` and `du -x` on that host; `brim_disk_free_bytes`.",
 		remedies: []remedy{
@@ -89,7 +101,14 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundAway, cause: "unresponsive: MongoDB does not answer",
-		because: []string{foundDiskFull}, find: findAway, always: true,
+		because: []string{foundDiskFull}, always: true,
+		holds: func(s *Seen) Class {
+			if s.Server.Answered || s.Server.Away == "" {
+				return Healthy
+			}
+			return Bottleneck
+		},
+		why:     func(s *Seen) string { return s.Server.Away },
 		symptom: "MongoDB answers none of several pings within 2 s, or is gone. `/readyz` reports it within 3 s; readings wait in the journal.",
 		look:    "`ps -o pid,stat,wchan:20,args -C mongod` on its host; the end of mongod's log.",
 		remedies: []remedy{
@@ -99,7 +118,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundNetwork, cause: "network-bound: most of a write's time is the round trip to MongoDB",
-		find: findNetwork, alone: true,
+		holds: networkBound, rates: []string{rateWriteTime}, why: func(s *Seen) string { return "a ping takes " + round(*s.Server.RoundTripSeconds/millis) + " ms" }, alone: true,
 		symptom: "most of a write's time is the round trip to MongoDB, as a ping shows; MongoDB itself is quick.",
 		look:    "\"Write latency\" far above \"Operation latency\".",
 		remedies: []remedy{
@@ -110,7 +129,19 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundHistory, cause: "history-store-bound: old versions of documents are kept",
-		find:    findHistory,
+		signals: []string{historyStore}, rates: []string{rateWrites},
+		holds: func(s *Seen) Class {
+			if s.keepsNoHistory() {
+				return Healthy
+			}
+			return s.worst(historyStore)
+		},
+		why: func(s *Seen) string {
+			if window := s.Server.HistoryWindowSeconds; window != nil {
+				return fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for as many seconds", round(*window))
+			}
+			return "each is a version of a document that a read may still need"
+		},
 		symptom: "each update of a bucket leaves its former version behind. Writes cost more of everything: cache, disk, CPU time; measured, a quarter of the engine's throughput.",
 		look:    "\"History store\" for inserts and growth; `db.adminCommand({getParameter: 1, minSnapshotHistoryWindowInSeconds: 1})`, 300 by default.",
 		remedies: []remedy{
@@ -123,7 +154,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundLatency, cause: "latency-bound: the disk answers slowly though it is not busy",
-		because: []string{foundHistory}, find: diskIs(foundLatency),
+		because: []string{foundHistory}, holds: diskIs(foundLatency), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
 		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
 		remedies: []remedy{
@@ -137,7 +168,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundThroughput, cause: "throughput-bound: the disk moves as many bytes as it can",
-		because: []string{foundHistory}, find: diskIs(foundThroughput),
+		because: []string{foundHistory}, holds: diskIs(foundThroughput), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk moves as many bytes as it can; checkpoints take long, and writes wait behind them.",
 		look:    "\"Disk traffic\", \"Block manager\", \"Bytes written per reading\": far more than a reading's size means that documents are rewritten again and again.",
 		remedies: []remedy{
@@ -148,7 +179,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundIOPS, cause: "IOPS-bound: the disk is busy with many small operations",
-		because: []string{foundHistory}, find: diskIs(foundIOPS),
+		because: []string{foundHistory}, holds: diskIs(foundIOPS), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk is busy with many small operations.",
 		look:    "\"Disk operations\": more reads than writes: buckets that are appended to fell out of the cache. \"Readings per update\": 1 means that nothing is merged.",
 		remedies: []remedy{
@@ -162,7 +193,11 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundCache, cause: "cache-bound: the engine's cache holds more than it can write out",
-		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS}, find: findCache,
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS}, holds: (*Seen).cacheClass,
+		signals: []string{cacheUsedShare, cacheDirtyShare, cacheUpdatesShare}, rates: []string{rateEvictions, rateCacheRead},
+		why: func(s *Seen) string {
+			return join("; ", s.spilled(), "the cache has "+round(s.Server.CacheBytes/mega)+" MB")
+		},
 		symptom: "the cache holds more than the engine can write out. Soon application threads must evict before they write.",
 		look:    "\"Cache used\" over 80 %, \"Cache dirty\", \"Cache updates\", \"Cache traffic\". Dirty pages and updates that rise and fall with each checkpoint are normal while \"Application evictions\" is 0.",
 		remedies: []remedy{
@@ -176,21 +211,29 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundEviction, cause: "eviction-bound: application threads must make room in the cache",
-		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache}, find: findEviction,
+		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache},
+		holds:   func(s *Seen) Class { return s.worst(applicationEvictions) },
+		signals: []string{applicationEvictions, cacheUsedShare, cacheDirtyShare, cacheUpdatesShare}, rates: []string{rateAppEvictionTime},
+		why: func(s *Seen) string {
+			if s.worst(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare) >= Degrading {
+				return "" // the cache's finding has it
+			}
+			return s.spilled()
+		},
 		symptom:  "threads that should serve writes make room in the cache first. Their time is part of the write latency.",
 		look:     "\"Application evictions\" beside \"Write latency\"; which of used, dirty and updates is at its limit.",
 		remedies: []remedy{mergeMore(), largerCache(), moreMemory(), smallerDocuments()},
 	},
 	{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
-		because: []string{foundHistory, foundCache, foundEviction}, find: cpuIs(foundProcessor),
+		because: []string{foundHistory, foundCache, foundEviction}, holds: cpuIs(foundProcessor), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
 		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not recompress here.",
 		remedies: cpuRemedies,
 	},
 	{
 		name: foundHostCPU, cause: "CPU-bound: host CPU saturated, most of it by other processes than mongod",
-		find:     cpuIs(foundHostCPU),
+		holds: cpuIs(foundHostCPU), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by other processes than mongod, and writes are slower than usual; Brim's answers too if it runs there.",
 		look:     "\"CPU busy\" beside \"mongod\"; `top`.",
 		remedies: cpuRemedies,
@@ -198,9 +241,8 @@ var diagnoses = []diagnosis{
 	{
 		name: foundCheckpoint, cause: "checkpoint-bound: checkpoints take long",
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundProcessor, foundHostCPU},
-		find: func(s *Seen) (Class, string) {
-			return s.worst(checkpointDuration), join("; ", s.tell(checkpointDuration), s.count(rateCheckpointShare, rateCheckpointBytes), s.tell(diskBusy, cacheDirtyShare))
-		},
+		holds:   func(s *Seen) Class { return s.worst(checkpointDuration) },
+		signals: []string{checkpointDuration, diskBusy, cacheDirtyShare}, rates: []string{rateCheckpointShare, rateCheckpointBytes},
 		symptom: "checkpoints take long, and latency rises while one runs.",
 		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
 		remedies: []remedy{
@@ -218,9 +260,8 @@ var diagnoses = []diagnosis{
 	{
 		name: foundTickets, cause: "ticket-bound: operations wait to enter the engine",
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint},
-		find: func(s *Seen) (Class, string) {
-			return s.worst(writeTickets, readTickets), join("; ", s.tell(writeTickets, readTickets), s.count(rateWrites, rateWriteTime, rateReads))
-		},
+		holds:   func(s *Seen) Class { return s.worst(writeTickets, readTickets) },
+		signals: []string{writeTickets, readTickets}, rates: []string{rateWrites, rateWriteTime, rateReads},
 		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix what is found beside it first.",
 		look:    "\"Tickets\", \"Queued operations\"; what else was found.",
 		remedies: []remedy{
@@ -231,7 +272,14 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundReaders, cause: "history-store-bound: old versions of documents are kept though no history is configured",
-		because: []string{foundLatency, foundThroughput, foundIOPS, foundProcessor, foundHostCPU, foundCheckpoint}, find: findReaders,
+		because: []string{foundLatency, foundThroughput, foundIOPS, foundProcessor, foundHostCPU, foundCheckpoint}, holds: readersBound,
+		signals: []string{historyStore}, rates: []string{rateWrites},
+		why: func(s *Seen) string {
+			if s.Server.Topology == standalone {
+				return "a standalone server keeps none for their own sake, so a read takes long, or updates are slow while a checkpoint is taken"
+			}
+			return "minSnapshotHistoryWindowInSeconds asks for none of them, so a read takes long, a member of the set lags, or updates are slow while a checkpoint is taken"
+		},
 		symptom: "as history_store, though the history window is 0: a read takes long, or a member of the set lags, and what it may still need must be kept.",
 		look:    "open transactions and cursors; `rs.printSecondaryReplicationInfo()`; \"History store\".",
 		remedies: []remedy{
@@ -241,7 +289,14 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundFragmented, cause: "fragmented: much of a collection's file is empty",
-		find: findFragmented, aside: true, always: true,
+		holds: func(s *Seen) Class { return s.worst(fragmentation) }, signals: []string{fragmentation}, aside: true,
+		why: func(s *Seen) string {
+			const harmless = "it costs disk, and writes hardly feel it"
+			if stream, storage, free := s.largestFree(); free > 0 {
+				return fmt.Sprintf("of the %s MB of stream %s, %s MB are empty; %s", round(storage/mega), stream, round(free/mega), harmless)
+			}
+			return harmless
+		}, always: true,
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
 		remedies: []remedy{{
@@ -254,7 +309,7 @@ var diagnoses = []diagnosis{
 // Diagnoses returns the names of all that can slow writes down, causes before
 // what follows from them. They are headings of the runbook.
 func Diagnoses() []string {
-	names := []string{FoundFenced}
+	names := []string{foundFenced}
 	for i := range diagnoses {
 		names = append(names, diagnoses[i].name)
 	}
@@ -293,10 +348,12 @@ func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 		if !d.always && (!s.Server.Answered || slow.Class == Healthy) {
 			continue
 		}
-		class, evidence := d.find(s)
-		switch {
-		case class < Degrading:
+		class := d.holds(s)
+		if class < Degrading {
 			continue
+		}
+		evidence := d.evidence(s)
+		switch {
 		case d.always:
 		case slow.Class == Unknown:
 			evidence += "; whether writes are slower than usual is unknown"
@@ -359,37 +416,29 @@ func WorstOf(findings []Finding) Class {
 // Excused explains what is over its threshold though nothing is wrong; empty if
 // nothing is.
 func (s *Seen) Excused() string {
-	var out []string
-	slow, found := s.Signal(writeSlowdown), diagnoseWith(s, diagnoses)
-	switch {
-	case !s.Server.Answered:
-	case slow.Class != Healthy:
-		for _, name := range gathering {
-			if s.gathers(name) {
-				out = append(out, s.tell(name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
+	var out, over []string
+	slow := s.Signal(writeSlowdown).Class
+	for i := range s.Signals {
+		one := &s.Signals[i]
+		switch {
+		case one.Name == fragmentation:
+			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // in small files
+				out = append(out, s.tell(fragmentation)+": "+one.Why)
 			}
-		}
-	default:
-		var over []string
-		for i := range s.Signals {
-			if one := &s.Signals[i]; one.Class >= Degrading && one.Name != fragmentation {
-				degrading, bottleneck := one.Bounds()
-				threshold := "degrading " + degrading
-				if one.Class == Bottleneck {
-					threshold = "bottleneck " + bottleneck
-				}
-				over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(), threshold))
-			}
-		}
-		if len(over) > 0 {
-			out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
+		case !s.Server.Answered:
+		case slow == Healthy && one.Class >= Degrading:
+			degrading, bottleneck := one.Bounds()
+			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
+				map[Class]string{Degrading: "degrading " + degrading, Bottleneck: "bottleneck " + bottleneck}[one.Class]))
+		case slow != Healthy && slices.Contains(gathering, one.Name) && s.gathers(one.Name):
+			out = append(out, s.tell(one.Name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
 		}
 	}
-	if s.Server.Answered && slow.Class >= Degrading && WorstOf(found) == Healthy {
+	if len(over) > 0 {
+		out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
+	}
+	if s.Server.Answered && slow >= Degrading && WorstOf(diagnoseWith(s, diagnoses)) == Healthy {
 		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations, db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
-	}
-	if one := s.Signal(fragmentation); one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading {
-		out = append(out, s.tell(fragmentation)+": "+one.Why)
 	}
 	return join("; ", out...)
 }
@@ -398,12 +447,15 @@ func (s *Seen) Excused() string {
 // journal takes files of 100 MB, one ahead.
 const leastFree = 200e6
 
-func findDiskFull(s *Seen) (Class, string) {
-	d := &s.Disk
-	if d.Size <= 0 || d.Free >= leastFree {
-		return Healthy, ""
+func diskFull(s *Seen) Class {
+	if s.Disk.Size <= 0 || s.Disk.Free >= leastFree {
+		return Healthy
 	}
-	return Bottleneck, fmt.Sprintf("of the %s MB under %s %s MB are free", round(d.Size/mega), d.Path, round(d.Free/mega))
+	return Bottleneck
+}
+
+func (s *Seen) diskSpace() string {
+	return fmt.Sprintf("of the %s MB under %s %s MB are free", round(s.Disk.Size/mega), s.Disk.Path, round(s.Disk.Free/mega))
 }
 
 // FullDisk tells from a daemon's metrics whether the disk under MongoDB's files is
@@ -411,15 +463,10 @@ func findDiskFull(s *Seen) (Class, string) {
 // or that is unknown.
 func FullDisk(l scrape.Sample) string {
 	s := Seen{Disk: Disk{Size: orZero(l.Value("brim_disk_size_bytes", nil)), Free: l.Value("brim_disk_free_bytes", nil), Path: "its files"}}
-	_, evidence := findDiskFull(&s)
-	return evidence
-}
-
-func findAway(s *Seen) (Class, string) {
-	if s.Server.Answered || s.Server.Away == "" {
-		return Healthy, ""
+	if diskFull(&s) < Bottleneck {
+		return ""
 	}
-	return Bottleneck, s.Server.Away
+	return s.diskSpace()
 }
 
 // leastRoundTrip is the round trip in seconds from which on a network is worth
@@ -430,58 +477,28 @@ const (
 	busyRoundTrip  = 0.05 // on such a host, or where neither CPU nor writes are known yet
 )
 
-// findNetwork compares the round trip of a ping, which needs nothing from the
+// networkBound compares the round trip of a ping, which needs nothing from the
 // engine, with that of an update.
-func findNetwork(s *Seen) (Class, string) {
+func networkBound(s *Seen) Class {
 	trip, least := s.Server.RoundTripSeconds, leastRoundTrip
 	switch cpu := s.worst(processor); {
 	case cpu == Bottleneck, cpu == Unknown && s.Signal(writeSlowdown).Class == Unknown:
 		least = busyRoundTrip
 	}
 	if trip == nil || *trip < least || *trip < s.WritePath.Seconds/2 {
-		return Healthy, ""
+		return Healthy
 	}
-	evidence := fmt.Sprintf("a ping takes %s ms", round(*trip/millis))
-	if inside := s.Rate(rateWriteTime); inside > 0 {
-		evidence += fmt.Sprintf("; MongoDB itself spends %s ms on a write operation", round(inside))
-	}
-	return Bottleneck, evidence
+	return Bottleneck
 }
 
-// findHistory is where old versions are kept because that is configured, or
-// where the configuration is unknown.
-func findHistory(s *Seen) (Class, string) {
-	if s.keepsNoHistory() {
-		return Healthy, ""
-	}
-	why := "each is a version of a document that a read may still need"
-	if window := s.Server.HistoryWindowSeconds; window != nil {
-		why = fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for as many seconds", round(*window))
-	}
-	return s.worst(historyStore), s.inserts() + "; " + why
-}
-
-// findReaders is where old versions are kept though none are configured. It
+// readersBound is where old versions are kept though none are configured. It
 // leaves out what only follows from the cache: pages that must leave a full one
 // take along the versions that a concurrent read or write still needs.
-func findReaders(s *Seen) (Class, string) {
+func readersBound(s *Seen) Class {
 	if !s.keepsNoHistory() || max(s.cacheClass(), s.worst(applicationEvictions)) >= Degrading {
-		return Healthy, ""
+		return Healthy
 	}
-	why := "minSnapshotHistoryWindowInSeconds asks for none of them, so a read takes long, a member of the set lags, or updates are slow while a checkpoint is taken"
-	if s.Server.Topology == standalone {
-		why = "a standalone server keeps none for their own sake, so a read takes long, or updates are slow while a checkpoint is taken"
-	}
-	return s.worst(historyStore), s.inserts() + "; " + why
-}
-
-// inserts is the rate of the history store beside that of writes.
-func (s *Seen) inserts() string {
-	out := s.tell(historyStore)
-	if writes := s.Rate(rateWrites); writes > 0 {
-		out += " with " + round(writes) + " write operations/s"
-	}
-	return out
+	return s.worst(historyStore)
 }
 
 // keepsNoHistory reports whether the server is known to keep no old versions of
@@ -493,8 +510,8 @@ func (s *Seen) keepsNoHistory() bool {
 // diskIs finds a slow disk of one of three kinds. A disk that is less busy than
 // the signal's bottleneck has idle time, so the number of operations is not what
 // makes them slow. Large ones take long by nature.
-func diskIs(kind string) func(s *Seen) (Class, string) {
-	return func(s *Seen) (Class, string) {
+func diskIs(kind string) func(s *Seen) Class {
+	return func(s *Seen) Class {
 		busy, await := s.Signal(diskBusy), s.Signal(diskAwait)
 		class := Healthy
 		if s.waitsForDisk() {
@@ -503,31 +520,39 @@ func diskIs(kind string) func(s *Seen) (Class, string) {
 		if busy.Class == Bottleneck { // a share of the time, as for the CPU
 			class = Bottleneck
 		}
-		operations := s.Rate(rateDiskReads) + s.Rate(rateDiskWrites)
-		own, all := s.moved()
-		size := all * mega / math.Max(operations, 1e-9)
+		large := s.operationSize() >= largeOperation
 		is := foundIOPS
 		switch {
-		case class < Degrading:
-			return class, ""
-		case busy.Class < Degrading, await.Class == Bottleneck && busy.Class < Bottleneck && size < largeOperation:
+		case busy.Class < Degrading, await.Class == Bottleneck && busy.Class < Bottleneck && !large:
 			is = foundLatency
-		case size >= largeOperation:
+		case large:
 			is = foundThroughput
 		}
 		if is != kind {
-			return Healthy, ""
+			return Healthy
 		}
-		evidence := s.tell(diskBusy, diskAwait) + "; " + join(", ", s.count(rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten),
-			round(size/1024)+" KiB an operation")
-		if await.Class < Degrading {
-			evidence += "; its latency is still healthy, so writes hardly feel it yet"
-		}
-		if s.othersUseDisk() {
-			evidence += fmt.Sprintf("; of the %s MB/s MongoDB itself moved %s, the rest is other programs', or was written before", round(all), round(own))
-		}
-		return class, fmt.Sprintf("%s (%s, %s)", evidence, s.Disk.Device, s.Disk.kindInWords())
+		return class
 	}
+}
+
+var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
+
+// operationSize is the mean size of an operation of the disk in bytes.
+func (s *Seen) operationSize() float64 {
+	_, all := s.moved()
+	return all * mega / math.Max(s.Rate(rateDiskReads)+s.Rate(rateDiskWrites), 1e-9)
+}
+
+// diskOperations is what is known of them beside their number.
+func (s *Seen) diskOperations() string {
+	out := fmt.Sprintf("%s KiB an operation (%s, %s)", round(s.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
+	if s.Signal(diskAwait).Class < Degrading {
+		out += "; its latency is still healthy, so writes hardly feel it yet"
+	}
+	if own, all := s.moved(); s.othersUseDisk() {
+		out += fmt.Sprintf("; of the %s MB/s MongoDB itself moved %s, the rest is other programs', or was written before", round(all), round(own))
+	}
+	return out
 }
 
 // waitsForDisk reports whether a disk's latency can be a quarter of what updates
@@ -548,24 +573,12 @@ func (s *Seen) diskMostlyReads() bool { return s.Rate(rateDiskReads) > s.Rate(ra
 
 func (s *Seen) cacheIsFull() bool { return s.Signal(cacheUsedShare).Class >= Degrading }
 
-func findCache(s *Seen) (Class, string) {
-	class := s.cacheClass()
-	if class < Degrading {
-		return class, ""
-	}
-	evidence := join("; ", s.tell(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare), s.count(rateEvictions, rateCacheRead))
-	if s.Server.CacheBytes > 0 {
-		evidence += fmt.Sprintf("; the cache has %s MB", round(s.Server.CacheBytes/mega))
-	}
-	return class, evidence + s.spilled()
-}
-
 // spilled tells of the history store where it only follows from the cache.
 func (s *Seen) spilled() string {
 	if !s.keepsNoHistory() || s.worst(historyStore) < Degrading {
 		return ""
 	}
-	return "; pages that leave the cache take old versions along, " + s.tell(historyStore) + " (no history is kept for its own sake)"
+	return "pages that leave the cache take old versions along, " + s.tell(historyStore) + " (no history is kept for its own sake)"
 }
 
 // gathering are the signals of what builds up between checkpoints.
@@ -595,61 +608,44 @@ func (s *Seen) gathers(name string) bool {
 	return s.Signal(name).Class == Degrading && s.worst(applicationEvictions) < Degrading && !few
 }
 
-func findEviction(s *Seen) (Class, string) {
-	evidence := s.tell(applicationEvictions)
-	if share := s.Rate(rateAppEvictionTime); share > 0 {
-		evidence += fmt.Sprintf(", which takes %s %% of a thread's time", round(share))
-	}
-	evidence = join("; ", evidence, s.tell(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare))
-	if s.worst(cacheUsedShare, cacheDirtyShare, cacheUpdatesShare) < Degrading {
-		evidence += s.spilled() // else the cache's finding has it
-	}
-	return s.worst(applicationEvictions), evidence
-}
-
 // cpuIs distinguishes a mongod that takes most of the CPU from other processes
 // that do. A share of the time is at its limit only over its bottleneck: below
 // that every thread finds a free CPU.
-func cpuIs(kind string) func(s *Seen) (Class, string) {
-	return func(s *Seen) (Class, string) {
+func cpuIs(kind string) func(s *Seen) Class {
+	return func(s *Seen) Class {
 		one := s.Signal(processor)
 		is := foundHostCPU
 		if s.ownCPU() >= one.Value/2 {
 			is = foundProcessor
 		}
 		if one.Class < Bottleneck || is != kind {
-			return Healthy, ""
+			return Healthy
 		}
-		evidence := s.tell(processor)
-		if n := s.Server.Processors; n > 0 {
-			evidence += fmt.Sprintf(" of %s CPUs", round(n))
-			if used := s.Rate(rateProcessors); used > 0 {
-				evidence += fmt.Sprintf("; mongod uses %s of them", round(used))
-			}
-		}
-		if host := s.Rate(rateMachineBusy); host > 0 {
-			evidence += fmt.Sprintf(", and all processes of this host %s %%", round(host))
-		}
-		return one.Class, evidence
+		return one.Class
 	}
 }
 
-func findFragmented(s *Seen) (Class, string) {
-	evidence := s.tell(fragmentation)
-	if c, ok := s.largestFree(); ok && c.Free > 0 {
-		evidence += fmt.Sprintf(": of the %s MB of stream %s, %s MB are empty", round(c.Storage/mega), c.Stream, round(c.Free/mega))
+// cpuUse says which processes use the CPU, as far as that is known.
+func (s *Seen) cpuUse() string {
+	var own, host string
+	if used := s.Rate(rateProcessors); used > 0 && s.Server.Processors > 0 {
+		own = fmt.Sprintf("mongod uses %s of %s CPUs", round(used), round(s.Server.Processors))
 	}
-	return s.worst(fragmentation), evidence + "; it costs disk, and writes hardly feel it"
+	if busy := s.Rate(rateMachineBusy); busy > 0 {
+		host = "all processes of this host " + round(busy) + " %"
+	}
+	return join(", and ", own, host)
 }
 
-// largestFree returns the collection with the largest free share among those
-// that are large enough to matter.
-func (s *Seen) largestFree() (Collection, bool) {
-	large := slices.DeleteFunc(slices.Clone(s.Collections), func(c Collection) bool { return !(c.Storage >= leastFragmented) })
-	if len(large) == 0 {
-		return Collection{}, false
+// largestFree returns the stream whose file has the largest free part, among those that
+// are large enough to matter; empty: there is none.
+func (s *Seen) largestFree() (stream string, storage, free float64) {
+	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
+		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > free/storage) {
+			stream, storage, free = name, c.storage, c.free
+		}
 	}
-	return slices.MaxFunc(large, func(a, b Collection) int { return cmp.Compare(a.Free/a.Storage, b.Free/b.Storage) }), true
+	return stream, storage, free
 }
 
 // tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",

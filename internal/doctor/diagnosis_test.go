@@ -80,7 +80,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"clients that evict": {foundEviction, func(l *sample) {
 			l.server.figures[appEvictions] += 5000
 			l.server.figures["cache_application_eviction_seconds_total"] = 4
-		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "40 % of a thread's time"}, "cache_size="},
+		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "time of application threads in evictions 40 %"}, "cache_size="},
 		"a long checkpoint": {foundCheckpoint, func(l *sample) { l.server.figures[checkpointLast] = 20 }, Bottleneck,
 			"checkpoint-bound", []string{"last checkpoint 20 s"}, "recompress --to zstd"},
 		"old versions": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000 }, Degrading,
@@ -96,9 +96,9 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "stream old", "62.9 MB are empty"}, "brim compact --stream old"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,
-			"CPU-bound", []string{"CPU busy 95 % of 2 CPUs", "mongod uses 1.9 of them"}, "--granularity"},
+			"CPU-bound", []string{"CPU busy 95 %", "mongod uses 1.9 of 2 CPUs"}, "--granularity"},
 		"a host without CPU time": {foundHostCPU, func(l *sample) { l.server.figures[cpuUser] += 2; l.machine = cpuTime{total: 120, busy: 69} }, Bottleneck,
-			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of them"}, "move what is not needed here"},
+			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of 2 CPUs"}, "move what is not needed here"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -128,8 +128,8 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 	}
 }
 
-// TestEveryDiagnosisIsTold in a few words, and is no reason of its own reasons.
-func TestEveryDiagnosisIsTold(t *testing.T) {
+// TestEveryDiagnosisHasACauseAndNoCycle: no diagnosis is a reason of its own reasons.
+func TestEveryDiagnosisHasACauseAndNoCycle(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for i := range diagnoses {
@@ -152,13 +152,13 @@ func reasonsOf(name string) []string {
 	return out
 }
 
-func TestNothingWrong(t *testing.T) {
+func TestHealthyServerHasNoFindings(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	s := newSeen(before, now, nil)
 	assert.Empty(t, Diagnose(s))
 	assert.Equal(t, Healthy, worstOf(s.Signals))
-	assert.Equal(t, 10*time.Second, s.Over)
+	assert.InDelta(t, 10, s.OverSeconds, 1e-9)
 	assert.Empty(t, s.Excused())
 }
 
@@ -203,8 +203,8 @@ func TestLargeOperationsTakeLong(t *testing.T) {
 	}
 }
 
-// TestAFewPagesAreChance, however short the time between the looks is.
-func TestAFewPagesAreChance(t *testing.T) {
+// TestFewEvictedPagesAreHealthy, however short the time between the samples is.
+func TestFewEvictedPagesAreHealthy(t *testing.T) {
 	t.Parallel()
 	for pages, want := range map[float64]Class{9: Healthy, 10: Degrading, 99: Degrading, 101: Bottleneck} {
 		before, now := twoSamples()
@@ -255,8 +255,8 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	}
 }
 
-// TestCausesStandBeforeWhatFollows, and else the worst first.
-func TestCausesStandBeforeWhatFollows(t *testing.T) {
+// TestCausesComeBeforeTheirConsequences, and else the worst first.
+func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(now *sample)
@@ -314,8 +314,8 @@ func TestCausesStandBeforeWhatFollows(t *testing.T) {
 	}
 }
 
-// TestTheDiskIsTakenForOneThing: of the three kinds of slow disk one holds.
-func TestTheDiskIsTakenForOneThing(t *testing.T) {
+// TestDiskHasOneDiagnosisAtMost of the three kinds of slow disk.
+func TestDiskHasOneDiagnosisAtMost(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []float64{0.2, 1, 5, 7.9, 8, 8.1, 10} {
 		for _, each := range []float64{4096, 65535, 65536, 1 << 20} {
@@ -333,8 +333,8 @@ func TestTheDiskIsTakenForOneThing(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSeenIsSaid once for each reason, with what would help.
-func TestWhatIsNotSeenIsSaid(t *testing.T) {
+// TestUnmeasuredSignalsAreReported once for each reason, with what would help.
+func TestUnmeasuredSignalsAreReported(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	now.disk = unseenDisk(whyElsewhere)
@@ -350,7 +350,7 @@ func TestWhatIsNotSeenIsSaid(t *testing.T) {
 	assert.Equal(t, Healthy, worstOf(s.Signals), "what is not known does not count")
 
 	one := newSeen(sample{historyWindow: math.NaN(), disk: unseenDisk(whyNoSample)}, now, nil)
-	assert.Zero(t, one.Over)
+	assert.Zero(t, one.OverSeconds)
 	assert.Contains(t, names(Diagnose(one)), "unseen_rate")
 	nothing := newSeen(sample{}, sample{serverWhy: whyAway, disk: unseenDisk(whyUnasked)}, nil)
 	assert.Equal(t, Unknown, worstOf(nothing.Signals))
@@ -414,5 +414,5 @@ func TestDiagnosesHaveNames(t *testing.T) {
 	names := Diagnoses()
 	assert.Contains(t, names, "disk_iops")
 	assert.Len(t, names, len(diagnoses)+1)
-	assert.Equal(t, FoundFenced, names[0], "nothing is written at all")
+	assert.Equal(t, foundFenced, names[0], "nothing is written at all")
 }

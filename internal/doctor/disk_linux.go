@@ -113,16 +113,11 @@ func (l *diskSample) count(s blockdevice.IOStats) {
 // fileSystem returns the type of the mounted file system with a device number
 // that is no disk's.
 func (d *disks) fileSystem(major, minor uint32) string {
-	raw, err := os.ReadFile(filepath.Join(d.proc, "self", "mountinfo"))
-	if err != nil {
-		return "of the dbPath"
-	}
-	number := fmt.Sprintf("%d:%d", major, minor)
-	for line := range strings.Lines(string(raw)) {
-		left, right, _ := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if len(fields) > 2 && fields[2] == number && len(kind) > 0 {
-			return kind[0]
+	if fs, err := procfs.NewFS(d.proc); err == nil {
+		mounts, _ := fs.GetMounts() // none: it is not known
+		number := fmt.Sprintf("%d:%d", major, minor)
+		if i := slices.IndexFunc(mounts, func(m *procfs.MountInfo) bool { return m.MajorMinorVer == number }); i >= 0 {
+			return mounts[i].FSType
 		}
 	}
 	return "of the dbPath"

@@ -61,7 +61,7 @@ func TestCountersOfThePartitionAreThoseOfTheDisk(t *testing.T) {
 	}, got)
 }
 
-func TestDiskThatCannotBeSeenSaysWhy(t *testing.T) {
+func TestUnknownDiskSaysWhy(t *testing.T) {
 	t.Parallel()
 	broken := linux(259, 2)
 	broken.device = func(string) (uint32, uint32, error) { return 0, 0, errors.New("no such file") }

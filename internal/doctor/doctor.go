@@ -7,11 +7,14 @@
 // A Monitor takes a sample in each interval and keeps the last two, since a rate
 // needs both. Reading metrics or signals reads the last sample and causes no I/O.
 //
-//	signals.go    the table of signals and their thresholds
-//	diagnosis.go  the table of what may slow writes down; remedies.go what to do
-//	mongodb.go    what a sample asks MongoDB for; collections.go, disk.go the rest
-//	rates.go      what two samples give together; writepath.go how slow writes are
-//	metrics.go    the counters of serverStatus, and the collector for /metrics
+//	signals.go      the table of signals and their thresholds
+//	diagnosis.go    the table of what may slow writes down; remedies.go what to do
+//	settings.go     the table of settings that cost without need
+//	maintenance.go  what an interrupted command left behind
+//	report.go       all findings together, as brim doctor prints them
+//	mongodb.go      what a sample asks MongoDB for; collections.go, disk.go the rest
+//	rates.go        what two samples give together; writepath.go how slow writes are
+//	metrics.go      the counters of serverStatus, and the collector for /metrics
 package doctor
 
 import (
@@ -19,9 +22,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +127,7 @@ type sample struct {
 	serverWhy     string  // why server is nil
 	answered      bool    // MongoDB answered, if only that it is not permitted
 	roundTrip     float64 // of a ping, in seconds; NaN: it was not answered
-	away          string  // the error of a ping that was not answered
+	away          string  // the error of a ping that was not answered, or of a user that is refused
 	path          WritePath
 	collections   map[string]collection
 	disk          diskSample
@@ -256,14 +259,15 @@ func (m *Monitor) say(subject, why string, err error) {
 
 // Seen is what the last two samples say, from which diagnoses are made.
 type Seen struct {
-	At          time.Time     // of the last sample; zero before the first
-	Over        time.Duration // since the sample before; 0: there was only one
-	Signals     []Signal      // always all, in the same order
-	Rates       []Rate        // likewise
-	Server      Server
-	Disk        Disk
-	WritePath   WritePath
-	Collections []Collection // by stream
+	At          time.Time `json:"at"`           // of the last sample; zero before the first
+	OverSeconds float64   `json:"over_seconds"` // since the sample before; 0: there was only one
+	Server      Server    `json:"server"`
+	Disk        Disk      `json:"disk"`
+	Signals     []Signal  `json:"signals"`    // always all, in the same order
+	Rates       []Rate    `json:"rates"`      // likewise
+	WritePath   WritePath `json:"write_path"` // the daemon's, or else the server's own
+
+	collections map[string]collection // by stream
 }
 
 // Server is what MongoDB said about itself.
@@ -282,8 +286,9 @@ type Server struct {
 	// unknown.
 	HistoryWindowSeconds *float64 `json:"history_window_seconds"`
 	Why                  string   `json:"why,omitempty"`      // why the storage engine is unknown
+	Refused              bool     `json:"-"`                  // it rejects the user or the password
 	RoundTripSeconds     *float64 `json:"round_trip_seconds"` // of a ping; nil: unknown
-	Away                 string   `json:"away,omitempty"`     // the error of a server that does not answer
+	Away                 string   `json:"away,omitempty"`     // the error of a server that does not answer, or refuses the user
 }
 
 // Disk is the one under MongoDB's files.
@@ -296,24 +301,45 @@ type Disk struct {
 	Why    string  `json:"why,omitempty"` // why its counters are unknown
 }
 
-func (d Disk) kindInWords() string {
-	switch diskKind(d.Kind) {
-	case diskNVMe:
-		return "NVMe"
-	case diskSSD:
-		return "SSD"
-	case diskHDD:
-		return "hard disk"
-	default:
-		return "of unknown kind"
+// Describe returns what is known of the server at a URI without secrets.
+func (s *Server) Describe(uri string) string {
+	if !s.Answered {
+		return "does not answer, " + uri // what it said before may no longer be true
 	}
+	parts := []string{join(" ", s.Version, strings.ReplaceAll(s.Topology, "_", " ")), uri}
+	if s.Secondary {
+		parts = append(parts, "a member that takes no writes: run brim doctor against the primary")
+	}
+	if s.Processors > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f CPUs", s.Processors))
+	}
+	if s.CacheBytes > 0 {
+		parts = append(parts, "cache "+size(s.CacheBytes))
+	}
+	if s.Here {
+		parts = append(parts, "on this machine")
+	}
+	return join(", ", parts...)
 }
 
-// Collection is a stream's.
-type Collection struct {
-	Stream  string
-	Storage float64 // bytes of its file; NaN: unknown
-	Free    float64 // bytes of it that are empty; NaN: unknown
+// Describe returns what is known of the disk, and why the thresholds of its latency are
+// those.
+func (d *Disk) Describe() string {
+	if d.Device == "" {
+		return "unknown: " + d.Why
+	}
+	space, kind := "", d.kindInWords()
+	if diskKind(d.Kind) == diskUnknown {
+		kind += " (virtual disks do not report theirs), compared with an SSD's thresholds"
+	}
+	if d.Size > 0 {
+		space = size(d.Free) + " of " + size(d.Size) + " free"
+	}
+	return join(", ", d.Device, kind, space, d.Path)
+}
+
+func (d *Disk) kindInWords() string {
+	return map[diskKind]string{diskNVMe: "NVMe", diskSSD: "SSD", diskHDD: "hard disk", diskUnknown: "of unknown kind"}[diskKind(d.Kind)]
 }
 
 // Seen returns what the last sample and the one before it say, and whether
@@ -329,12 +355,12 @@ func (m *Monitor) Seen() Seen {
 func (v *view) shown() Seen {
 	last := &v.last
 	s := Seen{
-		At: last.at, Over: v.rates.over, Signals: slices.Clone(v.signals), WritePath: last.path,
+		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections,
 		Server: Server{
 			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
 			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),
 			MemoryBytes: last.memory, Why: last.serverWhy, HistoryWindowSeconds: finite(last.historyWindow),
-			RoundTripSeconds: finite(last.roundTrip), Away: last.away,
+			RoundTripSeconds: finite(last.roundTrip), Away: last.away, Refused: last.serverWhy == whyRefused,
 		},
 		Disk: Disk{
 			Device: last.disk.device, Kind: string(last.disk.kind), Path: last.disk.path,
@@ -347,10 +373,6 @@ func (v *view) shown() Seen {
 	for i := range rateRules {
 		r := &rateRules[i]
 		s.Rates = append(s.Rates, Rate{Name: r.name, Title: r.title, Value: v.rates.value(r.name), Unit: r.unit})
-	}
-	for _, stream := range slices.Sorted(maps.Keys(last.collections)) {
-		c := last.collections[stream]
-		s.Collections = append(s.Collections, Collection{Stream: stream, Storage: c.storage, Free: c.free})
 	}
 	return s
 }

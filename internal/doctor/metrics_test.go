@@ -123,9 +123,9 @@ func TestMetricsHaveTheValuesOfTheSample(t *testing.T) {
 	}
 }
 
-// TestCountersStandStillWhileNothingCanBeSeen, and do not become NaN, which
+// TestCountersKeepTheirValueWhileMongoDBIsAway, and do not become NaN, which
 // would spoil the rates before and after.
-func TestCountersStandStillWhileNothingCanBeSeen(t *testing.T) {
+func TestCountersKeepTheirValueWhileMongoDBIsAway(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
 	before := b.scrape(t)

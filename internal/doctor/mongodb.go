@@ -127,7 +127,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 		now.answered = true
 		now.server, now.serverWhy = parseStatus(raw, m.config.Now())
 	case refused(err):
-		now.answered, now.serverWhy = true, whyRefused
+		now.answered, now.serverWhy, now.away = true, whyRefused, err.Error()
 	case NotPermitted(err):
 		now.answered, now.serverWhy = true, whyNotPermitted
 	default:

@@ -156,9 +156,9 @@ func TestDiskOfARealServer(t *testing.T) {
 	assert.Positive(t, seen.Value("brim_disk_operations_total", scrape.Labels{"op": "write"}))
 }
 
-// TestAScrapeAsksNothing: MongoDB is asked once in an interval, however
+// TestAScrapeSendsNoCommand: MongoDB is asked once in an interval, however
 // often metrics are read.
-func TestAScrapeAsksNothing(t *testing.T) {
+func TestAScrapeSendsNoCommand(t *testing.T) {
 	t.Parallel()
 	var asked, all atomic.Int64
 	looked := make(chan struct{}, 100)
@@ -189,7 +189,7 @@ func TestAScrapeAsksNothing(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { b.Run(ctx); close(ended) }()
 	<-looked
-	require.Eventually(t, func() bool { return b.seen.Load().last.answered }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.seen.Load().last.answered }, time.Minute, time.Millisecond)
 	for range 100 {
 		assert.Equal(t, 1.0, b.scrape(t).Value("brim_mongodb_up", nil))
 	}
@@ -205,8 +205,8 @@ func nowhere(t *testing.T) *mongo.Client {
 		SetHosts([]string{"127.0.0.1:1"}).SetServerSelectionTimeout(50*time.Millisecond))
 }
 
-// TestASampleThatIsCutOffSaysNothing about MongoDB.
-func TestASampleThatIsCutOffSaysNothing(t *testing.T) {
+// TestCanceledSampleIsDiscarded: it says nothing about MongoDB.
+func TestCanceledSampleIsDiscarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
 	before := b.seen.Load()
@@ -258,9 +258,9 @@ func TestServerThatIsAway(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("subject=\"storage engine\"")), "said once: %s", b.log)
 }
 
-// TestServerThatMayNotTell is one like Atlas's shared tiers, or a user with
+// TestUserWithoutPermission is one like Atlas's shared tiers, or a user with
 // the least privileges.
-func TestServerThatMayNotTell(t *testing.T) {
+func TestUserWithoutPermission(t *testing.T) {
 	t.Parallel()
 	c := client(t, options.Client().ApplyURI(mongodtest.URI(t)).SetAppName("may not tell"))
 	fail := func(mode any) {
@@ -291,8 +291,8 @@ func TestServerThatMayNotTell(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can measure again\" subject=\"storage engine\"")), "%s", b.log)
 }
 
-// TestARefusedUserNeedsNoRole: a wrong password is told from a role that is missing.
-func TestARefusedUserNeedsNoRole(t *testing.T) {
+// TestRefusedUser: a wrong password is not a missing role.
+func TestRefusedUser(t *testing.T) {
 	t.Parallel()
 	uri := strings.Replace(mongodtest.URI(t), "mongodb://", "mongodb://unknown:open-sesame@", 1)
 	c := client(t, options.Client().ApplyURI(uri))

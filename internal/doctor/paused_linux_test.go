@@ -37,13 +37,12 @@ func pause(t *testing.T, pid int) {
 			}
 		}
 		return len(threads) > 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
-// TestServerThatStandsStill takes requests and does not answer them, as one
-// whose disk hangs: a look gives up, metrics are read meanwhile, and the disk
-// is looked at all the same.
-func TestServerThatStandsStill(t *testing.T) {
+// TestStoppedServer accepts requests and does not answer them, like one whose disk hangs:
+// a sample gives up, metrics are read meanwhile, and the disk is measured all the same.
+func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
 	db := mongodtest.DatabaseAt(t, server.URI())
@@ -60,14 +59,14 @@ func TestServerThatStandsStill(t *testing.T) {
 			_ = syscall.Kill(server.Pid(), syscall.SIGCONT) // so that it can be stopped
 		}
 	})
-	looked := make(chan struct{})
+	sampled := make(chan struct{})
 	began := time.Now()
-	go func() { b.Sample(t.Context()); close(looked) }()
+	go func() { b.Sample(t.Context()); close(sampled) }()
 	for range 10 {
-		assert.Equal(t, 1.0, b.scrape(t).Value("brim_mongodb_up", nil), "the look before is what is known while another is under way")
+		assert.Equal(t, 1.0, b.scrape(t).Value("brim_mongodb_up", nil), "the last sample holds while another is being taken")
 	}
-	<-looked
-	assert.Less(t, time.Since(began), 5*time.Second)
+	<-sampled
+	assert.Less(t, time.Since(began), 30*time.Second)
 	seen := b.scrape(t)
 	assert.Equal(t, 0.0, seen.Value("brim_mongodb_up", nil))
 	assert.True(t, math.IsNaN(seen.Value("brim_mongodb_collection_bytes", nil)))
@@ -81,6 +80,6 @@ func TestServerThatStandsStill(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.Sample(t.Context())
 		return b.scrape(t).Value("brim_mongodb_up", nil) == 1
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	assert.Equal(t, 10.0, b.scrape(t).Value("brim_mongodb_collection_documents", nil), "the last sizes hold until they are asked for again")
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestProcessorIsTheServersOrTheMachines, whichever is more.
-func TestProcessorIsTheServersOrTheMachines(t *testing.T) {
+func TestProcessorSignalIsTheLargerOfServerAndHost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(before, now *sample)

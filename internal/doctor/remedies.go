@@ -160,8 +160,8 @@ func (r remedy) fill(s *Seen) string {
 	if want := s.wantedCache(); want >= mebi {
 		cache = fmt.Sprintf("%.0fM", want/mebi)
 	}
-	if c, ok := s.largestFree(); ok {
-		stream = " --stream " + c.Stream
+	if name, _, _ := s.largestFree(); name != "" {
+		stream = " --stream " + name
 	}
 	return strings.NewReplacer(
 		"{disk}", s.Disk.Device+" ("+s.Disk.kindInWords()+")", "{path}", s.Disk.Path, " {stream}", stream, "{cache}", cache,

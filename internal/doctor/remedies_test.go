@@ -60,9 +60,9 @@ func TestMemoryIsRead(t *testing.T) {
 	assert.Zero(t, memoryOf(bson.Raw{1, 2}))
 }
 
-// TestCheckpointsAreTakenOftenerWhereThatIsObeyed: before MongoDB 7 a running
+// TestMoreFrequentCheckpointsByVersion: before MongoDB 7 a running
 // server does not obey.
-func TestCheckpointsAreTakenOftenerWhereThatIsObeyed(t *testing.T) {
+func TestMoreFrequentCheckpointsByVersion(t *testing.T) {
 	t.Parallel()
 	for version, obeys := range map[string]bool{"6.0.5": false, "7.0.2": true, "8.0.1-rc0": true, "": false} {
 		found := strings.Join(actions(foundCheckpoint, &Seen{Server: Server{Version: version}}), "\n")
@@ -71,9 +71,8 @@ func TestCheckpointsAreTakenOftenerWhereThatIsObeyed(t *testing.T) {
 	}
 }
 
-// TestWhoElseUsesTheDiskIsAskedFirst where most of what it moves is not
-// MongoDB's: to merge updates would not help against a backup.
-func TestWhoElseUsesTheDiskIsAskedFirst(t *testing.T) {
+// TestOtherUsersOfTheDiskAreTheFirstRemedy if most of the traffic is not MongoDB's.
+func TestOtherUsersOfTheDiskAreTheFirstRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		own, each float64 // bytes of MongoDB in all; of an operation
@@ -99,8 +98,8 @@ func TestWhoElseUsesTheDiskIsAskedFirst(t *testing.T) {
 	}
 }
 
-// TestASyncOfTheJournalTellsOfADiskElsewhere what can be told of it.
-func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
+// TestJournalSyncsDescribeARemoteDisk, whose counters cannot be read.
+func TestJournalSyncsDescribeARemoteDisk(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	now.disk = unseenDisk(whyElsewhere)
@@ -114,8 +113,8 @@ func TestASyncOfTheJournalTellsOfADiskElsewhere(t *testing.T) {
 	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what is known of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
 }
 
-// TestAServerThatIsAloneHasNoMembers that lag.
-func TestAServerThatIsAloneHasNoMembers(t *testing.T) {
+// TestStandaloneServerIsNotToldOfMembers that may lag.
+func TestStandaloneServerIsNotToldOfMembers(t *testing.T) {
 	t.Parallel()
 	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
 		before, now := slowed()
@@ -129,8 +128,8 @@ func TestAServerThatIsAloneHasNoMembers(t *testing.T) {
 	}
 }
 
-// TestWhoTakesTheProcessorsIsAsked where it may be others than mongod.
-func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
+// TestFirstRemedyOfABusyCPU depends on who uses it.
+func TestFirstRemedyOfABusyCPU(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		own, all float64 // processors of two; % of the machine
@@ -146,8 +145,8 @@ func TestWhoTakesTheProcessorsIsAsked(t *testing.T) {
 	}
 }
 
-// TestWhatIsBesideMongodIsNobodysInParticular: brim serve may have no part in it.
-func TestWhatIsBesideMongodIsNobodysInParticular(t *testing.T) {
+// TestCPUUseOfOtherProcesses: brim serve may be one of them.
+func TestCPUUseOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
 	assert.Contains(t, actions(foundProcessor, &s)[0], "everything beside mongod, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")

@@ -165,8 +165,8 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// TestAMemberThatTakesNoWritesSaysSo: what is slow is not to be seen there.
-func TestAMemberThatTakesNoWritesSaysSo(t *testing.T) {
+// TestSecondaryIsRecognized: slow writes do not show there.
+func TestSecondaryIsRecognized(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		repl bson.D

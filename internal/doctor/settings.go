@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -592,9 +592,9 @@ const (
 	settled      = 10.0    // s after its start a server has read what it starts with
 )
 
-// CauseSmallCache is the cause of the finding that a cache is too small, which a
+// causeSmallCache is the cause of the finding that a cache is too small, which a
 // diagnosis of the cache finds as well.
-const CauseSmallCache = "cache: too small for what is worked on"
+const causeSmallCache = "cache: too small for what is worked on"
 
 // cacheAgainstWork: pages that are evicted only to be read again.
 func cacheAgainstWork(f *facts) []Finding {
@@ -626,7 +626,7 @@ func cacheAgainstWork(f *facts) []Finding {
 	default:
 		evidence += fmt.Sprintf("; the machine's %s allow no more", size(memory))
 	}
-	return advice("cache", CauseSmallCache, evidence, action, cost)
+	return advice("cache", causeSmallCache, evidence, action, cost)
 }
 
 const (
@@ -701,19 +701,11 @@ func secondTimer(f *facts) []Finding {
 // engineTimer is what is inside checkpoint=(…) of the engine's settings if it makes
 // the engine take checkpoints: after a time, or so many bytes of journal.
 func engineTimer(config string) string {
-	_, inside, ok := strings.Cut(config, "checkpoint=(")
-	if !ok {
+	inside := regexp.MustCompile(`checkpoint=\(([^)]*)`).FindStringSubmatch(config)
+	if len(inside) == 0 || !regexp.MustCompile(`(^|,)\s*(wait|log_size)=0*[1-9]`).MatchString(inside[1]) {
 		return ""
 	}
-	inside, _, _ = strings.Cut(inside, ")")
-	for part := range strings.SplitSeq(inside, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		digits := strings.TrimRight(value, "BKMGTPbkmgtp")
-		if n, err := strconv.ParseFloat(digits, 64); err == nil && n > 0 && (name == "wait" || name == "log_size") {
-			return inside
-		}
-	}
-	return ""
+	return inside[1]
 }
 
 // ignoredParameter: before MongoDB 7 the parameter is reported and not obeyed.

@@ -78,8 +78,8 @@ func TestTheHistoryWindowIsNamed(t *testing.T) {
 	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
 }
 
-// TestTheDaemonsOwnMongodIsWellSet up: nothing is said of it.
-func TestTheDaemonsOwnMongodIsWellSet(t *testing.T) {
+// TestEmbeddedMongodHasNoSettingsFindings: a daemon's own mongod is set up well.
+func TestEmbeddedMongodHasNoSettingsFindings(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	_, err := db.Collection("readings").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})

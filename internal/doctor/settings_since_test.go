@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRatesAreOfTheTimeSinceTheSampleBefore, of the same process.
-func TestRatesAreOfTheTimeSinceTheSampleBefore(t *testing.T) {
+// TestSettingsUseRatesBetweenSamples, of the same process.
+func TestSettingsUseRatesBetweenSamples(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	r.set(300, history...)
@@ -29,9 +29,9 @@ func TestRatesAreOfTheTimeSinceTheSampleBefore(t *testing.T) {
 	assert.Contains(t, found[0].Evidence, "on average since the server's start")
 }
 
-// TestWaitsAreThoseSinceTheSampleBefore: what a server waited for when it started
+// TestSettingsUseWaitsBetweenSamples: what a server waited for when it started
 // is forgotten.
-func TestWaitsAreThoseSinceTheSampleBefore(t *testing.T) {
+func TestSettingsUseWaitsBetweenSamples(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-7.0")
 	r.set(int64(211_000), append(wtime, "totalMillis")...)

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// TestNothingIsSaidOfWhatIsWell, in any version.
-func TestNothingIsSaidOfWhatIsWell(t *testing.T) {
+// TestGoodSettingsHaveNoFindings, in any version.
+func TestGoodSettingsHaveNoFindings(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"replica-set-6.0.5", "replica-set-7.0", "replica-set-8.0"} {
 		assert.Empty(t, ask(t, scene(t, name), settingRules, nil), name)
@@ -285,9 +285,9 @@ func TestEachRuleFindsItsFault(t *testing.T) {
 	}
 }
 
-// TestTheBeginningSaysNothingOfTheCache: a server that has just begun reads, and
+// TestCacheIsNotJudgedJustAfterAStart: a server that has just begun reads, and
 // has clients' threads evict some pages, and its cache may be nearly empty.
-func TestTheBeginningSaysNothingOfTheCache(t *testing.T) {
+func TestCacheIsNotJudgedJustAfterAStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ uptime, pages, want int }{{12_500, 0, 0}, {12_500, 100, 0}, {12_500, 101, 1}, {9_999, 101, 0}} {
 		r := scene(t, "replica-set-6.0.5")

@@ -29,9 +29,9 @@ func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	assert.Equal(t, `in mongosh: db.getSiblingDB("admin").grantRolesToUser("brim", [{role: "clusterMonitor", db: "admin"}])`, found[1].Action)
 }
 
-// TestTheOtherRoleIsNamedToo where even a sample may not be read. Without $collStats
-// none is tried, which Diagnose reports.
-func TestTheOtherRoleIsNamedToo(t *testing.T) {
+// TestBothMissingRolesAreNamed where not even a sample may be read. Without $collStats none is
+// tried, which Diagnose reports.
+func TestBothMissingRolesAreNamed(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-role-6.0.5")
 	require.Len(t, ask(t, r, settingRules, nil), 1)
@@ -46,8 +46,8 @@ func TestTheOtherRoleIsNamedToo(t *testing.T) {
 	assert.Contains(t, found[1].Action, `grantRolesToUser("reader", [{role: "read", db: "brim"}])`)
 }
 
-// TestEachRefusalAloneIsBorne: no finding of another rule needs the answer.
-func TestEachRefusalAloneIsBorne(t *testing.T) {
+// TestEachRefusedCommandIsTolerated: no finding of another rule needs the answer.
+func TestEachRefusedCommandIsTolerated(t *testing.T) {
 	t.Parallel()
 	refusal := bson.D{{Key: "error", Value: bson.D{{Key: "code", Value: int32(13)}, {Key: "message", Value: "not authorized"}}}}
 	for _, command := range []string{"getParameter", "getCmdLineOpts", "hostInfo", "serverStatus", "replSetGetConfig", "replSetGetStatus", "getDefaultRWConcern", "$collStats readings", "$indexStats readings"} {

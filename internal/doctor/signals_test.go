@@ -147,7 +147,7 @@ func TestEachSignalIsSeen(t *testing.T) {
 	}
 }
 
-func TestTicketsThatFollowTheLoadMatterOnlyWhenSomebodyWaits(t *testing.T) {
+func TestFewTicketsMatterOnlyIfOperationsWait(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	now.server.probing = true
@@ -159,7 +159,7 @@ func TestTicketsThatFollowTheLoadMatterOnlyWhenSomebodyWaits(t *testing.T) {
 	assert.Equal(t, Bottleneck, classes(before, now)[writeTickets].Class)
 }
 
-func TestWhatCannotBeSeenSaysWhy(t *testing.T) {
+func TestUnknownSignalsSayWhy(t *testing.T) {
 	t.Parallel()
 	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets, processor}
 	ofDisk := []string{diskBusy, diskAwait}
@@ -222,8 +222,8 @@ func TestSignalsAreJSON(t *testing.T) {
 	assert.Equal(t, "degrading under 20 %, bottleneck at 5 % or less", got[readTickets].Describe())
 }
 
-// TestFreeSpaceOfASmallFileIsToldAndHarmless: it is what compact tells too.
-func TestFreeSpaceOfASmallFileIsToldAndHarmless(t *testing.T) {
+// TestFreeSpaceOfASmallFileIsHealthy: it is what compact tells too.
+func TestFreeSpaceOfASmallFileIsHealthy(t *testing.T) {
 	t.Parallel()
 	small := collection{storage: 25 << 20, free: 12 << 20}
 	for name, c := range map[string]struct {

@@ -31,9 +31,9 @@ func TestTenSituations(t *testing.T) {
 		"CPU eaten by other processes, writes as usual":           {func(l *sample) { cpu(l, 0.04, 1) }, 0.006, nil, Healthy, ""},
 		"CPU three quarters busy, writes slow for something else": {func(l *sample) { cpu(l, 0.04, 0.75) }, slow, nil, Healthy, ""},
 		"CPU eaten by other processes, writes slow": {func(l *sample) { cpu(l, 0.04, 0.97) }, slow, []string{foundHostCPU}, Bottleneck,
-			"CPU busy 97 % of 2 CPUs; mongod uses 0.08 of them, and all processes of this host 97 %; updates take 50 ms, usually 5 ms"},
+			"CPU busy 97 %; mongod uses 0.08 of 2 CPUs, and all processes of this host 97 %; updates take 50 ms, usually 5 ms"},
 		"CPU eaten by other processes, writes a little slow": {func(l *sample) { cpu(l, 0.04, 0.97) }, 0.02, []string{foundHostCPU}, Degrading, "updates take 20 ms, usually 5 ms"},
-		"CPU eaten by mongod":                                {func(l *sample) { cpu(l, 0.9, 0.97) }, slow, []string{foundProcessor}, Bottleneck, "mongod uses 1.8 of them"},
+		"CPU eaten by mongod":                                {func(l *sample) { cpu(l, 0.9, 0.97) }, slow, []string{foundProcessor}, Bottleneck, "mongod uses 1.8 of 2 CPUs"},
 		"slow disk":                                          {func(l *sample) { work(l, 3, 1000, 8192, 5) }, slow, []string{foundLatency}, Bottleneck, "disk latency 5 ms"},
 		"a disk of 3 ms, and writes that take 500":           {func(l *sample) { work(l, 3, 1000, 8192, 3) }, 0.5, nil, Healthy, ""},
 		"slow disk that nothing waits for":                   {func(l *sample) { work(l, 3, 1000, 8192, 5) }, 0, nil, Healthy, ""},
@@ -77,9 +77,9 @@ func TestTenSituations(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotFoundIsNoted: a signal over its threshold, and writes that are slow
+// TestNoteExplainsSignalsThatAreNoFinding: a signal over its threshold, and writes that are slow
 // for no reason that can be seen.
-func TestWhatIsNotFoundIsNoted(t *testing.T) {
+func TestNoteExplainsSignalsThatAreNoFinding(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	before.machine, now.machine = cpuTime{total: 100, busy: 50}, cpuTime{total: 120, busy: 65}
@@ -111,7 +111,7 @@ func steadily(from Writes, looks int, updates, each float64) told {
 	return out
 }
 
-func TestThePaceIsLearnedWhileWritesAreNotSlow(t *testing.T) {
+func TestBaselineIsLearnedWhileWritesAreNotSlow(t *testing.T) {
 	t.Parallel()
 	w := steadily(Writes{}, 20, 100, 0.004)
 	last := w[len(w)-1]
@@ -158,8 +158,8 @@ func TestAPathThatWasAlwaysSlowIsSlow(t *testing.T) {
 	assert.Empty(t, path.measure().harmless)
 }
 
-// TestTheServersOwnCountersMustDo where no daemon tells how long its writes take.
-func TestTheServersOwnCountersMustDo(t *testing.T) {
+// TestWritePathFromTheServersCounters, where no daemon reports how long its writes take.
+func TestWritePathFromTheServersCounters(t *testing.T) {
 	t.Parallel()
 	const latency = "operation_seconds_total write"
 	for name, c := range map[string]struct {

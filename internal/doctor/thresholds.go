@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // Thresholds are an operator's own, from a file. What the file does not name
 // stays as built in; nil is the built-in ones alone.
 type Thresholds struct {
-	own map[string]ownThreshold // by signal; disk_await by signal and kind: "disk_await nvme"
+	own map[string]ownThreshold // by signal; disk_await by signal and kind: "disk_await.nvme"
 }
 
 type ownThreshold struct {
@@ -53,7 +55,7 @@ func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 				kind = diskUnknown
 			}
 			s.Threshold, s.Source = awaits[kind].threshold, awaits[kind].source
-			name += " " + string(kind)
+			name += "." + string(kind)
 		}
 		if t != nil {
 			if own, ok := t.own[name]; ok {
@@ -65,117 +67,60 @@ func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 	return out
 }
 
-// A thresholdsFile is one that is being read.
-type thresholdsFile struct {
-	path     string
-	own      map[string]ownThreshold
-	problems []error
-}
-
 func parseThresholds(path string, content []byte) (*Thresholds, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(content, &root); err != nil {
-		// The parser names no line where it is the first.
-		text, line := strings.TrimPrefix(err.Error(), "yaml: "), "1"
-		if rest, ok := strings.CutPrefix(text, "line "); ok {
-			line, text, _ = strings.Cut(rest, ": ")
+	file, t := &config.YAML{Path: path}, &Thresholds{own: make(map[string]ownThreshold)}
+	each := func(n *yaml.Node, name string, allowed []string, take func(key, value *yaml.Node)) {
+		if n.Kind != yaml.MappingNode {
+			file.Wrong(n, "%s: must be a mapping; allowed keys are %s", cmp.Or(strings.TrimSuffix(name, "."), "thresholds"), strings.Join(allowed, ", "))
+			return
 		}
-		return nil, fmt.Errorf("%s:%s: not valid YAML: %s", path, line, text)
+		file.Each(n, name, config.Choices{Names: allowed}, take)
 	}
-	f := thresholdsFile{path: path, own: make(map[string]ownThreshold)}
-	if len(root.Content) > 0 && root.Content[0].Tag != "!!null" { // else it has comments at most
-		f.each(root.Content[0], "thresholds", ruleNames(), func(key, value *yaml.Node, r *rule) {
+	read := func(key, value *yaml.Node, name string, r *rule) {
+		bounds := make(map[string]float64)
+		each(value, name+".", []string{"degrading", "bottleneck"}, func(half, n *yaml.Node) {
+			v, err := strconv.ParseFloat(n.Value, 64)
+			if n.Kind != yaml.ScalarNode || err != nil || !(v >= 0 && v <= math.MaxFloat64) {
+				file.Wrong(n, "%s.%s: %q is not a number of at least 0, in %s", name, half.Value, n.Value, r.unit)
+				v = math.NaN()
+			}
+			bounds[half.Value] = v
+		})
+		if value.Kind != yaml.MappingNode {
+			return
+		}
+		example := fmt.Sprintf("both are needed, as in {degrading: %s, bottleneck: %s}", plain(r.threshold.Degrading), plain(r.threshold.Bottleneck))
+		degrading, first := bounds["degrading"]
+		bottleneck, second := bounds["bottleneck"]
+		switch {
+		case !first:
+			file.Wrong(key, "%s: degrading is missing; %s", name, example)
+		case !second:
+			file.Wrong(key, "%s: bottleneck is missing; %s", name, example)
+		case r.threshold.Below && bottleneck > degrading:
+			file.Wrong(key, "%s: small values are the bad ones, so bottleneck must not exceed degrading; it is %s, and degrading is %s", name, plain(bottleneck), plain(degrading))
+		case !r.threshold.Below && bottleneck < degrading:
+			file.Wrong(key, "%s: bottleneck must not be less than degrading; it is %s, and degrading is %s", name, plain(bottleneck), plain(degrading))
+		}
+		t.own[name] = ownThreshold{Threshold{degrading, bottleneck, r.threshold.Below}, fmt.Sprintf("%s:%d", path, key.Line)}
+	}
+	if top := file.Parse(content); top != nil {
+		names := make([]string, len(rules))
+		for i := range rules {
+			names[i] = rules[i].name
+		}
+		each(top, "", names, func(key, value *yaml.Node) {
+			r := &rules[slices.Index(names, key.Value)]
 			if r.name != diskAwait {
-				f.threshold(key, value, r, r.name)
+				read(key, value, r.name, r)
 				return
 			}
 			kinds := []string{string(diskNVMe), string(diskSSD), string(diskHDD), string(diskUnknown)}
-			f.each(value, diskAwait, kinds, func(kind, value *yaml.Node, _ *rule) {
-				f.threshold(kind, value, r, diskAwait+" "+kind.Value)
-			})
+			each(value, diskAwait+".", kinds, func(kind, value *yaml.Node) { read(kind, value, diskAwait+"."+kind.Value, r) })
 		})
 	}
-	if err := errors.Join(f.problems...); err != nil {
+	if err := file.Err(); err != nil {
 		return nil, err
 	}
-	return &Thresholds{own: f.own}, nil
-}
-
-func ruleNames() []string {
-	names := make([]string, len(rules))
-	for i := range rules {
-		names[i] = rules[i].name
-	}
-	return names
-}
-
-func (f *thresholdsFile) wrong(n *yaml.Node, format string, args ...any) {
-	f.problems = append(f.problems, fmt.Errorf("%s:%d: %s", f.path, n.Line, fmt.Sprintf(format, args...)))
-}
-
-// each calls take for every allowed key of a mapping, with the rule of that name
-// if there is one.
-func (f *thresholdsFile) each(n *yaml.Node, what string, allowed []string, take func(key, value *yaml.Node, r *rule)) {
-	if n.Kind != yaml.MappingNode {
-		f.wrong(n, "%s: must be a mapping; allowed keys are %s", what, strings.Join(allowed, ", "))
-		return
-	}
-	seen := make(map[string]int)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if value.Kind == yaml.AliasNode && value.Alias.Kind != yaml.ScalarNode {
-			value = value.Alias
-		}
-		line, twice := seen[key.Value]
-		seen[key.Value] = key.Line
-		switch {
-		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, key.Value):
-			f.wrong(key, "%s: unknown name %q; allowed are %s", what, key.Value, strings.Join(allowed, ", "))
-		case twice:
-			f.wrong(key, "%s: %s is already set in line %d", what, key.Value, line)
-		default:
-			var r *rule
-			if i := slices.Index(ruleNames(), key.Value); i >= 0 {
-				r = &rules[i]
-			}
-			take(key, value, r)
-		}
-	}
-}
-
-// threshold reads the two halves of one threshold and checks their order.
-func (f *thresholdsFile) threshold(key, value *yaml.Node, r *rule, name string) {
-	before, t := len(f.problems), Threshold{Degrading: -1, Bottleneck: -1, Below: r.threshold.Below}
-	f.each(value, name, []string{"degrading", "bottleneck"}, func(half, value *yaml.Node, _ *rule) {
-		v := f.number(value, name+"."+half.Value, r.unit)
-		if half.Value == "degrading" {
-			t.Degrading = v
-		} else {
-			t.Bottleneck = v
-		}
-	})
-	missing := map[bool]string{true: "degrading", false: "bottleneck"}[t.Degrading < 0]
-	switch {
-	case len(f.problems) > before:
-	case t.Degrading < 0, t.Bottleneck < 0:
-		f.wrong(key, "%s: %s is missing; both are needed, as in {degrading: %s, bottleneck: %s}", name, missing, plain(r.threshold.Degrading), plain(r.threshold.Bottleneck))
-	case t.Below && t.Bottleneck > t.Degrading:
-		f.wrong(key, "%s: small values are the bad ones, so bottleneck must not exceed degrading; it is %s, and degrading is %s", name, plain(t.Bottleneck), plain(t.Degrading))
-	case !t.Below && t.Bottleneck < t.Degrading:
-		f.wrong(key, "%s: bottleneck must not be less than degrading; it is %s, and degrading is %s", name, plain(t.Bottleneck), plain(t.Degrading))
-	default:
-		f.own[name] = ownThreshold{t, fmt.Sprintf("%s:%d", f.path, key.Line)}
-	}
-}
-
-// number reads a bound in the signal's unit.
-func (f *thresholdsFile) number(n *yaml.Node, name, unit string) float64 {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	v, err := strconv.ParseFloat(n.Value, 64)
-	if n.Kind != yaml.ScalarNode || err != nil || !(v >= 0 && v <= math.MaxFloat64) {
-		f.wrong(n, "%s: %q is not a number of at least 0, in %s", name, n.Value, unit)
-	}
-	return v
+	return t, nil
 }

@@ -1,0 +1,58 @@
+package doctor
+
+import "slices"
+
+// A Report is a diagnosis with what it is made from, as `brim doctor` prints it.
+type Report struct {
+	Seen
+
+	URI       string    `json:"mongo_uri"`      // without secrets; the command fills it in
+	Class     Class     `json:"class"`          // the worst cause of slow writes; unknown: the engine's signals are
+	Diagnosis []Finding `json:"diagnosis"`      // what is slow, then settings, then what could not be measured
+	Note      string    `json:"note,omitempty"` // what is over its threshold though nothing is wrong
+}
+
+// Report adds to the diagnosis what CheckMaintenance and CheckSettings have found.
+func (s *Seen) Report(maintenance, settings []Finding) *Report {
+	all := slices.Concat(maintenance, Diagnose(*s), settings)
+	r := &Report{Seen: *s, Class: WorstOf(all), Note: s.Excused(), Diagnosis: []Finding{}}
+	if s.Server.Why != "" && r.Class == Healthy {
+		r.Class = Unknown // what is left says nothing about writes
+	}
+	for _, kind := range []Kind{Slow, Setting, Unseen} {
+		for _, f := range all {
+			if f.Kind == kind && !r.explains(&f) {
+				r.Diagnosis = append(r.Diagnosis, f)
+			}
+		}
+	}
+	return r
+}
+
+// explains reports whether a setting was already named as the cause of slow writes.
+func (r *Report) explains(setting *Finding) bool {
+	var causes []string
+	switch {
+	case setting.Name == "setting_history_window":
+		causes = []string{foundHistory}
+	case setting.Cause == causeSmallCache:
+		causes = []string{foundCache, foundEviction}
+	}
+	return slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return slices.Contains(causes, f.Name) })
+}
+
+// Healthy says that nothing slows writes down, as far as that is known.
+func (r *Report) Healthy() string {
+	words := "nothing wrong"
+	if r.Class == Unknown {
+		return "unknown"
+	}
+	// Such as members that lag, which slow writes as well.
+	if slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return f.Kind == Setting }) {
+		words += " in the storage engine and its disk; the settings below may still cost"
+	}
+	if r.OverSeconds == 0 {
+		words += ", as far as one sample can tell: rates are known from the second sample on"
+	}
+	return words
+}

@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestASettingThatMakesWritesSlowIsReportedOnce, with the diagnosis.
+func TestASettingThatMakesWritesSlowIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	window := &Finding{Name: "setting_history_window", Cause: "history window: …"}
+	small := &Finding{Name: "setting_cache", Cause: causeSmallCache}
+	large := &Finding{Name: "setting_cache", Cause: "cache: larger than the machine's memory allows"}
+	for found, want := range map[string][]*Finding{foundHistory: {window}, foundCache: {small}, foundEviction: {small}, foundTickets: nil} {
+		for _, setting := range []*Finding{window, small, large} {
+			r := Report{Diagnosis: []Finding{{Name: found}}}
+			assert.Equal(t, slices.Contains(want, setting), r.explains(setting), "%s, %s", found, setting.Cause)
+		}
+	}
+}
+
+func TestSettingsDoNotMakeTheClassWorse(t *testing.T) {
+	t.Parallel()
+	before, now := twoSamples()
+	s := newSeen(before, now, nil)
+	r := s.Report(nil, []Finding{{Name: "setting_topology", Kind: Setting, Class: Degrading}})
+	assert.Equal(t, Healthy, r.Class)
+	assert.Len(t, r.Diagnosis, 1)
+	r = s.Report([]Finding{{Name: foundFenced, Kind: Slow, Class: Bottleneck}}, nil)
+	assert.Equal(t, Bottleneck, r.Class)
+}
