@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -183,4 +184,40 @@ func TestAResultIsThereAlsoOfAFailure(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+func TestEverySamplesUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		samples := 0
+		stop := Every(t.Context(), time.Second, func(context.Context) error {
+			samples++
+			return nil
+		})
+		<-time.After(3*time.Second + time.Millisecond)
+		require.NoError(t, stop())
+		assert.Equal(t, 4, samples)
+	})
+}
+
+func TestEveryReturnsTheErrorOfASampleButNotItsCancellation(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("gone")
+	synctest.Test(t, func(t *testing.T) {
+		samples := 0
+		stop := Every(t.Context(), time.Second, func(context.Context) error {
+			if samples++; samples == 3 {
+				return broken
+			}
+			return nil
+		})
+		<-time.After(time.Minute)
+		require.ErrorIs(t, stop(), broken)
+		assert.Equal(t, 3, samples)
+	})
+	stop := Every(t.Context(), time.Hour, func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	assert.NoError(t, stop(), "a sample in flight when it was stopped")
 }

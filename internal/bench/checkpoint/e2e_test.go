@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -104,26 +103,4 @@ func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
 	names, err := mongodtest.Database(t).Client().ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: r.Environment.Database}})
 	require.NoError(t, err)
 	assert.Empty(t, names, "the scratch database is dropped")
-}
-
-func TestAnInterruptionEndsItSoon(t *testing.T) {
-	t.Parallel()
-	mongodtest.URI(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	began := time.Time{}
-	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		l := tiny()
-		timer := time.AfterFunc(2*time.Second, func() {
-			began = time.Now()
-			cancel()
-		})
-		defer timer.Stop()
-		return compare(ctx, lab, l, []time.Duration{time.Hour})
-	}
-	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
-	require.ErrorIs(t, err, bench.ErrInterrupted)
-	assert.True(t, r.Interrupted)
-	assert.Less(t, time.Since(began), 10*time.Second)
 }

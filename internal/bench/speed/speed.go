@@ -17,7 +17,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -169,7 +168,8 @@ func claims() []bench.Claim {
 // A trial is one run of the experiment.
 type trial struct {
 	lab    *bench.Lab
-	length time.Duration // of sending on each side of a pair
+	length time.Duration  // of sending on each side of a pair
+	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
 }
 
 func (t *trial) run(ctx context.Context) error {
@@ -195,7 +195,7 @@ type rig struct {
 
 // on measures on a fresh rig.
 func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) error {
-	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, func(m *bench.MongoDB) (err error) {
+	return t.onMongoDB(ctx, func(m *bench.MongoDB) (err error) {
 		d, err := t.lab.Daemon(ctx, m, flags...)
 		if err != nil {
 			return err
@@ -216,6 +216,13 @@ func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context
 		}
 		return measure(ctx, r)
 	})
+}
+
+func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB) error) error {
+	if t.m != nil {
+		return errors.Join(measure(t.m), t.m.Drop(ctx))
+	}
+	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
 }
 
 // begin returns where the event time of the next stretch begins: so far back that
@@ -457,36 +464,6 @@ const (
 	millionRow  = "1,000,000 sensors, 20,000 readings/s"
 )
 
-// every calls sample at once and then in an interval, until what it returns is
-// called; that waits for the last one and returns its error, if any.
-func every(ctx context.Context, interval time.Duration, sample func(ctx context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	var failed error
-	running.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			if failed = sample(ctx); failed != nil {
-				return
-			}
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	return func() error {
-		cancel()
-		running.Wait()
-		if errors.Is(failed, context.Canceled) { // in flight when it was stopped
-			return nil
-		}
-		return failed
-	}
-}
-
 // grows reports whether values grow: the last third is above the first by a
 // quarter, and by more than a flush that falls on another moment explains.
 func grows(values bench.Samples) (first, last float64, grows bool) {
@@ -505,7 +482,7 @@ func (t *trial) single(ctx context.Context) error {
 		var oldest, lag bench.Samples
 		var seen scrape.Histogram
 		until := time.Now().Add(time.Minute) // what comes after the load does not count
-		stop := every(ctx, time.Second, func(ctx context.Context) error {
+		stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
 			look, err := r.Look(ctx)
 			if err != nil {
 				return err
@@ -557,7 +534,7 @@ func (t *trial) fill(ctx context.Context) error {
 // watchMemory samples the memory of a daemon until stop, and adds what it saw.
 func (t *trial) watchMemory(ctx context.Context, pid int, row string) (stop func() error) {
 	var most, peak int64
-	end := every(ctx, 100*time.Millisecond, func(context.Context) error {
+	end := bench.Every(ctx, 100*time.Millisecond, func(context.Context) error {
 		now, high, err := machine.Memory(pid)
 		most, peak = max(most, now), max(peak, high)
 		return err

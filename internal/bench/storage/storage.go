@@ -255,14 +255,8 @@ func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) (
 	if err := f.Fill(ctx, w.readings, time.Time{}); err != nil {
 		return nil, err
 	}
-	return f, f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
-		for range 5 {
-			if _, _, err := w.Turn(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	_, _, err = f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
+	return f, err
 }
 
 // background are writers for a moderate load on a collection.
