@@ -114,81 +114,30 @@ func (a *Advice) followed(b *strings.Builder) {
 	_ = t.Flush() // into memory
 }
 
-// explain fills in the choices. Each is compared with the cheapest candidate that
-// differs in it.
-func (a *Advice) explain(f *Figures, s Sized) {
+// explain fills in the choices, each with the figures that decided.
+func (a *Advice) explain() {
 	c := a.Chosen
-	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim looks for the readings before it sends them again, but the database itself does not prevent duplicates."
-	storage := a.next(func(o Candidate) bool { return o.Storage != c.Storage }) + " " + notPrevented
+	choose := func(setting, value, why string, args ...any) {
+		a.Choices = append(a.Choices, Choice{setting, value, fmt.Sprintf(why, args...)})
+	}
 	if c.Storage == store.TimeSeries {
-		storage += " If that is not acceptable: --duplicates never."
-	} else if a.Needs.Duplicates == Never {
-		storage += " If that is acceptable: --duplicates rare."
-	}
-	a.Choices = []Choice{{"storage", string(c.Storage), storage}}
-	if c.Storage == store.Bucket {
+		choose("storage", string(c.Storage), "The cheapest. The database does not prevent duplicates: when MongoDB's answer is lost, Brim looks for the readings before it sends them again. If that is not acceptable: --duplicates never.")
+	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
-		a.Choices = append(a.Choices,
-			Choice{"granularity", Span(c.Granularity), fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query reads %s documents in %s. %s",
-				number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
-				a.next(func(o Candidate) bool {
-					return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
-				}))},
-			Choice{"bucket-max-readings", strconv.Itoa(c.MaxReadings), fmt.Sprintf("A window of %s holds %s of a sensor: %d parts. %s",
-				Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))),
-				a.next(func(o Candidate) bool {
-					return o.Storage == c.Storage && o.MaxReadings != c.MaxReadings && o.Compressor == c.Compressor
-				}))})
+		choose("storage", string(c.Storage), "The database prevents duplicates. A time series, which may be cheaper, does not; --duplicates rare allows it.")
+		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s.",
+			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds))
+		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s holds %s of a sensor: %d parts.",
+			Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))))
 	}
-	a.Choices = append(a.Choices,
-		Choice{"compressor", string(c.Compressor), fmt.Sprintf("%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))},
-		Choice{"flush-interval", Span(c.Flush), a.whyFlush(f, s)},
-		Choice{"checkpoint interval", Span(c.Checkpoint), a.whyCheckpoint(f, s)})
-}
-
-// next compares the choice with the cheapest rejected candidate of some.
-func (a *Advice) next(of func(Candidate) bool) string {
-	for _, r := range a.Rejected { // the cheapest first
-		if of(r.Candidate) {
-			return fmt.Sprintf("Next best: %s, at %s the price (%s).", r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), r.Why)
-		}
-	}
-	return "No other was measured."
-}
-
-// whyFlush says what is merged, and what a longer wait would gain.
-func (a *Advice) whyFlush(f *Figures, s Sized) string {
-	c := a.Chosen
-	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Gather))
+	choose("compressor", string(c.Compressor), "%s bytes a reading on disk.", number(a.perReading(c)))
+	busy := ""
 	if c.Gather > c.Flush {
-		why += " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
+		busy = " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
 	}
-	for _, longer := range flushes {
-		if longer <= a.Needs.MaxWait {
-			continue
-		}
-		if held(a.Needs, longer) > laneBytes {
-			return why + fmt.Sprintf(" The readings of %s are more than the lanes hold in memory.", Span(longer))
-		}
-		further := f.cost(a.Needs, s, longer, c.Checkpoint)
-		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikePart {
-			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time: --max-wait %s.", Span(longer), readings(further.PerUpdate), 100*saved, Span(longer))
-		}
-	}
-	return why + " A longer wait would save less than a fifth of the processor time."
-}
-
-func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
-	var written []string
-	for _, interval := range checkpoints {
-		c := f.cost(a.Needs, s, a.Chosen.Flush, interval)
-		written = append(written, fmt.Sprintf("%s with one every %s", bench.Bytes.Format(c.Written), Span(interval)))
-	}
-	why := fmt.Sprintf("A day's checkpoints write %s; the limit is %s (--disk-writes).", strings.Join(written, ", "), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
-	if a.Chosen.Checkpoint == checkpoints[0] {
-		return why + " It is MongoDB's own default."
-	}
-	return why + " After a crash MongoDB replays as much of its journal. It is storage.syncPeriodSecs of a mongod of your own."
+	choose("flush-interval", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.%s", readings(c.PerUpdate), Span(c.Gather), busy)
+	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
+		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 }
 
 // lagLimit is the lag from which on the alert that comes with Brim is raised.
@@ -233,29 +182,21 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 }
 
 // deciding names what the candidate costs more for, most of all.
-func (a *Advice) deciding(c Cost) string {
-	b := a.Chosen
+func (a *Advice) deciding(c Cost) (name string) {
+	b, most := a.Chosen, math.Inf(-1)
 	core := a.Needs.CoreHour / 3600 * float64(month/day)
-	parts := []struct {
+	for _, part := range []struct {
+		name string
 		more float64
-		text string
 	}{
-		{c.DiskPrice - b.DiskPrice, fmt.Sprintf("disk, %s instead of %s", bench.Bytes.Format(c.Disk), bench.Bytes.Format(b.Disk))},
-		{(c.Write.Total() - b.Write.Total()) * core, "writing, " + seconds(c.Write.Total(), b.Write.Total())},
-		{(c.Rewrite - b.Rewrite) * core, "checkpoints, " + seconds(c.Rewrite, b.Rewrite)},
-		{(c.Query.Total() - b.Query.Total()) * core, "queries, " + seconds(c.Query.Total(), b.Query.Total())},
-	}
-	most := parts[0]
-	for _, p := range parts[1:] {
-		if p.more > most.more {
-			most = p
+		{"disk", c.DiskPrice - b.DiskPrice}, {"writing", (c.Write.Total() - b.Write.Total()) * core},
+		{"checkpoints", (c.Rewrite - b.Rewrite) * core}, {"queries", (c.Query.Total() - b.Query.Total()) * core},
+	} {
+		if part.more > most {
+			name, most = part.name, part.more
 		}
 	}
-	return most.text
-}
-
-func seconds(this, chosen float64) string {
-	return fmt.Sprintf("%s CPU-s a day instead of %s", number(this), number(chosen))
+	return name
 }
 
 func (a *Advice) perReading(c Cost) float64 { return c.Bytes() / a.Needs.perDay() }
