@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/report"
+	"github.com/brim-telemetry/brim/internal/report"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 

@@ -61,16 +61,6 @@ func TestTextFitsATerminal(t *testing.T) {
 	}
 }
 
-func TestSentencesAreWrapped(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	Wrap(&b, "! ", "  ", strings.Repeat("word ", 40), 100)
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	assert.Len(t, lines, 3)
-	assert.True(t, strings.HasPrefix(lines[0], "! word"))
-	assert.True(t, strings.HasPrefix(lines[1], "  word"))
-}
-
 func TestTextOfAllEndsWithOneTable(t *testing.T) {
 	t.Parallel()
 	interrupted := aResult()
