@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -339,32 +338,6 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}
 	_, err := quiet.Await(ctx, func() (time.Duration, error) { return m.CPU(ctx) })
 	return err // the measurement begins all the same
-}
-
-// Files is the size of all files of a mongod of its own, in bytes.
-func (m *MongoDB) Files() (bytes int64, err error) {
-	if m.server == nil {
-		return 0, ErrOwnOnly
-	}
-	err = filepath.WalkDir(m.server.DBPath(), func(_ string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return ignoreGone(err)
-		}
-		info, err := entry.Info()
-		if err == nil {
-			bytes += info.Size()
-		}
-		return ignoreGone(err)
-	})
-	return bytes, err
-}
-
-// ignoreGone is for files that the mongod removes meanwhile.
-func ignoreGone(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // Spent is what something took.

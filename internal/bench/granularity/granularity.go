@@ -97,10 +97,6 @@ func Experiment() *bench.Experiment {
 				Note: "About (appends + 1)/2 times the final size of each bucket: how many readings an append brings counts for more than the minutes of its bucket. " +
 					"This is copying in memory, and on a standalone it goes through the journal; a checkpoint writes only what changed to the data files.",
 			},
-			{
-				Name: "cores", Title: "mongod's CPU for the workload of 2,000 readings/s, in cores", Variant: "granularity", Unit: bench.Count,
-				Note: "By the lines above: appends a second times the CPU of one at the average fill.",
-			},
 		},
 		Run: func(ctx context.Context, lab *bench.Lab) error {
 			if lab.Quick {
@@ -472,10 +468,6 @@ func (t *trial) conclude(points []*point, k int, on string) {
 		for _, p := range published {
 			if k == 1 {
 				t.lab.Add("fit"+on, strconv.Itoa(p.held), l.measure, line.At(float64(p.held)))
-			}
-			if n := inWindow(p.granularity); l.measure == cpuOf && on == "" && k <= n {
-				mean := float64(n-k) / 2 // readings in a bucket before an append, over its life
-				t.lab.Add("cores", config.FormatDuration(p.granularity), column, publishedSensors/publishedInterval.Seconds()/float64(k)*line.At(mean))
 			}
 		}
 	}

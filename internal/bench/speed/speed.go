@@ -25,9 +25,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 const (
@@ -37,6 +39,7 @@ const (
 	storedTimeout = 15 * time.Minute // in which all that was accepted must be stored
 	quietTimeout  = 30 * time.Second
 	collection    = "readings" // the daemon's default stream
+	rawCollection = "raw"
 	mib           = 1 << 20
 )
 
@@ -326,9 +329,9 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	return nil
 }
 
-// raw inserts into a fresh collection of another database, and drops it.
+// raw inserts into a fresh collection, and drops it.
 func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) error {
-	coll := r.client.Database("raw").Collection(collection)
+	coll := r.client.Database(r.m.Name()).Collection(rawCollection)
 	documents := int64(0)
 	spent, err := r.m.Measure(ctx, func(ctx context.Context) (err error) {
 		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
@@ -341,7 +344,7 @@ func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, tabl
 	if err == nil && stored != documents {
 		err = fmt.Errorf("MongoDB has %d documents of %d that were inserted", stored, documents)
 	}
-	if err := errors.Join(err, coll.Database().Drop(ctx)); err != nil {
+	if err := errors.Join(err, coll.Drop(ctx)); err != nil {
 		return err
 	}
 	n := float64(documents)
@@ -438,7 +441,8 @@ func (t *trial) timeseries(ctx context.Context) error {
 	}
 	documents := pages(groupedPage, hosts)
 	raw := func(ctx context.Context, r *rig) error {
-		if err := copyCollection(ctx, r.client.Database(r.m.Name()), r.client.Database("raw")); err != nil {
+		_, err := shape.New(ctx, r.m, shape.Config{Name: rawCollection, Shape: shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}, Compressor: store.Snappy})
+		if err != nil {
 			return err
 		}
 		return r.raw(ctx, documents, t.length, "timeseries", rawSeries)
