@@ -47,10 +47,11 @@ type Block struct {
 	Notes []string
 	List  []string
 	Facts []Fact
+	Code  string // of text alone
 }
 
 func (b *Block) empty() bool {
-	return len(b.Text)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
+	return len(b.Text)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts)+len(b.Code) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
 }
 
 // A Table has figures, or words, in its cells.
@@ -60,6 +61,7 @@ type Table struct {
 	// Tone is the class of a cell that the page shows in colour; nil: none is.
 	Tone func(cell string) string
 	Link bool // the first cell of each row is the ID of a section
+	Wide bool // it stays a table where it is wider than the terminal
 }
 
 // Add appends a row.
@@ -127,6 +129,9 @@ func (t *text) block(b *Block) {
 	if len(items) > 0 {
 		t.b.WriteByte('\n')
 	}
+	if b.Code != "" {
+		t.b.WriteString("\n```\n" + b.Code + "```\n")
+	}
 	for _, s := range items {
 		Wrap(&t.b, "- ", "  ", s, t.width)
 	}
@@ -150,7 +155,7 @@ func (t *Table) write(b *bytes.Buffer, width int) {
 		}
 		total += widths[i] + 3
 	}
-	if width > 0 && total > width {
+	if width > 0 && total > width && !t.Wide {
 		t.paragraphs(b, width)
 		return
 	}

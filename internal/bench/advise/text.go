@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -19,99 +18,81 @@ const width = 100
 
 // Text writes the advice for people; yaml is the configuration that it comes to.
 func Text(w io.Writer, a *Advice, yaml string) error {
-	var b strings.Builder
-	a.head(&b)
-	b.WriteString("\nTake\n")
+	var take []report.Fact
 	for _, c := range a.Choices {
-		_, _ = fmt.Fprintf(&b, "  %-20s %s\n", c.Setting, c.Value)
-		report.Wrap(&b, "      ", "      ", c.Why, width)
+		take = append(take, report.Fact{Name: c.Setting, Value: c.Value + ". " + c.Why})
 	}
-	a.costs(&b)
-	for _, warning := range a.Warnings {
-		b.WriteString("\n")
-		report.Wrap(&b, "! ", "  ", warning, width)
-	}
-	b.WriteString("\nThe configuration (brim config check FILE, brim serve --config FILE)\n\n")
-	b.WriteString(yaml)
-	a.rejected(&b)
-	a.rule(&b)
-	a.followed(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return report.Text(w, width, &report.Document{Sections: []report.Section{{Title: "Advice", Blocks: []report.Block{
+		a.head(),
+		{Title: "Take", Facts: take},
+		{Title: "A day of it", Facts: a.costs()},
+		{Title: "Warnings", List: a.Warnings},
+		{Title: "The configuration (brim config check FILE, brim serve --config FILE)", Code: yaml},
+		a.rejected(),
+		a.followed(),
+	}}}})
 }
 
 // head says what was asked, and where it was measured.
-func (a *Advice) head(b *strings.Builder) {
+func (a *Advice) head() report.Block {
 	n, e := a.Needs, a.Environment
-	kept := "forever, of which a year is counted"
+	kept, form := "forever, of which a year is counted", ""
 	if n.Retention > 0 {
 		kept = "for " + Span(n.Retention)
 	}
-	report.Wrap(b, "", "", fmt.Sprintf("Advice for %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
-		number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)), width)
-	size := ""
 	if a.Quick {
-		size = ", the quick form"
+		form = ", the quick form"
 	}
-	report.Wrap(b, "", "", fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, size, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor), width)
+	return report.Block{Text: []string{
+		fmt.Sprintf("For %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
+			number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)),
+		fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, form, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor),
+	}}
 }
 
 // costs says what a day of it costs.
-func (a *Advice) costs(b *strings.Builder) {
-	c, n := a.Chosen, a.Needs
+func (a *Advice) costs() []report.Fact {
+	c, n, size := a.Chosen, a.Needs, bench.Bytes.Format
 	ingest := a.Figures.Ingest * n.perDay()
-	b.WriteString("\nA day of it\n")
-	for _, l := range [][2]string{
-		{"documents", number(c.Documents)},
-		{"bytes on disk", fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", bench.Bytes.Format(c.Bytes()), bench.Bytes.Format(c.Data), bench.Bytes.Format(c.Index), bench.Bytes.Format(c.Disk), Span(n.kept()))},
-		{"mongod", fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
-		{"brim", fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
-		{"processors", fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
-		{"written to disk", bench.Bytes.Format(c.Written) + " by checkpoints, beside the journals"},
-		{"a query", fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
-	} {
-		_, _ = fmt.Fprintf(b, "  %-20s %s\n", l[0], l[1])
+	return []report.Fact{
+		{Name: "documents", Value: number(c.Documents)},
+		{Name: "bytes on disk", Value: fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", size(c.Bytes()), size(c.Data), size(c.Index), size(c.Disk), Span(n.kept()))},
+		{Name: "mongod", Value: fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
+		{Name: "brim", Value: fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
+		{Name: "processors", Value: fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
+		{Name: "written to disk", Value: size(c.Written) + " by checkpoints, beside the journals"},
+		{Name: "a query", Value: fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
 	}
 }
 
-// rejected is the table of all candidates, the chosen one among them.
-func (a *Advice) rejected(b *strings.Builder) {
-	b.WriteString("\nInstead of\n")
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	row := func(c Cost, why string) {
-		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", c.Candidate, number(c.Documents), number(a.perReading(c)),
-			bench.Bytes.Format(c.Disk), number(c.Write.Total()), number(c.Rewrite), number(c.Query.Total()), bench.Seconds.Format(c.QuerySeconds), c.Price(), why)
+// rejected is the table of all candidates, the chosen one among them, and the rule.
+func (a *Advice) rejected() report.Block {
+	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "queries", "a query", "price", "why"}, Wide: true}
+	for _, r := range append([]Rejected{{Cost: a.Chosen, Why: "chosen"}}, a.Rejected...) {
+		t.Add(r.String(), number(r.Documents), number(a.perReading(r.Cost)), bench.Bytes.Format(r.Disk), number(r.Write.Total()), number(r.Rewrite),
+			number(r.Query.Total()), bench.Seconds.Format(r.QuerySeconds), fmt.Sprintf("%.2f", r.Price()), r.Why)
 	}
-	_, _ = fmt.Fprintln(t, "  \tdocs/day\tB/reading\tkept\twriting\tcheckp.\tqueries\ta query\tprice\t")
-	row(a.Chosen, "chosen")
-	for _, r := range a.Rejected {
-		row(r.Cost, r.Why)
-	}
-	_ = t.Flush() // into memory
-}
-
-// rule says how it was chosen, in full.
-func (a *Advice) rule(b *strings.Builder) {
-	b.WriteString("\n")
-	report.Wrap(b, "", "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
+	return report.Block{Title: "Candidates", Table: t, Notes: []string{fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
 		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
-		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart), width)
+		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart)}}
 }
 
 // followed compares the prediction with what was stored.
-func (a *Advice) followed(b *strings.Builder) {
+func (a *Advice) followed() report.Block {
 	f := a.Followed
 	if f == nil {
-		return
+		return report.Block{}
 	}
-	_, _ = fmt.Fprintf(b, "\nFollowed: %s of event time in %s\n  brim serve %s\n  brim load %s\n", Span(f.Event), Span(f.Time), strings.Join(f.Serve, " "), strings.Join(f.Load, " "))
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "  a day\tpredicted\tseen\tdifference")
-	_, _ = fmt.Fprintf(t, "  documents\t%s\t%s\t%+.1f %%\n", number(f.Documents.Predicted), number(f.Documents.Seen), 100*f.Documents.Off())
-	_, _ = fmt.Fprintf(t, "  bytes\t%s\t%s\t%+.1f %%\n", bench.Bytes.Format(f.Bytes.Predicted), bench.Bytes.Format(f.Bytes.Seen), 100*f.Bytes.Off())
-	_ = t.Flush() // into memory
+	t := &report.Table{Head: []string{"a day", "predicted", "seen", "difference"}}
+	off := func(a Against) string { return fmt.Sprintf("%+.1f %%", 100*a.Off()) }
+	t.Add("documents", number(f.Documents.Predicted), number(f.Documents.Seen), off(f.Documents))
+	t.Add("bytes", bench.Bytes.Format(f.Bytes.Predicted), bench.Bytes.Format(f.Bytes.Seen), off(f.Bytes))
+	return report.Block{
+		Title: fmt.Sprintf("Followed: %s of event time in %s", Span(f.Event), Span(f.Time)),
+		Text:  []string{"brim serve " + strings.Join(f.Serve, " "), "brim load " + strings.Join(f.Load, " ")}, Table: t,
+	}
 }
 
 // explain fills in the choices, each with the figures that decided.

@@ -210,9 +210,6 @@ func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
 // sampleOf takes one.
 func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample, err error) {
 	l.at = time.Now()
-	if l.mongod, err = m.CPU(ctx); err != nil {
-		return l, err
-	}
 	if l.brim, err = machine.CPU(d.Pid()); err != nil {
 		return l, err
 	}
@@ -226,5 +223,6 @@ func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample,
 	l.updates = metrics.Histogram("brim_store_update_readings", nil)
 	l.readings = l.updates.Sum
 	l.counters, err = m.Counters(ctx)
+	l.mongod = bench.CPU(l.counters)
 	return l, err
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -114,8 +113,8 @@ func tables() []bench.Table {
 		},
 		bench.Table{
 			Name: "memory", Title: "Memory of the daemon", Variant: "load",
-			Measures: slices.Concat(bench.In(bench.Bytes, peakOf, "sampled RSS"), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
-			Note:     "Peak: VmHWM; sampled: the most at any sample, every 100 ms. Left: readings that were not stored a minute after the load.",
+			Measures: slices.Concat(bench.In(bench.Bytes, peakOf), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
+			Note:     "Peak: VmHWM. Left: readings that were not stored a minute after the load.",
 		},
 		bench.Table{
 			Name: "journal", Title: "Journal append without fsync, in the page cache, four writers", Variant: "files",
@@ -483,31 +482,21 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 func (t *trial) single(ctx context.Context) error {
 	t.lab.Step("single readings for a minute")
 	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
-		var oldest, lag bench.Samples
-		var seen scrape.Histogram
+		var oldest bench.Samples
 		until := time.Now().Add(time.Minute) // what comes after the load does not count
 		stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
 			look, err := r.Look(ctx)
-			if err != nil {
-				return err
+			if err == nil && time.Now().Before(until) {
+				oldest = append(oldest, look.Value("brim_journal_oldest_unapplied_seconds", nil))
 			}
-			age, all := look.Value("brim_journal_oldest_unapplied_seconds", nil), look.Histogram("brim_queue_lag_seconds", nil)
-			mean := all.Since(seen).Mean()
-			if math.IsNaN(mean) { // nothing was stored in this second
-				mean = age
-			}
-			if time.Now().Before(until) {
-				seen, oldest, lag = all, append(oldest, age), append(lag, mean)
-			}
-			return nil
+			return err
 		})
 		result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
 		if err := errors.Join(err, stop()); err != nil {
 			return err
 		}
 		first, last, growing := grows(oldest)
-		_, _, later := grows(lag)
-		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
+		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
 		return nil
 	})
 }
@@ -535,19 +524,11 @@ func (t *trial) fill(ctx context.Context) error {
 	return nil
 }
 
-// watchMemory samples the memory of a daemon until stop, and adds what it saw.
-func (t *trial) watchMemory(ctx context.Context, pid int, row string) (stop func() error) {
-	var most, peak int64
-	end := bench.Every(ctx, 100*time.Millisecond, func(context.Context) error {
-		now, high, err := machine.Memory(pid)
-		most, peak = max(most, now), max(peak, high)
-		return err
-	})
-	return func() error {
-		err := end()
-		t.lab.Row("memory", row, float64(peak), float64(most))
-		return err
-	}
+// addPeak adds the most memory that the daemon ever had.
+func (r *rig) addPeak(row string) error {
+	_, peak, err := machine.Memory(r.Pid())
+	r.lab.Add("memory", row, peakOf, float64(peak))
+	return err
 }
 
 // memory measures how much the daemon needs.
@@ -559,15 +540,14 @@ func (t *trial) memory(ctx context.Context) error {
 		return err
 	}
 	err = t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-		stop := t.watchMemory(ctx, r.Pid(), fullRateRow)
-		return errors.Join(r.pass(ctx, poster, length, "memory", fullRateRow), stop())
+		err := r.pass(ctx, poster, length, "memory", fullRateRow)
+		return errors.Join(err, r.addPeak(fullRateRow))
 	})
 	if err != nil {
 		return err
 	}
 	t.lab.Step("memory of a million sensors, 80 s")
 	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
-		stop := t.watchMemory(ctx, r.Pid(), millionRow)
 		start := time.Now()
 		result, err := r.Load(ctx, strings.Fields(millionFlags)...)
 		if err == nil {
@@ -579,7 +559,7 @@ func (t *trial) memory(ctx context.Context) error {
 			left, err = look.Value("brim_queue_readings", nil), lookErr
 		}
 		took := time.Since(start)
-		if err := errors.Join(err, stop()); err != nil {
+		if err := errors.Join(err, r.addPeak(millionRow)); err != nil {
 			return err
 		}
 		stored := result.Acked - int64(left)
