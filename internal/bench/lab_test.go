@@ -31,7 +31,7 @@ func trial(run func(ctx context.Context, lab *Lab) error) *Experiment {
 
 func nothing(context.Context, *Lab) error { return nil }
 
-func TestAnOwnMongodIsRemovedInTheEnd(t *testing.T) {
+func TestOwnMongodIsRemoved(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestAnOwnMongodIsRemovedInTheEnd(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
+func TestUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	t.Parallel()
 	client := mongodtest.Database(t).Client()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +110,7 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-func TestAnAbortKillsAndRemovesAllTheSame(t *testing.T) {
+func TestAbortKillsAndCleansUp(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
@@ -164,7 +164,7 @@ func TestCellsAreChosen(t *testing.T) {
 	require.ErrorContains(t, err, "101 is not allowed; 1 to 100")
 }
 
-func TestAResultIsThereAlsoOfAFailure(t *testing.T) {
+func TestFailedExperimentReturnsItsResult(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	failed := errors.New("no more disk")

@@ -44,9 +44,9 @@ func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error)
 	require.NoError(t, err)
 }
 
-// TestWhatIsPredictedIsSeenWhereItIsFollowed predicts the documents and bytes of
+// TestFollowedAdviceMatchesThePrediction predicts the documents and bytes of
 // a day for users, and looks what a daemon and its load store.
-func TestWhatIsPredictedIsSeenWhereItIsFollowed(t *testing.T) {
+func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		needs Needs
@@ -83,8 +83,8 @@ func TestWhatIsPredictedIsSeenWhereItIsFollowed(t *testing.T) {
 	}
 }
 
-// TestAllIsMeasuredThatAnAdviceNeeds does it for two ways to store.
-func TestAllIsMeasuredThatAnAdviceNeeds(t *testing.T) {
+// TestMeasure does it for two ways to store.
+func TestMeasure(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	inLab(t, n, func(ctx context.Context, s *session) error {

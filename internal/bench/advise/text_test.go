@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheTextSaysWhatToTakeWhyAndWhatElseThereWas(t *testing.T) {
+func TestAdviceAsText(t *testing.T) {
 	t.Parallel()
 	a := advised(t, meters(t))
 	a.Environment.Mongod, a.Environment.Topologies = "6.0.5", []string{"replica_set"}
@@ -37,7 +37,7 @@ func TestTheTextSaysWhatToTakeWhyAndWhatElseThereWas(t *testing.T) {
 	}
 }
 
-func TestTheJSONHoldsEverythingInBaseUnits(t *testing.T) {
+func TestAdviceAsJSON(t *testing.T) {
 	t.Parallel()
 	encoded, err := json.Marshal(advised(t, signal(t)))
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestTheJSONHoldsEverythingInBaseUnits(t *testing.T) {
 	}
 }
 
-func TestATrialIsOfWholeWindowsWithinTheRetention(t *testing.T) {
+func TestTrialHasWholeWindowsWithinTheRetention(t *testing.T) {
 	t.Parallel()
 	a := advised(t, meters(t))
 	at := a.trial(600_000, 20*time.Second)
@@ -81,9 +81,9 @@ func TestATrialIsOfWholeWindowsWithinTheRetention(t *testing.T) {
 	assert.Zero(t, math.Mod(few.Event.Minutes(), 1))
 }
 
-// TestATrialOfWhatIsMeasuredRarelyBeginsAfter1970 also where 600,000 readings of
+// TestTrialOfRareReadingsBeginsAfter1970 also where 600,000 readings of
 // a sensor are more than a duration holds.
-func TestATrialOfWhatIsMeasuredRarelyBeginsAfter1970(t *testing.T) {
+func TestTrialOfRareReadingsBeginsAfter1970(t *testing.T) {
 	t.Parallel()
 	for _, interval := range []time.Duration{time.Hour, day, 30 * day} {
 		for _, retention := range []time.Duration{0, MaxRetention} {

@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-func TestARateIsMadeOfCommands(t *testing.T) {
+func TestUpdatesPerCommand(t *testing.T) {
 	t.Parallel()
 	l := Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 4000}
 	assert.Equal(t, 5, l.updatesPerCommand())
@@ -37,7 +37,7 @@ func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts
 	return r, verdicts
 }
 
-func TestCheckpointsThatAreDelayedDoNotTakeEffect(t *testing.T) {
+func TestDelayedCheckpointsFailTheClaim(t *testing.T) {
 	t.Parallel()
 	r, got := pretend(t, func(lab *bench.Lab) {
 		// One every two seconds.

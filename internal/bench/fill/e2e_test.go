@@ -63,7 +63,7 @@ func TestExperimentRunsInSmall(t *testing.T) {
 	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "1h buckets, time-series collection", Why: "not among the cells asked for"})
 }
 
-func TestAWindowOfOneReadingPerUpdate(t *testing.T) {
+func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 	t.Parallel()
 	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) error {
 		m, err := lab.Start(ctx, bench.Setting{})

@@ -58,7 +58,7 @@ func TestNearestSample(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownIsNoFigure(t *testing.T) {
+func TestUnknownFiguresAreNaN(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(0, 0)
 	o := &outcome{phase: Phase{Granularity: time.Hour, Duration: time.Second}, load: &load.Result{Began: began.Add(time.Minute)}, samples: samplesOf(t, began, 1)}

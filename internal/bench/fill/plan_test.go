@@ -60,7 +60,7 @@ func TestPrefilledBucketsHaveRoomForAllThatIsWritten(t *testing.T) {
 	}
 }
 
-func TestPhaseTellsItsLoad(t *testing.T) {
+func TestPhaseFlags(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -89,7 +89,7 @@ func Experiment() *bench.Experiment {
 			},
 			{
 				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity",
-				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Share, savedOf)),
+				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Ratio, savedOf)),
 				Note:     "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
 			},
 			{
@@ -168,7 +168,7 @@ func claims() (all []bench.Claim) {
 		bench.Claim{Says: "bytes of documents a day at 1h, before compression", Published: 6.72e9, PublishedAs: "6.72 GB", Unit: bench.Bytes, Of: bench.At("sizes", "1h", bytesOf), Because: becauseDoubles},
 		// A factor of 1.2 is alike to none and to the opposite; what is saved is not.
 		bench.Claim{
-			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Share,
+			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Ratio,
 			Of: bench.At("sizes", "1h", savedOf), Because: "Only what a document has beside its readings is saved.",
 		})
 }

@@ -55,7 +55,7 @@ func TestPageOfAllHasEach(t *testing.T) {
 	}
 }
 
-func TestPageNeedsNothingFromElsewhere(t *testing.T) {
+func TestPageLoadsNothing(t *testing.T) {
 	t.Parallel()
 	page := htmlOf(t, aResult(), aResult())
 	assert.NotRegexp(t, `(?i)<script|<link|<img|<iframe|\bsrc=|\bhref="[^#]|url\(|@import|@font-face`, page)
@@ -64,7 +64,7 @@ func TestPageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestPageEscapesWhatOthersWrote(t *testing.T) {
+func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	const evil = `</style><script>alert(1)</script>`
 	r := aResult()

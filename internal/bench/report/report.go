@@ -237,7 +237,7 @@ func axisUnit(u bench.Unit) chart.Unit {
 		return chart.PerSecond
 	case bench.Bytes:
 		return chart.DecimalBytes
-	case bench.Share:
+	case bench.Ratio:
 		return chart.Ratio
 	}
 	return chart.Count

@@ -86,7 +86,7 @@ func TestGrowth(t *testing.T) {
 	assert.Len(t, r.Table("hosts").Rows, 4)
 }
 
-func TestTheGridHasEachShapeOnce(t *testing.T) {
+func TestGridHasEachPointOnce(t *testing.T) {
 	t.Parallel()
 	g := fullGrid()
 	shapes := g.points()
@@ -101,7 +101,7 @@ func TestTheGridHasEachShapeOnce(t *testing.T) {
 	}
 }
 
-func TestAtTheKneeADoublingGainsATenth(t *testing.T) {
+func TestKnee(t *testing.T) {
 	t.Parallel()
 	l := bench.Line{Base: 40, Each: 2}
 	k := knee(l)
@@ -117,7 +117,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-func TestGrowthOfALagIsAQuarterAndHalfASecond(t *testing.T) {
+func TestLagGrows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		first, last float64

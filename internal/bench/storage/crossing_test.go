@@ -69,7 +69,7 @@ func TestOrderOfCrossings(t *testing.T) {
 	assert.Equal(t, 1, all[3].place)
 }
 
-func TestARampThatNeverReachesItsBoundIsSampledToItsEnd(t *testing.T) {
+func TestRampThatNeverReachesItsBound(t *testing.T) {
 	t.Parallel()
 	const h, d = doctor.Healthy, doctor.Degrading
 	r := rampOf(-1, map[string][]doctor.Class{diskBusy: {h, h, h, d, d}})

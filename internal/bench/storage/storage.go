@@ -70,7 +70,7 @@ func tables() (all []bench.Table) {
 				Name: "ramp, " + cache, Title: "The ramp, with the " + cache + " cache", Variant: "readings/s offered",
 				Measures: slices.Concat(
 					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "processors of mongod", "of all"),
-					bench.In(bench.Share, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
+					bench.In(bench.Ratio, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
 				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
 			},

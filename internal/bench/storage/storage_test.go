@@ -105,8 +105,8 @@ func TestFilesOfAnOwnMongodAreWatched(t *testing.T) {
 	assert.NotNil(t, r.Table("compact").Samples(scattered, "file larger by"))
 }
 
-// TestAnInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
-func TestAnInterruptionEndsTheWriters(t *testing.T) {
+// TestInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
+func TestInterruptionEndsTheWriters(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -57,7 +57,7 @@ func TestPageOfAnOverload(t *testing.T) {
 	assert.NotContains(t, page, "updates")
 }
 
-func TestPageNeedsNothingFromElsewhere(t *testing.T) {
+func TestPageLoadsNothing(t *testing.T) {
 	t.Parallel()
 	page := htmlOf(t, aResult(), Extras{Floor: aFloor()})
 	assert.NotRegexp(t, `(?i)<script|<link|<img|<iframe|\bsrc=|\bhref=|url\(|@import|@font-face`, page)
@@ -66,7 +66,7 @@ func TestPageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestPageEscapesWhatOthersWrote(t *testing.T) {
+func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	const evil = `</style><script>alert(1)</script>`

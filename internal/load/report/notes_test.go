@@ -56,7 +56,7 @@ func TestCaptionsClaimOnlyWhatIsSeen(t *testing.T) {
 	assert.NotContains(t, htmlOf(t, r, Extras{}), fills)
 }
 
-func TestAFloorAboveTheMeasurementCannotBeUsed(t *testing.T) {
+func TestFloorAboveTheMeasurement(t *testing.T) {
 	t.Parallel()
 	floor := aFloor()
 	floor.Response.P99 = 0.05

@@ -55,7 +55,7 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
-func TestWhatWasSaturatedSaysSoFirst(t *testing.T) {
+func TestReportsBeginWithSaturation(t *testing.T) {
 	t.Parallel()
 	first, rest, _ := strings.Cut(textOf(t, aQueue(), Extras{}), "\n")
 	assert.True(t, strings.HasPrefix(first, "SATURATED: the median response took"), first)
@@ -74,7 +74,7 @@ func TestWhatWasSaturatedSaysSoFirst(t *testing.T) {
 	assert.NotContains(t, comparison(t, aResult(), aResult()), "SATURATED")
 }
 
-func TestJSONTellsWhetherARunWasSaturated(t *testing.T) {
+func TestJSONOfSaturation(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		result    *load.Result

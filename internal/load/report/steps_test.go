@@ -27,7 +27,7 @@ func aRamp() *load.Result {
 	return r
 }
 
-func TestARampIsToldStepByStep(t *testing.T) {
+func TestRampBySteps(t *testing.T) {
 	t.Parallel()
 	r := aRamp()
 	all := steps(r)

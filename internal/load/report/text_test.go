@@ -49,7 +49,7 @@ func TestTextWithoutTheDaemonsTimes(t *testing.T) {
 	assert.NotContains(t, text, "floor")
 }
 
-func TestTextTellsWhatWentWrong(t *testing.T) {
+func TestTextOfAnOverload(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	r.FirstErrors[1] = "\x1b[2J\tgone"
@@ -66,7 +66,7 @@ func TestTextTellsWhatWentWrong(t *testing.T) {
 	}
 }
 
-func TestAFloorOfAnotherLoadIsSaid(t *testing.T) {
+func TestFloorOfAnotherLoad(t *testing.T) {
 	t.Parallel()
 	floor := aFloor()
 	floor.Setup.Batch, floor.Setup.Speedup = 10, 30
@@ -102,7 +102,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestSetupTellsTheIntervalThatHappens(t *testing.T) {
+func TestSetupHasTheActualInterval(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.Setup.IntervalSeconds, r.Setup.AskedIntervalSeconds, r.Setup.Rate, r.Setup.Sensors = 5.01, 5, "2000", 1
@@ -124,7 +124,7 @@ func TestReportsOfNothing(t *testing.T) {
 	require.NoError(t, JSON(&b, r))
 }
 
-func TestShareIsNeverRoundedToAll(t *testing.T) {
+func TestPercentIsNeverRoundedToAll(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 98.9999: "98.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
 		assert.Equal(t, want, percent(part, 100))
@@ -136,7 +136,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	for _, err := range []error{
