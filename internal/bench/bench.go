@@ -286,6 +286,31 @@ func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)
 	return nil
 }
 
+// Every calls sample at once and then in an interval, until stop is called, which
+// waits for the last call and returns its error, if any. It ends with the first
+// error.
+func Every(ctx context.Context, interval time.Duration, sample func(ctx context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			err := sample(ctx)
+			if err == nil && machine.Pause(ctx, interval) == nil {
+				continue
+			}
+			if errors.Is(err, context.Canceled) { // in flight when it was stopped
+				err = nil
+			}
+			ended <- err
+			return
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
 // Step says what begins now.
 func (l *Lab) Step(format string, args ...any) {
 	l.step++

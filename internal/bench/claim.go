@@ -215,7 +215,7 @@ const (
 	Seconds   Unit = "s"
 	PerSecond Unit = "/s"
 	Bytes     Unit = "bytes"
-	Share     Unit = "ratio" // 1 is 100 %
+	Ratio     Unit = "ratio" // 1 is 100 %
 	Count     Unit = ""
 	Times     Unit = "x"
 )
@@ -242,7 +242,7 @@ func (u Unit) Format(v float64) string {
 			return "0 B"
 		}
 		return strconv.FormatFloat(value, 'f', decimals(value), 64) + " " + prefix + "B"
-	case Share:
+	case Ratio:
 		return chart.Format(chart.Ratio, v)
 	case Times:
 		return strconv.FormatFloat(v, 'f', decimals(v), 64) + "x"

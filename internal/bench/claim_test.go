@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAFactorIsComparedWithThePublishedOne(t *testing.T) {
+func TestFactorClaims(t *testing.T) {
 	t.Parallel()
 	const because = "Disks are slow."
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestAFactorIsComparedWithThePublishedOne(t *testing.T) {
 	assert.Equal(t, "105 B (100 B to 110 B) → 205 B (200 B to 210 B), 1.95x", r.MeasuredAs)
 }
 
-func TestAValueIsComparedWithThePublishedOne(t *testing.T) {
+func TestValueClaims(t *testing.T) {
 	t.Parallel()
 	check := func(c Claim, of ...float64) Row {
 		r, ok := c.check(nil, of)
@@ -87,7 +87,7 @@ func TestAValueIsComparedWithThePublishedOne(t *testing.T) {
 	assert.Equal(t, whyDiffers, check(least, 8).Why, "without a reason of its own")
 }
 
-func TestWhatWasNotMeasuredIsLeftOut(t *testing.T) {
+func TestClaimsWithoutFigures(t *testing.T) {
 	t.Parallel()
 	figure := func(variant string) Figure { return Figure{"t", variant, "cost"} }
 	claims := []Claim{
@@ -109,7 +109,7 @@ func TestWhatWasNotMeasuredIsLeftOut(t *testing.T) {
 	assert.Len(t, r.Tables, 1, "a table without rows is not shown")
 }
 
-func TestATableTakesSamplesInAnyOrder(t *testing.T) {
+func TestTableAdd(t *testing.T) {
 	t.Parallel()
 	table := Table{Measures: []Measure{{"time", Seconds}}, Unit: Bytes}
 	table.Add("a", "size", 1, 2)
@@ -140,7 +140,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-func TestALineWeighsPointsByTheirValue(t *testing.T) {
+func TestFitLine(t *testing.T) {
 	t.Parallel()
 	l, ok := FitLine([]float64{1, 10, 100}, []float64{12, 30, 210})
 	require.True(t, ok)
@@ -157,7 +157,7 @@ func TestALineWeighsPointsByTheirValue(t *testing.T) {
 	}
 }
 
-func TestUnitsAreReadByPeople(t *testing.T) {
+func TestUnitFormat(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		u    Unit
@@ -165,7 +165,7 @@ func TestUnitsAreReadByPeople(t *testing.T) {
 		want string
 	}{
 		{Seconds, 650e-6, "650 µs"}, {Bytes, 512, "512 B"}, {Bytes, 28e3, "28.0 KB"}, {Bytes, 6.72e9, "6.72 GB"}, {Bytes, 0, "0 B"},
-		{Times, 7.6, "7.60x"}, {Times, 76, "76.0x"}, {Share, 0.45, "45 %"}, {Count, 240e3, "240k"}, {Seconds, math.NaN(), "–"},
+		{Times, 7.6, "7.60x"}, {Times, 76, "76.0x"}, {Ratio, 0.45, "45 %"}, {Count, 240e3, "240k"}, {Seconds, math.NaN(), "–"},
 	} {
 		assert.Equal(t, c.want, c.u.Format(c.v))
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -280,21 +279,20 @@ func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
 	return doctor.ReadCounters(ctx, m.Client())
 }
 
-// CPU is the processor time of the server so far, by its own count; 0 of a
-// user's that does not tell it.
+// CPU is the processor time of the server so far, by its own count; 0 where it does
+// not report it.
 func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
-	if m.server != nil {
-		return machine.CPU(m.server.Pid())
-	}
 	c, err := m.Counters(ctx)
-	if err != nil {
-		return 0, err
-	}
+	return CPU(c), err
+}
+
+// CPU is the processor time in a server's counters; 0 where it does not report it.
+func CPU(c doctor.Counters) time.Duration {
 	seconds := c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
 	if math.IsNaN(seconds) { // which is no Duration
-		return 0, nil
+		return 0
 	}
-	return time.Duration(seconds * float64(time.Second)), nil
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // Set sets parameters at run time.
@@ -341,53 +339,17 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 	return err // the measurement begins all the same
 }
 
-// Files is the size of all files of a mongod of its own, in bytes.
-func (m *MongoDB) Files() (bytes int64, err error) {
-	if m.server == nil {
-		return 0, ErrOwnOnly
-	}
-	err = filepath.WalkDir(m.server.DBPath(), func(_ string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return ignoreGone(err)
-		}
-		info, err := entry.Info()
-		if err == nil {
-			bytes += info.Size()
-		}
-		return ignoreGone(err)
-	})
-	return bytes, err
-}
-
-// ignoreGone is for files that the mongod removes meanwhile.
-func ignoreGone(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
 // Spent is what something took.
 type Spent struct {
 	Seconds float64
-	CPU     float64 // seconds of mongod's processor time
+	CPU     float64 // seconds of mongod's processor time, by its own count
 	Own     float64 // and of this process, which writes as a daemon does
 	Since   func(counter string) float64
-}
-
-// ServerCPU is mongod's processor time by its own counters, to the microsecond;
-// NaN if it does not report it.
-func (s Spent) ServerCPU() float64 {
-	return s.Since("cpu_seconds_total user") + s.Since("cpu_seconds_total system")
 }
 
 // Measure does something and returns what it took.
 func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) error) (s Spent, err error) {
 	before, err := m.Counters(ctx)
-	if err != nil {
-		return s, err
-	}
-	start, err := m.CPU(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -404,12 +366,8 @@ func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) erro
 	if err != nil {
 		return s, err
 	}
-	end, err := m.CPU(ctx)
-	if err != nil {
-		return s, err
-	}
 	after, err := m.Counters(ctx)
-	s.CPU, s.Own = (end - start).Seconds(), (ownEnd - own).Seconds()
+	s.CPU, s.Own = (CPU(after) - CPU(before)).Seconds(), (ownEnd - own).Seconds()
 	s.Since = func(counter string) float64 { return after.Since(before, counter) }
 	return s, err
 }

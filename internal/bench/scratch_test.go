@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestADatabaseThatHasDataIsLeftAlone(t *testing.T) {
+func TestDatabaseWithDataIsRefused(t *testing.T) {
 	t.Parallel()
 	theirs := mongodtest.Database(t)
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
@@ -30,9 +30,9 @@ func TestADatabaseThatHasDataIsLeftAlone(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 }
 
-// TestADatabaseThatTheURINamesIsNotUsed has a URI as programs have it that work
+// TestDatabaseNamedByTheURIIsNotUsed has a URI as programs have it that work
 // in one database.
-func TestADatabaseThatTheURINamesIsNotUsed(t *testing.T) {
+func TestDatabaseNamedByTheURIIsNotUsed(t *testing.T) {
 	t.Parallel()
 	theirs := mongodtest.Database(t)
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{})
@@ -51,9 +51,9 @@ func TestADatabaseThatTheURINamesIsNotUsed(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 }
 
-// TestWhatIsUnderWayAtTheEndDoesNotBringTheDatabaseBack writes until the database
+// TestLateWriteDoesNotRecreateTheDatabase writes until the database
 // is gone and once more, as a server does with the rest of an interrupted command.
-func TestWhatIsUnderWayAtTheEndDoesNotBringTheDatabaseBack(t *testing.T) {
+func TestLateWriteDoesNotRecreateTheDatabase(t *testing.T) {
 	t.Parallel()
 	client := mongodtest.Database(t).Client()
 	name, late := "", make(chan error, 1)

@@ -94,7 +94,7 @@ func TestAxesOfBothPanelsStandAboveEachOther(t *testing.T) {
 	assert.Len(t, starts, 1, "all lines begin at the same place: %v", starts)
 }
 
-func TestAGapDividesALine(t *testing.T) {
+func TestGapDividesALine(t *testing.T) {
 	t.Parallel()
 	lines := func(y ...float64) int {
 		x := make([]float64, len(y))
@@ -118,7 +118,7 @@ func TestMarksAreDrawnInEachPanel(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(drawn(t, chart), `stroke-dasharray="2,3"`))
 }
 
-func TestNoDataIsSaid(t *testing.T) {
+func TestNoData(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]svg{
 		"no points":      Time{Title: "Empty & <sound>", Width: 300, Height: 150},

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestFormatIsHumane(t *testing.T) {
+func TestFormat(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		unit Unit

@@ -78,7 +78,7 @@ func TestLinesThatLeaveTheirAxesAreCut(t *testing.T) {
 	assert.Len(t, points(out, "a"), 3, "those up to 60 readings")
 }
 
-func TestLinesOfNothingSaySo(t *testing.T) {
+func TestLinesWithoutData(t *testing.T) {
 	t.Parallel()
 	for _, series := range [][]Series{
 		nil,

@@ -37,10 +37,10 @@ type Config struct {
 
 // Run measures and advises. What it starts and makes is gone when it returns.
 func Run(ctx context.Context, c Config) (*Advice, error) {
-	n, err := c.Needs.complete()
-	if err != nil {
+	if err := c.Needs.Check(); err != nil {
 		return nil, err
 	}
+	n := c.Needs.complete()
 	var advice *Advice
 	e := &bench.Experiment{
 		Name: "advise", Question: "Which settings suit these sensors and queries?", Full: fullTime, Quick: quickTime,
@@ -93,17 +93,15 @@ type Needs struct {
 	Queries   float64       `json:"queries_per_day"`
 	Retention time.Duration `json:"retention_ns"` // 0: for ever
 	// MaxWait is how long a reading may gather before it is written. Until then it
-	// is in Brim's journal alone. 0: 5 s.
-	MaxWait time.Duration `json:"max_wait_ns"`
-	Batch   int           `json:"batch"` // readings in a request; 0: 1
-	// Duplicates says whether a reading may be stored twice. Empty: Never.
-	Duplicates Duplicates `json:"duplicates"`
+	// is in Brim's journal alone.
+	MaxWait    time.Duration `json:"max_wait_ns"`
+	Batch      int           `json:"batch"` // readings in a request
+	Duplicates Duplicates    `json:"duplicates"`
 	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
-	// same money: which compares time with space. 0: as below.
+	// same money: which compares time with space.
 	CoreHour float64 `json:"price_core_hour"`
 	GBMonth  float64 `json:"price_gb_month"`
-	// DiskWrites is how many bytes a day the disk should be given to write at most.
-	// 0: as below.
+	// DiskWrites is how many bytes a day the disk should write at most.
 	DiskWrites int64 `json:"disk_writes"`
 }
 
@@ -136,7 +134,7 @@ const (
 	foreverCounts = 365 * day
 )
 
-// Bounds of the needs.
+// Bounds of the needs, for the flags that set them.
 const (
 	MaxSensors   = 100_000_000
 	MaxFields    = telemetry.MaxFields
@@ -147,75 +145,8 @@ const (
 	maxPerDay    = 1e12         // readings
 )
 
-// Check returns what is wrong in the needs, nil if nothing is.
+// Check reports needs that contradict each other.
 func (n Needs) Check() error {
-	_, err := n.complete()
-	return err
-}
-
-// complete returns the needs with their defaults, or what is wrong in them.
-func (n Needs) complete() (Needs, error) {
-	if n.MaxWait == 0 {
-		n.MaxWait = DefaultMaxWait
-	}
-	if n.Duplicates == "" {
-		n.Duplicates = Never
-	}
-	if n.Batch == 0 {
-		n.Batch = 1
-	}
-	if n.CoreHour == 0 {
-		n.CoreHour = DefaultCoreHour
-	}
-	if n.GBMonth == 0 {
-		n.GBMonth = DefaultGBMonth
-	}
-	if n.DiskWrites == 0 {
-		n.DiskWrites = DefaultDiskWrites
-	}
-	if err := n.check(); err != nil {
-		return n, err
-	}
-	if n.Queries == 0 {
-		n.Queries = float64(n.Sensors) * float64(day) / float64(n.QuerySpan)
-	}
-	return n, nil
-}
-
-func (n Needs) check() error {
-	for _, bound := range []struct {
-		name            string
-		is, least, most float64
-	}{
-		{"sensors", float64(n.Sensors), 1, MaxSensors},
-		{"fields", float64(n.Fields), 1, MaxFields},
-		{"readings in a request", float64(n.Batch), 1, 100_000},
-		{"queries a day", n.Queries, 0, 1e9},
-		{"price of a core-hour", n.CoreHour, 0, 1e6},
-		{"price of a GB-month", n.GBMonth, 0, 1e6},
-		{"bytes a day for the disk to write", float64(n.DiskWrites), 1, 1e18},
-	} {
-		if !(bound.is >= bound.least && bound.is <= bound.most) {
-			return fmt.Errorf("%s: %v is not allowed; from %v to %v", bound.name, bound.is, bound.least, bound.most)
-		}
-	}
-	for _, bound := range []struct {
-		name            string
-		is, least, most time.Duration
-	}{
-		{"interval", n.Interval, time.Millisecond, MaxInterval},
-		{"query span", n.QuerySpan, time.Millisecond, MaxQuerySpan},
-		{"retention", n.Retention, 0, MaxRetention},
-		{"longest wait", n.MaxWait, time.Millisecond, MaxMaxWait},
-	} {
-		if bound.is < bound.least || bound.is > bound.most {
-			return fmt.Errorf("%s: %s is not allowed; from %s to %s", bound.name, Span(bound.is), Span(bound.least), Span(bound.most))
-		}
-	}
-	return n.checkTogether()
-}
-
-func (n Needs) checkTogether() error {
 	switch {
 	case n.Retention > 0 && n.Retention < store.MinGranularity:
 		return fmt.Errorf("retention: %s is shorter than the shortest bucket, of %s", Span(n.Retention), Span(store.MinGranularity))
@@ -225,10 +156,16 @@ func (n Needs) checkTogether() error {
 		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", Span(n.QuerySpan), Span(n.Interval))
 	case n.perDay() > maxPerDay:
 		return fmt.Errorf("%.3g readings a day are more than one MongoDB takes; at most %.0e are worked out", n.perDay(), maxPerDay)
-	case n.Duplicates != Never && n.Duplicates != Rare:
-		return fmt.Errorf("duplicates %q is unknown; allowed are %s and %s", n.Duplicates, Never, Rare)
 	}
 	return nil
+}
+
+// complete fills in how many queries there are.
+func (n Needs) complete() Needs {
+	if n.Queries == 0 {
+		n.Queries = float64(n.Sensors) * float64(day) / float64(n.QuerySpan)
+	}
+	return n
 }
 
 // perDay is the readings a day of all sensors.

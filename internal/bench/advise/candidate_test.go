@@ -44,7 +44,7 @@ func TestFastSensorsAreOfferedLargerParts(t *testing.T) {
 	}, shapes(signal(t), false))
 }
 
-func TestCapsLeaveRoomForWideReadings(t *testing.T) {
+func TestCapsOfWideReadings(t *testing.T) {
 	t.Parallel()
 	for _, c := range shapes(dashboards(t, func(n *Needs) { n.Fields = 256 }), false) {
 		if c.Storage == store.Bucket {

@@ -81,7 +81,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 		}
 	}
 	slices.SortStableFunc(a.Rejected, func(x, y Rejected) int { return cmp.Compare(x.Price(), y.Price()) })
-	a.explain(f, sized)
+	a.explain()
 	a.warn(within)
 	return a, nil
 }

@@ -56,7 +56,7 @@ func (f *Figures) sized(of store.Storage, granularity time.Duration, compressor 
 	return Sized{}
 }
 
-func TestADaysCostFollowsFromTheFigures(t *testing.T) {
+func TestCostOfADay(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	f := made(n, false)
@@ -73,7 +73,7 @@ func TestADaysCostFollowsFromTheFigures(t *testing.T) {
 	assert.InEpsilon(t, c.CPU().Total()/3600*30*0.04+c.Disk/1e9*0.1, c.Price(), 1e-9)
 }
 
-func TestALongerFlushMergesAndCannotMergeMoreThanADocumentHas(t *testing.T) {
+func TestLongerFlushMergesUpToADocument(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	f := made(n, false)
@@ -97,7 +97,7 @@ func TestQueriesLongerThanWasMeasuredGrowWithTheirDocuments(t *testing.T) {
 	assert.InEpsilon(t, whole.Query.Total(), part.Query.Total(), 1e-6)
 }
 
-func TestALineMeetsItsPointsAndDoesNotFall(t *testing.T) {
+func TestInterpolationNeverFalls(t *testing.T) {
 	t.Parallel()
 	var none, straight, falling, single points
 	assert.Zero(t, none.at(5))

@@ -113,7 +113,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 		for _, resident := range s.residents(of) {
 			for _, perUpdate := range s.perUpdates() {
 				s.lab.Step("an update of %d to a document of %d, %s", perUpdate, resident, of)
-				u, err := s.update(ctx, updateOf{of, resident, perUpdate, manySensors})
+				u, err := s.update(ctx, Update{Storage: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors)
 				if err != nil {
 					return nil, err
 				}
@@ -128,7 +128,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 		for _, resident := range s.rewritten(of) {
 			for _, compressor := range compressors {
 				s.lab.Step("a checkpoint of documents of %d, %s, %s", resident, of, compressor)
-				r, err := s.rewrite(ctx, rewriteOf{of, compressor, resident})
+				r, err := s.rewrite(ctx, Rewrite{Storage: of, Compressor: compressor, Resident: float64(resident)})
 				if err != nil {
 					return nil, err
 				}
@@ -154,7 +154,7 @@ func (s *session) measure(ctx context.Context) (*Figures, error) {
 func (s *session) command(ctx context.Context, f *Figures) error {
 	s.lab.Step("a command of one update")
 	const of = store.Bucket
-	alone, err := s.update(ctx, updateOf{of, 1, 1, 1})
+	alone, err := s.update(ctx, Update{Storage: of, Resident: 1, PerUpdate: 1}, 1)
 	if err != nil {
 		return err
 	}
@@ -212,13 +212,6 @@ func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings,
 	})
 }
 
-// updateOf says which update is to be measured.
-type updateOf struct {
-	storage             store.Storage
-	resident, perUpdate int
-	sensors             int // at most
-}
-
 const (
 	manySensors  = 1000
 	fewSensors   = 8
@@ -226,15 +219,15 @@ const (
 	singleRounds = 300 // of a single sensor, whose commands have one update
 )
 
-// update measures what it costs to add readings to documents that have some. All
-// documents have as many, and all grow alike.
-func (s *session) update(ctx context.Context, of updateOf) (u Update, err error) {
-	sensors := min(max(s.grownReadings/of.resident, fewSensors), of.sensors)
-	rounds := mostRounds
+// update measures what it costs to add readings to documents that have some, of so
+// many sensors at most. All documents have as many, and all grow alike.
+func (s *session) update(ctx context.Context, u Update, sensors int) (_ Update, err error) {
+	resident, rounds := int(u.Resident), mostRounds
 	if sensors == 1 {
 		rounds = singleRounds
 	}
-	c, err := s.grown(ctx, Candidate{Storage: of.storage, Compressor: store.Snappy}, sensors, of.resident, rounds*of.perUpdate)
+	sensors = min(max(s.grownReadings/resident, fewSensors), sensors)
+	c, err := s.grown(ctx, Candidate{Storage: u.Storage, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
 	if err != nil {
 		return u, err
 	}
@@ -242,17 +235,16 @@ func (s *session) update(ctx context.Context, of updateOf) (u Update, err error)
 	done := 0
 	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
 		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
-			if err := c.Write(ctx, shape.Portions(sensors, of.resident+done*of.perUpdate, of.perUpdate)); err != nil {
+			if err := c.Write(ctx, shape.Portions(sensors, resident+done*u.PerUpdate, u.PerUpdate)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	n := 1 / float64(done*sensors)
-	return Update{
-		Storage: of.storage, PerUpdate: of.perUpdate, Resident: float64(of.resident) + float64((done-1)*of.perUpdate)/2,
-		CPU: CPU{spent.CPU, spent.Own}.times(n), Seconds: spent.Seconds * n,
-	}, err
+	u.Resident += float64((done-1)*u.PerUpdate) / 2
+	u.CPU, u.Seconds = CPU{spent.CPU, spent.Own}.times(n), spent.Seconds*n
+	return u, err
 }
 
 // grown makes documents with so many readings each, and room for further ones in
@@ -277,13 +269,6 @@ func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, fu
 	return c, nil
 }
 
-// rewriteOf says which documents a checkpoint is to be measured with.
-type rewriteOf struct {
-	storage    store.Storage
-	compressor store.Compressor
-	resident   int
-}
-
 const (
 	rewrittenDocuments = 2000
 	fewestRewritten    = 20
@@ -292,19 +277,19 @@ const (
 
 // rewrite measures what a checkpoint writes after each document got a reading,
 // and what that costs.
-func (s *session) rewrite(ctx context.Context, of rewriteOf) (out Rewrite, err error) {
-	sensors := min(max(s.grownReadings/of.resident, fewestRewritten), rewrittenDocuments)
-	c, err := s.grown(ctx, Candidate{Storage: of.storage, Compressor: of.compressor}, sensors, of.resident, rewriteRounds)
+func (s *session) rewrite(ctx context.Context, out Rewrite) (_ Rewrite, err error) {
+	resident := int(out.Resident)
+	sensors := min(max(s.grownReadings/resident, fewestRewritten), rewrittenDocuments)
+	c, err := s.grown(ctx, Candidate{Storage: out.Storage, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
-	out = Rewrite{Storage: of.storage, Compressor: of.compressor, Resident: float64(of.resident)}
 	n := float64(sensors * rewriteRounds)
 	for i := range rewriteRounds {
 		checkpoint := bench.Spent{}
 		written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
-			if err := c.Write(ctx, shape.Portions(sensors, of.resident+i, 1)); err != nil {
+			if err := c.Write(ctx, shape.Portions(sensors, resident+i, 1)); err != nil {
 				return err
 			}
 			checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)

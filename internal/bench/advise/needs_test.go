@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -31,30 +32,20 @@ func needs(t *testing.T, n Needs, change ...func(*Needs)) Needs {
 	for _, c := range change {
 		c(&n)
 	}
-	n, err := n.complete()
-	require.NoError(t, err)
-	return n
+	n.MaxWait, n.Batch, n.Duplicates = cmp.Or(n.MaxWait, DefaultMaxWait), 1, cmp.Or(n.Duplicates, Never)
+	n.CoreHour, n.GBMonth, n.DiskWrites = DefaultCoreHour, DefaultGBMonth, DefaultDiskWrites
+	require.NoError(t, n.Check())
+	return n.complete()
 }
 
-func TestNeedsThatMakeNoSenseAreRefusedWithWhatIsAllowed(t *testing.T) {
+// TestContradictionsAreRefused; the bounds of each number are those of its flag.
+func TestContradictionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for what, wrong := range map[string]func(*Needs){
-		"sensors: 0 is not allowed; from 1":                            func(n *Needs) { n.Sensors = 0 },
-		"sensors: -3 is not allowed":                                   func(n *Needs) { n.Sensors = -3 },
-		"fields: 257 is not allowed; from 1 to 256":                    func(n *Needs) { n.Fields = 257 },
-		"interval: 500µs is not allowed; from 1ms to 30d":              func(n *Needs) { n.Interval = 500 * time.Microsecond },
-		"interval: -1s is not allowed":                                 func(n *Needs) { n.Interval = -time.Second },
-		"query span: 0s is not allowed":                                func(n *Needs) { n.QuerySpan = 0 },
-		"retention: -1h is not allowed":                                func(n *Needs) { n.Retention = -time.Hour },
-		"retention: 30s is shorter than the shortest bucket, of 1m":    func(n *Needs) { n.Retention = 30 * time.Second },
-		"query span: 1h is longer than the retention of 30m":           func(n *Needs) { n.Retention = 30 * time.Minute },
-		"query span: 1h is shorter than the interval of 2h":            func(n *Needs) { n.Interval = 2 * time.Hour },
-		"longest wait: 2h is not allowed; from 1ms to 1h":              func(n *Needs) { n.MaxWait = 2 * time.Hour },
-		"queries a day: -1 is not allowed":                             func(n *Needs) { n.Queries = -1 },
-		"readings a day are more than one MongoDB takes":               func(n *Needs) { n.Sensors, n.Interval = MaxSensors, time.Millisecond },
-		`duplicates "some" is unknown; allowed are never and rare`:     func(n *Needs) { n.Duplicates = "some" },
-		"price of a core-hour: -1 is not allowed":                      func(n *Needs) { n.CoreHour = -1 },
-		"bytes a day for the disk to write: -1 is not allowed; from 1": func(n *Needs) { n.DiskWrites = -1 },
+		"retention: 30s is shorter than the shortest bucket, of 1m": func(n *Needs) { n.Retention = 30 * time.Second },
+		"query span: 1h is longer than the retention of 30m":        func(n *Needs) { n.Retention = 30 * time.Minute },
+		"query span: 1h is shorter than the interval of 2h":         func(n *Needs) { n.Interval = 2 * time.Hour },
+		"readings a day are more than one MongoDB takes":            func(n *Needs) { n.Sensors, n.Interval = MaxSensors, time.Millisecond },
 	} {
 		n := dashboards(t)
 		wrong(&n)
@@ -66,7 +57,6 @@ func TestEveryReadingIsReadOnceUnlessSaidOtherwise(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	assert.InDelta(t, 240_000, n.Queries, 1e-6)
-	assert.Equal(t, Never, n.Duplicates)
 	assert.InDelta(t, 7, dashboards(t, func(n *Needs) { n.Queries = 7 }).Queries, 0)
 	assert.Equal(t, 365*day, dashboards(t, func(n *Needs) { n.Retention = 0 }).kept())
 }

@@ -6,11 +6,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/report"
+	"github.com/brim-telemetry/brim/internal/report"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -19,176 +18,107 @@ const width = 100
 
 // Text writes the advice for people; yaml is the configuration that it comes to.
 func Text(w io.Writer, a *Advice, yaml string) error {
-	var b strings.Builder
-	a.head(&b)
-	b.WriteString("\nTake\n")
+	var take []report.Fact
 	for _, c := range a.Choices {
-		_, _ = fmt.Fprintf(&b, "  %-20s %s\n", c.Setting, c.Value)
-		report.Wrap(&b, "      ", "      ", c.Why, width)
+		take = append(take, report.Fact{Name: c.Setting, Value: c.Value + ". " + c.Why})
 	}
-	a.costs(&b)
-	for _, warning := range a.Warnings {
-		b.WriteString("\n")
-		report.Wrap(&b, "! ", "  ", warning, width)
-	}
-	b.WriteString("\nThe configuration (brim config check FILE, brim serve --config FILE)\n\n")
-	b.WriteString(yaml)
-	a.rejected(&b)
-	a.rule(&b)
-	a.followed(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return report.Text(w, width, &report.Document{Sections: []report.Section{{Title: "Advice", Blocks: []report.Block{
+		a.head(),
+		{Title: "Take", Facts: take},
+		{Title: "A day of it", Facts: a.costs()},
+		{Title: "Warnings", List: a.Warnings},
+		{Title: "The configuration (brim config check FILE, brim serve --config FILE)", Code: yaml},
+		a.rejected(),
+		a.followed(),
+	}}}})
 }
 
 // head says what was asked, and where it was measured.
-func (a *Advice) head(b *strings.Builder) {
+func (a *Advice) head() report.Block {
 	n, e := a.Needs, a.Environment
-	kept := "forever, of which a year is counted"
+	kept, form := "forever, of which a year is counted", ""
 	if n.Retention > 0 {
 		kept = "for " + Span(n.Retention)
 	}
-	report.Wrap(b, "", "", fmt.Sprintf("Advice for %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
-		number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)), width)
-	size := ""
 	if a.Quick {
-		size = ", the quick form"
+		form = ", the quick form"
 	}
-	report.Wrap(b, "", "", fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, size, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor), width)
+	return report.Block{Text: []string{
+		fmt.Sprintf("For %s sensors that report %d fields every %s (%s readings a day), kept %s, and %s queries a day of %s of a sensor.",
+			number(float64(n.Sensors)), n.Fields, Span(n.Interval), number(n.perDay()), kept, number(n.Queries), Span(n.QuerySpan)),
+		fmt.Sprintf("Measured here in %.0f s%s: MongoDB %s, %s, %d cores, %s.", a.TookSeconds, form, e.Mongod, strings.Join(e.Topologies, ", "), e.Cores, e.Processor),
+	}}
 }
 
 // costs says what a day of it costs.
-func (a *Advice) costs(b *strings.Builder) {
-	c, n := a.Chosen, a.Needs
+func (a *Advice) costs() []report.Fact {
+	c, n, size := a.Chosen, a.Needs, bench.Bytes.Format
 	ingest := a.Figures.Ingest * n.perDay()
-	b.WriteString("\nA day of it\n")
-	for _, l := range [][2]string{
-		{"documents", number(c.Documents)},
-		{"bytes on disk", fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", bench.Bytes.Format(c.Bytes()), bench.Bytes.Format(c.Data), bench.Bytes.Format(c.Index), bench.Bytes.Format(c.Disk), Span(n.kept()))},
-		{"mongod", fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
-		{"brim", fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
-		{"processors", fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
-		{"written to disk", bench.Bytes.Format(c.Written) + " by checkpoints, beside the journals"},
-		{"a query", fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
-	} {
-		_, _ = fmt.Fprintf(b, "  %-20s %s\n", l[0], l[1])
+	return []report.Fact{
+		{Name: "documents", Value: number(c.Documents)},
+		{Name: "bytes on disk", Value: fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", size(c.Bytes()), size(c.Data), size(c.Index), size(c.Disk), Span(n.kept()))},
+		{Name: "mongod", Value: fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
+		{Name: "brim", Value: fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
+		{Name: "processors", Value: fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
+		{Name: "written to disk", Value: size(c.Written) + " by checkpoints, beside the journals"},
+		{Name: "a query", Value: fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
 	}
 }
 
-// rejected is the table of all candidates, the chosen one among them.
-func (a *Advice) rejected(b *strings.Builder) {
-	b.WriteString("\nInstead of\n")
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	row := func(c Cost, why string) {
-		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", c.Candidate, number(c.Documents), number(a.perReading(c)),
-			bench.Bytes.Format(c.Disk), number(c.Write.Total()), number(c.Rewrite), number(c.Query.Total()), bench.Seconds.Format(c.QuerySeconds), c.Price(), why)
+// rejected is the table of all candidates, the chosen one among them, and the rule.
+func (a *Advice) rejected() report.Block {
+	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "queries", "a query", "price", "why"}, Wide: true}
+	for _, r := range append([]Rejected{{Cost: a.Chosen, Why: "chosen"}}, a.Rejected...) {
+		t.Add(r.String(), number(r.Documents), number(a.perReading(r.Cost)), bench.Bytes.Format(r.Disk), number(r.Write.Total()), number(r.Rewrite),
+			number(r.Query.Total()), bench.Seconds.Format(r.QuerySeconds), fmt.Sprintf("%.2f", r.Price()), r.Why)
 	}
-	_, _ = fmt.Fprintln(t, "  \tdocs/day\tB/reading\tkept\twriting\tcheckp.\tqueries\ta query\tprice\t")
-	row(a.Chosen, "chosen")
-	for _, r := range a.Rejected {
-		row(r.Cost, r.Why)
-	}
-	_ = t.Flush() // into memory
-}
-
-// rule says how it was chosen, in full.
-func (a *Advice) rule(b *strings.Builder) {
-	b.WriteString("\n")
-	report.Wrap(b, "", "", fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
+	return report.Block{Title: "Candidates", Table: t, Notes: []string{fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
 		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
-		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart), width)
+		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart)}}
 }
 
 // followed compares the prediction with what was stored.
-func (a *Advice) followed(b *strings.Builder) {
+func (a *Advice) followed() report.Block {
 	f := a.Followed
 	if f == nil {
-		return
+		return report.Block{}
 	}
-	_, _ = fmt.Fprintf(b, "\nFollowed: %s of event time in %s\n  brim serve %s\n  brim load %s\n", Span(f.Event), Span(f.Time), strings.Join(f.Serve, " "), strings.Join(f.Load, " "))
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "  a day\tpredicted\tseen\tdifference")
-	_, _ = fmt.Fprintf(t, "  documents\t%s\t%s\t%+.1f %%\n", number(f.Documents.Predicted), number(f.Documents.Seen), 100*f.Documents.Off())
-	_, _ = fmt.Fprintf(t, "  bytes\t%s\t%s\t%+.1f %%\n", bench.Bytes.Format(f.Bytes.Predicted), bench.Bytes.Format(f.Bytes.Seen), 100*f.Bytes.Off())
-	_ = t.Flush() // into memory
+	t := &report.Table{Head: []string{"a day", "predicted", "seen", "difference"}}
+	off := func(a Against) string { return fmt.Sprintf("%+.1f %%", 100*a.Off()) }
+	t.Add("documents", number(f.Documents.Predicted), number(f.Documents.Seen), off(f.Documents))
+	t.Add("bytes", bench.Bytes.Format(f.Bytes.Predicted), bench.Bytes.Format(f.Bytes.Seen), off(f.Bytes))
+	return report.Block{
+		Title: fmt.Sprintf("Followed: %s of event time in %s", Span(f.Event), Span(f.Time)),
+		Text:  []string{"brim serve " + strings.Join(f.Serve, " "), "brim load " + strings.Join(f.Load, " ")}, Table: t,
+	}
 }
 
-// explain fills in the choices. Each is compared with the cheapest candidate that
-// differs in it.
-func (a *Advice) explain(f *Figures, s Sized) {
+// explain fills in the choices, each with the figures that decided.
+func (a *Advice) explain() {
 	c := a.Chosen
-	const notPrevented = "A time series has no unique index: when MongoDB's answer is lost, Brim looks for the readings before it sends them again, but the database itself does not prevent duplicates."
-	storage := a.next(func(o Candidate) bool { return o.Storage != c.Storage }) + " " + notPrevented
+	choose := func(setting, value, why string, args ...any) {
+		a.Choices = append(a.Choices, Choice{setting, value, fmt.Sprintf(why, args...)})
+	}
 	if c.Storage == store.TimeSeries {
-		storage += " If that is not acceptable: --duplicates never."
-	} else if a.Needs.Duplicates == Never {
-		storage += " If that is acceptable: --duplicates rare."
-	}
-	a.Choices = []Choice{{"storage", string(c.Storage), storage}}
-	if c.Storage == store.Bucket {
+		choose("storage", string(c.Storage), "The cheapest. The database does not prevent duplicates: when MongoDB's answer is lost, Brim looks for the readings before it sends them again. If that is not acceptable: --duplicates never.")
+	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
-		a.Choices = append(a.Choices,
-			Choice{"granularity", Span(c.Granularity), fmt.Sprintf("A document has %s readings; at the mean fill an update of %s costs %s of processor and a query reads %s documents in %s. %s",
-				number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
-				a.next(func(o Candidate) bool {
-					return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
-				}))},
-			Choice{"bucket-max-readings", strconv.Itoa(c.MaxReadings), fmt.Sprintf("A window of %s holds %s of a sensor: %d parts. %s",
-				Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))),
-				a.next(func(o Candidate) bool {
-					return o.Storage == c.Storage && o.MaxReadings != c.MaxReadings && o.Compressor == c.Compressor
-				}))})
+		choose("storage", string(c.Storage), "The database prevents duplicates. A time series, which may be cheaper, does not; --duplicates rare allows it.")
+		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s.",
+			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds))
+		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s holds %s of a sensor: %d parts.",
+			Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))))
 	}
-	a.Choices = append(a.Choices,
-		Choice{"compressor", string(c.Compressor), fmt.Sprintf("%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))},
-		Choice{"flush-interval", Span(c.Flush), a.whyFlush(f, s)},
-		Choice{"checkpoint interval", Span(c.Checkpoint), a.whyCheckpoint(f, s)})
-}
-
-// next compares the choice with the cheapest rejected candidate of some.
-func (a *Advice) next(of func(Candidate) bool) string {
-	for _, r := range a.Rejected { // the cheapest first
-		if of(r.Candidate) {
-			return fmt.Sprintf("Next best: %s, at %s the price (%s).", r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), r.Why)
-		}
-	}
-	return "No other was measured."
-}
-
-// whyFlush says what is merged, and what a longer wait would gain.
-func (a *Advice) whyFlush(f *Figures, s Sized) string {
-	c := a.Chosen
-	why := fmt.Sprintf("An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.", readings(c.PerUpdate), Span(c.Gather))
+	choose("compressor", string(c.Compressor), "%s bytes a reading on disk.", number(a.perReading(c)))
+	busy := ""
 	if c.Gather > c.Flush {
-		why += " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
+		busy = " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
 	}
-	for _, longer := range flushes {
-		if longer <= a.Needs.MaxWait {
-			continue
-		}
-		if held(a.Needs, longer) > laneBytes {
-			return why + fmt.Sprintf(" The readings of %s are more than the lanes hold in memory.", Span(longer))
-		}
-		further := f.cost(a.Needs, s, longer, c.Checkpoint)
-		if saved := 1 - further.CPUPrice/c.CPUPrice; saved > 2*alikePart {
-			return why + fmt.Sprintf(" %s would merge %s and save %.0f %% of the processor time: --max-wait %s.", Span(longer), readings(further.PerUpdate), 100*saved, Span(longer))
-		}
-	}
-	return why + " A longer wait would save less than a fifth of the processor time."
-}
-
-func (a *Advice) whyCheckpoint(f *Figures, s Sized) string {
-	var written []string
-	for _, interval := range checkpoints {
-		c := f.cost(a.Needs, s, a.Chosen.Flush, interval)
-		written = append(written, fmt.Sprintf("%s with one every %s", bench.Bytes.Format(c.Written), Span(interval)))
-	}
-	why := fmt.Sprintf("A day's checkpoints write %s; the limit is %s (--disk-writes).", strings.Join(written, ", "), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
-	if a.Chosen.Checkpoint == checkpoints[0] {
-		return why + " It is MongoDB's own default."
-	}
-	return why + " After a crash MongoDB replays as much of its journal. It is storage.syncPeriodSecs of a mongod of your own."
+	choose("flush-interval", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.%s", readings(c.PerUpdate), Span(c.Gather), busy)
+	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
+		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 }
 
 // lagLimit is the lag from which on the alert that comes with Brim is raised.
@@ -233,29 +163,21 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 }
 
 // deciding names what the candidate costs more for, most of all.
-func (a *Advice) deciding(c Cost) string {
-	b := a.Chosen
+func (a *Advice) deciding(c Cost) (name string) {
+	b, most := a.Chosen, math.Inf(-1)
 	core := a.Needs.CoreHour / 3600 * float64(month/day)
-	parts := []struct {
+	for _, part := range []struct {
+		name string
 		more float64
-		text string
 	}{
-		{c.DiskPrice - b.DiskPrice, fmt.Sprintf("disk, %s instead of %s", bench.Bytes.Format(c.Disk), bench.Bytes.Format(b.Disk))},
-		{(c.Write.Total() - b.Write.Total()) * core, "writing, " + seconds(c.Write.Total(), b.Write.Total())},
-		{(c.Rewrite - b.Rewrite) * core, "checkpoints, " + seconds(c.Rewrite, b.Rewrite)},
-		{(c.Query.Total() - b.Query.Total()) * core, "queries, " + seconds(c.Query.Total(), b.Query.Total())},
-	}
-	most := parts[0]
-	for _, p := range parts[1:] {
-		if p.more > most.more {
-			most = p
+		{"disk", c.DiskPrice - b.DiskPrice}, {"writing", (c.Write.Total() - b.Write.Total()) * core},
+		{"checkpoints", (c.Rewrite - b.Rewrite) * core}, {"queries", (c.Query.Total() - b.Query.Total()) * core},
+	} {
+		if part.more > most {
+			name, most = part.name, part.more
 		}
 	}
-	return most.text
-}
-
-func seconds(this, chosen float64) string {
-	return fmt.Sprintf("%s CPU-s a day instead of %s", number(this), number(chosen))
+	return name
 }
 
 func (a *Advice) perReading(c Cost) float64 { return c.Bytes() / a.Needs.perDay() }

@@ -82,11 +82,6 @@ func tables() []bench.Table {
 			Measures: bench.In(bench.Bytes, "files, each checkpoint", hourOf, "by checkpoints, an hour", "journal, an hour"),
 			Note:     "No acknowledged write depends on the interval: the journal has it. Choose the interval by the bytes written and by the time of recovery.",
 		},
-		{
-			Name: "law", Title: "What these loads would write to the files an hour at the published intervals", Variant: "load", Unit: bench.Bytes,
-			Note: "By the line through what was measured: bytes = each checkpoint x checkpoints + each second x seconds. " +
-				"For appends the first part grows with the number and size of the buckets that get appends, the second with their rate.",
-		},
 		{Name: "both", Title: "p99 of writes during a checkpoint, of both loads", Variant: "interval", Unit: bench.Seconds},
 		{
 			Name: "recovery", Title: "From kill -9 to the first write", Variant: "killed",
@@ -359,7 +354,6 @@ func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 		return err
 	}
 	defer func() { err = errors.Join(err, s.m.Close()) }()
-	defer func() { addLaw(lab, l.Name(), intervals) }()
 	for i, interval := range intervals {
 		// The initial data was written by large updates, which are still in the last
 		// page of the oplog: a mongod that starts on them begins a new one.
@@ -381,8 +375,8 @@ func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
 	for _, p := range periodsOf(s, interval) {
 		anHour := 3600 / p.Seconds()
 		lab.Row("interval", row, p.DirtyBytes, p.GatheredBytes, p.CheckpointSeconds, p.Inside, p.Outside)
-		lab.Row("written", row, p.WrittenBytes, anHour*p.WrittenBytes, anHour*p.CheckpointWrittenBytes, anHour*p.JournalBytes)
 		lab.Add("both", seconds(interval), duringOf, p.Inside)
+		lab.Row("written", row, p.WrittenBytes, anHour*p.WrittenBytes, anHour*p.CheckpointWrittenBytes, anHour*p.JournalBytes)
 	}
 	for _, one := range s.samples {
 		lab.Add("dirty, "+load, fmt.Sprintf("%.2f", one.At), "every "+seconds(interval), one.DirtyBytes)
@@ -397,27 +391,6 @@ func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
 	if worst := t.Median(ownIntervals, ofDue); math.IsNaN(worst) || math.Abs(math.Log(obeyed)) > math.Abs(math.Log(worst)) {
 		t.Rows = slices.DeleteFunc(t.Rows, func(v *bench.Variant) bool { return v.Name == ownIntervals })
 		t.Add(ownIntervals, ofDue, obeyed)
-	}
-}
-
-// addLaw fits what a load writes to the files: so much at each checkpoint, however
-// long it was since the last, and so much each second.
-func addLaw(lab *bench.Lab, load string, intervals []time.Duration) {
-	var x, y []float64
-	for _, interval := range intervals {
-		if w := lab.Table("written").Median(rowOf(load, interval), "files, each checkpoint"); w > 0 {
-			x, y = append(x, interval.Seconds()), append(y, w)
-		}
-	}
-	law, ok := bench.FitLine(x, y)
-	if !ok {
-		return
-	}
-	law.Base, law.Each = max(law.Base, 0), max(law.Each, 0)
-	lab.Add("law", load, "each checkpoint", law.Base)
-	lab.Add("law", load, "each second", law.Each)
-	for _, s := range []float64{30, 60, 120, 300} {
-		lab.Add("law", load, bench.Seconds.Format(s), 3600/s*law.At(s))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ func tiny() Load {
 	return Load{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
 }
 
-func TestCheckpointsOfALoadAreObserved(t *testing.T) {
+func TestCheckpointsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, inserts := range []bool{false, true} {
 		t.Run(Load{Inserts: inserts}.Name(), func(t *testing.T) {
@@ -45,7 +44,7 @@ func TestCheckpointsOfALoadAreObserved(t *testing.T) {
 	}
 }
 
-func TestWaysToSetTheIntervalAreCounted(t *testing.T) {
+func TestWaysToSetTheInterval(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error { return settings(ctx, lab, 3*time.Second) })
 	require.NoError(t, err)
@@ -55,7 +54,7 @@ func TestWaysToSetTheIntervalAreCounted(t *testing.T) {
 	assert.Zero(t, counted(wayStart), "it is reported and does not take effect")
 }
 
-func TestAKilledMongodIsTimed(t *testing.T) {
+func TestRecoveryAfterKill(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
 		return recovery(ctx, lab, &plan{appends: tiny(), writing: 300 * time.Millisecond, bare: 1})
@@ -68,7 +67,7 @@ func TestAKilledMongodIsTimed(t *testing.T) {
 	assert.GreaterOrEqual(t, table.Median(lateRow, replayOf), 0., "faster than with nothing to replay is noise")
 }
 
-func TestJournaledWritesAreTimed(t *testing.T) {
+func TestJournaledWrites(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
 		measure := func(m *bench.MongoDB) error { return journals(ctx, lab, m, time.Millisecond) }
@@ -87,9 +86,9 @@ func TestJournaledWritesAreTimed(t *testing.T) {
 	assert.Len(t, r.Rows, 3)
 }
 
-// TestAUsersMongoDBIsOnlyWrittenTo measures what needs no restart, and says what
+// TestUsersMongoDB measures what needs no restart, and says what
 // is left out.
-func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
+func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Hasty: true, URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
@@ -104,26 +103,4 @@ func TestAUsersMongoDBIsOnlyWrittenTo(t *testing.T) {
 	names, err := mongodtest.Database(t).Client().ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: r.Environment.Database}})
 	require.NoError(t, err)
 	assert.Empty(t, names, "the scratch database is dropped")
-}
-
-func TestAnInterruptionEndsItSoon(t *testing.T) {
-	t.Parallel()
-	mongodtest.URI(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	began := time.Time{}
-	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		l := tiny()
-		timer := time.AfterFunc(2*time.Second, func() {
-			began = time.Now()
-			cancel()
-		})
-		defer timer.Stop()
-		return compare(ctx, lab, l, []time.Duration{time.Hour})
-	}
-	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
-	require.ErrorIs(t, err, bench.ErrInterrupted)
-	assert.True(t, r.Interrupted)
-	assert.Less(t, time.Since(began), 10*time.Second)
 }

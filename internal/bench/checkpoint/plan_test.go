@@ -44,7 +44,7 @@ func TestIntervalsArePlannedByCell(t *testing.T) {
 	assert.Empty(t, p.intervals)
 }
 
-func TestAsMuchComesTogetherInAQuickRun(t *testing.T) {
+func TestQuickRunGathersAsMuchPerInterval(t *testing.T) {
 	t.Parallel()
 	full, _ := planned(t, false)
 	quick, _ := planned(t, true)

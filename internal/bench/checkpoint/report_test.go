@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-func TestARateIsMadeOfCommands(t *testing.T) {
+func TestUpdatesPerCommand(t *testing.T) {
 	t.Parallel()
 	l := Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 4000}
 	assert.Equal(t, 5, l.updatesPerCommand())
@@ -37,7 +37,7 @@ func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts
 	return r, verdicts
 }
 
-func TestCheckpointsThatAreDelayedDoNotTakeEffect(t *testing.T) {
+func TestDelayedCheckpointsFailTheClaim(t *testing.T) {
 	t.Parallel()
 	r, got := pretend(t, func(lab *bench.Lab) {
 		// One every two seconds.
@@ -54,7 +54,7 @@ func TestCheckpointsThatAreDelayedDoNotTakeEffect(t *testing.T) {
 
 func TestIntervalsAreComparedWithPublishedOnesAsFarApart(t *testing.T) {
 	t.Parallel()
-	r, got := pretend(t, func(lab *bench.Lab) {
+	_, got := pretend(t, func(lab *bench.Lab) {
 		for _, d := range []time.Duration{6 * time.Second, 24 * time.Second} {
 			for _, load := range []string{nameAppends, nameInserts} {
 				for range 3 {
@@ -62,11 +62,9 @@ func TestIntervalsAreComparedWithPublishedOnesAsFarApart(t *testing.T) {
 					lab.Add("interval", rowOf(load, d), durationOf, 0.5+0.01*d.Seconds())
 					lab.Add("both", seconds(d), duringOf, 0.01)
 					lab.Add("written", rowOf(load, d), hourOf, 1e9/d.Seconds())
-					lab.Add("written", rowOf(load, d), "files, each checkpoint", 10e6+1e6*d.Seconds())
 				}
 			}
 		}
-		addLaw(lab, nameAppends, []time.Duration{6 * time.Second, 24 * time.Second})
 	})
 	assert.Equal(t, map[string]bench.Verdict{
 		"inserts: dirty data gathers with the interval, 6 s → 24 s":                 bench.Confirmed,
@@ -75,8 +73,4 @@ func TestIntervalsAreComparedWithPublishedOnesAsFarApart(t *testing.T) {
 		"inserts: bytes written to the files an hour are the same, 6 s → 24 s":      bench.NotSeen,
 		"appends: bytes written to the files an hour are the same, 6 s → 24 s":      bench.NotSeen,
 	}, got)
-	law := r.Table("law")
-	assert.InDelta(t, 10e6, law.Median(nameAppends, "each checkpoint"), 1)
-	assert.InDelta(t, 1e6, law.Median(nameAppends, "each second"), 1)
-	assert.InDelta(t, 120*(10e6+30e6), law.Median(nameAppends, "30 s"), 100)
 }

@@ -450,7 +450,7 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 	}
 	written := float64(ticks * group * together)
 	t.lab.Row("write", row(s, compressor), written/elapsed.Seconds(), took.Quantile(0.5), took.Quantile(0.99),
-		spent.ServerCPU()/written, spent.Since("block_written_bytes_total")/written, spent.Since("journal_written_bytes_total")/written)
+		spent.CPU/written, spent.Since("block_written_bytes_total")/written, spent.Since("journal_written_bytes_total")/written)
 	return c.Drop(ctx)
 }
 
@@ -479,7 +479,7 @@ func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) err
 		if err != nil {
 			return err
 		}
-		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.ServerCPU(), bytes+s.Since("block_written_bytes_total")
+		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.CPU, bytes+s.Since("block_written_bytes_total")
 	}
 	t.lab.Row("checkpoint", string(compressor), seconds, cpu, cpu/float64(t.scale.checkpoint*hour*readings.Sensors), bytes)
 	return c.Drop(ctx)

@@ -18,20 +18,24 @@ import (
 // tiny has everything in it, and takes a few seconds.
 var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilledSensors: 500, slot: 500 * time.Millisecond}
 
-// inLab runs a part of the experiment as an experiment of its own.
+// inLab runs a part of the experiment as an experiment of its own, in the mongod that
+// all tests share.
 func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *bench.Lab) error) (*bench.Result, error) {
 	t.Helper()
-	mongodtest.URI(t) // skips where there is none
+	client := mongodtest.Database(t).Client() // skips where there is none
 	e := Experiment()
 	e.Run = run
 	dir := t.TempDir()
 	r, err := bench.Run(t.Context(), e, bench.Config{
-		Hasty: true, Brim: program.Path(t), MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: dir, Quick: true, Repeats: 1, Seed: 1, Cells: cells,
+		Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Quick: true, Repeats: 1, Seed: 1, Cells: cells,
 		Progress: func(p bench.Progress) { t.Logf("%v %s", p.Elapsed, p.What) },
 	})
 	left, readErr := os.ReadDir(dir)
 	require.NoError(t, readErr)
 	assert.Empty(t, left)
+	names, listErr := client.ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: r.Environment.Database}})
+	require.NoError(t, listErr)
+	assert.Empty(t, names, "the scratch database is dropped")
 	return r, err
 }
 
@@ -54,15 +58,12 @@ func TestExperimentRunsInSmall(t *testing.T) {
 		assert.Positive(t, r.Table("capacity").Median(cell, "readings/s"), cell)
 		assert.Positive(t, r.Table("capacity").Median(cell, "for each processor of mongod"), cell)
 	}
-	checkpointed := "prefilled-95, with a checkpoint"
-	assert.GreaterOrEqual(t, r.Table("cost").Median(checkpointed, "checkpoints"), 1.)
-	assert.Positive(t, r.Table("cost").Median(checkpointed, "other files"))
 	_, err = json.Marshal(r)
 	require.NoError(t, err)
 	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "1h buckets, time-series collection", Why: "not among the cells asked for"})
 }
 
-func TestAWindowOfOneReadingPerUpdate(t *testing.T) {
+func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 	t.Parallel()
 	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) error {
 		m, err := lab.Start(ctx, bench.Setting{})
@@ -89,25 +90,10 @@ func TestAWindowOfOneReadingPerUpdate(t *testing.T) {
 func TestInterruptedExperimentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) error {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond) // in the load, or before it on a slow machine
 		defer cancel()
 		return run(ctx, lab, plan{hour: time.Hour, short: time.Hour, repeats: 1, prefilledSensors: 1, slot: time.Second})
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Empty(t, r.Rows)
-}
-
-func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
-	t.Parallel()
-	uri := mongodtest.URI(t)
-	r, err := bench.Run(t.Context(), func() *bench.Experiment {
-		e := Experiment()
-		e.Run = func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, tiny) }
-		return e
-	}(), bench.Config{Hasty: true, Brim: program.Path(t), URI: uri, Dir: t.TempDir(), Repeats: 1, Cells: []string{"1m-timeseries", historyCell}})
-	require.NoError(t, err)
-	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "1h buckets, one reading per update, and the server keeps old versions for 300 s", Why: bench.OwnOnly})
-	names, err := mongodtest.Database(t).Client().ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: r.Environment.Database}})
-	require.NoError(t, err)
-	assert.Empty(t, names)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/launch/wire"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -33,10 +32,7 @@ const (
 	// drain is long enough for what gathers, and short enough for what is behind.
 	drain = 6 * time.Second
 
-	hourSingle, fiveSingle, historyCell = "1h-single", "5m-single", "1h-history"
-
-	// historyWindow is the setting that says for how long old versions are kept.
-	historyWindow = "minSnapshotHistoryWindowInSeconds"
+	hourSingle, fiveSingle = "1h-single", "5m-single"
 )
 
 // A way is how readings reach their bucket.
@@ -60,7 +56,6 @@ type window struct {
 	way         way
 	slow        string
 	verdict     bool // it is repeated, for claims are about it
-	history     bool // the server keeps old versions for 300 s, MongoDB's own default
 }
 
 // windows are all of them, in the order of a round.
@@ -76,17 +71,11 @@ func windows() []window {
 			all = append(all, w)
 		}
 	}
-	return append(all, window{
-		cell: historyCell, granularity: time.Hour, way: ways[0], history: true, slow: "no claim is about it",
-	})
+	return all
 }
 
 func (w window) what() string {
-	what := fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
-	if w.history {
-		what += ", and the server keeps old versions for 300 s"
-	}
-	return what
+	return fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
 }
 
 // A column is a figure of a table.
@@ -122,14 +111,10 @@ func columns() []column {
 		p50("load", "p50 at the start", func(o *outcome) scrape.Histogram { return o.window(0, 0.1) }),
 		p50("load", "p50 after 40 min", func(o *outcome) scrape.Histogram { return o.window(0.6, 0.8) }),
 		p50("load", "p50 after 55 min", func(o *outcome) scrape.Histogram { return o.window(0.8, 1) }),
-		p99("load", "p99 during a checkpoint", func(o *outcome) scrape.Histogram { h, _ := o.checkpoints(); return h }),
-		p99("load", "p99 outside", func(o *outcome) scrape.Histogram { _, h := o.checkpoints(); return h }),
 		p50("change", "first third, p50", first), p50("change", "last third, p50", last),
 		p99("change", "first third, p99", first), p99("change", "last third, p99", last),
 		{"change", "first sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(0, 1./6) }},
 		{"change", "last sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(5./6, 1) }},
-		{"change", "first third, mongod CPU", bench.Seconds, func(o *outcome) float64 { return o.mongod(0, 1./3) }},
-		{"change", "last third, mongod CPU", bench.Seconds, func(o *outcome) float64 { return o.mongod(2./3, 1) }},
 		{"cost", "mongod CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().mongod - o.first().mongod).Seconds() / o.readings() }},
 		{"cost", "brim CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().brim - o.first().brim).Seconds() / o.readings() }},
 		{"cost", "journal", bench.Bytes, func(o *outcome) float64 { return o.each("journal_written_bytes_total") }},
@@ -147,16 +132,6 @@ var tenths = [...]struct {
 }{
 	{"tenth-p50", "Time to write an update by tenth of the window, p50", func(o *outcome, i int) float64 { return o.writes(i, i+1).Quantile(0.5) }},
 	{"tenth-p99", "Time to write an update by tenth of the window, p99", func(o *outcome, i int) float64 { return o.writes(i, i+1).Quantile(0.99) }},
-	{"clock-p50", "Time to write an update by tenth of the clock, p50", func(o *outcome, i int) float64 {
-		return o.window(float64(i)/10, float64(i+1)/10).Quantile(0.5)
-	}},
-	{"request-p50", "Time of a request by tenth of the window, p50", func(o *outcome, i int) float64 {
-		if i >= len(o.load.ByFill) || o.load.ByFill[i].Count == 0 {
-			return math.NaN()
-		}
-		return o.load.ByFill[i].P50
-	}},
-	{"tenth-cpu", "mongod's CPU for a reading by tenth of the clock", func(o *outcome, i int) float64 { return o.mongod(float64(i)/10, float64(i+1)/10) }},
 }
 
 // add adds a phase to the tables; whole: through whole windows.
@@ -182,13 +157,12 @@ func Experiment() *bench.Experiment {
 		Question: "How does write latency change through the hour, and what do merging and time-series collections change?",
 		Full:     17 * time.Minute,
 		Quick:    165 * time.Second,
-		Restarts: "the history window of 300 s, which is a setting of the server",
 		Tables:   tables(),
 		Claims:   claims(),
 		Run:      func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
 	}
 	for _, w := range windows() {
-		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow, Own: w.history})
+		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow})
 	}
 	for _, percent := range prefilledPercents {
 		c := bench.Cell{Name: prefilledCell(percent), What: fmt.Sprintf("writes into hourly buckets of many sensors, filled to %d %% beforehand", percent)}
@@ -213,7 +187,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "change", Title: "From the first part of a window to the last", Variant: "cell",
-			Note: "p50 and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late; mongod CPU is per reading, by the clock.",
+			Note: "p50 and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late.",
 		},
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
@@ -356,21 +330,12 @@ func run(ctx context.Context, lab *bench.Lab, p plan) error {
 }
 
 // measure runs a cell once.
-func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) (err error) {
-	if w.history { // for as long as MongoDB's default says
-		if err := m.Set(ctx, map[string]any{historyWindow: 300}); err != nil {
-			return err
-		}
-		defer func() {
-			err = errors.Join(err, m.Set(context.WithoutCancel(ctx), map[string]any{historyWindow: 0}))
-		}()
+func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) error {
+	o, err := measure(ctx, lab, m, p.phase(w), w.way.serve...)
+	if err == nil {
+		add(lab, w.cell, o, true)
 	}
-	f, err := measure(ctx, lab, m, p.phase(w), w.way.serve...)
-	if err != nil {
-		return err
-	}
-	add(lab, w.cell, f, true)
-	return nil
+	return err
 }
 
 // tell says what is held constant and what is smaller.
@@ -379,7 +344,7 @@ func (p plan) tell(lab *bench.Lab) {
 		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
 	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	if lab.Own() {
-		lab.Pin("the server keeps no old versions (%s 0, as in the daemon's own mongod) except in %s", historyWindow, historyCell)
+		lab.Pin("the server keeps no old versions (minSnapshotHistoryWindowInSeconds 0, as in the daemon's own mongod)")
 	}
 	if lab.Quick {
 		lab.Reduce("an hour of event time passes in %s, not in 1m", config.FormatDuration(p.hour))
@@ -395,10 +360,10 @@ func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", perc
 // A group is sensors whose buckets are filled to the same percentage.
 type group struct {
 	percent int
-	sensors *load.Sensors
 	prefix  string
-	begin   time.Time // of the window
-	rows    int       // that each sensor has
+	begin   time.Time    // of the window
+	rows    int          // that each sensor has
+	fleet   *shape.Fleet // writes to the daemon's collection
 }
 
 // readingsOf is how many readings of each sensor a phase into buckets that
@@ -407,22 +372,20 @@ func (p plan) readingsOf(duration time.Duration) int {
 	return int(math.Ceil(duration.Seconds() * rate / float64(p.prefilledSensors)))
 }
 
-// prefilledRepeats are those for which the fullest buckets have room, with the
-// phase that has a checkpoint.
+// prefilledRepeats are those for which the fullest buckets have room.
 func (p plan) prefilledRepeats() int {
 	hour := int(time.Hour / interval)
-	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100 - p.readingsOf(2*p.slot)
+	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100
 	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
 // runPrefilled fills all groups, then writes to each in turn, again and again.
 func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (err error) {
-	groups, err := newGroups(lab, p, percents)
-	if err != nil {
-		return err
-	}
-	if err := fillGroups(ctx, lab, m, groups); err != nil {
-		return err
+	groups := make([]*group, len(percents))
+	for i, percent := range percents {
+		if groups[i], err = newGroup(ctx, lab, m, p, percent); err != nil {
+			return err
+		}
 	}
 	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...)
 	if err != nil {
@@ -436,11 +399,11 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	for i := range p.prefilledRepeats() {
 		for _, c := range groups {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
-			f, err := c.next(p, false).run(ctx, lab, m, d)
+			o, err := c.next(p).run(ctx, lab, m, d)
 			if err != nil {
 				return err
 			}
-			add(lab, prefilledCell(c.percent), f, false)
+			add(lab, prefilledCell(c.percent), o, false)
 			rate, perProcessor, err := c.capacity(ctx, m, p.burst())
 			if err != nil {
 				return err
@@ -448,61 +411,37 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 			lab.Row("capacity", prefilledCell(c.percent), rate, perProcessor)
 		}
 	}
-	if !lab.Own() {
-		return nil
-	}
-	fullest := groups[len(groups)-1]
-	lab.Step("hourly buckets filled to %d %%, and a checkpoint meanwhile", fullest.percent)
-	f, err := fullest.next(p, true).run(ctx, lab, m, d)
-	if err != nil {
-		return err
-	}
-	add(lab, prefilledCell(fullest.percent)+", with a checkpoint", f, false)
 	return nil
 }
 
-func newGroups(lab *bench.Lab, p plan, percents []int) ([]*group, error) {
-	begin := time.Now().Add(-2 * time.Hour).Truncate(time.Hour)
-	groups := make([]*group, len(percents))
-	for i, percent := range percents {
-		c := &group{percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: begin}
-		var err error
-		c.sensors, err = load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix})
-		if err != nil {
-			return nil, err
-		}
-		groups[i] = c
+// newGroup makes the buckets of a group in the daemon's collection.
+func newGroup(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percent int) (*group, error) {
+	c := &group{
+		percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: time.Now().Add(-2 * time.Hour).Truncate(time.Hour),
+		rows: percent * int(time.Hour/interval) / 100,
 	}
-	return groups, nil
-}
-
-// fillGroups does it with a daemon that merges, for one reading per update
-// would take minutes.
-func fillGroups(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, groups []*group) (err error) {
-	d, err := lab.Daemon(ctx, m, "--granularity", "1h")
+	lab.Step("fill hourly buckets of %d sensors to %d %%", p.prefilledSensors, percent)
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	for _, c := range groups {
-		lab.Step("fill hourly buckets of %d sensors to %d %%", c.sensors.Len(), c.percent)
-		c.rows = c.percent * int(time.Hour/interval) / 100
-		if err := (wire.Prefill{Sensors: c.sensors, Begin: c.begin, Interval: interval, To: c.rows}).Run(ctx, d.Daemon); err != nil {
-			return err
-		}
+	coll, err := shape.Open(ctx, m, shape.Config{
+		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
+		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	c.fleet = coll.Fleet(lanes, perCommand, nil)
+	return c, c.fleet.Fill(ctx, c.rows, time.Time{})
 }
 
 // next is the phase that goes on where the group's buckets end.
-func (c *group) next(p plan, checkpoint bool) Phase {
+func (c *group) next(p plan) Phase {
 	phase := Phase{
-		Granularity: time.Hour, Sensors: c.sensors.Len(), Prefix: c.prefix,
-		Speedup: rate * interval.Seconds() / float64(c.sensors.Len()), Duration: p.slot,
-		Start: c.begin.Add(time.Duration(c.rows) * interval), Checkpoint: checkpoint,
-	}
-	if checkpoint {
-		phase.Duration *= 2 // half of it is without
+		Granularity: time.Hour, Sensors: p.prefilledSensors, Prefix: c.prefix,
+		Speedup: rate * interval.Seconds() / float64(p.prefilledSensors), Duration: p.slot,
+		Start: c.begin.Add(time.Duration(c.rows) * interval),
 	}
 	c.rows += p.readingsOf(phase.Duration)
 	return phase
@@ -523,36 +462,22 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 // processor, in which other work on the machine does not count. The daemon is idle
 // meanwhile: lanes write to its collection.
 func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
-	coll, err := shape.Open(ctx, m, shape.Config{
-		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
-		Readings: shape.Readings{Source: c.sensors, Sensors: c.sensors.Len(), Begin: c.begin, Interval: interval},
-	})
-	if err != nil {
-		return 0, 0, err
-	}
 	if err := m.Settle(ctx); err != nil {
 		return 0, 0, err
 	}
-	fleet := coll.Fleet(lanes, perCommand, nil)
-	spent, err := m.Measure(ctx, func(ctx context.Context) error {
-		return fleet.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
+	readings := 0
+	spent, err := m.Measure(ctx, func(ctx context.Context) (err error) {
+		for _, w := range c.fleet.Workers {
 			for i := range w.Next {
 				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
 			}
-			for left := rows * len(w.Sensors); left > 0; {
-				n, _, err := w.Turn(ctx)
-				if err != nil {
-					return err
-				}
-				left -= n
-			}
-			return nil
-		})
+		}
+		readings, _, err = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
+		return err
 	})
 	if err != nil {
 		return 0, 0, cmp.Or(context.Cause(ctx), err)
 	}
 	c.rows += rows
-	readings := float64(rows * c.sensors.Len())
-	return readings / spent.Seconds, readings / spent.CPU, nil
+	return float64(readings) / spent.Seconds, float64(readings) / spent.CPU, nil
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/launch"
@@ -28,9 +26,6 @@ type Phase struct {
 	Duration    time.Duration // by the clock
 	Start       time.Time     // of event time; zero: so that it ends at the newest boundary of a window
 	Prefix      string        // of the sensors' ids; empty: one that no other has
-	// Checkpoint makes the mongod write one in the middle; only a mongod of the
-	// experiment's own can be made to.
-	Checkpoint bool
 	// Drain is how long to wait, when the load has ended, until all is stored. What is
 	// not by then does not count. 0: two minutes, and then it is an error.
 	Drain time.Duration
@@ -84,46 +79,32 @@ func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *ben
 	if err := m.Settle(ctx); err != nil {
 		return nil, err
 	}
-	w := &watch{daemon: d, mongodb: m}
-	if err := w.sample(ctx); err != nil {
+	o := &outcome{phase: p}
+	sample := func(ctx context.Context) error {
+		s, err := sampleOf(ctx, m, d)
+		o.samples = append(o.samples, s)
+		return err
+	}
+	if err := sample(ctx); err != nil {
 		return nil, err
 	}
-	o := &outcome{phase: p}
-	over := make(chan struct{})
-	sides, under := errgroup.WithContext(ctx)
-	sides.Go(func() (err error) {
-		defer close(over)
-		if o.load, err = d.Load(under, p.flags(lab.Seed)...); err != nil {
-			return err
-		}
-		if err = d.Flush(under, cmp.Or(p.Drain, defaultDrain)); errors.Is(err, launch.ErrNotInTime) && p.Drain != 0 {
+	stop := bench.Every(ctx, sampleEvery, sample)
+	var err error
+	if o.load, err = d.Load(ctx, p.flags(lab.Seed)...); err == nil {
+		if err = d.Flush(ctx, cmp.Or(p.Drain, defaultDrain)); errors.Is(err, launch.ErrNotInTime) && p.Drain != 0 {
 			err = nil
 		}
-		o.stored = time.Now()
-		return err
-	})
-	sides.Go(func() error { return w.run(under, over) })
-	if p.Checkpoint {
-		sides.Go(func() error {
-			if err := machine.Pause(under, p.Duration/2); err != nil {
-				return err
-			}
-			return m.Checkpoint(under)
-		})
 	}
-	if err := sides.Wait(); err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, err
+	o.stored = time.Now()
+	if err = errors.Join(err, stop()); err == nil {
+		err = sample(ctx)
 	}
-	if err := w.sample(ctx); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	if o.load.Acked == 0 {
 		return nil, fmt.Errorf("measure writes: the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors)
 	}
-	o.samples = w.samples
 	return o, nil
 }
 
@@ -186,53 +167,8 @@ func (o *outcome) window(from, to float64) scrape.Histogram {
 // rate is that of storing in a part of the time, in readings a second: behind what
 // was acknowledged by as long as readings gather.
 func (o *outcome) rate(from, to float64) float64 {
-	_, before := along(o.samples, o.at(from))
-	_, after := along(o.samples, o.at(to))
-	return (after - before) / ((to - from) * o.phase.Duration.Seconds())
-}
-
-// mongod is its processor seconds a reading in a part of the time, where a phase is
-// one window long.
-func (o *outcome) mongod(from, to float64) float64 {
-	if !o.phase.oneWindow() {
-		return math.NaN()
-	}
-	cpu, readings := along(o.samples, o.at(from))
-	cpuEnd, readingsEnd := along(o.samples, o.at(to))
-	return (cpuEnd - cpu) / (readingsEnd - readings)
-}
-
-// checkpoints are the writes in the samples in which a checkpoint ran, and in the
-// others; nothing without one.
-func (o *outcome) checkpoints() (during, outside scrape.Histogram) {
-	for i := 1; i < len(o.samples); i++ {
-		a, b := &o.samples[i-1], &o.samples[i]
-		h := b.all().Since(a.all())
-		if b.counters.Since(a.counters, "checkpoints_total") > 0 || a.counters.Value("checkpoint_running") > 0 || b.counters.Value("checkpoint_running") > 0 {
-			during = during.Add(h)
-		} else {
-			outside = outside.Add(h)
-		}
-	}
-	if during.Count == 0 {
-		return scrape.Histogram{}, scrape.Histogram{}
-	}
-	return during, outside
-}
-
-// along returns mongod's processor seconds and the readings stored at a time,
-// on the straight line between two samples.
-func along(samples []sample, at time.Time) (cpu, readings float64) {
-	i := 1
-	for i < len(samples)-1 && samples[i].at.Before(at) {
-		i++
-	}
-	if i >= len(samples) {
-		return samples[0].mongod.Seconds(), samples[0].readings
-	}
-	a, b := &samples[i-1], &samples[i]
-	part := min(max(at.Sub(a.at).Seconds()/b.at.Sub(a.at).Seconds(), 0), 1)
-	return a.mongod.Seconds() + part*(b.mongod-a.mongod).Seconds(), a.readings + part*(b.readings-a.readings)
+	a, b := nearest(o.samples, o.at(from)), nearest(o.samples, o.at(to))
+	return (b.readings - a.readings) / b.at.Sub(a.at).Seconds()
 }
 
 // nearest is the sample that is closest to a time.
@@ -271,51 +207,22 @@ func (l *sample) tenths(from, to int) (h scrape.Histogram) {
 
 func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
 
-// A watch samples a daemon and its MongoDB.
-type watch struct {
-	daemon  *bench.Daemon
-	mongodb *bench.MongoDB
-	samples []sample
-}
-
-// run samples until the load is over.
-func (w *watch) run(ctx context.Context, over <-chan struct{}) error {
-	ticks := time.NewTicker(sampleEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-over:
-			return nil
-		case <-ticks.C:
-			if err := w.sample(ctx); err != nil {
-				return err
-			}
-		}
+// sampleOf takes one.
+func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample, err error) {
+	l.at = time.Now()
+	if l.brim, err = machine.CPU(d.Pid()); err != nil {
+		return l, err
 	}
-}
-
-func (w *watch) sample(ctx context.Context) (err error) {
-	l := sample{at: time.Now()}
-	if l.mongod, err = w.mongodb.CPU(ctx); err != nil {
-		return err
-	}
-	if l.brim, err = machine.CPU(w.daemon.Pid()); err != nil {
-		return err
-	}
-	metrics, err := w.daemon.Look(ctx)
+	metrics, err := d.Look(ctx)
 	if err != nil {
-		return err
+		return l, err
 	}
 	for i, fill := range store.Fills {
 		l.writes[i] = metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill})
 	}
 	l.updates = metrics.Histogram("brim_store_update_readings", nil)
 	l.readings = l.updates.Sum
-	if l.counters, err = w.mongodb.Counters(ctx); err != nil {
-		return err
-	}
-	w.samples = append(w.samples, l)
-	return nil
+	l.counters, err = m.Counters(ctx)
+	l.mongod = bench.CPU(l.counters)
+	return l, err
 }

@@ -33,50 +33,21 @@ func experiment(n numbers) *bench.Experiment {
 	return e
 }
 
-func TestItIsMeasured(t *testing.T) {
+// TestUsersMongoDB runs what needs no mongod of the experiment's own, in a scratch
+// database, and says what is left out.
+func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
-	mongodtest.URI(t) // skips where there is none
-	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Hasty: true, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1})
+	db := mongodtest.Database(t) // skips where there is none
+	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Hasty: true, Dir: t.TempDir(), URI: mongodtest.URI(t), Repeats: 2, Seed: 1})
 	require.NoError(t, err)
-	for _, on := range []string{"", standalone} {
-		for _, residents := range []string{"1", "20", "100"} {
-			for _, table := range []string{timeOf, cpuOf, "journal"} {
-				samples := r.Table(table+on).Samples(residents, "1 reading an append")
-				assert.Len(t, samples, 2, table+on)
-				assert.Positive(t, samples.Min(), table+on)
-			}
-		}
-		assert.Len(t, r.Table("line"+on).Samples("1", "time: a"), 2)
-	}
-	journal := func(on, residents string) float64 {
-		return r.Table("journal"+on).Median(residents, "1 reading an append")
-	}
-	assert.Less(t, journal("", "100"), 2*journal("", "1"), "a replica set journals what changed")
-	assert.Greater(t, journal(standalone, "100"), 2*journal(standalone, "1"), "a standalone journals the document")
+	assertCurves(t, r, "")
+	journal := r.Table("journal")
+	assert.Less(t, journal.Median("100", oneReading), 2*journal.Median("1", oneReading), "a replica set journals what changed")
 	for _, p := range published {
-		g := config.FormatDuration(p.granularity)
-		assert.InDelta(t, p.documents, r.Table("sizes").Median(g, documentsOf), 1e-6)
-		assert.Positive(t, r.Table("sizes").Median(g, "on disk, snappy"))
+		assert.InDelta(t, p.documents, r.Table("sizes").Median(config.FormatDuration(p.granularity), documentsOf), 1e-6)
 	}
-	assert.InDelta(t, 0, r.Table("history").Median("0 s", "old versions kept"), 0.2, "no history is kept if the window is 0")
-	assert.Positive(t, r.Table("history").Median("300 s", "old versions kept"))
 	assert.Len(t, r.Rows, 16)
-	assert.Empty(t, r.LeftOut)
 	_, err = json.Marshal(r)
-	require.NoError(t, err)
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Empty(t, left)
-}
-
-func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
-	t.Parallel()
-	server := mongodtest.Shared(t)
-	db := mongodtest.Database(t)
-	n := tiny()
-	n.appends.perUpdate = []int{1}
-	r, err := bench.Run(t.Context(), experiment(n), bench.Config{Hasty: true, Dir: t.TempDir(), URI: server.URI(), Repeats: 1, Seed: 1})
 	require.NoError(t, err)
 	var left []string
 	for _, l := range r.LeftOut {
@@ -85,29 +56,37 @@ func TestAUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	assert.Equal(t, []string{
 		"an append with a history window of 300 s and of 0 s", "an append by the readings that its bucket holds, on a standalone",
 	}, left)
-	assert.Len(t, r.Rows, 16)
 	names, err := db.Client().ListDatabaseNames(t.Context(), bson.D{})
 	require.NoError(t, err)
 	assert.NotContains(t, names, r.Environment.Database)
 }
 
-func TestAnInterruptedTrialEnds(t *testing.T) {
+const oneReading = "1 reading an append"
+
+func assertCurves(t *testing.T, r *bench.Result, on string) {
+	t.Helper()
+	for _, residents := range []string{"1", "20", "100"} {
+		for _, table := range []string{timeOf, cpuOf, "journal"} {
+			samples := r.Table(table+on).Samples(residents, oneReading)
+			assert.Len(t, samples, 2, table+on)
+			assert.Positive(t, samples.Min(), table+on)
+		}
+	}
+	assert.Len(t, r.Table("line"+on).Samples("1", "time: a"), 2)
+}
+
+// TestOwnMongods runs what needs mongods with settings.
+func TestOwnMongods(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r, err := bench.Run(ctx, experiment(tiny()), bench.Config{
-		Hasty: true, Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Progress: func(p bench.Progress) {
-			if p.Step == 3 {
-				cancel()
-			}
-		},
+	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{
+		Hasty: true, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Repeats: 2, Seed: 1, Cells: []string{"history", "sizes", "standalone"},
 	})
-	require.ErrorIs(t, err, bench.ErrInterrupted)
-	assert.True(t, r.Interrupted)
-	assert.NotEmpty(t, r.Tables)
-	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Empty(t, left)
+	assertCurves(t, r, standalone)
+	journal := r.Table("journal" + standalone)
+	assert.Greater(t, journal.Median("100", oneReading), 2*journal.Median("1", oneReading), "a standalone journals the document")
+	assert.Positive(t, r.Table("sizes").Median("1h", "on disk, snappy"))
+	assert.InDelta(t, 0, r.Table("history").Median("0 s", "old versions kept"), 0.2, "no history is kept if the window is 0")
+	assert.Positive(t, r.Table("history").Median("300 s", "old versions kept"))
 }

@@ -89,17 +89,13 @@ func Experiment() *bench.Experiment {
 			},
 			{
 				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity",
-				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Share, savedOf)),
+				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Ratio, savedOf)),
 				Note:     "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
 			},
 			{
 				Name: "rewritten", Title: "Arithmetic: bytes of document versions that appends make in a day", Variant: "granularity", Unit: bench.Bytes,
 				Note: "About (appends + 1)/2 times the final size of each bucket: how many readings an append brings counts for more than the minutes of its bucket. " +
 					"This is copying in memory, and on a standalone it goes through the journal; a checkpoint writes only what changed to the data files.",
-			},
-			{
-				Name: "cores", Title: "mongod's CPU for the workload of 2,000 readings/s, in cores", Variant: "granularity", Unit: bench.Count,
-				Note: "By the lines above: appends a second times the CPU of one at the average fill.",
 			},
 		},
 		Run: func(ctx context.Context, lab *bench.Lab) error {
@@ -172,7 +168,7 @@ func claims() (all []bench.Claim) {
 		bench.Claim{Says: "bytes of documents a day at 1h, before compression", Published: 6.72e9, PublishedAs: "6.72 GB", Unit: bench.Bytes, Of: bench.At("sizes", "1h", bytesOf), Because: becauseDoubles},
 		// A factor of 1.2 is alike to none and to the opposite; what is saved is not.
 		bench.Claim{
-			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Share,
+			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Ratio,
 			Of: bench.At("sizes", "1h", savedOf), Because: "Only what a document has beside its readings is saved.",
 		})
 }
@@ -472,10 +468,6 @@ func (t *trial) conclude(points []*point, k int, on string) {
 		for _, p := range published {
 			if k == 1 {
 				t.lab.Add("fit"+on, strconv.Itoa(p.held), l.measure, line.At(float64(p.held)))
-			}
-			if n := inWindow(p.granularity); l.measure == cpuOf && on == "" && k <= n {
-				mean := float64(n-k) / 2 // readings in a bucket before an append, over its life
-				t.lab.Add("cores", config.FormatDuration(p.granularity), column, publishedSensors/publishedInterval.Seconds()/float64(k)*line.At(mean))
 			}
 		}
 	}

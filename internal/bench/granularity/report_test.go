@@ -90,7 +90,5 @@ func TestArithmetic(t *testing.T) {
 	assert.InDelta(t, 12_000, rewritten(60, 12, 4000), 1e-9)
 	assert.InDelta(t, 4000, rewritten(60, 720, 4000), 1e-9, "all of a bucket at once")
 	r := pretend(t, 1)
-	// 1 reading an append to hourly buckets: 2,000 appends a second, 359.5 held.
-	assert.InEpsilon(t, 2000*(300+359.5)*1e-6, r.Table("cores").Median("1h", "1 reading an append"), 1e-6)
 	assert.Nil(t, r.Table("rewritten").Samples("1m", "60 readings an append"), "a minute has no 60 readings")
 }

@@ -52,7 +52,7 @@ func filled(c stockConfig, write recorder) *shape.Fleet {
 	return f
 }
 
-func TestWhatABucketHoldsGrowsWithEachRound(t *testing.T) {
+func TestHeldGrowsWithEachRound(t *testing.T) {
 	t.Parallel()
 	c := stockConfig{residents: 100, perUpdate: 2}
 	s := &stock{stockConfig: c, fleet: filled(c, func(shape.Portion) {})}
@@ -63,7 +63,7 @@ func TestWhatABucketHoldsGrowsWithEachRound(t *testing.T) {
 	assert.InDelta(t, 102, s.held(), 0)
 }
 
-func TestAWindowHasRoomForAllReadings(t *testing.T) {
+func TestWindowHasRoomForAllReadings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []stockConfig{{residents: 3600, perUpdate: 1}, {residents: 3600, perUpdate: 60}, {residents: 1, perUpdate: 60}, {residents: 719, perUpdate: 1}} {
 		s := stock{stockConfig: c}

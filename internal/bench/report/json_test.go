@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-func TestJSONHasWhatWasAgreedAndSurvivesWhatIsNoNumber(t *testing.T) {
+func TestJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	r := aResult()
@@ -49,7 +49,7 @@ func TestJSONHasWhatWasAgreedAndSurvivesWhatIsNoNumber(t *testing.T) {
 	assert.Contains(t, b.String(), "a|b <b>", "read by people too")
 }
 
-func TestJSONOfAllIsAnArrayAndListsAreNeverNull(t *testing.T) {
+func TestJSONOfAll(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, JSONAll(&b, []*bench.Result{aResult(), aFailure()}))

@@ -26,7 +26,7 @@ func someExperiments() []*bench.Experiment {
 	}
 }
 
-func TestListSaysWhatEachAnswersAndTakes(t *testing.T) {
+func TestList(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, List(&b, 80, someExperiments()))

@@ -5,7 +5,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
 	"errors"
 	"fmt"
 	"html/template"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dustin/go-humanize"
 	"github.com/go-json-experiment/json"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/report"
 )
 
 // JSON writes a result as an object.
@@ -56,104 +55,111 @@ func writeJSON(w io.Writer, v any) error {
 // Text writes a result as Markdown. With a width above 0, lines are wrapped for a
 // terminal.
 func Text(w io.Writer, width int, r *bench.Result) error {
-	t := &text{width: width}
-	t.paragraph(fmt.Sprintf("## %s: %s", r.Experiment, r.Question))
-	t.b.WriteByte('\n')
-	for _, f := range facts(r) {
-		t.lines("- ", f.Name+": "+f.Value)
+	s, err := section(r, false)
+	if err != nil {
+		return err
 	}
-	if why := trouble(r); why != "" {
-		t.paragraph(why)
-	}
-	if len(r.Rows) > 0 {
-		t.table("Published and measured", grid{claimHead, claimCells(r.Rows)})
-		t.paragraph(score(r.Rows))
-	}
-	for _, table := range shown(r) {
-		t.table(table.Title, gridOf(table))
-		if table.Note != "" {
-			t.paragraph(table.Note)
-		}
-	}
-	for _, l := range lists(r) {
-		if len(l.Items) > 0 {
-			t.paragraph("### " + l.Title)
-			t.b.WriteByte('\n')
-			for _, each := range l.Items {
-				t.lines("- ", each)
-			}
-		}
-	}
-	return t.writeTo(w)
+	return report.Text(w, width, &report.Document{Sections: []report.Section{s}})
 }
 
 // Table writes the claims of several results as one table.
 func Table(w io.Writer, width int, results []*bench.Result) error {
-	t := &text{width: width}
-	t.paragraph("## All experiments")
-	claims := grid{head: append([]string{"experiment"}, claimHead...)}
+	b := overview(results)
+	for _, r := range results {
+		if r.Interrupted {
+			b.Notes = append(b.Notes, r.Experiment+" was interrupted.")
+		} else if r.Error != "" {
+			b.Notes = append(b.Notes, r.Experiment+" failed: "+report.OneLine(r.Error))
+		}
+	}
+	return report.Text(w, width, &report.Document{Sections: []report.Section{{Title: "All experiments", Blocks: []report.Block{b}}}})
+}
+
+// HTML writes results as one page that loads nothing from elsewhere.
+func HTML(w io.Writer, results ...*bench.Result) error {
+	d := report.Document{
+		Heading: "Experiments",
+		Intro:   "What was published about MongoDB as a store of telemetry, and what this machine shows. Figures are medians, with the range of the repeats.",
+	}
+	if len(results) == 1 {
+		d.Heading = "Experiment " + results[0].Experiment
+	} else {
+		d.Overview = overview(results)
+	}
+	d.Title = "brim bench: " + d.Heading
+	for _, r := range results {
+		s, err := section(r, true)
+		if err != nil {
+			return err
+		}
+		d.Sections = append(d.Sections, s)
+	}
+	return report.HTML(w, &d)
+}
+
+// overview has the claims of several results.
+func overview(results []*bench.Result) report.Block {
+	claims := &report.Table{Head: append([]string{"experiment"}, claimHead...), Tone: tone, Link: true}
 	var rows []bench.Row
 	for _, r := range results {
 		for _, cells := range claimCells(r.Rows) {
-			claims.rows = append(claims.rows, append([]string{r.Experiment}, cells...))
+			claims.Add(append([]string{r.Experiment}, cells...)...)
 		}
 		rows = append(rows, r.Rows...)
 	}
-	if len(rows) > 0 {
-		t.b.WriteByte('\n')
-		claims.writeTo(&t.b, width)
+	return report.Block{Table: claims, Notes: []string{score(rows)}}
+}
+
+// section shows one result, with plots if they are wanted.
+func section(r *bench.Result, plots bool) (report.Section, error) {
+	s := report.Section{ID: r.Experiment, Title: r.Experiment, Lead: r.Question}
+	add := func(b report.Block) { s.Blocks = append(s.Blocks, b) }
+	if why := trouble(r); why != "" {
+		add(report.Block{Box: "bad", Text: []string{why}})
 	}
-	t.paragraph(score(rows))
-	for _, r := range results {
-		if r.Interrupted {
-			t.paragraph(r.Experiment + " was interrupted.")
-		} else if r.Error != "" {
-			t.paragraph(r.Experiment + " failed: " + oneLine(r.Error))
+	if len(r.Rows) > 0 {
+		add(report.Block{Title: "Published and measured", Table: &report.Table{Head: claimHead, Rows: claimCells(r.Rows), Tone: tone}, Notes: []string{score(r.Rows)}})
+	}
+	drawn := report.Block{}
+	for _, t := range r.Tables {
+		for _, each := range t.Plots {
+			if !plots {
+				break
+			}
+			svg, err := draw(t, each)
+			if err != nil {
+				return s, fmt.Errorf("draw the report of %s: %w", r.Experiment, err)
+			}
+			drawn.Plots = append(drawn.Plots, report.Plot{SVG: svg, Caption: each.Caption})
 		}
 	}
-	return t.writeTo(w)
-}
-
-// text is Markdown that is being written.
-type text struct {
-	b     bytes.Buffer
-	width int
-}
-
-func (t *text) writeTo(w io.Writer) error {
-	if _, err := w.Write(bytes.TrimLeft(t.b.Bytes(), "\n")); err != nil {
-		return fmt.Errorf("write the report: %w", err)
+	add(drawn)
+	for _, t := range r.Tables {
+		if t.Hidden {
+			continue
+		}
+		b := report.Block{Title: t.Title, Table: gridOf(t)}
+		if t.Note != "" {
+			b.Notes = []string{t.Note}
+		}
+		add(b)
 	}
-	return nil
-}
-
-func (t *text) table(title string, g grid) {
-	t.paragraph("### " + title)
-	t.b.WriteByte('\n')
-	g.writeTo(&t.b, t.width)
-}
-
-// paragraph writes a paragraph after an empty line.
-func (t *text) paragraph(s string) {
-	t.b.WriteByte('\n')
-	t.lines("", s)
-}
-
-// lines writes s; lines after the first are indented by the length of the prefix.
-func (t *text) lines(prefix, s string) {
-	Wrap(&t.b, prefix, strings.Repeat(" ", len(prefix)), s, t.width)
-}
-
-// shown are the tables that are not too long for people.
-func shown(r *bench.Result) []*bench.Table {
-	return slices.DeleteFunc(slices.Clone(r.Tables), func(t *bench.Table) bool { return t.Hidden })
+	var left []string
+	for _, l := range r.LeftOut {
+		left = append(left, l.What+": "+l.Why)
+	}
+	add(report.Block{Title: "Held constant", List: r.Pinned})
+	add(report.Block{Title: "Smaller than in a full run", List: r.Reduced})
+	add(report.Block{Title: "Left out", List: left})
+	add(report.Block{Title: "Where and how", Facts: facts(r)})
+	return s, nil
 }
 
 // gridOf returns a table's cells: the median of each, with the range.
-func gridOf(t *bench.Table) grid {
-	g := grid{head: []string{t.Variant}}
+func gridOf(t *bench.Table) *report.Table {
+	g := &report.Table{Head: []string{t.Variant}}
 	for _, m := range t.Measures {
-		g.head = append(g.head, m.Name)
+		g.Head = append(g.Head, m.Name)
 	}
 	for _, row := range t.Rows {
 		cells := []string{row.Name}
@@ -164,94 +170,14 @@ func gridOf(t *bench.Table) grid {
 			}
 			cells = append(cells, cell)
 		}
-		g.rows = append(g.rows, cells)
+		g.Add(cells...)
 	}
 	return g
 }
 
-//go:embed page.html
-var pageSource string
-
-// A page is what the template shows.
-type page struct {
-	CSS      template.CSS
-	Title    string
-	Score    string // of several experiments together
-	Sections []section
-}
-
-// A section is one experiment.
-type section struct {
-	*bench.Result
-
-	Score, Trouble string
-	Plots          []plot
-	Shown          []table
-	Lists          []list
-	Facts          []fact
-}
-
-// A plot is a drawing with its caption.
-type plot struct {
-	SVG     template.HTML
-	Caption string
-}
-
-type table struct {
-	Title string
-	Head  []string
-	Rows  [][]string
-	Words []bool // which columns have words, not figures
-	Note  string
-}
-
-// HTML writes results as one page that loads nothing from elsewhere.
-func HTML(w io.Writer, results ...*bench.Result) error {
-	p := page{CSS: chart.PageCSS(), Title: "Experiments"}
-	if len(results) == 1 {
-		p.Title = "Experiment " + results[0].Experiment
-	}
-	var rows []bench.Row
-	for _, r := range results {
-		s := section{Result: r, Score: score(r.Rows), Trouble: trouble(r), Lists: lists(r), Facts: facts(r)}
-		for _, t := range r.Tables {
-			for _, each := range t.Plots {
-				svg, err := draw(t, each)
-				if err != nil {
-					return fmt.Errorf("draw the report of %s: %w", r.Experiment, err)
-				}
-				s.Plots = append(s.Plots, plot{svg, each.Caption})
-			}
-		}
-		for _, t := range shown(r) {
-			g := gridOf(t)
-			one := table{Title: t.Title, Head: g.head, Rows: g.rows, Note: t.Note}
-			for i := range g.head {
-				one.Words = append(one.Words, i == 0 || !figures(g.rows, i))
-			}
-			s.Shown = append(s.Shown, one)
-		}
-		p.Sections = append(p.Sections, s)
-		rows = append(rows, r.Rows...)
-	}
-	p.Score = score(rows)
-	t, err := template.New("page").Funcs(template.FuncMap{"tone": tone}).Parse(pageSource)
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	var b bytes.Buffer
-	if err := t.Execute(&b, p); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
-}
-
 // tone is the class of a verdict's colour.
-func tone(v bench.Verdict) string {
-	return map[bench.Verdict]string{bench.Confirmed: "good", bench.SizeDiffers: "fair", bench.Opposite: "bad", bench.NotSeen: "none"}[v]
+func tone(cell string) string {
+	return map[bench.Verdict]string{bench.Confirmed: "good", bench.SizeDiffers: "fair", bench.Opposite: "bad", bench.NotSeen: "none"}[bench.Verdict(cell)]
 }
 
 // Size of a plot in CSS pixels.
@@ -311,7 +237,7 @@ func axisUnit(u bench.Unit) chart.Unit {
 		return chart.PerSecond
 	case bench.Bytes:
 		return chart.DecimalBytes
-	case bench.Share:
+	case bench.Ratio:
 		return chart.Ratio
 	}
 	return chart.Count
@@ -375,7 +301,7 @@ func Describe(e *bench.Experiment, width int) string {
 }
 
 func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
-	put := func(first, rest, s string) { Wrap(b, first, rest, s, width) }
+	put := func(first, rest, s string) { report.Wrap(b, first, rest, s, width) }
 	put(indent, indent, e.Question)
 	put(indent, indent, fmt.Sprintf("Takes %s; with --quick %s.", About(e.Full), About(e.Quick)))
 	if e.Restarts != "" {
@@ -414,43 +340,26 @@ func About(d time.Duration) string {
 	return "about " + chart.Format(chart.Seconds, d.Seconds())
 }
 
-// A list has sentences.
-type list struct {
-	Title string
-	Items []string
-}
-
-func lists(r *bench.Result) []list {
-	left := list{Title: "Left out"}
-	for _, l := range r.LeftOut {
-		left.Items = append(left.Items, l.What+": "+l.Why)
-	}
-	return []list{{"Held constant", r.Pinned}, {"Smaller than in a full run", r.Reduced}, left}
-}
-
-// A fact is a line about where and how something was measured.
-type fact struct{ Name, Value string }
-
-func facts(r *bench.Result) []fact {
+func facts(r *bench.Result) []report.Fact {
 	e := &r.Environment
 	machine := []string{cmp.Or(e.Processor, "unknown processor"), plural(e.Cores, "core")}
 	if e.MemoryMiB > 0 {
 		machine = append(machine, chart.Format(chart.Bytes, float64(e.MemoryMiB)*(1<<20))+" of memory")
 	}
-	out := []fact{{"machine", strings.Join(append(machine, e.System), ", ")}, {"mongod", mongod(e)}}
+	out := []report.Fact{{Name: "machine", Value: strings.Join(append(machine, e.System), ", ")}, {Name: "mongod", Value: mongod(e)}}
 	if e.Database == "" {
 		disk := map[string]string{"nvme": "NVMe", "ssd": "SSD", "hdd": "HDD"}[e.Disk]
-		out = append(out, fact{"disk", cmp.Or(e.FileSystem, "unknown file system") + " on " + cmp.Or(disk, "a disk of unknown kind")})
+		out = append(out, report.Fact{Name: "disk", Value: cmp.Or(e.FileSystem, "unknown file system") + " on " + cmp.Or(disk, "a disk of unknown kind")})
 	} else {
-		out = append(out, fact{"database", e.Database + ", which is dropped in the end"})
+		out = append(out, report.Fact{Name: "database", Value: e.Database + ", which is dropped in the end"})
 	}
 	kind := "full"
 	if r.Quick {
 		kind = "quick"
 	}
 	return append(out,
-		fact{"brim", fmt.Sprintf("%s, MongoDB driver %s", cmp.Or(e.Brim, "unknown version"), cmp.Or(e.Driver, "unknown"))},
-		fact{"run", fmt.Sprintf("%s, %s, seed %d, %s UTC, took %s", kind, plural(r.Repeats, "repeat"), r.Seed,
+		report.Fact{Name: "brim", Value: fmt.Sprintf("%s, MongoDB driver %s", cmp.Or(e.Brim, "unknown version"), cmp.Or(e.Driver, "unknown"))},
+		report.Fact{Name: "run", Value: fmt.Sprintf("%s, %s, seed %d, %s UTC, took %s", kind, plural(r.Repeats, "repeat"), r.Seed,
 			e.Time.UTC().Format("2006-01-02 15:04"), chart.Format(chart.Seconds, r.TookSeconds))})
 }
 
@@ -486,7 +395,7 @@ func trouble(r *bench.Result) string {
 	case r.Interrupted:
 		return "It was interrupted: what follows is what was measured until then."
 	case r.Error != "":
-		return "It failed: " + oneLine(r.Error) + ". What follows is what was measured until then."
+		return "It failed: " + report.OneLine(r.Error) + ". What follows is what was measured until then."
 	}
 	return ""
 }
@@ -526,15 +435,4 @@ func plural(n int, what string) string {
 		what += "s"
 	}
 	return humanize.Comma(int64(n)) + " " + what
-}
-
-// oneLine makes one line of s, without control characters: a part of it may be
-// what a server answered.
-func oneLine(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return '?'
-	}, strings.Join(strings.Fields(s), " "))
 }

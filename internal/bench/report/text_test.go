@@ -23,7 +23,7 @@ func textOf(t *testing.T, width int, results ...*bench.Result) string {
 	return b.String()
 }
 
-func TestTextSaysWhereWhatAndWhy(t *testing.T) {
+func TestText(t *testing.T) {
 	t.Parallel()
 	out := textOf(t, 0, aResult())
 	assert.True(t, strings.HasPrefix(out, "## granularity: What does an append cost"))
@@ -61,16 +61,6 @@ func TestTextFitsATerminal(t *testing.T) {
 	}
 }
 
-func TestSentencesAreWrapped(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	Wrap(&b, "! ", "  ", strings.Repeat("word ", 40), 100)
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	assert.Len(t, lines, 3)
-	assert.True(t, strings.HasPrefix(lines[0], "! word"))
-	assert.True(t, strings.HasPrefix(lines[1], "  word"))
-}
-
 func TestTextOfAllEndsWithOneTable(t *testing.T) {
 	t.Parallel()
 	interrupted := aResult()
@@ -90,7 +80,7 @@ func TestTextOfAllEndsWithOneTable(t *testing.T) {
 	assert.Contains(t, textOf(t, 0, aFailure(), aFailure()), "No claim was checked.")
 }
 
-func TestTextSaysWhatIsNotKnown(t *testing.T) {
+func TestTextOfUnknownFacts(t *testing.T) {
 	t.Parallel()
 	r := &bench.Result{Experiment: "x", Environment: bench.Environment{System: "plan9/386"}}
 	assert.Contains(t, textOf(t, 0, r), "- machine: unknown processor, 0 cores, plan9/386\n- mongod: none was started\n- disk: unknown file system on a disk of unknown kind\n- brim: unknown version, MongoDB driver unknown\n")
@@ -106,7 +96,7 @@ var errFull = errors.New("no space left")
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
-func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	require.ErrorIs(t, Text(fullDisk{}, 0, aResult()), errFull)
 	require.ErrorIs(t, JSON(fullDisk{}, aResult()), errFull)

@@ -53,7 +53,7 @@ func TestFilledBucketsCanBeAppendedTo(t *testing.T) {
 	})
 }
 
-func TestAModelIsOneBucket(t *testing.T) {
+func TestModelMustBeOneBucket(t *testing.T) {
 	t.Parallel()
 	inLab(t, func(ctx context.Context, m *bench.MongoDB) {
 		for what, p := range map[string]Portion{"two windows": {0, 290, 20}, "two parts": {0, 0, 101}} {
@@ -64,7 +64,7 @@ func TestAModelIsOneBucket(t *testing.T) {
 	})
 }
 
-func TestFillingEndsInTime(t *testing.T) {
+func TestFillStopsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	inLab(t, func(ctx context.Context, m *bench.MongoDB) {
 		f := buckets(ctx, t, m).Fleet(2, 3, nil)

@@ -388,8 +388,8 @@ func Order(sensors int) []int {
 	return order
 }
 
-// Each runs a function for all workers at once.
-func (f *Fleet) Each(ctx context.Context, do func(ctx context.Context, w *Worker) error) error {
+// each runs a function for all workers at once.
+func (f *Fleet) each(ctx context.Context, do func(ctx context.Context, w *Worker) error) error {
 	group, under := errgroup.WithContext(ctx)
 	for _, w := range f.Workers {
 		group.Go(func() error { return do(under, w) })
@@ -397,12 +397,34 @@ func (f *Fleet) Each(ctx context.Context, do func(ctx context.Context, w *Worker
 	return group.Wait()
 }
 
+// Run lets each worker take turns for as long as more says, which is told for how many
+// sensors it has written so far. It returns for how many all have, and in how many
+// updates.
+func (f *Fleet) Run(ctx context.Context, more func(w *Worker, written int) bool) (sensors, updates int, err error) {
+	var mu sync.Mutex
+	err = f.each(ctx, func(ctx context.Context, w *Worker) error {
+		written, sent := 0, 0
+		for more(w, written) {
+			n, done, err := w.Turn(ctx)
+			if err != nil {
+				return err
+			}
+			written, sent = written+n, sent+done
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sensors, updates = sensors+written, updates+sent
+		return nil
+	})
+	return sensors, updates, err
+}
+
 // Fill gives every sensor a bucket with so many readings, which must be of one
 // window: one that the store wrote, and copies of it. Sensors that have none at
 // the given time, unless it is zero, leave the fleet.
 func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) error {
 	coll := f.collection.coll
-	return f.Each(ctx, func(ctx context.Context, w *Worker) error {
+	return f.each(ctx, func(ctx context.Context, w *Worker) error {
 		if len(w.Sensors) == 0 {
 			return nil
 		}

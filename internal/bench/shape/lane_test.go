@@ -102,7 +102,7 @@ func TestReadingsAreThoseOfTheSource(t *testing.T) {
 	}
 }
 
-func TestAShareHasTheReadingsOfAsManyRequests(t *testing.T) {
+func TestEachReadingOfAnUpdateComesFromItsOwnRequest(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	updates, err := laneOf(t, r, 3).Write(t.Context(), []Portion{{0, 0, 3}, {1, 0, 1}, {2, 0, 2}})
@@ -116,7 +116,7 @@ func TestAShareHasTheReadingsOfAsManyRequests(t *testing.T) {
 	}, r.writes[0], "each request has the next reading of all that have one")
 }
 
-func TestABucketHasOneUpdateInFlight(t *testing.T) {
+func TestBucketHasOneUpdateInFlight(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	updates, err := laneOf(t, r, 2).Write(t.Context(), []Portion{{0, 0, 2}, {1, 0, 1}, {0, 2, 2}, {1, 1, 1}})
@@ -127,7 +127,7 @@ func TestABucketHasOneUpdateInFlight(t *testing.T) {
 	assert.Equal(t, []uint64{4, 6}, r.writes[1][0].seqs)
 }
 
-func TestWhatTheStoreKnowsOfABucketComesBackToIt(t *testing.T) {
+func TestStateOfABucketIsHandedBack(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	l := laneOf(t, r, 1)
@@ -143,7 +143,7 @@ func TestWhatTheStoreKnowsOfABucketComesBackToIt(t *testing.T) {
 	assert.Equal(t, "s-1 after write 2", r.writes[2][0].state)
 }
 
-func TestAWriteHasAnEnd(t *testing.T) {
+func TestWritesAreSplitIntoCommands(t *testing.T) {
 	t.Parallel()
 	const count = 2*mostShares + 1
 	r := &recorder{}
@@ -162,7 +162,7 @@ func TestAWriteHasAnEnd(t *testing.T) {
 	assert.Equal(t, []int{mostShares, mostShares, 333, 1}, []int{PerCommand(1), PerCommand(20), PerCommand(60), PerCommand(mostRows + 1)})
 }
 
-func TestWhatIsLeftIsWrittenAgain(t *testing.T) {
+func TestUnstoredReadingsAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	r := &recorder{answer: func(_ int, shares []*batch.Share) {
 		for _, s := range shares {
@@ -177,7 +177,7 @@ func TestWhatIsLeftIsWrittenAgain(t *testing.T) {
 	assert.Equal(t, []uint64{4}, r.writes[2][0].seqs)
 }
 
-func TestAStoreThatDoesNotTakeReadingsIsGivenUp(t *testing.T) {
+func TestWriteFailsWhenTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("no primary")
@@ -194,7 +194,7 @@ func TestAStoreThatDoesNotTakeReadingsIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAnInterruptedWriteEnds(t *testing.T) {
+func TestWriteEndsOnCancellation(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &recorder{answer: func(write int, shares []*batch.Share) {

@@ -16,7 +16,7 @@ func everySecond(calls int) Schedule {
 	return func(n int) (time.Duration, bool) { return time.Duration(n) * time.Second, n < calls }
 }
 
-func TestCallsAreMadeWhenTheyAreDueAndAfterAStallAtOnce(t *testing.T) {
+func TestPaceCatchesUpAfterAStall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -32,7 +32,7 @@ func TestCallsAreMadeWhenTheyAreDueAndAfterAStallAtOnce(t *testing.T) {
 	})
 }
 
-func TestCallsAreSharedOut(t *testing.T) {
+func TestPaceOfOneWorkerAmongSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var made []int
@@ -42,7 +42,7 @@ func TestCallsAreSharedOut(t *testing.T) {
 	})
 }
 
-func TestAPaceEnds(t *testing.T) {
+func TestPaceEndsOnErrorStopAndCancellation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")

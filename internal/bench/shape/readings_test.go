@@ -87,7 +87,7 @@ func TestSourcesAreMadeByTheirSeed(t *testing.T) {
 	}
 }
 
-func TestShapesAreNamedShortly(t *testing.T) {
+func TestShapeNames(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "Brim's buckets, 5m", Shape{Kind: Buckets, Granularity: 5 * time.Minute}.String())
 	assert.Equal(t, "Brim's buckets, 1h", Shape{Kind: Buckets, Granularity: time.Hour}.String())

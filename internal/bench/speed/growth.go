@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A point of the growth says what is written.
@@ -70,7 +69,7 @@ func (t *trial) growth(ctx context.Context) error { return t.grow(ctx, fullGrid(
 
 func (t *trial) grow(ctx context.Context, g grid) error {
 	points := g.points()
-	err := t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, func(m *bench.MongoDB) error {
+	err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
 		for i, s := range points {
 			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
 			if err := t.point(ctx, m, s, g.length); err != nil {
@@ -131,17 +130,19 @@ const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
 func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) error {
+	var fields []string
+	for f := range s.fields {
+		fields = append(fields, fmt.Sprintf("usage_%02d", f))
+	}
+	percentages := shape.Numbers{Names: fields, Number: func(random uint64) float64 { return float64(random % (mostUsage + 1)) }, Seed: t.lab.Seed}
 	c, err := shape.New(ctx, m, shape.Config{
 		Name: collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
-		Readings: shape.Readings{Source: synthetic(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: interval},
+		Readings: shape.Readings{Source: percentages, Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: interval},
 	})
 	if err != nil {
 		return err
 	}
-	order := make([]int, s.sensors)
-	for i, stride := 0, coprime(s.sensors); i < s.sensors; i++ {
-		order[i] = i * stride % s.sensors
-	}
+	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	if err := f.Fill(ctx, 1, time.Now().Add(warmUp*length)); err != nil {
 		return err
@@ -157,25 +158,16 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 		return err
 	}
 	c.Took() // by filling
-	var sensors, updates atomic.Int64
-	spent, err := m.Measure(ctx, func(ctx context.Context) error {
+	var sensors, updates int
+	spent, err := m.Measure(ctx, func(ctx context.Context) (err error) {
 		until := time.Now().Add(length)
-		return f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
-			for time.Now().Before(until) && len(w.Sensors) > 0 {
-				n, done, err := w.Turn(ctx)
-				if err != nil {
-					return err
-				}
-				sensors.Add(int64(n))
-				updates.Add(int64(done))
-			}
-			return nil
-		})
+		sensors, updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	readings, done := sensors.Load()*int64(s.perUpdate), float64(updates.Load())
+	readings, done := int64(sensors*s.perUpdate), float64(updates)
 	stored, err := sumOf(ctx, m.Database().Collection(collection), "$count")
 	if err != nil {
 		return err
@@ -185,40 +177,6 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 	}
 	n, took := float64(readings), c.Took()
 	t.lab.Row("growth", s.String(), n/spent.Seconds, done/spent.Seconds, spent.CPU/n, spent.CPU/done, spent.Own/n,
-		took.Quantile(0.5), took.Quantile(0.99), float64(min(int64(created), sensors.Load())))
+		took.Quantile(0.5), took.Quantile(0.99), float64(min(created, sensors)))
 	return m.Drop(ctx)
-}
-
-// synthetic makes readings of so many integer fields. It is a
-// shape.Source.
-type synthetic int
-
-func (synthetic) ID(sensor int) string { return fmt.Sprintf("cpu,hostname=host_%d", sensor) }
-
-func (synthetic) Tags(int) []telemetry.Tag {
-	return []telemetry.Tag{{Name: "region", Value: "eu-west-1"}}
-}
-
-func (n synthetic) AppendFields(dst []telemetry.Field, sensor int, _ uint64, at time.Time) []telemetry.Field {
-	for f := range int(n) {
-		value := (at.Unix() + int64(sensor*7+f*13)) % (mostUsage + 1)
-		dst = append(dst, telemetry.Field{Name: fmt.Sprintf("usage_%02d", f), Value: telemetry.IntValue(value)})
-	}
-	return dst
-}
-
-// coprime returns a number that, taken n times modulo n, visits all: neighbours in
-// the index are not written together, as lanes have sensors by hash.
-func coprime(n int) int {
-	divisor := func(a, b int) int {
-		for b != 0 {
-			a, b = b, a%b
-		}
-		return a
-	}
-	at := max(int(float64(n)*0.618), 1)
-	for divisor(at, n) != 1 {
-		at++
-	}
-	return at
 }

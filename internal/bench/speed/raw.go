@@ -143,32 +143,3 @@ func groupedPage(hosts []host) *page {
 // grouped returns the host of a group, and the number of the sixty steps that
 // it holds.
 func grouped(group, hosts int64) (host, block int64) { return group % hosts, group / hosts }
-
-// copyCollection makes a collection with the options and the indexes of that of
-// the daemon.
-func copyCollection(ctx context.Context, from, to *mongo.Database) error {
-	found, err := from.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: collection}})
-	if err != nil {
-		return fmt.Errorf("look at the daemon's collection: %w", err)
-	}
-	if len(found) != 1 {
-		return fmt.Errorf("the daemon has no collection %s", collection)
-	}
-	var options bson.D
-	if err := bson.Unmarshal(found[0].Options, &options); err != nil {
-		return fmt.Errorf("read the options of the daemon's collection: %w", err)
-	}
-	if err := to.RunCommand(ctx, append(bson.D{{Key: "create", Value: collection}}, options...)).Err(); err != nil {
-		return fmt.Errorf("make a collection with the options %s: %w", found[0].Options, err)
-	}
-	indexes, err := from.Collection(collection).Indexes().ListSpecifications(ctx)
-	if err != nil {
-		return fmt.Errorf("look at the indexes of the daemon's collection: %w", err)
-	}
-	for _, index := range indexes {
-		if _, err := to.Collection(collection).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: index.KeysDocument}); err != nil {
-			return fmt.Errorf("make an index of %s: %w", index.KeysDocument, err)
-		}
-	}
-	return nil
-}

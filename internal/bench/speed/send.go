@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -17,11 +19,16 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/launch/wire"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
@@ -240,10 +247,11 @@ func (s *stretch) take(ctx context.Context) (number int64, ok bool) {
 // given is how many were given out.
 func (s *stretch) given() int64 { return s.next.Load() }
 
-// A deck is the requests of one connection: a fleet's step needs one for each
-// thousand hosts, and there are variants of it.
+// A deck is the requests of one connection: a step of the hosts takes one for each
+// thousand of them, and there are variants of it.
 type deck struct {
 	bodies [][]*body // of a variant, of a part of the hosts
+	sent   int
 }
 
 // An encoder makes the request of a step of these hosts, with the values of a
@@ -264,13 +272,18 @@ func newDeck(hosts []host, encode encoder) (*deck, error) {
 	return d, nil
 }
 
-// request returns that of a number, with its time.
-func (d *deck) request(s *stretch, number int64) *body {
+// next is the next request, with the time of the next step of all connections; false
+// when the stretch is over. Requests that may be unanswered have bodies of their own.
+func (d *deck) next(ctx context.Context, s *stretch) ([]byte, bool) {
+	number, ok := s.take(ctx)
+	if !ok {
+		return nil, false
+	}
 	parts := int64(len(d.bodies[0]))
-	step := number / parts
-	b := d.bodies[step%int64(len(d.bodies))][number%parts]
-	b.moveTo(s.stepTime(step))
-	return b
+	b := d.bodies[d.sent%len(d.bodies)][number%parts]
+	d.sent++
+	b.moveTo(s.stepTime(number / parts))
+	return b.text, true
 }
 
 // A sender sends the hosts' readings in one format, step by step.
@@ -305,7 +318,7 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, over *stretch) (read
 	for _, one := range s.decks {
 		connections.Go(func() error {
 			if s.path == "" {
-				return wire.Stream(under, d.GRPC, func(i int64) ([]byte, bool) { return one.next(under, over, i) })
+				return stream(under, d.GRPC, func() ([]byte, bool) { return one.next(under, over) })
 			}
 			return s.post(under, d, over, one)
 		})
@@ -332,11 +345,11 @@ func (s *sender) post(ctx context.Context, to *bench.Daemon, over *stretch, d *d
 	request.Header.SetContentType(s.contentType)
 	request.SetRequestURI("http://" + to.HTTP + s.path)
 	for {
-		number, ok := over.take(ctx)
+		text, ok := d.next(ctx, over)
 		if !ok {
 			return nil
 		}
-		request.SetBodyRaw(d.request(over, number).text)
+		request.SetBodyRaw(text)
 		for taken := false; !taken; {
 			if err := exchange(conn, in, out, request, response); err != nil {
 				return err
@@ -372,15 +385,68 @@ func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasth
 	return nil
 }
 
-// next is the i-th request of this connection, with the time of the next step
-// of all. It is another body than those of the requests before that may be
-// unanswered.
-func (d *deck) next(ctx context.Context, s *stretch, i int64) ([]byte, bool) {
-	number, ok := s.take(ctx)
-	if !ok {
-		return nil, false
+// window is how many requests of a call may be unanswered.
+const window = 4
+
+// stream sends encoded WriteRequests in one call of WriteStream until there are
+// none, up to window of them unanswered at a time. A request is asked for when
+// there is room for it. An answer that refuses anything is an error.
+func stream(ctx context.Context, address string, request func() ([]byte, bool)) (err error) {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", address, err)
 	}
-	b := d.bodies[i%variants][0]
-	b.moveTo(s.stepTime(number))
-	return b.text, true
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	sides, under := errgroup.WithContext(ctx)
+	call, err := telemetrypb.NewIngestServiceClient(conn).WriteStream(under, grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2(protocodec.Name)}))
+	if err != nil {
+		return fmt.Errorf("open a call: %w", err)
+	}
+	room := make(chan struct{}, window)
+	sides.Go(func() error {
+		for {
+			select {
+			case room <- struct{}{}:
+			case <-under.Done():
+				return context.Cause(under)
+			}
+			text, ok := request()
+			if !ok {
+				return call.CloseSend()
+			}
+			if err := call.SendMsg(rawMessage(text)); err != nil && !errors.Is(err, io.EOF) { // of which receiving tells why
+				return err
+			}
+		}
+	})
+	sides.Go(func() error {
+		var answer telemetrypb.WriteResponse
+		for {
+			if err := call.RecvMsg(&answer); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if e := answer.GetError(); e != nil || answer.GetRejected() > 0 {
+				return fmt.Errorf("the answer is %s %s, %d readings refused", codes.Code(uint32(e.GetStatus())), e.GetMessage(), answer.GetRejected()) //nolint:gosec // a code
+			}
+			<-room
+		}
+	})
+	return sides.Wait()
+}
+
+// A rawMessage is a message that is encoded already.
+type rawMessage []byte
+
+// rawCodec passes on a rawMessage as it is, and all else to the codec of
+// protobuf.
+type rawCodec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if message, ok := v.(rawMessage); ok {
+		return mem.BufferSlice{mem.SliceBuffer(message)}, nil
+	}
+	return c.CodecV2.Marshal(v)
 }

@@ -148,12 +148,23 @@ func TestDeckGoesThroughPartsStepsAndVariants(t *testing.T) {
 		}, nil
 	})
 	require.NoError(t, err)
-	s := newStretch(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0)
-	for number := range int64(3*variants + 2) {
-		d.request(s, number)
+	s := newStretch(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour)
+	for range variants {
+		_, ok := d.next(t.Context(), s)
+		require.True(t, ok)
 	}
-	assert.Equal(t, []string{"host_0 00:00:00 0", "host_1000 00:00:00 0", "host_2000 00:00:00 0", "host_0 00:00:10 1"}, seen[:4])
-	assert.Equal(t, []string{"host_0 00:01:20 0", "host_1000 00:01:20 0"}, seen[3*variants:])
+	s.take(t.Context()) // by another connection
+	d.next(t.Context(), s)
+	assert.Equal(t, []string{"host_0 00:00:00 0", "host_1000 00:00:00 1", "host_2000 00:00:00 2", "host_0 00:00:10 3"}, seen[:4])
+	assert.Equal(t, []string{"host_0 00:00:30 0"}, seen[variants:], "a variant comes again after all others")
+	s.end = time.Now()
+	_, ok := d.next(t.Context(), s)
+	assert.False(t, ok, "the stretch is over")
+}
+
+func TestStreamWithoutDaemonFails(t *testing.T) {
+	t.Parallel()
+	require.Error(t, stream(t.Context(), "127.0.0.1:1", func() ([]byte, bool) { return nil, true }))
 }
 
 func TestHostsAreTheSameEachTimeAndWithinBounds(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,9 +25,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 const (
@@ -38,6 +38,7 @@ const (
 	storedTimeout = 15 * time.Minute // in which all that was accepted must be stored
 	quietTimeout  = 30 * time.Second
 	collection    = "readings" // the daemon's default stream
+	rawCollection = "raw"
 	mib           = 1 << 20
 )
 
@@ -112,8 +113,8 @@ func tables() []bench.Table {
 		},
 		bench.Table{
 			Name: "memory", Title: "Memory of the daemon", Variant: "load",
-			Measures: slices.Concat(bench.In(bench.Bytes, peakOf, "sampled RSS"), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
-			Note:     "Peak: VmHWM; sampled: the most at any sample, every 100 ms. Left: readings that were not stored a minute after the load.",
+			Measures: slices.Concat(bench.In(bench.Bytes, peakOf), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
+			Note:     "Peak: VmHWM. Left: readings that were not stored a minute after the load.",
 		},
 		bench.Table{
 			Name: "journal", Title: "Journal append without fsync, in the page cache, four writers", Variant: "files",
@@ -169,7 +170,8 @@ func claims() []bench.Claim {
 // A trial is one run of the experiment.
 type trial struct {
 	lab    *bench.Lab
-	length time.Duration // of sending on each side of a pair
+	length time.Duration  // of sending on each side of a pair
+	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
 }
 
 func (t *trial) run(ctx context.Context) error {
@@ -195,7 +197,7 @@ type rig struct {
 
 // on measures on a fresh rig.
 func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) error {
-	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, func(m *bench.MongoDB) (err error) {
+	return t.onMongoDB(ctx, func(m *bench.MongoDB) (err error) {
 		d, err := t.lab.Daemon(ctx, m, flags...)
 		if err != nil {
 			return err
@@ -216,6 +218,13 @@ func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context
 		}
 		return measure(ctx, r)
 	})
+}
+
+func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB) error) error {
+	if t.m != nil {
+		return errors.Join(measure(t.m), t.m.Drop(ctx))
+	}
+	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
 }
 
 // begin returns where the event time of the next stretch begins: so far back that
@@ -319,9 +328,9 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	return nil
 }
 
-// raw inserts into a fresh collection of another database, and drops it.
+// raw inserts into a fresh collection, and drops it.
 func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) error {
-	coll := r.client.Database("raw").Collection(collection)
+	coll := r.client.Database(r.m.Name()).Collection(rawCollection)
 	documents := int64(0)
 	spent, err := r.m.Measure(ctx, func(ctx context.Context) (err error) {
 		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
@@ -334,7 +343,7 @@ func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, tabl
 	if err == nil && stored != documents {
 		err = fmt.Errorf("MongoDB has %d documents of %d that were inserted", stored, documents)
 	}
-	if err := errors.Join(err, coll.Database().Drop(ctx)); err != nil {
+	if err := errors.Join(err, coll.Drop(ctx)); err != nil {
 		return err
 	}
 	n := float64(documents)
@@ -431,7 +440,8 @@ func (t *trial) timeseries(ctx context.Context) error {
 	}
 	documents := pages(groupedPage, hosts)
 	raw := func(ctx context.Context, r *rig) error {
-		if err := copyCollection(ctx, r.client.Database(r.m.Name()), r.client.Database("raw")); err != nil {
+		_, err := shape.New(ctx, r.m, shape.Config{Name: rawCollection, Shape: shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}, Compressor: store.Snappy})
+		if err != nil {
 			return err
 		}
 		return r.raw(ctx, documents, t.length, "timeseries", rawSeries)
@@ -457,36 +467,6 @@ const (
 	millionRow  = "1,000,000 sensors, 20,000 readings/s"
 )
 
-// every calls sample at once and then in an interval, until what it returns is
-// called; that waits for the last one and returns its error, if any.
-func every(ctx context.Context, interval time.Duration, sample func(ctx context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	var failed error
-	running.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			if failed = sample(ctx); failed != nil {
-				return
-			}
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	return func() error {
-		cancel()
-		running.Wait()
-		if errors.Is(failed, context.Canceled) { // in flight when it was stopped
-			return nil
-		}
-		return failed
-	}
-}
-
 // grows reports whether values grow: the last third is above the first by a
 // quarter, and by more than a flush that falls on another moment explains.
 func grows(values bench.Samples) (first, last float64, grows bool) {
@@ -502,31 +482,21 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 func (t *trial) single(ctx context.Context) error {
 	t.lab.Step("single readings for a minute")
 	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
-		var oldest, lag bench.Samples
-		var seen scrape.Histogram
+		var oldest bench.Samples
 		until := time.Now().Add(time.Minute) // what comes after the load does not count
-		stop := every(ctx, time.Second, func(ctx context.Context) error {
+		stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
 			look, err := r.Look(ctx)
-			if err != nil {
-				return err
+			if err == nil && time.Now().Before(until) {
+				oldest = append(oldest, look.Value("brim_journal_oldest_unapplied_seconds", nil))
 			}
-			age, all := look.Value("brim_journal_oldest_unapplied_seconds", nil), look.Histogram("brim_queue_lag_seconds", nil)
-			mean := all.Since(seen).Mean()
-			if math.IsNaN(mean) { // nothing was stored in this second
-				mean = age
-			}
-			if time.Now().Before(until) {
-				seen, oldest, lag = all, append(oldest, age), append(lag, mean)
-			}
-			return nil
+			return err
 		})
 		result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
 		if err := errors.Join(err, stop()); err != nil {
 			return err
 		}
 		first, last, growing := grows(oldest)
-		_, _, later := grows(lag)
-		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
+		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
 		return nil
 	})
 }
@@ -554,19 +524,11 @@ func (t *trial) fill(ctx context.Context) error {
 	return nil
 }
 
-// watchMemory samples the memory of a daemon until stop, and adds what it saw.
-func (t *trial) watchMemory(ctx context.Context, pid int, row string) (stop func() error) {
-	var most, peak int64
-	end := every(ctx, 100*time.Millisecond, func(context.Context) error {
-		now, high, err := machine.Memory(pid)
-		most, peak = max(most, now), max(peak, high)
-		return err
-	})
-	return func() error {
-		err := end()
-		t.lab.Row("memory", row, float64(peak), float64(most))
-		return err
-	}
+// addPeak adds the most memory that the daemon ever had.
+func (r *rig) addPeak(row string) error {
+	_, peak, err := machine.Memory(r.Pid())
+	r.lab.Add("memory", row, peakOf, float64(peak))
+	return err
 }
 
 // memory measures how much the daemon needs.
@@ -578,15 +540,14 @@ func (t *trial) memory(ctx context.Context) error {
 		return err
 	}
 	err = t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-		stop := t.watchMemory(ctx, r.Pid(), fullRateRow)
-		return errors.Join(r.pass(ctx, poster, length, "memory", fullRateRow), stop())
+		err := r.pass(ctx, poster, length, "memory", fullRateRow)
+		return errors.Join(err, r.addPeak(fullRateRow))
 	})
 	if err != nil {
 		return err
 	}
 	t.lab.Step("memory of a million sensors, 80 s")
 	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
-		stop := t.watchMemory(ctx, r.Pid(), millionRow)
 		start := time.Now()
 		result, err := r.Load(ctx, strings.Fields(millionFlags)...)
 		if err == nil {
@@ -598,7 +559,7 @@ func (t *trial) memory(ctx context.Context) error {
 			left, err = look.Value("brim_queue_readings", nil), lookErr
 		}
 		took := time.Since(start)
-		if err := errors.Join(err, stop()); err != nil {
+		if err := errors.Join(err, r.addPeak(millionRow)); err != nil {
 			return err
 		}
 		stored := result.Acked - int64(left)

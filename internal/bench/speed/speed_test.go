@@ -2,10 +2,8 @@ package speed
 
 import (
 	"context"
-	"errors"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,27 +13,41 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// inLab runs the experiment with sides of a pair that are short.
-func inLab(ctx context.Context, t *testing.T, run func(ctx context.Context, x *trial) error, c bench.Config) (*bench.Result, error) {
+// inLab runs parts of the experiment, all in the mongod that all tests share, with
+// sides of a pair that are short.
+func inLab(t *testing.T, run func(ctx context.Context, x *trial) error) *bench.Result {
 	t.Helper()
-	mongodtest.URI(t) // skips where there is none
 	e := Experiment()
 	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		return run(ctx, &trial{lab: lab, length: 200 * time.Millisecond})
+		m, err := lab.Start(ctx, bench.Setting{})
+		if err != nil {
+			return err
+		}
+		return run(ctx, &trial{lab: lab, length: 200 * time.Millisecond, m: m})
 	}
-	c.Hasty, c.Brim, c.Dir, c.MongodBin = true, program.Path(t), t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
-	r, err := bench.Run(ctx, e, c)
-	left, readErr := os.ReadDir(c.Dir)
-	require.NoError(t, readErr)
+	dir := t.TempDir()
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1})
+	require.NoError(t, err)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
 	assert.Empty(t, left)
-	return r, err
+	return r
 }
 
-func TestCheapCellsAreMeasured(t *testing.T) {
+func TestCheapCells(t *testing.T) {
 	t.Parallel()
-	cells := []string{"lines", "grpc", "ndjson", "timeseries", "journal"}
-	r, err := inLab(t.Context(), t, func(ctx context.Context, x *trial) error { return x.run(ctx) }, bench.Config{Repeats: 1, Cells: cells})
-	require.NoError(t, err)
+	r := inLab(t, func(ctx context.Context, x *trial) error {
+		for _, measure := range []func(context.Context) error{
+			x.lines, x.timeseries, x.journal,
+			func(ctx context.Context) error { return x.beside(ctx, "grpc", compactGRPC) },
+			func(ctx context.Context) error { return x.beside(ctx, "ndjson", ndjson) },
+		} {
+			if err := measure(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	require.Len(t, r.Rows, 8)
 	for _, row := range r.Rows {
 		assert.Positive(t, row.Measured, row.Claim)
@@ -47,38 +59,23 @@ func TestCheapCellsAreMeasured(t *testing.T) {
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
 
-func TestAnInterruptedMeasurementLeavesNothing(t *testing.T) {
+func TestUsersMongoDBIsNotMeasured(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	_, err := inLab(ctx, t, func(ctx context.Context, x *trial) error {
-		return x.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, _ *rig) error {
-			cancel()
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}, bench.Config{})
-	require.ErrorIs(t, err, bench.ErrInterrupted)
-}
-
-func TestAUsersMongoDBIsNotMeasured(t *testing.T) {
-	t.Parallel()
-	r, err := inLab(t.Context(), t, func(ctx context.Context, x *trial) error { return x.run(ctx) }, bench.Config{URI: "mongodb://nowhere"})
+	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Dir: t.TempDir(), URI: "mongodb://nowhere"})
 	require.NoError(t, err)
 	assert.Empty(t, r.Tables)
 	assert.Len(t, r.LeftOut, 9)
 }
 
-// TestGrowthIsMeasured writes a few points with few sensors into a real mongod.
-func TestGrowthIsMeasured(t *testing.T) {
+// TestGrowth writes a few points with few sensors into a real mongod.
+func TestGrowth(t *testing.T) {
 	t.Parallel()
-	r, err := inLab(t.Context(), t, func(ctx context.Context, x *trial) error {
+	r := inLab(t, func(ctx context.Context, x *trial) error {
 		return x.grow(ctx, grid{
 			sensors: []int{20, 50}, perUpdate: []int{1, 60}, fields: []int{2}, writers: []int{1, 2},
 			centre: point{20, 60, 2, 2}, length: 200 * time.Millisecond,
 		})
-	}, bench.Config{})
-	require.NoError(t, err)
+	})
 	growth := r.Table("growth")
 	require.Len(t, growth.Rows, 5)
 	for _, row := range growth.Rows {
@@ -89,7 +86,7 @@ func TestGrowthIsMeasured(t *testing.T) {
 	assert.Len(t, r.Table("hosts").Rows, 4)
 }
 
-func TestTheGridHasEachShapeOnce(t *testing.T) {
+func TestGridHasEachPointOnce(t *testing.T) {
 	t.Parallel()
 	g := fullGrid()
 	shapes := g.points()
@@ -104,18 +101,7 @@ func TestTheGridHasEachShapeOnce(t *testing.T) {
 	}
 }
 
-func TestTheStrideVisitsEverySensor(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{1, 2, 3, 10, 1000, 6180} {
-		seen := make(map[int]bool)
-		for i, stride := 0, coprime(n); i < n; i++ {
-			seen[i*stride%n] = true
-		}
-		assert.Len(t, seen, n)
-	}
-}
-
-func TestAtTheKneeADoublingGainsATenth(t *testing.T) {
+func TestKnee(t *testing.T) {
 	t.Parallel()
 	l := bench.Line{Base: 40, Each: 2}
 	k := knee(l)
@@ -131,7 +117,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-func TestGrowthOfALagIsAQuarterAndHalfASecond(t *testing.T) {
+func TestLagGrows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		first, last float64
@@ -142,40 +128,4 @@ func TestGrowthOfALagIsAQuarterAndHalfASecond(t *testing.T) {
 	}
 	_, _, got := grows(nil)
 	assert.False(t, got)
-}
-
-func TestEveryLooksUntilItIsStopped(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		samples := 0
-		stop := every(t.Context(), time.Second, func(context.Context) error {
-			samples++
-			return nil
-		})
-		<-time.After(3*time.Second + time.Millisecond)
-		require.NoError(t, stop())
-		assert.Equal(t, 4, samples)
-	})
-}
-
-func TestEveryEndsWithAnErrorButNotThatOfItsEnd(t *testing.T) {
-	t.Parallel()
-	broken := errors.New("gone")
-	synctest.Test(t, func(t *testing.T) {
-		samples := 0
-		stop := every(t.Context(), time.Second, func(context.Context) error {
-			if samples++; samples == 3 {
-				return broken
-			}
-			return nil
-		})
-		<-time.After(time.Minute)
-		require.ErrorIs(t, stop(), broken)
-		assert.Equal(t, 3, samples)
-	})
-	stop := every(t.Context(), time.Hour, func(ctx context.Context) error {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	assert.NoError(t, stop(), "a sample in flight when it was stopped")
 }

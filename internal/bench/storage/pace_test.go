@@ -22,13 +22,13 @@ func TestWritesAreDueByTheSchedule(t *testing.T) {
 	assert.Equal(t, 3*time.Second, s.length())
 }
 
-func TestARampRisesByTheFactor(t *testing.T) {
+func TestRampSchedule(t *testing.T) {
 	t.Parallel()
 	s := rampConfig{idle: time.Second, step: 2 * time.Second, steps: 2}.schedule()
 	assert.Equal(t, schedule{{100, time.Second}, {150, 2 * time.Second}, {225, 2 * time.Second}}, s)
 }
 
-func TestAQuarterIsAQuarter(t *testing.T) {
+func TestPatternsDeleteAQuarter(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{scattered, contiguous} {
 		n := 0

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +102,7 @@ type sample struct {
 	at                          time.Duration
 	p99                         float64 // of the writes of the last second
 	signals                     []doctor.Signal
-	processors, writers, all    float64 // that mongod, this process and all on this machine used
+	processors, all             float64 // that mongod and all on this machine used
 	diskOperations, diskBytes   float64 // a second
 	diskBusyPart, diskAwaitTime float64
 }
@@ -196,11 +195,11 @@ func (r *ramp) boundSample() int {
 
 // A crossing is the course of one signal in a ramp, until p99 reached its bound.
 type crossing struct {
-	signal                doctor.Signal // at the bound
-	before, worst         float64       // the median before the ramp, and the worst until the bound
-	degrading, bottleneck float64       // since when, in seconds; NaN: never
-	already               bool          // it was over the threshold before the ramp
-	place                 int           // in the order in which signals began to degrade, from 1; 0: it did not
+	signal        doctor.Signal // at the bound
+	before, worst float64       // the median before the ramp, and the worst until the bound
+	degrading     float64       // since when, in seconds; NaN: never
+	already       bool          // it was over the threshold before the ramp
+	place         int           // in the order in which signals began to degrade, from 1; 0: it did not
 }
 
 func (c crossing) crossed() bool { return c.already || !math.IsNaN(c.degrading) }
@@ -230,10 +229,7 @@ func (r *ramp) crossings() []crossing {
 }
 
 func (r *ramp) crossing(i, last int) crossing {
-	c := crossing{
-		signal: r.samples[last].signals[i], worst: math.NaN(),
-		degrading: r.since(i, last, doctor.Degrading), bottleneck: r.since(i, last, doctor.Bottleneck),
-	}
+	c := crossing{signal: r.samples[last].signals[i], worst: math.NaN(), degrading: r.since(i, last)}
 	var before bench.Samples
 	bad := 0
 	for _, s := range r.samples[:last+1] {
@@ -256,10 +252,9 @@ func (r *ramp) crossing(i, last int) crossing {
 	return c
 }
 
-// since is when signal i first was in a class, or in a worse one, after the load
-// began to rise: in two samples at least, for one alone is chance, and of a rate
+// since is when signal i first was degrading, or worse, after the load began to rise: in two samples at least, for one alone is chance, and of a rate
 // in two in a row, for others may use the disk too.
-func (r *ramp) since(i, last int, class doctor.Class) float64 {
+func (r *ramp) since(i, last int) float64 {
 	const least = 2
 	first, count := math.NaN(), 0
 	for _, s := range r.samples[:last+1] {
@@ -267,7 +262,7 @@ func (r *ramp) since(i, last int, class doctor.Class) float64 {
 		rate := signal.Name == diskBusy || signal.Name == diskAwait || strings.HasSuffix(signal.Unit, "/s")
 		switch {
 		case s.at <= r.idle:
-		case signal.Class >= class:
+		case signal.Class >= doctor.Degrading:
 			if count++; count == 1 {
 				first = s.at.Seconds()
 			}
@@ -279,17 +274,6 @@ func (r *ramp) since(i, last int, class doctor.Class) float64 {
 		return math.NaN()
 	}
 	return first
-}
-
-// pressure is how near a value is to where its signal is a bottleneck: 1 is there.
-func pressure(s doctor.Signal) float64 {
-	switch {
-	case s.Threshold.Bottleneck == 0:
-		return math.NaN()
-	case s.Threshold.Below:
-		return s.Threshold.Bottleneck / s.Value
-	}
-	return s.Value / s.Threshold.Bottleneck
 }
 
 // add adds a ramp to the tables; the first one is drawn.
@@ -320,7 +304,7 @@ func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 				over = 1
 			}
 		}
-		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, c.bottleneck, place, over)
+		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, place, over)
 		if isDisk {
 			seen = true
 			if c.crossed() {
@@ -346,22 +330,7 @@ func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 		at := fmt.Sprintf("%.1f", s.at.Seconds())
 		lab.Add("p99, "+cache, at, "p99", s.p99)
 		lab.Add("p99, "+cache, at, "ten times idle", r.bound)
-		for i, signal := range s.signals {
-			if r.peak(i) >= 0.1 {
-				lab.Add("pressure, "+cache, at, signal.Title, pressure(signal))
-			}
-		}
 	}
-}
-
-// peak is the largest pressure of signal i.
-func (r *ramp) peak(i int) (most float64) {
-	for _, s := range r.samples {
-		if p := pressure(s.signals[i]); !math.IsInf(p, 0) && p > most {
-			most = p
-		}
-	}
-	return most
 }
 
 // addSteps adds what the steps of the load showed that were reached.
@@ -384,7 +353,7 @@ func (r *ramp) addSteps(lab *bench.Lab, table string) {
 		}
 		lab.Row(table, fmt.Sprintf("%.0f", step.rate*readingsPerWrite),
 			float64(len(took)*readingsPerWrite)/(to-from).Seconds(), took.Quantile(0.5), took.Quantile(0.99),
-			mean(func(s sample) float64 { return s.processors }), mean(func(s sample) float64 { return s.writers }), mean(func(s sample) float64 { return s.all }),
+			mean(func(s sample) float64 { return s.processors }), mean(func(s sample) float64 { return s.all }),
 			mean(func(s sample) float64 { return s.diskBusyPart }), mean(func(s sample) float64 { return s.diskAwaitTime }),
 			mean(func(s sample) float64 { return s.diskOperations }), mean(func(s sample) float64 { return s.diskBytes }))
 		from += step.length
@@ -397,10 +366,10 @@ type observer struct {
 	monitor  *doctor.Monitor
 	registry *prometheus.Registry
 
-	at       time.Time
-	cpu, own time.Duration // of mongod and of this process
-	machine  float64       // processor time of all, s
-	before   scrape.Sample
+	at      time.Time
+	cpu     time.Duration // of mongod
+	machine float64       // processor time of all, s
+	before  scrape.Sample
 }
 
 func newObserver(m *bench.MongoDB) (*observer, error) {
@@ -424,7 +393,6 @@ func (o *observer) sample(ctx context.Context) (s sample, err error) {
 		return s, err
 	}
 	all := machineTime()
-	own, ownErr := machine.CPU(os.Getpid())
 	now, err := scrape.Gather(o.registry)
 	if err != nil {
 		return s, fmt.Errorf("gather the doctor's metrics: %w", err)
@@ -433,7 +401,7 @@ func (o *observer) sample(ctx context.Context) (s sample, err error) {
 	seconds := at.Sub(o.at).Seconds()
 	rate := func(name string) float64 { return (now.Value(name, nil) - o.before.Value(name, nil)) / seconds }
 	s = sample{
-		signals: o.monitor.Signals(), processors: (cpu - o.cpu).Seconds() / seconds, writers: (own - o.own).Seconds() / seconds, all: (all - o.machine) / seconds,
+		signals: o.monitor.Signals(), processors: (cpu - o.cpu).Seconds() / seconds, all: (all - o.machine) / seconds,
 		diskOperations: rate("brim_disk_operations_total"), diskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
 		diskBusyPart: math.NaN(), diskAwaitTime: math.NaN(),
 	}
@@ -445,10 +413,7 @@ func (o *observer) sample(ctx context.Context) (s sample, err error) {
 			s.diskAwaitTime = signal.Value / 1000
 		}
 	}
-	if ownErr != nil { // not every system reports it
-		s.writers = math.NaN()
-	}
-	o.at, o.cpu, o.own, o.machine, o.before = at, cpu, own, all, now
+	o.at, o.cpu, o.machine, o.before = at, cpu, all, now
 	return s, nil
 }
 

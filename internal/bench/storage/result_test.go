@@ -43,7 +43,7 @@ func ramps(t *testing.T, cache string, all ...*ramp) (*bench.Result, map[string]
 
 const with = ", with the ordinary cache"
 
-func TestADiskThatShowsFirstConfirmsWhatWasPublished(t *testing.T) {
+func TestDiskFirstConfirmsTheClaims(t *testing.T) {
 	t.Parallel()
 	r, got := ramps(t, ordinary, rampOf(5, map[string][]doctor.Class{diskBusy: {h, h, d, d, d}, cacheDirty: {h, h, h, d, d}}))
 	assert.Equal(t, map[string]bench.Verdict{
@@ -55,7 +55,7 @@ func TestADiskThatShowsFirstConfirmsWhatWasPublished(t *testing.T) {
 	assert.InDelta(t, 50, r.Table("signals, "+ordinary).Median(diskBusy, "worst until then"), 1e-9)
 }
 
-func TestTheMajorityOfRampsDecides(t *testing.T) {
+func TestMajorityOfRampsDecides(t *testing.T) {
 	t.Parallel()
 	ramp := func(busy bool) *ramp {
 		if busy {
@@ -70,7 +70,7 @@ func TestTheMajorityOfRampsDecides(t *testing.T) {
 	assert.Equal(t, bench.Samples{2, 1, 2}, r.Table("signals, "+ordinary).Samples(diskFirst, placeOf))
 }
 
-func TestADiskThatCannotBeSeenIsLeftOut(t *testing.T) {
+func TestUnknownDiskSignalsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	u := doctor.Unknown
 	r, got := ramps(t, small, rampOf(-1, map[string][]doctor.Class{diskBusy: {u, u, u, u}, diskAwait: {u, u, u, u}, cacheDirty: {d, d, d, d}}))

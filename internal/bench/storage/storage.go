@@ -62,40 +62,30 @@ func tables() (all []bench.Table) {
 		all = append(all,
 			bench.Table{
 				Name: "signals, " + cache, Title: "The doctor's signals when p99 was ten times idle, with the " + cache + " cache", Variant: "signal",
-				Measures: slices.Concat(bench.In(bench.Count, "before the ramp", "worst until then", "then"), bench.In(bench.Seconds, "degrading after", "bottleneck after"), bench.In(bench.Count, placeOf, overOf)),
+				Measures: slices.Concat(bench.In(bench.Count, "before the ramp", "worst until then", "then"), bench.In(bench.Seconds, "degrading after"), bench.In(bench.Count, placeOf, overOf)),
 				Note: "In the doctor's units. Place: in the order in which signals began to degrade, in two samples at least, and of a rate in two in a row; behind all others if it did not. " +
 					"Over its threshold, and disk first: 1 if so. None of the published signals covers the processor: see the table of the ramp.",
 			},
 			bench.Table{
 				Name: "ramp, " + cache, Title: "The ramp, with the " + cache + " cache", Variant: "readings/s offered",
 				Measures: slices.Concat(
-					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "processors of mongod", "of the writers", "of all"),
-					bench.In(bench.Share, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
+					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "processors of mongod", "of all"),
+					bench.In(bench.Ratio, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
 				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
 			},
 			bench.Table{
 				Name: "p99, " + cache, Title: "Write p99 while the load rises, with the " + cache + " cache", Variant: "seconds", Unit: bench.Seconds, Hidden: true,
 				Plots: []bench.Plot{{Title: "Write p99 while the load rises, with the " + cache + " cache", Caption: "p99 of the last second, and where it is ten times idle.", LogY: true}},
-			},
-			bench.Table{
-				Name: "pressure, " + cache, Title: "Signals while the load rises, with the " + cache + " cache", Variant: "seconds", Unit: bench.Share, Hidden: true,
-				Plots: []bench.Plot{{Title: "Signals while the load rises, with the " + cache + " cache", Caption: "Each signal relative to its threshold of a bottleneck, which is 100 %; those that stayed below a tenth of it are left out."}},
 			})
-	}
-	for _, pattern := range []string{scattered, contiguous} {
-		all = append(all, bench.Table{
-			Name: "timeline, " + pattern, Title: "Write p99 around a compaction, after deleting " + pattern, Variant: "seconds", Unit: bench.Seconds, Hidden: true,
-			Plots: []bench.Plot{{Title: "Write p99 around a compaction, after deleting " + pattern, Caption: "p99 of every quarter of a second; the second line is the compaction."}},
-		})
 	}
 	return append(all,
 		bench.Table{
 			Name: "compact", Title: "Compaction while writing", Variant: "deleted",
 			Measures: slices.Concat(
 				bench.In(bench.Bytes, "file when full", "after deleting", "free in it", "after compaction"), bench.In(bench.Times, leftOf), bench.In(bench.Seconds, "took"),
-				bench.In(bench.Bytes, "file larger by", "all files larger by"), bench.In(bench.Seconds, p99Before, p99During, p99Later)),
-			Note: "200 writes/s of 50 readings to the same collection; a time counts from when the write was due. Larger by: at most, while it was compacted; all files are those of mongod, with the journal and the oplog.",
+				bench.In(bench.Bytes, "file larger by"), bench.In(bench.Seconds, p99Before, p99During, p99Later)),
+			Note: "200 writes/s of 50 readings to the same collection; a time counts from when the write was due. Larger by: at most, while it was compacted.",
 		},
 		bench.Table{
 			Name: "status", Title: "What serverStatus costs", Variant: "form and load",
@@ -255,14 +245,8 @@ func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) (
 	if err := f.Fill(ctx, w.readings, time.Time{}); err != nil {
 		return nil, err
 	}
-	return f, f.Each(ctx, func(ctx context.Context, w *shape.Worker) error {
-		for range 5 {
-			if _, _, err := w.Turn(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	_, _, err = f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
+	return f, err
 }
 
 // background are writers for a moderate load on a collection.
@@ -372,7 +356,7 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watc
 	begin := t.Now()
 	done := make(chan error, 1)
 	go func() { done <- compact(t.Ctx, w.coll) }()
-	peak, more, err := w.while(done)
+	peak, err := w.while(done)
 	end := t.Now()
 	if err != nil {
 		return err
@@ -382,67 +366,38 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watc
 	}
 	lab.Add("compact", pattern, "took", (end - begin).Seconds())
 	lab.Add("compact", pattern, "file larger by", max(peak-float64(w.before.File), 0))
-	lab.Add("compact", pattern, "all files larger by", more)
 	before, during := t.Between(warm, begin).Quantile(0.99), t.Between(begin, end).Quantile(0.99)
 	lab.Add("compact", pattern, p99Before, before)
 	lab.Add("compact", bothPatterns, p99Before, before)
 	lab.Add("compact", pattern, p99During, during)
-	table := lab.Table("timeline, " + pattern)
-	table.Rows = nil // the last repeat is drawn
-	const every = 250 * time.Millisecond
-	for at := time.Duration(0); at < t.Now(); at += every {
-		row := fmt.Sprintf("%.3f", (at + every/2).Seconds())
-		p99 := t.Between(at, at+every).Quantile(0.99)
-		table.Add(row, "p99", p99)
-		if at+every > begin && at < end {
-			table.Add(row, "compaction", p99)
-		}
-	}
 	return nil
 }
 
-// A watch samples the size of a collection's file, and of all files of its mongod.
-// It sees nothing of a user's MongoDB.
+// A watch samples the size of a collection's file. It sees nothing of a user's
+// MongoDB.
 type watch struct {
 	m      *bench.MongoDB
 	coll   *mongo.Collection
 	before shape.Size
 }
 
-// while samples until something is done, and returns the largest size of the file
-// and by how much all files were larger, at most; NaN of what cannot be seen.
-func (w *watch) while(done <-chan error) (peak, more float64, err error) {
-	peak, more = math.NaN(), math.NaN()
-	first := int64(-1)
-	sample := func() error {
-		if w.m.DBPath() == "" {
-			return nil
-		}
-		info, err := os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.URI, "statistics:table:")+".wt"))
-		if err != nil {
-			return fmt.Errorf("read the size of a collection's file: %w", err)
-		}
-		all, err := w.m.Files()
-		if err != nil {
-			return fmt.Errorf("read the sizes of mongod's files: %w", err)
-		}
-		if first < 0 {
-			first, peak, more = all, 0, 0
-		}
-		peak, more = max(peak, float64(info.Size())), max(more, float64(all-first))
-		return nil
-	}
+// while samples until something is done, and returns the largest size of the file;
+// NaN of what cannot be seen.
+func (w *watch) while(done <-chan error) (peak float64, err error) {
+	peak = math.NaN()
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
-	err = sample()
 	for {
+		if w.m.DBPath() != "" && err == nil {
+			var info os.FileInfo
+			if info, err = os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.URI, "statistics:table:")+".wt")); err == nil && !(peak >= float64(info.Size())) {
+				peak = float64(info.Size())
+			}
+		}
 		select {
 		case result := <-done: // when a sample fails it waits for the end all the same
-			return peak, more, errors.Join(result, err)
+			return peak, errors.Join(result, err)
 		case <-ticker.C:
-			if err == nil {
-				err = sample()
-			}
 		}
 	}
 }

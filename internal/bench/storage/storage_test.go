@@ -29,13 +29,12 @@ func tiny(patterns ...string) *bench.Experiment {
 	return e
 }
 
-func TestAllCellsAreMeasured(t *testing.T) {
+// TestRamps takes mongods of its own, one with each cache.
+func TestRamps(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), tiny(scattered, contiguous), bench.Config{Hasty: true, Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
-	require.NoError(t, err)
-	_, err = json.Marshal(r)
+	r, err := bench.Run(t.Context(), tiny(), bench.Config{Hasty: true, Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Cells: []string{"ramp"}})
 	require.NoError(t, err)
 	assert.Equal(t, []int64{1024, 256}, r.Environment.CacheMiB)
 	for _, cache := range []string{ordinary, small} {
@@ -43,41 +42,45 @@ func TestAllCellsAreMeasured(t *testing.T) {
 		assert.Greater(t, len(r.Table("p99, "+cache).Rows), 3)
 		assert.NotNil(t, r.Table("signals, "+cache).Samples(checkpointDuration, overOf))
 	}
-	for _, pattern := range []string{scattered, contiguous} {
-		for _, measure := range []string{"file when full", leftOf, "took", p99Before, p99Later} {
-			assert.Positive(t, r.Table("compact").Median(pattern, measure), measure)
-		}
-		assert.NotNil(t, r.Table("compact").Samples(pattern, "file larger by"))
-		assert.NotEmpty(t, r.Table("timeline, "+pattern).Rows)
-	}
-	assert.Len(t, r.Table("status").Rows, 4)
-	var said []string
-	for _, row := range r.Rows {
-		said = append(said, row.Claim)
-		assert.NotEmpty(t, row.Why, row.Claim)
-	}
-	all := strings.Join(said, "\n")
-	for _, want := range []string{"cache dirty", "checkpoints take long", "write p99 falls", "every fourth", "one piece", "serverStatus"} {
-		assert.Contains(t, all, want)
-	}
+	assertClaims(t, r, "cache dirty", "checkpoints take long")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
 
-// TestAUsersMongoDBIsSpared: it is not taken to its limit unless that is asked
-// for, and its files are not read.
-func TestAUsersMongoDBIsSpared(t *testing.T) {
+func assertClaims(t *testing.T, r *bench.Result, want ...string) {
+	t.Helper()
+	var all strings.Builder
+	for _, row := range r.Rows {
+		all.WriteString(row.Claim + "\n")
+		assert.NotEmpty(t, row.Why, row.Claim)
+	}
+	for _, w := range want {
+		assert.Contains(t, all.String(), w)
+	}
+}
+
+// TestUsersMongoDB is not taken to its limit unless that is asked for, and its files
+// are not read.
+func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	at := func(cells ...string) *bench.Result {
-		r, err := bench.Run(t.Context(), tiny(scattered), bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: cells})
+		r, err := bench.Run(t.Context(), tiny(scattered, contiguous), bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: cells})
+		require.NoError(t, err)
+		_, err = json.Marshal(r)
 		require.NoError(t, err)
 		return r
 	}
 	r := at()
 	assert.Nil(t, r.Table("signals, "+ordinary))
-	assert.Nil(t, r.Table("compact").Samples(scattered, "file larger by"))
-	assert.Positive(t, r.Table("compact").Median(scattered, "after compaction"))
+	for _, pattern := range []string{scattered, contiguous} {
+		for _, measure := range []string{"file when full", leftOf, "took", p99Before, p99Later} {
+			assert.Positive(t, r.Table("compact").Median(pattern, measure), measure)
+		}
+		assert.Nil(t, r.Table("compact").Samples(pattern, "file larger by"))
+	}
+	assert.Len(t, r.Table("status").Rows, 4)
+	assertClaims(t, r, "write p99 falls", "every fourth", "one piece", "serverStatus")
 	require.GreaterOrEqual(t, len(r.LeftOut), 2)
 	assert.Contains(t, r.LeftOut[0].Why, "--cells ramp")
 	assert.Contains(t, r.LeftOut[1].What, "more disk")
@@ -88,24 +91,33 @@ func TestAUsersMongoDBIsSpared(t *testing.T) {
 	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "the ramp with a small cache", Why: bench.OwnOnly})
 }
 
-// TestAnInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
-func TestAnInterruptionEndsTheWriters(t *testing.T) {
+// TestFilesOfAnOwnMongodAreWatched while something runs, and larger files are seen.
+func TestFilesOfAnOwnMongodAreWatched(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
+	e := tiny()
+	e.Run = func(ctx context.Context, lab *bench.Lab) error {
+		c := compactConfig{documents: 60, readings: 30, window: 100 * time.Millisecond, patterns: []string{scattered}}
+		return lab.On(ctx, bench.Setting{CacheGB: smallCacheGB}, func(m *bench.MongoDB) error { return c.run(ctx, lab, m) })
+	}
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	require.NoError(t, err)
+	assert.NotNil(t, r.Table("compact").Samples(scattered, "file larger by"))
+}
+
+// TestInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
+func TestInterruptionEndsTheWriters(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	e := tiny(scattered)
+	e := tiny()
 	measure := e.Run
 	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		stop := time.AfterFunc(1500*time.Millisecond, cancel) // in the ramp, or before it on a slow machine
+		stop := time.AfterFunc(time.Second, cancel) // in the ramp, or before it on a slow machine
 		defer stop.Stop()
 		return measure(ctx, lab)
 	}
-	dir := t.TempDir()
-	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Dir: dir, Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
+	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: []string{"ramp"}})
 	require.ErrorIs(t, err, bench.ErrInterrupted)
 	assert.True(t, r.Interrupted)
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Empty(t, left)
 }

@@ -52,7 +52,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotObservedMeetsEveryConditionOnIt(t *testing.T) {
+func TestUnobservedFiguresFailTheirConditions(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
 		"p99>50ms":          "p99>50ms: p99 is unknown, because no request was due",
@@ -66,9 +66,9 @@ func TestWhatWasNotObservedMeetsEveryConditionOnIt(t *testing.T) {
 	}
 }
 
-// TestWhatFailedIsSlowerThanAnyBound has the quantiles that Result.Strict tells,
+// TestFailedRequestsExceedAnyBound has the quantiles that Result.Strict tells,
 // of which the p99 lies among requests that failed.
-func TestWhatFailedIsSlowerThanAnyBound(t *testing.T) {
+func TestFailedRequestsExceedAnyBound(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.Failed, r.Dropped = 1300, 7
@@ -96,8 +96,8 @@ func TestWhatFailedIsSlowerThanAnyBound(t *testing.T) {
 	}
 }
 
-// TestWhatMeetsABoundIsNotToldAsTheBound has values that round to it.
-func TestWhatMeetsABoundIsNotToldAsTheBound(t *testing.T) {
+// TestMessageNeverRoundsToTheBound has values that round to it.
+func TestMessageNeverRoundsToTheBound(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.OfferedRate, r.AchievedRate, r.Response.P99 = 1000, 989.999, 0.007201
@@ -114,7 +114,7 @@ func TestWhatMeetsABoundIsNotToldAsTheBound(t *testing.T) {
 	}
 }
 
-func TestConditionsThatCannotBe(t *testing.T) {
+func TestInvalidConditions(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
 		"":                "allowed are > >= < <=",

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestReadReturnsWhatJSONWrote(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.json")
 	var b bytes.Buffer
@@ -27,7 +27,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNoResults(t *testing.T) {
+func TestReadRefusesOtherFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, err := Read(filepath.Join(dir, "none.json"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/report"
 )
 
 // Size of a plot in CSS pixels: two fit beside each other on a screen.
@@ -16,14 +17,8 @@ const (
 	tallPlot   = 340 // of two panels
 )
 
-// A plot is a drawing with what it shows in words.
-type plot struct {
-	SVG     template.HTML
-	Caption string
-}
-
 // plots draws the result.
-func plots(r *load.Result, x Extras) ([]plot, error) {
+func plots(r *load.Result, x Extras) ([]report.Plot, error) {
 	type drawing interface{ SVG() (template.HTML, error) }
 	rising := " Where bars rise to the right, writes take longer as buckets fill."
 	if ramp(r) {
@@ -43,7 +38,7 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 		{store, "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was." + rising},
 		{percentiles(r, x), "Where response is above service, requests waited in the generator for a free connection, or failed."},
 	}
-	var out []plot
+	var out []report.Plot
 	for _, each := range all {
 		if each.draw == nil {
 			continue
@@ -52,7 +47,7 @@ func plots(r *load.Result, x Extras) ([]plot, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw the report: %w", err)
 		}
-		out = append(out, plot{svg, each.caption})
+		out = append(out, report.Plot{SVG: svg, Caption: each.caption})
 	}
 	return out, nil
 }

@@ -1,15 +1,13 @@
-// Package report shows the result of a load run: as text, JSON, an HTML page and an
-// .hgrm file, and beside the result of another run.
+// Package report shows the result of a load run: as text, which is Markdown, as JSON,
+// a page with plots and an .hgrm file, and beside the result of another run.
 package report
 
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"math"
@@ -17,10 +15,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"google.golang.org/grpc/codes"
@@ -29,6 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/send"
+	"github.com/brim-telemetry/brim/internal/report"
 )
 
 // Extras is what a report shows beside the result.
@@ -187,10 +183,8 @@ func byCount(failures map[string]int64) []string {
 	return names
 }
 
-// A fact is a line of the setup.
-type fact struct{ Name, Value string }
-
-func facts(r *load.Result) []fact {
+// setup says what was requested, of whom.
+func setup(r *load.Result) []report.Fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
 	if s.Storage != "" {
@@ -214,24 +208,16 @@ func facts(r *load.Result) []fact {
 	if s.Steps > 0 {
 		what += fmt.Sprintf(" in %d steps", s.Steps)
 	}
-	out := []fact{
-		{"target", target},
-		{"load", what},
-		{"requests", fmt.Sprintf("batch %s, ack %s, connections %s, in flight at most %s", count(int64(s.Batch)), ack, count(int64(s.Connections)), count(int64(s.MaxInFlight)))},
-		{"began", fmt.Sprintf("%s UTC, due for %s, took %s; brim %s", r.Began.UTC().Format(time.DateTime), span(s.DurationSeconds), span(r.Seconds), r.Version)},
+	out := []report.Fact{
+		{Name: "target", Value: target},
+		{Name: "load", Value: what},
+		{Name: "requests", Value: fmt.Sprintf("batch %s, ack %s, connections %s, in flight at most %s", count(int64(s.Batch)), ack, count(int64(s.Connections)), count(int64(s.MaxInFlight)))},
+		{Name: "began", Value: fmt.Sprintf("%s UTC, due for %s, took %s; brim %s", r.Began.UTC().Format(time.DateTime), span(s.DurationSeconds), span(r.Seconds), r.Version)},
 	}
 	if !s.EventStart.IsZero() {
-		out = append(out, fact{"event time", s.EventStart.UTC().Format(time.DateTime) + " to " + s.EventEnd.UTC().Format(time.DateTime) + " UTC"})
+		out = append(out, report.Fact{Name: "event time", Value: s.EventStart.UTC().Format(time.DateTime) + " to " + s.EventEnd.UTC().Format(time.DateTime) + " UTC"})
 	}
 	return out
-}
-
-// boundNote says that response times are lower bounds, if they are.
-func boundNote(r *load.Result) string {
-	if r.Failed+r.Dropped == 0 {
-		return ""
-	}
-	return "Failed and dropped readings were never answered, so each percentile of the response time is a lower bound."
 }
 
 const (
@@ -268,59 +254,19 @@ func fillNotes(r *load.Result) []string {
 	return notes
 }
 
-// A table of text: the first column is aligned to the left, the others to the right, and
-// a note may follow a row.
-type table struct {
-	Title string
-	Heads []string // the first is of the rows' names
-	Rows  [][]string
-	Notes []string // of the rows; nil: none
-}
-
-func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
-
-const (
-	nameWidth     = 10 // minimum of the first column
-	comparedWidth = 22
-)
-
-// writeTo writes the table below an empty line.
-func (t *table) writeTo(b *bytes.Buffer, nameWidth int) {
-	const padding = 2
-	fmt.Fprintf(b, "\n%s", t.Title)
-	if t.Title != "" {
-		b.WriteByte('\n')
-	}
-	var cells bytes.Buffer
-	tab := tabwriter.NewWriter(&cells, 0, 0, padding, ' ', tabwriter.AlignRight)
-	for i, row := range slices.Concat([][]string{t.Heads}, t.Rows) {
-		if len(row) == 0 {
-			continue
-		}
-		note := ""
-		if i > 0 && t.Notes != nil {
-			note = t.Notes[i-1]
-		}
-		name := row[0] + strings.Repeat(" ", max(0, nameWidth-utf8.RuneCountInString(row[0])))
-		_, _ = fmt.Fprintf(tab, "%s\t%s\t  %s\n", name, strings.Join(row[1:], "\t"), note) // to a buffer
-	}
-	_ = tab.Flush()
-	for line := range strings.Lines(cells.String()) {
-		line = strings.TrimPrefix(line, strings.Repeat(" ", padding))
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-}
-
 // times returns the table of quantiles.
-func times(r *load.Result, x Extras) *table {
-	t := &table{Heads: []string{"", "mean", "p50", "p90", "p99", "p99.9", "max"}}
+func times(r *load.Result, x Extras) *report.Table {
+	t := &report.Table{Head: []string{"time"}}
+	for _, f := range quantileFigures {
+		t.Head = append(t.Head, f.name)
+	}
+	t.Head = append(t.Head, "counted")
 	row := func(name string, q load.Quantiles, of string) {
 		cells := []string{name}
 		for _, f := range quantileFigures {
 			cells = append(cells, latency(f.of(q), observed(q)))
 		}
-		t.add(cells...)
-		t.Notes = append(t.Notes, of)
+		t.Add(append(cells, of)...)
 	}
 	row("response", r.Response, "from when a request was due")
 	row("service", r.Service, "from when it was sent, if it was answered")
@@ -364,20 +310,17 @@ type step struct {
 	Dropped         int64   // readings
 }
 
-// A table has at most so many steps; a ramp with more, or without steps, is shown in
-// ten equal parts.
-const (
-	maxTextSteps = 20
-	maxPageSteps = 100
-)
+// maxSteps are shown at most; a ramp with more, or without steps, is shown in ten
+// equal parts.
+const maxSteps = 50
 
 // steps returns the steps of a ramp; none if the rate was constant.
-func steps(r *load.Result, most int) []step {
+func steps(r *load.Result) []step {
 	if !ramp(r) || r.Setup.DurationSeconds <= 0 {
 		return nil
 	}
 	n := r.Setup.Steps
-	if n < 2 || n > most || r.Interrupted { // which ended before the last step
+	if n < 2 || n > maxSteps || r.Interrupted { // which ended before the last step
 		n = 10
 	}
 	all := make([]step, n)
@@ -418,142 +361,70 @@ func (s *step) add(i *load.Interval, seconds float64) {
 	s.P50, s.P99 = max(s.P50, i.P50), max(s.P99, i.P99)
 }
 
-// ramped returns the table of the steps of a ramp; nil: the rate was constant.
-func ramped(r *load.Result, most int) *table {
-	all := steps(r, most)
+// ramped shows the steps of a ramp; nothing if the rate was constant.
+func ramped(r *load.Result) report.Block {
+	all := steps(r)
 	if len(all) == 0 {
-		return nil
+		return report.Block{}
 	}
 	part := "step"
 	if len(all) != r.Setup.Steps {
 		part = "tenth"
 	}
-	t := &table{
-		Title: "by " + part + " of the ramp; p50 and p99 are those of its slowest second",
-		Heads: []string{"", "requested", "achieved", "p50", "p99", "dropped"},
-	}
+	t := &report.Table{Head: []string{"seconds", "requested", "achieved", "p50", "p99", "dropped"}}
 	for _, s := range all {
-		t.add(fmt.Sprintf("%.4g–%.4g s", s.From, s.To), requested(s.Asked), perSecond(s.Achieved), orDash(s.P50), orDash(s.P99), count(s.Dropped))
+		t.Add(fmt.Sprintf("%.4g–%.4g s", s.From, s.To), requested(s.Asked), perSecond(s.Achieved), orDash(s.P50), orDash(s.P99), count(s.Dropped))
 	}
-	return t
+	return report.Block{Title: "By " + part + " of the ramp; p50 and p99 are those of its slowest second", Table: t}
 }
 
-// fills returns the table of times by fill, with the daemon's own beside them.
-func fills(r *load.Result, bars bool) *table {
-	t := &table{Title: "response time by elapsed part of the window", Heads: []string{"", "readings", "p50", "p99"}}
+// fills shows times by fill, with the daemon's own beside them.
+func fills(r *load.Result) report.Block {
+	b := report.Block{Title: "Response time by elapsed part of the window", Table: &report.Table{Head: []string{"part", "readings", "p50", "p99"}}, Notes: fillNotes(r)}
 	store := len(r.StoreByFill) == len(r.ByFill)
 	if store {
-		t.Title += ", and the daemon's own time to write an update"
-		if bars {
-			t.Heads = append(t.Heads, bar(0, 1))
-		}
-		t.Heads = append(t.Heads, "updates", "p50", "p99")
+		b.Title += ", and the daemon's own time to write an update"
+		b.Table.Head = append(b.Table.Head, "updates", "p50", "p99")
 	}
-	if bars {
-		t.Title += "; bars are p99"
+	cells := func(row load.FillRow) []string {
+		return []string{count(row.Count), latency(row.P50, row.Count > 0), latency(row.P99, row.Count > 0)}
 	}
-	for i := range r.ByFill {
-		cells, p99 := fillCells(r.ByFill, i)
-		cells = append([]string{tenth(r.ByFill[i])}, cells...)
+	for i, row := range r.ByFill {
+		line := append([]string{tenth(row)}, cells(row)...)
 		if store {
-			if bars {
-				cells = append(cells, p99)
-			}
-			var more []string
-			more, p99 = fillCells(r.StoreByFill, i)
-			cells = append(cells, more...)
+			line = append(line, cells(r.StoreByFill[i])...)
 		}
-		t.add(cells...)
-		if bars {
-			t.Notes = append(t.Notes, p99)
-		}
+		b.Table.Add(line...)
 	}
-	return t
+	return b
+}
+
+// blocks are what the report shows, with plots if they are wanted.
+func blocks(r *load.Result, x Extras, drawn []report.Plot) []report.Block {
+	v := judge(r)
+	said := report.Block{Box: "bad", Text: append([]string{v.Head}, v.Notes...)}
+	if v.Good {
+		said.Box = "good"
+	}
+	if v.Saturated != "" {
+		said.Text = append([]string{saturatedHead + v.Saturated}, said.Text...)
+	}
+	counts := &report.Table{Head: []string{"", "sent", "acked", "rejected", "failed", "dropped", "requests"}}
+	counts.Add("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
+	notes := floorNotes(r, x)
+	if r.Failed+r.Dropped > 0 {
+		notes = append([]string{"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound."}, notes...)
+	}
+	return []report.Block{
+		said, {Table: counts}, {Title: "Times", Table: times(r, x), Notes: notes}, {Plots: drawn}, fills(r), ramped(r), {Title: "First errors", List: r.FirstErrors},
+		{Title: "Setup", Facts: setup(r)},
+	}
 }
 
 // Text writes the report for a terminal.
 func Text(w io.Writer, r *load.Result, x Extras) error {
-	var b bytes.Buffer
-	v := judge(r)
-	if v.Saturated != "" {
-		fmt.Fprintf(&b, "%s%s\n\n", saturatedHead, v.Saturated)
-	}
-	for _, f := range facts(r) {
-		fmt.Fprintf(&b, "%-11s %s\n", f.Name, f.Value)
-	}
-	fmt.Fprintf(&b, "\n%s\n", v.Head)
-	writeLines(&b, v.Notes)
-	const shownErrors = 3
-	for _, e := range r.FirstErrors[:min(len(r.FirstErrors), shownErrors)] {
-		fmt.Fprintf(&b, "  %s\n", oneLine(e))
-	}
-	counts := &table{Heads: []string{"", "sent", "acked", "rejected", "failed", "dropped", "requests"}}
-	counts.add("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
-	counts.writeTo(&b, nameWidth)
-	times(r, x).writeTo(&b, nameWidth)
-	if note := boundNote(r); note != "" {
-		fmt.Fprintln(&b, note)
-	}
-	writeLines(&b, floorNotes(r, x))
-	fills(r, true).writeTo(&b, nameWidth)
-	writeLines(&b, fillNotes(r))
-	if t := ramped(r, maxTextSteps); t != nil {
-		t.writeTo(&b, nameWidth)
-	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+	return report.Text(w, 0, &report.Document{Sections: []report.Section{{Blocks: blocks(r, x, nil)}}})
 }
-
-func writeLines(b *bytes.Buffer, lines []string) {
-	for _, line := range lines {
-		fmt.Fprintln(b, line)
-	}
-}
-
-// oneLine makes a short line of an error, without control characters, because a part
-// of it may be a server's answer.
-func oneLine(s string) string {
-	const width = 150
-	s = strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return '?'
-	}, strings.Join(strings.Fields(s), " "))
-	if runes := []rune(s); len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return s
-}
-
-// fillCells returns the cells of a row, and its bar.
-func fillCells(rows []load.FillRow, i int) (cells []string, p99 string) {
-	highest := 0.0
-	for _, each := range rows {
-		highest = max(highest, each.P99)
-	}
-	row := rows[i]
-	return []string{count(row.Count), latency(row.P50, row.Count > 0), latency(row.P99, row.Count > 0)}, bar(row.P99, highest)
-}
-
-// bar draws v as a part of a full bar, to the eighth of a character.
-func bar(v, full float64) string {
-	const width = 14
-	eighths := 0
-	if full > 0 {
-		eighths = int(v / full * width * 8)
-	}
-	s := strings.Repeat("█", eighths/8)
-	if rest := eighths % 8; rest > 0 {
-		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
-	}
-	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
-}
-
-//go:embed page.html
-var pageSource string
 
 // HTML writes the report as one self-contained page.
 func HTML(w io.Writer, r *load.Result, x Extras) error {
@@ -561,39 +432,11 @@ func HTML(w io.Writer, r *load.Result, x Extras) error {
 	if err != nil {
 		return err
 	}
-	bound, mean := "", ""
-	if boundNote(r) != "" && observed(r.Response) {
-		bound = "≥ "
-	}
-	if ramp(r) {
-		mean = ", mean"
-	}
-	failures := &table{Heads: []string{"reason", "requests"}}
-	for _, name := range byCount(r.Failures) {
-		failures.add(name, count(r.Failures[name]))
-	}
-	page := map[string]any{
-		"CSS": chart.PageCSS(), "Target": r.Setup.Target, "Verdict": judge(r), "Times": times(r, x), "Bound": boundNote(r),
-		"Floor": floorNotes(r, x), "Plots": drawn, "Fills": fills(r, false), "Notes": fillNotes(r), "Steps": ramped(r, maxPageSteps), "Facts": facts(r),
-		"Failures": failures, "Errors": r.FirstErrors,
-		"Figures": []fact{
-			{"requested" + mean, requested(r.OfferedRate)}, {"achieved" + mean, perSecond(r.AchievedRate)}, {"of requested", percent(r.AchievedRate, r.OfferedRate)},
-			{"response p50", bound + latency(r.Response.P50, observed(r.Response))}, {"response p99", bound + latency(r.Response.P99, observed(r.Response))},
-			{"readings sent", count(r.Sent)}, {"acked", count(r.Acked)}, {"rejected", count(r.Rejected)}, {"failed", count(r.Failed)}, {"dropped", count(r.Dropped)},
-		},
-	}
-	t, err := template.New("page").Parse(pageSource)
-	var b bytes.Buffer
-	if err == nil {
-		err = t.Execute(&b, page)
-	}
-	if err == nil {
-		_, err = w.Write(b.Bytes())
-	}
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+	return report.HTML(w, &report.Document{
+		Title: "brim load: " + r.Setup.Target, Heading: "Load on " + r.Setup.Target,
+		Intro:    "Response time counts from when a request was due, whether or not the previous one was answered. Service time counts from when it was sent, and covers answered requests only.",
+		Sections: []report.Section{{Blocks: blocks(r, x, drawn)}},
+	})
 }
 
 // HGRM writes the response time in milliseconds, in the format of HdrHistogram's
@@ -652,52 +495,48 @@ func differences(a, b *load.Setup) []difference {
 
 // Compare writes each figure of a beside that of b.
 func Compare(w io.Writer, a, b File) error {
-	var out bytes.Buffer
-	both := []File{a, b}
-	for i, f := range both {
+	var said, runs report.Block
+	for i, f := range []File{a, b} {
+		name := string('A' + rune(i))
 		if why := Saturation(f.Result); why != "" {
-			fmt.Fprintf(&out, "%s%c, %s: %s\n", saturatedHead, 'A'+rune(i), f.Path, why)
+			said.Text = append(said.Text, fmt.Sprintf("%s%s, %s: %s", saturatedHead, name, f.Path, why))
 		}
+		runs.Facts = append(runs.Facts, report.Fact{Name: name, Value: fmt.Sprintf("%s, of %s, %s, stream %s (%s), brim %s",
+			f.Path, f.Began.UTC().Format(time.DateTime), f.Setup.Target, f.Setup.Stream, f.Setup.Storage, f.Version)})
 	}
-	if out.Len() > 0 {
-		out.WriteByte('\n')
-	}
-	for i, f := range both {
-		fmt.Fprintf(&out, "%c  %s: of %s, %s, stream %s (%s), brim %s\n", 'A'+rune(i), f.Path, f.Began.UTC().Format(time.DateTime), f.Setup.Target, f.Setup.Stream, f.Setup.Storage, f.Version)
-	}
-	compared, other := &table{Title: "The runs compared differ in:"}, &table{Title: "Warning: A and B are not of the same load, which differs in:"}
+	head := []string{"setting", "A", "B"}
+	compared, other := &report.Table{Head: head}, &report.Table{Head: head}
 	for _, d := range differences(&a.Setup, &b.Setup) {
+		table := other
 		if isTarget(d.key) || isCompared(d.key) {
-			compared.add("  "+d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
-		} else {
-			other.add("  "+d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
+			table = compared
 		}
+		table.Add(d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
 	}
+	blocks := []report.Block{said, runs}
 	if len(compared.Rows) > 0 {
-		compared.writeTo(&out, comparedWidth)
+		blocks = append(blocks, report.Block{Title: "The runs compared differ in", Table: compared})
 	}
 	if len(other.Rows) > 0 {
-		other.writeTo(&out, comparedWidth)
+		blocks = append(blocks, report.Block{Title: "Warning: A and B are not of the same load, which differs in", Table: other})
 	} else {
-		out.WriteString("\nA and B are of the same load.\n")
+		blocks = append(blocks, report.Block{Text: []string{"A and B are of the same load."}})
 	}
-	figures := &table{Heads: []string{"", "A", "B", "B/A"}}
+	figures := &report.Table{Head: []string{"", "A", "B", "B/A"}}
 	for _, f := range figuresOf(a.Result, b.Result) {
-		figures.add(f.cells()...)
+		figures.Add(f.cells()...)
 	}
-	figures.writeTo(&out, comparedWidth)
+	blocks = append(blocks, report.Block{Title: "Figures", Table: figures})
 	if len(a.StoreByFill) > 0 && len(b.StoreByFill) > 0 {
-		compareFill(&out, "the daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill)
+		blocks = append(blocks, compareFill("The daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill))
 	} else {
-		compareFill(&out, "response time by elapsed part of the window", a.ByFill, b.ByFill)
+		fill := compareFill("Response time by elapsed part of the window", a.ByFill, b.ByFill)
 		if ackedEarly(a.Result) || ackedEarly(b.Result) {
-			fmt.Fprintln(&out, ackNote)
+			fill.Notes = []string{ackNote}
 		}
+		blocks = append(blocks, fill)
 	}
-	if _, err := w.Write(out.Bytes()); err != nil {
-		return fmt.Errorf("write the comparison: %w", err)
-	}
-	return nil
+	return report.Text(w, 0, &report.Document{Sections: []report.Section{{Blocks: blocks}}})
 }
 
 // A pair is one figure of two results.
@@ -739,15 +578,15 @@ func figuresOf(a, b *load.Result) []pair {
 	return pairs
 }
 
-func compareFill(out *bytes.Buffer, title string, a, b []load.FillRow) {
-	t := &table{Title: title, Heads: []string{"", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A"}}
+func compareFill(title string, a, b []load.FillRow) report.Block {
+	t := &report.Table{Head: []string{"part", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A"}}
 	for i := range min(len(a), len(b)) {
 		none := a[i].Count == 0 || b[i].Count == 0
 		p50 := pair{tenth(a[i]), a[i].P50, b[i].P50, orDash, none}
 		p99 := pair{"", a[i].P99, b[i].P99, orDash, none}
-		t.add(append(p50.cells(), p99.cells()[1:]...)...)
+		t.Add(append(p50.cells(), p99.cells()[1:]...)...)
 	}
-	t.writeTo(out, comparedWidth)
+	return report.Block{Title: title, Table: t}
 }
 
 func windowOf(r *load.Result) time.Duration {

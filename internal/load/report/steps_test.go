@@ -27,10 +27,10 @@ func aRamp() *load.Result {
 	return r
 }
 
-func TestARampIsToldStepByStep(t *testing.T) {
+func TestRampBySteps(t *testing.T) {
 	t.Parallel()
 	r := aRamp()
-	all := steps(r, 10)
+	all := steps(r)
 	require.Len(t, all, 4)
 	assert.InDelta(t, 1000, all[0].Asked, 1e-6)
 	assert.InDelta(t, 0.02, all[0].P99, 1e-9, "the third second is of two steps")
@@ -40,22 +40,23 @@ func TestARampIsToldStepByStep(t *testing.T) {
 	assert.InDelta(t, 0.05, all[1].P99, 1e-9)
 	assert.EqualValues(t, 1000, all[3].Dropped, "with what was dropped after the end")
 	text := textOf(t, r, Extras{})
-	assert.Contains(t, text, "by step of the ramp; p50 and p99 are those of its slowest second\n")
-	assert.Regexp(t, `7\.5–10 s +4,000/s +3,000/s +10 ms +100 ms +1,000\n`, text)
+	assert.Contains(t, text, "### By step of the ramp; p50 and p99 are those of its slowest second\n")
+	assert.Regexp(t, `7\.5–10 s +\| +4,000/s \| +3,000/s \| +10 ms \| +100 ms \| +1,000 \|\n`, text)
 	assert.Contains(t, text, ", on average over the ramp")
 	page := htmlOf(t, r, Extras{})
-	assert.Contains(t, page, "<th>7.5–10 s</th><td>4,000/s</td><td>3,000/s</td><td>10 ms</td><td>100 ms</td><td>1,000</td>")
+	assert.Contains(t, page, ">7.5–10 s</td><td>4,000/s</td><td>3,000/s</td><td>10 ms</td><td>100 ms</td><td>1,000</td>")
 
 	r.Setup.Steps = 0
-	assert.Len(t, steps(r, 10), 10)
-	assert.Contains(t, textOf(t, r, Extras{}), "by tenth of the ramp")
-	r.Setup.Steps = 50
-	assert.Len(t, steps(r, maxTextSteps), 10)
-	assert.Len(t, steps(r, maxPageSteps), 50)
-	for _, each := range steps(r, maxPageSteps) {
+	assert.Len(t, steps(r), 10)
+	assert.Contains(t, textOf(t, r, Extras{}), "By tenth of the ramp")
+	r.Setup.Steps = maxSteps + 1
+	assert.Len(t, steps(r), 10)
+	r.Setup.Steps = maxSteps
+	assert.Len(t, steps(r), maxSteps)
+	for _, each := range steps(r) {
 		assert.Positive(t, each.P99, "each step lies in some second")
 	}
 	r.Setup.Rate = "2000"
-	assert.Empty(t, steps(r, 10))
+	assert.Empty(t, steps(r))
 	assert.NotContains(t, strings.ToLower(textOf(t, r, Extras{})), "ramp")
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,12 +26,12 @@ func TestTextHasEveryFigure(t *testing.T) {
 		"batch 1, ack stored, connections 64, in flight at most 10,000", "due for 60 s", "brim 1.2.3",
 		"2026-11-21 09:00:00 to 2026-11-21 10:00:00 UTC",
 		"2,003 of 2,004 readings a second were acknowledged (99.96 %), none dropped, none failed.", "Rejected readings: 42 (0.03 % of those sent), in requests that were answered.",
-		"readings    120,240  120,198        42       0        0   120,240",
-		"response    2.13 ms  1.76 ms  3.01 ms  7.2 ms  62.1 ms  104 ms  from when a request was due",
-		"service     1.71 ms  1.55 ms  2.41 ms  4.3 ms  10.1 ms  103 ms  from when it was sent",
-		"floor        300 µs   250 µs   400 µs  900 µs     2 ms    3 ms  response of memory.json", "14.2 % of the p50 and 12.5 % of the p99",
-		"0–10 %        12,024   1.2 ms    3 ms  █████             1,670  900 µs    2 ms  ████▎\n",
-		"90–100 %      12,024  2.19 ms  8.4 ms  ██████████████    1,679  1.8 ms  6.5 ms  ██████████████\n",
+		"| readings | 120,240 | 120,198 |       42 |      0 |       0 |  120,240 |",
+		"| response | 2.13 ms | 1.76 ms | 3.01 ms | 7.2 ms | 62.1 ms | 104 ms | from when a request was due ",
+		"| service  | 1.71 ms | 1.55 ms | 2.41 ms | 4.3 ms | 10.1 ms | 103 ms | from when it was sent",
+		"| floor    |  300 µs |  250 µs |  400 µs | 900 µs |    2 ms |   3 ms | response of memory.json ", "14.2 % of the p50 and 12.5 % of the p99",
+		"| 0–10 %   |   12,024 |  1.2 ms |   3 ms |   1,670 | 900 µs |   2 ms |\n",
+		"| 90–100 % |   12,024 | 2.19 ms | 8.4 ms |   1,679 | 1.8 ms | 6.5 ms |\n",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -45,12 +44,12 @@ func TestTextWithoutTheDaemonsTimes(t *testing.T) {
 	r := aResult()
 	r.StoreByFill = nil
 	text := textOf(t, r, Extras{})
-	assert.Contains(t, text, "0–10 %        12,024   1.2 ms    3 ms  █████\n")
+	assert.Contains(t, text, "| 0–10 %   |   12,024 |  1.2 ms |   3 ms |\n")
 	assert.NotContains(t, text, "updates")
 	assert.NotContains(t, text, "floor")
 }
 
-func TestTextTellsWhatWentWrong(t *testing.T) {
+func TestTextOfAnOverload(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	r.FirstErrors[1] = "\x1b[2J\tgone"
@@ -60,16 +59,14 @@ func TestTextTellsWhatWentWrong(t *testing.T) {
 		"Dropped readings: 400,000 (76.9 % of those due).",
 		"Failed readings: 30,000 (25.0 % of those sent). Requests by reason: 503 29,000, timeout 999, connection 1.",
 		"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound.",
-		"  the answer is 503: journal_full: the journal is full and more\n", "  ?[2J gone\n",
+		"- the answer is 503: journal_full: the journal is full and more\n", "- ?[2J gone\n",
 		"The floor's storage was bucket, not memory",
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, text, "a fourth")
-	assert.LessOrEqual(t, strings.Count(text, "\n"), 45)
 }
 
-func TestAFloorOfAnotherLoadIsSaid(t *testing.T) {
+func TestFloorOfAnotherLoad(t *testing.T) {
 	t.Parallel()
 	floor := aFloor()
 	floor.Setup.Batch, floor.Setup.Speedup = 10, 30
@@ -105,7 +102,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestSetupTellsTheIntervalThatHappens(t *testing.T) {
+func TestSetupHasTheActualInterval(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.Setup.IntervalSeconds, r.Setup.AskedIntervalSeconds, r.Setup.Rate, r.Setup.Sensors = 5.01, 5, "2000", 1
@@ -117,7 +114,7 @@ func TestReportsOfNothing(t *testing.T) {
 	r := &load.Result{ByFill: make([]load.FillRow, 10)}
 	text := textOf(t, r, Extras{})
 	assert.NotContains(t, text, "NaN")
-	assert.Contains(t, text, "response       –    –    –    –      –    –  from")
+	assert.Contains(t, text, "| response | –    | –   | –   | –   | –    | –   | from")
 	var b bytes.Buffer
 	require.NoError(t, HTML(&b, r, Extras{}))
 	assert.NotContains(t, b.String(), "NaN")
@@ -127,7 +124,7 @@ func TestReportsOfNothing(t *testing.T) {
 	require.NoError(t, JSON(&b, r))
 }
 
-func TestShareIsNeverRoundedToAll(t *testing.T) {
+func TestPercentIsNeverRoundedToAll(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[float64]string{0: "0.00 %", 0.0001: "<0.01 %", 0.5: "0.50 %", 54.88: "54.9 %", 98.9999: "98.9 %", 99.95: "99.95 %", 99.994: "99.99 %", 99.9999: "100 %", 100: "100 %", 103: "103.0 %"} {
 		assert.Equal(t, want, percent(part, 100))
@@ -139,7 +136,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	for _, err := range []error{

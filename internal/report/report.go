@@ -1,0 +1,275 @@
+// Package report writes the results of measurements: as Markdown for terminals and
+// files, and as a page that loads nothing from elsewhere. What a document says is
+// up to internal/bench/report and internal/load/report:
+//
+//	Document ─▶ Section, one for each result ─▶ Block: text, table, plots, list ─▶ Text, HTML
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/brim-telemetry/brim/internal/chart"
+)
+
+// A Document is what is known of one result, or of several.
+type Document struct {
+	Title    string // of the window
+	Heading  string // of the page
+	Intro    string // of the page
+	Overview Block  // of several sections
+	Sections []Section
+}
+
+// A Section is one result.
+type Section struct {
+	ID     string // by which the page links to it
+	Title  string
+	Lead   string
+	Blocks []Block
+}
+
+// A Block is a part of a section. What is empty is left out, and so is a block that
+// has nothing but a title.
+type Block struct {
+	Title string
+	Box   string   // "good" or "bad": the page shows Text in a box
+	Text  []string // paragraphs
+	Table *Table
+	Plots []Plot // on the page only
+	Notes []string
+	List  []string
+	Facts []Fact
+	Code  string // of text alone
+}
+
+func (b *Block) empty() bool {
+	return len(b.Text)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts)+len(b.Code) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
+}
+
+// A Table has figures, or words, in its cells.
+type Table struct {
+	Head []string
+	Rows [][]string
+	// Tone is the class of a cell that the page shows in colour; nil: none is.
+	Tone func(cell string) string
+	Link bool // the first cell of each row is the ID of a section
+	Wide bool // it stays a table where it is wider than the terminal
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// A Plot is a drawing with what it shows in words.
+type Plot struct {
+	SVG     template.HTML
+	Caption string
+}
+
+// A Fact is a name with its value.
+type Fact struct{ Name, Value string }
+
+// Text writes a document as Markdown. With a width above 0, lines are wrapped for a
+// terminal.
+func Text(w io.Writer, width int, d *Document) error {
+	t := &text{width: width}
+	t.block(&d.Overview)
+	for _, s := range d.Sections {
+		switch {
+		case s.Title != "" && s.Lead != "":
+			t.paragraph("## " + s.Title + ": " + s.Lead)
+		case s.Title != "":
+			t.paragraph("## " + s.Title)
+		}
+		for i := range s.Blocks {
+			t.block(&s.Blocks[i])
+		}
+	}
+	if _, err := w.Write(bytes.TrimLeft(t.b.Bytes(), "\n")); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+// text is Markdown that is being written.
+type text struct {
+	b     bytes.Buffer
+	width int
+}
+
+func (t *text) block(b *Block) {
+	shown := *b
+	if shown.Plots = nil; shown.empty() {
+		return
+	}
+	if b.Title != "" {
+		t.paragraph("### " + b.Title)
+	}
+	for _, s := range b.Text {
+		t.paragraph(s)
+	}
+	if b.Table != nil && len(b.Table.Rows) > 0 {
+		t.b.WriteByte('\n')
+		b.Table.write(&t.b, t.width)
+	}
+	for _, s := range b.Notes {
+		t.paragraph(s)
+	}
+	items := slices.Clone(b.List)
+	for _, f := range b.Facts {
+		items = append(items, f.Name+": "+f.Value)
+	}
+	if len(items) > 0 {
+		t.b.WriteByte('\n')
+	}
+	if b.Code != "" {
+		t.b.WriteString("\n```\n" + b.Code + "```\n")
+	}
+	for _, s := range items {
+		Wrap(&t.b, "- ", "  ", s, t.width)
+	}
+}
+
+// paragraph writes a paragraph after an empty line.
+func (t *text) paragraph(s string) {
+	t.b.WriteByte('\n')
+	Wrap(&t.b, "", "", s, t.width)
+}
+
+// write writes a table, at most width characters wide; 0: as wide as it is. One that
+// is wider than a terminal becomes a paragraph for each row.
+func (t *Table) write(b *bytes.Buffer, width int) {
+	widths, words := make([]int, len(t.Head)), t.Words()
+	total := 1
+	for i := range t.Head {
+		widths[i] = 3
+		for _, row := range slices.Concat([][]string{t.Head}, t.Rows) {
+			widths[i] = max(widths[i], utf8.RuneCountInString(escape(row[i])))
+		}
+		total += widths[i] + 3
+	}
+	if width > 0 && total > width && !t.Wide {
+		t.paragraphs(b, width)
+		return
+	}
+	line := func(cells []string) {
+		for i, w := range widths {
+			cell := escape(cells[i])
+			pad := strings.Repeat(" ", w-utf8.RuneCountInString(cell))
+			if words[i] {
+				cell += pad
+			} else {
+				cell = pad + cell
+			}
+			b.WriteString("| " + cell + " ")
+		}
+		b.WriteString("|\n")
+	}
+	line(t.Head)
+	for i, w := range widths {
+		rule := strings.Repeat("-", w)
+		if !words[i] {
+			rule = rule[1:] + ":"
+		}
+		b.WriteString("| " + rule + " ")
+	}
+	b.WriteString("|\n")
+	for _, row := range t.Rows {
+		line(row)
+	}
+}
+
+// paragraphs writes each row as its first cell, and a line for each further one.
+func (t *Table) paragraphs(b *bytes.Buffer, width int) {
+	for i, row := range t.Rows {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		Wrap(b, "", "", row[0], width)
+		for j, cell := range row[1:] {
+			Wrap(b, "  ", "    ", t.Head[j+1]+": "+cell, width)
+		}
+	}
+}
+
+// Words says which columns have words; the others have figures, which are aligned to
+// the right.
+func (t *Table) Words() []bool {
+	words := make([]bool, len(t.Head))
+	for i := range words {
+		words[i] = i == 0 || !figures(t.Rows, i)
+	}
+	return words
+}
+
+// figures reports whether a column has nothing but figures.
+func figures(rows [][]string, column int) bool {
+	seen := false
+	return !slices.ContainsFunc(rows, func(row []string) bool {
+		if row[column] == "" {
+			return false
+		}
+		const mostDigits = 40 // a sentence may begin with a digit
+		cell := []rune(row[column])
+		digit := cell[0] >= '0' && cell[0] <= '9'
+		seen = seen || digit
+		return len(cell) > mostDigits || slices.Contains(cell, '→') || !digit && !strings.ContainsRune("-−–+<>≥≤±", cell[0])
+	}) && seen
+}
+
+// escape keeps a cell from ending at what stands in it.
+func escape(cell string) string { return strings.ReplaceAll(OneLine(cell), "|", `\|`) }
+
+// OneLine makes one line of s, without control characters: a part of it may be
+// what a server answered.
+func OneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return '?'
+	}, strings.Join(strings.Fields(s), " "))
+}
+
+// Wrap writes s in lines of at most width characters, unless a word is longer; 0:
+// in one line. The first line has another prefix than the rest.
+func Wrap(b io.StringWriter, first, rest, s string, width int) {
+	line, has := first, 0 // words in the line
+	for word := range strings.FieldsSeq(OneLine(s)) {
+		if has > 0 && width > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			_, _ = b.WriteString(line + "\n") // into memory
+			line, has = rest, 0
+		}
+		if has++; has > 1 {
+			line += " "
+		}
+		line += word
+	}
+	_, _ = b.WriteString(line + "\n")
+}
+
+//go:embed page.html
+var pageSource string
+
+// HTML writes a document as one page.
+func HTML(w io.Writer, d *Document) error {
+	t, err := template.New("page").Funcs(template.FuncMap{"css": chart.PageCSS, "full": func(b Block) bool { return !b.empty() }}).Parse(pageSource)
+	var b bytes.Buffer
+	if err == nil {
+		err = t.Execute(&b, d)
+	}
+	if err == nil {
+		_, err = w.Write(b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package report
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func aDocument() *Document {
+	t := &Table{Head: []string{"variant", "time", "why"}, Tone: func(cell string) string { return map[string]string{"good": "good"}[cell] }}
+	t.Add("one", "115 µs (111 µs to 119 µs)", "a|b <b>")
+	t.Add("two", "–", "good")
+	return &Document{
+		Title: "tab", Heading: "A page",
+		Sections: []Section{{ID: "x", Title: "x", Lead: "Why?", Blocks: []Block{
+			{Box: "bad", Text: []string{"It failed."}}, {Title: "Empty", Table: &Table{Head: []string{"a"}}},
+			{Title: "Times", Table: t, Notes: []string{"The median."}}, {Plots: []Plot{{"<svg></svg>", "It rises."}}},
+			{Title: "Left out", List: []string{"much\x1b[2J\nmore"}}, {Title: "Where", Facts: []Fact{{"machine", "EPYC"}}},
+		}}},
+	}
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, Text(&b, 0, aDocument()))
+	assert.Equal(t, `## x: Why?
+
+It failed.
+
+### Times
+
+| variant |                      time | why      |
+| ------- | ------------------------: | -------- |
+| one     | 115 µs (111 µs to 119 µs) | a\|b <b> |
+| two     |                         – | good     |
+
+The median.
+
+### Left out
+
+- much?[2J more
+
+### Where
+
+- machine: EPYC
+`, b.String())
+}
+
+func TestWideTablesBecomeParagraphs(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, Text(&b, 40, aDocument()))
+	for line := range strings.Lines(b.String()) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 40, line)
+	}
+	assert.Contains(t, b.String(), "one\n  time: 115 µs (111 µs to 119 µs)\n  why: a|b <b>\n\ntwo\n")
+}
+
+func TestSentencesAreWrapped(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	Wrap(&b, "! ", "  ", strings.Repeat("word ", 40), 100)
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	assert.Len(t, lines, 3)
+	assert.True(t, strings.HasPrefix(lines[0], "! word"))
+	assert.True(t, strings.HasPrefix(lines[1], "  word"))
+}
+
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	d := aDocument()
+	var b strings.Builder
+	require.NoError(t, HTML(&b, d))
+	for _, want := range []string{
+		"<title>tab</title>", "<h1>A page</h1>", `<p class="lead">Why?</p>`, "<div class=\"box bad\">\n<p>It failed.</p>", "<h3>Times</h3>",
+		`<td class="left" title="variant">one</td><td>115 µs (111 µs to 119 µs)</td><td class="left" title="why">a|b &lt;b&gt;</td>`,
+		`<span class="verdict good">good</span>`, "<figure><svg></svg><figcaption>It rises.</figcaption></figure>", `<p class="soft">The median.</p>`, "<th>machine</th><td>EPYC</td>",
+	} {
+		assert.Contains(t, b.String(), want)
+	}
+	assert.NotContains(t, b.String(), "<h3>Empty</h3>")
+	assert.NotContains(t, b.String(), "<h2>", "a page of one section has its heading")
+	d.Sections = append(d.Sections, d.Sections[0])
+	d.Overview.Table = &Table{Head: []string{"a"}, Rows: [][]string{{"x"}}, Link: true}
+	b.Reset()
+	require.NoError(t, HTML(&b, d))
+	assert.Contains(t, b.String(), "<h2>x</h2>")
+	assert.Contains(t, b.String(), `<a href="#x">x</a>`)
+}
