@@ -28,6 +28,10 @@ type CheckConfig struct {
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
 	MaxBytes    int
+
+	// Running is for a check while daemons still write: nothing counts as lost,
+	// and the parts of a bucket are not compared with each other.
+	Running bool
 }
 
 // Result is what a check found.
@@ -71,8 +75,9 @@ func some[T any](b *strings.Builder, what string, all []T) {
 	}
 }
 
-// Check compares the log with what a majority of MongoDB's members holds. All
-// that was taken must have been flushed, and the producers have ended.
+// Check compares the log with what a majority of MongoDB's members holds. Unless
+// cfg.Running, everything that was accepted must have been flushed, and the
+// producers must have ended.
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	coll := cfg.Database.Collection(cfg.Stream,
 		options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
@@ -94,6 +99,8 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 
 // CheckDocuments is Check for documents that are at hand.
 func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
+	cfg.Log.mu.Lock() // producers may still run
+	defer cfg.Log.mu.Unlock()
 	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
 	for d := range documents {
 		if cfg.TimeSeries {
@@ -103,7 +110,9 @@ func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
 			c.document(d)
 		}
 	}
-	c.checkParts()
+	if !cfg.Running {
+		c.checkParts()
+	}
 	c.compare()
 	return &c.result
 }
@@ -177,7 +186,7 @@ func (c *checker) compare() {
 			// attempted; that it was taken is its own fault.
 			if state&acked != 0 {
 				c.result.Acked++
-				if c.stored.get(m) == 0 && state&forgiven == 0 {
+				if c.stored.get(m) == 0 && state&forgiven == 0 && !c.cfg.Running {
 					c.result.Lost = append(c.result.Lost, m)
 				}
 			}

@@ -26,7 +26,7 @@ func crashPoints(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
 	faults := 0
 	points := fault.Points()
-	if !full() && len(s.off) > 0 { // those behind which something is to be replayed
+	if !full() && s.sabotaged { // those behind which something is to be replayed
 		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
 	}
 	for range form(s, 1, 6) {
@@ -34,7 +34,7 @@ func crashPoints(s *scene) outcome {
 			closes := point == fault.BeforeClosePart || point == fault.AfterClosePart
 			if closes && !d.ended() {
 				// The daemon before must have left parts that are too full under the cap.
-				require.NoError(s.t, d.flush())
+				require.NoError(s.t, d.flush(patience))
 			}
 			d.kill()
 			arrivals := 1 + rand.IntN(form(s, 4, 30))

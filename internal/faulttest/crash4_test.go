@@ -37,8 +37,8 @@ func copiedSeries(s *scene) outcome {
 	first := s.daemon(uri, flags...)
 	copied := s.daemon(uri, flags...)
 	copied.stop()
-	rounds := form(s, 1, 5)
-	for range rounds {
+	copies := rounds(s, 1, 5)
+	for range copies {
 		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 8000})
 		wait(300 * time.Millisecond)
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Drop)})
@@ -51,12 +51,12 @@ func copiedSeries(s *scene) outcome {
 		copied.start()
 		first.ready()
 		s.flush(first)
-		if err := copied.flush(); err != nil && !copied.await(copied.ended) {
+		if err := copied.flush(form(s, time.Minute, 5*time.Minute)); err != nil && !copied.await(copied.ended) {
 			s.stuck = err // neither stored nor refused
 		}
 		copied.stop()
 	}
-	return s.finish(rounds)
+	return s.finish(copies)
 }
 
 // copyJournal copies the journal of one daemon to another that is not running.
@@ -75,7 +75,7 @@ func copiedJournal(s *scene) outcome {
 	copied := s.daemon(uri, smallParts...)
 	copied.stop()
 	faults := 0
-	for range form(s, 2, 20) {
+	for range rounds(s, 2, 20) {
 		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 		wait(form(s, 300*time.Millisecond, time.Second))
 		// What is applied now is not known to be.

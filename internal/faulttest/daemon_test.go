@@ -219,16 +219,14 @@ func (d *daemon) stop() {
 	}
 }
 
-// flush waits until all that was taken is stored. A sabotaged daemon may never
-// get there, and is given less time.
-func (d *daemon) flush() error {
-	timeout := time.Minute
-	switch {
-	case d.off != "":
-		timeout = 10 * time.Second
-	case full():
-		timeout = 5 * time.Minute
-	}
+// drained reports whether the daemon is ready and has stored everything.
+func (d *daemon) drained() bool {
+	code, _, err := d.ask(http.MethodGet, "/readyz")
+	return err == nil && code == http.StatusOK && d.flush(time.Second) == nil
+}
+
+// flush waits until everything that was accepted is stored.
+func (d *daemon) flush(timeout time.Duration) error {
 	code, body, err := d.askFor(timeout+patience, http.MethodPost, "/flush?timeout="+timeout.String())
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("flush: %d %s", code, body)

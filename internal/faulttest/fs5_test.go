@@ -33,7 +33,7 @@ func fullDisk(s *scene) outcome {
 	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
 	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 20_000})
 	faults := 0
-	for round := range form(s, 2, 20) {
+	for round := range rounds(s, 2, 20) {
 		// MongoDB is away, so nothing is trimmed.
 		proxy.Set(faulttest.Faults{Refuse: true})
 		proxy.CutAll()

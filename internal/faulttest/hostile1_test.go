@@ -40,7 +40,7 @@ import (
 // memory and metrics must stay within their bounds, and no secret may be
 // seen.
 func TestHOSTILE1(t *testing.T) {
-	faultTest{name: "HOSTILE-1", alone: true, run: hostile, sabotages: []sabotage{
+	faultTest{name: "HOSTILE-1", alone: full(), run: hostile, sabotages: []sabotage{
 		{off: []fault.Protection{fault.Quota}, runs: 1},
 		{off: []fault.Protection{fault.InflateLimit}, runs: 1},
 	}}.test(t)
@@ -158,7 +158,7 @@ func (g *siege) target(first int) target {
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
 	return target{
 		HTTP: host(g.daemon.HTTP), GRPC: g.daemon.GRPC, Admin: host(g.daemon.Admin), TLS: host(g.secured.HTTP),
-		Token: g.tokens["attacker"], Swarm: g.tokens["swarm"], Full: full() && len(g.off) == 0, First: first,
+		Token: g.tokens["attacker"], Swarm: g.tokens["swarm"], Full: full() && !g.sabotaged, First: first,
 	}
 }
 
@@ -206,7 +206,7 @@ func (g *siege) besiege(good *faulttest.Producers) {
 	g.t.Logf("%d times %v of siege, attackers of the lowest priority on the same %d processors; seconds of processor time: %v; %d different sensors sent",
 		plan.rounds, plan.siege, runtime.NumCPU(), used, sensors)
 	g.t.Log(g.attacker.String())
-	if !full() || len(g.off) > 0 {
+	if !full() || g.sabotaged {
 		return
 	}
 	if besieged > 2*max(alone, time.Millisecond) {
@@ -1011,7 +1011,7 @@ const siegeTime = "BRIM_FAULT_SIEGE"
 
 func (g *siege) plan() siegePlan {
 	switch {
-	case len(g.off) > 0:
+	case g.sabotaged:
 		return siegePlan{rounds: 1, quiet: 500 * time.Millisecond, siege: 1500 * time.Millisecond}
 	case !full():
 		return siegePlan{rounds: 2, quiet: time.Second, siege: 2500 * time.Millisecond}

@@ -183,10 +183,7 @@ func (s *scene) afterDrop(out *outcome, to string) {
 	text, err := s.brim("", "migrate", "--drop-old", "--no-daemon")
 	require.NoError(s.t, err, text)
 	s.t.Log(text)
-	cfg := s.check
-	cfg.Log, cfg.Database = s.log, s.db
-	again, err := faulttest.Check(context.Background(), cfg)
-	require.NoError(s.t, err)
+	again := s.checked(false)
 	require.Equal(s.t, out.result.Stored, again.Stored)
 	out.result = *again
 }
@@ -334,7 +331,7 @@ func (s *scene) changed(d *daemon, args ...string) {
 	s.t.Helper()
 	var out bytes.Buffer
 	err := s.changeCommand(d, "", &out, args...).Run()
-	if len(s.off) == 0 {
+	if !s.sabotaged {
 		require.NoError(s.t, err, out.String())
 	}
 	s.t.Log(out.String())

@@ -52,7 +52,7 @@ func lostAnswers(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
 	rnd := rand.New(rand.NewPCG(1, 1))
 	enough := time.Now().Add(30 * time.Second) // a busy machine takes longer to meet as many faults
-	for i := 0; i < form(s, 12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough); i++ {
+	for i := 0; !s.wrong() && (i < form(s, 12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough)); i++ {
 		wait(250 * time.Millisecond)
 		proxy.Release(rnd)
 	}

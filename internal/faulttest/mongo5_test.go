@@ -22,7 +22,7 @@ func slowLink(s *scene) outcome {
 	proxy.Set(slow)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
 	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
-	for range form(s, 3, 60) {
+	for range rounds(s, 3, 60) {
 		wait(form(s, 1500*time.Millisecond, 2*time.Second))
 		proxy.CutAll()
 		refusing := slow
@@ -30,6 +30,9 @@ func slowLink(s *scene) outcome {
 		proxy.Set(refusing)
 		wait(100 * time.Millisecond)
 		proxy.Set(slow)
+		if s.wrong() {
+			break
+		}
 	}
 	for _, p := range s.producers {
 		p.Stop()

@@ -2,12 +2,12 @@ package faulttest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,34 +45,30 @@ func TestPROTOCOL(t *testing.T) {
 func playHistories(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = largestCap
-	faults := 0
 	var (
-		mu    sync.Mutex
-		stuck error
-		next  atomic.Int64
-		all   sync.WaitGroup
+		mu     sync.Mutex
+		faults int
+		stuck  error
 	)
-	still := form[int64](s, 30, 1500) // the others move their documents
-	histories := still + still/3
-	for range 4 {
-		all.Go(func() {
-			for {
-				seed := next.Add(1)
-				if seed > histories {
-					return
-				}
-				n, err := playHistory(s, uint64(seed), seed > still)
+	const atOnce = 8
+	histories := form(s, 40, 2000)
+	for first := 1; first <= histories; first += atOnce {
+		var all sync.WaitGroup
+		for seed := first; seed < first+atOnce; seed++ {
+			all.Go(func() {
+				n, err := playHistory(s, uint64(seed), seed%4 == 0)
 				mu.Lock()
+				defer mu.Unlock()
 				faults += n
-				if err != nil {
-					stuck = err
-				}
-				mu.Unlock()
-			}
-		})
+				stuck = errors.Join(stuck, err)
+			})
+		}
+		all.Wait()
+		if s.sabotaged && s.checked(false).Wrong() > 0 {
+			break
+		}
 	}
-	all.Wait()
-	if len(s.off) == 0 {
+	if !s.sabotaged {
 		s.stuck = stuck
 	}
 	return s.finish(faults)
@@ -289,7 +285,7 @@ func (h *history) settle(w *writer) {
 // end lets every writer finish; only then all that was taken must be stored.
 func (h *history) end() error {
 	limit := patience // a majority may lag
-	if len(h.s.off) > 0 {
+	if h.s.sabotaged {
 		limit = time.Second
 	}
 	for began := time.Now(); time.Since(began) < limit; {

@@ -62,7 +62,7 @@ func TestAReaderSeesWhatIsAcknowledged(t *testing.T) {
 			require.Positive(t, proxy.Counts().Faults())
 			proxy.Set(faulttest.Faults{})
 			proxy.CutAll() // who waits for an answer that was lost would wait for long
-			require.NoError(t, d.flush())
+			require.NoError(t, d.flush(time.Minute))
 			for _, w := range watched {
 				assert.Positive(t, w.looks, "answers while it was written to")
 				w.look(t.Context())
