@@ -80,13 +80,13 @@ func TestPassesGoOnWhileTheyGiveSomethingBack(t *testing.T) {
 
 func TestInterruptEndsTheOperationAndNoOther(t *testing.T) {
 	t.Parallel()
-	uri := ownMongod(t)
+	uri := mongodtest.URI(t)
 	db := filled(t, uri)
-	holdCompactions(t, db.Client(), "held")
+	holdCompactions(t, db.Client())
 	run := func() (cancel func(), ended chan *Result, c *Compactor) {
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		c = compactor(t, db, uri, func(c *Config) { c.App = "held" })
+		c = compactor(t, db, uri, func(c *Config) { c.App = heldApp })
 		d := look(t, c)
 		ended = make(chan *Result, 1)
 		go func() {
@@ -134,14 +134,14 @@ func TestInterruptEndsTheOperationAndNoOther(t *testing.T) {
 
 func TestSecondInterruptWaitsForNothing(t *testing.T) {
 	t.Parallel()
-	uri := ownMongod(t)
+	uri := mongodtest.URI(t)
 	db := filled(t, uri)
-	holdCompactions(t, db.Client(), "held")
+	holdCompactions(t, db.Client())
 	ctx, cancel := context.WithCancel(t.Context())
 	hard, cancelHard := context.WithCancel(t.Context())
 	defer cancelHard()
 	c := compactor(t, db, uri, func(c *Config) {
-		c.App = "held"
+		c.App = heldApp
 		c.Progress = func(Progress) { cancelHard(); cancel() }
 	})
 	d := look(t, c)
