@@ -30,7 +30,7 @@ func readCompose(t testing.TB) *types.Project {
 	return project
 }
 
-// imageEnv is what the Dockerfile sets for everybody who runs its image.
+// imageEnv is what the Dockerfile sets.
 func imageEnv(t testing.TB) []string {
 	t.Helper()
 	var env []string

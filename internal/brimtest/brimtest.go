@@ -130,7 +130,7 @@ func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is for those who ended it
+			_ = cmd.Wait() // callers know how it ended
 			close(p.exited)
 		}
 	}()

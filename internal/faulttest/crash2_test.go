@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH2 ends the daemon at each named point of a reading's way.
+// TestCRASH2 crashes the daemon at each named point of the write path.
 func TestCRASH2(t *testing.T) {
 	faultTest{name: "CRASH-2", run: crashPoints, sabotages: []sabotage{without(fault.Replay), without(fault.Look)}}.test(t)
 }
@@ -39,7 +39,7 @@ func crashPoints(s *scene) outcome {
 			d.kill()
 			arrivals := 1 + rand.IntN(form(s, 4, 30))
 			if closes {
-				arrivals = 1 // it happens seldom
+				arrivals = 1 // it is rare
 			}
 			d.Faults = fmt.Sprintf("crash=%s:%d", point, arrivals)
 			// Parts that are too full under this cap have to be closed by a command of

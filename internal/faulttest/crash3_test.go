@@ -29,7 +29,7 @@ func crashesInReplay(s *scene) outcome {
 	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](s, 2000, 40_000)})
 	p.Wait()
 	d.kill()
-	// Now and then an answer is lost as well, so that readings rest unreleased.
+	// Some answers are lost as well, so that readings stay unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
 	kills := rounds(s, 6, 60)
 	for range kills {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestDROP1Buckets drops the collection, or the database, while a daemon keeps
-// writing to the same buckets. What was stored goes with it. All that is attempted
-// afterwards is stored once, in a collection like the first.
+// writing to the same buckets. What was stored is lost with it. Everything that is
+// attempted afterwards is stored once, in a collection like the first.
 func TestDROP1Buckets(t *testing.T) {
 	faultTest{
 		name: "DROP-1", sabotages: []sabotage{without(fault.Target), without(fault.Forget)},
@@ -85,7 +85,7 @@ func (s *scene) collections() string {
 	require.NoError(s.t, err)
 	all := make(map[string]string) // printed in the order of the names
 	for _, f := range found {
-		if f.Name == "system.views" || f.Name == claim.Collection { // which is there again within seconds
+		if f.Name == "system.views" || f.Name == claim.Collection { // it returns within seconds
 			continue
 		}
 		all[f.Name] = fmt.Sprint(f.Type, " ", f.Options)

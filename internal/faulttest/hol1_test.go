@@ -72,7 +72,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	wait(form(s, 6*time.Second, time.Minute))
 	heal()
 	out := s.finish(1)
-	during := others.Counts.Slowest(slowest) // with those that could be stored only now
+	during := others.Counts.Slowest(slowest) // includes those that could be stored only now
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
 	if !full() || b.locked || b.healthy > 0 { // what hangs, or is one of hundreds, is found one after another
@@ -84,7 +84,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	return out
 }
 
-// keep keeps the buckets of some sensors from being written until heal is called.
+// keep blocks writes to the buckets of some sensors until heal is called.
 func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	s.t.Helper()
 	if !b.locked {
@@ -97,8 +97,8 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	s.t.Cleanup(func() { session.EndSession(ctx) })
 	require.NoError(s.t, session.StartTransaction())
 	locks := mongo.NewSessionContext(ctx, session)
-	// The open part: what is closed is not written. While it is being written it
-	// refuses the lock.
+	// Lock the open part; closed ones are not written. While it is being written, the
+	// lock is refused.
 	require.Eventually(s.t, func() bool {
 		result, err := s.db.Collection("readings").UpdateMany(locks,
 			bson.D{{Key: "sensorId", Value: bson.D{{Key: "$in", Value: sensors}}}, {Key: "full", Value: bson.D{{Key: "$ne", Value: true}}}},
@@ -113,8 +113,7 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	return func() { require.NoError(s.t, session.AbortTransaction(ctx)) }
 }
 
-// validate makes the collection refuse what the expression does not match, or
-// take everything again.
+// validate makes the collection refuse what the expression does not match.
 func (s *scene) validate(expression bson.D) {
 	s.t.Helper()
 	err := s.db.RunCommand(context.Background(), bson.D{{Key: "collMod", Value: "readings"}, {Key: "validator", Value: expression}}).Err()

@@ -12,10 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestMONGO3 kills the primary. Each time, the others have been kept from
-// replicating for a while, so that only what a majority holds outlives it:
-// with w:1 readings must be lost, whether a sabotage has it so or the setting that
-// an operator may choose.
+// TestMONGO3 kills the primary after replication was stopped for a while, so that
+// only what a majority holds survives. With w:1, by sabotage or by the operator's
+// setting, readings must be lost.
 func TestMONGO3(t *testing.T) {
 	faultTest{name: "MONGO-3", electionTimeout: time.Second, run: func(s *scene) outcome { return killedPrimaries(s) }, sabotages: []sabotage{
 		without(fault.Majority),
@@ -48,7 +47,7 @@ func killedPrimaries(s *scene, flags ...string) outcome {
 	return s.finish(kills)
 }
 
-// holdReplication keeps all but the primary from fetching what it writes.
+// holdReplication stops or resumes replication from the primary.
 func holdReplication(s *scene, set *mongodtest.ReplicaSet, primary *mongodtest.Member, mode string) {
 	s.t.Helper()
 	for _, m := range set.Members {

@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO4 stops the primary's process, with requests in its sockets, and
-// lets it go on: before the others have elected another, and after. In between
-// the daemon is killed, and a new one finds what the old one had sent.
+// TestMONGO4 stops the primary's process with requests in its sockets, and resumes it
+// before the others have elected another, and after. In between the daemon is killed,
+// and a new one finds what the old one had sent.
 func TestMONGO4(t *testing.T) {
 	faultTest{
 		name: "MONGO-4", electionTimeout: map[bool]time.Duration{false: 2 * time.Second, true: 8 * time.Second}[full()],

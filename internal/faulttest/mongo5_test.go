@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO5 puts a slow link between Brim and MongoDB, that is cut now and
-// then, or does not come about for a while.
+// TestMONGO5 puts a slow link between Brim and MongoDB, which is cut repeatedly and
+// refuses connections for a while.
 func TestMONGO5(t *testing.T) {
 	faultTest{name: "MONGO-5", run: slowLink, sabotages: []sabotage{without(fault.Guard)}}.test(t)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO6 takes MongoDB away for minutes at full rate. The journal grows to
-// its limit and the daemon's memory does not; then come 503s; and when MongoDB is
-// back, all is drained while more comes in.
+// TestMONGO6 disconnects MongoDB for minutes at full rate. The journal grows to its
+// limit, and the daemon's memory does not; then requests get 503. When MongoDB is
+// back, everything is drained while more comes in.
 func TestMONGO6(t *testing.T) {
 	faultTest{name: "MONGO-6", alone: full(), run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
 }

@@ -114,9 +114,9 @@ func (s *scene) failCommand(how bson.E) int {
 	return times
 }
 
-// refuseOperations lets bulks be refused with the code in which no operation
-// carries a reading alone: that one would be poison, and rightly so. Others pass
-// in between, so that also parts refuse that are used already.
+// refuseOperations has bulks refused with the code in which each operation carries
+// several readings: one alone would rightly be poison. Others pass in between, so
+// that existing parts refuse, too.
 func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	s.t.Helper()
 	const times = 2

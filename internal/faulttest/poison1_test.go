@@ -35,7 +35,6 @@ func badReadings(s *scene) outcome {
 	for _, p := range s.producers {
 		p.Stop()
 	}
-	// What was sent without being attempted was poison.
 	sent := 0
 	for _, p := range s.producers {
 		sent += int(p.Counts.Poisoned.Load())

@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestRACE1 lets four daemons write the same 50 sensors, over every boundary of
-// their buckets. Each bucket is a race to create its parts, and to fill them; the
-// tags of most readings are not those of their part.
+// TestRACE1 has four daemons write the same 50 sensors across many buckets. They race
+// to create and fill the parts of each; the tags of most readings are not those of
+// their part.
 func TestRACE1(t *testing.T) {
 	faultTest{name: "RACE-1", run: fourDaemons, sabotages: []sabotage{without(fault.DocumentRule), without(fault.PartTags)}}.test(t)
 }

@@ -28,11 +28,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestSCALE1 runs four daemons behind a balancer, on one replica set of three.
-// A daemon is killed for ever, and so is the primary, in either order; the
-// daemon's journal is replayed by a command while the other three write the same
-// buckets. Of another daemon's journal a copy is replayed beside it, by mistake; then
-// it is killed, its journal moved, and a new daemon goes on with it.
+// TestSCALE1 runs four daemons behind a balancer, on one replica set of three. A daemon
+// is killed for good, and so is the primary, in either order; a command replays that
+// daemon's journal while the other three write the same buckets. A copy of another
+// daemon's journal is replayed beside it, by mistake; then that daemon is killed, its
+// journal moved, and a new daemon continues with it.
 func TestSCALE1(t *testing.T) {
 	faultTest{name: "SCALE-1", electionTimeout: time.Second, run: scaledOut, sabotages: []sabotage{
 		{name: "sticky-keys", run: scatteredKeys},
@@ -117,8 +117,8 @@ func (s *scene) addProducers(b *balancer) {
 	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: 200, Keys: true, Repeat: 0.3})
 }
 
-// sharedBuckets holds that daemons wrote the same buckets: their sessions stand
-// side by side in the guard.
+// sharedBuckets checks that daemons wrote the same buckets: the guard has several
+// sessions.
 func (s *scene) sharedBuckets() {
 	s.t.Helper()
 	shared, err := s.db.Collection("readings").CountDocuments(context.Background(), bson.D{{Key: "$expr", Value: bson.D{
@@ -167,7 +167,7 @@ type adoptionRun struct {
 	out, log bytes.Buffer
 }
 
-// adopted is what such a run says that it did.
+// adopted is the output of such a run.
 type adopted struct {
 	Stored, Found uint64
 	Left          int
@@ -202,7 +202,7 @@ func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
 	return a
 }
 
-// done waits for the end of the run, and holds that nothing is left.
+// done waits for the end of the run, and checks that nothing is left.
 func (a *adoptionRun) done() (what adopted) {
 	a.s.t.Helper()
 	require.NoError(a.s.t, a.cmd.Wait(), a.log.String())
@@ -220,7 +220,7 @@ func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
 	return s.killAfter(a.cmd, &a.out, after)
 }
 
-// adoptBeside tries to store what a daemon has in its journal that is alive.
+// adoptBeside tries to replay the journal of a running daemon.
 func (s *scene) adoptBeside(alive *daemon) (broken []string) {
 	s.t.Helper()
 	a := s.adoption(alive, s.uri)

@@ -21,7 +21,7 @@ import (
 )
 
 // full reports whether the tests run in their full form, `make test-fault`;
-// otherwise they are as short as still means something.
+// otherwise they are as short as they can be and still prove something.
 func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
 
 // form returns the value for the form at hand. Sabotaged runs are always short:
@@ -50,12 +50,12 @@ func span(s *scene, short, long time.Duration) time.Duration {
 }
 
 // A faultTest is one of the named tests: what happens, and the protections
-// without which it must end badly.
+// without which something must go wrong.
 type faultTest struct {
 	name      string
 	run       func(s *scene) outcome
 	sabotages []sabotage
-	alone     bool // it measures: no other test may run meanwhile
+	alone     bool // it measures times: no other test may run meanwhile
 
 	// What all runs share, one after another.
 	ownServer       bool          // a mongod that no other test uses
@@ -64,8 +64,8 @@ type faultTest struct {
 	set             *mongodtest.ReplicaSet
 }
 
-// sabotage switches protections off. What goes wrong then is a matter of
-// chance, so there are several runs, until something has.
+// A sabotage switches protections off. Whether something goes wrong then is a matter
+// of chance, so there are several runs until it does.
 type sabotage struct {
 	off  []fault.Protection
 	name string                 // of what a run of its own leaves out; empty: the names of off
@@ -80,11 +80,11 @@ func without(p fault.Protection) sabotage { return sabotage{off: []fault.Protect
 type outcome struct {
 	faults int // injected
 	result faulttest.Result
-	stuck  error    // what was taken could not be stored in time
+	stuck  error    // accepted readings could not be stored in time
 	broken []string // other promises
 }
 
-// wrong says what a run found, "" if nothing.
+// wrong describes what a run found, "" if nothing.
 func (o *outcome) wrong() string {
 	var found []string
 	for _, one := range []struct {
@@ -126,7 +126,7 @@ func (f faultTest) test(t *testing.T) {
 	})
 	for _, s := range f.sabotages {
 		if !designed {
-			break // what a sabotage does then says nothing
+			break // a sabotage proves nothing then
 		}
 		row.Sabotages = append(row.Sabotages, f.sabotaged(t, s))
 	}
@@ -176,8 +176,8 @@ type scene struct {
 
 	daemons   []*daemon
 	producers []*faulttest.Producers
-	check     faulttest.CheckConfig // but for Log and Database
-	stuck     error                 // why not all could be flushed
+	check     faulttest.CheckConfig // without Log and Database
+	stuck     error                 // why not everything could be flushed
 }
 
 // newScene prepares a run.
@@ -230,7 +230,7 @@ func (s *scene) proxy() (p *faulttest.Proxy, uri string) {
 }
 
 // daemon starts a daemon that stores at uri, "" for the scene's MongoDB itself,
-// and waits until it takes readings.
+// and waits until it accepts readings.
 func (s *scene) daemon(uri string, flags ...string) *daemon {
 	s.t.Helper()
 	if uri == "" {
@@ -247,7 +247,7 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 
 // produce starts n producers for a daemon, with marks of their own. Unless cfg
 // says otherwise they cross a window every few hundred readings, and in the short
-// form they leave time to others: it is updates that meet faults, not readings.
+// form their rate is limited: faults hit updates, and more readings only cost time.
 func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Log, cfg.URL = s.log, d.HTTP
 	if cfg.Number == 0 {
@@ -325,7 +325,7 @@ func (s *scene) finish(faults int) outcome {
 	require.NoError(s.t, s.log.Err())
 	out.result = *s.checked(false)
 	if out.stuck != nil {
-		out.result.Lost = nil // they wait, or it is not known
+		out.result.Lost = nil // they may only be waiting
 	}
 	return out
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-func TestFreeSpaceIsGivenBackAndTheDocumentsStay(t *testing.T) {
+func TestCompactionFreesSpaceAndKeepsDocuments(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := filled(t, uri)
@@ -59,7 +59,7 @@ func TestFreeSpaceIsGivenBackAndTheDocumentsStay(t *testing.T) {
 	assert.EqualValues(t, testDocuments*3/4, n)
 }
 
-func TestPassesGoOnWhileTheyGiveSomethingBack(t *testing.T) {
+func TestPassesContinueWhileTheyFreeSpace(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := filled(t, uri)
@@ -78,7 +78,7 @@ func TestPassesGoOnWhileTheyGiveSomethingBack(t *testing.T) {
 	assert.Less(t, passes[len(passes)-1].GivenBack, int64(leastGain))
 }
 
-func TestInterruptEndsTheOperationAndNoOther(t *testing.T) {
+func TestInterruptKillsOnlyItsOwnOperation(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := filled(t, uri)
@@ -165,25 +165,25 @@ func TestInterruptBeforeItBeginsChangesNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestCollectionThatDoesNotExist(t *testing.T) {
+func TestMissingCollection(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	_, err := compactor(t, mongodtest.DatabaseAt(t, uri), uri, nil).Look(t.Context())
 	require.ErrorIs(t, err, ErrNoCollection)
 }
 
-func TestServerThatIsAway(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	t.Parallel()
-	const nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
-	client, err := mongo.Connect(options.Client().ApplyURI(nobody))
+	const unreachable = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
+	client, err := mongo.Connect(options.Client().ApplyURI(unreachable))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
-	_, err = compactor(t, client.Database("d"), nobody, nil).Look(t.Context())
+	_, err = compactor(t, client.Database("d"), unreachable, nil).Look(t.Context())
 	require.ErrorIs(t, err, ErrAway)
 	require.ErrorContains(t, err, "connection refused")
 }
 
-func TestTimeSeriesCollectionIsCompactedOrTheRefusalSaysWhatElseToDo(t *testing.T) {
+func TestTimeSeriesCollectionIsCompactedOrRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := mongodtest.DatabaseAt(t, uri)
