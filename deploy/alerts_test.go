@@ -219,7 +219,12 @@ func ruleTests(t testing.TB) []string {
 
 func TestAlertsFireAndAreSilent(t *testing.T) {
 	t.Parallel()
-	promtool(t, append([]string{"test", "rules"}, ruleTests(t)...)...)
+	for _, path := range ruleTests(t) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			promtool(t, "test", "rules", path)
+		})
+	}
 }
 
 // What promtool cannot know: that there is a case of each for each alert.

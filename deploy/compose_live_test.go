@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/containertest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -26,7 +25,7 @@ const composeFile = "compose/compose.yaml"
 // A box is compose.yaml started with images of this machine, without Grafana,
 // which cannot be made here.
 type box struct {
-	*containertest.Project
+	*project
 
 	t                       *testing.T
 	http, admin, prometheus string
@@ -44,7 +43,7 @@ type service struct {
 
 func newBox(t *testing.T) *box {
 	t.Helper()
-	containertest.Require(t)
+	requireEngine(t)
 	tool(t, "prometheus")
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -98,7 +97,7 @@ func newBox(t *testing.T) *box {
 	b := &box{t: t, http: address("HTTP_PORT"), admin: address("ADMIN_PORT"), prometheus: address("PROMETHEUS_PORT")}
 	address("GRPC_PORT")
 	address("GRAFANA_PORT")
-	b.Project = containertest.Compose(t, env, composeFile, write("compose.yaml", string(text)))
+	b.project = composeProject(t, env, composeFile, write("compose.yaml", string(text)))
 	fmt.Fprintln(os.Stderr, "NOT RUN: Grafana and mongosh of compose.yaml, for their images cannot be made here")
 	return b
 }
@@ -107,7 +106,7 @@ func newBox(t *testing.T) *box {
 func (b *box) up() time.Duration {
 	b.t.Helper()
 	begin := time.Now()
-	b.Do("up", "--detach", "--no-build", "secrets", "mongo", "mongo-setup", "brim", "prometheus")
+	b.do("up", "--detach", "--no-build", "secrets", "mongo", "mongo-setup", "brim", "prometheus")
 	require.Eventually(b.t, func() bool {
 		code, _, err := brimtest.AskFor(5*time.Second, http.MethodGet, b.admin+"/readyz", "")
 		return err == nil && code == http.StatusOK
@@ -125,7 +124,7 @@ func TestComposeStarts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code, answer)
 
-	b.Do("down", "--timeout", "10")
+	b.do("down", "--timeout", "10")
 	t.Logf("ready %s after the second start", b.up().Round(100*time.Millisecond))
 	code, answer, err = brimtest.Ask(http.MethodGet, b.http+"/v1/sensors/s-1/latest", "")
 	require.NoError(t, err)
@@ -134,7 +133,7 @@ func TestComposeStarts(t *testing.T) {
 	b.hasLeastRights()
 
 	feed(t, b.http)
-	b.Do("run", "--detach", "--rm", "--use-aliases", "--no-deps", "load")
+	b.do("run", "--detach", "--rm", "--use-aliases", "--no-deps", "load")
 	b.answersQuestions()
 }
 
@@ -146,7 +145,7 @@ func (b *box) hasLeastRights() {
 	var status map[string]any
 	require.NoError(b.t, json.Unmarshal([]byte(answer), &status))
 	assert.Contains(b.t, status["mongo_uri"], "mongo:27017")
-	logs := b.Do("logs", "--no-color", "brim")
+	logs := b.do("logs", "--no-color", "brim")
 	assert.NotContains(b.t, logs, "not authorized")
 	assert.Contains(b.t, logs, `"msg":"ready"`)
 }

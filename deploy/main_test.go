@@ -1,22 +1,26 @@
 package deploy_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/containertest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 var (
 	binary brimtest.Binary
-	images containertest.Images
+	images imageSet
 )
 
 func TestMain(m *testing.M) {
+	if err := setTestcontainers(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	binary.Remove()
 	images.Remove()

@@ -30,7 +30,7 @@ func readCompose(t testing.TB) *types.Project {
 	return project
 }
 
-// imageEnv is what the Dockerfile sets for everybody who runs its image.
+// imageEnv is what the Dockerfile sets.
 func imageEnv(t testing.TB) []string {
 	t.Helper()
 	var env []string
@@ -174,10 +174,10 @@ func TestComposeWatchesAsTheFilesBesideIt(t *testing.T) {
 func TestComposeSetsUpOneUser(t *testing.T) {
 	t.Parallel()
 	for path, words := range map[string][]string{
-		"compose/secrets.sh":                           {"brim-serve:", "brim-password", "owner-password", "@mongo:27017/?replicaSet=rs0&"},
-		"compose/mongo-setup.js":                       {`"brim-serve"`, `"brim-password"`, `"owner-password"`, `"brimServe"`, `"mongo:27017"`, `"rs0"`, "roles.js"},
-		"../internal/containertest/mongosetup/main.go": {`"brim-serve"`, `"brim-password"`, `"owner-password"`, "roles.Serve", `"mongo:27017"`, `"rs0"`},
-		composeFile: {"/setup/secrets.sh", "/setup/mongo-setup.js", "/setup/roles.js", `"rs0"`, "hostname: mongo"},
+		"compose/secrets.sh":     {"brim-serve:", "brim-password", "owner-password", "@mongo:27017/?replicaSet=rs0&"},
+		"compose/mongo-setup.js": {`"brim-serve"`, `"brim-password"`, `"owner-password"`, `"brimServe"`, `"mongo:27017"`, `"rs0"`, "roles.js"},
+		"mongosetup/main.go":     {`"brim-serve"`, `"brim-password"`, `"owner-password"`, "roles.Serve", `"mongo:27017"`, `"rs0"`},
+		composeFile:              {"/setup/secrets.sh", "/setup/mongo-setup.js", "/setup/roles.js", `"rs0"`, "hostname: mongo"},
 	} {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,8 +19,53 @@ func TestCAP1Readings(t *testing.T) {
 			s.check.MaxReadings = 20
 			return overfill(s, "--bucket-max-readings", "20", "7")
 		},
-		sabotages: []sabotage{{off: []fault.Protection{fault.DocumentRule}, runs: 15}, without(fault.Look)},
+		sabotages: []sabotage{without(fault.Look)},
 	}.test(t)
+}
+
+// TestCAP1Shared lets an update arrive in a part that another daemon has filled
+// meanwhile.
+func TestCAP1Shared(t *testing.T) {
+	faultTest{name: "CAP-1", run: sharePart, sabotages: []sabotage{without(fault.DocumentRule)}}.test(t)
+}
+
+// sharePart holds back an update of 6 readings for a part of 12, whose cap is 20.
+// Another daemon adds 5. Then the 6 arrive, for which there is no room.
+func sharePart(s *scene) outcome {
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	flags := []string{"--flush-interval", "20ms", "--bucket-max-readings", "20"}
+	d, other := s.daemon(uri, flags...), s.daemon("", flags...)
+	s.sendOnce(d, 12)
+	s.flush(d)
+	s.holdUpdate(proxy, func() { s.sendOnce(d, 6) })
+	s.sendOnce(other, 5)
+	s.flush(other)
+	proxy.Release(rand.New(rand.NewPCG(2, 2)))
+	proxy.Set(faulttest.Faults{})
+	return s.finish(proxy.Counts().Faults())
+}
+
+// sendOnce sends n readings of one bucket in one request.
+func (s *scene) sendOnce(d *daemon, n int) {
+	s.produce(d, 1, faulttest.ProducerConfig{
+		Batch: n, Most: int64(n), Sensors: 1, Start: windowStart, Step: time.Millisecond,
+	}).Wait()
+}
+
+// holdUpdate holds back all readings from now on, and returns when some that are
+// sent meanwhile are held.
+func (s *scene) holdUpdate(proxy *faulttest.Proxy, meanwhile func()) {
+	s.t.Helper()
+	proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
+		if slices.ContainsFunc(c.Operations, carriesReadings) { // not the renewal of a claim
+			return faulttest.Hold
+		}
+		return faulttest.Pass
+	}})
+	meanwhile()
+	require.Eventually(s.t, func() bool { return proxy.Holding() > 0 }, patience, time.Millisecond)
 }
 
 // TestCAP1Late lets a request arrive in a part that its readings have left.
@@ -35,16 +81,9 @@ func leavePart(s *scene) outcome {
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, "--flush-interval", "20ms", "--bucket-max-readings", "20")
-	send := func(n int) {
-		s.produce(d, 1, faulttest.ProducerConfig{
-			Batch: n, Most: int64(n), Sensors: 1, Start: windowStart, Step: time.Millisecond,
-		}).Wait()
-	}
-	send(12)
+	s.sendOnce(d, 12)
 	s.flush(d)
-	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Hold)})
-	send(6)
-	require.Eventually(s.t, func() bool { return proxy.Holding() > 0 }, patience, time.Millisecond)
+	s.holdUpdate(proxy, func() { s.sendOnce(d, 6) })
 	d.kill()
 	proxy.Set(faulttest.Faults{})
 	d.start("--bucket-max-readings", "7").ready()
@@ -53,7 +92,7 @@ func leavePart(s *scene) outcome {
 	return s.finish(1 + proxy.Counts().Faults())
 }
 
-// TestCAP1Bytes does so by bytes: some 25 readings in a part, then 12.
+// TestCAP1Bytes fills buckets by bytes: some 25 readings in a part, then 12.
 func TestCAP1Bytes(t *testing.T) {
 	faultTest{
 		name: "CAP-1", run: func(s *scene) outcome {
@@ -74,14 +113,14 @@ func overfill(s *scene, flag, most, less string) outcome {
 	d := s.daemon(uri, "--flush-interval", "20ms", flag, most)
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.Hold, faulttest.Hold, faulttest.CutAnswer)})
 	rnd := rand.New(rand.NewPCG(2, 2))
-	rounds := form(s, 4, 30)
-	for round := range rounds {
+	kills := rounds(s, 4, 30)
+	for round := range kills {
 		// One window: the step is short.
 		start := windowStart.Add(time.Duration(round) * time.Minute)
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Step: time.Millisecond, Start: start, Rate: 3000, Most: 1000})
 		wait(form(s, 500*time.Millisecond, 2*time.Second))
 		// A busy machine takes longer to meet as many faults.
-		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < 30*(round+1) && time.Now().Before(enough); {
+		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < form(s, 12, 30)*(round+1) && time.Now().Before(enough); {
 			wait(20 * time.Millisecond)
 		}
 		d.kill()
@@ -93,6 +132,9 @@ func overfill(s *scene, flag, most, less string) outcome {
 		d.ready()
 		wait(300 * time.Millisecond)
 		proxy.Release(rnd)
+		if s.wrong() {
+			break
+		}
 	}
 	for _, p := range s.producers {
 		p.Stop()
@@ -100,5 +142,5 @@ func overfill(s *scene, flag, most, less string) outcome {
 	proxy.Set(faulttest.Faults{})
 	s.flush(d)
 	proxy.Release(rnd)
-	return s.finish(rounds + proxy.Counts().Faults())
+	return s.finish(kills + proxy.Counts().Faults())
 }

@@ -28,6 +28,10 @@ type CheckConfig struct {
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
 	MaxBytes    int
+
+	// Running is for a check while daemons still write: nothing counts as lost,
+	// and the parts of a bucket are not compared with each other.
+	Running bool
 }
 
 // Result is what a check found.
@@ -41,13 +45,12 @@ type Result struct {
 	BadDocuments []string // what is wrong with each, beginning with its _id
 }
 
-// Wrong counts all that must not be.
+// Wrong counts all findings.
 func (r *Result) Wrong() int {
 	return len(r.Lost) + len(r.Twice) + len(r.Invented) + len(r.BadDocuments)
 }
 
-// Report describes the result for people, with the first few of each kind of
-// finding.
+// Report describes the result, with the first findings of each kind.
 func (r *Result) Report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d attempted, %d acknowledged, %d stored; %d lost, %d twice, %d invented, %d bad documents\n",
@@ -59,7 +62,7 @@ func (r *Result) Report() string {
 	return b.String()
 }
 
-// some lists the first of the findings.
+// some lists the first findings.
 func some[T any](b *strings.Builder, what string, all []T) {
 	const most = 10
 	for i, one := range all {
@@ -71,8 +74,9 @@ func some[T any](b *strings.Builder, what string, all []T) {
 	}
 }
 
-// Check compares the log with what a majority of MongoDB's members holds. All
-// that was taken must have been flushed, and the producers have ended.
+// Check compares the log with what a majority of MongoDB's members holds. Unless
+// cfg.Running, everything that was accepted must have been flushed, and the
+// producers must have ended.
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	coll := cfg.Database.Collection(cfg.Stream,
 		options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
@@ -92,8 +96,10 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	return result, nil
 }
 
-// CheckDocuments is Check for documents that are at hand.
+// CheckDocuments is Check for documents that were read already.
 func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
+	cfg.Log.mu.Lock() // producers may still run
+	defer cfg.Log.mu.Unlock()
 	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
 	for d := range documents {
 		if cfg.TimeSeries {
@@ -103,7 +109,9 @@ func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
 			c.document(d)
 		}
 	}
-	c.checkParts()
+	if !cfg.Running {
+		c.checkParts()
+	}
 	c.compare()
 	return &c.result
 }
@@ -173,11 +181,11 @@ func (c *checker) compare() {
 			if state&attempted != 0 {
 				c.result.Attempted++
 			}
-			// What a 200 promises of a reading that it had to refuse was never
-			// attempted; that it was taken is its own fault.
+			// Readings that Brim must refuse are not marked as attempted. If one is
+			// acknowledged and not stored, that counts as lost.
 			if state&acked != 0 {
 				c.result.Acked++
-				if c.stored.get(m) == 0 && state&forgiven == 0 {
+				if c.stored.get(m) == 0 && state&forgiven == 0 && !c.cfg.Running {
 					c.result.Lost = append(c.result.Lost, m)
 				}
 			}
@@ -212,8 +220,8 @@ type partState struct {
 	full   bool
 }
 
-// bucketDocument is one part as the contract describes it, written down a
-// second time so that the checker does not believe what it checks.
+// bucketDocument is one part as the contract describes it, declared again so that
+// the checker does not share code with what it checks.
 type bucketDocument struct {
 	ID struct {
 		S string        `bson:"s"`
@@ -233,7 +241,7 @@ type bucketDocument struct {
 	W            map[string]int64    `bson:"w"`
 }
 
-// document checks that a part says of itself what its readings say.
+// document checks that what a part says about its readings is true.
 func (c *checker) document(raw bson.Raw) {
 	var d bucketDocument
 	id := raw.Lookup("_id").String()
@@ -249,7 +257,7 @@ func (c *checker) document(raw bson.Raw) {
 		return
 	}
 	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {
-		c.bad(id, "says that it is of sensor %s and of %s", d.SensorID, d.BucketStart.Time())
+		c.bad(id, "names sensor %s and start %s, which its _id does not", d.SensorID, d.BucketStart.Time())
 	}
 	c.guards(&d, id)
 	if tombstone, _ := raw.Lookup(Migrated).BooleanOK(); tombstone {
@@ -259,13 +267,13 @@ func (c *checker) document(raw bson.Raw) {
 		return
 	}
 	if d.Count != len(d.Measurements) || d.Count == 0 {
-		c.bad(id, "counts %d of its %d readings", d.Count, len(d.Measurements))
+		c.bad(id, "counts %d readings and holds %d", d.Count, len(d.Measurements))
 	}
 	if most := c.cfg.MaxReadings; most > 0 && d.Count > most {
 		c.bad(id, "holds %d readings, more than %d", d.Count, most)
 	}
 	if d.Bytes <= 0 {
-		c.bad(id, "says that it has %d bytes", d.Bytes)
+		c.bad(id, "counts %d bytes", d.Bytes)
 	}
 	// One reading that is larger than a whole part is alone in one.
 	if most := c.cfg.MaxBytes; most > 0 && d.Bytes > most && d.Count > 1 {
@@ -340,7 +348,7 @@ func addStats(stats map[string]*fieldStats, name string, v float64) {
 	s.n++
 }
 
-// differ says in what the document's statistics are wrong, if they are.
+// differ returns how the document's statistics differ from these, "" if they do not.
 func (s *fieldStats) differ(have bson.Raw) string {
 	if have == nil {
 		return "there are none"
@@ -355,8 +363,8 @@ func (s *fieldStats) differ(have bson.Raw) string {
 	return ""
 }
 
-// checkParts holds that the parts of each window are numbered from 0, and that
-// no more than the last of them is open.
+// checkParts checks that the parts of each window are numbered from 0, and that
+// only the last of them may be open.
 func (c *checker) checkParts() {
 	for w, parts := range c.parts {
 		slices.SortFunc(parts, func(a, b partState) int { return cmp.Compare(a.number, b.number) })

@@ -20,7 +20,7 @@ func repeatingClients(s *scene) outcome {
 	d := s.daemon("", smallParts...)
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 5, Rate: 1000, Keys: true, Repeat: 0.3})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Rate: 500, Keys: true, Repeat: 0.3, Ack: "stored"})
-	for range form(s, 3, 20) {
+	for range rounds(s, 3, 20) {
 		wait(form(s, 700*time.Millisecond, 2*time.Second))
 		d.kill()
 		d.start().ready()

@@ -28,12 +28,12 @@ func crashes(s *scene, flags ...string) outcome {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 	s.produce(d, 4, faulttest.ProducerConfig{Rate: 200})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 2, Ack: "stored", LineProtocol: true})
-	rounds := form(s, 4, 20)
-	for range rounds {
+	kills := rounds(s, 4, 20)
+	for range kills {
 		wait(form(s, 400*time.Millisecond, time.Second) + rand.N(form(s, 400*time.Millisecond, 2*time.Second)))
 		d.kill()
 		d.start()
 	}
 	d.ready()
-	return s.finish(rounds)
+	return s.finish(kills)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH2 ends the daemon at each named point of a reading's way.
+// TestCRASH2 crashes the daemon at each named point of the write path.
 func TestCRASH2(t *testing.T) {
 	faultTest{name: "CRASH-2", run: crashPoints, sabotages: []sabotage{without(fault.Replay), without(fault.Look)}}.test(t)
 }
@@ -26,7 +26,7 @@ func crashPoints(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
 	faults := 0
 	points := fault.Points()
-	if !full() && len(s.off) > 0 { // those behind which something is to be replayed
+	if !full() && s.sabotaged { // those behind which something is to be replayed
 		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
 	}
 	for range form(s, 1, 6) {
@@ -34,12 +34,12 @@ func crashPoints(s *scene) outcome {
 			closes := point == fault.BeforeClosePart || point == fault.AfterClosePart
 			if closes && !d.ended() {
 				// The daemon before must have left parts that are too full under the cap.
-				require.NoError(s.t, d.flush())
+				require.NoError(s.t, d.flush(patience))
 			}
 			d.kill()
 			arrivals := 1 + rand.IntN(form(s, 4, 30))
 			if closes {
-				arrivals = 1 // it happens seldom
+				arrivals = 1 // it is rare
 			}
 			d.Faults = fmt.Sprintf("crash=%s:%d", point, arrivals)
 			// Parts that are too full under this cap have to be closed by a command of

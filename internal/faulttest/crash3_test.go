@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
@@ -30,23 +29,20 @@ func crashesInReplay(s *scene) outcome {
 	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](s, 2000, 40_000)})
 	p.Wait()
 	d.kill()
-	// Now and then an answer is lost as well, so that readings rest unreleased.
+	// Some answers are lost as well, so that readings stay unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
-	rounds := form(s, 6, 60)
-	for range rounds {
+	kills := rounds(s, 6, 60)
+	for range kills {
 		d.Faults = fmt.Sprintf("crash=%s:%d", []fault.Point{fault.BeforeBulk, fault.AfterBulk}[rand.IntN(2)], 1+rand.IntN(6))
 		d.start(
 			"--max-readings-per-update", strconv.Itoa([]int{0, 1, 3, 7}[rand.IntN(4)]),
 			"--bucket-max-readings", strconv.Itoa([]int{20, 13, 5}[rand.IntN(3)]),
 			"--lanes", strconv.Itoa(1+rand.IntN(6)))
-		select {
-		case <-d.exited:
-		case <-time.After(time.Second + rand.N(3*time.Second)):
-			d.kill()
-		}
+		d.await(d.drained) // or it crashes
+		d.kill()
 	}
 	proxy.Set(faulttest.Faults{})
 	d.Faults = ""
 	d.start().ready()
-	return s.finish(rounds + proxy.Counts().Faults())
+	return s.finish(kills + proxy.Counts().Faults())
 }

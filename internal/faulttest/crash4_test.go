@@ -11,10 +11,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH4 copies the journal of a killed daemon, as a restored machine does:
-// two daemons continue from it side by side, without the claims that would make
-// the second wait. A third is started on the directory of a running one, and has
-// to give up.
+// TestCRASH4 copies the journal of a killed daemon, as restoring a machine does. Two
+// daemons continue from it side by side, without the claims that would make the
+// second wait. A third is started on the directory of a running one, and must exit.
 func TestCRASH4(t *testing.T) {
 	faultTest{
 		name: "CRASH-4", run: copiedJournal,
@@ -24,7 +23,7 @@ func TestCRASH4(t *testing.T) {
 
 // TestCRASH4Series copies the journal of a daemon that was killed while MongoDB
 // was away, and starts both on it. No guard prevents duplicates if both replay it:
-// one of them has to wait, or to give up.
+// one of them must wait or exit.
 func TestCRASH4Series(t *testing.T) {
 	faultTest{name: "CRASH-4", run: copiedSeries, sabotages: []sabotage{without(fault.Claim)}}.test(t)
 }
@@ -37,8 +36,8 @@ func copiedSeries(s *scene) outcome {
 	first := s.daemon(uri, flags...)
 	copied := s.daemon(uri, flags...)
 	copied.stop()
-	rounds := form(s, 1, 5)
-	for range rounds {
+	copies := rounds(s, 1, 5)
+	for range copies {
 		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 8000})
 		wait(300 * time.Millisecond)
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Drop)})
@@ -51,12 +50,12 @@ func copiedSeries(s *scene) outcome {
 		copied.start()
 		first.ready()
 		s.flush(first)
-		if err := copied.flush(); err != nil && !copied.await(copied.ended) {
+		if err := copied.flush(form(s, time.Minute, 5*time.Minute)); err != nil && !copied.await(copied.ended) {
 			s.stuck = err // neither stored nor refused
 		}
 		copied.stop()
 	}
-	return s.finish(rounds)
+	return s.finish(copies)
 }
 
 // copyJournal copies the journal of one daemon to another that is not running.
@@ -75,10 +74,10 @@ func copiedJournal(s *scene) outcome {
 	copied := s.daemon(uri, smallParts...)
 	copied.stop()
 	faults := 0
-	for range form(s, 2, 20) {
+	for range rounds(s, 2, 20) {
 		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 		wait(form(s, 300*time.Millisecond, time.Second))
-		// What is applied now is not known to be.
+		// What is applied now is not acknowledged to the daemon.
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})
 		wait(500 * time.Millisecond)
 		first.kill()

@@ -38,7 +38,7 @@ var binary struct {
 
 // brimBinary returns the path of the daemon. The short forms look for data
 // races, too, where the tests do; the full ones run it at the speed of production.
-// BRIM_FAULT_BIN names one that is there already.
+// BRIM_FAULT_BIN names one that exists already.
 func brimBinary(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
@@ -119,7 +119,7 @@ func (d *daemon) start(more ...string) *daemon {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is for those who ended it
+			_ = cmd.Wait() // callers know how it ended
 			close(exited)
 		}
 	}()
@@ -141,7 +141,7 @@ func joinFaults(a, b string) string {
 	return a + "," + b
 }
 
-// ready waits until the daemon takes readings.
+// ready waits until the daemon accepts readings.
 func (d *daemon) ready() *daemon {
 	d.t.Helper()
 	reason := d.awaitReady()
@@ -149,8 +149,7 @@ func (d *daemon) ready() *daemon {
 	return d
 }
 
-// awaitReady waits until the daemon takes readings, and returns why it does
-// not in the end.
+// awaitReady waits until the daemon accepts readings, or returns why it does not.
 func (d *daemon) awaitReady() (reason string) {
 	reason = "it does not answer"
 	ready := d.await(func() bool {
@@ -205,7 +204,7 @@ func (d *daemon) kill() {
 	}
 }
 
-// stop ends it in good order.
+// stop shuts it down.
 func (d *daemon) stop() {
 	d.t.Helper()
 	if d.ended() {
@@ -219,16 +218,14 @@ func (d *daemon) stop() {
 	}
 }
 
-// flush waits until all that was taken is stored. A sabotaged daemon may never
-// get there, and is given less time.
-func (d *daemon) flush() error {
-	timeout := time.Minute
-	switch {
-	case d.off != "":
-		timeout = 10 * time.Second
-	case full():
-		timeout = 5 * time.Minute
-	}
+// drained reports whether the daemon is ready and has stored everything.
+func (d *daemon) drained() bool {
+	code, _, err := d.ask(http.MethodGet, "/readyz")
+	return err == nil && code == http.StatusOK && d.flush(time.Second) == nil
+}
+
+// flush waits until everything that was accepted is stored.
+func (d *daemon) flush(timeout time.Duration) error {
 	code, body, err := d.askFor(timeout+patience, http.MethodPost, "/flush?timeout="+timeout.String())
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("flush: %d %s", code, body)
@@ -325,7 +322,7 @@ func (d *daemon) processorTime(process string) float64 {
 	return float64(ticks) / 100
 }
 
-// lastWords are the end of the log.
+// lastWords is the end of the log.
 func (d *daemon) lastWords() string {
 	text, err := os.ReadFile(d.log)
 	if errors.Is(err, os.ErrNotExist) {

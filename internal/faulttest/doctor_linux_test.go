@@ -26,8 +26,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A doctored run is a daemon under light load, whose writes are made slow for one
-// reason after their usual pace is learned.
+// A doctored run is a daemon under light load whose writes are made slow for one
+// reason after it has learned their usual latency.
 type doctored struct {
 	*scene
 	server *mongod.Server
@@ -35,7 +35,7 @@ type doctored struct {
 	proxy  *faulttest.Proxy // nil: there is none
 }
 
-// A doctorVerdict is what `brim doctor` says.
+// A doctorVerdict is the output of `brim doctor`.
 type doctorVerdict struct {
 	Class     string
 	Note      string

@@ -15,12 +15,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// ErrPower is what every operation returns once the power is gone.
-var ErrPower = errors.New("the power is gone")
+// ErrPower is what every operation returns after a power cut.
+var ErrPower = errors.New("power cut")
 
-// Files is a disk in memory that forgets on order what a disk may forget. What
-// was written is seen by everybody at once, as in a page cache, and survives
-// PowerCut only if it was synced, or by luck. It implements journal.Files.
+// Files is a disk in memory that loses on demand what a disk may lose. Writes are
+// visible at once, as in a page cache, and survive PowerCut only if they were synced,
+// or by chance. It implements journal.Files.
 type Files struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -39,7 +39,7 @@ type Files struct {
 	failed    int
 }
 
-// failure is an order to fail some times, or always where times is negative.
+// failure makes an operation fail some times, or always if times is negative.
 type failure struct {
 	err   error
 	times int
@@ -60,7 +60,7 @@ type nameChange struct {
 	from string // of a renaming
 }
 
-// NewFiles returns an empty disk whose luck depends on seed alone.
+// NewFiles returns an empty disk; chance depends on seed alone.
 func NewFiles(seed uint64) *Files {
 	return &Files{
 		random: rand.New(rand.NewPCG(seed, 1)), left: -1,
@@ -68,7 +68,7 @@ func NewFiles(seed uint64) *Files {
 	}
 }
 
-// CutAfter lets the power go after n more operations.
+// CutAfter cuts the power after n more operations.
 func (f *Files) CutAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,29 +76,28 @@ func (f *Files) CutAfter(n int) {
 }
 
 // FailSync makes the next syncs of files fail, all of them if times is negative.
-// What they should have made durable never will be.
+// What they should have made durable never becomes so.
 func (f *Files) FailSync(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failSync = failure{err, times}
 }
 
-// FailWrite makes the next writes fail, after a part of them was written.
+// FailWrite makes the next writes fail after a part was written.
 func (f *Files) FailWrite(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failWrite = failure{err, times}
 }
 
-// SetCapacity limits the bytes of all files; 0 takes the limit away.
+// SetCapacity limits the bytes of all files; 0 removes the limit.
 func (f *Files) SetCapacity(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.capacity = n
 }
 
-// Syncs counts the successful syncs of files, Failed the operations that were
-// made to fail.
+// Syncs counts the successful syncs of files.
 func (f *Files) Syncs() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,9 +111,8 @@ func (f *Files) Failed() int {
 	return f.failed
 }
 
-// PowerCut ends the power, if that has not happened yet, and returns the disk as
-// the next start finds it: what was synced is there, and of the rest whatever
-// the disk had come to, in any order.
+// PowerCut cuts the power, if that has not happened yet, and returns the disk as the
+// next start finds it: with what was synced, and with any part of the rest.
 func (f *Files) PowerCut() *Files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +170,7 @@ func (f *Files) SetBytes(name string, content []byte) {
 	f.names[name], f.durable[name] = node, node
 }
 
-// Flip turns one bit of a file around.
+// Flip flips one bit of a file.
 func (f *Files) Flip(name string, offset int64, bit uint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,8 +180,8 @@ func (f *Files) Flip(name string, offset int64, bit uint) {
 	node.reset(content)
 }
 
-// RemoveAll removes all files, durably, locks included. Those that are open stay,
-// without names.
+// RemoveAll removes all files and locks, durably. Open files stay usable without a
+// name.
 func (f *Files) RemoveAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -373,7 +371,7 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// sector is what a disk writes as one.
+// sector is what a disk writes at once.
 const sector = 512
 
 // An inode is a file without its name.

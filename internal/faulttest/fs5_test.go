@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestFS5 fills the disk of the journal, gives it room again, and kills the
-// daemon while there is none.
+// TestFS5 fills the journal's disk, kills the daemon while it is full, and frees
+// space again.
 func TestFS5(t *testing.T) {
 	faultTest{
 		name: "FS-5", run: fullDisk,
@@ -33,8 +33,8 @@ func fullDisk(s *scene) outcome {
 	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
 	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 20_000})
 	faults := 0
-	for round := range form(s, 2, 20) {
-		// MongoDB is away, so nothing is trimmed.
+	for round := range rounds(s, 2, 20) {
+		// MongoDB cannot be reached, so nothing is trimmed.
 		proxy.Set(faulttest.Faults{Refuse: true})
 		proxy.CutAll()
 		before := p.Counts.Refused.Load()
@@ -76,7 +76,7 @@ func fill(t testing.TB, path string) {
 // diskBytes is the size of a small disk.
 const diskBytes = 4 << 20
 
-// notRun tells people what a test could not do.
+// notRun reports what a test could not do.
 func notRun(what string, why error) {
 	fmt.Fprintf(os.Stderr, "NOT RUN: %s: %v\n", what, why)
 }

@@ -15,34 +15,29 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// The tests of HOL-1 keep some buckets from being written, with more for them than
-// a lane can hold: no other reading may have to wait for that.
-
-// TestHOL1 has one bucket whose writes fail.
+// TestHOL1 keeps some buckets from being written, with more readings for them than a
+// lane can hold: readings of other buckets must not wait for that.
+//
+// Other tests do not run meanwhile, since times are compared; in the short form
+// the four run at once.
 func TestHOL1(t *testing.T) {
-	stuckTest(t, stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h"}, fault.SetAside)
-}
-
-// TestHOL1TwoBuckets has two equal ones, so that neither is most of what its lane
-// holds.
-func TestHOL1TwoBuckets(t *testing.T) {
-	stuckTest(t, stuckBuckets{sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16}, fault.SetAside)
-}
-
-// TestHOL1ManyWindows has one sensor that is refused and backfills some 360
-// windows.
-func TestHOL1ManyWindows(t *testing.T) {
-	stuckTest(t, stuckBuckets{sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16}, fault.SetAside)
-}
-
-// TestHOL1Locked has a document that an open transaction has locked, so that
-// writes to it are not answered.
-func TestHOL1Locked(t *testing.T) {
-	stuckTest(t, stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h", locked: true}, fault.Divide)
-}
-
-func stuckTest(t *testing.T, b stuckBuckets, off fault.Protection) {
-	faultTest{name: "HOL-1", alone: true, run: b.run, sabotages: []sabotage{without(off)}}.test(t)
+	for _, test := range []struct {
+		name string
+		stuckBuckets
+		off fault.Protection
+	}{
+		{"one bucket", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h"}, fault.SetAside},
+		// Neither of two is most of what its lane holds.
+		{"two buckets", stuckBuckets{sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16}, fault.SetAside},
+		// One sensor is refused and backfills hundreds of windows.
+		{"many windows", stuckBuckets{sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16}, fault.SetAside},
+		// An open transaction has locked a document: writes to it are not answered.
+		{"a locked document", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h", locked: true}, fault.Divide},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			faultTest{name: "HOL-1", alone: full(), run: test.run, sabotages: []sabotage{without(test.off)}}.test(t)
+		})
+	}
 }
 
 // stuckBuckets are those that cannot be written.
@@ -77,10 +72,10 @@ func (b stuckBuckets) run(s *scene) outcome {
 	wait(form(s, 6*time.Second, time.Minute))
 	heal()
 	out := s.finish(1)
-	during := others.Counts.Slowest(slowest) // with those that could be stored only now
+	during := others.Counts.Slowest(slowest) // includes those that could be stored only now
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
-	if b.locked || b.healthy > 0 { // what hangs, or is one of hundreds, is found one after another
+	if !full() || b.locked || b.healthy > 0 { // what hangs, or is one of hundreds, is found one after another
 		most = max(most, form(s, 4500*time.Millisecond, 3*time.Second))
 	}
 	if during > most {
@@ -89,7 +84,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	return out
 }
 
-// keep keeps the buckets of some sensors from being written until heal is called.
+// keep blocks writes to the buckets of some sensors until heal is called.
 func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	s.t.Helper()
 	if !b.locked {
@@ -102,8 +97,8 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	s.t.Cleanup(func() { session.EndSession(ctx) })
 	require.NoError(s.t, session.StartTransaction())
 	locks := mongo.NewSessionContext(ctx, session)
-	// The open part: what is closed is not written. While it is being written it
-	// refuses the lock.
+	// Lock the open part; closed ones are not written. While it is being written, the
+	// lock is refused.
 	require.Eventually(s.t, func() bool {
 		result, err := s.db.Collection("readings").UpdateMany(locks,
 			bson.D{{Key: "sensorId", Value: bson.D{{Key: "$in", Value: sensors}}}, {Key: "full", Value: bson.D{{Key: "$ne", Value: true}}}},
@@ -118,8 +113,7 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	return func() { require.NoError(s.t, session.AbortTransaction(ctx)) }
 }
 
-// validate makes the collection refuse what the expression does not match, or
-// take everything again.
+// validate makes the collection refuse what the expression does not match.
 func (s *scene) validate(expression bson.D) {
 	s.t.Helper()
 	err := s.db.RunCommand(context.Background(), bson.D{{Key: "collMod", Value: "readings"}, {Key: "validator", Value: expression}}).Err()

@@ -35,19 +35,18 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestHOSTILE1 lets attackers with and without a token do what they can think of,
-// all at once, while good clients go on. A good client must not lose a reading,
-// memory and metrics must stay within their bounds, and no secret may be
-// seen.
+// TestHOSTILE1 runs many attacks with and without a token at once, while good clients
+// continue. They must not lose a reading, memory and metrics must stay within their
+// bounds, and no secret may be exposed.
 func TestHOSTILE1(t *testing.T) {
-	faultTest{name: "HOSTILE-1", alone: true, run: hostile, sabotages: []sabotage{
+	faultTest{name: "HOSTILE-1", alone: full(), run: hostile, sabotages: []sabotage{
 		{off: []fault.Protection{fault.Quota}, runs: 1},
 		{off: []fault.Protection{fault.InflateLimit}, runs: 1},
 	}}.test(t)
 }
 
-// What the daemon may take and give. The race detector keeps several bytes for
-// each that is used.
+// mostMemory is what the daemon may use. The race detector keeps several bytes for
+// each byte.
 var mostMemory = int64(512<<20) * map[bool]int64{false: 1, true: 4}[raceEnabled]
 
 const (
@@ -138,7 +137,7 @@ func (g *siege) start() {
 	g.t.Cleanup(g.attacker.close)
 }
 
-// startSecured starts a daemon that keeps what it takes in memory.
+// startSecured starts a daemon with TLS that keeps readings in memory.
 func (g *siege) startSecured(dir, accessFile string) *daemon {
 	t := g.t
 	cert, key := accesstest.NewAuthority(t, "test").Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
@@ -158,7 +157,7 @@ func (g *siege) target(first int) target {
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
 	return target{
 		HTTP: host(g.daemon.HTTP), GRPC: g.daemon.GRPC, Admin: host(g.daemon.Admin), TLS: host(g.secured.HTTP),
-		Token: g.tokens["attacker"], Swarm: g.tokens["swarm"], Full: full() && len(g.off) == 0, First: first,
+		Token: g.tokens["attacker"], Swarm: g.tokens["swarm"], Full: full() && !g.sabotaged, First: first,
 	}
 }
 
@@ -175,8 +174,8 @@ func (g *siege) produceGood() *faulttest.Producers {
 	return g.produce(g.daemon, 4, cfg)
 }
 
-// besiege lets all attacks run at once, and rest, in turn, and holds that good
-// clients feel little of it.
+// besiege runs all attacks at once, then none, in turn, and checks that good clients
+// are hardly slower.
 func (g *siege) besiege(good *faulttest.Producers) {
 	plan, attackers := g.plan(), g.startAttackers(g.target(0))
 	var quiet, under []time.Duration
@@ -206,7 +205,7 @@ func (g *siege) besiege(good *faulttest.Producers) {
 	g.t.Logf("%d times %v of siege, attackers of the lowest priority on the same %d processors; seconds of processor time: %v; %d different sensors sent",
 		plan.rounds, plan.siege, runtime.NumCPU(), used, sensors)
 	g.t.Log(g.attacker.String())
-	if !full() || len(g.off) > 0 {
+	if !full() || g.sabotaged {
 		return
 	}
 	if besieged > 2*max(alone, time.Millisecond) {
@@ -236,8 +235,8 @@ func (g *siege) profile(d time.Duration, round int) (done func()) {
 	return running.Wait
 }
 
-// provoke makes sure that each answer was given that the daemon must have
-// counted: on a busy machine a short siege may end before some are.
+// provoke makes sure that each answer that the daemon must count was given: on a busy
+// machine a short siege may end before.
 func (g *siege) provoke() {
 	a, ctx := g.attacker, context.Background()
 	a.post(ctx, "", nil)
@@ -297,8 +296,7 @@ func (g *siege) checkGone(idle float64) {
 	}
 }
 
-// checkCounted holds that an operator sees in the metrics what attackers were
-// told.
+// checkCounted checks that the metrics count the answers that attackers got.
 func (g *siege) checkCounted() {
 	_, body, err := g.daemon.ask(http.MethodGet, "/metrics")
 	require.NoError(g.t, err)
@@ -352,8 +350,8 @@ func (g *siege) checkSecrets() {
 	}
 }
 
-// checkQuota holds that no more of the swarm's sensors are stored than their
-// quota has.
+// checkQuota checks that no more of the swarm's sensors are stored than its quota
+// allows.
 func (g *siege) checkQuota() {
 	g.flush(g.daemon)
 	var sensors []string
@@ -376,8 +374,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// An attacker does not call from where the good clients do, so that those are
-// not taken for him.
+// An attacker has another address than the good clients, so that the daemon can tell
+// them apart.
 type attacker struct {
 	http, grpc, admin, tls, token, swarm string // as of target
 	full                                 bool
@@ -394,7 +392,7 @@ type attacker struct {
 	first int
 }
 
-// attacks are all there are. In the short form fewer do the same at once.
+// attacks lists all attacks. The short form has fewer attackers.
 func (a *attacker) attacks() []attack {
 	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks())
 }
@@ -422,7 +420,7 @@ func (a *attacker) bombs() []attack {
 	}
 }
 
-// readyBombs returns bombs of lines, in gzip and zstd, and sees to the one in one
+// readyBombs returns bombs of lines, in gzip and zstd, and prepares the one in one
 // piece.
 func (a *attacker) readyBombs() (gz, zst []byte) {
 	line := bytes.Repeat([]byte(strings.Repeat(" ", 1023)+"\n"), 16<<10)
@@ -444,14 +442,14 @@ func inGzip(data []byte) []byte {
 	return out.Bytes()
 }
 
-// must is for what cannot go wrong. An attacker has no test to fail.
+// must is for errors that cannot happen. An attacker has no test to fail.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// slowClients hold on to what they have.
+// slowClients keep connections and requests open.
 func (a *attacker) slowClients() []attack {
 	many := pick(a.full, 60, 300)
 	head := "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer " + a.token + "\r\n"
@@ -533,8 +531,7 @@ func (a *attacker) newSensors(ctx context.Context) {
 	a.post(ctx, a.swarm, b.Bytes())
 }
 
-// sendBomb sends one that is one value, of which nothing can be done with before
-// it is there.
+// sendBomb sends one that is a single value, which must be read whole.
 func (a *attacker) sendBomb(ctx context.Context) {
 	a.call(ctx, call{
 		method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: a.token,
@@ -542,7 +539,7 @@ func (a *attacker) sendBomb(ctx context.Context) {
 	})
 }
 
-// floods come without a token, or make no sense at all.
+// floods have no token, or are not requests.
 func (a *attacker) floods() []attack {
 	one := []byte(`{"sensorId":"x","fields":{"v":1}}`)
 	pause := pick(a.full, 10*time.Millisecond, 5*time.Millisecond)
@@ -568,7 +565,7 @@ func (a *attacker) floods() []attack {
 			}
 			a.raw(ctx, []string{a.http, a.grpc, a.admin}[rand.IntN(3)], "junk ", junk, 100*time.Millisecond)
 		}},
-		{"TLS to who speaks none", 1, pause, func(ctx context.Context) {
+		{"TLS to plain HTTP", 1, pause, func(ctx context.Context) {
 			a.raw(ctx, []string{a.http, a.grpc, a.admin}[rand.IntN(3)], "junk ", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 100*time.Millisecond)
 		}},
 		{"smuggled", 1, 5 * pause, a.smuggle},
@@ -610,7 +607,7 @@ type attack struct {
 	once    func(ctx context.Context)
 }
 
-// A target is what attackers know.
+// A target is what attackers are given.
 type target struct {
 	HTTP, GRPC, Admin string // host:port
 	TLS               string // the HTTP listener of a daemon that speaks TLS
@@ -633,7 +630,7 @@ func newAttacker(t target) *attacker {
 	return a
 }
 
-// close gives connections back.
+// close closes idle connections.
 func (a *attacker) close() {
 	a.client.CloseIdleConnections()
 	a.h2.CloseIdleConnections()
@@ -758,8 +755,8 @@ func statuses(answer []byte) (codes []string) {
 	return codes
 }
 
-// drip writes data and then one byte after another, until the other side has
-// enough of it.
+// drip writes data and then one byte after another, until the other side closes the
+// connection.
 func (a *attacker) drip(ctx context.Context, address, mark string, data []byte, every time.Duration) {
 	conn, err := dialElsewhere(ctx, "tcp", address)
 	if err != nil {
@@ -872,12 +869,10 @@ func (a *attacker) grpcCall(ctx context.Context, method, token string, body io.R
 	a.saw("gRPC "+code, message+string(text))
 }
 
-// Attackers are a process of their own, of the lowest priority. On a machine with
-// few processors, attackers that are as strong as what they attack take the
-// processors from everybody, good clients as well, whatever the daemon does.
-// Attackers from elsewhere bring their own. With what others leave of the
-// processors they can still do more than most networks would carry, and the
-// daemon's work for them has the priority of its work for good clients.
+// Attackers are a process of their own with the lowest priority. On a machine with few
+// processors they would otherwise starve the good clients, whatever the daemon does;
+// real attackers have their own processors. They still do more than most networks
+// would carry, and the daemon's work for them has normal priority.
 
 // attackerMode is set in the environment of a test binary that is to attack.
 const attackerMode = "BRIM_FAULT_ATTACKER"
@@ -889,8 +884,8 @@ type report struct {
 	Sensors int // that were sent since the start, each another one
 }
 
-// attackMain attacks as long as it is told to: in comes a target, and then a line
-// for each time to begin or end; out goes a report at each end.
+// attackMain reads a target, and then a line for each time to begin or end; it writes a
+// report at each end.
 func attackMain(in io.Reader, out io.Writer) error {
 	commands, reports := bufio.NewScanner(in), json.NewEncoder(out)
 	if !commands.Scan() {
@@ -998,8 +993,8 @@ func (p *attackers) attack(meanwhile func()) (sensors int) {
 	return r.Sensors
 }
 
-// A siegePlan says how quiet times and sieges alternate: what a machine does
-// beside, changes from minute to minute.
+// A siegePlan is how quiet times and sieges alternate, since the load of a machine
+// changes from minute to minute.
 type siegePlan struct {
 	rounds       int
 	quiet, siege time.Duration // in each
@@ -1011,7 +1006,7 @@ const siegeTime = "BRIM_FAULT_SIEGE"
 
 func (g *siege) plan() siegePlan {
 	switch {
-	case len(g.off) > 0:
+	case g.sabotaged:
 		return siegePlan{rounds: 1, quiet: 500 * time.Millisecond, siege: 1500 * time.Millisecond}
 	case !full():
 		return siegePlan{rounds: 2, quiet: time.Second, siege: 2500 * time.Millisecond}
@@ -1026,7 +1021,7 @@ func (g *siege) plan() siegePlan {
 	return siegePlan{rounds: rounds, quiet: max(all/10, 10*time.Second) / rounds * 2, siege: all / rounds}
 }
 
-// trusting is TLS that takes any certificate: who attacks asks for none.
+// trusting is TLS that accepts any certificate.
 func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec // an attacker
 
 // tlsAttacks are against a listener that speaks TLS.
@@ -1052,7 +1047,7 @@ func (a *attacker) tlsAttacks() []attack {
 			copy(junk, hello[:3])
 			a.raw(ctx, a.tls, "TLS junk ", junk, 100*time.Millisecond)
 		}},
-		{"no TLS to who speaks it", 1, pause, func(ctx context.Context) {
+		{"plain HTTP to TLS", 1, pause, func(ctx context.Context) {
 			a.raw(ctx, a.tls, "TLS none ", []byte("GET / HTTP/1.1\r\nHost: brim\r\n\r\n"), 100*time.Millisecond)
 		}},
 		{"no token over TLS", 2, pause, func(ctx context.Context) { post(ctx, "") }},

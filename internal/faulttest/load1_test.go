@@ -21,7 +21,7 @@ import (
 // TestLOAD1 holds up every request of a server for 100 ms, once, under a steady
 // load. All requests that were due meanwhile have waited, and must say so, those
 // that were not even sent among them: in the response time. The service time,
-// from the sending on, knows only of the few that were under way.
+// counted from sending, covers only the few that were in flight.
 func TestLOAD1(t *testing.T) {
 	faultTest{
 		name: "LOAD-1", run: stalledServer, sabotages: []sabotage{without(fault.DueTime)},

@@ -1,5 +1,5 @@
-// Package faulttest proves the promise: what was acknowledged is stored, and
-// nothing is stored twice, whatever fails meanwhile.
+// Package faulttest tests the promise that what was acknowledged is stored, and
+// nothing is stored twice, whatever fails.
 //
 //	producers ──HTTP──▶ brim ──▶ proxy ──▶ mongod
 //	    │                 ▲        ▲         ▲
@@ -7,9 +7,9 @@
 //	   log ──▶ checker ◀── all documents, by majority ◀── mongod
 //
 // Every reading carries a Mark. Producers note in a Log, outside the daemon,
-// what they attempt and what they are answered; once the faults are healed, Check
-// compares the log with what is stored. Each named test runs a second time
-// with one of Brim's protections switched off, and must then fail.
+// what they attempt and what they are answered; after the faults, Check compares the
+// log with what is stored. Each named test runs again with one of Brim's
+// protections switched off, and must then find something wrong.
 package faulttest
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Mark names a reading for ever: who made it, and which one of his it is,
-// counted from 0. It travels in the fields producer and number.
+// A Mark identifies a reading: its producer, and its number counted from 0. The
+// reading carries it in the fields producer and number.
 type Mark struct {
 	Producer int64 `json:"producer"`
 	Number   int64 `json:"number"`
@@ -37,8 +37,8 @@ func (m Mark) String() string {
 	return strconv.FormatInt(m.Producer, 10) + "/" + strconv.FormatInt(m.Number, 10)
 }
 
-// Tags returns those that the reading of a sensor is sent with. Of five sensors
-// in turn one has none, two always have the same, and those of two change. By line
+// Tags returns the tags of a sensor's reading. Of each five sensors one has none,
+// two always have the same, and those of two change. By line
 // protocol the tags are parts of the sensor's id.
 func (m Mark) Tags(sensor string) []telemetry.Tag {
 	if station, ok := strings.CutPrefix(sensor, "weather,station="); ok {
@@ -65,8 +65,8 @@ type Entry struct {
 	From     int64     `json:"from"`  // number of the request's first reading
 	Count    int       `json:"count"` // of its readings
 	Key      string    `json:"key,omitempty"`
-	// Bad are the readings of an attempt that Brim must refuse: if one is found
-	// stored, it was never attempted.
+	// Bad are the readings of an attempt that Brim must refuse: one that is stored
+	// counts as never attempted.
 	Bad []int64 `json:"bad,omitempty"`
 	// Code is the HTTP status of an answer, 0 if none came. Refused are the
 	// readings that a 207 names.
@@ -80,8 +80,8 @@ const (
 	answer  = "answer"
 )
 
-// A Log knows of every reading whether it was attempted and acknowledged. Its
-// methods may be called by several producers at once.
+// A Log records for every reading whether it was attempted and acknowledged. Its
+// methods are safe for concurrent use.
 type Log struct {
 	mu    sync.Mutex
 	out   *json.Encoder // nil: in memory only
@@ -144,14 +144,14 @@ func (l *Log) set(e Entry, bit byte, but []int64) {
 	}
 }
 
-// acknowledges reports whether a status promises something of a request's
-// readings. Every other outcome leaves open whether they were taken.
+// acknowledges reports whether a status acknowledges a request's readings. Any other
+// outcome leaves open whether they were accepted.
 func acknowledges(code int) bool {
 	return code == 200 || code == 202 || code == 204 || code == 207
 }
 
-// Forgive allows all that was attempted so far to be lost, as readings are when
-// their collection is dropped.
+// Forgive allows all readings attempted so far to be lost, as they are when their
+// collection is dropped.
 func (l *Log) Forgive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // smallParts make every bucket go through several parts.
 var smallParts = []string{"--bucket-max-readings", "20", "--flush-interval", "20ms"}
 
-// largeParts leave the guard as the only thing that keeps an update from being
-// applied twice: a part that the first has filled would refuse the second anyhow.
+// largeParts leave the guard as the only protection against an update that is applied
+// twice: a part that the first one has filled would refuse the second.
 var largeParts = []string{"--flush-interval", "20ms"}
 
 // TestMONGO1 loses answers: writes are committed, or arrive late, and Brim
@@ -52,7 +52,7 @@ func lostAnswers(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
 	rnd := rand.New(rand.NewPCG(1, 1))
 	enough := time.Now().Add(30 * time.Second) // a busy machine takes longer to meet as many faults
-	for i := 0; i < form(s, 12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough); i++ {
+	for i := 0; !s.wrong() && (i < form(s, 12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough)); i++ {
 		wait(250 * time.Millisecond)
 		proxy.Release(rnd)
 	}

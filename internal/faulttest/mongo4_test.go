@@ -10,24 +10,28 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/mongod"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestMONGO4 stops the primary's process, with requests in its sockets, and
-// lets it go on: before the others have elected another, and after. In between
-// the daemon is killed, and a new one finds what the old one had sent.
+// TestMONGO4 stops the primary's process with requests in its sockets, and resumes it
+// before the others have elected another, and after. In between the daemon is killed,
+// and a new one finds what the old one had sent.
 func TestMONGO4(t *testing.T) {
-	faultTest{name: "MONGO-4", run: pausedPrimaries, sabotages: []sabotage{without(fault.Replay)}}.test(t)
+	faultTest{
+		name: "MONGO-4", electionTimeout: map[bool]time.Duration{false: 2 * time.Second, true: 8 * time.Second}[full()],
+		run: pausedPrimaries, sabotages: []sabotage{without(fault.Replay)},
+	}.test(t)
 }
 
 func pausedPrimaries(s *scene) outcome {
-	set := s.replicaSet(form(s, 2*time.Second, 8*time.Second))
+	set := s.replicaSet()
 	d := s.daemon("", smallParts...)
 	s.check.MaxReadings = 20
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
 	pauses := form(s, []time.Duration{time.Second, 4 * time.Second}, randomPauses(12))
+	if s.sabotaged {
+		pauses = pauses[:1] // with the kill
+	}
 	for i, length := range pauses {
 		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		primary := set.Primary()
@@ -45,23 +49,22 @@ func pausedPrimaries(s *scene) outcome {
 	return s.finish(len(pauses))
 }
 
-// TestMONGO4Alone stops a mongod for longer than the daemon waits, and nobody
-// can be elected in its place: the write that was given up and the one that was
+// TestMONGO4Alone stops a mongod for longer than the daemon waits, and there
+// is no other to be elected: the write that was given up and the one that was
 // sent instead both sit in its sockets, and both are carried out.
 func TestMONGO4Alone(t *testing.T) {
 	faultTest{
-		name: "MONGO-4", sabotages: []sabotage{without(fault.Guard)},
+		name: "MONGO-4", ownServer: true, sabotages: []sabotage{without(fault.Guard)},
 		run: func(s *scene) outcome {
-			server := mongodtest.Start(s.t, mongod.Config{})
-			s.mongo(server.URI())
-			d := s.daemon(server.URI()+"&retryWrites=false", largeParts...)
+			s.own()
+			d := s.daemon(s.uri+"&retryWrites=false", largeParts...)
 			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: 1000})
-			rounds := form(s, 1, 6)
-			for range rounds {
+			pauses := rounds(s, 1, 6)
+			for range pauses {
 				wait(time.Second)
-				s.longPause(server, func() {})
+				s.longPause(func() {})
 			}
-			return s.finish(rounds)
+			return s.finish(pauses)
 		},
 	}.test(t)
 }
@@ -69,12 +72,13 @@ func TestMONGO4Alone(t *testing.T) {
 // writeTimeout is how long the stores wait for a command.
 const writeTimeout = 10 * time.Second
 
-// longPause stops the server for longer than that after something has been done.
-func (s *scene) longPause(server *mongod.Server, do func()) {
-	require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+// longPause stops the test's own server for longer than that after something has
+// been done.
+func (s *scene) longPause(do func()) {
+	require.NoError(s.t, syscall.Kill(s.server.Pid(), syscall.SIGSTOP))
 	do()
 	wait(writeTimeout + 1500*time.Millisecond)
-	require.NoError(s.t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	require.NoError(s.t, syscall.Kill(s.server.Pid(), syscall.SIGCONT))
 }
 
 func randomPauses(n int) []time.Duration {

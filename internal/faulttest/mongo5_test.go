@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO5 puts a slow link between Brim and MongoDB, that is cut now and
-// then, or does not come about for a while.
+// TestMONGO5 puts a slow link between Brim and MongoDB, which is cut repeatedly and
+// refuses connections for a while.
 func TestMONGO5(t *testing.T) {
 	faultTest{name: "MONGO-5", run: slowLink, sabotages: []sabotage{without(fault.Guard)}}.test(t)
 }
@@ -22,7 +22,7 @@ func slowLink(s *scene) outcome {
 	proxy.Set(slow)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
 	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
-	for range form(s, 3, 60) {
+	for range rounds(s, 3, 60) {
 		wait(form(s, 1500*time.Millisecond, 2*time.Second))
 		proxy.CutAll()
 		refusing := slow
@@ -30,6 +30,9 @@ func slowLink(s *scene) outcome {
 		proxy.Set(refusing)
 		wait(100 * time.Millisecond)
 		proxy.Set(slow)
+		if s.wrong() {
+			break
+		}
 	}
 	for _, p := range s.producers {
 		p.Stop()

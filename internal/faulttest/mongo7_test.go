@@ -11,8 +11,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/mongod"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // commandCodes are what a command as a whole fails with. None of them is the
@@ -58,12 +56,11 @@ var operationCodes = [...]int{
 
 // TestMONGO7 lets MongoDB fail in every way of the outcome table.
 func TestMONGO7(t *testing.T) {
-	faultTest{name: "MONGO-7", run: everyCode, sabotages: []sabotage{without(fault.Guard), without(fault.Isolate)}}.test(t)
+	faultTest{name: "MONGO-7", ownServer: true, run: everyCode, sabotages: []sabotage{without(fault.Guard), without(fault.Isolate)}}.test(t)
 }
 
 func everyCode(s *scene) outcome {
-	server := mongodtest.Start(s.t, mongod.Config{})
-	s.mongo(server.URI())
+	s.own()
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	s.check.MaxReadings = 20
@@ -81,6 +78,9 @@ func everyCode(s *scene) outcome {
 		faults += s.failCommand(bson.E{Key: "closeConnection", Value: true})
 		for _, code := range operationCodes {
 			s.refuseOperations(proxy, code)
+		}
+		if s.wrong() {
+			break
 		}
 	}
 	return s.finish(faults + proxy.Counts().Faults())
@@ -114,9 +114,9 @@ func (s *scene) failCommand(how bson.E) int {
 	return times
 }
 
-// refuseOperations lets bulks be refused with the code in which no operation
-// carries a reading alone: that one would be poison, and rightly so. Others pass
-// in between, so that also parts refuse that are used already.
+// refuseOperations has bulks refused with the code in which each operation carries
+// several readings: one alone would rightly be poison. Others pass in between, so
+// that existing parts refuse, too.
 func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	s.t.Helper()
 	const times = 2
@@ -124,7 +124,7 @@ func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	proxy.Set(faulttest.Faults{
 		Decide: func(c faulttest.Command) faulttest.Fate {
 			enough := proxy.Counts().Dropped.Load() >= before+times
-			if c.Name != "update" || enough || proxy.Counts().Writes.Load()%3 > 0 || slices.ContainsFunc(c.Operations, carriesOne) {
+			if c.Name != "update" || enough || proxy.Counts().Writes.Load()%3 > 0 || slices.ContainsFunc(c.Operations, carriesFew) {
 				return faulttest.Pass
 			}
 			return faulttest.Drop
@@ -135,13 +135,14 @@ func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	proxy.Set(faulttest.Faults{})
 }
 
-// carriesOne reports whether an update carries fewer than two readings. A claim
-// carries none.
-func carriesOne(update bson.Raw) bool {
-	array, ok := update.Lookup("u", "$push", "measurements", "$each").ArrayOK()
-	if !ok {
-		return true
-	}
-	readings, err := array.Values()
-	return err != nil || len(readings) < 2
+// carriesFew reports whether an update carries fewer than two readings.
+func carriesFew(update bson.Raw) bool { return readingsOf(update) < 2 }
+
+// carriesReadings tells the update of a bucket from the renewal of a claim.
+func carriesReadings(update bson.Raw) bool { return readingsOf(update) > 0 }
+
+func readingsOf(update bson.Raw) int {
+	array, _ := update.Lookup("u", "$push", "measurements", "$each").ArrayOK()
+	readings, _ := array.Values() // none if there is no array
+	return len(readings)
 }

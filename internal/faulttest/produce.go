@@ -19,8 +19,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// ProducerConfig describes pretend sensors that send readings over HTTP. What
-// is left out is 0, and that is never harmful.
+// ProducerConfig describes simulated sensors that send readings over HTTP. Zero
+// values are harmless.
 type ProducerConfig struct {
 	Log    *Log
 	Number int64  // the producer in every Mark; several producers count up from it
@@ -36,25 +36,25 @@ type ProducerConfig struct {
 	Most         int64   // readings until the producer ends by itself; 0: none
 	Ack          string  // journaled or stored; empty: the daemon's default
 
-	// Event time starts at Start and advances by Step a reading, so windows are
-	// crossed at any pace. Some readings are up to Late older.
+	// Event time starts at Start and advances by Step per reading, whatever the
+	// rate. Some readings are up to Late older.
 	Start time.Time // zero: 2026-01-01
 	Step  time.Duration
 	Late  time.Duration
 
 	Keys   bool    // each request has an Idempotency-Key, and is repeated until its outcome is known
-	Repeat float64 // share of requests that are sent twice at once, with the same key
-	Poison float64 // share of readings that break a rule
+	Repeat float64 // fraction of requests that are sent twice at once, with the same key
+	Poison float64 // fraction of readings that break a rule
 	Seed   uint64
 	Timed  bool // measure how long requests take
 }
 
-// ProducerCounts are what producers saw.
+// ProducerCounts count the answers that producers got.
 type ProducerCounts struct {
 	Requests  atomic.Int64
 	Answered  atomic.Int64 // with 200, 202, 204 or 207
 	Journaled atomic.Int64 // 202: stored was asked, journaled it is
-	Refused   atomic.Int64 // 503 and 429: nothing was taken; the request was sent again
+	Refused   atomic.Int64 // 503 and 429: nothing was accepted; the request was sent again
 	Away      atomic.Int64 // no server listened; the request was sent again
 	Unknown   atomic.Int64 // cut, timed out, or any other error
 	Repeated  atomic.Int64 // sent again, or twice, under the same key
@@ -75,11 +75,11 @@ func (c *ProducerCounts) Took() []time.Duration {
 	return took
 }
 
-// Slowest is the function of the same name for what Took would return.
+// Slowest is the function Slowest for the times that Took would return.
 func (c *ProducerCounts) Slowest(without float64) time.Duration { return Slowest(c.Took(), without) }
 
-// Slowest sorts the times, and returns the longest of them without the given share
-// of still longer ones: 0.01 gives the 99th percentile. Of none it is 0.
+// Slowest sorts the times and returns the longest one after leaving out a fraction of
+// still longer ones: 0.01 gives the 99th percentile. Without times it is 0.
 func Slowest(took []time.Duration, without float64) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -118,8 +118,8 @@ func Produce(n int, cfg ProducerConfig) *Producers {
 	return all
 }
 
-// Stop ends the producers: requests under way are still answered, those that
-// would have to be sent again are not. It may be called again.
+// Stop ends the producers after the answers to requests in flight, which are not
+// repeated. It may be called again.
 func (p *Producers) Stop() {
 	p.stop()
 	p.done.Wait()
@@ -145,7 +145,7 @@ type producer struct {
 	next   int64 // number of the next reading
 }
 
-// request is what is sent, as often as it takes.
+// request is a request that may be sent several times.
 type request struct {
 	entry Entry // attempt
 	body  []byte
@@ -217,8 +217,8 @@ func (p *producer) appendReading(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// badReadings break one rule each, whatever their mark. None ends its line's
-// JSON, or the body would count as cut off.
+// badReadings break one rule each. None is cut off, which would make the whole body
+// invalid.
 var badReadings = [...]string{
 	`{"sensorId":"bad","ts":1,"fields":{"producer":1,"number":}}`,
 	`{"sensorId":"bad","ts":1,"fields":{}}`,
@@ -339,7 +339,7 @@ func (c *ProducerConfig) url() string {
 	}
 }
 
-// String names what producers saw, for a test's log.
+// String is for a test's log.
 func (c *ProducerCounts) String() string {
 	text := "requests " + strconv.FormatInt(c.Requests.Load(), 10)
 	for _, one := range []struct {

@@ -2,12 +2,12 @@ package faulttest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +31,7 @@ import (
 // later time, crashes after which what was not released is sent again in another
 // cut and under other caps. In some of them the granularity changes, and what is
 // stored is moved from one to another again and again. Without a journal, lanes or
-// processes it gets through very many of them.
+// processes it plays very many of them.
 func TestPROTOCOL(t *testing.T) {
 	faultTest{
 		name: "PROTOCOL", run: playHistories,
@@ -45,34 +45,30 @@ func TestPROTOCOL(t *testing.T) {
 func playHistories(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = largestCap
-	faults := 0
 	var (
-		mu    sync.Mutex
-		stuck error
-		next  atomic.Int64
-		all   sync.WaitGroup
+		mu     sync.Mutex
+		faults int
+		stuck  error
 	)
-	still := form[int64](s, 30, 1500) // the others move their documents
-	histories := still + still/3
-	for range 4 {
-		all.Go(func() {
-			for {
-				seed := next.Add(1)
-				if seed > histories {
-					return
-				}
-				n, err := playHistory(s, uint64(seed), seed > still)
+	const atOnce = 8
+	histories := form(s, 40, 2000)
+	for first := 1; first <= histories; first += atOnce {
+		var all sync.WaitGroup
+		for seed := first; seed < first+atOnce; seed++ {
+			all.Go(func() {
+				n, err := playHistory(s, uint64(seed), seed%4 == 0)
 				mu.Lock()
+				defer mu.Unlock()
 				faults += n
-				if err != nil {
-					stuck = err
-				}
-				mu.Unlock()
-			}
-		})
+				stuck = errors.Join(stuck, err)
+			})
+		}
+		all.Wait()
+		if s.sabotaged && s.checked(false).Wrong() > 0 {
+			break
+		}
 	}
-	all.Wait()
-	if len(s.off) == 0 {
+	if !s.sabotaged {
 		s.stuck = stuck
 	}
 	return s.finish(faults)
@@ -83,23 +79,23 @@ const largestCap = 7
 
 // history is one random run.
 type history struct {
-	s       *scene
-	rnd     *rand.Rand
-	proxy   *faulttest.Proxy
-	conn    *store.Connection
-	sensor  string
-	daemons []*pretender
-	marks   int64 // sessions so far: the producers of marks
-	taken   []faulttest.Entry
-	faults  *fault.Injector
-	moves   bool // documents are moved to other granularities
+	s        *scene
+	rnd      *rand.Rand
+	proxy    *faulttest.Proxy
+	conn     *store.Connection
+	sensor   string
+	daemons  []*simulated
+	marks    int64 // sessions so far: the producers of marks
+	accepted []faulttest.Entry
+	faults   *fault.Injector
+	moves    bool // documents are moved to other granularities
 
 	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
 }
 
-// pretender is what a daemon is to one bucket: the writer of its own session,
-// and those of what earlier sessions have left.
-type pretender struct {
+// A simulated daemon is, to one bucket, the writer of its own session and those of
+// earlier sessions.
+type simulated struct {
 	store   *bucket.Store
 	writers []*writer
 }
@@ -112,7 +108,7 @@ type writer struct {
 	released int         // of them
 	share    *batch.Share
 
-	granularity time.Duration // that its readings are taken in under
+	granularity time.Duration // when its readings are accepted
 }
 
 func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
@@ -151,13 +147,13 @@ func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 	}
 	h.proxy.Set(faulttest.Faults{})
 	stuck = h.end()
-	h.proxy.Release(h.rnd) // what still sat in sockets runs last
+	h.proxy.Release(h.rnd) // what is still held runs last
 	return h.proxy.Counts().Faults(), stuck
 }
 
 // daemon starts a daemon with caps of its own, that finds writers of sessions
 // before it.
-func (h *history) daemon(old []*writer) *pretender {
+func (h *history) daemon(old []*writer) *simulated {
 	s, err := bucket.New(bucket.Config{
 		Database: h.conn.Database(), Stream: "readings", Granularity: time.Hour,
 		MaxReadings: 4 + h.rnd.IntN(largestCap-3), MaxBytes: []int{1 << 10, 64 << 10}[h.rnd.IntN(2)], MaxReadingsPerUpdate: h.rnd.IntN(4),
@@ -167,7 +163,7 @@ func (h *history) daemon(old []*writer) *pretender {
 	h.proxy.Set(faulttest.Faults{})
 	require.NoError(h.s.t, s.Prepare(context.Background()))
 	h.proxy.Set(h.under)
-	return &pretender{store: s, writers: append(old, h.writer())}
+	return &simulated{store: s, writers: append(old, h.writer())}
 }
 
 // writer begins a session.
@@ -187,7 +183,7 @@ func (w *writer) newShare(sensor string) *batch.Share {
 
 var windowStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// step lets one thing happen to each daemon, and perhaps a late request arrive.
+// step does one thing with each daemon, and may let a late request arrive.
 func (h *history) step() {
 	for i, d := range h.daemons {
 		switch x := h.rnd.Float64(); {
@@ -229,7 +225,7 @@ func (h *history) take(w *writer) {
 	b.Session, b.FirstSeq = w.session, uint64(len(w.rows)+1)
 	attempt := faulttest.Entry{Event: "attempt", Producer: w.producer, From: int64(len(w.rows)), Count: n}
 	h.s.log.Note(attempt)
-	h.taken = append(h.taken, attempt)
+	h.accepted = append(h.accepted, attempt)
 	for i := range n {
 		r := batch.Ref{Batch: b, Index: uint32(i)}
 		w.rows, w.share.Rows = append(w.rows, r), append(w.share.Rows, r)
@@ -238,7 +234,7 @@ func (h *history) take(w *writer) {
 
 // crash ends a daemon and starts another in its place. It sends again what was
 // not released, and some of what was: a journal forgets late.
-func (h *history) crash(d *pretender) *pretender {
+func (h *history) crash(d *simulated) *simulated {
 	var old []*writer
 	for _, w := range d.writers {
 		from := max(0, w.released-h.rnd.IntN(4))
@@ -253,7 +249,7 @@ func (h *history) crash(d *pretender) *pretender {
 }
 
 // write lets the store write a share once.
-func (h *history) write(d *pretender, w *writer) {
+func (h *history) write(d *simulated, w *writer) {
 	if len(w.share.Rows) == 0 {
 		return
 	}
@@ -267,7 +263,7 @@ func (h *history) write(d *pretender, w *writer) {
 
 // writeTwo has two updates of the bucket under way at once: the second half of
 // the rows beside the first, whatever becomes of that.
-func (h *history) writeTwo(d *pretender, w *writer) {
+func (h *history) writeTwo(d *simulated, w *writer) {
 	half := len(w.share.Rows) / 2
 	rest := *w.share
 	rest.Rows = append([]batch.Ref(nil), w.share.Rows[half:]...)
@@ -286,10 +282,10 @@ func (h *history) settle(w *writer) {
 	w.released = len(w.rows) - len(w.share.Rows)
 }
 
-// end lets every writer finish; only then all that was taken must be stored.
+// end lets every writer finish; then everything that was accepted must be stored.
 func (h *history) end() error {
 	limit := patience // a majority may lag
-	if len(h.s.off) > 0 {
+	if h.s.sabotaged {
 		limit = time.Second
 	}
 	for began := time.Now(); time.Since(began) < limit; {
@@ -301,7 +297,7 @@ func (h *history) end() error {
 			}
 		}
 		if left == 0 {
-			for _, e := range h.taken {
+			for _, e := range h.accepted {
 				e.Event, e.Code = "answer", 200
 				h.s.log.Note(e)
 			}

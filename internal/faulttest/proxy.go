@@ -18,9 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A Proxy sits between MongoDB's clients and one mongod, and makes the
-// network between them as bad as it is told. It acts on whole messages of the
-// wire protocol, and chooses among the commands that write.
+// A Proxy sits between MongoDB's clients and one mongod and injects network faults.
+// It works on whole messages of the wire protocol, and on commands that write.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -38,8 +37,8 @@ type Proxy struct {
 
 // Faults are what a Proxy does; the zero value passes everything on.
 type Faults struct {
-	// Decide says what becomes of a command that writes; nil: it passes. It is
-	// called by several goroutines.
+	// Decide returns what happens to a command that writes; nil: it passes. It is
+	// called concurrently.
 	Decide func(Command) Fate
 	// Answer is what the client gets in place of an answer that is lost; nil: its
 	// connection is cut.
@@ -50,7 +49,7 @@ type Faults struct {
 	Refuse         bool          // connections are closed as soon as they are made
 }
 
-// Fate is what becomes of a command.
+// Fate is what happens to a command.
 type Fate uint8
 
 // The fates.
@@ -65,7 +64,7 @@ const (
 	Hold
 )
 
-// ProxyCounts are what a Proxy did.
+// ProxyCounts count what a Proxy did.
 type ProxyCounts struct {
 	Writes, AnswersCut, Dropped, Held, Delivered, ConnectionsCut, ConnectionsRefused atomic.Int64
 }
@@ -108,8 +107,8 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Release lets the requests arrive that are held, in an order that rnd draws,
-// and returns how many those were once mongod has answered them.
+// Release delivers the requests that are held, in random order, and returns how many
+// there were after mongod has answered them.
 func (p *Proxy) Release(rnd *rand.Rand) int {
 	p.mu.Lock()
 	held := p.held
@@ -130,8 +129,7 @@ func (p *Proxy) Holding() int {
 	return len(p.held)
 }
 
-// Close ends the proxy with all of its connections; what is held never
-// arrives.
+// Close ends the proxy with all its connections; what is held never arrives.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()
@@ -190,7 +188,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// A link is one connection with its two ways.
+// A link is one connection, in both directions.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -342,10 +340,10 @@ func EveryNth(n int64, fate Fate) func(Command) Fate {
 	}
 }
 
-// Randomly gives a share of the commands one of the fates.
-func Randomly(share float64, fates ...Fate) func(Command) Fate {
+// Randomly gives a fraction of the commands one of the fates.
+func Randomly(fraction float64, fates ...Fate) func(Command) Fate {
 	return func(Command) Fate {
-		if rand.Float64() < share {
+		if rand.Float64() < fraction {
 			return fates[rand.IntN(len(fates))]
 		}
 		return Pass
@@ -456,7 +454,7 @@ func (m message) reply(doc bson.D) message {
 // CommandError is the answer of a server that has failed to carry out a
 // command, or to learn its outcome.
 func CommandError(code int) bson.D {
-	return bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: code}, {Key: "errmsg", Value: "the proxy says so"}}
+	return bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: code}, {Key: "errmsg", Value: "injected by the proxy"}}
 }
 
 // WriteErrors is the answer of a server that refuses every operation of a

@@ -12,9 +12,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestRACE1 lets four daemons write the same 50 sensors, over every boundary of
-// their buckets. Each bucket is a race to create its parts, and to fill them; the
-// tags of most readings are not those of their part.
+// TestRACE1 has four daemons write the same 50 sensors across many buckets. They race
+// to create and fill the parts of each; the tags of most readings are not those of
+// their part.
 func TestRACE1(t *testing.T) {
 	faultTest{name: "RACE-1", run: fourDaemons, sabotages: []sabotage{without(fault.DocumentRule), without(fault.PartTags)}}.test(t)
 }
@@ -27,7 +27,7 @@ func fourDaemons(s *scene) outcome {
 		// 50 sensors in 10 s of event time, so a window in 6 requests.
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Step: 200 * time.Millisecond, Late: 2 * time.Minute, Rate: form(s, 500., 1000.)})
 	}
-	wait(form(s, 3*time.Second, time.Minute))
+	wait(span(s, 3*time.Second, time.Minute))
 	buckets, err := s.db.Collection("readings").CountDocuments(context.Background(), bson.D{{Key: "_id.p", Value: 0}})
 	require.NoError(s.t, err)
 	return s.finish(int(buckets))

@@ -61,19 +61,19 @@ func TestAReaderSeesWhatIsAcknowledged(t *testing.T) {
 			all.Wait()
 			require.Positive(t, proxy.Counts().Faults())
 			proxy.Set(faulttest.Faults{})
-			proxy.CutAll() // who waits for an answer that was lost would wait for long
-			require.NoError(t, d.flush())
+			proxy.CutAll() // or a wait for a lost answer would take long
+			require.NoError(t, d.flush(time.Minute))
 			for _, w := range watched {
 				assert.Positive(t, w.looks, "answers while it was written to")
 				w.look(t.Context())
 				assert.Positive(t, w.acked.Load())
 			}
-			t.Logf("%s: %d readings of a sensor, %d looks at it, %d faults", storage, watched[0].acked.Load(), watched[0].looks, proxy.Counts().Faults())
+			t.Logf("%s: %d readings of a sensor, %d queries, %d faults", storage, watched[0].acked.Load(), watched[0].looks, proxy.Counts().Faults())
 		})
 	}
 }
 
-// A watchedSensor sends readings whose field n counts from 1, and looks at them.
+// A watchedSensor sends readings whose field n counts from 1, and reads them back.
 type watchedSensor struct {
 	t          *testing.T
 	base, name string

@@ -27,8 +27,8 @@ func TestRECOMPRESS1(t *testing.T) {
 	}.test(t)
 }
 
-// recompressUnderLoad kills the move at points of its way and at random moments
-// before it may come to its end, and the daemon after it.
+// recompressUnderLoad kills the move at some of its points and at random moments
+// before it may finish, and then the daemon.
 func recompressUnderLoad(s *scene) outcome {
 	d := s.movable()
 	wait(time.Second)
@@ -64,8 +64,8 @@ func recompressUnderLoad(s *scene) outcome {
 	return s.finish(kills)
 }
 
-// recompressOnce moves the collection without a kill: what a missing protection
-// does needs no more.
+// recompressOnce moves the collection without a kill, which is enough to see that a
+// protection is missing.
 func recompressOnce(s *scene) outcome {
 	s.movable()
 	wait(500 * time.Millisecond)
@@ -89,8 +89,7 @@ func (s *scene) movable() *daemon {
 
 func recompressArgs(to string) []string { return []string{"recompress", "--to", to, "--rate", "0"} }
 
-// recompressed moves the collection to its end, looks at it, and drops the old
-// one.
+// recompressed moves the collection, checks its compressor, and drops the old one.
 func (s *scene) recompressed(to string) {
 	s.t.Helper()
 	out, err := s.brim("", recompressArgs(to)...)
@@ -116,8 +115,8 @@ func (s *scene) brim(faults string, args ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// killMove runs the move for a while, and kills it. The rate is so low that it
-// does not come to its end.
+// killMove runs the move for a while, and kills it. The rate is too low for it to
+// finish.
 func (s *scene) killMove(after time.Duration, to string) {
 	s.t.Helper()
 	var out bytes.Buffer

@@ -46,7 +46,7 @@ func TestSCALENginx(t *testing.T) {
 	}
 	n := startNginx(t, program, daemons)
 
-	taken := func() (readings []float64) {
+	accepted := func() (readings []float64) {
 		for _, d := range daemons {
 			readings = append(readings, d.metric("brim_ingest_readings_total"))
 		}
@@ -58,13 +58,13 @@ func TestSCALENginx(t *testing.T) {
 			n.post(fmt.Sprintf("s-%d", i), "", http.StatusOK)
 		}
 	}
-	for _, count := range taken() {
+	for _, count := range accepted() {
 		assert.Zero(t, int(count)%2, "a route keeps its daemon")
 	}
-	home := func(route string) (place int) {
-		before := taken()
+	placeOf := func(route string) (place int) {
+		before := accepted()
 		n.post(route, "", http.StatusOK)
-		for i, count := range taken() {
+		for i, count := range accepted() {
 			if count > before[i] {
 				place = i
 			}
@@ -72,9 +72,9 @@ func TestSCALENginx(t *testing.T) {
 		return place
 	}
 	const lost = "s-0"
-	gone, other := home(lost), ""
+	gone, other := placeOf(lost), ""
 	for i := 1; i < routes && other == ""; i++ {
-		if route := fmt.Sprintf("s-%d", i); home(route) != gone {
+		if route := fmt.Sprintf("s-%d", i); placeOf(route) != gone {
 			other = route
 		}
 	}

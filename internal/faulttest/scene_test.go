@@ -16,33 +16,56 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // full reports whether the tests run in their full form, `make test-fault`;
-// otherwise they are as short as still means something.
+// otherwise they are as short as they can be and still prove something.
 func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
 
 // form returns the value for the form at hand. Sabotaged runs are always short:
 // one thing that goes wrong is enough.
 func form[T any](s *scene, short, long T) T {
-	if full() && len(s.off) == 0 {
+	if full() && !s.sabotaged {
 		return long
 	}
 	return short
 }
 
+// rounds is form for how often a fault is injected.
+func rounds(s *scene, short, long int) int {
+	if s.sabotaged {
+		return min(short, 2)
+	}
+	return form(s, short, long)
+}
+
+// span is form for how long producers run under a fault.
+func span(s *scene, short, long time.Duration) time.Duration {
+	if s.sabotaged {
+		return short / 3
+	}
+	return form(s, short, long)
+}
+
 // A faultTest is one of the named tests: what happens, and the protections
-// without which it must end badly.
+// without which something must go wrong.
 type faultTest struct {
 	name      string
 	run       func(s *scene) outcome
 	sabotages []sabotage
-	alone     bool // it measures: no other test may run meanwhile
+	alone     bool // it measures times: no other test may run meanwhile
+
+	// What all runs share, one after another.
+	ownServer       bool          // a mongod that no other test uses
+	electionTimeout time.Duration // a replica set of three with this timeout; 0: none
+	server          *mongod.Server
+	set             *mongodtest.ReplicaSet
 }
 
-// sabotage switches protections off. What goes wrong then is a matter of
-// chance, so there are several runs, until something has.
+// A sabotage switches protections off. Whether something goes wrong then is a matter
+// of chance, so there are several runs until it does.
 type sabotage struct {
 	off  []fault.Protection
 	name string                 // of what a run of its own leaves out; empty: the names of off
@@ -57,11 +80,11 @@ func without(p fault.Protection) sabotage { return sabotage{off: []fault.Protect
 type outcome struct {
 	faults int // injected
 	result faulttest.Result
-	stuck  error    // what was taken could not be stored in time
+	stuck  error    // accepted readings could not be stored in time
 	broken []string // other promises
 }
 
-// wrong says what a run found, "" if nothing.
+// wrong describes what a run found, "" if nothing.
 func (o *outcome) wrong() string {
 	var found []string
 	for _, one := range []struct {
@@ -84,9 +107,15 @@ func (f faultTest) test(t *testing.T) {
 		t.Parallel()
 	}
 	began := time.Now()
+	if f.ownServer {
+		f.server = mongodtest.Start(t, mongod.Config{})
+	}
+	if f.electionTimeout > 0 {
+		f.set = mongodtest.StartReplicaSet(t, f.electionTimeout)
+	}
 	row := faulttest.Row{Test: f.name}
 	designed := t.Run("as designed", func(t *testing.T) {
-		out := f.run(newScene(t))
+		out := f.run(f.scene(t, false))
 		t.Logf("%d faults; %s", out.faults, out.result.Report())
 		require.NoError(t, out.stuck)
 		assert.Empty(t, out.wrong())
@@ -97,7 +126,7 @@ func (f faultTest) test(t *testing.T) {
 	})
 	for _, s := range f.sabotages {
 		if !designed {
-			break // what a sabotage does then says nothing
+			break // a sabotage proves nothing then
 		}
 		row.Sabotages = append(row.Sabotages, f.sabotaged(t, s))
 	}
@@ -121,7 +150,7 @@ func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
 		for out.Runs < s.runs && !out.Caught && !t.Failed() {
 			out.Runs++
 			t.Run(fmt.Sprint(out.Runs), func(t *testing.T) {
-				o := s.run(newScene(t, s.off...))
+				o := s.run(f.scene(t, true, s.off...))
 				out.Found = o.wrong()
 				out.Caught = out.Found != ""
 				t.Logf("%d faults; found %q, stuck %v; %s", o.faults, out.Found, o.stuck, o.result.Report())
@@ -134,8 +163,12 @@ func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
 
 // scene is where one run takes place.
 type scene struct {
-	t   testing.TB
-	off []fault.Protection
+	t         testing.TB
+	sabotaged bool
+	off       []fault.Protection
+
+	server *mongod.Server         // of the test's own, or nil
+	set    *mongodtest.ReplicaSet // likewise
 
 	uri string          // of the MongoDB that is checked
 	db  *mongo.Database // of that one; the daemons' database
@@ -143,13 +176,20 @@ type scene struct {
 
 	daemons   []*daemon
 	producers []*faulttest.Producers
-	check     faulttest.CheckConfig // but for Log and Database
-	stuck     error                 // why not all could be flushed
+	check     faulttest.CheckConfig // without Log and Database
+	stuck     error                 // why not everything could be flushed
 }
 
-// newScene prepares a run with some protections switched off.
-func newScene(t testing.TB, off ...fault.Protection) *scene {
-	return &scene{t: t, off: off, log: faulttest.NewLog(nil), check: faulttest.CheckConfig{Stream: "readings"}}
+// newScene prepares a run.
+func newScene(t testing.TB) *scene {
+	return &scene{t: t, log: faulttest.NewLog(nil), check: faulttest.CheckConfig{Stream: "readings"}}
+}
+
+// scene prepares a run with some protections switched off.
+func (f faultTest) scene(t testing.TB, sabotaged bool, off ...fault.Protection) *scene {
+	s := newScene(t)
+	s.sabotaged, s.off, s.server, s.set = sabotaged, off, f.server, f.set
+	return s
 }
 
 // mongo makes the MongoDB at uri that of the scene, with a database of its own.
@@ -162,14 +202,16 @@ func (s *scene) mongo(uri string) {
 // shared is mongo with the server that all tests share.
 func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
 
-// replicaSet makes a set of three the scene's MongoDB. Its clients notice within
-// a second or two what happens to a member, and writes are not repeated by the
-// driver.
-func (s *scene) replicaSet(electionTimeout time.Duration) *mongodtest.ReplicaSet {
+// own is mongo with the test's own server.
+func (s *scene) own() { s.mongo(s.server.URI()) }
+
+// replicaSet is mongo with the test's replica set. Its clients notice within a
+// second or two what happens to a member, and writes are not repeated by the driver.
+func (s *scene) replicaSet() *mongodtest.ReplicaSet {
 	s.t.Helper()
-	set := mongodtest.StartReplicaSet(s.t, electionTimeout)
-	s.mongo(set.URI("heartbeatFrequencyMS=500", "connectTimeoutMS=1000", "retryWrites=false"))
-	return set
+	s.set.AwaitHealthy()
+	s.mongo(s.set.URI("heartbeatFrequencyMS=500", "connectTimeoutMS=1000", "retryWrites=false"))
+	return s.set
 }
 
 // host is the scene's MongoDB, host:port of its first member.
@@ -188,7 +230,7 @@ func (s *scene) proxy() (p *faulttest.Proxy, uri string) {
 }
 
 // daemon starts a daemon that stores at uri, "" for the scene's MongoDB itself,
-// and waits until it takes readings.
+// and waits until it accepts readings.
 func (s *scene) daemon(uri string, flags ...string) *daemon {
 	s.t.Helper()
 	if uri == "" {
@@ -204,7 +246,8 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 }
 
 // produce starts n producers for a daemon, with marks of their own. Unless cfg
-// says otherwise they cross a window every few hundred readings.
+// says otherwise they cross a window every few hundred readings, and in the short
+// form their rate is limited: faults hit updates, and more readings only cost time.
 func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Log, cfg.URL = s.log, d.HTTP
 	if cfg.Number == 0 {
@@ -216,18 +259,44 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 	if cfg.Sensors == 0 {
 		cfg.Sensors = 10
 	}
+	if cfg.Rate == 0 && cfg.Most == 0 && cfg.Ack != "stored" {
+		cfg.Rate = form(s, 1000.0, 0)
+	}
 	p := faulttest.Produce(n, cfg)
 	s.producers = append(s.producers, p)
 	s.t.Cleanup(p.Stop)
 	return p
 }
 
-// flush waits until all is stored that the daemon has taken, if it runs.
+// flush waits until everything is stored that the daemon has accepted, if it runs.
+// A sabotaged daemon may never get there; it is enough that something is wrong.
 func (s *scene) flush(d *daemon) {
 	if d.ended() || s.stuck != nil {
 		return
 	}
-	s.stuck = d.flush()
+	if !s.sabotaged {
+		s.stuck = d.flush(form(s, time.Minute, 5*time.Minute))
+		return
+	}
+	for range 5 {
+		if s.stuck = d.flush(2 * time.Second); s.stuck == nil || s.wrong() {
+			return
+		}
+	}
+}
+
+// wrong reports whether a sabotaged run has stored something wrong already, so that
+// it may end. What is lost is found at the end only.
+func (s *scene) wrong() bool { return s.sabotaged && s.checked(true).Wrong() > 0 }
+
+// checked compares what is stored with the log.
+func (s *scene) checked(running bool) *faulttest.Result {
+	s.t.Helper()
+	cfg := s.check
+	cfg.Log, cfg.Database, cfg.Running = s.log, s.db, running
+	result, err := faulttest.Check(context.Background(), cfg)
+	require.NoError(s.t, err)
+	return result
 }
 
 // finish ends the producers, flushes the daemons that run, and checks. The
@@ -249,18 +318,14 @@ func (s *scene) finish(faults int) outcome {
 	if wronged > 0 {
 		out.broken = append(out.broken, fmt.Sprintf("%d good readings refused", wronged))
 	}
-	cfg := s.check
-	cfg.Log, cfg.Database = s.log, s.db
 	// Once the daemons are gone, nothing can be stored behind the check's back.
 	for _, d := range s.daemons {
 		d.kill()
 	}
 	require.NoError(s.t, s.log.Err())
-	result, err := faulttest.Check(context.Background(), cfg)
-	require.NoError(s.t, err)
-	out.result = *result
+	out.result = *s.checked(false)
 	if out.stuck != nil {
-		out.result.Lost = nil // they wait, or it is not known
+		out.result.Lost = nil // they may only be waiting
 	}
 	return out
 }

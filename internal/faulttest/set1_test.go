@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestSET1 changes the granularity while there are readings in the journal, of
-// which are not known to be stored.
+// TestSET1 changes the granularity while the journal has readings that are not known
+// to be stored.
 func TestSET1(t *testing.T) {
 	faultTest{name: "SET-1", run: otherSettings, sabotages: []sabotage{without(fault.Granularity)}}.test(t)
 }

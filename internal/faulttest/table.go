@@ -24,7 +24,7 @@ type Row struct {
 	Seconds   float64    `json:"seconds"`
 }
 
-// A Sabotage is a run with one protection switched off, which has to go wrong.
+// A Sabotage is a run with a protection switched off, which must go wrong.
 type Sabotage struct {
 	Off    string `json:"off"`
 	Caught bool   `json:"caught"`
@@ -38,8 +38,7 @@ const shownLines = 100
 // rowMark begins a row in the output of a test.
 const rowMark = "FAULT-ROW "
 
-// Log writes the row where the maker of the table finds it, in the test's own
-// log.
+// Log writes the row to the test's log, where ReadTable finds it.
 func (r *Row) Log(t testing.TB) {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -56,7 +55,7 @@ func (r *Row) good() bool {
 		!slices.ContainsFunc(r.Sabotages, func(s Sabotage) bool { return !s.Caught })
 }
 
-// A Table is what a whole run of the fault tests showed.
+// A Table is the result of a run of all fault tests.
 type Table struct {
 	Rows   []Row
 	Failed []string // tests
@@ -71,8 +70,8 @@ type event struct {
 	Output  string
 }
 
-// ReadTable gathers the rows from the output of `go test -json`, and shows on
-// progress what failed and what is done. Rows of one name, from tests of
+// ReadTable collects the rows from the output of `go test -json`, and prints
+// failures and finished tests to progress. Rows of one name, from tests of
 // several topologies, are added up.
 func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 	began := time.Now()
@@ -185,7 +184,7 @@ func (r *Row) sabotages() string {
 	return strings.Join(cells, "; ")
 }
 
-// clip shortens what a test has found, such as the whole text of an error.
+// clip shortens a finding, which may be the whole text of an error.
 func clip(found string) string {
 	const most = 80
 	runes := []rune(strings.ReplaceAll(found, "|", "/"))

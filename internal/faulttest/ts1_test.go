@@ -11,8 +11,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/mongod"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // TestTS1LostAnswers is MONGO-1 on a time-series stream, which no guard can
@@ -28,7 +26,7 @@ func TestTS1LostAnswers(t *testing.T) {
 			proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)})
 			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 			s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
-			wait(form(s, 3*time.Second, time.Minute))
+			wait(span(s, 3*time.Second, time.Minute))
 			proxy.Set(faulttest.Faults{})
 			return s.finish(proxy.Counts().Faults())
 		},
@@ -47,7 +45,7 @@ func TestTS1Delayed(t *testing.T) {
 			d := s.daemon("mongodb://"+proxy.Addr()+"/?directConnection=true", "--storage", "timeseries", "--flush-interval", "20ms")
 			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
 			rnd := rand.New(rand.NewPCG(1, 1))
-			for range form(s, 1, 6) {
+			for range rounds(s, 1, 6) {
 				wait(500 * time.Millisecond)
 				proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Hold)})
 				wait(writeTimeout + time.Second)
@@ -65,11 +63,10 @@ func TestTS1Delayed(t *testing.T) {
 // them begins first is a matter of chance, so a fail point helps.
 func TestTS1Paused(t *testing.T) {
 	faultTest{
-		name: "TS-1", sabotages: []sabotage{without(fault.SeriesOrder)},
+		name: "TS-1", ownServer: true, sabotages: []sabotage{without(fault.SeriesOrder)},
 		run: func(s *scene) outcome {
 			s.check.TimeSeries = true
-			server := mongodtest.Start(s.t, mongod.Config{})
-			s.mongo(server.URI())
+			s.own()
 			const lateness = 2 * time.Second
 			late := func() {
 				require.NoError(s.t, s.db.Client().Database("admin").RunCommand(context.Background(), bson.D{
@@ -77,22 +74,22 @@ func TestTS1Paused(t *testing.T) {
 					{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: lateness.Milliseconds()}}},
 				}).Err())
 			}
-			d := s.daemon(server.URI()+"&minPoolSize=20", "--storage", "timeseries", "--lanes", "1")
+			d := s.daemon(s.uri+"&minPoolSize=20", "--storage", "timeseries", "--lanes", "1")
 			produce := func() {
 				p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 100, Sensors: 100, Rate: 2000})
 				wait(time.Second)
 				p.Stop()
 			}
-			rounds := form(s, 1, 6)
-			for range rounds {
+			pauses := rounds(s, 1, 6)
+			for range pauses {
 				produce()
 				s.flush(d) // no connection is in use
 				late()
-				s.longPause(server, produce)
+				s.longPause(produce)
 				s.flush(d)
 				wait(lateness) // until it has begun
 			}
-			return s.finish(rounds)
+			return s.finish(pauses)
 		},
 	}.test(t)
 }

@@ -24,7 +24,7 @@ func someDocuments(t *rapid.T, name string) []bson.Raw {
 	return documents
 }
 
-func TestAmendmentsMakeOneSideOfTheOtherWithTheFewestWrites(t *testing.T) {
+func TestAmendmentsNeedTheFewestWrites(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want, have := someDocuments(t, "want"), someDocuments(t, "have")

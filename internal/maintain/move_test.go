@@ -120,9 +120,9 @@ func killed(t *testing.T, cfg Config, at string) {
 // bury makes the owner of the work a process that is known to be dead.
 func bury(t *testing.T, db *mongo.Database) {
 	t.Helper()
-	const nobody = 1 << 30
+	const noProcess = 1 << 30
 	_, err := db.Collection(stateCollection).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: testStream}},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "owner.id", Value: "dead"}, {Key: "owner.pid", Value: nobody}}}})
+		bson.D{{Key: "$set", Value: bson.D{{Key: "owner.id", Value: "dead"}, {Key: "owner.pid", Value: noProcess}}}})
 	require.NoError(t, err)
 }
 
@@ -183,7 +183,7 @@ func (w *writer) check(t *testing.T) {
 	assert.Equal(t, w.counts, counts)
 }
 
-func TestMovedCollectionIsTheSameButForItsCompressor(t *testing.T) {
+func TestMoveChangesOnlyTheCompressor(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 20, 90)
@@ -250,7 +250,7 @@ func TestKilledMoveIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-// finishedAfterKill kills a move twice at a point, while somebody writes.
+// finishedAfterKill kills a move twice at a point, while a writer runs.
 func finishedAfterKill(t *testing.T, swap Swap, point fault.Point) {
 	t.Helper()
 	db := database(t)
@@ -289,7 +289,7 @@ func TestExchangeThatStoppedHalfwayIsFinished(t *testing.T) {
 	assert.Equal(t, store.Zstd, compressorOf(t, db))
 }
 
-func TestCollectionThatCameInBetweenIsLeftAlone(t *testing.T) {
+func TestCollectionCreatedMeanwhileIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 3)

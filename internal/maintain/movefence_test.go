@@ -23,7 +23,7 @@ func comingTo(t *testing.T, point fault.Point, do func()) *fault.Injector {
 	return faults
 }
 
-func TestNobodyIsLeftWaitingByAMoveThatIsStopped(t *testing.T) {
+func TestStoppedMoveLiftsItsFence(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 5, 5)
@@ -36,7 +36,7 @@ func TestNobodyIsLeftWaitingByAMoveThatIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	before := everything(t, coll)
 
-	// The work was given back: nobody has to wait for a lease.
+	// The work was given back: no lease has to expire.
 	cfg = recompressing(db)
 	cfg.Progress = func(p Progress) { assert.NotEqual(t, "wait", p.Phase) }
 	_, err = Move(t.Context(), cfg)
@@ -59,7 +59,7 @@ func TestDaemonsWaitNoLongerThanAllowed(t *testing.T) {
 	assert.Len(t, everything(t, coll), 51)
 }
 
-func TestDeletionInTheLastMomentIsTold(t *testing.T) {
+func TestDeletionAtTheEndIsReported(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 5, 5)

@@ -60,7 +60,7 @@ func TestMovedCollectionKeepsOptionsAndIndexes(t *testing.T) {
 	words, _ := fenced.Options.Lookup("validator", "$jsonSchema", "description").StringValueOK()
 	assert.Contains(t, words, "run the same command again, or with --abort")
 	_, err = db.Collection(testStream).InsertOne(t.Context(), movedPart("s-2", 0, 0))
-	require.ErrorContains(t, err, "`brim recompress` exchanges this collection", "who is refused is told why")
+	require.ErrorContains(t, err, "`brim recompress` exchanges this collection", "the refusal says why")
 	for _, index := range form(t, db, newName(testStream)) {
 		assert.Nil(t, valueOf(index, expiry), "nothing may be removed from a copy")
 	}
@@ -76,7 +76,7 @@ func TestMovedCollectionKeepsOptionsAndIndexes(t *testing.T) {
 	assert.Equal(t, "leaf_page_max=64KB,prefix_compression=false,block_compressor=zstd", config)
 }
 
-func TestIndexThatComesMeanwhileIsKept(t *testing.T) {
+func TestIndexCreatedMeanwhileIsKept(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	stocked(t, db, 3, 3)

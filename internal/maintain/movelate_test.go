@@ -58,7 +58,7 @@ func TestOrderedExchangeIsCarriedOutBehindTheSameFence(t *testing.T) {
 	}
 }
 
-func TestDeletionWhileNobodyExchangesIsTold(t *testing.T) {
+func TestDeletionBetweenTwoExchangesIsReported(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 5)
@@ -72,9 +72,9 @@ func TestDeletionWhileNobodyExchangesIsTold(t *testing.T) {
 	assert.Len(t, everything(t, coll), 30)
 }
 
-func TestExchangeThatComesWhenDaemonsWriteAgainIsToldAndFinished(t *testing.T) {
+func TestLateExchangeIsReportedAndFinished(t *testing.T) {
 	t.Parallel()
-	// opened is what somebody does who thinks that the work may be given up.
+	// opened is what a user does who gives the work up.
 	opened := func(t *testing.T, db *mongo.Database) {
 		t.Helper()
 		require.NoError(t, liftFence(t.Context(), db, testStream, validation{}))
@@ -120,7 +120,7 @@ func TestExchangeThatComesWhenDaemonsWriteAgainIsToldAndFinished(t *testing.T) {
 			assert.Equal(t, phaseDone, stateOf(t, db).Phase)
 			assert.Len(t, everything(t, db.Collection(oldName(testStream))), 31)
 			_, err = coll.InsertOne(t.Context(), movedPart("s-1", 78, 0))
-			require.NoError(t, err, "nobody waits for ever")
+			require.NoError(t, err, "no writer waits for ever")
 		})
 	}
 }

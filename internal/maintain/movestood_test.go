@@ -74,12 +74,12 @@ func (s *haltedMove) moves(t *testing.T, cfg Config) (ended func() error) {
 // shortLease is soon over.
 const shortLease = 4 * time.Second
 
-func TestProcessThatStoodStillDoesNotWriteTheCopy(t *testing.T) {
+func TestStalledProcessDoesNotWriteTheCopy(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 5)
 	cfg := recompressing(db)
-	cfg.Lease, cfg.SameDocuments = shortLease, false // nobody counts
+	cfg.Lease, cfg.SameDocuments = shortLease, false // without counting readings
 	first := halting(t, db, func(_ context.Context, e *monitor.CommandStartedEvent) bool {
 		name, _ := e.Command.Lookup(e.CommandName).StringValueOK()
 		return e.CommandName == "delete" && name == newName(testStream)
@@ -99,12 +99,12 @@ func TestProcessThatStoodStillDoesNotWriteTheCopy(t *testing.T) {
 	assert.Equal(t, before, everything(t, coll))
 }
 
-func TestAllIsComparedAgainAfterAWriteOfWhichNothingWasHeard(t *testing.T) {
+func TestUnansweredWriteMakesAllBeComparedAgain(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	stocked(t, db, 40, 60)
 	cfg := recompressing(db)
-	cfg.SameDocuments = false // nobody counts
+	cfg.SameDocuments = false // without counting readings
 	m, err := newMove(t.Context(), cfg, false)
 	require.NoError(t, err)
 	defer func() { _ = m.giveUp(errors.New("end")) }()
@@ -138,7 +138,7 @@ func TestOrphanedWorkIsComparedAgain(t *testing.T) {
 	_, err = db.Collection(newName(testStream)).DeleteOne(t.Context(), bson.D{{Key: "_id", Value: movedID("s-1", 1, 0)}})
 	require.NoError(t, err)
 	cfg := recompressing(db)
-	cfg.SameDocuments = false // nobody counts
+	cfg.SameDocuments = false // without counting readings
 	_, err = Move(t.Context(), cfg)
 	require.NoError(t, err)
 	n, err := db.Collection(testStream).CountDocuments(t.Context(), bson.D{})
@@ -182,7 +182,7 @@ func TestKillWhileACopyIsBegunAnewIsSurvived(t *testing.T) {
 	}
 }
 
-func TestProcessThatStoodStillLiftsNoFenceOfAnother(t *testing.T) {
+func TestStalledProcessLiftsNoFenceOfAnother(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 5)

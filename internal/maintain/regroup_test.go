@@ -145,7 +145,7 @@ func TestReadingsMoveAndTombstonesStay(t *testing.T) {
 	}, summaries(t, reshape(t, r, group)))
 }
 
-func TestPartHasTheReadingsByTheirTimeAndAsTheyWere(t *testing.T) {
+func TestPartsHaveUnchangedReadingsInTimeOrder(t *testing.T) {
 	t.Parallel()
 	group, _ := testGroup(t,
 		testPart{start: 0, grain: 60, tags: bson.D{{Key: "site", Value: "north"}}, times: []int64{10_000, 5_000, 5_000}},

@@ -86,7 +86,7 @@ func TestMigrationThereSweptAndFinished(t *testing.T) {
 	require.ErrorIs(t, err, ErrNothingToMove)
 }
 
-// TestMigrationFollowsAnother needs nobody to drop what the first has kept: that
+// TestMigrationFollowsAnother does not need the first one's old collection to be dropped: that
 // would also drop what old daemons still need.
 func TestMigrationFollowsAnother(t *testing.T) {
 	t.Parallel()
@@ -105,9 +105,9 @@ func TestMigrationFollowsAnother(t *testing.T) {
 	assert.Equal(t, "readings.brim_old", before.Collection)
 }
 
-// TestMigrationFindsAGranularityThatItDidNotKnow has one long bucket among many
+// TestMigrationFindsAnUnknownGranularity has one long bucket among many
 // short ones, which no look at a few of them finds, but by chance.
-func TestMigrationFindsAGranularityThatItDidNotKnow(t *testing.T) {
+func TestMigrationFindsAnUnknownGranularity(t *testing.T) {
 	t.Parallel()
 	coll := testCollection(t)
 	var parts []testPart

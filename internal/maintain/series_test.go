@@ -153,7 +153,7 @@ func TestBucketsBecomeSeriesAndBucketsAgain(t *testing.T) {
 	r, err = ChangeStorage(t.Context(), cfg)
 	require.NoError(t, err)
 	assert.False(t, r.Switched, "the name is free only when the old one is dropped")
-	assert.Empty(t, holder.asked, "nobody is held for a copy")
+	assert.Empty(t, holder.asked, "no daemon is held for a copy")
 	other := cfg
 	other.Parts.Granularity = time.Hour
 	_, err = ChangeStorage(t.Context(), other)
@@ -277,7 +277,7 @@ func TestMissingReadingsAreFoundByTheComparison(t *testing.T) {
 	assert.Equal(t, want, contentOf(t, seriesStore(t, db)))
 }
 
-func TestWrongReadingsOfACopyAreFound(t *testing.T) {
+func TestWrongReadingsInACopyAreFound(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	s := seriesStore(t, db)
@@ -324,9 +324,9 @@ func TestHoldThatEndedChangesNothing(t *testing.T) {
 			assert.Equal(t, to == store.Bucket, present.Type == "timeseries", "nothing was switched")
 
 			holder.onHold = func() {}
-			holder.err = errors.New("nobody answers")
+			holder.err = errors.New("no answer")
 			_, err = ChangeStorage(t.Context(), cfg)
-			require.ErrorContains(t, err, "nobody answers")
+			require.ErrorContains(t, err, "no answer")
 			holder.err = nil
 			r, err := ChangeStorage(t.Context(), cfg)
 			require.NoError(t, err)

@@ -100,7 +100,7 @@ func killedAt(t *testing.T, cfg SeriesConfig, at fault.Point) {
 	abandon(t, cfg.Database)
 }
 
-// seriesInTheGap makes a time series while nobody has the name, as a daemon of an
+// seriesInTheGap makes a time series while the name is free, as a daemon of an
 // earlier version or a person may.
 func seriesInTheGap(t *testing.T, db *mongo.Database) {
 	t.Helper()
@@ -148,7 +148,7 @@ func TestSeriesMadeInTheGapIsNotTheSource(t *testing.T) {
 	assert.Equal(t, want, contentOf(t, bucketStore(t, db)))
 }
 
-// TestSeriesThatIsReplacedDuringTheCopy is one that somebody dropped, and a
+// TestSeriesThatIsReplacedDuringTheCopy is one that was dropped, and a
 // daemon made again.
 func TestSeriesThatIsReplacedDuringTheCopy(t *testing.T) {
 	t.Parallel()
@@ -311,9 +311,9 @@ func TestLateDropDropsNoBuckets(t *testing.T) {
 	assert.Equal(t, n, documents(t, db, second.Stream))
 }
 
-// TestProcessThatStoodStillSendsNothing stops a whole process until another one
+// TestStalledProcessSendsNothing stops a whole process until another one
 // has done its work.
-func TestProcessThatStoodStillSendsNothing(t *testing.T) {
+func TestStalledProcessSendsNothing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		to      store.Storage

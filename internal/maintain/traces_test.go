@@ -17,7 +17,7 @@ func traces(t *testing.T, cfg Config) *Traces {
 	return found
 }
 
-func TestTracesOfAMoveFromItsBeginningToItsEnd(t *testing.T) {
+func TestTracesOfAMove(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	cfg := recompressing(db)
@@ -42,7 +42,7 @@ func TestTracesOfAMoveFromItsBeginningToItsEnd(t *testing.T) {
 	assert.Equal(t, "brim recompress --stream readings --drop-old", after.DropOld)
 }
 
-func TestTracesOfAMoveThatNobodyWorksOn(t *testing.T) {
+func TestTracesOfAnAbandonedMove(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	cfg := recompressing(db)

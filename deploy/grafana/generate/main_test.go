@@ -60,7 +60,7 @@ func TestPanelsAreComplete(t *testing.T) {
 	}
 }
 
-func TestRunWritesWhereItIsTold(t *testing.T) {
+func TestRunWritesToTheGivenFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, run([]string{dir}))

@@ -70,8 +70,8 @@ func TestChoose(t *testing.T) {
 		"a busy server that is alone":         {alone(RolePrimary, busy()), Choice{}, nil, map[string]Reason{"a:1": Busy}},
 		"a busy standalone by force":          {alone(RoleStandalone, busy()), Choice{Force: true}, []string{"a:1"}, nil},
 		"a server that tells nothing is busy": {alone(RolePrimary, Load{Mean: noLatency()}), Choice{}, nil, map[string]Reason{"a:1": Busy}},
-		"who is away":                         {away, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
-		"nobody beside one that is compacted": {running, Choice{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
+		"an unreachable member":               {away, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
+		"none beside one that is compacted":   {running, Choice{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
 		"too few bytes":                       {little, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
 		"too small a share":                   {sparse, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
 		"no force where nothing is to be had": {little, Choice{Member: "b:1", Force: true}, nil, map[string]Reason{"b:1": NoGain}},
@@ -99,7 +99,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestRefusalSaysWhatWasMeasuredAndWhatElseToDo(t *testing.T) {
+func TestRefusalHasMeasurementsAndAdvice(t *testing.T) {
 	t.Parallel()
 	_, left, err := bounded().Choose(set(busy()), Choice{Member: "a:1"})
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestRefusalSaysWhatWasMeasuredAndWhatElseToDo(t *testing.T) {
 	assert.Contains(t, left[0].Do, "--member a:1 --force, since it is busy (2000 documents/s are written)")
 }
 
-func TestWhereDeletedDataIsNotFreeYetItSaysToWait(t *testing.T) {
+func TestRefusalSaysToWaitWhileDeletedDataIsNotFree(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		sizes Sizes
@@ -143,7 +143,7 @@ func TestWhereDeletedDataIsNotFreeYetItSaysToWait(t *testing.T) {
 	}
 }
 
-func TestMemberThatDoesNotExistIsNamedWithThoseThatDo(t *testing.T) {
+func TestUnknownMemberIsRefusedWithAListOfMembers(t *testing.T) {
 	t.Parallel()
 	_, _, err := bounded().Choose(set(idle()), Choice{Member: "a:2"})
 	require.ErrorIs(t, err, ErrNoMember)
@@ -165,23 +165,23 @@ func TestBusy(t *testing.T) {
 		load Load
 		busy bool
 	}{
-		"idle":                          {idle(), false},
-		"writes":                        {busy(), true},
-		"reads":                         {reads, true},
-		"a little of both":              {few, false},
-		"unseen":                        {Load{}, true},
-		"a disk that is half busy":      {signal(signalDisk, doctor.Degrading), true},
-		"another signal that degrades":  {signal("cache_dirty", doctor.Degrading), false},
-		"a bottleneck":                  {signal("cache_dirty", doctor.Bottleneck), true},
-		"a signal that cannot be seen":  {signal(signalDisk, doctor.Unknown), false},
-		"a signal that stands healthy":  {signal(signalDisk, doctor.Healthy), false},
-		"a checkpoint that takes longs": {signal("checkpoint_duration", doctor.Bottleneck), true},
+		"idle":                         {idle(), false},
+		"writes":                       {busy(), true},
+		"reads":                        {reads, true},
+		"a little of both":             {few, false},
+		"unseen":                       {Load{}, true},
+		"a disk that is half busy":     {signal(signalDisk, doctor.Degrading), true},
+		"another signal that degrades": {signal("cache_dirty", doctor.Degrading), false},
+		"a bottleneck":                 {signal("cache_dirty", doctor.Bottleneck), true},
+		"a signal that cannot be seen": {signal(signalDisk, doctor.Unknown), false},
+		"a signal that stands healthy": {signal(signalDisk, doctor.Healthy), false},
+		"a checkpoint that takes long": {signal("checkpoint_duration", doctor.Bottleneck), true},
 	} {
 		assert.Equal(t, test.busy, len(test.load.Busy()) > 0, name)
 	}
 }
 
-func TestDoctorHasTheSignalsThatAreAskedFor(t *testing.T) {
+func TestDoctorHasTheSignals(t *testing.T) {
 	t.Parallel()
 	client, err := mongo.Connect()
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestDoctorHasTheSignalsThatAreAskedFor(t *testing.T) {
 	assert.Subset(t, names, []string{signalDisk, signalFragmentation})
 }
 
-func TestLoadThatIsNotKnownIsNull(t *testing.T) {
+func TestUnknownLoadIsNull(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(Load{Writes: math.NaN(), Applied: math.NaN(), Reads: 3, Mean: Latency{Write: 0.002, Read: math.NaN()}})
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestLoadThatIsNotKnownIsNull(t *testing.T) {
 		"mean_latency":{"write_seconds":0.002,"read_seconds":null},"busy":true,"busy_because":["how busy it is cannot be seen: the role clusterMonitor permits it"]}`, string(b))
 }
 
-func TestMeanLatencyIsThatOfTheOperationsInBetween(t *testing.T) {
+func TestMeanLatency(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	before := count{at: at, writes: spent{Micros: 1000, Ops: 10}, reads: spent{Micros: 500, Ops: 5}}
@@ -215,7 +215,7 @@ func TestMeanLatencyIsThatOfTheOperationsInBetween(t *testing.T) {
 	assert.True(t, math.IsNaN(before.latency(now).Write), "the server was started anew")
 }
 
-func TestNewRefusesWhatMakesNoSense(t *testing.T) {
+func TestNewRefusesInvalidSettings(t *testing.T) {
 	t.Parallel()
 	client, err := mongo.Connect()
 	require.NoError(t, err)
@@ -224,15 +224,15 @@ func TestNewRefusesWhatMakesNoSense(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
-		"no collection":    {func(c *Config) { c.Collection = "" }, "collection is missing"},
-		"no client":        {func(c *Config) { c.Client = nil }, "client, database or collection is missing"},
-		"more than all":    {func(c *Config) { c.FreeAtLeast = 1.5 }, "allowed are 0 to 1"},
-		"less than none":   {func(c *Config) { c.FreeAtLeast = -0.1 }, "allowed are 0 to 1"},
-		"bytes below 0":    {func(c *Config) { c.LeastBytes = -1 }, "allowed are 0 and more"},
-		"too many passes":  {func(c *Config) { c.Passes = 101 }, "allowed are 1 to 100"},
-		"passes below 0":   {func(c *Config) { c.Passes = -1 }, "allowed are 1 to 100"},
-		"too short a look": {func(c *Config) { c.Measure = time.Millisecond }, "allowed are 1s to 10m0s"},
-		"no patience":      {func(c *Config) { c.Patience = -1 }, "allowed is more than 0"},
+		"no collection":           {func(c *Config) { c.Collection = "" }, "collection is missing"},
+		"no client":               {func(c *Config) { c.Client = nil }, "client, database or collection is missing"},
+		"more than all":           {func(c *Config) { c.FreeAtLeast = 1.5 }, "allowed are 0 to 1"},
+		"less than none":          {func(c *Config) { c.FreeAtLeast = -0.1 }, "allowed are 0 to 1"},
+		"bytes below 0":           {func(c *Config) { c.LeastBytes = -1 }, "allowed are 0 and more"},
+		"too many passes":         {func(c *Config) { c.Passes = 101 }, "allowed are 1 to 100"},
+		"passes below 0":          {func(c *Config) { c.Passes = -1 }, "allowed are 1 to 100"},
+		"too short a measurement": {func(c *Config) { c.Measure = time.Millisecond }, "allowed are 1s to 10m0s"},
+		"no patience":             {func(c *Config) { c.Patience = -1 }, "allowed is more than 0"},
 	} {
 		config := Config{Client: client, Database: "d", Collection: "c"}
 		test.change(&config)
@@ -241,7 +241,7 @@ func TestNewRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-func TestVersionsThatTakeATargetOfFreeSpace(t *testing.T) {
+func TestVersionsWithATargetOfFreeSpace(t *testing.T) {
 	t.Parallel()
 	for version, takes := range map[string]bool{
 		"6.0.5": false, "7.0.14": false, "7.2.9": false, "7.3.0": true, "8.0.0-rc1": true, "10.1.0": true, "": false, "8": false, "x.y": false,

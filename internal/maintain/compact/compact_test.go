@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-func TestFreeSpaceIsGivenBackAndTheDocumentsStay(t *testing.T) {
+func TestCompactionFreesSpaceAndKeepsDocuments(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := filled(t, uri)
@@ -59,7 +59,7 @@ func TestFreeSpaceIsGivenBackAndTheDocumentsStay(t *testing.T) {
 	assert.EqualValues(t, testDocuments*3/4, n)
 }
 
-func TestPassesGoOnWhileTheyGiveSomethingBack(t *testing.T) {
+func TestPassesContinueWhileTheyFreeSpace(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := filled(t, uri)
@@ -78,15 +78,15 @@ func TestPassesGoOnWhileTheyGiveSomethingBack(t *testing.T) {
 	assert.Less(t, passes[len(passes)-1].GivenBack, int64(leastGain))
 }
 
-func TestInterruptEndsTheOperationAndNoOther(t *testing.T) {
+func TestInterruptKillsOnlyItsOwnOperation(t *testing.T) {
 	t.Parallel()
-	uri := ownMongod(t)
+	uri := mongodtest.URI(t)
 	db := filled(t, uri)
-	holdCompactions(t, db.Client(), "held")
+	holdCompactions(t, db.Client())
 	run := func() (cancel func(), ended chan *Result, c *Compactor) {
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		c = compactor(t, db, uri, func(c *Config) { c.App = "held" })
+		c = compactor(t, db, uri, func(c *Config) { c.App = heldApp })
 		d := look(t, c)
 		ended = make(chan *Result, 1)
 		go func() {
@@ -134,14 +134,14 @@ func TestInterruptEndsTheOperationAndNoOther(t *testing.T) {
 
 func TestSecondInterruptWaitsForNothing(t *testing.T) {
 	t.Parallel()
-	uri := ownMongod(t)
+	uri := mongodtest.URI(t)
 	db := filled(t, uri)
-	holdCompactions(t, db.Client(), "held")
+	holdCompactions(t, db.Client())
 	ctx, cancel := context.WithCancel(t.Context())
 	hard, cancelHard := context.WithCancel(t.Context())
 	defer cancelHard()
 	c := compactor(t, db, uri, func(c *Config) {
-		c.App = "held"
+		c.App = heldApp
 		c.Progress = func(Progress) { cancelHard(); cancel() }
 	})
 	d := look(t, c)
@@ -165,25 +165,25 @@ func TestInterruptBeforeItBeginsChangesNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestCollectionThatDoesNotExist(t *testing.T) {
+func TestMissingCollection(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	_, err := compactor(t, mongodtest.DatabaseAt(t, uri), uri, nil).Look(t.Context())
 	require.ErrorIs(t, err, ErrNoCollection)
 }
 
-func TestServerThatIsAway(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	t.Parallel()
-	const nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
-	client, err := mongo.Connect(options.Client().ApplyURI(nobody))
+	const unreachable = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
+	client, err := mongo.Connect(options.Client().ApplyURI(unreachable))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
-	_, err = compactor(t, client.Database("d"), nobody, nil).Look(t.Context())
+	_, err = compactor(t, client.Database("d"), unreachable, nil).Look(t.Context())
 	require.ErrorIs(t, err, ErrAway)
 	require.ErrorContains(t, err, "connection refused")
 }
 
-func TestTimeSeriesCollectionIsCompactedOrTheRefusalSaysWhatElseToDo(t *testing.T) {
+func TestTimeSeriesCollectionIsCompactedOrRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	db := mongodtest.DatabaseAt(t, uri)

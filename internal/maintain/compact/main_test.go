@@ -2,8 +2,10 @@ package compact
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,11 +15,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // most tests wait for a checkpoint, or watch a server
+	mongodtest.Main(m, mongodtest.NoLeaks())
+}
 
 const (
 	testCollection = "readings"
@@ -85,7 +89,7 @@ func directly(t *testing.T, host string) *mongo.Client {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + host + "/?directConnection=true"))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = client.Disconnect(soon(t)) })
 	return client
 }
 
@@ -100,8 +104,16 @@ func compactor(t *testing.T, db *mongo.Database, uri string, change func(*Config
 	}
 	c, err := New(config)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = c.Close(soon(t)) })
 	return c
+}
+
+// soon is a context for disconnecting, which waits for a server that is down.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func look(t *testing.T, c *Compactor) *Deployment {
@@ -111,23 +123,22 @@ func look(t *testing.T, c *Compactor) *Deployment {
 	return d
 }
 
-// ownMongod is one with its URI: fail points are of the whole server.
-func ownMongod(t *testing.T) string {
-	t.Helper()
-	return mongodtest.Start(t, mongod.Config{}).URI()
-}
+// heldApp is the name of clients whose compactions do not begin before they are
+// killed, see holdCompactions.
+const heldApp = "held"
 
-// holdCompactions keeps the command compact from beginning, for as long as the
-// server is, or until it is killed.
-func holdCompactions(t *testing.T, client *mongo.Client, app string) {
+var held sync.Once
+
+// holdCompactions sets the fail point for that on the shared server, which has it
+// until its end: there is one for all tests.
+func holdCompactions(t *testing.T, client *mongo.Client) {
 	t.Helper()
-	require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{
-		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "alwaysOn"},
-		{Key: "data", Value: bson.D{
-			{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: app},
-		}},
-	}).Err())
-	t.Cleanup(func() {
-		_ = client.Database("admin").RunCommand(context.WithoutCancel(t.Context()), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err()
+	held.Do(func() {
+		require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "alwaysOn"},
+			{Key: "data", Value: bson.D{
+				{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: heldApp},
+			}},
+		}).Err())
 	})
 }

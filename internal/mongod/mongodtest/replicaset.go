@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -64,7 +65,12 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	}
 	t.Cleanup(r.end) // before their directories are removed
 	for _, m := range r.Members {
-		m.Restart(t)
+		if err := m.start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range r.Members {
+		m.awaitAnswer(t)
 	}
 	initiate := bson.D{{Key: "replSetInitiate", Value: bson.D{
 		{Key: "_id", Value: replicaSetName}, {Key: "members", Value: config},
@@ -77,7 +83,11 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	if err := r.Members[0].Run(ctx, initiate); err != nil {
 		t.Fatalf("initiate the replica set: %v", err)
 	}
-	r.Primary()
+	r.await("a primary", func(ctx context.Context) bool {
+		// Without this the first election comes after electionTimeout.
+		_ = r.Members[0].Run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}) // refused while it starts
+		return r.primary(ctx) != nil
+	})
 	r.AwaitHealthy()
 	return r
 }
@@ -96,15 +106,20 @@ func (r *ReplicaSet) Primary() *Member {
 	r.t.Helper()
 	var primary *Member
 	r.await("a primary", func(ctx context.Context) bool {
-		for _, m := range r.Members {
-			if m.state(ctx) == "primary" {
-				primary = m
-				return true
-			}
-		}
-		return false
+		primary = r.primary(ctx)
+		return primary != nil
 	})
 	return primary
+}
+
+// primary returns the member that accepts writes, or nil.
+func (r *ReplicaSet) primary(ctx context.Context) *Member {
+	for _, m := range r.Members {
+		if m.state(ctx) == "primary" {
+			return m
+		}
+	}
+	return nil
 }
 
 // AwaitHealthy waits until there is a primary that all others follow.
@@ -150,16 +165,20 @@ func (r *ReplicaSet) StepDown() error {
 }
 
 func (r *ReplicaSet) end() {
+	var all sync.WaitGroup
 	for _, m := range r.Members {
 		if m.process == nil {
 			continue
 		}
-		_ = m.Resume()
-		m.Kill()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		_ = m.client.Disconnect(ctx)
-		cancel()
+		all.Go(func() {
+			_ = m.Resume()
+			m.Kill()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = m.client.Disconnect(ctx)
+		})
 	}
+	all.Wait()
 }
 
 // Kill ends the member as a crash does.
@@ -174,6 +193,11 @@ func (m *Member) Restart(t testing.TB) {
 	if err := m.start(); err != nil {
 		t.Fatal(err)
 	}
+	m.awaitAnswer(t)
+}
+
+func (m *Member) awaitAnswer(t testing.TB) {
+	t.Helper()
 	deadline := time.After(electionPatience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-package containertest_test
+package deploy_test
 
 import (
 	"context"
@@ -91,7 +91,7 @@ func TestImageSaysWhatItNeeds(t *testing.T) {
 
 func TestImageTakesReadingsAndKeepsThemOverItsEnd(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newImageScene(t)
 	b := s.brim()
 	t.Logf("ready %s after the order to run it", b.ready.Round(time.Millisecond))
 	b.post("s-1", 0, 500, "?ack=stored")
@@ -141,7 +141,7 @@ func writeByGRPC(t *testing.T, b *daemon) {
 }
 
 // stored counts the readings in MongoDB's documents.
-func (s *scene) stored() (n int) {
+func (s *imageScene) stored() (n int) {
 	s.t.Helper()
 	cursor, err := s.client().Database("brim").Collection("readings").Find(s.t.Context(), bson.D{})
 	require.NoError(s.t, err)

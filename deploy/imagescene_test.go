@@ -1,4 +1,4 @@
-package containertest_test
+package deploy_test
 
 import (
 	"context"
@@ -31,22 +31,22 @@ const (
 	adminPort nat.Port = "8432/tcp"
 )
 
-// A scene is a network with a MongoDB in it, and a volume for Brim's journal.
-type scene struct {
+// An imageScene is a network with a MongoDB in it, and a volume for Brim's journal.
+type imageScene struct {
 	t       *testing.T
 	network *testcontainers.DockerNetwork
 	mongo   testcontainers.Container
 	volume  string
 }
 
-func newScene(t *testing.T) *scene {
+func newImageScene(t *testing.T) *imageScene {
 	t.Helper()
 	image := images.Mongo(t) // skips where there is no engine
 	said := testcontainers.WithLogger(log.TestLogger(t))
 	n, err := network.New(t.Context())
 	require.NoError(t, err)
 	testcontainers.CleanupNetwork(t, n)
-	s := &scene{t: t, network: n, volume: fmt.Sprintf("brim-test-%d", time.Now().UnixNano())}
+	s := &imageScene{t: t, network: n, volume: fmt.Sprintf("brim-test-%d", time.Now().UnixNano())}
 	s.mongo, err = testcontainers.Run(t.Context(), image, testcontainers.WithCmd("mongod", "--replSet", "rs0", "--bind_ip_all", "--wiredTigerCacheSizeGB", "0.25"),
 		testcontainers.WithExposedPorts("27017/tcp"), network.WithNetwork([]string{"mongo"}, n), said,
 		testcontainers.WithWaitStrategyAndDeadline(brimtest.Patience, wait.ForLog("Waiting for connections")))
@@ -59,7 +59,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // client connects to the MongoDB from here. Its port is another after each start.
-func (s *scene) client() *mongo.Client {
+func (s *imageScene) client() *mongo.Client {
 	s.t.Helper()
 	endpoint, err := s.mongo.PortEndpoint(s.t.Context(), "27017/tcp", "")
 	require.NoError(s.t, err)
@@ -79,7 +79,7 @@ type daemon struct {
 
 // brim runs Brim's image as a cautious operator does: nothing to write on but the
 // volume, no rights.
-func (s *scene) brim() *daemon {
+func (s *imageScene) brim() *daemon {
 	s.t.Helper()
 	image := images.Brim(s.t)
 	begin := time.Now()

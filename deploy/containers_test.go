@@ -1,9 +1,4 @@
-// Package containertest gives tests a container engine, and images that are made
-// on this machine because no registry may be in reach: Brim's own, one of
-// MongoDB, one of Prometheus. On a machine without an engine the tests are
-// skipped, and say so; with BRIM_REQUIRE_DOCKER=1 they fail. The engine is the one
-// that `docker` finds (DOCKER_HOST); tools/docker/engine starts one.
-package containertest
+package deploy_test
 
 import (
 	"context"
@@ -30,26 +25,22 @@ const (
 	workTimeout = 5 * time.Minute  // for what reads and writes images on a busy machine
 )
 
-// Run runs the tests of a package. Each of them removes its containers, because
-// the container that would do so otherwise is an image to be pulled.
-func Run(m *testing.M) int {
-	settings := map[string]string{"TESTCONTAINERS_RYUK_DISABLED": "true"}
-	if engine := os.Getenv("DOCKER_HOST"); engine == "" || strings.HasPrefix(engine, "unix:") {
+// setTestcontainers configures testcontainers for this process. Tests remove their
+// containers themselves: the container that would is an image to be pulled.
+func setTestcontainers() error {
+	err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+	if engine := os.Getenv("DOCKER_HOST"); err == nil && (engine == "" || strings.HasPrefix(engine, "unix:")) {
 		// Ports are then this machine's. Inside a container the library would
 		// otherwise use a gateway, and a wrong one with a new bridge.
-		settings["TESTCONTAINERS_HOST_OVERRIDE"] = "127.0.0.1"
+		err = os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
 	}
-	for name, value := range settings {
-		if err := os.Setenv(name, value); err != nil {
-			fmt.Fprintln(os.Stderr, "containertest: set a variable:", err)
-			return 1
-		}
-	}
-	return m.Run()
+	return err
 }
 
-// Require skips the test where no container engine answers.
-func Require(t testing.TB) {
+// requireEngine skips the test where no container engine answers; with
+// BRIM_REQUIRE_DOCKER=1 it fails. The engine is the one that `docker` finds
+// (DOCKER_HOST); tools/docker/engine starts one.
+func requireEngine(t testing.TB) {
 	t.Helper()
 	if _, err := command(t.Context(), askTimeout, nil, "docker", "info", "--format", "{{.ServerVersion}}"); err != nil {
 		missing(t, "container engine (tools/docker/engine starts one)", err)
@@ -84,20 +75,20 @@ func command(ctx context.Context, patience time.Duration, env []string, name str
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A Project is what compose files describe, under a name of its own.
-type Project struct {
+// A project is what compose files describe, under a name of its own.
+type project struct {
 	t       testing.TB
 	command []string // with its arguments so far
 	env     []string
 }
 
-// Compose returns the project of some files, the later ones overriding the earlier,
+// composeProject returns the project of some files, the later ones overriding the earlier,
 // with these variables (NAME=value). At the test's end it is removed with all that
 // it stored. Without docker compose the test is skipped, as without an engine.
-func Compose(t testing.TB, env []string, files ...string) *Project {
+func composeProject(t testing.TB, env []string, files ...string) *project {
 	t.Helper()
-	Require(t)
-	p := &Project{t: t, command: []string{"docker", "compose"}, env: env}
+	requireEngine(t)
+	p := &project{t: t, command: []string{"docker", "compose"}, env: env}
 	if _, err := command(t.Context(), askTimeout, nil, "docker", "compose", "version"); err != nil {
 		if _, err := exec.LookPath("docker-compose"); err != nil {
 			missing(t, "docker compose (Debian: apt-get install docker-compose)", err)
@@ -119,39 +110,39 @@ func Compose(t testing.TB, env []string, files ...string) *Project {
 	return p
 }
 
-// Do runs a command of the project, such as up, and returns what it printed on
+// do runs a command of the project, such as up, and returns what it printed on
 // stdout.
-func (p *Project) Do(args ...string) string {
+func (p *project) do(args ...string) string {
 	p.t.Helper()
 	out, err := p.run(p.t.Context(), args...)
 	require.NoError(p.t, err)
 	return out
 }
 
-func (p *Project) run(ctx context.Context, args ...string) (string, error) {
+func (p *project) run(ctx context.Context, args ...string) (string, error) {
 	return command(ctx, workTimeout, p.env, p.command[0], slices.Concat(p.command[1:], args)...)
 }
 
-// Images are those that the tests of a package need, each made when the first
-// test asks. A test package has one and removes it at its end.
-type Images struct{ brim, mongo, prometheus image }
+// imageSet has the images that tests need, each made on this machine when the first
+// test asks, since no registry may be reachable.
+type imageSet struct{ brim, mongo, prometheus image }
 
 // Brim returns the name of Brim's image: the Dockerfile's stage `local`, as
 // `make docker` makes it.
-func (i *Images) Brim(t testing.TB) string { return i.brim.name(t, "brim", makeBrim) }
+func (i *imageSet) Brim(t testing.TB) string { return i.brim.name(t, "brim", makeBrim) }
 
 // Mongo returns the name of an image with the mongod that Brim runs itself, with
 // the shell that deploy/compose/secrets.sh needs and with `mongo-setup`, which does
 // what deploy/compose/mongo-setup.js does. It has no entrypoint.
-func (i *Images) Mongo(t testing.TB) string { return i.mongo.name(t, "mongo", makeMongo) }
+func (i *imageSet) Mongo(t testing.TB) string { return i.mongo.name(t, "mongo", makeMongo) }
 
 // Prometheus returns the name of an image with this machine's Prometheus.
-func (i *Images) Prometheus(t testing.TB) string {
+func (i *imageSet) Prometheus(t testing.TB) string {
 	return i.prometheus.name(t, "prometheus", makePrometheus)
 }
 
 // Remove removes those that were made.
-func (i *Images) Remove() {
+func (i *imageSet) Remove() {
 	for _, one := range []*image{&i.brim, &i.mongo, &i.prometheus} {
 		if one.tag != "" {
 			_, _ = command(context.Background(), askTimeout, nil, "docker", "image", "rm", "--force", one.tag)
@@ -170,7 +161,7 @@ type image struct {
 // it, so that test binaries do not replace each other's.
 func (i *image) name(t testing.TB, what string, fill func(ctx context.Context, dir string) (options []string, err error)) string {
 	t.Helper()
-	Require(t)
+	requireEngine(t)
 	i.once.Do(func() {
 		dir := t.TempDir()
 		options, err := fill(t.Context(), dir)
@@ -213,7 +204,7 @@ func makeMongo(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := program(ctx, "internal/containertest/mongosetup", filepath.Join(dir, "tree", "usr", "bin", "mongo-setup")); err != nil {
+	if err := program(ctx, "deploy/mongosetup", filepath.Join(dir, "tree", "usr", "bin", "mongo-setup")); err != nil {
 		return nil, err
 	}
 	programs := []string{server.Path, "bash", "head", "base64", "tr", "cat", "chmod", "chown", "mv"}
