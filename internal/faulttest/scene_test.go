@@ -41,14 +41,6 @@ func rounds(s *scene, short, long int) int {
 	return form(s, short, long)
 }
 
-// run lets producers run under a fault, until something is wrong in a sabotaged run.
-func (s *scene) run(short, long time.Duration) {
-	s.t.Helper()
-	for end := time.Now().Add(form(s, short, long)); time.Now().Before(end) && !s.wrong(); {
-		wait(500 * time.Millisecond)
-	}
-}
-
 // A faultTest is one of the named tests: what happens, and the protections
 // without which something must go wrong.
 type faultTest struct {
@@ -328,6 +320,14 @@ func (s *scene) finish(faults int) outcome {
 		out.result.Lost = nil // they may only be waiting
 	}
 	return out
+}
+
+// run lets producers run under a fault, until something is wrong in a sabotaged run.
+func (s *scene) run(short, long time.Duration) {
+	s.t.Helper()
+	for end := time.Now().Add(form(s, short, long)); time.Now().Before(end) && !s.wrong(); {
+		wait(500 * time.Millisecond)
+	}
 }
 
 // wait lets time pass.
