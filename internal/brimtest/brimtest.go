@@ -3,6 +3,7 @@ package brimtest
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -44,17 +46,38 @@ func (b *Binary) Path(t testing.TB) string {
 
 func (b *Binary) path() string { return filepath.Join(b.dir, "brim") }
 
-func (b *Binary) build(ctx context.Context) (err error) {
-	if b.dir, err = os.MkdirTemp("", "brim-test-"); err != nil {
-		return fmt.Errorf("make directory for brim: %w", err)
-	}
-	args := []string{"build", "-o", b.path(), "-tags", b.Tags}
-	if Race && !b.Plain {
-		args = append(args, "-race")
-	}
-	out, err := exec.CommandContext(ctx, "go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
+// build links brim once for all test binaries of a checkout: go build leaves a
+// program alone that is up to date. Each test binary has a name of its own for the
+// file, so that a later build does not replace what it runs.
+func (b *Binary) build(ctx context.Context) error {
+	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	all := filepath.Join(os.TempDir(), fmt.Sprintf("brim-test-%d", os.Getuid()))
+	flags := []string{"-tags", b.Tags}
+	if Race && !b.Plain {
+		flags = append(flags, "-race")
+	}
+	cache := filepath.Join(all, fmt.Sprintf("%x", sha256.Sum256(fmt.Append(module, flags)))[:16])
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return fmt.Errorf("make a folder for brim: %w", err)
+	}
+	lock := flock.New(filepath.Join(cache, "lock"))
+	if err := lock.Lock(); err != nil {
+		return fmt.Errorf("lock the folder for brim: %w", err)
+	}
+	defer func() { _ = lock.Close() }()
+	program := filepath.Join(cache, "brim")
+	args := slices.Concat([]string{"build", "-o", program}, flags, []string{"github.com/brim-telemetry/brim/cmd/brim"})
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build brim: %w\n%s", err, out)
+	}
+	if b.dir, err = os.MkdirTemp(all, "run-"); err != nil {
+		return fmt.Errorf("make a folder for brim: %w", err)
+	}
+	if err := os.Link(program, b.path()); err != nil {
+		return fmt.Errorf("name brim: %w", err)
 	}
 	return nil
 }

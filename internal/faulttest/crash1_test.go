@@ -28,11 +28,14 @@ func crashes(s *scene, flags ...string) outcome {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 	s.produce(d, 4, faulttest.ProducerConfig{Rate: 200})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 2, Ack: "stored", LineProtocol: true})
-	kills := rounds(s, 4, 20)
+	kills := form(s, 4, 20)
 	for range kills {
 		wait(form(s, 400*time.Millisecond, time.Second) + rand.N(form(s, 400*time.Millisecond, 2*time.Second)))
 		d.kill()
 		d.start()
+		if s.wrong() {
+			break
+		}
 	}
 	d.ready()
 	return s.finish(kills)

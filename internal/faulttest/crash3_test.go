@@ -31,7 +31,7 @@ func crashesInReplay(s *scene) outcome {
 	d.kill()
 	// Some answers are lost as well, so that readings stay unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
-	kills := rounds(s, 6, 60)
+	kills := form(s, 6, 60)
 	for range kills {
 		d.Faults = fmt.Sprintf("crash=%s:%d", []fault.Point{fault.BeforeBulk, fault.AfterBulk}[rand.IntN(2)], 1+rand.IntN(6))
 		d.start(
@@ -40,6 +40,9 @@ func crashesInReplay(s *scene) outcome {
 			"--lanes", strconv.Itoa(1+rand.IntN(6)))
 		d.await(d.drained) // or it crashes
 		d.kill()
+		if s.wrong() {
+			break
+		}
 	}
 	proxy.Set(faulttest.Faults{})
 	d.Faults = ""

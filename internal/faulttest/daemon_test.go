@@ -5,22 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -28,38 +25,18 @@ import (
 const patience = 60 * time.Second
 
 // binary is the daemon under test, built with its faults when the first test
-// asks.
-var binary struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
+// asks. The short forms look for data races, too, where the tests do; the full ones
+// run it at the speed of production.
+var binary = brimtest.Binary{Tags: "fault", Plain: full()}
 
-// brimBinary returns the path of the daemon. The short forms look for data
-// races, too, where the tests do; the full ones run it at the speed of production.
-// BRIM_FAULT_BIN names one that exists already.
+// brimBinary returns the path of the daemon. BRIM_FAULT_BIN names one that exists
+// already.
 func brimBinary(t testing.TB) string {
 	t.Helper()
-	binary.once.Do(func() {
-		if binary.path = os.Getenv("BRIM_FAULT_BIN"); binary.path != "" {
-			return
-		}
-		if binary.dir, binary.err = os.MkdirTemp("", "brim-fault-"); binary.err != nil {
-			return
-		}
-		binary.path = filepath.Join(binary.dir, "brim")
-		args := []string{"build", "-tags", "fault", "-o", binary.path}
-		if raceEnabled && !full() {
-			args = append(args, "-race")
-		}
-		out, err := exec.Command("go", append(args, "github.com/brim-telemetry/brim/cmd/brim")...).CombinedOutput()
-		if err != nil {
-			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
-	})
-	require.NoError(t, binary.err)
-	return binary.path
+	if path := os.Getenv("BRIM_FAULT_BIN"); path != "" {
+		return path
+	}
+	return binary.Path(t)
 }
 
 // daemon is `brim serve` on ports and directories of its own, which stay the
@@ -78,7 +55,7 @@ type daemon struct {
 	off    string
 	log    string // file
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process has ended
+	exited <-chan struct{} // closed when the process has ended
 }
 
 // newDaemon prepares a daemon; flags come behind those that every test needs.
@@ -107,31 +84,10 @@ func (d *daemon) start(more ...string) *daemon {
 	require.NoError(d.t, err)
 	defer out.Close()
 	cmd := exec.Command(brimBinary(d.t), append(d.flags[:len(d.flags):len(d.flags)], more...)...)
-	cmd.Env = append(foreignEnv(), "BRIM_FAULT="+joinFaults(d.off, d.Faults))
+	cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+joinFaults(d.off, d.Faults))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.Dir, out, out
-	cmd.SysProcAttr = endsWithTest()
-	exited, started := make(chan struct{}), make(chan error)
-	go func() {
-		// The signal at the parent's death comes when the thread ends that
-		// started the child, so that thread is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // callers know how it ended
-			close(exited)
-		}
-	}()
-	require.NoError(d.t, <-started)
-	d.cmd, d.exited = cmd, exited
+	d.cmd, d.exited = cmd, brimtest.Launch(d.t, cmd, syscall.SIGKILL).Exited()
 	return d
-}
-
-// foreignEnv is the environment without settings of Brim: a daemon refuses those
-// that it does not know.
-func foreignEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "BRIM_") })
 }
 
 func joinFaults(a, b string) string {
@@ -245,17 +201,10 @@ func (d *daemon) askFor(timeout time.Duration, method, path string) (code int, b
 	if err != nil {
 		return 0, "", err
 	}
-	req.Close = true
 	if d.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+d.Token)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(text), err
+	return brimtest.CarryOut(req)
 }
 
 // metric returns a counter or gauge, all of its label sets added up; 0 where

@@ -31,6 +31,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
@@ -47,7 +48,7 @@ func TestHOSTILE1(t *testing.T) {
 
 // mostMemory is what the daemon may use. The race detector keeps several bytes for
 // each byte.
-var mostMemory = int64(512<<20) * map[bool]int64{false: 1, true: 4}[raceEnabled]
+var mostMemory = int64(512<<20) * map[bool]int64{false: 1, true: 4}[brimtest.Race]
 
 const (
 	// preyStream is where attackers may send.
@@ -962,7 +963,7 @@ func (g *siege) startAttackers(t target) *attackers {
 	path, err := os.Executable()
 	require.NoError(g.t, err)
 	cmd := exec.Command("nice", "-n", "19", path)
-	cmd.Env = append(slices.Clone(foreignEnv()), attackerMode+"=1")
+	cmd.Env = append(brimtest.Env(), attackerMode+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(g.t, err)

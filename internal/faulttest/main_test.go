@@ -25,8 +25,6 @@ func TestMain(m *testing.M) {
 		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir)
-	}
+	binary.Remove()
 	os.Exit(code)
 }

@@ -31,7 +31,7 @@ func badReadings(s *scene) outcome {
 	d := s.daemon("", smallParts...)
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(s, 0.05, 0.01), Rate: 2000})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(s, 0.05, 0.01), Ack: "stored"})
-	wait(span(s, 3*time.Second, time.Minute))
+	s.run(3*time.Second, time.Minute)
 	for _, p := range s.producers {
 		p.Stop()
 	}

@@ -27,7 +27,7 @@ func fourDaemons(s *scene) outcome {
 		// 50 sensors in 10 s of event time, so a window in 6 requests.
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Step: 200 * time.Millisecond, Late: 2 * time.Minute, Rate: form(s, 500., 1000.)})
 	}
-	wait(span(s, 3*time.Second, time.Minute))
+	s.run(3*time.Second, time.Minute)
 	buckets, err := s.db.Collection("readings").CountDocuments(context.Background(), bson.D{{Key: "_id.p", Value: 0}})
 	require.NoError(s.t, err)
 	return s.finish(int(buckets))

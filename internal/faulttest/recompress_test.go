@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
@@ -134,7 +135,7 @@ func (s *scene) brimCommand(faults string, out *bytes.Buffer, args ...string) *e
 	}
 	args = append(args, "--mongo-uri", s.uri, "--database", s.db.Name(), "--stream", "readings", "--admin", "127.0.0.1:1")
 	cmd := exec.Command(brimBinary(s.t), args...)
-	cmd.Env = append(foreignEnv(), "BRIM_FAULT="+joinFaults(strings.Join(off, ","), faults))
+	cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+joinFaults(strings.Join(off, ","), faults))
 	cmd.Dir = s.t.TempDir()
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = endsWithTest()

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
@@ -196,7 +197,7 @@ func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
 		"journal", "replay", "--data-dir", lost.Dir, "--mongo-uri", uri, "--database", s.db.Name(), "--granularity", "1m", "--output", "json",
 	}, smallParts...)
 	a.cmd = exec.Command(brimBinary(s.t), args...)
-	a.cmd.Env = append(foreignEnv(), "BRIM_FAULT="+lost.off)
+	a.cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+lost.off)
 	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = lost.Dir, &a.out, &a.log
 	a.cmd.SysProcAttr = endsWithTest()
 	return a

@@ -41,14 +41,6 @@ func rounds(s *scene, short, long int) int {
 	return form(s, short, long)
 }
 
-// span is form for how long producers run under a fault.
-func span(s *scene, short, long time.Duration) time.Duration {
-	if s.sabotaged {
-		return short / 3
-	}
-	return form(s, short, long)
-}
-
 // A faultTest is one of the named tests: what happens, and the protections
 // without which something must go wrong.
 type faultTest struct {
@@ -69,7 +61,7 @@ type faultTest struct {
 type sabotage struct {
 	off  []fault.Protection
 	name string                 // of what a run of its own leaves out; empty: the names of off
-	runs int                    // at most; 0: 5
+	runs int                    // at most; 0: 10
 	run  func(s *scene) outcome // nil: that of the test
 }
 
@@ -144,7 +136,7 @@ func (f faultTest) sabotaged(t *testing.T, s sabotage) faulttest.Sabotage {
 		s.run = f.run
 	}
 	if s.runs == 0 {
-		s.runs = 5
+		s.runs = 10
 	}
 	t.Run("without "+out.Off, func(t *testing.T) {
 		for out.Runs < s.runs && !out.Caught && !t.Failed() {
@@ -328,6 +320,14 @@ func (s *scene) finish(faults int) outcome {
 		out.result.Lost = nil // they may only be waiting
 	}
 	return out
+}
+
+// run lets producers run under a fault, until something is wrong in a sabotaged run.
+func (s *scene) run(short, long time.Duration) {
+	s.t.Helper()
+	for end := time.Now().Add(form(s, short, long)); time.Now().Before(end) && !s.wrong(); {
+		wait(500 * time.Millisecond)
+	}
 }
 
 // wait lets time pass.

@@ -26,7 +26,7 @@ func TestTS1LostAnswers(t *testing.T) {
 			proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)})
 			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 			s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
-			wait(span(s, 3*time.Second, time.Minute))
+			s.run(3*time.Second, time.Minute)
 			proxy.Set(faulttest.Faults{})
 			return s.finish(proxy.Counts().Faults())
 		},
