@@ -2,12 +2,10 @@ package mongod_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,19 +134,13 @@ func killStarts(t *testing.T, dir string, times int) {
 	t.Helper()
 	binary(t) // so that no start installs it
 	for range times {
-		self, err := os.Executable()
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(1500*time.Millisecond))))
-		cmd := exec.CommandContext(ctx, self) // killed when the time is over
-		cmd.Env = append(os.Environ(), daemonEnv+"="+dir, daemonAuthEnv+"=1")
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		for lines := bufio.NewScanner(out); lines.Scan(); {
+		started := startSelf(t, daemonEnv+"="+dir, daemonAuthEnv+"=1")
+		killed := time.AfterFunc(rand.N(1500*time.Millisecond), func() { _ = started.Process.Kill() })
+		for lines := bufio.NewScanner(started.output); lines.Scan(); {
 			require.NotContains(t, lines.Text(), "error:")
 		}
-		require.Error(t, cmd.Wait())
-		cancel()
+		require.Error(t, started.Wait())
+		killed.Stop()
 	}
 }
 

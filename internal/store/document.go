@@ -41,7 +41,7 @@ func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 		default:
 			// The words of doubles are already in BSON's form.
 			dst = bsoncore.AppendHeader(dst, bsoncore.TypeDouble, f.Name)
-			dst = appendWord(dst, word)
+			dst = binary.LittleEndian.AppendUint64(dst, word)
 		}
 	}
 	return dst
@@ -49,13 +49,8 @@ func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 
 func appendText(dst []byte, name string, text []byte) []byte {
 	dst = bsoncore.AppendHeader(dst, bsoncore.TypeString, name)
-	n := uint32(len(text) + 1)
-	dst = append(dst, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(text)+1))
 	return append(append(dst, text...), 0)
-}
-
-func appendWord(dst []byte, w uint64) []byte {
-	return append(dst, byte(w), byte(w>>8), byte(w>>16), byte(w>>24), byte(w>>32), byte(w>>40), byte(w>>48), byte(w>>56))
 }
 
 // AppendTags appends tags as one sub-document named tags, or nothing if there are

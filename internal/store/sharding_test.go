@@ -30,6 +30,7 @@ func TestShardKeyMustKeepIDsUnique(t *testing.T) {
 		"not sharded":                      {},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := Collection{Database: db, Name: name}
 			namespace := db.Name() + "." + name
 			if tt.key != nil {

@@ -129,8 +129,10 @@ func startShared() (string, *mongod.Server, error) {
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	shared.client, err = connect(server.URI())
-	return dir, server, err
+	if shared.client, err = connect(server.URI()); err != nil {
+		return "", nil, errors.Join(err, end(server), os.RemoveAll(dir))
+	}
+	return dir, server, nil
 }
 
 func connect(uri string) (*mongo.Client, error) {

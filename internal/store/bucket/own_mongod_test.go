@@ -23,25 +23,20 @@ import (
 func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
-	for _, tt := range []struct {
-		name string
-		run  func(t *testing.T, db *mongo.Database)
-	}{
-		{"MongoDB removes what is older than the retention", removedByRetention},
-		{"a write that a majority does not show yet is not sent on", notShownByMajority},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			name := mongodtest.DatabaseAt(t, server.URI()).Name()
-			c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: name, Logger: slog.New(slog.DiscardHandler)})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-			tt.run(t, c.Database())
-		})
+	database := func() *mongo.Database {
+		name := mongodtest.DatabaseAt(t, server.URI()).Name()
+		c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: name, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+		return c.Database()
 	}
+	removedByRetention(t, database())
+	notShownByMajority(t, database())
 }
 
 // removedByRetention uses the server's clock, and a monitor that runs every second.
 func removedByRetention(t *testing.T, db *mongo.Database) {
+	t.Helper()
 	// The oldest readings that may stay are in the middle of a window.
 	const window = time.Hour
 	now := time.Now()
@@ -89,6 +84,7 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 // not yet visible to a majority read. It is sent again, refused by the guard, and not
 // taken for another's until the lookup shows it.
 func notShownByMajority(t *testing.T, db *mongo.Database) {
+	t.Helper()
 	s := open(t, db, Config{WriteConcern: store.WriteConcern{Members: 1}})
 	lag := func(mode string) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(),

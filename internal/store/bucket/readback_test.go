@@ -143,6 +143,7 @@ func TestStatisticsThatCannotBeTrueAreNotTrusted(t *testing.T) {
 	s := open(t, db, Config{})
 	for name, update := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			fillHours(t, s, name, 1)
 			_, err := db.Collection(storetest.Stream).UpdateMany(t.Context(), bson.D{{Key: "sensorId", Value: name}}, update)
 			require.NoError(t, err)
