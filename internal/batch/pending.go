@@ -127,6 +127,3 @@ func release(rows []Ref) {
 		i += n
 	}
 }
-
-// Share is the former name of Pending.
-type Share = Pending

@@ -106,7 +106,7 @@ type writer struct {
 	session  string
 	rows     []batch.Ref // all of the session, in the order of their sequences
 	released int         // of them
-	share    *batch.Share
+	share    *batch.Pending
 
 	granularity time.Duration // when its readings are accepted
 }
@@ -177,8 +177,8 @@ func (h *history) writer() *writer {
 	return w
 }
 
-func (w *writer) newShare(sensor string) *batch.Share {
-	return &batch.Share{Stream: "readings", Sensor: sensor, Start: windowStart.UnixMilli(), Granularity: w.granularity, Session: w.session}
+func (w *writer) newShare(sensor string) *batch.Pending {
+	return &batch.Pending{Stream: "readings", Sensor: sensor, Start: windowStart.UnixMilli(), Granularity: w.granularity, Session: w.session}
 }
 
 var windowStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -257,7 +257,7 @@ func (h *history) write(d *simulated, w *writer) {
 		h.writeTwo(d, w)
 		return
 	}
-	d.store.Write(context.Background(), []*batch.Share{w.share})
+	d.store.Write(context.Background(), []*batch.Pending{w.share})
 	h.settle(w)
 }
 
@@ -269,8 +269,8 @@ func (h *history) writeTwo(d *simulated, w *writer) {
 	rest.Rows = append([]batch.Ref(nil), w.share.Rows[half:]...)
 	rest.State = nil
 	w.share.Rows = w.share.Rows[:half]
-	d.store.Write(context.Background(), []*batch.Share{&rest})
-	d.store.Write(context.Background(), []*batch.Share{w.share})
+	d.store.Write(context.Background(), []*batch.Pending{&rest})
+	d.store.Write(context.Background(), []*batch.Pending{w.share})
 	w.share.Rows = append(w.share.Rows, rest.Rows...)
 	h.settle(w)
 }

@@ -276,7 +276,7 @@ var ErrNotPrepared = errors.New("its collection is not prepared")
 
 // Target returns the collection to write to. While there is none it returns nil and
 // marks the writes as unsent.
-func (b *Base) Target(writes []*batch.Share) *Prepared {
+func (b *Base) Target(writes []*batch.Pending) *Prepared {
 	to := b.prepared.Load()
 	if to == nil {
 		for _, pending := range writes {

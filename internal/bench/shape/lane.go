@@ -48,14 +48,14 @@ type lane struct {
 	fields   []telemetry.Field
 	// The shares of the command being written, the sensor of each, and the share that
 	// each portion's next reading goes into. Their memory is reused.
-	shares []*batch.Share
+	shares []*batch.Pending
 	of     []*sensor
 	open   []openShare
 }
 
 // A shareStore is what a lane writes to.
 type shareStore interface {
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, shares []*batch.Pending)
 }
 
 func newLane(to shareStore, stream string, granularity time.Duration, r Readings) *lane {
@@ -74,7 +74,7 @@ type sensor struct {
 }
 
 type openShare struct {
-	share *batch.Share
+	share *batch.Pending
 	of    *sensor
 }
 
@@ -149,7 +149,7 @@ var errStuck = errors.New("MongoDB does not accept the readings")
 
 // drain writes shares until all their readings are stored, and returns in how many
 // updates. It modifies the slice.
-func (l *lane) drain(ctx context.Context, left []*batch.Share) (updates int, err error) {
+func (l *lane) drain(ctx context.Context, left []*batch.Pending) (updates int, err error) {
 	for waits := 0; len(left) > 0; {
 		updates += len(left)
 		l.store.Write(ctx, left)
@@ -197,7 +197,7 @@ func (l *lane) fill(portions []Portion) error {
 			}
 			start, open := l.windowStart(p.Sensor, p.First+uint64(step)), &l.open[i] //nolint:gosec // counts from 0
 			if open.share == nil || open.share.Start != start {
-				open.share = &batch.Share{
+				open.share = &batch.Pending{
 					Stream: l.stream, Sensor: l.readings.Source.ID(p.Sensor), Start: start, Granularity: l.granularity, Session: l.session,
 				}
 				if open.of.start == start {

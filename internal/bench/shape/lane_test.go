@@ -42,7 +42,7 @@ func laneOf(t *testing.T, store shareStore, count int) *lane {
 // A recorder is a store that takes everything, and keeps what it was given.
 type recorder struct {
 	writes [][]taken
-	answer func(write int, shares []*batch.Share) // nil: all is stored
+	answer func(write int, shares []*batch.Pending) // nil: all is stored
 }
 
 // taken is a share as it came.
@@ -54,7 +54,7 @@ type taken struct {
 	requests int // batches that the rows are of
 }
 
-func (r *recorder) Write(_ context.Context, shares []*batch.Share) {
+func (r *recorder) Write(_ context.Context, shares []*batch.Pending) {
 	var all []taken
 	for _, s := range shares {
 		x := taken{sensor: s.Sensor, start: time.UnixMilli(s.Start).UTC(), state: s.State}
@@ -164,7 +164,7 @@ func TestWritesAreSplitIntoCommands(t *testing.T) {
 
 func TestUnstoredReadingsAreWrittenAgain(t *testing.T) {
 	t.Parallel()
-	r := &recorder{answer: func(_ int, shares []*batch.Share) {
+	r := &recorder{answer: func(_ int, shares []*batch.Pending) {
 		for _, s := range shares {
 			s.Drop(1)
 			s.Verdict = batch.Again
@@ -181,13 +181,13 @@ func TestWriteFailsWhenTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("no primary")
-		r := &recorder{answer: func(_ int, shares []*batch.Share) { shares[0].Verdict, shares[0].Err = batch.Wait, refused }}
+		r := &recorder{answer: func(_ int, shares []*batch.Pending) { shares[0].Verdict, shares[0].Err = batch.Wait, refused }}
 		_, err := laneOf(t, r, 1).Write(t.Context(), []Portion{{0, 0, 1}})
 		require.ErrorIs(t, err, errStuck)
 		require.ErrorIs(t, err, refused)
 		assert.Len(t, r.writes, mostWaits+1)
 
-		poison := &recorder{answer: func(_ int, shares []*batch.Share) { shares[0].Verdict, shares[0].Err = batch.Poison, refused }}
+		poison := &recorder{answer: func(_ int, shares []*batch.Pending) { shares[0].Verdict, shares[0].Err = batch.Poison, refused }}
 		_, err = laneOf(t, poison, 1).Write(t.Context(), []Portion{{0, 0, 1}})
 		require.ErrorIs(t, err, refused)
 		assert.Len(t, poison.writes, 1)
@@ -197,7 +197,7 @@ func TestWriteFailsWhenTheStoreRefuses(t *testing.T) {
 func TestWriteEndsOnCancellation(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &recorder{answer: func(write int, shares []*batch.Share) {
+	r := &recorder{answer: func(write int, shares []*batch.Pending) {
 		if shares[0].Verdict = batch.Wait; write == 2 {
 			cancel()
 		}

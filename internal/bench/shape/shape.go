@@ -278,7 +278,7 @@ type Collection struct {
 
 // A production is a store of production.
 type production interface {
-	Write(ctx context.Context, shares []*batch.Share)
+	Write(ctx context.Context, shares []*batch.Pending)
 	Prepare(ctx context.Context) error
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 }
@@ -286,7 +286,7 @@ type production interface {
 // timed is the store of a collection, whose times it notes.
 type timed struct{ *Collection }
 
-func (t timed) Write(ctx context.Context, shares []*batch.Share) {
+func (t timed) Write(ctx context.Context, shares []*batch.Pending) {
 	began := time.Now()
 	t.store.Write(ctx, shares)
 	t.mu.Lock()

@@ -185,7 +185,7 @@ func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
 // confirm waits until readings that a lookup has just found are confirmed like an
 // acknowledged write. On a sharded collection it waits for the shards that were
 // queried, by updates that match nothing: a write elsewhere would not wait for them.
-func (s *Store) confirm(ctx context.Context, writes []*batch.Share) error {
+func (s *Store) confirm(ctx context.Context, writes []*batch.Pending) error {
 	now := s.Live.Load()
 	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {
 		return now.WriteConcern.Confirm(ctx, s.Database)

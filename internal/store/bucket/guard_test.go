@@ -27,7 +27,7 @@ func seconds(n int) []telemetry.Reading {
 }
 
 // someRows is a write of the given rows by a lane that remembers nothing.
-func someRows(b *batch.Batch, from, to int) []*batch.Share {
+func someRows(b *batch.Batch, from, to int) []*batch.Pending {
 	writes := storetest.Pending(b, window)
 	writes[0].Rows = writes[0].Rows[from:to]
 	return writes
@@ -100,8 +100,8 @@ func TestDatabaseEnforcesTheCap(t *testing.T) {
 			a.Rows, b.Rows = nil, nil
 			for at := 0; at < 60; at += 5 {
 				a.Rows, b.Rows = append([]batch.Ref(nil), rowsA[at:at+5]...), append([]batch.Ref(nil), rowsB[at:at+5]...)
-				storetest.WriteAll(t, one, []*batch.Share{a})
-				storetest.WriteAll(t, other, []*batch.Share{b})
+				storetest.WriteAll(t, one, []*batch.Pending{a})
+				storetest.WriteAll(t, other, []*batch.Pending{b})
 			}
 			assert.ElementsMatch(t, readings, storetest.ReadAll(t, one, "a"))
 			for i, d := range documents(t, db) {
@@ -126,7 +126,7 @@ func TestLostRepliesInRandomOrder(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(uint64(run), 1))
 		sensor := fmt.Sprintf("sensor-%d", run)
 		var want []telemetry.Reading
-		var lanes []*batch.Share
+		var lanes []*batch.Pending
 		for daemon := range 2 {
 			var of []telemetry.Reading
 			for i := range readings {
@@ -140,7 +140,7 @@ func TestLostRepliesInRandomOrder(t *testing.T) {
 	}
 }
 
-func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
+func playLanes(t *testing.T, s *Store, lanes []*batch.Pending, rnd *rand.Rand) {
 	t.Helper()
 	var network []mongo.WriteModel
 	for step := 0; len(lanes[0].Rows)+len(lanes[1].Rows) > 0; step++ {
@@ -164,7 +164,7 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Share, rnd *rand.Rand) {
 		case fate < 0.6: // the daemon starts again
 			pending.State, pending.Recovered = nil, true
 		default:
-			s.Write(t.Context(), []*batch.Share{pending})
+			s.Write(t.Context(), []*batch.Pending{pending})
 			require.NotEqual(t, batch.Poison, pending.Verdict)
 		}
 	}

@@ -155,7 +155,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply, tried []bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	var conflicts []*batch.Share
+	var conflicts []*batch.Pending
 	for i := range ops {
 		switch {
 		case !tried[i]:

@@ -55,7 +55,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 				assert.Less(t, time.Since(began), time.Duration(len(locked))*leastPatience, "they are not waited for one after the other")
 			}
 			hang := 0
-			var others []*batch.Share
+			var others []*batch.Pending
 			for _, pending := range writes {
 				switch {
 				case pending.Verdict == batch.Hangs:
@@ -95,7 +95,7 @@ func inARow(from, n int) (row []int) {
 func TestPatienceFollowsASlowMongoDB(t *testing.T) {
 	t.Parallel()
 	s := unconnected(Settings{})
-	one := []operation{{pending: &batch.Share{}}}
+	one := []operation{{pending: &batch.Pending{}}}
 	assert.Equal(t, leastPatience, s.patience(one))
 	s.answered(3 * time.Second)
 	assert.Equal(t, 12*time.Second, s.patience(one), "longer than a write may take at all")

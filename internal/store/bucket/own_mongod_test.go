@@ -90,7 +90,7 @@ func notShownByMajority(t *testing.T, db *mongo.Database) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(),
 			bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: mode}}).Err())
 	}
-	writes := func() []*batch.Share {
+	writes := func() []*batch.Pending {
 		return storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2)), 5*time.Minute)
 	}
 	lag("alwaysOn")

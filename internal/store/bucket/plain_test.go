@@ -75,8 +75,8 @@ func drawShape() *rapid.Generator[[]batch.FieldType] {
 }
 
 // drawShare draws one bucket's rows, from several batches.
-func drawShare(t *rapid.T, shapes [][]batch.FieldType) *batch.Share {
-	pending := &batch.Share{
+func drawShare(t *rapid.T, shapes [][]batch.FieldType) *batch.Pending {
+	pending := &batch.Pending{
 		Stream: storetest.Stream, Sensor: rapid.StringMatching(`[a-z☂]{1,8}`).Draw(t, "sensor"),
 		Start: storetest.Base.UnixMilli(), Granularity: time.Hour, Session: batch.NewSession(),
 	}

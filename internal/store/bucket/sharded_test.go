@@ -83,7 +83,7 @@ func targets(filter bson.Raw, paths ...string) bool {
 }
 
 // shareOf are some readings of a sensor's window.
-func pendingOf(t *testing.T, sensor string, n int) *batch.Share {
+func pendingOf(t *testing.T, sensor string, n int) *batch.Pending {
 	t.Helper()
 	var readings []telemetry.Reading
 	for i := range n {
@@ -95,7 +95,7 @@ func pendingOf(t *testing.T, sensor string, n int) *batch.Share {
 func TestEveryUpdateNamesItsShard(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	writes := []*batch.Share{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 2)}
+	writes := []*batch.Pending{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 2)}
 	s.Write(t.Context(), writes)
 	updates := sent.each(t, "update", "updates")
 	require.Len(t, updates, 2)
@@ -112,14 +112,14 @@ func TestEveryUpdateNamesItsShard(t *testing.T) {
 func TestEveryQueryForASensorNamesItsShard(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	storetest.WriteAll(t, s, []*batch.Share{pendingOf(t, "s-1", 2)})
+	storetest.WriteAll(t, s, []*batch.Pending{pendingOf(t, "s-1", 2)})
 	assert.Len(t, storetest.ReadAll(t, s, "s-1"), 2)
 	_, found, err := s.Latest(t.Context(), "s-1", nil)
 	require.NoError(t, err)
 	assert.True(t, found)
 	recovered := pendingOf(t, "s-1", 3)
 	recovered.Recovered = true
-	s.Write(t.Context(), []*batch.Share{recovered})
+	s.Write(t.Context(), []*batch.Pending{recovered})
 	_, err = s.Delete(t.Context(), "s-1")
 	require.NoError(t, err)
 
@@ -147,14 +147,14 @@ func TestQueriesWithoutAClusterAreUnchanged(t *testing.T) {
 func TestFenceOnAClusterNamesItsShards(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
-	storetest.WriteAll(t, s, []*batch.Share{pendingOf(t, "s-1", 3)})
+	storetest.WriteAll(t, s, []*batch.Pending{pendingOf(t, "s-1", 3)})
 	before := documents(t, s.Database)
 	require.Len(t, before, 1)
 	clear(sent.commands)
 	now := *s.Live.Load()
 	now.WriteConcern.Members = 2 // the collection still asks for a majority of one member
 	s.Live.Store(&now)
-	s.lookUp(t.Context(), []*batch.Share{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 1)})
+	s.lookUp(t.Context(), []*batch.Pending{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 1)})
 	updates := sent.each(t, "update", "updates")
 	require.Len(t, updates, 2)
 	for _, op := range updates {

@@ -39,12 +39,12 @@ func end(dst []byte, at int32) []byte {
 	return dst
 }
 
-func appendID(dst []byte, pending *batch.Share, number int32) []byte {
+func appendID(dst []byte, pending *batch.Pending, number int32) []byte {
 	at, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
 	return end(appendKey(dst, pending, number), at)
 }
 
-func appendKey(dst []byte, pending *batch.Share, number int32) []byte {
+func appendKey(dst []byte, pending *batch.Pending, number int32) []byte {
 	dst = bsoncore.AppendStringElement(dst, "s", pending.Sensor)
 	dst = bsoncore.AppendDateTimeElement(dst, "b", pending.Start)
 	dst = bsoncore.AppendInt32Element(dst, "g", int32(pending.Granularity.Seconds()))

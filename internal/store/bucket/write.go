@@ -25,7 +25,7 @@ import (
 // in few commands, finds out why updates were refused, and leaves in every write what is
 // not yet stored, with a verdict. It returns when it has all verdicts; the end of
 // ctx leaves outcomes unknown.
-func (s *Store) Write(ctx context.Context, writes []*batch.Share) {
+func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
 		return
@@ -49,10 +49,10 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Share) {
 // first looks up the parts of buckets whose part is uncertain: an earlier process
 // may have stored their readings in a part that the guard of the next update would
 // not see.
-func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Share) {
+func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	var toLookUp []*batch.Share
+	var toLookUp []*batch.Pending
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Again, nil
 		p := partOf(pending)
@@ -134,7 +134,7 @@ type part struct {
 }
 
 // partOf returns the bucket's part.
-func partOf(pending *batch.Share) *part {
+func partOf(pending *batch.Pending) *part {
 	if p, ok := pending.State.(*part); ok {
 		return p
 	}
@@ -145,7 +145,7 @@ func partOf(pending *batch.Share) *part {
 
 // forget discards what is known of the parts in an earlier collection: in
 // the new one they may be absent or different.
-func (s *Store) forget(writes []*batch.Share, to *store.Prepared) {
+func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 	for _, pending := range writes {
 		p := partOf(pending)
 		if p.of == to.Generation {
@@ -199,7 +199,7 @@ func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
 // However late an operation arrives, it is applied to a part with the tags that it
 // was made for, or not at all, and no operation changes the tags of a part.
 type operation struct {
-	pending *batch.Share
+	pending *batch.Pending
 	part    *part
 	number  int32 // of the part, at the time of sending
 	rows    []batch.Ref
@@ -227,7 +227,7 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 // cut decides how many of the pending rows go into its current part: as many as
 // fit, false if not even the first does. A reading that is larger than an empty
 // part goes alone.
-func (s *Store) cut(pending *batch.Share, p *part) (operation, bool) {
+func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
 		pending: pending, part: p, number: p.number,
@@ -404,7 +404,7 @@ var errConflict = errors.New("the part exists and refused the update")
 
 // prepare makes the bucket's next operation, closing its part first if that has
 // no room. It returns false, with the verdict set, when there is nothing to send.
-func (s *Store) prepare(ctx context.Context, pending *batch.Share) (operation, bool) {
+func (s *Store) prepare(ctx context.Context, pending *batch.Pending) (operation, bool) {
 	if pending.Verdict == batch.Wait {
 		return operation{}, false
 	}
@@ -425,7 +425,7 @@ func (s *Store) prepare(ctx context.Context, pending *batch.Share) (operation, b
 // settle gives every operation its outcome, except for the writes whose parts
 // refused their updates, which it returns. An error says that all outcomes are
 // unknown.
-func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Share, err error) {
+func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Pending, err error) {
 	var bulk mongo.BulkWriteException
 	if r.err != nil && !errors.As(r.err, &bulk) {
 		for i := range ops {
@@ -484,7 +484,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 }
 
 // settleRest gives the verdict of a write of which something was stored.
-func settleRest(pending *batch.Share) {
+func settleRest(pending *batch.Pending) {
 	pending.Verdict, pending.Err = batch.Again, nil
 	if len(pending.Rows) == 0 {
 		pending.Verdict = batch.Stored
@@ -493,7 +493,7 @@ func settleRest(pending *batch.Share) {
 
 // resolve finds out why parts refused their updates. A write for which the lookup
 // shows nothing new waits.
-func (s *Store) resolve(ctx context.Context, writes []*batch.Share) {
+func (s *Store) resolve(ctx context.Context, writes []*batch.Pending) {
 	type view struct {
 		rows int
 		part part
@@ -529,7 +529,7 @@ func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) 
 	}
 	p.limit = 1
 	pending.Verdict = batch.Again
-	s.lookUp(ctx, []*batch.Share{pending})
+	s.lookUp(ctx, []*batch.Pending{pending})
 	switch {
 	case pending.Verdict == batch.Wait:
 	case len(pending.Rows) == 0:
@@ -544,7 +544,7 @@ func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) 
 // closePart closes the bucket's part, so that no delayed request can be applied to
 // it any more, and moves on to the next. It reports whether it did; otherwise the
 // write waits.
-func (s *Store) closePart(ctx context.Context, pending *batch.Share, p *part) bool {
+func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) bool {
 	if s.Faults.Off(fault.Fence) {
 		p.next()
 		settleRest(pending)
@@ -574,7 +574,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Share, p *part) bo
 	default:
 		last := closed.Writes[pending.Session]
 		if len(pending.Rows) > 0 && last > 0 && pending.Rows[0].Seq() <= uint64(last) {
-			if err := s.confirm(ctx, []*batch.Share{pending}); err != nil {
+			if err := s.confirm(ctx, []*batch.Pending{pending}); err != nil {
 				pending.Verdict, pending.Err = batch.Wait, err
 				return false
 			}
@@ -586,7 +586,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Share, p *part) bo
 	return true
 }
 
-func (s *Store) dropStored(pending *batch.Share, last int64) {
+func (s *Store) dropStored(pending *batch.Pending, last int64) {
 	if last > 0 {
 		n := pending.DropStored(uint64(last))
 		pending.Found += n
@@ -602,7 +602,7 @@ const lookupBatch = 100
 
 // lookUp reads all parts of the buckets, drops what is stored already, and points each
 // write at its bucket's first open part. If that fails, the write waits.
-func (s *Store) lookUp(ctx context.Context, writes []*batch.Share) {
+func (s *Store) lookUp(ctx context.Context, writes []*batch.Pending) {
 	for chunk := range slices.Chunk(writes, lookupBatch) {
 		parts, err := s.findParts(ctx, chunk)
 		if err == nil && len(parts) > 0 {
@@ -620,7 +620,7 @@ func (s *Store) lookUp(ctx context.Context, writes []*batch.Share) {
 
 // learn updates the write from what is stored of its bucket. A bucket's stored
 // rows of one session are always a prefix, so the largest sequence is enough.
-func (s *Store) learn(pending *batch.Share, parts []stored) {
+func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	var last int64
 	for _, d := range parts {
 		last = max(last, d.Writes[pending.Session])
@@ -668,11 +668,11 @@ type bucketKey struct {
 	grain  int32
 }
 
-func keyOf(pending *batch.Share) bucketKey {
+func keyOf(pending *batch.Pending) bucketKey {
 	return bucketKey{pending.Sensor, pending.Start, int32(pending.Granularity.Seconds())}
 }
 
-func (s *Store) findParts(ctx context.Context, writes []*batch.Share) (map[bucketKey][]stored, error) {
+func (s *Store) findParts(ctx context.Context, writes []*batch.Pending) (map[bucketKey][]stored, error) {
 	either := make(bson.A, len(writes))
 	for i, pending := range writes {
 		from := end(appendKey([]byte{0, 0, 0, 0}, pending, 0), 0)

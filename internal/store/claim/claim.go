@@ -461,7 +461,7 @@ func (c *Claims) Close(ctx context.Context) {
 
 // A Store writes pending rows, see queue.Store.
 type Store interface {
-	Write(ctx context.Context, writes []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Pending)
 }
 
 // Guard returns a store that writes only what is claimed.
@@ -473,7 +473,7 @@ type guarded struct {
 }
 
 // Write implements Store.
-func (g *guarded) Write(ctx context.Context, writes []*batch.Share) {
+func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 	if err := g.claims.Ensure(ctx); err != nil {
 		for _, s := range writes {
 			s.Verdict, s.Err = batch.Wait, err
@@ -494,7 +494,7 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Share) {
 		g.store.Write(ctx, writes)
 		return
 	}
-	var good []*batch.Share
+	var good []*batch.Pending
 	for _, s := range writes {
 		if slices.Contains(g.claims.cfg.LostBefore, s.Session) {
 			s.Verdict, s.Err = batch.Poison, errLostBefore

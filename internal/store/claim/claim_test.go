@@ -157,7 +157,7 @@ func snapshot(of, twin *process) {
 // recorder keeps what it was given to write.
 type recorder struct{ sessions []string }
 
-func (r *recorder) Write(_ context.Context, writes []*batch.Share) {
+func (r *recorder) Write(_ context.Context, writes []*batch.Pending) {
 	for _, s := range writes {
 		r.sessions = append(r.sessions, s.Session)
 		s.Verdict = batch.Stored
@@ -184,7 +184,7 @@ func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	require.NoError(t, one.Err())
 
 	var wrote recorder
-	writes := []*batch.Share{{Session: "s"}, {Session: "redrawn1"}, {Session: "old"}}
+	writes := []*batch.Pending{{Session: "s"}, {Session: "redrawn1"}, {Session: "old"}}
 	two.Guard(&wrote).Write(t.Context(), writes)
 	assert.Equal(t, []string{"redrawn1"}, wrote.sessions)
 	assert.Equal(t, batch.Wait, writes[0].Verdict)
@@ -243,7 +243,7 @@ func TestLostSessionIsNotReplayed(t *testing.T) {
 	p := newProcess(fresh(t), 1, "1:1", "s")
 	p.cfg.LostBefore = []string{"old"}
 	var wrote recorder
-	writes := []*batch.Share{{Session: "old", Recovered: true}, {Session: "s"}}
+	writes := []*batch.Pending{{Session: "old", Recovered: true}, {Session: "s"}}
 	p.Guard(&wrote).Write(t.Context(), writes)
 	assert.Equal(t, []string{"s"}, wrote.sessions)
 	assert.Equal(t, batch.Poison, writes[0].Verdict, "it becomes a dead letter")
@@ -283,8 +283,8 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	var wrote recorder
 	guarded := p.Guard(&wrote)
 	write := func() batch.Verdict {
-		pending := &batch.Share{Session: "s"}
-		guarded.Write(t.Context(), []*batch.Share{pending})
+		pending := &batch.Pending{Session: "s"}
+		guarded.Write(t.Context(), []*batch.Pending{pending})
 		return pending.Verdict
 	}
 	require.Equal(t, batch.Stored, write())
@@ -310,13 +310,13 @@ type slow struct {
 	behind func()
 }
 
-func (s *slow) Write(ctx context.Context, writes []*batch.Share) {
+func (s *slow) Write(ctx context.Context, writes []*batch.Pending) {
 	for _, one := range writes {
 		if err := store.Permitted(ctx); err != nil {
 			one.Verdict, one.Err = batch.Unsent, err
 			continue
 		}
-		s.recorder.Write(ctx, []*batch.Share{one})
+		s.recorder.Write(ctx, []*batch.Pending{one})
 		s.behind()
 	}
 }
@@ -331,7 +331,7 @@ func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 		next.now = next.now.Add(patience)
 		require.NoError(t, next.Ensure(t.Context()))
 	}}
-	writes := []*batch.Share{{Session: "s"}, {Session: "s"}}
+	writes := []*batch.Pending{{Session: "s"}, {Session: "s"}}
 	p.Guard(wrote).Write(t.Context(), writes)
 	assert.Len(t, wrote.sessions, 1)
 	assert.Equal(t, batch.Unsent, writes[1].Verdict)

@@ -65,7 +65,7 @@ func (s *Store) Prepare(context.Context) error { return nil }
 func (s *Store) Stands(context.Context) error { return nil }
 
 // Write keeps all rows; every verdict is batch.Stored.
-func (s *Store) Write(_ context.Context, writes []*batch.Share) {
+func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
 	begin := time.Now()
 	s.mu.Lock()
 	for _, pending := range writes {
@@ -94,7 +94,7 @@ func (s *Store) Write(_ context.Context, writes []*batch.Share) {
 }
 
 // dropStored takes the rows away that are kept already.
-func (s *Store) dropStored(pending *batch.Share) int {
+func (s *Store) dropStored(pending *batch.Pending) int {
 	kept := make(map[[12]byte]bool)
 	for _, r := range slices.Concat(s.old[pending.Sensor], s.young[pending.Sensor]) {
 		kept[batch.ReadingID(r.Batch.Session, r.Seq())] = true

@@ -112,7 +112,7 @@ func (d *drawn) session(s Store) {
 				}
 			}
 			if pending.Rows = pending.Rows[:n]; n > 0 {
-				WriteAll(rt, s, []*batch.Share{pending})
+				WriteAll(rt, s, []*batch.Pending{pending})
 			}
 		}
 		seq += uint64(b.Len())

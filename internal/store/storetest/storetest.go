@@ -23,7 +23,7 @@ import (
 // Store is what the queue and the reader need of a store.
 type Store interface {
 	Prepare(ctx context.Context) error
-	Write(ctx context.Context, writes []*batch.Share)
+	Write(ctx context.Context, writes []*batch.Pending)
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
@@ -111,18 +111,18 @@ func Integers(b *testing.B, first, sensors, perSensor, fields int) *batch.Batch 
 }
 
 // Pending sorts a batch into buckets, as a lane does.
-func Pending(b *batch.Batch, granularity time.Duration) []*batch.Share {
+func Pending(b *batch.Batch, granularity time.Duration) []*batch.Pending {
 	type key struct {
 		sensor string
 		start  int64
 	}
-	byBucket := make(map[key]*batch.Share)
-	var writes []*batch.Share
+	byBucket := make(map[key]*batch.Pending)
+	var writes []*batch.Pending
 	for i := range uint32(b.Len()) {
 		row := b.Row(i)
 		k := key{b.Series(row).Sensor, row.Time - row.Time%granularity.Milliseconds()}
 		if byBucket[k] == nil {
-			byBucket[k] = &batch.Share{
+			byBucket[k] = &batch.Pending{
 				Stream: Stream, Sensor: k.sensor, Start: k.start, Granularity: granularity, Session: b.Session,
 			}
 			writes = append(writes, byBucket[k])
@@ -133,10 +133,10 @@ func Pending(b *batch.Batch, granularity time.Duration) []*batch.Share {
 }
 
 // WriteAll writes until nothing is left of them.
-func WriteAll(t require.TestingT, s Store, writes []*batch.Share) {
+func WriteAll(t require.TestingT, s Store, writes []*batch.Pending) {
 	for range 10_000 {
 		s.Write(context.Background(), writes)
-		writes = slices.DeleteFunc(slices.Clone(writes), func(pending *batch.Share) bool { return len(pending.Rows) == 0 })
+		writes = slices.DeleteFunc(slices.Clone(writes), func(pending *batch.Pending) bool { return len(pending.Rows) == 0 })
 		if len(writes) == 0 {
 			return
 		}
@@ -151,7 +151,7 @@ func WriteAll(t require.TestingT, s Store, writes []*batch.Share) {
 // GivesUp writes what takes several commands in a context that has ended:
 // the first command comes to nothing, those behind it are not sent, and every
 // write keeps its rows.
-func GivesUp(t require.TestingT, s Store, writes []*batch.Share, rows int) {
+func GivesUp(t require.TestingT, s Store, writes []*batch.Pending, rows int) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Write(cancelled, writes)
@@ -237,7 +237,7 @@ func recovered(t *testing.T, s Store) {
 	all := pieces.Rows
 	for from := 0; from < len(all); from += 3 {
 		pieces.Rows = slices.Clone(all[from:min(from+3, len(all))])
-		WriteAll(t, s, []*batch.Share{pieces})
+		WriteAll(t, s, []*batch.Pending{pieces})
 	}
 	assert.Equal(t, readings, ReadAll(t, s, "a"))
 }

@@ -62,7 +62,7 @@ func drawReading(t *rapid.T) telemetry.Reading {
 	return r
 }
 
-func plainDocument(pending *batch.Share, r batch.Ref) bson.D {
+func plainDocument(pending *batch.Pending, r batch.Ref) bson.D {
 	reading := r.Batch.Reading(r.Index)
 	meta := bson.D{{Key: "id", Value: reading.Sensor}}
 	if len(reading.Tags) > 0 {

@@ -26,10 +26,10 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		before func(pending *batch.Share) // the second write
+		before func(pending *batch.Pending) // the second write
 	}{
-		{"by the same share", func(*batch.Share) {}},
-		{"by one that was set aside", func(s *batch.Share) { s.State, s.Recovered = nil, true }},
+		{"by the same share", func(*batch.Pending) {}},
+		{"by one that was set aside", func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -28,11 +28,11 @@ type state struct {
 
 // idOf is a reading's own _id: as long as, and of the type of, those that drivers
 // make.
-func idOf(pending *batch.Share, r batch.Ref) bson.ObjectID {
+func idOf(pending *batch.Pending, r batch.Ref) bson.ObjectID {
 	return bson.ObjectID(batch.ReadingID(pending.Session, r.Seq()))
 }
 
-func stateOf(pending *batch.Share) *state {
+func stateOf(pending *batch.Pending) *state {
 	if st, ok := pending.State.(*state); ok {
 		return st
 	}
@@ -44,7 +44,7 @@ func stateOf(pending *batch.Share) *state {
 // Write inserts the rows of all writes, unordered and in few commands, after
 // looking up those that an earlier attempt may have stored. What is left in a write
 // is not stored, or not known to be, and its verdict says what to do.
-func (s *Store) Write(ctx context.Context, writes []*batch.Share) {
+func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
 		return
@@ -110,7 +110,7 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 
 // settleDoubts removes the rows that an earlier attempt stored. A write for
 // which that cannot be found out waits.
-func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Share) {
+func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
@@ -167,7 +167,7 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 
 // settlePending keeps the refused rows of a write whose documents begin at the
 // given place; those refused for their content come first.
-func (s *Store) settlePending(pending *batch.Share, refused map[int]mongo.WriteError, at int, took time.Duration) {
+func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.WriteError, at int, took time.Duration) {
 	var poison, wait []batch.Ref
 	newest := int64(math.MinInt64)
 	for i, r := range pending.Rows {
@@ -203,7 +203,7 @@ func (s *Store) settlePending(pending *batch.Share, refused map[int]mongo.WriteE
 }
 
 // dropStored removes the rows that are in the collection already.
-func (s *Store) dropStored(ctx context.Context, pending *batch.Share) error {
+func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
 	ids := make([]bson.ObjectID, len(pending.Rows))
 	for i, r := range pending.Rows {
@@ -262,7 +262,7 @@ type insert struct {
 // reading is one document, as bson.Marshaler.
 type reading struct {
 	insert  *insert
-	pending *batch.Share
+	pending *batch.Pending
 	ref     batch.Ref
 }
 
@@ -277,7 +277,7 @@ func (r *reading) MarshalBSON() ([]byte, error) {
 }
 
 // encode makes the document of one reading.
-func (in *insert) encode(pending *batch.Share, r batch.Ref) {
+func (in *insert) encode(pending *batch.Pending, r batch.Ref) {
 	row := r.Row()
 	if s := r.Batch.Series(row); s != in.series {
 		in.series = s
@@ -374,7 +374,7 @@ type pendingKey struct {
 	granularity     time.Duration
 }
 
-func keyOf(pending *batch.Share) pendingKey {
+func keyOf(pending *batch.Pending) pendingKey {
 	return pendingKey{pending.Session, pending.Sensor, pending.Start, pending.Granularity}
 }
 
@@ -411,7 +411,7 @@ func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 
 // session returns the session with a command that may still store rows of the
 // write, nil if there is none.
-func (u *unanswered) session(pending *batch.Share) *session {
+func (u *unanswered) session(pending *batch.Pending) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.of[keyOf(pending)]
