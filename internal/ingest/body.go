@@ -243,7 +243,8 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 }
 
 // inflate replaces the data by what it inflates to. The error is errInflated where that is
-// beyond the limit.
+// beyond the limit. What does not fit the largest room of the pool is inflated twice, see
+// inflateLarge.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
 	wire, length := bytes.NewReader(p.data), int64(len(p.data))
 	window := int64(0)
@@ -252,7 +253,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	}
 	// What a buffer may have at most, unless the budget is exceeded.
 	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
-	size := min(roomSize(usualRatio/2*length), affordable)
+	size := min(roomSize(usualRatio/2*length), affordable, largestPooled)
 	if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 		return err
 	}
@@ -264,6 +265,9 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	out := p.server.rooms.get(size)
 	defer func() { p.server.rooms.put(out) }()
 	for {
+		if limit.out >= largestPooled {
+			return p.inflateLarge(ctx, encoding, window, src, wire, limit)
+		}
 		if limit.out == int64(len(*out)) { // it may be the end
 			size = max(min(2*limit.out, affordable), limit.out+1)
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
@@ -291,6 +295,41 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 			runtime.Gosched()
 		}
 	}
+}
+
+// inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
+// memory. Then it inflates all of the data again, into a room of the right size.
+func (p *payload) inflateLarge(ctx context.Context, encoding string, window int64, src io.Reader, wire *bytes.Reader, limit *inflation) error {
+	scratch := p.server.rooms.get(turnBytes)
+	defer p.server.rooms.put(scratch)
+	length := int64(len(p.data))
+	for more := true; more; runtime.Gosched() {
+		n, err := src.Read(*scratch)
+		if !limit.add(n, length-int64(wire.Len())) {
+			return errInflated
+		}
+		if more = err == nil; !more && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	if err := p.lease.reach(ctx, window+bodyCost(length, limit.out)); err != nil {
+		return err
+	}
+	src, done, err := p.server.inflaters.open(encoding, bytes.NewReader(p.data))
+	if err != nil {
+		return err
+	}
+	defer done(false)
+	room := make([]byte, limit.out)
+	for at := 0; at < len(room); at += turnBytes {
+		if _, err := io.ReadFull(src, room[at:min(at+turnBytes, len(room))]); err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
+	p.server.rooms.put(p.room)
+	p.data, p.room = room, &room
+	return nil
 }
 
 // turnBytes is how much is inflated before others get their turn at the processor.
