@@ -260,7 +260,9 @@ func (d *wireDecoder) series(message []byte) error {
 		return err
 	}
 	alike, err := d.seriesColumns(columns, false)
-	if err != nil { // maybe because columns stand in front of the times
+	var known *telemetry.Error
+	if err != nil && !errors.As(err, &known) { // maybe because columns stand in front of the times
+		d.shape = nil // the columns are now those that the next pass compares them with
 		if head, columns, err = d.seriesHead(message, true); err != nil {
 			return err
 		}
@@ -269,14 +271,14 @@ func (d *wireDecoder) series(message []byte) error {
 	if err != nil {
 		return err
 	}
-	var known *batch.Series
+	var series *batch.Series
 	if head != nil {
 		d.beginAlias(aliasSeries)
 		d.alias = append(d.alias, head...)
-		known = d.in.server.known.Alias(d.alias)
+		series = d.in.server.known.Alias(d.alias)
 	}
 	var sensor []byte
-	if known == nil {
+	if series == nil {
 		if sensor, err = d.seriesTags(message); err != nil {
 			return err
 		}
@@ -286,8 +288,8 @@ func (d *wireDecoder) series(message []byte) error {
 			return err
 		}
 		b := d.in.builder
-		if known != nil {
-			b.SameSeries(known)
+		if series != nil {
+			b.SameSeries(series)
 		} else {
 			b.Sensor(sensor)
 			for _, t := range d.tags {
@@ -305,9 +307,9 @@ func (d *wireDecoder) series(message []byte) error {
 		if !d.in.end() {
 			continue
 		}
-		if known == nil && head != nil {
-			known = b.LastSeries()
-			d.in.server.known.SetAlias(d.alias, known)
+		if series == nil && head != nil {
+			series = b.LastSeries()
+			d.in.server.known.SetAlias(d.alias, series)
 		}
 		if alike && b.MapDots == 0 {
 			d.shape, d.width = b.LastShape(), len(d.columns)

@@ -154,3 +154,34 @@ func TestTooManyColumnsRefuseTheirRows(t *testing.T) {
 	assert.Equal(t, "fields_too_many", response.GetErrors()[1].GetCode())
 	assert.Empty(t, j.readings())
 }
+
+// TestFieldsOfASeriesInAnyOrder has a tag behind the columns, so that a series is decoded
+// in two passes. The second must not take the series for one like the first.
+func TestFieldsOfASeriesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	text := func(b []byte, n protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+	}
+	bytes := func(b []byte, n protowire.Number, v []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+	}
+	var message []byte
+	for _, s := range [][]string{{"s1", "a", "b"}, {"s2", "x", "y"}} {
+		series := bytes(text(nil, 1, s[0]), 3, []byte{1})
+		for _, name := range s[1:] {
+			series = bytes(series, 4, bytes(text(nil, 1, name), 3, []byte{2}))
+		}
+		message = bytes(message, 5, bytes(series, 2, text(text(nil, 1, "k"), 2, "v")))
+	}
+	d, _ := newTestServer(t, anyTime)
+	in := d.newIntake(d.streams["readings"], telemetry.Stored)
+	require.NoError(t, in.decodeProtobuf(message))
+	require.Empty(t, in.answer.Errors)
+	made := in.builder.Batch()
+	for i, want := range [][]string{{"a", "b"}, {"x", "y"}} {
+		r := made.Reading(uint32(i))
+		require.Len(t, r.Fields, 2)
+		assert.Equal(t, want, []string{r.Fields[0].Name, r.Fields[1].Name})
+		assert.Equal(t, []telemetry.Tag{{Name: "k", Value: "v"}}, r.Tags)
+	}
+}
