@@ -184,13 +184,10 @@ func (p *payload) readBody(r *http.Request, encoding string) error {
 // foreseen estimates how much memory a body of this length will take.
 func (srv *Server) foreseen(encoding string, length int64) int64 {
 	inflated := min(srv.config.MaxInflatedBytes, usualRatio*length)
-	switch encoding {
-	case "":
+	if encoding == "" {
 		return bodyCost(length, length)
-	case "zstd":
-		return min(srv.budget.most(), zstdCost+bodyCost(length, inflated))
 	}
-	return min(srv.budget.most(), bodyCost(length, inflated))
+	return min(srv.budget.most(), windowCost(encoding)+bodyCost(length, inflated))
 }
 
 // encodingOf returns the encoding of a body: gzip, zstd, or none.
@@ -210,6 +207,14 @@ func encodingOf(r *http.Request) (string, error) {
 	}
 	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
 		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(name)))
+}
+
+// windowCost is what a decompressor takes beside its input and output.
+func windowCost(encoding string) int64 {
+	if encoding == "zstd" {
+		return zstdCost
+	}
+	return 0
 }
 
 // inflateBody replaces the body by what it inflates to.
@@ -247,10 +252,7 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 // inflateLarge.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
 	wire, length := bytes.NewReader(p.data), int64(len(p.data))
-	window := int64(0)
-	if encoding == "zstd" {
-		window = zstdCost
-	}
+	window := windowCost(encoding)
 	// What a buffer may have at most, unless the budget is exceeded.
 	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
 	size := min(roomSize(usualRatio/2*length), affordable, largestPooled)
@@ -266,7 +268,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	defer func() { p.server.rooms.put(out) }()
 	for {
 		if limit.out >= largestPooled {
-			return p.inflateLarge(ctx, encoding, window, src, wire, limit)
+			return p.inflateLarge(ctx, encoding, src, wire, limit)
 		}
 		if limit.out == int64(len(*out)) { // it may be the end
 			size = max(min(2*limit.out, affordable), limit.out+1)
@@ -299,7 +301,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 
 // inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
 // memory. Then it inflates all of the data again, into a room of the right size.
-func (p *payload) inflateLarge(ctx context.Context, encoding string, window int64, src io.Reader, wire *bytes.Reader, limit *inflation) error {
+func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
 	scratch := p.server.rooms.get(turnBytes)
 	defer p.server.rooms.put(scratch)
 	length := int64(len(p.data))
@@ -312,7 +314,7 @@ func (p *payload) inflateLarge(ctx context.Context, encoding string, window int6
 			return err
 		}
 	}
-	if err := p.lease.reach(ctx, window+bodyCost(length, limit.out)); err != nil {
+	if err := p.lease.reach(ctx, windowCost(encoding)+bodyCost(length, limit.out)); err != nil {
 		return err
 	}
 	src, done, err := p.server.inflaters.open(encoding, bytes.NewReader(p.data))

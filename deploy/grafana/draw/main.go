@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -88,6 +89,7 @@ func run(w io.Writer, address string, last time.Duration, files []string) error 
 	return layout.Execute(w, page)
 }
 
+//nolint:gochecknoglobals // never changes
 var layout = template.Must(template.New("page").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>{{.Title}}</title>
 <style>{{.CSS}} main{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:12px}</style>
 <h1>{{.Title}}</h1><main>{{range .Charts}}<figure>{{.}}</figure>{{end}}</main></html>
@@ -155,8 +157,13 @@ func (s span) query(expr string) ([]line, error) {
 	parameters := url.Values{
 		"query": {expr}, "start": {s.from.Format(time.RFC3339Nano)}, "end": {s.to.Format(time.RFC3339Nano)}, "step": {s.step.String()},
 	}
-	client := http.Client{Timeout: 30 * time.Second}
-	resp, err := client.Get(s.address + "/api/v1/query_range?" + parameters.Encode())
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address+"/api/v1/query_range?"+parameters.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err
 	}
