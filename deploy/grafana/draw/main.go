@@ -159,7 +159,7 @@ func (s span) query(expr string) ([]line, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address+"/api/v1/query_range?"+parameters.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address+"/api/v1/query_range?"+parameters.Encode(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
