@@ -224,12 +224,17 @@ func (l *Lab) Has(cell string) bool {
 	return false
 }
 
-// RunCells runs the given cells that are to be measured, in the order of the
-// experiment.
+// RunCells runs the cells that are to be measured, in the order of the experiment.
+// Each of its cells must have a function.
 func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context) error) error {
 	for _, c := range l.experiment.Cells {
-		if run := cells[c.Name]; run != nil && l.Has(c.Name) {
-			if err := run(ctx); err != nil {
+		if cells[c.Name] == nil {
+			return fmt.Errorf("cell %s has no function", c.Name)
+		}
+	}
+	for _, c := range l.experiment.Cells {
+		if l.Has(c.Name) {
+			if err := cells[c.Name](ctx); err != nil {
 				return err
 			}
 		}

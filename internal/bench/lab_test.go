@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -110,6 +112,11 @@ func TestUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	assert.Empty(t, names)
 }
 
+func TestUnknownCPU(t *testing.T) {
+	t.Parallel()
+	assert.True(t, math.IsNaN(CPU(doctor.Counters{})), "which tables leave out")
+}
+
 func TestAbortKillsAndCleansUp(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
@@ -162,6 +169,26 @@ func TestCellsAreChosen(t *testing.T) {
 	require.EqualError(t, err, `cells: "c" is not a cell of trial; it has a, b`)
 	_, err = Run(t.Context(), trial(nothing), Config{Repeats: 101})
 	require.ErrorContains(t, err, "101 is not allowed; 1 to 100")
+}
+
+func TestEveryCellNeedsAFunction(t *testing.T) {
+	t.Parallel()
+	ran := ""
+	cells := map[string]func(context.Context) error{}
+	for _, name := range []string{"a", "b"} {
+		cells[name] = func(context.Context) error {
+			ran += name
+			return nil
+		}
+	}
+	e := trial(func(ctx context.Context, lab *Lab) error { return lab.RunCells(ctx, cells) })
+	_, err := Run(t.Context(), e, Config{Dir: t.TempDir(), Quick: true})
+	require.NoError(t, err)
+	assert.Equal(t, "a", ran)
+	delete(cells, "b")
+	_, err = Run(t.Context(), e, Config{Dir: t.TempDir(), Quick: true})
+	require.EqualError(t, err, "trial: cell b has no function", "even if it is not to be measured")
+	assert.Equal(t, "a", ran)
 }
 
 func TestFailedExperimentReturnsItsResult(t *testing.T) {

@@ -283,16 +283,17 @@ func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
 // not report it.
 func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
 	c, err := m.Counters(ctx)
-	return CPU(c), err
+	seconds := CPU(c)
+	if math.IsNaN(seconds) { // which is no Duration
+		return 0, err
+	}
+	return time.Duration(seconds * float64(time.Second)), err
 }
 
-// CPU is the processor time in a server's counters; 0 where it does not report it.
-func CPU(c doctor.Counters) time.Duration {
-	seconds := c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
-	if math.IsNaN(seconds) { // which is no Duration
-		return 0
-	}
-	return time.Duration(seconds * float64(time.Second))
+// CPU is the processor time in a server's counters, in seconds; NaN where it does not
+// report it.
+func CPU(c doctor.Counters) float64 {
+	return c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
 }
 
 // Set sets parameters at run time.
@@ -342,7 +343,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 // Spent is what something took.
 type Spent struct {
 	Seconds float64
-	CPU     float64 // seconds of mongod's processor time, by its own count
+	CPU     float64 // seconds of mongod's processor time, by its own count; NaN if it reports none
 	Own     float64 // and of this process, which writes as a daemon does
 	Since   func(counter string) float64
 }
@@ -367,7 +368,7 @@ func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) erro
 		return s, err
 	}
 	after, err := m.Counters(ctx)
-	s.CPU, s.Own = (CPU(after) - CPU(before)).Seconds(), (ownEnd - own).Seconds()
+	s.CPU, s.Own = CPU(after)-CPU(before), (ownEnd - own).Seconds()
 	s.Since = func(counter string) float64 { return after.Since(before, counter) }
 	return s, err
 }

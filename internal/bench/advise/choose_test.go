@@ -37,6 +37,27 @@ func TestTimeSeriesNeedsDuplicatesRare(t *testing.T) {
 	rare := advised(t, meters(t, func(n *Needs) { n.Duplicates = Rare }))
 	assert.Equal(t, store.TimeSeries, rare.Chosen.Storage)
 	assert.Contains(t, rare.Choices[0].Why, "--duplicates never")
+	assert.Contains(t, rare.Choices[0].Why, "x the price (more expensive")
+}
+
+func TestReasonsNameTheNextBest(t *testing.T) {
+	t.Parallel()
+	n := meters(t, func(n *Needs) { n.Duplicates = Rare })
+	f := made(n, false)
+	for i := range f.Sizes {
+		if f.Sizes[i].Storage == store.TimeSeries {
+			f.Sizes[i].Data *= 10
+		}
+	}
+	allowed, err := Choose(n, f)
+	require.NoError(t, err)
+	assert.Equal(t, store.Bucket, allowed.Chosen.Storage)
+	assert.Contains(t, allowed.Choices[0].Why, "Next best: time series, ")
+	assert.NotContains(t, allowed.Choices[0].Why, "--duplicates rare", "that was given")
+	for i, setting := range []string{"storage", "granularity", "bucket-max-readings", "compressor"} {
+		assert.Equal(t, setting, allowed.Choices[i].Setting)
+		assert.Regexp(t, `Next best: .*x the price \(|No other was measured`, allowed.Choices[i].Why)
+	}
 }
 
 func TestSimplerWinsAtEqualPrice(t *testing.T) {

@@ -163,6 +163,15 @@ func (s *session) command(ctx context.Context, f *Figures) error {
 	return nil
 }
 
+// cpuOf is the processor time that was spent; 0 of a mongod that does not report its
+// own, of which the advice warns.
+func cpuOf(s bench.Spent) CPU {
+	if math.IsNaN(s.CPU) {
+		s.CPU = 0
+	}
+	return CPU{s.CPU, s.Own}
+}
+
 // ingest measures what it costs Brim to accept readings and to journal them: a
 // daemon that writes nothing meanwhile.
 func (s *session) ingest(ctx context.Context) (_ float64, err error) {
@@ -243,7 +252,7 @@ func (s *session) update(ctx context.Context, u Update, sensors int) (_ Update, 
 	})
 	n := 1 / float64(done*sensors)
 	u.Resident += float64((done-1)*u.PerUpdate) / 2
-	u.CPU, u.Seconds = CPU{spent.CPU, spent.Own}.times(n), spent.Seconds*n
+	u.CPU, u.Seconds = cpuOf(spent).times(n), spent.Seconds*n
 	return u, err
 }
 
@@ -299,7 +308,7 @@ func (s *session) rewrite(ctx context.Context, out Rewrite) (_ Rewrite, err erro
 			return out, err
 		}
 		out.Bytes += written.Since("block_written_bytes_total") / n
-		out.Mongod += checkpoint.CPU / n
+		out.Mongod += cpuOf(checkpoint).Mongod / n
 	}
 	return out, nil
 }
@@ -423,7 +432,7 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	})
 	n := 1 / float64(len(took))
 	q.Documents *= n
-	q.Seconds, q.CPU = took.Median(), CPU{spent.CPU, spent.Own}.times(n)
+	q.Seconds, q.CPU = took.Median(), cpuOf(spent).times(n)
 	return q, err
 }
 

@@ -101,17 +101,24 @@ func (a *Advice) explain() {
 	choose := func(setting, value, why string, args ...any) {
 		a.Choices = append(a.Choices, Choice{setting, value, fmt.Sprintf(why, args...)})
 	}
+	next := a.next(func(o Candidate) bool { return o.Storage != c.Storage })
 	if c.Storage == store.TimeSeries {
-		choose("storage", string(c.Storage), "The cheapest. The database does not prevent duplicates: when MongoDB's answer is lost, Brim looks for the readings before it sends them again. If that is not acceptable: --duplicates never.")
+		choose("storage", string(c.Storage), "%s The database does not prevent duplicates: when MongoDB's answer is lost, Brim looks for the readings before it sends them again. If that is not acceptable: --duplicates never.", next)
 	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
-		choose("storage", string(c.Storage), "The database prevents duplicates. A time series, which may be cheaper, does not; --duplicates rare allows it.")
-		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s.",
-			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds))
-		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s holds %s of a sensor: %d parts.",
-			Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))))
+		choose("storage", string(c.Storage), "%s The database prevents duplicates of bucket documents, and none of a time series.", next)
+		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s. %s",
+			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
+			a.next(func(o Candidate) bool {
+				return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
+			}))
+		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s holds %s of a sensor: %d parts. %s",
+			Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))),
+			a.next(func(o Candidate) bool {
+				return o.Storage == c.Storage && o.MaxReadings != c.MaxReadings && o.Compressor == c.Compressor
+			}))
 	}
-	choose("compressor", string(c.Compressor), "%s bytes a reading on disk.", number(a.perReading(c)))
+	choose("compressor", string(c.Compressor), "%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))
 	busy := ""
 	if c.Gather > c.Flush {
 		busy = " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
@@ -119,6 +126,16 @@ func (a *Advice) explain() {
 	choose("flush-interval", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.%s", readings(c.PerUpdate), Span(c.Gather), busy)
 	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
+}
+
+// next compares the choice with the cheapest rejected candidate of some.
+func (a *Advice) next(of func(Candidate) bool) string {
+	for _, r := range a.Rejected { // the cheapest first
+		if of(r.Candidate) {
+			return fmt.Sprintf("Next best: %s, at %s the price (%s).", r.Candidate, bench.Times.Format(r.Price()/a.Chosen.Price()), r.Why)
+		}
+	}
+	return "No other was measured."
 }
 
 // lagLimit is the lag from which on the alert that comes with Brim is raised.

@@ -228,18 +228,17 @@ func (p *plan) forInserts() []time.Duration {
 func run(ctx context.Context, lab *bench.Lab) error {
 	p := planOf(lab)
 	p.tell(lab)
-	if lab.Has("settings") {
-		if err := settings(ctx, lab, p.settingsFor); err != nil {
+	intervals := func(ctx context.Context) error {
+		appends, inserts := p.intervals, p.forInserts()
+		p.intervals = nil // the first of these cells measures those of all
+		if err := compare(ctx, lab, p.appends, appends); err != nil {
 			return err
 		}
-	}
-	if err := compare(ctx, lab, p.appends, p.intervals); err != nil {
-		return err
-	}
-	if err := compare(ctx, lab, p.inserts, p.forInserts()); err != nil {
-		return err
+		return compare(ctx, lab, p.inserts, inserts)
 	}
 	return lab.RunCells(ctx, map[string]func(context.Context) error{
+		"settings": func(ctx context.Context) error { return settings(ctx, lab, p.settingsFor) },
+		"interval": intervals, "interval-60": intervals, "interval-300": intervals,
 		"recovery": func(ctx context.Context) error { return recovery(ctx, lab, p) },
 		"journal": func(ctx context.Context) error {
 			for _, standalone := range []bool{false, true} {

@@ -115,7 +115,9 @@ func columns() []column {
 		p99("change", "first third, p99", first), p99("change", "last third, p99", last),
 		{"change", "first sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(0, 1./6) }},
 		{"change", "last sixth, stored", bench.PerSecond, func(o *outcome) float64 { return o.rate(5./6, 1) }},
-		{"cost", "mongod CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().mongod - o.first().mongod).Seconds() / o.readings() }},
+		{"cost", "mongod CPU", bench.Seconds, func(o *outcome) float64 {
+			return (bench.CPU(o.last().counters) - bench.CPU(o.first().counters)) / o.readings()
+		}},
 		{"cost", "brim CPU", bench.Seconds, func(o *outcome) float64 { return (o.last().brim - o.first().brim).Seconds() / o.readings() }},
 		{"cost", "journal", bench.Bytes, func(o *outcome) float64 { return o.each("journal_written_bytes_total") }},
 		{"cost", "other files", bench.Bytes, func(o *outcome) float64 { return o.each("block_written_bytes_total") }},

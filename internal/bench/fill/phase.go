@@ -189,9 +189,8 @@ const sampleEvery = 500 * time.Millisecond
 // A sample is what the daemon and MongoDB report at a moment.
 type sample struct {
 	at       time.Time
-	mongod   time.Duration // processor time so far
-	brim     time.Duration
-	readings float64 // stored so far
+	brim     time.Duration // processor time so far
+	readings float64       // stored so far
 	updates  scrape.Histogram
 	writes   [len(store.Fills)]scrape.Histogram // store_write_seconds, by tenth
 	counters doctor.Counters
@@ -223,6 +222,5 @@ func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample,
 	l.updates = metrics.Histogram("brim_store_update_readings", nil)
 	l.readings = l.updates.Sum
 	l.counters, err = m.Counters(ctx)
-	l.mongod = bench.CPU(l.counters)
 	return l, err
 }

@@ -61,6 +61,22 @@ func TestUsersMongoDB(t *testing.T) {
 	assert.NotContains(t, names, r.Environment.Database)
 }
 
+func TestInterruptionEndsTheExperiment(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := bench.Run(ctx, experiment(tiny()), bench.Config{
+		Hasty: true, Dir: t.TempDir(), URI: mongodtest.URI(t), Repeats: 2, Cells: []string{"append"}, Progress: func(p bench.Progress) {
+			if p.Step == 3 { // the second repeat
+				cancel()
+			}
+		},
+	})
+	require.ErrorIs(t, err, bench.ErrInterrupted)
+	assert.True(t, r.Interrupted)
+	assert.NotEmpty(t, r.Tables)
+}
+
 const oneReading = "1 reading an append"
 
 func assertCurves(t *testing.T, r *bench.Result, on string) {

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -231,29 +230,30 @@ func (t *trial) run(ctx context.Context) error {
 	if t.lab.Own() {
 		t.lab.Pin("the history window is 0 s, as in the daemon's own mongod, unless it varies")
 	}
-	err := t.on(ctx, bench.Setting{}, map[string]func(context.Context, *bench.MongoDB) error{
-		"append":  func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends, "") },
-		"indexes": t.indexes, "history": t.history, "sizes": t.sizes,
-	})
-	if err != nil {
-		return err
-	}
-	return t.on(ctx, bench.Setting{Standalone: true}, map[string]func(context.Context, *bench.MongoDB) error{
-		"standalone": func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone, standalone) },
-	})
-}
-
-// on runs the cells on a MongoDB, unless none of them was chosen.
-func (t *trial) on(ctx context.Context, setting bench.Setting, cells map[string]func(context.Context, *bench.MongoDB) error) error {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(cells)), t.lab.Has) {
-		return nil
-	}
-	return t.lab.On(ctx, setting, func(m *bench.MongoDB) error {
-		bound := make(map[string]func(context.Context) error)
-		for name, measure := range cells {
-			bound[name] = func(ctx context.Context) error { return measure(ctx, m) }
+	var m *bench.MongoDB // of all cells with the same setting; the lab closes the last one
+	var has bench.Setting
+	on := func(s bench.Setting, measure func(context.Context, *bench.MongoDB) error) func(context.Context) error {
+		return func(ctx context.Context) (err error) {
+			if m != nil && has.Standalone != s.Standalone {
+				err, m = m.Close(), nil
+			}
+			if m == nil && err == nil {
+				m, err = t.lab.Start(ctx, s)
+				has = s
+			}
+			if err != nil {
+				return err
+			}
+			return measure(ctx, m)
 		}
-		return t.lab.RunCells(ctx, bound)
+	}
+	replicaSet := bench.Setting{}
+	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
+		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends, "") }),
+		"indexes":    on(replicaSet, t.indexes),
+		"history":    on(replicaSet, t.history),
+		"sizes":      on(replicaSet, t.sizes),
+		"standalone": on(bench.Setting{Standalone: true}, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone, standalone) }),
 	})
 }
 

@@ -15,9 +15,12 @@ import (
 
 // inLab runs parts of the experiment, all in the mongod that all tests share, with
 // sides of a pair that are short.
-func inLab(t *testing.T, run func(ctx context.Context, x *trial) error) *bench.Result {
+func inLab(t *testing.T, run func(ctx context.Context, x *trial) error, cells ...string) *bench.Result {
 	t.Helper()
 	e := Experiment()
+	for i := range e.Cells {
+		e.Cells[i].Own = false
+	}
 	e.Run = func(ctx context.Context, lab *bench.Lab) error {
 		m, err := lab.Start(ctx, bench.Setting{})
 		if err != nil {
@@ -26,7 +29,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial) error) *bench.R
 		return run(ctx, &trial{lab: lab, length: 200 * time.Millisecond, m: m})
 	}
 	dir := t.TempDir()
-	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1})
+	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1, Cells: cells})
 	require.NoError(t, err)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -36,18 +39,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial) error) *bench.R
 
 func TestCheapCells(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) error {
-		for _, measure := range []func(context.Context) error{
-			x.lines, x.timeseries, x.journal,
-			func(ctx context.Context) error { return x.beside(ctx, "grpc", compactGRPC) },
-			func(ctx context.Context) error { return x.beside(ctx, "ndjson", ndjson) },
-		} {
-			if err := measure(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	r := inLab(t, func(ctx context.Context, x *trial) error { return x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "journal")
 	require.Len(t, r.Rows, 8)
 	for _, row := range r.Rows {
 		assert.Positive(t, row.Measured, row.Claim)

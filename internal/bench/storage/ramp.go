@@ -367,8 +367,8 @@ type observer struct {
 	registry *prometheus.Registry
 
 	at      time.Time
-	cpu     time.Duration // of mongod
-	machine float64       // processor time of all, s
+	cpu     float64 // of mongod, s
+	machine float64 // processor time of all, s
 	before  scrape.Sample
 }
 
@@ -388,10 +388,11 @@ func (o *observer) sample(ctx context.Context) (s sample, err error) {
 	if ctx.Err() != nil {
 		return s, context.Cause(ctx)
 	}
-	cpu, err := o.mongodb.CPU(ctx)
+	counters, err := o.mongodb.Counters(ctx)
 	if err != nil {
 		return s, err
 	}
+	cpu := bench.CPU(counters)
 	all := machineTime()
 	now, err := scrape.Gather(o.registry)
 	if err != nil {
@@ -401,7 +402,7 @@ func (o *observer) sample(ctx context.Context) (s sample, err error) {
 	seconds := at.Sub(o.at).Seconds()
 	rate := func(name string) float64 { return (now.Value(name, nil) - o.before.Value(name, nil)) / seconds }
 	s = sample{
-		signals: o.monitor.Signals(), processors: (cpu - o.cpu).Seconds() / seconds, all: (all - o.machine) / seconds,
+		signals: o.monitor.Signals(), processors: (cpu - o.cpu) / seconds, all: (all - o.machine) / seconds,
 		diskOperations: rate("brim_disk_operations_total"), diskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
 		diskBusyPart: math.NaN(), diskAwaitTime: math.NaN(),
 	}
