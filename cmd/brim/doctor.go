@@ -245,6 +245,8 @@ func (x *examination) sample(ctx context.Context) error {
 			err = fmt.Errorf("%w; disk full: %s", err, full)
 		}
 	case options.Client().ApplyURI(x.site.uri).Auth == nil:
+		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+		defer cancel()
 		if denied := x.conn.Database().RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Err(); doctor.NotPermitted(denied) {
 			err = fmt.Errorf("%w: it requires a user and a password, and --mongo-uri has none; allowed is mongodb://USER:PASSWORD@HOST:PORT/?authSource=admin: %w", errRefused, denied)
 		}

@@ -64,7 +64,7 @@ func TestMongoDBRestarts(t *testing.T) {
 	t.Parallel()
 	port, dir := mongodtest.FreePort(t), t.TempDir()
 	first := mongodtest.Start(t, mongod.Config{Port: port, DataDir: dir})
-	b := startBrim(t, "--mongo-uri", first.URI(), "--data-dir", t.TempDir(), "--journal", "off").awaitStorage()
+	b := startBrim(t, "--mongo-uri", first.URI(), "--data-dir", t.TempDir(), "--journal", "off", "--stop-timeout", "1m").awaitStorage()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 
@@ -82,12 +82,13 @@ func TestMongoDBRestarts(t *testing.T) {
 	inDatabase(t, second.URI(), func(db *mongo.Database) {
 		assert.Equal(t, map[string]int{"s": 2}, sensors(t, db.Collection("readings")))
 	})
-	// A stop with MongoDB away again is still a stop in time.
+	// There is nothing to store, so a stop does not wait for MongoDB to come back. One that
+	// did would take at least the 36 s that a flush may take.
 	require.NoError(t, second.Close(t.Context()))
 	b.awaitReadiness(http.StatusServiceUnavailable, "MongoDB is away")
 	begin := time.Now()
 	assert.Equal(t, exitDone, b.stop())
-	assert.Less(t, time.Since(begin), patience)
+	assert.Less(t, time.Since(begin), 20*time.Second)
 }
 
 func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {

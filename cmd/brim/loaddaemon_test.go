@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -18,27 +19,26 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/report"
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 // TestStoreByFillIsOfOneStream: the daemon writes two.
 func TestStoreByFillIsOfOneStream(t *testing.T) {
 	t.Parallel()
-	var looks atomic.Int64
+	reg := prometheus.NewRegistry()
+	took := prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{Name: "brim_store_write_seconds", Help: "Took."}), []string{"stream", "fill"})
+	require.NoError(t, reg.Register(took))
+	serve := promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /flush", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		n := looks.Add(1)
-		_, _ = fmt.Fprintln(w, "# TYPE brim_store_write_seconds histogram")
-		for _, stream := range []struct {
-			name          string
-			quick, writes int64
-		}{{"readings", 10 * n, 10 * n}, {"machines", 0, 1000 * n}} {
-			labels := fmt.Sprintf(`stream=%q,fill="30-40"`, stream.name)
-			_, _ = fmt.Fprintf(w, "brim_store_write_seconds_bucket{%s,le=\"0.001\"} %d\n", labels, stream.quick)
-			_, _ = fmt.Fprintf(w, "brim_store_write_seconds_bucket{%s,le=\"1\"} %d\n", labels, stream.writes)
-			_, _ = fmt.Fprintf(w, "brim_store_write_seconds_bucket{%s,le=\"+Inf\"} %d\n", labels, stream.writes)
-			_, _ = fmt.Fprintf(w, "brim_store_write_seconds_sum{%s} 1\nbrim_store_write_seconds_count{%s} %d\n", labels, labels, stream.writes)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		for range 10 {
+			took.WithLabelValues("readings", "30-40").Observe(0.0009)
 		}
+		for range 1000 {
+			took.WithLabelValues("machines", "30-40").Observe(0.9)
+		}
+		serve.ServeHTTP(w, r)
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)

@@ -295,6 +295,7 @@ func (s *scene) changing(flags ...string) (*faulttest.Proxy, *daemon) {
 	s.produce(d, 2, faulttest.ProducerConfig{Rate: 100, FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Rate: 100, Ack: "stored"})
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.1, faulttest.CutAnswer)})
+	s.documents(20) // the daemon may still be claiming its partition
 	wait(form(s, time.Second, 5*time.Second))
 	return proxy, d
 }

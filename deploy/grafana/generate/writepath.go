@@ -105,8 +105,8 @@ func requests() []panel {
 			queries: with(each("{{protocol}}", total("brim_ingest_readings_total", "protocol")), requestsSec, "repeated", total("brim_ingest_repeated_total"))},
 		{title: "Readings refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_ingest_rejected_total", "reason")+" > 0"),
 			about: "By the rule that they break. They are not accepted, and their sender got the reason."},
-		{title: "Requests refused whole", unit: requestsSec, stack: true, queries: each("{{reason}}", total("brim_journal_refused_total", "reason")),
-			about: "Answered 503, nothing of them accepted. journal_full and queue_full: MongoDB accepts less than arrives. busy: more concurrent requests than fit. journal_failed: check the disk."},
+		{title: "Requests refused whole", unit: requestsSec, stack: true, queries: each("{{reason}}", total("brim_journal_refused_total", "reason"), "busy", total(`brim_ingest_busy_total{reason="wait"}`)),
+			about: "Answered 503, nothing of them accepted. journal_full and queue_full: MongoDB accepts less than arrives. busy: requests wait too long for memory (--ingest-max-bytes). journal_failed: check the disk."},
 		{title: "Daemon", unit: count, about: "Processors in use, and memory (dashed, right). Memory is bounded: the rest waits in the journal.",
 			queries: with(each("CPUs", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), inBytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
 	}
