@@ -5,15 +5,25 @@ import "github.com/brim-telemetry/brim/pkg/telemetry"
 // A Request is what a client asks of the journal along with its readings.
 type Request struct {
 	Want telemetry.Ack
-	// Journaled is called by Append when the readings are in the journal and it goes on
-	// to wait until they are stored. May be nil.
-	Journaled func()
+	// Memory is what the readings hold until they are in the journal; may be nil. After
+	// Append it is the caller's again.
+	Memory Memory
 
 	// Key is the client's Idempotency-Key with its scope in front; empty: none. BodyHash
 	// tells requests of one key apart. Answer is kept for a request that is repeated.
 	Key      string
 	BodyHash uint64
 	Answer   []byte
+}
+
+// Memory is released by Append where its return does not tell when.
+type Memory interface {
+	// Release is called when the readings are in the journal and Append goes on to wait
+	// until they are stored.
+	Release()
+	// ReleaseAfter is called when Append returns before the readings are in the journal,
+	// because its context has ended; done is closed when they are, or never will be.
+	ReleaseAfter(done <-chan struct{})
 }
 
 // A Receipt is the journal's answer for one batch.

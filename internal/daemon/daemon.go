@@ -223,6 +223,7 @@ type daemon struct {
 	admin      *http.Server
 	console    *console.Console
 	endConsole func()             // nil before it samples
+	endWatch   func()             // of the access file and the certificates; nil before run
 	hangUp     context.CancelFunc // cancels the requests in flight
 	serving    *errgroup.Group    // the servers; nil before they are started
 
@@ -359,7 +360,8 @@ func (d *daemon) run(ctx context.Context) error {
 	defer watching.Wait()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	watching.Go(func() { access.Watch(watched, d.guard, d.tls) })
+	// Until the listeners are closed: a token may be revoked while requests still come.
+	d.endWatch = background(context.WithoutCancel(ctx), func(ctx context.Context) { access.Watch(ctx, d.guard, d.tls) })
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
 	}
@@ -559,6 +561,9 @@ func (d *daemon) stop(ctx context.Context) error {
 	errs = append(errs, d.admin.Close(), d.listeners.close())
 	if d.serving != nil {
 		errs = append(errs, d.serving.Wait())
+	}
+	if d.endWatch != nil {
+		d.endWatch()
 	}
 	d.hangUp()
 	if err := context.Cause(ctx); err != nil {

@@ -86,7 +86,8 @@ func LeastBudget(maxBodyBytes int64) int64 {
 }
 
 // bodyCost is what a body takes of which so much came, and which inflates to so
-// much. The smallest cost nothing: there are no more of them than connections.
+// much. The smallest cost nothing until their readings go to the journal: a connection
+// over HTTP/1 has one at a time, over HTTP/2 250.
 func bodyCost(wire, inflated int64) int64 {
 	if wire <= firstBytes && inflated <= firstBytes {
 		return 0
@@ -160,7 +161,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 		b.refused(why)
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,
-			Message: "too many large requests at once (--ingest-max-bytes); nothing was taken, send it again or send smaller ones",
+			Message: "too many requests at once (--ingest-max-bytes); nothing was taken, send it again or send smaller ones",
 		}
 	}
 	if from != to {
@@ -242,12 +243,22 @@ func (l *lease) keep(size int64) {
 	}
 }
 
-// release gives back all.
-func (l *lease) release() {
-	if l != nil && l.size > 0 {
+// Release gives back all.
+func (l *lease) Release() {
+	if l.size > 0 {
 		l.of.pool(l.size).give(l.size)
 		l.size = 0
 	}
+}
+
+// ReleaseAfter gives back all when done is closed; the lease itself is free at once.
+func (l *lease) ReleaseAfter(done <-chan struct{}) {
+	left := *l
+	l.size = 0
+	go func() {
+		<-done
+		left.Release()
+	}()
 }
 
 // A pool is memory that leases share, and those who wait for it. What is given

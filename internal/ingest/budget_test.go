@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,7 +46,7 @@ func TestSmallRequestsDoNotWaitForLargeOnes(t *testing.T) {
 		start := time.Now()
 		go func() {
 			err := (&lease{of: b}).reach(t.Context(), 1<<20)
-			assert.ErrorContains(t, err, "busy: too many large requests at once")
+			assert.ErrorContains(t, err, "busy: too many requests at once")
 			assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 			assert.Equal(t, longestWait, time.Since(start), "it waits so long")
 		}()
@@ -56,9 +57,9 @@ func TestSmallRequestsDoNotWaitForLargeOnes(t *testing.T) {
 		<-time.After(longestWait)
 		synctest.Wait()
 		assert.Equal(t, 1, refused[busyWait])
-		small.release()
-		large.release()
-		leased(t, b, b.most()).release()
+		small.Release()
+		large.Release()
+		leased(t, b, b.most()).Release()
 		assert.Zero(t, b.held(), "everything was given back")
 	})
 }
@@ -73,12 +74,12 @@ func TestRequestsAreServedInTheOrderOfTheirArrival(t *testing.T) {
 			go func() {
 				l := leased(t, b, size)
 				order = append(order, size)
-				l.release()
+				l.Release()
 			}()
 			synctest.Wait()
 		}
 		assert.Empty(t, order, "the one that would fit does not go first")
-		first.release()
+		first.Release()
 		synctest.Wait()
 		assert.Equal(t, []int64{b.most(), 1 << 20}, order)
 	})
@@ -93,7 +94,7 @@ func TestOneRequestAtATimeWaitsForMore(t *testing.T) {
 		one, other := leased(t, b, half), leased(t, b, half)
 		newcomer := make(chan struct{})
 		go func() {
-			leased(t, b, 1<<20).release()
+			leased(t, b, 1<<20).Release()
 			close(newcomer)
 		}()
 		synctest.Wait()
@@ -102,9 +103,9 @@ func TestOneRequestAtATimeWaitsForMore(t *testing.T) {
 		synctest.Wait()
 		assert.ErrorContains(t, other.reach(t.Context(), half+1), "busy")
 		assert.Equal(t, 1, refused[busyGrow])
-		other.release()
+		other.Release()
 		require.NoError(t, <-done, "it goes in front of the newcomer")
-		one.release()
+		one.Release()
 		<-newcomer
 		assert.Zero(t, time.Since(start), "none waited for a timeout")
 	})
@@ -127,8 +128,8 @@ func TestWaitingForMemoryEndsWithTheRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, (&lease{of: b}).reach(ctx, b.most()))
-	all.release()
-	leased(t, b, b.most()).release()
+	all.Release()
+	leased(t, b, b.most()).Release()
 }
 
 // Thousands of connections leave room for one large request at a time, of any size.
@@ -142,18 +143,18 @@ func TestConnectionsTakeTheirPartOfTheBudget(t *testing.T) {
 		assert.Equal(t, b.most(), b.held())
 		l := leased(t, b, 1<<20)
 		require.NoError(t, l.reach(t.Context(), b.most()), "one that grows does not wait for connections to end")
-		l.release()
+		l.Release()
 		l = leased(t, b, 1<<20)
 		start := time.Now()
 		next := make(chan time.Duration)
 		go func() {
-			leased(t, b, b.most()-1<<20).release()
+			leased(t, b, b.most()-1<<20).Release()
 			next <- time.Since(start)
 		}()
 		<-time.After(5 * time.Second)
 		connections.Store(0)
 		assert.InDelta(t, 5*time.Second, <-next, float64(slowTick), "the second one waits until they have ended")
-		l.release()
+		l.Release()
 		assert.Zero(t, b.held())
 	})
 }
@@ -198,6 +199,56 @@ func TestSlowBodiesAreEndedWhileOthersWait(t *testing.T) {
 		assert.Less(t, time.Since(start), 2*time.Minute)
 		assert.Positive(t, refused[busySlow])
 		clients.Wait()
+		assert.Zero(t, b.held())
+	})
+}
+
+// TestSmallRequestsAreBusyWhileTheJournalHangs: their bodies cost nothing, their readings
+// do.
+func TestSmallRequestsAreBusyWhileTheJournalHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, j := newTestServer(t)
+		d.budget = newBudget(64<<10, longestWait, d.metrics.isBusy)
+		const requests = 30
+		disk := j.waits()
+		answers := make(chan *httptest.ResponseRecorder, requests)
+		start := time.Now()
+		for range requests {
+			go func() { answers <- post(t, d, "/v1/readings", "application/json", singleReading) }()
+		}
+		synctest.Wait()
+		inside := len(j.entered)
+		require.Positive(t, inside)
+		require.Less(t, inside, cap(j.entered), "the budget stops them, and not this test's channel")
+		assert.Empty(t, answers)
+		for range requests - inside {
+			w := <-answers
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+			assert.Contains(t, w.Body.String(), `"busy"`)
+			assert.NotEmpty(t, w.Header().Get("Retry-After"))
+		}
+		assert.Equal(t, longestWait, time.Since(start))
+		close(disk)
+		for range inside {
+			assert.Equal(t, http.StatusOK, (<-answers).Code)
+		}
+		assert.Zero(t, d.budget.held())
+	})
+}
+
+func TestLeaseOutlivesItsRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := testBudget()
+		l := leased(t, b, 100)
+		done := make(chan struct{})
+		l.ReleaseAfter(done)
+		l.Release()
+		synctest.Wait()
+		assert.EqualValues(t, 100, b.held())
+		close(done)
+		synctest.Wait()
 		assert.Zero(t, b.held())
 	})
 }

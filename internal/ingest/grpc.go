@@ -129,22 +129,43 @@ func (l writeLimiter) Accept() (net.Conn, error) {
 }
 
 // A limitedConn has a deadline for writing, which is moved when a tenth of it is over.
+// A deadline that net/http or TLS sets is in force instead until they clear it, as for
+// the handshake and for closing.
 type limitedConn struct {
 	net.Conn
 
 	limit time.Duration
-	moved time.Time
+
+	mu     sync.Mutex
+	moved  time.Time // zero: there is no deadline
+	theirs bool      // the deadline is one that SetWriteDeadline set
 }
 
-// Write implements net.Conn. net/http and TLS call it from one goroutine at a time.
+// SetWriteDeadline implements net.Conn.
+func (c *limitedConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved, c.theirs = time.Time{}, !t.IsZero()
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Write implements net.Conn.
 func (c *limitedConn) Write(p []byte) (int, error) {
-	if now := time.Now(); now.Sub(c.moved) > c.limit/10 {
-		if err := c.SetWriteDeadline(now.Add(c.limit)); err != nil {
-			return 0, err
-		}
-		c.moved = now
+	if err := c.moveDeadline(); err != nil {
+		return 0, err
 	}
 	return c.Conn.Write(p)
+}
+
+func (c *limitedConn) moveDeadline() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.theirs || now.Sub(c.moved) <= c.limit/10 {
+		return nil
+	}
+	c.moved = now
+	return c.Conn.SetWriteDeadline(now.Add(c.limit))
 }
 
 // A call is a call of Write or WriteStream.
@@ -312,7 +333,7 @@ type message struct {
 
 func (m *message) end() {
 	m.free()
-	m.lease.release()
+	m.lease.Release()
 }
 
 // receive returns the next message; io.EOF if there are no more. All other errors refuse

@@ -69,7 +69,7 @@ func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Reques
 // over ends the exchange after its answer, and releases what it holds.
 func (x *exchange) over() {
 	x.in.close()
-	x.payload.lease.release()
+	x.payload.lease.Release()
 	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
 	exchanges.Put(x)
@@ -242,7 +242,7 @@ func (x *exchange) answer(r result, in *intake) {
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
-	x.payload.lease.release()
+	x.payload.lease.Release()
 	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
 	challenge(x.w.Header(), known)

@@ -60,7 +60,7 @@ type intake struct {
 	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
 	times   telemetry.TimeRange     // of stream
 	fields  *batch.FieldList        // of target
-	lease   *lease                  // of the request; nil in tests
+	lease   *lease                  // of the request; nil: not limited, as in parse
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
 	dropped int                     // fields that were left out
@@ -291,7 +291,9 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	made := in.builder.Batch()
 	in.builder = nil
 	taken = made.Len() // now, since after Append the batch is the journal's
-	in.hold(made, &request)
+	if err := in.hold(ctx, made, &request); err != nil {
+		return 0, receipt, err
+	}
 	if err := in.admit(made); err != nil {
 		return 0, receipt, err
 	}
@@ -299,15 +301,20 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	return taken, receipt, err
 }
 
-// hold reduces the lease to what the batch takes, until the journal has it.
-func (in *intake) hold(made *batch.Batch, r *batch.Request) {
-	if in.lease == nil || in.lease.size == 0 {
-		return
+// hold reduces the lease to what the batch takes, until the journal has it. A request
+// whose body cost nothing takes its lease here: while the journal hangs there may be any
+// number of them.
+func (in *intake) hold(ctx context.Context, made *batch.Batch, r *batch.Request) error {
+	if in.lease == nil {
+		return nil
 	}
-	in.lease.keep(batchCost * made.MemorySize())
-	if r.Want == telemetry.Stored {
-		r.Journaled = in.lease.release
+	r.Memory = in.lease
+	cost := batchCost * made.MemorySize()
+	if in.lease.size == 0 {
+		return in.lease.reach(ctx, cost)
 	}
+	in.lease.keep(cost)
+	return nil
 }
 
 // nothing returns the result of a request whose readings were all refused.

@@ -115,6 +115,9 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 		select {
 		case <-c.done:
 		default: // what waits cannot be called back
+			if r.Memory != nil {
+				r.Memory.ReleaseAfter(c.done)
+			}
 			return batch.Receipt{}, errUnknownOutcome("the request ended before the readings were known to be journaled", ctx.Err())
 		}
 	}
@@ -124,8 +127,8 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	case w == nil:
 		return batch.Receipt{Ack: telemetry.Journaled}, nil
 	}
-	if r.Journaled != nil {
-		r.Journaled()
+	if r.Memory != nil {
+		r.Memory.Release()
 	}
 	ack := telemetry.Journaled
 	switch {
@@ -168,8 +171,9 @@ type entry struct {
 	waiter         *waiter
 }
 
-// enter encodes b and adds it to the pending commit. What waits there is bounded by
-// the memory that the server allows its requests until they are journaled.
+// enter encodes b and adds it to the pending commit. What waits there is bounded by the
+// memory that the server allows its requests: each holds Request.Memory until it is
+// journaled, even if its client has gone.
 func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
 		return nil, 0, err

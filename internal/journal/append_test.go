@@ -231,16 +231,30 @@ func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = j.Append(ctx, makeBatch("readings", 0, 3), batch.Request{Want: telemetry.Journaled})
+		var held memory
+		_, err = j.Append(ctx, makeBatch("readings", 0, 3), batch.Request{Want: telemetry.Journaled, Memory: &held})
 		assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(err))
 		assert.Empty(t, follow(t, j, 0), "not durable yet")
+		require.NotNil(t, held.until)
+		select {
+		case <-held.until:
+			t.Fatal("its memory is released before its readings are journaled")
+		default:
+		}
 		grown := j.Grown(0)
 		close(gate)
 		<-grown
 		assert.Equal(t, upTo(3), numbers(follow(t, j, 0)))
+		<-held.until
 		require.NoError(t, j.Close())
 	})
 }
+
+// memory keeps until when it is held.
+type memory struct{ until <-chan struct{} }
+
+func (m *memory) Release()                          {}
+func (m *memory) ReleaseAfter(done <-chan struct{}) { m.until = done }
 
 func TestFilesAreNotReadableByOtherUsers(t *testing.T) {
 	t.Parallel()

@@ -4,11 +4,11 @@
 // so an update can be repeated without storing a reading twice:
 //
 //	pending ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
-//	           ▲                                 ├─ E11000 ────▶ look up all parts ─┬─ stored already ─▶ drop
-//	           │                                 │                                  ├─ part full ──────▶ close it, next part
-//	           │                                 │                                  └─ neither ────────▶ wait
-//	           │                                 ├─ unknown ───▶ wait
-//	           └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
+//	             ▲                                 ├─ E11000 ────▶ look up all parts ─┬─ stored already ─▶ drop
+//	             │                                 │                                  ├─ part full ──────▶ close it, next part
+//	             │                                 │                                  └─ neither ────────▶ wait
+//	             │                                 ├─ unknown ───▶ wait
+//	             └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
 //
 // This file prepares the collection; write.go has the diagram, hang.go what
 // happens when one document is locked, update.go the BSON, read.go how readings are read.
