@@ -48,7 +48,7 @@ func runTrials(t *testing.T, all []*bench.Experiment, args ...string) outcome {
 	return outcome{stdout: stdout.String(), stderr: stderr.String(), err: err, code: exitCode(err)}
 }
 
-func TestBenchOfOneExperiment(t *testing.T) {
+func TestBenchRunsOneExperiment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	page, scratch := filepath.Join(dir, "trial.html"), filepath.Join(dir, "scratch")
@@ -78,7 +78,7 @@ func TestBenchOfOneExperiment(t *testing.T) {
 	assert.Empty(t, r.LeftOut)
 }
 
-func TestBenchOfAllContinuesAfterAFailure(t *testing.T) {
+func TestBenchAllContinuesAfterAFailure(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no more disk")
 	all := []*bench.Experiment{aTrial("a", nil), aTrial("b", func(context.Context, *bench.Lab) error { return failed }), aTrial("c", nil)}

@@ -630,7 +630,7 @@ func (r *storageReport) text() string {
 		line("That holds the daemons for a last look, twice what took %.1f s now, and drops the time-series collection; have them restarted with --storage bucket --granularity %s then.", r.LastRound, r.Granularity)
 		return b.String()
 	}
-	line("Stream %s has its readings with --storage %s now: %d were compared, %d had to be put right.", r.Stream, r.To, r.Readings, r.Repaired)
+	line("The readings of stream %s are now stored with --storage %s: %d were compared, %d had to be corrected.", r.Stream, r.To, r.Readings, r.Repaired)
 	if r.Expired > 0 {
 		line("%d older than the retention were left out.", r.Expired)
 	}

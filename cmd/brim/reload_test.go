@@ -89,7 +89,7 @@ func (f filed) refused(path string, age time.Duration, fields string) string {
 	return answer.Errors[0].Code
 }
 
-// TestReloadAppliesStreamSettings: every setting that a running daemon takes, in
+// TestReloadAppliesStreamSettings: every setting that a running daemon accepts, in
 // one life of it.
 func TestReloadAppliesStreamSettings(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,7 @@ func expiryOf(t *testing.T, db *mongo.Database, name string) time.Duration {
 	return after
 }
 
-// TestReloadNamesSettingsThatNeedARestart: one row a kind of change.
+// TestReloadNamesSettingsThatNeedARestart: one row per kind of change.
 func TestReloadNamesSettingsThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "streams:\n  gone:\n  readings:\n")

@@ -275,7 +275,7 @@ type Server struct {
 	Answered    bool    `json:"answered"` // if only that it is not permitted
 	Version     string  `json:"version,omitempty"`
 	Topology    string  `json:"topology,omitempty"`  // standalone, replica_set or sharded
-	Secondary   bool    `json:"secondary,omitempty"` // a member that takes no writes: the primary is where they are slow
+	Secondary   bool    `json:"secondary,omitempty"` // a member that accepts no writes: the primary is where they are slow
 	Engine      string  `json:"engine,omitempty"`
 	Host        string  `json:"host,omitempty"`         // as the server calls itself
 	Here        bool    `json:"here"`                   // it runs on this machine
@@ -308,7 +308,7 @@ func (s *Server) Describe(uri string) string {
 	}
 	parts := []string{join(" ", s.Version, strings.ReplaceAll(s.Topology, "_", " ")), uri}
 	if s.Secondary {
-		parts = append(parts, "a member that takes no writes: run brim doctor against the primary")
+		parts = append(parts, "a member that accepts no writes: run brim doctor against the primary")
 	}
 	if s.Processors > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f CPUs", s.Processors))
