@@ -59,7 +59,7 @@ func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
 	data := t.TempDir()
 	for _, command := range []string{"replay", "inspect"} {
 		got := runBrim(t, nil, "journal", command, "--journal-dir", data)
-		require.ErrorContains(t, got.err, "there is none in "+data+"; name the folder that holds its segments")
+		require.ErrorContains(t, got.err, "there is none in "+data+"; specify the folder that holds its segments")
 	}
 	files, err := os.ReadDir(data)
 	require.NoError(t, err)

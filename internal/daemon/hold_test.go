@@ -26,7 +26,7 @@ func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	one, before := h.begin(storetest.Stream)
 	require.Same(t, early, before)
 	_, err = h.enter(b)
-	require.ErrorContains(t, err, "accepts no readings for a moment", "also while it drains")
+	require.ErrorContains(t, err, "accepts no readings for a moment", "even while it drains")
 	select {
 	case <-before.empty:
 		assert.Fail(t, "a request is under way")

@@ -88,7 +88,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		after[stream.Name] = stream.SilentAfter
 	}
 	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
-		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
+		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
