@@ -88,7 +88,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"old versions as asked for": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 300 }, Degrading,
 			"history-store-bound", []string{"minSnapshotHistoryWindowInSeconds is 300"}, "minSnapshotHistoryWindowInSeconds: 0"},
 		"old versions for a reader": {foundReaders, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 0 }, Degrading,
-			"history-store-bound", []string{"a read takes long"}, "currentOp"},
+			"history-store-bound", []string{"a long-running read"}, "currentOp"},
 		"no tickets": {foundTickets, func(l *sample) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 2, 126 }, Bottleneck,
 			"ticket-bound", []string{"write tickets available 1.56 %"}, "--lanes"},
 		"no tickets for reads": {foundTickets, func(l *sample) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 20, 108 }, Degrading,

@@ -65,7 +65,7 @@ type Entry struct {
 	From     int64     `json:"from"`  // number of the request's first reading
 	Count    int       `json:"count"` // of its readings
 	Key      string    `json:"key,omitempty"`
-	// Bad are the readings of an attempt that Brim must refuse: one that is stored
+	// Bad are the readings of an attempt that Brim must refuse: if one is stored, it
 	// counts as never attempted.
 	Bad []int64 `json:"bad,omitempty"`
 	// Code is the HTTP status of an answer, 0 if none came. Refused are the

@@ -168,8 +168,8 @@ type entry struct {
 	waiter         *waiter
 }
 
-// enter encodes b and adds it to the pending commit. What waits there is bounded by
-// the memory that the server allows its requests until they are journaled.
+// enter encodes b and adds it to the pending commit, whose size is bounded by the memory
+// that the server allows its requests until they are journaled.
 func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
 		return nil, 0, err
