@@ -75,7 +75,7 @@ func command(ctx context.Context, patience time.Duration, env []string, name str
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A project is what compose files describe, under a name of its own.
+// A project is a set of compose files under a unique project name.
 type project struct {
 	t       testing.TB
 	command []string // with its arguments so far

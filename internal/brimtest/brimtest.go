@@ -142,7 +142,7 @@ type Process struct {
 func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, t: t, name: filepath.Base(cmd.Path), exited: make(chan struct{})}
-	require.NoError(t, machine.Start(cmd, signal, func() { // a test may have a session of its own for it
+	require.NoError(t, machine.Start(cmd, signal, func() { // a test may run it in a separate session
 		_ = cmd.Wait() // the exit status matters only to the caller
 		close(p.exited)
 	}))

@@ -138,7 +138,7 @@ var diagnoses = []diagnosis{
 		},
 		why: func(s *Seen) string {
 			if window := s.Server.HistoryWindowSeconds; window != nil {
-				return fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for as many seconds", round(*window))
+				return fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for that many seconds", round(*window))
 			}
 			return "each is a version of a document that a read may still need"
 		},

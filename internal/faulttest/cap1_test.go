@@ -30,7 +30,7 @@ func TestCAP1Shared(t *testing.T) {
 }
 
 // sharePart holds back an update of 6 readings for a part of 12, whose cap is 20.
-// Another daemon adds 5. Then the 6 arrive, for which there is no room.
+// Another daemon adds 5. Then the 6 arrive, and do not fit.
 func sharePart(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = 20

@@ -76,7 +76,7 @@ func (f *Files) CutAfter(n int) {
 }
 
 // FailSync makes the next syncs of files fail, all of them if times is negative.
-// What they should have made durable never becomes so.
+// The data that they should have made durable never becomes durable.
 func (f *Files) FailSync(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -338,8 +338,8 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// errOrder says that other fields of a series follow its columns, an order that encoders
-// do not write.
+// errOrder says that other fields of a series follow its columns, an order that no
+// encoder writes.
 var errOrder = errors.New("a column precedes other fields")
 
 // seriesHead decodes the times. head is the part of the message with the sensor and tags,

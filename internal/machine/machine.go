@@ -1,6 +1,6 @@
 // Package machine describes this machine: its processor, memory and file systems, and
 // how much of them processes use. It starts processes that end with this one, and waits
-// until they are idle, or for a while. It reads /proc; what is unknown is empty.
+// until they are idle, or for a while. It reads /proc; unknown values are empty.
 package machine
 
 import (

@@ -1,5 +1,5 @@
-// Package report shows the result of a load run: as text, which is Markdown, as JSON,
-// a page with plots and an .hgrm file, and beside the result of another run.
+// Package report shows the result of a load run: as Markdown text, as JSON, as
+// a page with plots, as an .hgrm file, and compared with another run.
 package report
 
 import (

@@ -141,7 +141,7 @@ func WriteAll(t require.TestingT, s Store, writes []*batch.Pending) {
 			return
 		}
 		for _, pending := range writes {
-			require.NotEqual(t, batch.Stored, pending.Verdict, "a write with rows left says that all is stored")
+			require.NotEqual(t, batch.Stored, pending.Verdict, "a write with rows left reports that all are stored")
 			require.NotEqual(t, batch.Poison, pending.Verdict, "%v", pending.Err)
 		}
 	}
