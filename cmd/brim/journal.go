@@ -110,7 +110,7 @@ func newJournalReplay(p *process) *cobra.Command {
 		Use:   "replay",
 		Short: "Store what a journal holds, without accepting new readings",
 		Long: "Store what a journal holds, without accepting new readings. No daemon may run on the journal meanwhile;\n" +
-			"others may go on writing the same sensors.\n\n" +
+			"others may keep writing the same sensors.\n\n" +
 			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
 			"its settings are changed. It may be ended at any moment, and run again: nothing is stored twice. Readings\n" +
 			"that MongoDB refuses go to the dead-letter file in --data-dir.",
