@@ -179,7 +179,7 @@ func TestBenchShowsTheScratchDatabaseAndNoSecret(t *testing.T) {
 	all := []*bench.Experiment{aTrial("trial", nil)}
 	got := runTrials(t, all, "trial", "--mongo-uri", "mongodb://me:hidden@db.example:27017/?replicaSet=r")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `scratch database brim_bench_\d{8}_\d{6}_[0-9a-f]{8} in mongodb://me:\*\*\*@db.example:27017/\?replicaSet=r, dropped in the end`, got.stderr)
+	assert.Regexp(t, `scratch database brim_bench_\d{8}_\d{6}_[0-9a-f]{8} in mongodb://me:\*\*\*@db.example:27017/\?replicaSet=r, dropped at the end`, got.stderr)
 	assert.Contains(t, got.stderr, "left out of trial with --mongo-uri: the part with settings\n")
 	assert.NotContains(t, got.stderr+got.stdout, "hidden")
 
