@@ -32,8 +32,9 @@ type recompressOptions struct {
 func newRecompress(p *process) *cobra.Command {
 	var o recompressOptions
 	cmd := &cobra.Command{
-		Use: "recompress --to zstd|snappy|none",
-		Short: "Move a stream's collection to another compressor while daemons write.\n\n" +
+		Use:   "recompress --to zstd|snappy|none",
+		Short: "Move a stream's collection to another compressor while daemons write",
+		Long: "Move a stream's collection to another compressor while daemons write.\n\n" +
 			"The compressor of an existing collection cannot be changed, so the documents are copied into a new one, with the\n" +
 			"same options and indexes, at --rate. What daemons write in the meantime is copied as well. Then both collections\n" +
 			"are compared byte by byte; for a moment daemons wait, and journal incoming readings, while the names are swapped in\n" +
