@@ -94,8 +94,8 @@ claims: build ## all experiments in their short form, 10 minutes on a quiet mach
 microbench: ## Go benchmarks, in the form that benchstat compares; BENCH=Decode, PKG=./internal/ingest, COUNT=6
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKG)
 
-# Go 1.26 may call the end of -fuzztime a failure (go.dev/issue/75804): the message is
-# "context deadline exceeded", and no failing input is written. That one is no failure.
+# Go 1.26 may report the end of -fuzztime as a failure (go.dev/issue/75804): the message is
+# "context deadline exceeded", and no failing input is written. That case is ignored.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@set -e; out=$$(mktemp); trap 'rm -f "$$out"' EXIT; for pkg in $$($(GO) list $(PKG)); do \

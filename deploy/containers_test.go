@@ -26,7 +26,7 @@ const (
 )
 
 // setTestcontainers configures testcontainers for this process. Tests remove their
-// containers themselves: the container that would is an image to be pulled.
+// containers themselves, because the image of testcontainers' reaper would have to be pulled.
 func setTestcontainers() error {
 	err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	if engine := os.Getenv("DOCKER_HOST"); err == nil && (engine == "" || strings.HasPrefix(engine, "unix:")) {
@@ -75,7 +75,7 @@ func command(ctx context.Context, patience time.Duration, env []string, name str
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A project is what compose files describe, under a name of its own.
+// A project is a set of compose files under a unique project name.
 type project struct {
 	t       testing.TB
 	command []string // with its arguments so far
@@ -123,8 +123,8 @@ func (p *project) run(ctx context.Context, args ...string) (string, error) {
 	return command(ctx, workTimeout, p.env, p.command[0], slices.Concat(p.command[1:], args)...)
 }
 
-// imageSet has the images that tests need, each made on this machine when the first
-// test asks, since no registry may be reachable.
+// imageSet has the images that tests need, each built on this machine when first
+// requested, because a registry may be unreachable.
 type imageSet struct{ brim, mongo, prometheus image }
 
 // Brim returns the name of Brim's image: the Dockerfile's stage `local`, as

@@ -98,7 +98,7 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	var advice *advise.Advice
 	measured := o.lab.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) (err error) {
 		if c.Database != "" {
-			live.say("scratch database %s in %s, dropped in the end", c.Database, config.MaskURI(c.URI))
+			live.say("scratch database %s in %s, dropped at the end", c.Database, config.MaskURI(c.URI))
 		}
 		advice, err = advise.Run(running, advise.Config{Needs: o.needs, Bench: c, Follow: o.follow})
 		return err

@@ -67,7 +67,7 @@ func flagsOf(t *testing.T, args []string) map[string]string {
 	return flags
 }
 
-func TestInvalidAdviceFlagsAreWrongUsage(t *testing.T) {
+func TestInvalidAdviceFlagsAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -95,7 +95,7 @@ func TestInvalidAdviceFlagsAreWrongUsage(t *testing.T) {
 	}
 }
 
-func TestWrongPredictionIsAFailure(t *testing.T) {
+func TestWrongPredictionFails(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, judgeFollowed(nil))
 	require.NoError(t, judgeFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 114}, Bytes: advise.Against{Predicted: 100, Seen: 86}}))

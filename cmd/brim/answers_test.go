@@ -682,7 +682,7 @@ func pathsOf(paths map[string]bool, at string, v any) {
 	}
 }
 
-// TestAnswersWithTokens plays requests against a daemon that asks for tokens.
+// TestAnswersWithTokens runs requests against a daemon that requires tokens.
 func TestAnswersWithTokens(t *testing.T) {
 	t.Parallel()
 	tokens, file, pairs := make(map[string]string), "identities:\n", []string{}

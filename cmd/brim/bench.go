@@ -81,8 +81,8 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Run all experiments, one after the other",
-		Long: fmt.Sprintf("Run all experiments, one after the other: %s. If one fails the others\n"+
-			"still run. A table in the end has the claims of all.", strings.Join(names, ", ")),
+		Long: fmt.Sprintf("Run all experiments, one after another: %s. If one fails, the others\n"+
+			"still run. A table at the end lists all claims.", strings.Join(names, ", ")),
 		Args: cobra.NoArgs,
 	}
 	o := newBenchFlags(cmd, p)
@@ -136,7 +136,7 @@ func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	c := &o.config
 	c.MongodBin = config.LookupEnv(p.env, "BRIM_MONGOD_BIN")
 	add := flagAdder(cmd.Flags())
-	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped in the end. BRIM_MONGO_URI is ignored, so that nothing is written by accident to what a daemon uses", config.Text(&c.URI, checkOwnURI))
+	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped at the end. BRIM_MONGO_URI is ignored, so that nothing is written by accident to a daemon's MongoDB", config.Text(&c.URI, checkOwnURI))
 	add(daemon.UriFileSetting, "", "FILE", "the same by a file that contains the URI; a password on the command line would be visible in the process list", parsed(&c.URI, config.ReadURIFile))
 	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
 	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk to be measured; empty: the system's", config.Text(&c.Dir, checkFolder))
@@ -264,7 +264,7 @@ func (o *benchOptions) announce(live *benchProgress, all []*bench.Experiment, da
 	if database == "" {
 		return
 	}
-	live.say("scratch database %s in %s, dropped in the end", database, config.MaskURI(o.config.URI))
+	live.say("scratch database %s in %s, dropped at the end", database, config.MaskURI(o.config.URI))
 	for _, e := range all {
 		if e.Restarts != "" {
 			live.say("left out of %s with --mongo-uri: %s", e.Name, e.Restarts)

@@ -48,7 +48,7 @@ func runTrials(t *testing.T, all []*bench.Experiment, args ...string) outcome {
 	return outcome{stdout: stdout.String(), stderr: stderr.String(), err: err, code: exitCode(err)}
 }
 
-func TestBenchOfOneExperiment(t *testing.T) {
+func TestBenchRunsOneExperiment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	page, scratch := filepath.Join(dir, "trial.html"), filepath.Join(dir, "scratch")
@@ -78,7 +78,7 @@ func TestBenchOfOneExperiment(t *testing.T) {
 	assert.Empty(t, r.LeftOut)
 }
 
-func TestBenchOfAllContinuesAfterAFailure(t *testing.T) {
+func TestBenchAllContinuesAfterAFailure(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no more disk")
 	all := []*bench.Experiment{aTrial("a", nil), aTrial("b", func(context.Context, *bench.Lab) error { return failed }), aTrial("c", nil)}
@@ -179,7 +179,7 @@ func TestBenchShowsTheScratchDatabaseAndNoSecret(t *testing.T) {
 	all := []*bench.Experiment{aTrial("trial", nil)}
 	got := runTrials(t, all, "trial", "--mongo-uri", "mongodb://me:hidden@db.example:27017/?replicaSet=r")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `scratch database brim_bench_\d{8}_\d{6}_[0-9a-f]{8} in mongodb://me:\*\*\*@db.example:27017/\?replicaSet=r, dropped in the end`, got.stderr)
+	assert.Regexp(t, `scratch database brim_bench_\d{8}_\d{6}_[0-9a-f]{8} in mongodb://me:\*\*\*@db.example:27017/\?replicaSet=r, dropped at the end`, got.stderr)
 	assert.Contains(t, got.stderr, "left out of trial with --mongo-uri: the part with settings\n")
 	assert.NotContains(t, got.stderr+got.stdout, "hidden")
 

@@ -81,7 +81,7 @@ func TestTokenDoesNotFollowRedirects(t *testing.T) {
 	assert.Empty(t, req.Header.Get("Authorization"), "the request is the caller's")
 }
 
-func TestSourcesOfAToken(t *testing.T) {
+func TestTokenSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := accesstest.File(t, dir, "token", []byte("brim_file\n"))

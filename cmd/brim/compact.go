@@ -44,14 +44,14 @@ func newCompact(p *process) *cobra.Command {
 		Use:   "compact",
 		Short: "Give the free space in a stream's collection back to the file system",
 		Long: "Give the free space in a stream's collection, and in its indexes, back to the file system.\n\n" +
-			"Of a replica set it compacts the secondaries, one after another, and waits until each has caught up\n" +
-			"before it goes on. The primary is left: make it a secondary first, or ask for it with --member or\n" +
-			"--all. A server that takes writes is refused while it is busy, unless --force is given. Readings are\n" +
-			"taken and stored all the while; they take longer. Where too little is free it does nothing.\n\n" +
-			"What was deleted is free after the next checkpoint, and once the server keeps no history of it any\n" +
-			"more (minSnapshotHistoryWindowInSeconds, 300 s unless it was changed).\n\n" +
-			"An interrupt asks MongoDB to end the compaction. Before MongoDB 6.2 one that has begun is carried to\n" +
-			"its end. It can be run again at any time.",
+			"In a replica set it compacts the secondaries one after another, and waits until each has caught up\n" +
+			"before continuing. It skips the primary: step it down first, or select it with --member or --all. A\n" +
+			"server that accepts writes is refused while it is busy, unless --force is given. Readings are still\n" +
+			"accepted and stored during a compaction, but more slowly. If too little space is free it does nothing.\n\n" +
+			"Space of deleted documents becomes free after the next checkpoint, once the server no longer keeps\n" +
+			"their history (minSnapshotHistoryWindowInSeconds, 300 s by default).\n\n" +
+			"An interrupt asks MongoDB to stop the compaction. Before MongoDB 6.2 a compaction that has started\n" +
+			"runs to completion. The command can be run again at any time.",
 		Example: "  brim compact --dry-run\n" +
 			"  brim compact --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --stream machines\n" +
 			"  brim compact --member db1:27017 --force --output json",

@@ -88,7 +88,7 @@ func TestCompactGivesSpaceBackOnceAndThenHasNothingToDo(t *testing.T) {
 	assert.Positive(t, report.Compacted[0].GivenBack)
 	assert.Greater(t, report.Members[0].Sizes.AllFree(), int64(5<<20), "the dry run has done nothing")
 	assert.NotContains(t, done.stdout, "no stream has a collection")
-	// Short passes may come and go between two lines; the last one is told.
+	// Short passes may start and end between two lines; the last one is reported.
 	assert.Contains(t, done.stderr, fmt.Sprintf("pass %d", len(report.Compacted[0].Passes)))
 
 	again := runBrim(t, nil, append(flags, "--force", "--free-bytes-at-least", "1GiB")...)
@@ -97,13 +97,13 @@ func TestCompactGivesSpaceBackOnceAndThenHasNothingToDo(t *testing.T) {
 	assert.NotContains(t, again.stdout, "given back")
 }
 
-// TestCompactIsInterruptedRefusedAndForced has a server of its own, whose commands it
-// delays.
+// TestCompactIsInterruptedRefusedAndForced uses its own server, so that it can delay the
+// server's commands.
 func TestCompactIsInterruptedRefusedAndForced(t *testing.T) {
 	t.Parallel()
 	db, flags := fragmentedStream(t, mongodtest.Start(t, mongod.Config{}).URI())
 	admin := db.Client().Database("admin")
-	slow := func(mode any) { // the server takes long to begin, and can be told to leave it
+	slow := func(mode any) { // delays the start of a compaction, or stops doing so
 		require.NoError(t, admin.RunCommand(t.Context(), bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
 			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: "brim compact"}}},

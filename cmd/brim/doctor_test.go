@@ -47,7 +47,7 @@ type doctorFinding struct {
 	Cost     string `json:"cost"`
 }
 
-// doctorFlags sample the tests' MongoDB, and ask no daemon.
+// doctorFlags sample the tests' MongoDB and query no daemon.
 func doctorFlags(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{"doctor", "--mongo-uri", mongodtest.URI(t), "--admin", "127.0.0.1:1"}, more...)
@@ -60,10 +60,10 @@ func thresholdsFile(t *testing.T, content string) string {
 	return path
 }
 
-// TestDoctorsExitCodeIsTheClass makes classes by thresholds: of one sample only what is no rate
-// is known. It does not run in parallel, because a busy machine makes the round trip to
-// MongoDB long.
-func TestDoctorsExitCodeIsTheClass(t *testing.T) {
+// TestDoctorExitCodeMatchesClass sets thresholds to produce each class. A single sample has
+// no rates. The test does not run in parallel, because a busy machine slows down the
+// round trip to MongoDB.
+func TestDoctorExitCodeMatchesClass(t *testing.T) {
 	const calm = "cache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\n"
 	for name, c := range map[string]struct {
@@ -124,8 +124,8 @@ func TestDoctorTakesTwoSamples(t *testing.T) {
 	}
 }
 
-// TestDoctorWatches: as JSON each sample is a line, as text a block.
-func TestDoctorWatches(t *testing.T) {
+// TestDoctorWatchOutput: as JSON each sample is one line, as text one block.
+func TestDoctorWatchOutput(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, doctorFlags(t, "--watch", "--looks", "2", "--interval", "1s", "--output", "json")...)
 	require.Contains(t, []int{0, 10, 20}, got.code, "%v", got.err)
@@ -154,8 +154,8 @@ func TestDoctorFailsWithoutMongoDB(t *testing.T) {
 	require.ErrorContains(t, got.err, "--mongo-uri")
 }
 
-// TestDoctorWithoutPermission says what would help, and does not call the engine
-// healthy. It has a mongod that refuses commands to the doctor.
+// TestDoctorWithoutPermission checks that the doctor names the missing permission and does
+// not report the engine as healthy. Its mongod refuses the doctor's commands.
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
@@ -207,7 +207,7 @@ func TestDoctorRefusesInvalidFlags(t *testing.T) {
 	assert.ErrorContains(t, got.err, "disk_bussy")
 }
 
-// made is a report as of two samples of a busy server.
+// made returns the report of two samples of a busy server.
 func made(class doctor.Class) *doctor.Report {
 	signals := doctor.Rules(nil, "nvme")
 	for i := range signals {
@@ -260,7 +260,7 @@ not seen: tickets
   cost  time
 `)
 	assert.Regexp(t, `Disk busy +92 % +bottleneck +from 50 % +over 80 % +published\n`, b.String())
-	assert.Contains(t, (&doctor.Server{Answered: true, Version: "7.0.14", Secondary: true}).Describe(""), "a member that takes no writes")
+	assert.Contains(t, (&doctor.Server{Answered: true, Version: "7.0.14", Secondary: true}).Describe(""), "a member that accepts no writes")
 
 	b.Reset()
 	r := made(doctor.Healthy)
@@ -274,8 +274,8 @@ not seen: tickets
 	assert.Contains(t, b.String(), "\nDIAGNOSIS\nnothing wrong in the storage engine and its disk; the settings below may still cost.\n")
 }
 
-// TestDoctorsTextFitsATerminal: words are wrapped, and the table is cut.
-func TestDoctorsTextFitsATerminal(t *testing.T) {
+// TestDoctorTextFitsTheTerminal: words are wrapped, and the table is cut.
+func TestDoctorTextFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, columns := range []int{60, 80, 120, 200} {
 		var b bytes.Buffer
@@ -302,7 +302,7 @@ func TestDoctorColors(t *testing.T) {
 	assert.NotRegexp(t, `\x1b\[[\d;]+mCache used`, b.String())
 }
 
-// TestDoctorWatchShowsChanges since the sample before, and settings once.
+// TestDoctorWatchShowsChanges since the previous sample, and settings once.
 func TestDoctorWatchShowsChanges(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestDoctorReportsInterruptedMaintenance goes from a harmless state to a fence, and to what
-// the end of the work leaves.
+// TestDoctorReportsInterruptedMaintenance goes from a harmless state through a fence to what
+// the completed work leaves behind.
 func TestDoctorReportsInterruptedMaintenance(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -30,8 +30,8 @@ func newJournalInspect(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect",
 		Short: "Show sessions, segments and what is not yet stored, and verify every checksum",
-		Long: "Show sessions, segments and what is not yet stored, and verify every checksum. Nothing is changed,\n" +
-			"and a daemon may be running. What is shown as not known to be stored may be some milliseconds old.",
+		Long: "Show sessions, segments and readings that are not stored yet, and verify every checksum. Nothing is changed,\n" +
+			"and a daemon may be running. The figures for readings not known to be stored may be some milliseconds old.",
 		Example: "  brim journal inspect\n" +
 			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
 		Args: cobra.NoArgs,
@@ -109,17 +109,17 @@ func newJournalReplay(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Store what a journal holds, without accepting new readings",
-		Long: "Store what a journal holds, without accepting new readings. No daemon may run on the journal meanwhile;\n" +
-			"others may go on writing the same sensors.\n\n" +
+		Long: "Store what a journal holds, without accepting new readings. No daemon may be using the journal;\n" +
+			"others may keep writing the same sensors.\n\n" +
 			"It takes the flags of serve. Use it to empty the journal of a daemon that will not come back, or before\n" +
-			"its settings are changed. It may be ended at any moment, and run again: nothing is stored twice. Readings\n" +
+			"its settings are changed. It may be stopped at any time and run again: nothing is stored twice. Readings\n" +
 			"that MongoDB refuses go to the dead-letter file in --data-dir.",
 		Example: "  brim journal replay --data-dir ./brim-data\n" +
 			"  brim journal replay --data-dir /mnt/dead/brim-data --mongo-uri mongodb://a,b,c/?replicaSet=rs\n" +
 			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
 		Args: cobra.NoArgs,
 	}
-	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, also if they were accepted for another MongoDB, database or storage; those stored there already are then stored here, too")
+	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, even if they were accepted for another MongoDB, database or storage; those already stored there are then stored here too")
 	output := outputFlag(cmd, "text", "json")
 	withSettings(cmd, p, func(ctx context.Context, c *daemon.Config) error {
 		done, err := daemon.Replay(ctx, c, p.options(), *retarget)

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// TestJournalOfADeadDaemonIsReplayed kills a daemon for ever, with readings that only its
+// TestJournalOfADeadDaemonIsReplayed kills a daemon for good, with readings that only its
 // journal has, and stores them by the command.
 func TestJournalOfADeadDaemonIsReplayed(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
 	data := t.TempDir()
 	for _, command := range []string{"replay", "inspect"} {
 		got := runBrim(t, nil, "journal", command, "--journal-dir", data)
-		require.ErrorContains(t, got.err, "there is none in "+data+"; name the folder that holds its segments")
+		require.ErrorContains(t, got.err, "there is none in "+data+"; specify the folder that holds its segments")
 	}
 	files, err := os.ReadDir(data)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
 	require.ErrorContains(t, got.err, "did you mean --journal-dir "+filepath.Join(a.args[3], "journal")+", or --data-dir "+a.args[3])
 }
 
-func TestTextOfAReplay(t *testing.T) {
+func TestReplayText(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		done daemon.Replayed

@@ -64,17 +64,17 @@ func newLoad(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Generate load: readings of many sensors, each sent when it is due",
-		Long: "Generate load: readings of many sensors, each sent when it is due, whether the daemon has answered or not.\n\n" +
-			"--interval is event time, which --speedup makes run faster than the clock: at 60 an hour's bucket fills\n" +
-			"in a minute. Readings a second = sensors x speedup / interval. A request of a --batch is due when the\n" +
+		Long: "Generate load: readings of many sensors, each sent when it is due, whether or not the daemon has answered.\n\n" +
+			"--interval is event time, which --speedup makes run faster than real time: at 60 an hourly bucket fills\n" +
+			"in a minute. Readings per second = sensors x speedup / interval. A request with a --batch is due when the\n" +
 			"last of its readings is. Response time counts from when a request was due, service time from when it\n" +
-			"was sent. What is due while --max-in-flight requests are not answered is dropped, and counted.\n" +
-			"A run that was asked for more than the daemon could accept reports SATURATED in its first line (\"saturated\" in\n" +
+			"was sent. Readings due while --max-in-flight requests are unanswered are dropped, and counted.\n" +
+			"A run with a higher rate than the daemon could accept reports SATURATED in its first line (\"saturated\" in\n" +
 			"JSON): its times include time in a queue. The exit status stays 0 unless --fail-if says otherwise.\n\n" +
-			"A request that fails counts with the time until it failed, and one that still waits for a connection\n" +
-			"at the end with its wait: either would have taken longer. --fail-if therefore treats requests that\n" +
-			"failed or were dropped as slower than any bound: where they are 1 % of those due, the p99 is unknown,\n" +
-			"and a condition that it is too high is met; the same holds for max and mean where there is one of them.\n" +
+			"A failed request counts with the time until it failed, and a request still waiting for a connection at\n" +
+			"the end with its wait: either would have taken longer. --fail-if therefore treats failed and dropped\n" +
+			"requests as slower than any bound: if they are 1 % of those due, the p99 is unknown, and a condition\n" +
+			"that it is too high is met; for max and mean a single such request is enough.\n" +
 			"A condition can be about p50, p90, p99, p999, max and mean (of the response time, or as service.p99 of the\n" +
 			"service time), store.p50, store.p99 (--admin), drain (from the end of the schedule to the last answer),\n" +
 			"achieved, dropped, failed and rejected (readings, or % of them).",

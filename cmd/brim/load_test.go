@@ -211,7 +211,7 @@ func TestFailuresCountAsSlow(t *testing.T) {
 	assert.Contains(t, got.stdout, "each percentile of the response time is a lower bound")
 }
 
-func TestLoadWarnsOfAnotherInterval(t *testing.T) {
+func TestLoadWarnsAboutADifferentInterval(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
@@ -276,8 +276,8 @@ func TestLoadProgressLine(t *testing.T) {
 	assert.Equal(t, "\r\x1b[K11s/1m  asked 2,004/s got 1,9\r\x1b[K", out.String())
 }
 
-// TestLoadProgressCoversSeveralSeconds has a second that stalls, of which the
-// last one of the line knows nothing, and windows of which five seconds hold some.
+// TestLoadProgressCoversSeveralSeconds stalls for one second before the last
+// second of a line, and uses windows shorter than the five seconds of a line.
 func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

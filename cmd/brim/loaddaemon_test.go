@@ -22,8 +22,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// TestStoreByFillIsOfOneStream: the daemon writes two.
-func TestStoreByFillIsOfOneStream(t *testing.T) {
+// TestStoreByFillCoversOneStream: the daemon writes two.
+func TestStoreByFillCoversOneStream(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	took := prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{Name: "brim_store_write_seconds", Help: "Took."}), []string{"stream", "fill"})
@@ -103,8 +103,8 @@ func serveGRPC(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestLoadNamesAWrongListener gives each listener where another belongs.
-func TestLoadNamesAWrongListener(t *testing.T) {
+// TestLoadReportsAWrongListener passes each listener where another one is expected.
+func TestLoadReportsAWrongListener(t *testing.T) {
 	t.Parallel()
 	httpSide, admin, grpcSide := aDaemonsSides(t)
 	other, _, otherGRPC := aDaemonsSides(t)
@@ -155,8 +155,8 @@ func TestOtherDaemonIsRecognized(t *testing.T) {
 	}
 }
 
-// TestLoadWarnsOfLostReadings, since the exit status is 0.
-func TestLoadWarnsOfLostReadings(t *testing.T) {
+// TestLoadWarnsAboutLostReadings, since the exit status is 0.
+func TestLoadWarnsAboutLostReadings(t *testing.T) {
 	t.Parallel()
 	o := &loadOptions{}
 	var out strings.Builder

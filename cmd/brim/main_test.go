@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	signal.Notify(hangups, syscall.SIGHUP)
 	// Most of a test's time is waiting for daemons and mongods that start and stop.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // it is a number
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the value is a valid number
 	}
 	code := mongodtest.Run(m, mongodtest.NoLeaks())
 	binary.Remove()

@@ -95,7 +95,7 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	return &workplace{site: s, stream: one, connection: connection, log: log, faults: injector, line: line}, nil
 }
 
-// withoutTime leaves the time out of what is told beside progress.
+// withoutTime omits the time from log lines shown beside progress.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}

@@ -33,29 +33,30 @@ type migrateOptions struct {
 }
 
 const migrateHelp = `Move the readings of a stream into documents of another granularity, or into another kind of storage,
-while daemons go on writing.
+while daemons keep writing.
 
 --granularity: documents are copied into a new collection, with the readings in windows of the new
-length; what daemons write meanwhile is copied again. Then both are compared, daemons have to wait for
-some moments (they journal what comes; nothing is refused), and the two collections exchange their names.
-A document whose readings were moved leaves an empty one behind, by which a daemon that does not know
-sees what is stored of what it sends. It takes about as much disk again as the collection has.
+length; what daemons write in the meantime is copied as well. Then both collections are compared, daemons have
+to wait for a few moments (they journal incoming readings; nothing is refused), and the collections swap names.
+A document whose readings were moved leaves an empty one behind, which tells a daemon that is still retrying
+which of its readings are stored. The migration needs about as much additional disk space as the collection uses.
 
-  1. brim migrate --granularity 1h            the daemons run on with the old granularity, and write it
+  1. brim migrate --granularity 1h            the daemons keep writing with the old granularity
   2. restart each brim serve with --granularity 1h
-  3. brim migrate --granularity 1h            once more, for what was written between 1 and 2
-  4. brim migrate --granularity 1h --drop-old gives the disk back: the old collection, the empty documents
+  3. brim migrate --granularity 1h            again, for readings written between 1 and 2
+  4. brim migrate --granularity 1h --drop-old frees disk space: drops the old collection and the empty documents
 
-Before step 4 all that was taken in under the old granularity must be stored, in every daemon. So --drop-old asks
-them all: name each by --admin, which can be repeated. Where none runs any more, and every journal is empty
-(brim journal inspect), say --no-daemon. A journal that is put back later would store again what it holds.
+Before step 4 every daemon must have stored all readings that it accepted with the old granularity. So --drop-old
+asks all of them: name each with --admin, which can be repeated. If none is running, and every journal is empty
+(brim journal inspect), use --no-daemon. A journal that is restored later would store its readings again.
 
-Another migration may follow at any time, also back: what the one before has kept is dropped when it begins, for
-the present collection has all of it, and is kept in its place. With a retention, start no daemon with the old
-granularity any more: it would remove longer windows as soon as its own would be too old.
+Another migration, even back, can follow at any time. It first drops the old collection of the previous migration,
+because the current collection contains all of its readings, and keeps the current one instead. With a retention, do
+not start a daemon with the old granularity: it would remove longer windows as soon as its own would have expired.
 
-It can be killed at any time, and run again: it goes on where it was. --abort gives it up, as long as the
-collections are not exchanged. --abort and --drop-old know by themselves which migration it is. Needs a replica set, of one member perhaps.`
+The command can be killed at any time and run again; it continues where it stopped. --abort abandons the migration,
+until the collections are swapped. --abort and --drop-old find out which migration it is. Requires a replica set,
+which may have a single member.`
 
 // newMigrate returns `brim migrate`:
 //
@@ -372,21 +373,21 @@ func (r *migrateReport) droppedText(line func(string, ...any)) {
 }
 
 // storageHelp is what `brim migrate --help` says of --storage.
-const storageHelp = `--storage timeseries: readings go from bucket documents to a native time-series collection. MongoDB can give such a
-collection no other name, so the switch comes first: the daemon stores what it has, takes nothing for a
-moment (503), and waits to be restarted with --storage timeseries; then the old readings follow, and are compared one by
-one. The old collection stays as <stream>.brim_old until --drop-old. Before the switch --abort undoes everything,
-after it the way back is --storage bucket.
+const storageHelp = `--storage timeseries: readings move from bucket documents to a native time-series collection. MongoDB cannot
+rename such a collection, so the switch comes first: the daemon stores its pending readings, accepts none for a
+moment (503), and waits to be restarted with --storage timeseries; then the old readings are copied, and compared one by
+one. The old collection stays as <stream>.brim_old until --drop-old. Before the switch --abort undoes everything;
+after it, use --storage bucket to go back.
 
---storage bucket: readings are copied into bucket documents beside the time-series collection, round by round, while daemons go on
-writing, and compared. The old collection cannot be kept under another name: --drop-old ends the migration, drops it and
-gives its name to the copy; the daemon is held meanwhile, and waits to be restarted with --storage bucket.
+--storage bucket: readings are copied, in rounds, into bucket documents beside the time-series collection while daemons
+keep writing, and are compared. The old collection cannot be kept under another name: --drop-old ends the migration,
+drops it and gives its name to the copy; the daemon is held in the meantime, and waits to be restarted with --storage bucket.
 
-A time-series collection does not keep the order of fields. Daemons have to be named by --admin, all of them: what one
-that is not named writes while the names change may be lost. The last look before the time-series collection is dropped is
-at whether they are still held: what a daemon takes that is restarted within the round trip that is left is lost, so do
-not restart one between "the last look begins" and "the switch is made". Time-series collections have no unique index: readings of which
-MongoDB did not tell whether it has them are looked up before they are sent again.`
+A time-series collection does not keep the order of fields. Every daemon has to be named with --admin: readings that an
+unnamed daemon writes while the names change may be lost. The last check before the time-series collection is dropped
+is whether the daemons are still held: a daemon restarted within the remaining round trip loses the readings that it
+accepts, so do not restart one between "the last look begins" and "the switch is made". Time-series collections have no
+unique index: readings for which MongoDB's reply was lost are looked up before they are sent again.`
 
 // storageOptions are the flags that only --storage has.
 type storageOptions struct {
@@ -550,7 +551,7 @@ func (h *daemonHolder) holdOne(ctx context.Context, at, until string) (name stri
 	}
 	for _, s := range about.Streams {
 		if s.Name == h.stream && store.Storage(s.Storage) == h.to {
-			return "", fmt.Errorf("the daemon at %s has stream %s with --storage %s already: restart it with the former storage, and that again when it is told", at, h.stream, h.to)
+			return "", fmt.Errorf("the daemon at %s already has stream %s with --storage %s: restart it with the previous storage, and switch it again when this command says so", at, h.stream, h.to)
 		}
 	}
 	body, err := h.site.caller.askAdmin(ctx, http.MethodPost, at, "/hold?"+url.Values{
@@ -630,7 +631,7 @@ func (r *storageReport) text() string {
 		line("That holds the daemons for a last look, twice what took %.1f s now, and drops the time-series collection; have them restarted with --storage bucket --granularity %s then.", r.LastRound, r.Granularity)
 		return b.String()
 	}
-	line("Stream %s has its readings with --storage %s now: %d were compared, %d had to be put right.", r.Stream, r.To, r.Readings, r.Repaired)
+	line("The readings of stream %s are now stored with --storage %s: %d were compared, %d had to be corrected.", r.Stream, r.To, r.Readings, r.Repaired)
 	if r.Expired > 0 {
 		line("%d older than the retention were left out.", r.Expired)
 	}

@@ -227,7 +227,7 @@ func TestStoragePrintsCommandsThatCanBePasted(t *testing.T) {
 		return commands
 	}
 	assert.Contains(t, paste(t, run("timeseries")[0]), "The old collection is dropped")
-	assert.Contains(t, paste(t, run("bucket")[0]), "Stream machines has its readings with --storage bucket now")
+	assert.Contains(t, paste(t, run("bucket")[0]), "The readings of stream machines are now stored with --storage bucket")
 }
 
 // printedCommands are those behind colons, without "brim migrate".

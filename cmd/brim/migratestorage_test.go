@@ -53,7 +53,7 @@ func TestStorageThereAndBack(t *testing.T) {
 	code, answer = b.post("/v1/readings", `{"sensorId":"new","fields":{"n":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	require.Equal(t, exitDone, m.Wait(), m.Logged())
-	assert.Contains(t, m.Logged(), "400 were compared, 0 had to be put right")
+	assert.Contains(t, m.Logged(), "400 were compared, 0 had to be corrected")
 	assert.JSONEq(t, want, queried(t, b, "s-3"))
 
 	m = startMigrate(t, "--storage", "bucket", "--admin", b.Admin)

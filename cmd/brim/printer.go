@@ -150,8 +150,8 @@ func formatAge(d time.Duration) string {
 	return config.FormatDuration(d.Truncate(unit))
 }
 
-// rounded is a mean with ten digits, unless there are more before the point: others
-// come of the division.
+// rounded returns a mean with ten significant digits, or more if its integer part has
+// more. Further digits are artefacts of the division.
 func rounded(raw json.RawMessage) json.RawMessage {
 	var v float64
 	if json.Unmarshal(raw, &v) != nil || math.Abs(v) >= 1e10 {
@@ -475,12 +475,12 @@ type drawing struct {
 
 // A curve is what is kept of one field.
 type curve struct {
-	points          []point // however many values come, a bounded number
+	points          []point // bounded, however many values there are
 	low, high, last float64 // of what is drawn
 	min, max        float64 // of the readings
 }
 
-// A point is the mean of values that follow each other.
+// A point is the mean of consecutive values.
 type point struct {
 	at    time.Time // of the first
 	value float64
@@ -522,7 +522,7 @@ func (d *drawing) add(r row) {
 		}
 		c.low, c.high, c.last = min(c.low, v), max(c.high, v), v
 		if c.points = append(c.points, point{r.at, v}); len(c.points) == maxPoints {
-			for i := range maxPoints / 2 { // two become one
+			for i := range maxPoints / 2 { // merge pairs
 				a, b := c.points[2*i], c.points[2*i+1]
 				c.points[i] = point{a.at, (a.value + b.value) / 2}
 			}
@@ -563,8 +563,8 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	return err
 }
 
-// course is the row of characters, of equal spans of time; a space where there were no
-// values.
+// course returns one character for each of width equal spans of time: a space if the span
+// has no values.
 func (d *drawing) course(c *curve, width int) string {
 	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
 	sums, ns := make([]float64, width), make([]float64, width)

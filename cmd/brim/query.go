@@ -82,8 +82,8 @@ func newQuery(p *process) *cobra.Command {
 	o.flags = cmd.Flags()
 	o.flags.SortFlags = false
 	o.flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, a date, milliseconds since 1970, or back from now like -1h")
-	o.flags.StringVar(&o.to, "to", "", "end `TIME`, itself not included")
-	o.flags.StringVar(&o.every, "every", "", "summary by steps of this `DURATION`; of the last day, unless --from says otherwise")
+	o.flags.StringVar(&o.to, "to", "", "end `TIME`, exclusive")
+	o.flags.StringVar(&o.every, "every", "", "summary in steps of this `DURATION`; of the last day, unless --from says otherwise")
 	o.flags.BoolVar(&o.latest, "latest", false, "the newest reading")
 	o.flags.BoolVar(&o.sensors, "sensors", false, "the sensors, with the times of their newest readings")
 	o.flags.StringVar(&o.silent, "silent-for", "", "sensors whose newest reading is older than this `DURATION`")

@@ -132,7 +132,7 @@ func TestQueryParameters(t *testing.T) {
 	assert.Equal(t, url.Values{"limit": {"1000"}}, s.queries[1])
 }
 
-func TestQueryPassesOnErrors(t *testing.T) {
+func TestQueryReportsServerErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code int

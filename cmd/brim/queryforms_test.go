@@ -249,7 +249,7 @@ func TestQueryRefusesFlagsWithoutMeaning(t *testing.T) {
 	}
 }
 
-func TestSummaryThatIsCutSaysSo(t *testing.T) {
+func TestTruncatedSummarySaysSo(t *testing.T) {
 	t.Parallel()
 	steps := strings.Repeat(`{"start":"2026-11-21T10:00:00.000Z","count":1,"fields":{}},`, 2)
 	a := &answering{body: `{"summary":[` + steps + steps[:len(steps)-1] + `]}`}
@@ -265,7 +265,7 @@ func TestSummaryThatIsCutSaysSo(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreWarnedOf(t *testing.T) {
+func TestQueryWarnsAboutUnknownFields(t *testing.T) {
 	t.Parallel()
 	readings := &answering{body: `{"readings":[{"sensorId":"s","ts":"2026-11-21T10:00:00.000Z","fields":{"t":1,"h":2},"tags":{"site":"north"}}]}`}
 	steps := &answering{body: twoSteps}
@@ -291,7 +291,7 @@ func TestUnknownFieldsAreWarnedOf(t *testing.T) {
 	}
 }
 
-func TestDrawings(t *testing.T) {
+func TestSparklines(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	draw := func(columns, n int, every time.Duration, value func(i int) map[string]float64) string {

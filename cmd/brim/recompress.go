@@ -35,14 +35,14 @@ func newRecompress(p *process) *cobra.Command {
 		Use:   "recompress --to zstd|snappy|none",
 		Short: "Move a stream's collection to another compressor while daemons write",
 		Long: "Move a stream's collection to another compressor while daemons write.\n\n" +
-			"MongoDB compresses a collection as it was created, so the documents are copied into a new one, with the same\n" +
-			"options and indexes, at --rate. What daemons write meanwhile is copied again. Then both collections are\n" +
-			"compared byte by byte; for a moment daemons wait, and journal what comes; the names are exchanged in one step.\n" +
-			"The old collection stays as STREAM.brim_old until --drop-old. On disk there must be room for both.\n\n" +
-			"How far it is stands in MongoDB: after a kill or a lost connection the same command goes on from there, and\n" +
-			"--abort gives up, until the exchange is ordered. At the end MongoDB is asked for a checkpoint (fsync), for the\n" +
-			"figures. Needed is a replica set (one member will do), and for the exchange the right to applyOps of\n" +
-			"any kind; without it see --swap. A daemon that runs goes on; start it with the new --compressor from then on.\n\n" +
+			"The compressor of an existing collection cannot be changed, so the documents are copied into a new one, with the\n" +
+			"same options and indexes, at --rate. What daemons write in the meantime is copied as well. Then both collections\n" +
+			"are compared byte by byte; for a moment daemons wait, and journal incoming readings, while the names are swapped in\n" +
+			"one step. The old collection stays as STREAM.brim_old until --drop-old. The disk needs room for both.\n\n" +
+			"Progress is recorded in MongoDB: after a kill or a lost connection the same command continues where it stopped, and\n" +
+			"--abort abandons the move, until the swap is ordered. At the end MongoDB is asked for a checkpoint (fsync), so that\n" +
+			"the sizes are accurate. The command requires a replica set (a single member is enough), and for the swap the\n" +
+			"privilege to run any applyOps; without it see --swap. Running daemons continue; start them with the new --compressor from then on.\n\n" +
 			"The JSON has stream, kind, to, already_done, kept (the old collection), documents, bytes_before, bytes_after\n" +
 			"(on disk, without indexes), groups_made_anew, groups_repaired, groups_returned, groups_missed,\n" +
 			"copies, fenced_ns (daemons\n" +
@@ -116,7 +116,7 @@ func (o *recompressOptions) report(p *process, r *maintain.Result) error {
 		add("deleted in the moment of the exchange, and there again: documents in %s groups; the lines above name them", humanize.Comma(r.Returned))
 	}
 	if r.Missed > 0 {
-		add("written into the old collection when it was being exchanged already: %s groups; the lines above name them. Bring them back before --drop-old", humanize.Comma(r.Missed))
+		add("written to the old collection while it was being swapped: %s groups, named in the lines above. Restore them before --drop-old", humanize.Comma(r.Missed))
 	}
 	add("Start `brim serve` with --compressor %s for this stream from now on. A daemon that runs goes on; at its next start", r.To)
 	add("it would refuse the collection under another compressor.")

@@ -89,7 +89,7 @@ func (f filed) refused(path string, age time.Duration, fields string) string {
 	return answer.Errors[0].Code
 }
 
-// TestReloadAppliesStreamSettings: every setting that a running daemon takes, in
+// TestReloadAppliesStreamSettings: every setting that a running daemon accepts, in
 // one life of it.
 func TestReloadAppliesStreamSettings(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,7 @@ func expiryOf(t *testing.T, db *mongo.Database, name string) time.Duration {
 	return after
 }
 
-// TestReloadNamesSettingsThatNeedARestart: one row a kind of change.
+// TestReloadNamesSettingsThatNeedARestart: one row per kind of change.
 func TestReloadNamesSettingsThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "streams:\n  gone:\n  readings:\n")
@@ -200,7 +200,7 @@ streams:
 	why := reasons(got)
 	for setting, want := range map[string]string{
 		"lanes": "takes a restart", "flush-interval": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
-		"streams.more": "takes a restart", "streams.gone": "its collection will be left as it is",
+		"streams.more": "takes a restart", "streams.gone": "its collection is left unchanged",
 		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
 		"streams.readings.write-concern": "allowed are majority and 1 to 1",
 	} {
@@ -214,7 +214,7 @@ streams:
 	assert.NotEmpty(t, line["why"])
 
 	got = f.reload("streams:\n  gone:\n  readings: {storage: timeseries}\n")
-	assert.Equal(t, map[string]string{"streams.readings.storage": "cannot be made by a daemon: `brim migrate --stream readings --storage timeseries` changes the collection; then restart"}, reasons(got))
+	assert.Equal(t, map[string]string{"streams.readings.storage": "cannot be changed by a daemon: run `brim migrate --stream readings --storage timeseries` to change the collection, then restart"}, reasons(got))
 	got = f.reload("streams:\n  gone:\n  readings:\n")
 	assert.Equal(t, "applied", got.Outcome, "what was pending is not wanted any more")
 	assert.Empty(t, got.Pending)

@@ -132,8 +132,8 @@ func (s *strict) searchAdmin() {
 	}
 }
 
-// searchAnswers makes requests of every kind. A refusal is delayed, so they are sent
-// at once.
+// searchAnswers makes requests of every kind. Refusals are delayed, so the requests are
+// sent concurrently.
 func (s *strict) searchAnswers() {
 	s.t.Helper()
 	admin, data, bearer := "https://"+s.b.Admin, "https://"+s.b.HTTP, "Bearer "+s.token
@@ -245,7 +245,7 @@ func TestNoSecretIsInAnyOutputOfAnEmbeddedMongoDB(t *testing.T) {
 	s.clean("mongod's log", string(own))
 }
 
-// outputs checks what brim writes in each of several runs, some at once: most of them
+// outputs checks what brim writes in each of several runs, some of them concurrent: most
 // wait, for example for a MongoDB that does not answer.
 func (g *grove) outputs(runs ...brimRun) {
 	g.t.Helper()
@@ -301,7 +301,7 @@ func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
 		brimRun{nil, []string{"load", "--token-file", writeURI(t, token), "--target", "http://127.0.0.1:1", "--duration", "1s"}})...)
 }
 
-func TestNoSecretIsInErrorsAboutAURI(t *testing.T) {
+func TestURIErrorsContainNoSecrets(t *testing.T) {
 	t.Parallel()
 	g := newGrove(t)
 	c := g.plant("a password")

@@ -6,7 +6,7 @@
 //	             429 over the request quota      └─ Admit: 429 over the reading quota
 //
 // The files: guard.go finds the identity, quota.go counts what it uses, file.go reads
-// and edits the access file, watch.go applies changes of files, credentials.go takes
+// and edits the access file, watch.go applies file changes, credentials.go takes
 // credentials from a request, tls.go and listener.go protect the listeners.
 package access
 

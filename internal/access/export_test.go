@@ -1,6 +1,6 @@
 package access
 
-// Settle has the files read twice, so that a change is applied.
+// Settle reads the files twice, so that a change is applied.
 func (t *TLS) Settle() {
 	t.poll()
 	t.poll()

@@ -41,7 +41,7 @@ type Entry struct {
 }
 
 // credential identifies the entry's token, by the bytes of its hash, or its certificate, by
-// KIND:NAME. No hash is likely to read as that.
+// KIND:NAME. A hash is unlikely to look like that.
 func (e *Entry) credential() string {
 	if e.Certificate != "" {
 		return certificateKey(e.Certificate)
@@ -200,14 +200,14 @@ func (f *accessFile) identities(list *yaml.Node) {
 	}
 }
 
-// A member is a text that an identity has in the file.
+// A member is a string field of an identity in the file.
 type member struct {
 	key string
 	get func(e *Entry) string // empty: it is left out
 	set func(e *Entry, text string) error
 }
 
-// members lists them in their order in the file, where the scopes and the quota follow.
+// members lists them in file order. The scopes and the quota follow them in the file.
 func members() []member {
 	return []member{
 		{keyName, func(e *Entry) string { return e.Name }, func(e *Entry, s string) error { e.Name = s; return checkName(s) }},
@@ -256,7 +256,7 @@ func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 		f.Wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed are %s", who, joinScopes(scopes[:]))
 	}
 	if seen[keyHash] == seen[keyCertificate] {
-		f.Wrong(n, "%s: it needs either hash or certificate; brim token create makes a token with its hash", who)
+		f.Wrong(n, "%s: either hash or certificate is required; brim token create makes a token and its hash", who)
 	}
 	return e
 }

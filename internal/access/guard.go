@@ -37,7 +37,7 @@ const (
 // Config of a Guard.
 type Config struct {
 	Path       string // of the access file; empty: no authentication, and Default limits all clients together
-	Default    Quota  // of each identity that has none of its own; its limits are checked
+	Default    Quota  // of each identity without a quota of its own; its limits are checked
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
@@ -67,14 +67,14 @@ type Guard struct {
 	heldAnswers atomic.Int64 // see Hold
 
 	table atomic.Pointer[table]
-	files watched // the access file; its lock guards what follows, and defaults
+	files watched // the access file; its lock guards the fields below, and defaults
 
 	info   os.FileInfo // of the file when it was read; nil: never
 	readAt time.Time
 }
 
-// A table is the identities of one state of the file, by Entry.credential. The time that
-// a lookup takes tells nothing about a token: it depends on the hash.
+// A table has the identities of one version of the file, by Entry.credential. The time of
+// a lookup reveals nothing about a token, because it depends on the hash.
 type table map[string]*Identity
 
 // Open reads the access file. Its errors name lines of the file.
@@ -259,7 +259,7 @@ const (
 // poll applies the access file if it has changed.
 func (g *Guard) poll() {
 	if g.Authenticates() {
-		_ = g.files.check(false) // it is in the log and in the metrics
+		_ = g.files.check(false) // the failure is logged and counted
 	}
 }
 
@@ -272,8 +272,8 @@ func (g *Guard) Reload() error {
 	return g.files.check(true)
 }
 
-// read reads the file for watched. It also refuses a file of another user, who can write
-// it whatever its mode.
+// read reads the file for watched. It also refuses a file owned by another user, who can
+// write to it regardless of its mode.
 func (g *Guard) read(all bool) ([][]byte, error) {
 	if now, err := os.Stat(g.path); !all && err == nil && g.info != nil && now.Size() > smallFile && now.Size() == g.info.Size() &&
 		now.ModTime().Equal(g.info.ModTime()) && now.Mode() == g.info.Mode() && g.now().Sub(g.readAt).Abs() < rereadInterval {
@@ -290,7 +290,7 @@ func (g *Guard) read(all bool) ([][]byte, error) {
 	return [][]byte{content}, nil
 }
 
-// invalid logs why the identities in force stay.
+// invalid logs why the current identities stay in force.
 func (g *Guard) invalid(err error) {
 	g.fileOK.Set(0)
 	g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
@@ -311,8 +311,8 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// apply puts the identities of the file in force. Those that are known stay, with what
-// they have used of their quotas.
+// apply puts the identities of the file in force. Known identities keep what they have
+// used of their quotas.
 func (g *Guard) apply(contents [][]byte) error {
 	entries, err := g.parse(contents[0])
 	if err != nil {

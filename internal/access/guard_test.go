@@ -74,7 +74,7 @@ func (g *guarded) write(t *testing.T, identities string) {
 	g.settle()
 }
 
-// settle has the file read twice, so that a change is applied.
+// settle makes the guard read the file twice, so that a change is applied.
 func (g *guarded) settle() {
 	g.poll()
 	g.poll()

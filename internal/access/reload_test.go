@@ -113,7 +113,7 @@ func TestFileOfAnotherUserIsRefused(t *testing.T) {
 	const other = 1234
 	assert.True(t, trusted(0, other))
 	assert.True(t, trusted(other, other))
-	assert.False(t, trusted(other, 0), "root trusts root alone")
+	assert.False(t, trusted(other, 0), "root trusts only root")
 	assert.False(t, trusted(other, other+1))
 	g := guardOf(t, entry("north", northToken))
 	info, err := os.Stat(g.path)

@@ -106,10 +106,10 @@ type keys struct {
 	authorities []*x509.Certificate // of clients; empty: clients are not asked for certificates
 }
 
-// poll uses the files if they have changed, or if they have become valid by now.
+// poll applies the files if they have changed or have become valid.
 func (t *TLS) poll() {
 	if t != nil {
-		_ = t.files.check(false) // it is in the log and in the metrics
+		_ = t.files.check(false) // the failure is logged and counted
 	}
 }
 
@@ -125,7 +125,7 @@ func (t *TLS) invalid(err error) {
 	t.config.Logger.Error("the TLS files have changed and are invalid; the previous ones stay in use", "err", err)
 }
 
-// read returns the contents of the certificate, its key, and the authorities of clients.
+// read returns the contents of the certificate, its key, and the client CAs.
 func (t *TLS) read(bool) ([][]byte, error) {
 	var contents [3][]byte
 	var err error
@@ -140,8 +140,8 @@ func (t *TLS) read(bool) ([][]byte, error) {
 	return contents[:], nil
 }
 
-// apply uses the files if they are valid. They are not if a certificate was written and
-// its key was not yet.
+// apply uses the files if they are valid. They are invalid, for example, when a certificate
+// has been written and its key has not.
 func (t *TLS) apply(contents [][]byte) error {
 	c := &t.config
 	fresh, err := c.parse(contents[0], contents[1], contents[2])
@@ -187,7 +187,8 @@ func (c *TLSConfig) parse(cert, key, clients []byte) (*keys, error) {
 	return k, nil
 }
 
-// decodePEM refuses a file with a broken block, of which the parsers would use the rest.
+// decodePEM refuses a file with a broken block; the parsers would skip the block and use
+// the rest.
 func decodePEM(content []byte) (blocks []*pem.Block, err error) {
 	rest := content
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
@@ -199,8 +200,8 @@ func decodePEM(content []byte) (blocks []*pem.Block, err error) {
 	return blocks, nil
 }
 
-// trusts reports whether one of the present authorities is in the chain of a client's
-// certificate, as it was verified in the handshake.
+// trusts reports whether one of the current CAs is in the chain of a client's certificate,
+// as verified in the handshake.
 func (t *TLS) trusts(chain []*x509.Certificate) bool {
 	if t == nil || len(chain) == 0 {
 		return true
@@ -208,7 +209,7 @@ func (t *TLS) trusts(chain []*x509.Certificate) bool {
 	authorities := t.using.Load().authorities
 	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
 		return slices.ContainsFunc(authorities, func(a *x509.Certificate) bool {
-			// They stay when the authority's certificate is renewed.
+			// These two stay the same when the CA's certificate is renewed.
 			return bytes.Equal(a.RawSubject, c.RawSubject) && bytes.Equal(a.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
 		})
 	})

@@ -100,7 +100,7 @@ func echo(conn net.Conn) {
 	}
 }
 
-// dial connects and exchanges a word, so that the server's half of the
+// dial connects and exchanges a message, so that the server's half of the
 // handshake is complete too.
 func (s *tlsSide) dial(t *testing.T, c *tls.Config) (*tls.Conn, error) {
 	t.Helper()
@@ -129,7 +129,7 @@ func exchange(conn net.Conn) error {
 	return err
 }
 
-// shown is the name in the certificate that a new connection gets.
+// shown returns the name in the certificate that a new connection gets.
 func (s *tlsSide) shown(t *testing.T) string {
 	t.Helper()
 	conn, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12})

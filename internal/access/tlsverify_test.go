@@ -16,9 +16,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestOpenConnectionIsRefusedWhenItsCertificateEnds uses connections that were
+// TestOpenConnectionIsRefusedWhenItsCertificateExpires uses connections that were
 // accepted while their certificates were valid.
-func TestOpenConnectionIsRefusedWhenItsCertificateEnds(t *testing.T) {
+func TestOpenConnectionIsRefusedWhenItsCertificateExpires(t *testing.T) {
 	t.Parallel()
 	clients, others := accesstest.NewAuthority(t, "clients"), accesstest.NewAuthority(t, "others")
 	dir, late := t.TempDir(), false

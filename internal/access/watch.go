@@ -12,7 +12,7 @@ import (
 // that finds it, so after a second at most.
 const pollInterval = 500 * time.Millisecond
 
-// Watch applies changes of the access file and of the TLS files until ctx ends. The guard
+// Watch applies changes to the access file and the TLS files until ctx ends. The guard
 // and the TLS may be nil.
 func Watch(ctx context.Context, g *Guard, t *TLS) {
 	ticker := time.NewTicker(pollInterval)
@@ -28,9 +28,9 @@ func Watch(ctx context.Context, g *Guard, t *TLS) {
 	}
 }
 
-// watched are files whose content is applied again when it has changed. A change counts
-// once two reads in a row have found the same, since a file may be in the middle of being
-// written. Invalid content changes nothing.
+// watched is a set of files that are applied again when their content changes. A change
+// counts once two consecutive reads return the same content, because a file may still be
+// being written. Invalid content changes nothing.
 type watched struct {
 	// read returns the contents. Unless all is set, it may return errUnchanged.
 	read   func(all bool) ([][]byte, error)

@@ -552,8 +552,8 @@ func (b *Builder) LastShape() *Shape {
 	return b.last
 }
 
-// Expected returns the shape that the reading, of which no field was given yet, has
-// if it is like the last one; nil: unknown.
+// Expected returns the shape that the current reading will have if it is like the last
+// one, or nil if that is unknown. It may be called only before the first field.
 func (b *Builder) Expected() *Shape { return b.guess }
 
 // Columns gives all fields of a reading at once, none of them a Text. Their words,

@@ -280,7 +280,7 @@ func (d *decoder) shapes(h *head) error {
 	return nil
 }
 
-// shapeOf returns the shape with this key; nil if it is none.
+// shapeOf returns the shape with this key, or nil if the key is invalid.
 func (d *decoder) shapeOf(key []byte) *Shape {
 	_, shape := d.interner.find(keyShape, key)
 	if shape != nil {
@@ -384,7 +384,7 @@ func (d *decoder) values(r *Row, words []byte) error {
 	return nil
 }
 
-// A cutter takes numbers, and strings with their length in front, off a longer
+// A cutter reads numbers and length-prefixed strings from the front of a longer
 // string.
 type cutter[T string | []byte] struct {
 	rest  T
@@ -424,14 +424,14 @@ func cutEntry(section []byte) (hash uint64, encoded, rest []byte, err error) {
 	return hash, section[:n], section[n:], nil
 }
 
-// A StreamCount is how many readings of a batch are of a stream.
+// A StreamCount is the number of readings that a batch has for a stream.
 type StreamCount struct {
 	Stream   string
 	Readings uint64
 }
 
-// Summarize returns when an encoded batch arrived, and how many readings it has of
-// each stream, without decoding it. A stream may come more than once.
+// Summarize returns when an encoded batch arrived, and how many readings it has for
+// each stream, without decoding it. A stream may occur more than once.
 func Summarize(src []byte) (received time.Time, streams []StreamCount, err error) {
 	h, section, err := decodeHead(src)
 	if err != nil {

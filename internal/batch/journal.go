@@ -2,7 +2,7 @@ package batch
 
 import "github.com/brim-telemetry/brim/pkg/telemetry"
 
-// A Request is what a client asks of the journal along with its readings.
+// A Request is what a client requests from the journal along with its readings.
 type Request struct {
 	Want telemetry.Ack
 	// Memory is what the readings hold until they are in the journal; may be nil. After

@@ -19,8 +19,8 @@ func (r Ref) Seq() uint64 {
 	return r.Batch.FirstSeq + uint64(r.Index)
 }
 
-// Pending is what one bucket has that is not stored yet. A lane hands it to a store
-// again and again, until nothing is left. It belongs to its lane, and to the store
+// Pending holds the readings of one bucket that are not stored yet. A lane passes it to a
+// store repeatedly, until nothing is left. It belongs to its lane, and to the store
 // during a write.
 type Pending struct {
 	Stream      string
@@ -50,7 +50,7 @@ type Pending struct {
 	Hung int
 }
 
-// Verdict is what a store says of pending rows after a write.
+// Verdict is what a store says about pending rows after a write.
 type Verdict uint8
 
 const (

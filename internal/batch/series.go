@@ -39,9 +39,9 @@ type FieldType struct {
 	Kind telemetry.Kind
 }
 
-// parseShape returns the shape with this key, in fields if there is room; nil if it
-// is none. Its names are parts of the key, so that a shape costs two allocations
-// however many fields it has.
+// parseShape returns the shape with this key, or nil if the key is invalid. It uses
+// fields if there is room. Names are substrings of the key, so that a shape costs two
+// allocations however many fields it has.
 func parseShape(key string, fields []FieldType) *Shape {
 	shape := &Shape{key: key, Fields: fields}
 	for c := (cutter[string]{rest: key}); c.rest != ""; {
@@ -75,7 +75,7 @@ func newSeries(encoded string) (*Series, error) {
 	return s, nil
 }
 
-// cutTags cuts the number of tags and the tags; nil if there are none.
+// cutTags reads the number of tags and the tags; nil if there are none.
 func cutTags(c *cutter[string]) []telemetry.Tag {
 	n := c.number()
 	if c.short = c.short || n > len(c.rest)/(2*sizePrefix); c.short || n == 0 {

@@ -291,7 +291,7 @@ func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)
 	return nil
 }
 
-// Every calls sample at once and then in an interval, until stop is called, which
+// Every calls sample immediately and then at an interval, until stop is called, which
 // waits for the last call and returns its error, if any. It ends with the first
 // error.
 func Every(ctx context.Context, interval time.Duration, sample func(ctx context.Context) error) (stop func() error) {

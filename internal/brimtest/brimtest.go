@@ -46,9 +46,9 @@ func (b *Binary) Path(t testing.TB) string {
 
 func (b *Binary) path() string { return filepath.Join(b.dir, "brim") }
 
-// build links brim once for all test binaries of a checkout: go build leaves a
-// program alone that is up to date. Each test binary has a name of its own for the
-// file, so that a later build does not replace what it runs.
+// build links brim once for all test binaries of a checkout: go build does not rebuild a
+// program that is up to date. Each test binary links the file under its own name, so that
+// a later build does not replace the program it runs.
 func (b *Binary) build(ctx context.Context) error {
 	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -142,8 +142,8 @@ type Process struct {
 func Launch(t testing.TB, cmd *exec.Cmd, signal syscall.Signal) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, t: t, name: filepath.Base(cmd.Path), exited: make(chan struct{})}
-	require.NoError(t, machine.Start(cmd, signal, func() { // a test may have a session of its own for it
-		_ = cmd.Wait() // how it ended is for those who ended it
+	require.NoError(t, machine.Start(cmd, signal, func() { // a test may run it in a separate session
+		_ = cmd.Wait() // the exit status matters only to the caller
 		close(p.exited)
 	}))
 	return p

@@ -105,7 +105,7 @@ func (t Time) SVG() (template.HTML, error) {
 		panels = append(panels, *t.Beneath)
 	}
 	for i, panel := range panels {
-		p := newPlot("") // a label beside a low panel would need more room than there is
+		p := newPlot("") // a low panel has no room for a label beside it
 		var values []float64
 		for _, s := range panel.Series {
 			values = append(values, s.Y...)
@@ -261,7 +261,7 @@ type drawing struct {
 	seen          bool // there is something to show
 }
 
-// An entry of the legend names a series beside a sample of its line.
+// An entry is a series in the legend: its name beside a sample of its line.
 type entry struct {
 	name   string
 	sample plot.Thumbnailer
@@ -368,8 +368,8 @@ func (d *drawing) svg() (template.HTML, error) {
 	return d.html(canvas)
 }
 
-// drawLegend draws the legend on the right of the title, or below it if there is no
-// room, and returns the height that both take.
+// drawLegend draws the legend to the right of the title, or below it if there is no
+// room, and returns the height of both.
 func (d *drawing) drawLegend(whole draw.Canvas, title vg.Length) vg.Length {
 	const between = 12
 	style := textStyle(textSize)

@@ -72,7 +72,7 @@ func TestTimeShowsSeriesTicksAndTheLegend(t *testing.T) {
 	assert.NotRegexp(t, "(?i)#fe[0-9a-f]{4}|#000000", out, "all colours are the page's")
 }
 
-func TestALowLowerPanelHasItsLineAndTicks(t *testing.T) {
+func TestLowerPanelOfSmallHeightHasLineAndTicks(t *testing.T) {
 	t.Parallel()
 	c := latency(300)
 	c.Height, c.Beneath.Y.Label = 270, "a label that is longer than the panel is high"
@@ -94,7 +94,7 @@ func TestAxesOfBothPanelsStandAboveEachOther(t *testing.T) {
 	assert.Len(t, starts, 1, "all lines begin at the same place: %v", starts)
 }
 
-func TestGapDividesALine(t *testing.T) {
+func TestGapBreaksALine(t *testing.T) {
 	t.Parallel()
 	lines := func(y ...float64) int {
 		x := make([]float64, len(y))

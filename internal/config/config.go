@@ -1,5 +1,5 @@
 // Package config parses settings: durations, sizes, times, addresses and URIs, in flags,
-// variables, files and URLs. Errors name the value and what is allowed. It imports
+// environment variables, files and URLs. Errors name the value and what is allowed. It imports
 // no other package of Brim.
 //
 //	text ─▶ Text, Choice, Count, Size, Duration, Time, Address ─▶ the setting's variable

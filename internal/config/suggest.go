@@ -4,18 +4,18 @@ import (
 	"strings"
 )
 
-// Choices are the names that are allowed in one place.
+// Choices are the names allowed in one place.
 type Choices struct {
 	Names  []string
-	Prefix string // that is put before a name
+	Prefix string // put before each name
 	Where  string // says where they are listed
 }
 
 // readable is how long a list of names may be in an error.
 const readable = 300
 
-// InsteadOf says what is allowed in place of an unknown name: the nearest one, and all if
-// they are few, else where they are listed.
+// InsteadOf says what is allowed in place of an unknown name: the nearest name, followed by
+// all names if they fit, or by where they are listed.
 func (c Choices) InsteadOf(name string) string {
 	if len(c.Names) == 0 {
 		return ""

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// This file decides what is shown of a secret, and of a URI that is refused.
+// This file decides how much of a secret, or of a refused URI, is shown.
 
-// CheckURI checks no more than the scheme and the ports: what follows may
-// name servers in the DNS, which the daemon resolves. An error shows neither the URI
-// nor a part of it that may be a misplaced password, as the driver's would.
+// CheckURI checks only the scheme and the ports: the rest may name servers in the DNS,
+// which the daemon resolves. Unlike the driver's errors, its errors show neither the URI
+// nor a part of it that may be a misplaced password.
 func CheckURI(uri string) error {
 	if uri == "" {
 		return nil
@@ -38,8 +38,8 @@ func CheckURI(uri string) error {
 // Masked stands for a secret.
 const Masked = "***"
 
-// MaskURI hides the password of a MongoDB URI, and options that hold secrets. Of a
-// malformed URI it rather hides too much than too little.
+// MaskURI hides the password of a MongoDB URI, and options that hold secrets. In a
+// malformed URI it hides too much rather than too little.
 func MaskURI(uri string) string {
 	scheme, rest, ok := strings.Cut(uri, "://")
 	if !ok {
@@ -97,7 +97,7 @@ func Deployment(uri string) string {
 // maxURIBytes is more than any URI has.
 const maxURIBytes = 64 << 10
 
-// ReadURIFile reads the URI from a file that holds nothing else. An error does not show
+// ReadURIFile reads the URI from a file that contains nothing else. Errors do not show
 // the content.
 func ReadURIFile(path string) (string, error) {
 	info, err := os.Stat(path)

@@ -13,8 +13,8 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// The functions below make setters: each parses the text of one setting, refuses what is
-// not allowed by saying what is, and stores the value. The caller adds the setting's name.
+// The functions below make setters: each parses the text of one setting and stores the
+// value, or returns an error that says what is allowed. The caller adds the setting's name.
 
 // Text accepts any text that passes check.
 func Text(place *string, check func(string) error) func(string) error {
@@ -107,7 +107,7 @@ func Duration(place *time.Duration, least, most time.Duration, zero bool) func(s
 	}
 }
 
-// Address accepts HOST:PORT; port 0 is any free one.
+// Address accepts HOST:PORT; port 0 means any free port.
 func Address(place *string) func(string) error {
 	return func(s string) error {
 		host, port, err := net.SplitHostPort(s)

@@ -17,11 +17,10 @@ import (
 // gathered, so that all of them are reported at once.
 type YAML struct {
 	Path string
-	// Plain refuses anchors, aliases and tags, which give a value another meaning than
-	// its text.
+	// Plain refuses anchors, aliases and tags, which make a value differ from its text.
 	Plain bool
-	// Quote shortens the text of a file in a problem, where it may be a secret; nil: it
-	// is shown as it is.
+	// Quote shortens text of the file in error messages, because it may be a secret; nil:
+	// the text is shown unchanged.
 	Quote    func(text string) string
 	problems []error
 }
@@ -39,7 +38,7 @@ func (f *YAML) Parse(content []byte) *yaml.Node {
 	}
 	if err == nil {
 		if err = decoder.Decode(&second); err == nil {
-			f.Wrong(&second, "a second YAML document begins here; one is allowed")
+			f.Wrong(&second, "a second YAML document begins here; only one is allowed")
 			return nil
 		}
 		f.plain(&root)
@@ -74,8 +73,8 @@ func (f *YAML) plain(n *yaml.Node) {
 	}
 }
 
-// syntax puts the name of the file and the line in front of each of the parser's errors,
-// which name no line if it is the first.
+// syntax puts the name of the file and the line before each of the parser's errors,
+// which omit the line if it is the first.
 func (f *YAML) syntax(err error) {
 	message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n")
 	for text := range strings.Lines(message) {
@@ -98,9 +97,9 @@ func (f *YAML) Problems() int { return len(f.problems) }
 // Err returns all problems, nil if there are none.
 func (f *YAML) Err() error { return errors.Join(f.problems...) }
 
-// Each calls take for every key of a mapping that is among the allowed names; if there
-// are none, for every key. Aliases and merged mappings (<<) are resolved; no value is an
-// empty mapping. Prefix stands before keys in messages.
+// Each calls take for every allowed key of a mapping, or for every key if allowed has no
+// names. Aliases and merged mappings (<<) are resolved, and a missing value is an empty
+// mapping. Messages put prefix before keys.
 func (f *YAML) Each(mapping *yaml.Node, prefix string, allowed Choices, take func(key, value *yaml.Node)) {
 	if mapping.Tag == "!!null" {
 		return

@@ -224,20 +224,20 @@ type Held struct {
 	Session string `json:"session"`
 }
 
-// An action is a request that changes something. Its parameters are stream, which is then
-// required, for and timeout.
+// An action is a request that changes something. Its parameters may be stream, which is
+// then required, for, and timeout.
 type action struct {
 	name       string
 	parameters []string
-	timeout    time.Duration // where the parameter is not given; 0: none
-	late       string        // the message if the timeout, which replaces %v, ends first
+	timeout    time.Duration // the default of the parameter; 0: none
+	late       string        // the message if the timeout ends first; %v is the timeout
 	run        func(ctx context.Context, stream string, lease time.Duration) (answer any, err error)
 }
 
-// actions lists them. /flush answers 200 when all readings accepted before the call are
-// stored; if the timeout ends first, 504, and the rest is stored later all the same. /hold
-// answers 200 when the stream is held and its readings are stored; if that takes too long,
-// 504, and readings are accepted again.
+// actions lists all actions. /flush answers 200 when all readings accepted before the call
+// are stored, or 504 if the timeout ends first; the rest is still stored later. /hold
+// answers 200 when the stream is held and its readings are stored, or 504 if that takes too
+// long; then readings are accepted again.
 func (a *adminPages) actions() []action {
 	return []action{
 		{
@@ -325,14 +325,14 @@ func parseTimeout(text string) (time.Duration, error) {
 	return timeout, nil
 }
 
-// parseLease returns 0 for a hold until the restart.
+// parseLease returns 0 for a hold until restart.
 func parseLease(text string) (time.Duration, error) {
 	if text == untilRestart {
 		return 0, nil
 	}
 	lease, err := config.ParseDuration(text)
 	if err != nil || lease <= 0 || lease > maxLease {
-		return 0, fmt.Errorf("for %q is not a duration above 0 and up to 10m, like 60s, or restart", text)
+		return 0, fmt.Errorf("for %q is neither a duration above 0 and up to 10m, like 60s, nor restart", text)
 	}
 	return lease, nil
 }

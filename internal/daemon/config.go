@@ -119,7 +119,7 @@ func named(list []effective, name string) *effective {
 }
 
 // values returns the settings of a stream, or with an empty name those of the top level;
-// false if there is no such stream.
+// it returns false if there is no such stream.
 func (c *Config) values(stream string) ([]effective, bool) {
 	if stream == "" {
 		return c.effective, true
@@ -260,8 +260,8 @@ func readFile(path string, list []Setting) (file, error) {
 	return f, y.Err()
 }
 
-// read reads a mapping whose keys have this prefix: settings, groups of them, and the
-// streams. known are the settings that may be in it, by path.
+// read reads a mapping whose keys have this prefix: settings, groups of settings, and the
+// streams. known has the settings allowed in it, by path.
 func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map[string]Setting) {
 	var allowed []string // in the order of their names
 	for _, path := range slices.Sorted(maps.Keys(known)) {

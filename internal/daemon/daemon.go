@@ -375,8 +375,8 @@ func (d *daemon) run(ctx context.Context) error {
 		d.supervisor.acceptsReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
-	// Until stop has stored what was accepted: the metrics are most worth seeing until
-	// then. The history is in the data directory, which is locked by now.
+	// The console runs until stop has stored all accepted readings, when its metrics matter
+	// most. The history is in the data directory, which is locked by now.
 	d.endConsole = background(context.WithoutCancel(ctx), d.console.Run)
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/fault"
 )
 
-// envFault holds the faults that a test injects, see fault.Parse. Only a program that
-// was built for tests reads it.
+// envFault holds the faults that a test injects, see fault.Parse. Only a program built
+// for tests reads it.
 const envFault = envPrefix + "FAULT"
 
 func Faults(env []string) (*fault.Injector, error) {

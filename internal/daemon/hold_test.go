@@ -26,7 +26,7 @@ func TestHoldWaitsForRequestsInFlight(t *testing.T) {
 	one, before := h.begin(storetest.Stream)
 	require.Same(t, early, before)
 	_, err = h.enter(b)
-	require.ErrorContains(t, err, "accepts no readings for a moment", "also while it drains")
+	require.ErrorContains(t, err, "accepts no readings for a moment", "even while it drains")
 	select {
 	case <-before.empty:
 		assert.Fail(t, "a request is under way")
@@ -110,7 +110,7 @@ func TestHoldEndsWithItsLease(t *testing.T) {
 		require.NoError(t, err)
 		inside.leave()
 		fresh, before := h.begin(storetest.Stream)
-		assert.NotNil(t, before, "what was accepted in between has to be stored")
+		assert.NotNil(t, before, "readings accepted in between have to be stored")
 		assert.NotEqual(t, one.since, fresh.since, "it began anew")
 		_, ok = h.keep(storetest.Stream, fresh, 0)
 		require.True(t, ok)

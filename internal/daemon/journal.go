@@ -160,7 +160,7 @@ func InspectJournal(dir string) (report journal.Report, err error) {
 	if within, err := journal.Inspect(inside, nil); err == nil && (within.Marked || len(within.Segments) > 0) {
 		return report, fmt.Errorf("find a journal: there is none in %s; did you mean --journal-dir %s, or --data-dir %s?", dir, inside, dir)
 	}
-	return report, fmt.Errorf("find a journal: there is none in %s; name the folder that holds its segments", dir)
+	return report, fmt.Errorf("find a journal: there is none in %s; specify the folder that holds its segments", dir)
 }
 
 // replayReport is how often the progress of a replay is logged.

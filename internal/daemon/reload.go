@@ -26,8 +26,8 @@ import (
 
 // On SIGHUP the daemon reads its file again:
 //
-//	SIGHUP ─▶ Sources.Load ─┬─ wrong ──▶ nothing changes, the log says what is wrong
-//	                        └─ right ──▶ differences ─┬─ live settings ──▶ ingest, stores, log; then the collections
+//	SIGHUP ─▶ Sources.Load ─┬─ invalid ▶ nothing changes, the log has the errors
+//	                        └─ valid ──▶ differences ─┬─ live settings ──▶ ingest, stores, log; then the collections
 //	                                                  └─ others ─────────▶ pending: named in the log and in /status
 //
 // The flags and the environment are those of the start. What is pending takes a restart,
@@ -70,7 +70,7 @@ type reloader struct {
 	outcome map[string]prometheus.Counter
 
 	mu    sync.Mutex
-	now   *Config // in force, not changed any more
+	now   *Config // in force, never modified
 	state ConfigStatus
 	// unapplied holds the streams whose collections do not have their settings yet.
 	unapplied map[string]unapplied
@@ -78,7 +78,7 @@ type reloader struct {
 
 // unapplied are settings that a collection does not have yet.
 type unapplied struct {
-	retention time.Duration // that ingest applies until then
+	retention time.Duration // applied by ingest until then
 	unable    string        // why retrying does not help; empty: it may
 }
 
@@ -329,14 +329,14 @@ func differences(now, wanted *Config) []Difference {
 		}
 		if !there {
 			out = append(out, Difference{
-				Setting: prefix, Now: "configured", Wanted: "removed", stream: stream, Why: takesRestart + "; its collection will be left as it is",
+				Setting: prefix, Now: "configured", Wanted: "removed", stream: stream, Why: takesRestart + "; its collection is left unchanged",
 			})
 			continue
 		}
 		before, _ := now.values(stream)
 		for i, e := range before {
 			if stream == "" && slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) {
-				continue // a default of streams, whose own settings are compared
+				continue // a default for streams, whose own settings are compared
 			}
 			if e.text == list[i].text {
 				continue
@@ -358,22 +358,22 @@ func differences(now, wanted *Config) []Difference {
 	return out
 }
 
-// why returns why a setting cannot get this value, empty if it can.
+// why returns why a setting cannot change to this value, or "" if it can.
 func (s Setting) why(stream, wanted string) string {
 	switch {
 	case s.live:
 		return ""
 	case s.Name == "compressor":
-		return fmt.Sprintf("cannot be made by a daemon: `brim recompress --stream %s --to %s` changes the collection; then restart", stream, wanted)
+		return fmt.Sprintf("cannot be changed by a daemon: run `brim recompress --stream %s --to %s` to change the collection, then restart", stream, wanted)
 	case s.Name == "storage":
-		return fmt.Sprintf("cannot be made by a daemon: `brim migrate --stream %s --storage %s` changes the collection; then restart", stream, wanted)
+		return fmt.Sprintf("cannot be changed by a daemon: run `brim migrate --stream %s --storage %s` to change the collection, then restart", stream, wanted)
 	default:
 		return takesRestart
 	}
 }
 
-// with returns the settings with one of them changed; stream is empty for one of the
-// daemon's own.
+// with returns the settings with one of them changed; stream is empty for the daemon's
+// own settings.
 func (c Settings) with(stream, name, text string) (Settings, error) {
 	c.Streams = slices.Clone(c.Streams)
 	list, at := c.All(), slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == stream })

@@ -115,7 +115,7 @@ type Setting struct {
 	Usage   string
 	secret  bool // never shown in full
 	list    bool // a list in the file, with commas elsewhere
-	live    bool // a reload changes it; others take a restart
+	live    bool // a reload changes it; other settings need a restart
 	set     func(text string) error
 }
 
@@ -235,7 +235,7 @@ func (s *Stream) all() []Setting {
 			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
 			Usage: "what to do with a reading that has other fields than those: refuse it, or drop the fields",
 		},
-		{Name: "view", live: true, Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading a document"},
+		{Name: "view", live: true, Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading per document"},
 		{
 			Name: "silent-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
 			Usage: "how long after its last reading a sensor counts as silent; 0: none does",

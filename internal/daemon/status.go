@@ -131,7 +131,7 @@ type StreamStatus struct {
 }
 
 type queueStatus struct {
-	Readings int    `json:"readings"`  // accepted and not stored, in memory or in the journal alone
+	Readings int    `json:"readings"`  // accepted and not stored, in memory or only in the journal
 	Released uint64 `json:"released"`  // stored or put aside since the start
 	Bytes    int64  `json:"bytes"`     // of readings in memory
 	MaxBytes int64  `json:"max_bytes"` // of those

@@ -88,7 +88,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		after[stream.Name] = stream.SilentAfter
 	}
 	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
-		return nil, fmt.Errorf("set up the watch over silent sensors: %w", err)
+		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
 	}
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
@@ -153,7 +153,7 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, lost func()) (stre
 			Lost: lost, Faults: d.faults, Logger: d.log, Registerer: d.registry,
 		})
 	case store.Memory:
-		d.log.Warn("a stream is kept in memory only: its readings are lost when this process ends, even acknowledged ones", "stream", s.Name)
+		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)
 		return memory.New(memory.Config{Stream: s.Name, Granularity: s.Granularity, Registerer: d.registry})
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)

@@ -61,7 +61,7 @@ type diagnosis struct {
 	// holds returns how bad it is; Healthy or Unknown: it does not hold.
 	holds func(s *Seen) Class
 
-	// The evidence: signals and rates that are known, and more about them.
+	// The evidence: the known signals and rates, and further details.
 	signals, rates []string
 	why            func(s *Seen) string // nil: nothing
 
@@ -138,7 +138,7 @@ var diagnoses = []diagnosis{
 		},
 		why: func(s *Seen) string {
 			if window := s.Server.HistoryWindowSeconds; window != nil {
-				return fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for as many seconds", round(*window))
+				return fmt.Sprintf("minSnapshotHistoryWindowInSeconds is %s, so every version of a document is kept for that many seconds", round(*window))
 			}
 			return "each is a version of a document that a read may still need"
 		},
@@ -276,9 +276,9 @@ var diagnoses = []diagnosis{
 		signals: []string{historyStore}, rates: []string{rateWrites},
 		why: func(s *Seen) string {
 			if s.Server.Topology == standalone {
-				return "a standalone server keeps none for their own sake, so a read takes long, or updates are slow while a checkpoint is taken"
+				return "a standalone server keeps no history, so there is a long-running read, or updates are slow during a checkpoint"
 			}
-			return "minSnapshotHistoryWindowInSeconds asks for none of them, so a read takes long, a member of the set lags, or updates are slow while a checkpoint is taken"
+			return "minSnapshotHistoryWindowInSeconds is 0, so there is a long-running read, a member of the set lags, or updates are slow during a checkpoint"
 		},
 		symptom: "as history_store, though the history window is 0: a read takes long, or a member of the set lags, and what it may still need must be kept.",
 		look:    "open transactions and cursors; `rs.printSecondaryReplicationInfo()`; \"History store\".",
@@ -291,9 +291,9 @@ var diagnoses = []diagnosis{
 		name: foundFragmented, cause: "fragmented: much of a collection's file is empty",
 		holds: func(s *Seen) Class { return s.worst(fragmentation) }, signals: []string{fragmentation}, aside: true,
 		why: func(s *Seen) string {
-			const harmless = "it costs disk, and writes hardly feel it"
+			const harmless = "it costs disk space and hardly affects writes"
 			if stream, storage, free := s.largestFree(); free > 0 {
-				return fmt.Sprintf("of the %s MB of stream %s, %s MB are empty; %s", round(storage/mega), stream, round(free/mega), harmless)
+				return fmt.Sprintf("%s of the %s MB of stream %s are empty; %s", round(free/mega), round(storage/mega), stream, harmless)
 			}
 			return harmless
 		}, always: true,
@@ -431,14 +431,14 @@ func (s *Seen) Excused() string {
 			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
 				map[Class]string{Degrading: "degrading " + degrading, Bottleneck: "bottleneck " + bottleneck}[one.Class]))
 		case slow != Healthy && slices.Contains(gathering, one.Name) && s.gathers(one.Name):
-			out = append(out, s.tell(one.Name)+" is over its threshold, which is normal before a checkpoint: application threads do not have to evict")
+			out = append(out, s.tell(one.Name)+" is over its threshold, which is normal before a checkpoint: application threads are not evicting")
 		}
 	}
 	if len(over) > 0 {
 		out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
 	}
 	if s.Server.Answered && slow >= Degrading && WorstOf(diagnoseWith(s, diagnoses)) == Healthy {
-		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations, db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
+		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations with db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
 	}
 	return join("; ", out...)
 }
@@ -491,9 +491,9 @@ func networkBound(s *Seen) Class {
 	return Bottleneck
 }
 
-// readersBound is where old versions are kept though none are configured. It
-// leaves out what only follows from the cache: pages that must leave a full one
-// take along the versions that a concurrent read or write still needs.
+// readersBound finds old versions that are kept although no history is configured. It
+// ignores a mere effect of the cache: pages evicted from a full cache move the versions
+// that a concurrent read or write still needs to the history store.
 func readersBound(s *Seen) Class {
 	if !s.keepsNoHistory() || max(s.cacheClass(), s.worst(applicationEvictions)) >= Degrading {
 		return Healthy
@@ -502,7 +502,7 @@ func readersBound(s *Seen) Class {
 }
 
 // keepsNoHistory reports whether the server is known to keep no old versions of
-// documents for their own sake.
+// documents beyond those still needed.
 func (s *Seen) keepsNoHistory() bool {
 	return s.Server.HistoryWindowSeconds != nil && *s.Server.HistoryWindowSeconds == 0
 }
@@ -537,20 +537,20 @@ func diskIs(kind string) func(s *Seen) Class {
 
 var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
 
-// operationSize is the mean size of an operation of the disk in bytes.
+// operationSize is the mean size of a disk operation in bytes.
 func (s *Seen) operationSize() float64 {
 	_, all := s.moved()
 	return all * mega / math.Max(s.Rate(rateDiskReads)+s.Rate(rateDiskWrites), 1e-9)
 }
 
-// diskOperations is what is known of them beside their number.
+// diskOperations describes the disk's operations, apart from their number.
 func (s *Seen) diskOperations() string {
-	out := fmt.Sprintf("%s KiB an operation (%s, %s)", round(s.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
+	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
 	if s.Signal(diskAwait).Class < Degrading {
-		out += "; its latency is still healthy, so writes hardly feel it yet"
+		out += "; its latency is still healthy, so it hardly affects writes yet"
 	}
 	if own, all := s.moved(); s.othersUseDisk() {
-		out += fmt.Sprintf("; of the %s MB/s MongoDB itself moved %s, the rest is other programs', or was written before", round(all), round(own))
+		out += fmt.Sprintf("; MongoDB itself moved %[2]s of the %[1]s MB/s, the rest is other programs', or was written before", round(all), round(own))
 	}
 	return out
 }
@@ -578,7 +578,7 @@ func (s *Seen) spilled() string {
 	if !s.keepsNoHistory() || s.worst(historyStore) < Degrading {
 		return ""
 	}
-	return "pages that leave the cache take old versions along, " + s.tell(historyStore) + " (no history is kept for its own sake)"
+	return "evicted pages move old versions to the history store, " + s.tell(historyStore) + " (the history window is 0)"
 }
 
 // gathering are the signals of what builds up between checkpoints.
@@ -632,7 +632,7 @@ func (s *Seen) cpuUse() string {
 		own = fmt.Sprintf("mongod uses %s of %s CPUs", round(used), round(s.Server.Processors))
 	}
 	if busy := s.Rate(rateMachineBusy); busy > 0 {
-		host = "all processes of this host " + round(busy) + " %"
+		host = "all processes on this host " + round(busy) + " %"
 	}
 	return join(", and ", own, host)
 }

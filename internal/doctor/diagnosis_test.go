@@ -60,17 +60,17 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		action string   // in one of the actions
 	}{
 		"many small writes on a busy disk": {foundIOPS, func(l *sample) { work(l, 9, 40_000, 8192, 0.4) }, Bottleneck,
-			"IOPS-bound", []string{"disk busy 90 %", "disk writes 4,000 ops/s", "8 KiB an operation", "nvme0n1, NVMe", "hardly feel it yet"}, "--flush-interval"},
+			"IOPS-bound", []string{"disk busy 90 %", "disk writes 4,000 ops/s", "8 KiB per operation", "nvme0n1, NVMe", "hardly affects writes yet"}, "--flush-interval"},
 		"a disk that gives no more operations": {foundIOPS, func(l *sample) { work(l, 10, 1000, 16384, 80) }, Bottleneck,
 			"IOPS-bound", []string{"disk latency 80 ms", "disk writes 100 ops/s"}, "more operations/s"},
 		"large writes on a busy disk": {foundThroughput, func(l *sample) { work(l, 9.5, 4000, 512<<10, 6) }, Bottleneck,
-			"throughput-bound", []string{"disk busy 95 %", "disk written 210 MB/s", "512 KiB an operation"}, "recompress --to zstd"},
+			"throughput-bound", []string{"disk busy 95 %", "disk written 210 MB/s", "512 KiB per operation"}, "recompress --to zstd"},
 		"slow answers of a disk that could do more": {foundLatency, func(l *sample) { work(l, 3, 1000, 8192, 5) }, Bottleneck,
 			"latency-bound", []string{"disk busy 30 %", "disk latency 5 ms"}, "faster disk than nvme0n1 (NVMe)"},
 		"a little slow answers": {foundLatency, func(l *sample) { work(l, 1, 1000, 8192, 1) }, Degrading,
 			"latency-bound", []string{"disk latency 1 ms"}, "iostat"},
 		"large writes that each take long": {foundThroughput, func(l *sample) { work(l, 7, 440, 150<<10, 20) }, Bottleneck,
-			"throughput-bound", []string{"disk latency 20 ms", "150 KiB an operation"}, "more MB/s"},
+			"throughput-bound", []string{"disk latency 20 ms", "150 KiB per operation"}, "more MB/s"},
 		"a cache that is full": {foundCache, func(l *sample) { l.server.figures[cacheUsed] = 960 }, Bottleneck,
 			"cache-bound", []string{"cache used 96 %"}, "cache_size="},
 		"a cache that is dirty": {foundCache, func(l *sample) { l.server.figures[cacheDirty] = 170 }, Bottleneck,
@@ -88,17 +88,17 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"old versions as asked for": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 300 }, Degrading,
 			"history-store-bound", []string{"minSnapshotHistoryWindowInSeconds is 300"}, "minSnapshotHistoryWindowInSeconds: 0"},
 		"old versions for a reader": {foundReaders, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 0 }, Degrading,
-			"history-store-bound", []string{"a read takes long"}, "currentOp"},
+			"history-store-bound", []string{"a long-running read"}, "currentOp"},
 		"no tickets": {foundTickets, func(l *sample) { l.server.figures[writesAvailable], l.server.figures[writesInUse] = 2, 126 }, Bottleneck,
 			"ticket-bound", []string{"write tickets available 1.56 %"}, "--lanes"},
 		"no tickets for reads": {foundTickets, func(l *sample) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 20, 108 }, Degrading,
 			"ticket-bound", []string{"read tickets available 15.6 %"}, "currentOp"},
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
-			"fragmented", []string{"free space inside files 60 %", "stream old", "62.9 MB are empty"}, "brim compact --stream old"},
+			"fragmented", []string{"free space inside files 60 %", "62.9 of the", "MB of stream old are empty"}, "brim compact --stream old"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,
 			"CPU-bound", []string{"CPU busy 95 %", "mongod uses 1.9 of 2 CPUs"}, "--granularity"},
 		"a host without CPU time": {foundHostCPU, func(l *sample) { l.server.figures[cpuUser] += 2; l.machine = cpuTime{total: 120, busy: 69} }, Bottleneck,
-			"CPU-bound", []string{"all processes of this host 95 %", "mongod uses 0.2 of 2 CPUs"}, "move what is not needed here"},
+			"CPU-bound", []string{"all processes on this host 95 %", "mongod uses 0.2 of 2 CPUs"}, "move what is not needed here"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 	}
 }
 
-// TestEveryDiagnosisHasACauseAndNoCycle: no diagnosis is a reason of its own reasons.
+// TestEveryDiagnosisHasACauseAndNoCycle: no diagnosis is, even indirectly, its own cause.
 func TestEveryDiagnosisHasACauseAndNoCycle(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -255,7 +255,7 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	}
 }
 
-// TestCausesComeBeforeTheirConsequences, and else the worst first.
+// TestCausesComeBeforeTheirConsequences, and otherwise the worst comes first.
 func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -308,7 +308,7 @@ func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 			last := found[len(found)-1]
 			assert.Equal(t, !strings.HasPrefix(name, "unrelated"), strings.Contains(last.Evidence, "It may follow from"), last.Evidence)
 			if found[0].Name == foundCache && now.historyWindow == 0 {
-				assert.Contains(t, found[0].Evidence, "history store 2,600 inserts/s (no history is kept for its own sake)")
+				assert.Contains(t, found[0].Evidence, "history store 2,600 inserts/s (the history window is 0)")
 			}
 		})
 	}

@@ -114,7 +114,7 @@ func (l *diskSample) count(s blockdevice.IOStats) {
 // that is no disk's.
 func (d *disks) fileSystem(major, minor uint32) string {
 	if fs, err := procfs.NewFS(d.proc); err == nil {
-		mounts, _ := fs.GetMounts() // none: it is not known
+		mounts, _ := fs.GetMounts() // none: the disk is unknown
 		number := fmt.Sprintf("%d:%d", major, minor)
 		if i := slices.IndexFunc(mounts, func(m *procfs.MountInfo) bool { return m.MajorMinorVer == number }); i >= 0 {
 			return mounts[i].FSType

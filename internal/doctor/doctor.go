@@ -8,12 +8,12 @@
 // needs both. Reading metrics or signals reads the last sample and causes no I/O.
 //
 //	signals.go      the table of signals and their thresholds
-//	diagnosis.go    the table of what may slow writes down; remedies.go what to do
-//	settings.go     the table of settings that cost without need
+//	diagnosis.go    the table of what may slow writes down; remedies.go has the remedies
+//	settings.go     the table of settings that cost performance without need
 //	maintenance.go  what an interrupted command left behind
 //	report.go       all findings together, as brim doctor prints them
-//	mongodb.go      what a sample asks MongoDB for; collections.go, disk.go the rest
-//	rates.go        what two samples give together; writepath.go how slow writes are
+//	mongodb.go      what a sample reads from MongoDB; collections.go and disk.go read the rest
+//	rates.go        rates between two samples; writepath.go measures how slow writes are
 //	metrics.go      the counters of serverStatus, and the collector for /metrics
 package doctor
 
@@ -127,7 +127,7 @@ type sample struct {
 	serverWhy     string  // why server is nil
 	answered      bool    // MongoDB answered, if only that it is not permitted
 	roundTrip     float64 // of a ping, in seconds; NaN: it was not answered
-	away          string  // the error of a ping that was not answered, or of a user that is refused
+	away          string  // the error of a ping without an answer, or of a refused user
 	path          WritePath
 	collections   map[string]collection
 	disk          diskSample
@@ -260,12 +260,12 @@ func (m *Monitor) say(subject, why string, err error) {
 // Seen is what the last two samples say, from which diagnoses are made.
 type Seen struct {
 	At          time.Time `json:"at"`           // of the last sample; zero before the first
-	OverSeconds float64   `json:"over_seconds"` // since the sample before; 0: there was only one
+	OverSeconds float64   `json:"over_seconds"` // since the previous sample; 0: there was only one
 	Server      Server    `json:"server"`
 	Disk        Disk      `json:"disk"`
 	Signals     []Signal  `json:"signals"`    // always all, in the same order
 	Rates       []Rate    `json:"rates"`      // likewise
-	WritePath   WritePath `json:"write_path"` // the daemon's, or else the server's own
+	WritePath   WritePath `json:"write_path"` // the daemon's, or otherwise the server's own
 
 	collections map[string]collection // by stream
 }
@@ -275,7 +275,7 @@ type Server struct {
 	Answered    bool    `json:"answered"` // if only that it is not permitted
 	Version     string  `json:"version,omitempty"`
 	Topology    string  `json:"topology,omitempty"`  // standalone, replica_set or sharded
-	Secondary   bool    `json:"secondary,omitempty"` // a member that takes no writes: the primary is where they are slow
+	Secondary   bool    `json:"secondary,omitempty"` // a member that accepts no writes: the primary is where they are slow
 	Engine      string  `json:"engine,omitempty"`
 	Host        string  `json:"host,omitempty"`         // as the server calls itself
 	Here        bool    `json:"here"`                   // it runs on this machine
@@ -301,14 +301,14 @@ type Disk struct {
 	Why    string  `json:"why,omitempty"` // why its counters are unknown
 }
 
-// Describe returns what is known of the server at a URI without secrets.
+// Describe returns what is known about the server. The URI has no secrets.
 func (s *Server) Describe(uri string) string {
 	if !s.Answered {
-		return "does not answer, " + uri // what it said before may no longer be true
+		return "does not answer, " + uri // its earlier answers may no longer be true
 	}
 	parts := []string{join(" ", s.Version, strings.ReplaceAll(s.Topology, "_", " ")), uri}
 	if s.Secondary {
-		parts = append(parts, "a member that takes no writes: run brim doctor against the primary")
+		parts = append(parts, "a member that accepts no writes: run brim doctor against the primary")
 	}
 	if s.Processors > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f CPUs", s.Processors))
@@ -322,8 +322,8 @@ func (s *Server) Describe(uri string) string {
 	return join(", ", parts...)
 }
 
-// Describe returns what is known of the disk, and why the thresholds of its latency are
-// those.
+// Describe returns what is known about the disk, and how the thresholds for its latency
+// were chosen.
 func (d *Disk) Describe() string {
 	if d.Device == "" {
 		return "unknown: " + d.Why

@@ -7,9 +7,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/maintain"
 )
 
-// CheckMaintenance returns findings about commands that moved a collection and were
-// interrupted, and about what they left behind. Flags are those with which a further
-// command finds the same MongoDB, for commands to be pasted.
+// CheckMaintenance returns findings about interrupted commands that were moving a
+// collection, and about what they left behind. Flags are appended to the commands that it
+// suggests, so that they find the same MongoDB.
 func (m *Monitor) CheckMaintenance(parent context.Context, flags string) []Finding {
 	ctx, cancel := context.WithTimeout(parent, maxPatience)
 	defer cancel()
@@ -22,7 +22,7 @@ func (m *Monitor) CheckMaintenance(parent context.Context, flags string) []Findi
 				Evidence: err.Error(), Action: "try again when MongoDB answers", Cost: "none",
 			}
 			if NotPermitted(err) {
-				f.Evidence = "the user is not allowed to read the streams' database: the role read on it permits it"
+				f.Evidence = "the user may not read the streams' database: this needs the role read on it"
 				f.Action, f.Cost = helps[whyNoRead].action, helps[whyNoRead].cost
 			}
 			return append(out, f)
@@ -32,15 +32,15 @@ func (m *Monitor) CheckMaintenance(parent context.Context, flags string) []Findi
 	return out
 }
 
-// leftBehind says what to do about the traces of maintenance. While a process works on
-// them there is nothing to do.
+// leftBehind says what to do about the traces of maintenance: nothing while a process is
+// still working on them.
 func leftBehind(t *maintain.Traces, flags string) (out []Finding) {
 	if t.Alive {
 		return nil
 	}
 	paste := func(command string) string { return "`" + command + flags + "`" }
 	drop := func(c *maintain.Trace) string {
-		return fmt.Sprintf("check what is in it, and drop it in mongosh if no command runs: db.getCollection(%q).drop()", c.Collection)
+		return fmt.Sprintf("check its content, and drop it in mongosh if no command is running: db.getCollection(%q).drop()", c.Collection)
 	}
 	add := func(f Finding, actions ...[2]string) { // with their costs
 		for _, a := range actions {
@@ -54,7 +54,7 @@ func leftBehind(t *maintain.Traces, flags string) (out []Finding) {
 	}
 	again, abort := "run the same command again, which continues from there: "+paste(t.Again), "or abort it, if possible: "+paste(t.Abort)
 	fence := Finding{
-		Name: foundFenced, Kind: Slow, Class: Bottleneck, Cause: "fenced: nothing of stream " + t.Stream + " is stored, since maintenance blocks writes",
+		Name: foundFenced, Kind: Slow, Class: Bottleneck, Cause: "fenced: no readings of stream " + t.Stream + " are stored, because maintenance blocks writes",
 		Evidence: "the validator of its collection refuses every document; readings wait in the daemons' journals; " + evidence,
 	}
 	move := Finding{Name: "setting_move", Kind: Setting, Class: Degrading, Cause: "maintenance of stream " + t.Stream + " was interrupted", Evidence: evidence}
@@ -66,7 +66,7 @@ func leftBehind(t *maintain.Traces, flags string) (out []Finding) {
 	case t.Fenced && t.Again != "":
 		add(fence, [2]string{again, stored}, [2]string{abort, stored + "; the copy is dropped"})
 	case t.Fenced:
-		add(fence, [2]string{fmt.Sprintf("in mongosh, if no command runs: db.runCommand({collMod: %q, validator: {}})", t.Stream), stored})
+		add(fence, [2]string{fmt.Sprintf("in mongosh, if no command is running: db.runCommand({collMod: %q, validator: {}})", t.Stream), stored})
 	case underWay:
 		add(move, [2]string{again, "load on the disk while it runs"}, [2]string{abort, "the copy is dropped"})
 	case t.Copy != nil:

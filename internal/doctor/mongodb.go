@@ -27,7 +27,7 @@ type status struct {
 	started   time.Time // of the process, to about a second; by this machine's clock
 	uptime    float64   // in seconds
 	probing   bool      // the number of tickets follows the load
-	secondary bool      // a member of a set that takes no writes
+	secondary bool      // a member of a set that accepts no writes
 	figures   map[key]float64
 }
 

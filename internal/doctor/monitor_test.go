@@ -156,9 +156,9 @@ func TestDiskOfARealServer(t *testing.T) {
 	assert.Positive(t, seen.Value("brim_disk_operations_total", scrape.Labels{"op": "write"}))
 }
 
-// TestAScrapeSendsNoCommand: MongoDB is asked once in an interval, however
+// TestScrapeSendsNoCommand: MongoDB is sampled once per interval, however
 // often metrics are read.
-func TestAScrapeSendsNoCommand(t *testing.T) {
+func TestScrapeSendsNoCommand(t *testing.T) {
 	t.Parallel()
 	var asked, all atomic.Int64
 	looked := make(chan struct{}, 100)
@@ -258,7 +258,7 @@ func TestServerThatIsAway(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("subject=\"storage engine\"")), "said once: %s", b.log)
 }
 
-// TestUserWithoutPermission is one like Atlas's shared tiers, or a user with
+// TestUserWithoutPermission has a user like those of Atlas's shared tiers, or one with
 // the least privileges.
 func TestUserWithoutPermission(t *testing.T) {
 	t.Parallel()

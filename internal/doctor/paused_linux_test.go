@@ -41,7 +41,7 @@ func pause(t *testing.T, pid int) {
 }
 
 // TestStoppedServer accepts requests and does not answer them, like one whose disk hangs:
-// a sample gives up, metrics are read meanwhile, and the disk is measured all the same.
+// a sample times out, metrics can be read meanwhile, and the disk is still measured.
 func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})

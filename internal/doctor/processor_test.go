@@ -70,7 +70,7 @@ func TestProcessorsAreCounted(t *testing.T) {
 		"all of the machine's":        {bson.D{{Key: "numCores", Value: 8}}, 8, ""},
 		"some are for this process":   {bson.D{{Key: "numCores", Value: 8}, {Key: "numCoresAvailableToProcess", Value: int64(2)}}, 2, ""},
 		"those for it are not known":  {bson.D{{Key: "numCores", Value: 8.0}, {Key: "numCoresAvailableToProcess", Value: -1}}, 8, ""},
-		"none are told":               {bson.D{}, 0, whyCoresNotThere},
+		"none are reported":           {bson.D{}, 0, whyCoresNotThere},
 		"what is told is not a count": {bson.D{{Key: "numCores", Value: "8"}}, 0, whyCoresNotThere},
 	} {
 		raw, err := bson.Marshal(bson.D{{Key: "system", Value: c.system}})

@@ -113,8 +113,8 @@ func TestJournalSyncsDescribeARemoteDisk(t *testing.T) {
 	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what is known of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
 }
 
-// TestStandaloneServerIsNotToldOfMembers that may lag.
-func TestStandaloneServerIsNotToldOfMembers(t *testing.T) {
+// TestStandaloneServerHasNoAdviceAboutMembers that may lag.
+func TestStandaloneServerHasNoAdviceAboutMembers(t *testing.T) {
 	t.Parallel()
 	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
 		before, now := slowed()

@@ -2,14 +2,14 @@ package doctor
 
 import "slices"
 
-// A Report is a diagnosis with what it is made from, as `brim doctor` prints it.
+// A Report is a diagnosis with the data behind it, as `brim doctor` prints it.
 type Report struct {
 	Seen
 
 	URI       string    `json:"mongo_uri"`      // without secrets; the command fills it in
 	Class     Class     `json:"class"`          // the worst cause of slow writes; unknown: the engine's signals are
 	Diagnosis []Finding `json:"diagnosis"`      // what is slow, then settings, then what could not be measured
-	Note      string    `json:"note,omitempty"` // what is over its threshold though nothing is wrong
+	Note      string    `json:"note,omitempty"` // what is over its threshold although nothing is wrong
 }
 
 // Report adds to the diagnosis what CheckMaintenance and CheckSettings have found.
@@ -17,7 +17,7 @@ func (s *Seen) Report(maintenance, settings []Finding) *Report {
 	all := slices.Concat(maintenance, Diagnose(*s), settings)
 	r := &Report{Seen: *s, Class: WorstOf(all), Note: s.Excused(), Diagnosis: []Finding{}}
 	if s.Server.Why != "" && r.Class == Healthy {
-		r.Class = Unknown // what is left says nothing about writes
+		r.Class = Unknown // the remaining findings say nothing about writes
 	}
 	for _, kind := range []Kind{Slow, Setting, Unseen} {
 		for _, f := range all {
@@ -41,18 +41,18 @@ func (r *Report) explains(setting *Finding) bool {
 	return slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return slices.Contains(causes, f.Name) })
 }
 
-// Healthy says that nothing slows writes down, as far as that is known.
+// Healthy says that nothing is known to slow writes down.
 func (r *Report) Healthy() string {
 	words := "nothing wrong"
 	if r.Class == Unknown {
 		return "unknown"
 	}
-	// Such as members that lag, which slow writes as well.
+	// For example lagging members, which slow writes down as well.
 	if slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return f.Kind == Setting }) {
 		words += " in the storage engine and its disk; the settings below may still cost"
 	}
 	if r.OverSeconds == 0 {
-		words += ", as far as one sample can tell: rates are known from the second sample on"
+		words += ", as far as a single sample can tell: rates need a second sample"
 	}
 	return words
 }

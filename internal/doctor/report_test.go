@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestASettingThatMakesWritesSlowIsReportedOnce, with the diagnosis.
-func TestASettingThatMakesWritesSlowIsReportedOnce(t *testing.T) {
+// TestSettingThatSlowsWritesIsReportedOnce, with the diagnosis.
+func TestSettingThatSlowsWritesIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	window := &Finding{Name: "setting_history_window", Cause: "history window: …"}
 	small := &Finding{Name: "setting_cache", Cause: causeSmallCache}

@@ -594,7 +594,7 @@ const (
 
 // causeSmallCache is the cause of the finding that a cache is too small, which a
 // diagnosis of the cache finds as well.
-const causeSmallCache = "cache: too small for what is worked on"
+const causeSmallCache = "cache: too small for the working set"
 
 // cacheAgainstWork: pages that are evicted only to be read again.
 func cacheAgainstWork(f *facts) []Finding {

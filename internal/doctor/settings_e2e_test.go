@@ -78,7 +78,7 @@ func TestTheHistoryWindowIsNamed(t *testing.T) {
 	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
 }
 
-// TestEmbeddedMongodHasNoSettingsFindings: a daemon's own mongod is set up well.
+// TestEmbeddedMongodHasNoSettingsFindings: a daemon's own mongod has good settings.
 func TestEmbeddedMongodHasNoSettingsFindings(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

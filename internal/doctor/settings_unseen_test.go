@@ -29,8 +29,8 @@ func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	assert.Equal(t, `in mongosh: db.getSiblingDB("admin").grantRolesToUser("brim", [{role: "clusterMonitor", db: "admin"}])`, found[1].Action)
 }
 
-// TestBothMissingRolesAreNamed where not even a sample may be read. Without $collStats none is
-// tried, which Diagnose reports.
+// TestBothMissingRolesAreNamed if not even a sample may be read. Without $collStats none is
+// attempted, which Diagnose reports.
 func TestBothMissingRolesAreNamed(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-role-6.0.5")

@@ -43,7 +43,7 @@ func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 type Threshold struct {
 	Degrading  float64 `json:"degrading"`
 	Bottleneck float64 `json:"bottleneck"`
-	Below      bool    `json:"below,omitempty"` // small values are the bad ones
+	Below      bool    `json:"below,omitempty"` // lower values are worse
 }
 
 // Class returns the class of a value.

@@ -183,7 +183,7 @@ func TestUnknownSignalsSayWhy(t *testing.T) {
 		"another is primary":     {func(_, now *sample) { now.server.host = "db2" }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
 		"the disk is elsewhere":  {func(_, now *sample) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
 		"the disk is another":    {func(_, now *sample) { now.disk.device = "sda" }, ofDisk, whyFirst},
-		"no sizes are told":      {func(_, now *sample) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
+		"no sizes are reported":  {func(_, now *sample) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
 		"there is no collection": {func(_, now *sample) { now.collections = nil }, []string{fragmentation}, whyNoCollection},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestSignalsAreJSON(t *testing.T) {
 	assert.Equal(t, "degrading under 20 %, bottleneck at 5 % or less", got[readTickets].Describe())
 }
 
-// TestFreeSpaceOfASmallFileIsHealthy: it is what compact tells too.
+// TestFreeSpaceOfASmallFileIsHealthy: compact reports the same.
 func TestFreeSpaceOfASmallFileIsHealthy(t *testing.T) {
 	t.Parallel()
 	small := collection{storage: 25 << 20, free: 12 << 20}

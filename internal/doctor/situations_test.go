@@ -31,7 +31,7 @@ func TestTenSituations(t *testing.T) {
 		"CPU eaten by other processes, writes as usual":           {func(l *sample) { cpu(l, 0.04, 1) }, 0.006, nil, Healthy, ""},
 		"CPU three quarters busy, writes slow for something else": {func(l *sample) { cpu(l, 0.04, 0.75) }, slow, nil, Healthy, ""},
 		"CPU eaten by other processes, writes slow": {func(l *sample) { cpu(l, 0.04, 0.97) }, slow, []string{foundHostCPU}, Bottleneck,
-			"CPU busy 97 %; mongod uses 0.08 of 2 CPUs, and all processes of this host 97 %; updates take 50 ms, usually 5 ms"},
+			"CPU busy 97 %; mongod uses 0.08 of 2 CPUs, and all processes on this host 97 %; updates take 50 ms, usually 5 ms"},
 		"CPU eaten by other processes, writes a little slow": {func(l *sample) { cpu(l, 0.04, 0.97) }, 0.02, []string{foundHostCPU}, Degrading, "updates take 20 ms, usually 5 ms"},
 		"CPU eaten by mongod":                                {func(l *sample) { cpu(l, 0.9, 0.97) }, slow, []string{foundProcessor}, Bottleneck, "mongod uses 1.8 of 2 CPUs"},
 		"slow disk":                                          {func(l *sample) { work(l, 3, 1000, 8192, 5) }, slow, []string{foundLatency}, Bottleneck, "disk latency 5 ms"},
@@ -77,9 +77,9 @@ func TestTenSituations(t *testing.T) {
 	}
 }
 
-// TestNoteExplainsSignalsThatAreNoFinding: a signal over its threshold, and writes that are slow
+// TestNoteExplainsSignalsWithoutFindings: a signal over its threshold, and writes that are slow
 // for no reason that can be seen.
-func TestNoteExplainsSignalsThatAreNoFinding(t *testing.T) {
+func TestNoteExplainsSignalsWithoutFindings(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
 	before.machine, now.machine = cpuTime{total: 100, busy: 50}, cpuTime{total: 120, busy: 65}

@@ -98,7 +98,7 @@ func parseThresholds(path string, content []byte) (*Thresholds, error) {
 		case !second:
 			file.Wrong(key, "%s: bottleneck is missing; %s", name, example)
 		case r.threshold.Below && bottleneck > degrading:
-			file.Wrong(key, "%s: small values are the bad ones, so bottleneck must not exceed degrading; it is %s, and degrading is %s", name, plain(bottleneck), plain(degrading))
+			file.Wrong(key, "%s: lower values are worse, so bottleneck must not exceed degrading; it is %s, and degrading is %s", name, plain(bottleneck), plain(degrading))
 		case !r.threshold.Below && bottleneck < degrading:
 			file.Wrong(key, "%s: bottleneck must not be less than degrading; it is %s, and degrading is %s", name, plain(bottleneck), plain(degrading))
 		}

@@ -23,14 +23,14 @@ func TestCAP1Readings(t *testing.T) {
 	}.test(t)
 }
 
-// TestCAP1Shared lets an update arrive in a part that another daemon has filled
-// meanwhile.
+// TestCAP1Shared lets an update arrive at a part that another daemon has filled in
+// the meantime.
 func TestCAP1Shared(t *testing.T) {
 	faultTest{name: "CAP-1", run: sharePart, sabotages: []sabotage{without(fault.DocumentRule)}}.test(t)
 }
 
 // sharePart holds back an update of 6 readings for a part of 12, whose cap is 20.
-// Another daemon adds 5. Then the 6 arrive, for which there is no room.
+// Another daemon adds 5. Then the 6 arrive, and do not fit.
 func sharePart(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = 20
@@ -54,8 +54,8 @@ func (s *scene) sendOnce(d *daemon, n int) {
 	}).Wait()
 }
 
-// holdUpdate holds back all readings from now on, and returns when some that are
-// sent meanwhile are held.
+// holdUpdate holds back all readings from now on. It calls meanwhile, and returns when
+// some of the readings sent by it are held.
 func (s *scene) holdUpdate(proxy *faulttest.Proxy, meanwhile func()) {
 	s.t.Helper()
 	proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {

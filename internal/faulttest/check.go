@@ -96,7 +96,7 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	return result, nil
 }
 
-// CheckDocuments is Check for documents that were read already.
+// CheckDocuments is Check for documents that have already been read.
 func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
 	cfg.Log.mu.Lock() // producers may still run
 	defer cfg.Log.mu.Unlock()
@@ -241,7 +241,7 @@ type bucketDocument struct {
 	W            map[string]int64    `bson:"w"`
 }
 
-// document checks that what a part says about its readings is true.
+// document checks that a part describes its readings correctly.
 func (c *checker) document(raw bson.Raw) {
 	var d bucketDocument
 	id := raw.Lookup("_id").String()
@@ -257,7 +257,7 @@ func (c *checker) document(raw bson.Raw) {
 		return
 	}
 	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {
-		c.bad(id, "names sensor %s and start %s, which its _id does not", d.SensorID, d.BucketStart.Time())
+		c.bad(id, "has sensor %s and start %s, which differ from its _id", d.SensorID, d.BucketStart.Time())
 	}
 	c.guards(&d, id)
 	if tombstone, _ := raw.Lookup(Migrated).BooleanOK(); tombstone {
@@ -267,7 +267,7 @@ func (c *checker) document(raw bson.Raw) {
 		return
 	}
 	if d.Count != len(d.Measurements) || d.Count == 0 {
-		c.bad(id, "counts %d readings and holds %d", d.Count, len(d.Measurements))
+		c.bad(id, "has count %d but holds %d readings", d.Count, len(d.Measurements))
 	}
 	if most := c.cfg.MaxReadings; most > 0 && d.Count > most {
 		c.bad(id, "holds %d readings, more than %d", d.Count, most)
@@ -348,7 +348,7 @@ func addStats(stats map[string]*fieldStats, name string, v float64) {
 	s.n++
 }
 
-// differ returns how the document's statistics differ from these, "" if they do not.
+// differ returns how the document's statistics differ from these, or "".
 func (s *fieldStats) differ(have bson.Raw) string {
 	if have == nil {
 		return "there are none"

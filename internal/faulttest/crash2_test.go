@@ -26,7 +26,7 @@ func crashPoints(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
 	faults := 0
 	points := fault.Points()
-	if !full() && s.sabotaged { // those behind which something is to be replayed
+	if !full() && s.sabotaged { // those after which there is something to replay
 		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
 	}
 	for range form(s, 1, 6) {

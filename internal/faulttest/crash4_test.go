@@ -12,7 +12,7 @@ import (
 )
 
 // TestCRASH4 copies the journal of a killed daemon, as restoring a machine does. Two
-// daemons continue from it side by side, without the claims that would make the
+// daemons continue from it concurrently, without the claims that would make the
 // second wait. A third is started on the directory of a running one, and must exit.
 func TestCRASH4(t *testing.T) {
 	faultTest{
@@ -77,7 +77,7 @@ func copiedJournal(s *scene) outcome {
 	for range rounds(s, 2, 20) {
 		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
 		wait(form(s, 300*time.Millisecond, time.Second))
-		// What is applied now is not acknowledged to the daemon.
+		// The daemon gets no reply to updates that are applied now.
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})
 		wait(500 * time.Millisecond)
 		first.kill()

@@ -24,13 +24,12 @@ import (
 // patience is how long a test waits for another process on a busy machine.
 const patience = 60 * time.Second
 
-// binary is the daemon under test, built with its faults when the first test
-// asks. The short forms look for data races, too, where the tests do; the full ones
-// run it at the speed of production.
+// binary is the daemon under test, built with fault injection when first
+// requested. In the short form it has the race detector if the tests have it; in the full
+// form it runs at production speed.
 var binary = brimtest.Binary{Tags: "fault", Plain: full()}
 
-// brimBinary returns the path of the daemon. BRIM_FAULT_BIN names one that exists
-// already.
+// brimBinary returns the path of the daemon. BRIM_FAULT_BIN names an existing one.
 func brimBinary(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("BRIM_FAULT_BIN"); path != "" {
@@ -271,7 +270,7 @@ func (d *daemon) processorTime(process string) float64 {
 	return float64(ticks) / 100
 }
 
-// lastWords is the end of the log.
+// lastWords returns the end of the log.
 func (d *daemon) lastWords() string {
 	text, err := os.ReadFile(d.log)
 	if errors.Is(err, os.ErrNotExist) {

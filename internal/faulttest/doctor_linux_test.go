@@ -27,8 +27,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A doctored run is a daemon under light load whose writes are made slow for one
-// reason after it has learned their usual latency.
+// A doctored run is a daemon under light load whose writes are slowed down in one
+// way after it has learned their usual latency.
 type doctored struct {
 	*scene
 	server *mongod.Server

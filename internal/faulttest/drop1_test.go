@@ -16,7 +16,7 @@ import (
 )
 
 // TestDROP1Buckets drops the collection, or the database, while a daemon keeps
-// writing to the same buckets. What was stored is lost with it. Everything that is
+// writing to the same buckets. What was stored is lost with it. Everything
 // attempted afterwards is stored once, in a collection like the first.
 func TestDROP1Buckets(t *testing.T) {
 	faultTest{

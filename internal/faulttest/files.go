@@ -18,7 +18,7 @@ import (
 // ErrPower is what every operation returns after a power cut.
 var ErrPower = errors.New("power cut")
 
-// Files is a disk in memory that loses on demand what a disk may lose. Writes are
+// Files is an in-memory disk that on demand loses what a disk may lose. Writes are
 // visible at once, as in a page cache, and survive PowerCut only if they were synced,
 // or by chance. It implements journal.Files.
 type Files struct {
@@ -39,7 +39,7 @@ type Files struct {
 	failed    int
 }
 
-// failure makes an operation fail some times, or always if times is negative.
+// failure makes an operation fail a number of times, or always if times is negative.
 type failure struct {
 	err   error
 	times int
@@ -76,14 +76,14 @@ func (f *Files) CutAfter(n int) {
 }
 
 // FailSync makes the next syncs of files fail, all of them if times is negative.
-// What they should have made durable never becomes so.
+// The data that they should have made durable never becomes durable.
 func (f *Files) FailSync(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failSync = failure{err, times}
 }
 
-// FailWrite makes the next writes fail after a part was written.
+// FailWrite makes the next writes fail after a partial write.
 func (f *Files) FailWrite(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +112,7 @@ func (f *Files) Failed() int {
 }
 
 // PowerCut cuts the power, if that has not happened yet, and returns the disk as the
-// next start finds it: with what was synced, and with any part of the rest.
+// next start finds it: with all synced data and a random part of the rest.
 func (f *Files) PowerCut() *Files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +180,7 @@ func (f *Files) Flip(name string, offset int64, bit uint) {
 	node.reset(content)
 }
 
-// RemoveAll removes all files and locks, durably. Open files stay usable without a
+// RemoveAll durably removes all files and locks. Open files stay usable without a
 // name.
 func (f *Files) RemoveAll() {
 	f.mu.Lock()
@@ -371,7 +371,7 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// sector is what a disk writes at once.
+// sector is the unit of writing of a disk.
 const sector = 512
 
 // An inode is a file without its name.

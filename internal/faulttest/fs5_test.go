@@ -76,7 +76,7 @@ func fill(t testing.TB, path string) {
 // diskBytes is the size of a small disk.
 const diskBytes = 4 << 20
 
-// notRun reports what a test could not do.
+// notRun reports why a test could not run.
 func notRun(what string, why error) {
 	fmt.Fprintf(os.Stderr, "NOT RUN: %s: %v\n", what, why)
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestHOL1 keeps some buckets from being written, with more readings for them than a
-// lane can hold: readings of other buckets must not wait for that.
+// TestHOL1 blocks writes to some buckets, with more readings for them than a lane can
+// hold: readings of other buckets must not be delayed.
 //
-// Other tests do not run meanwhile, since times are compared; in the short form
-// the four run at once.
+// No other tests run at the same time, because times are compared; in the short form
+// the four cases run concurrently.
 func TestHOL1(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -29,7 +29,7 @@ func TestHOL1(t *testing.T) {
 		{"one bucket", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h"}, fault.SetAside},
 		// Neither of two is most of what its lane holds.
 		{"two buckets", stuckBuckets{sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16}, fault.SetAside},
-		// One sensor is refused and backfills hundreds of windows.
+		// A sensor whose writes are refused backfills hundreds of windows.
 		{"many windows", stuckBuckets{sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16}, fault.SetAside},
 		// An open transaction has locked a document: writes to it are not answered.
 		{"a locked document", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h", locked: true}, fault.Divide},
@@ -72,10 +72,10 @@ func (b stuckBuckets) run(s *scene) outcome {
 	wait(form(s, 6*time.Second, time.Minute))
 	heal()
 	out := s.finish(1)
-	during := others.Counts.Slowest(slowest) // includes those that could be stored only now
+	during := others.Counts.Slowest(slowest) // includes readings that could not be stored before
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
-	if !full() || b.locked || b.healthy > 0 { // what hangs, or is one of hundreds, is found one after another
+	if !full() || b.locked || b.healthy > 0 { // hung writes, and hundreds of windows, are found one by one
 		most = max(most, form(s, 4500*time.Millisecond, 3*time.Second))
 	}
 	if during > most {
@@ -113,7 +113,7 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	return func() { require.NoError(s.t, session.AbortTransaction(ctx)) }
 }
 
-// validate makes the collection refuse what the expression does not match.
+// validate makes the collection refuse documents that do not match the expression.
 func (s *scene) validate(expression bson.D) {
 	s.t.Helper()
 	err := s.db.RunCommand(context.Background(), bson.D{{Key: "collMod", Value: "readings"}, {Key: "validator", Value: expression}}).Err()

@@ -36,7 +36,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestHOSTILE1 runs many attacks with and without a token at once, while good clients
+// TestHOSTILE1 runs many attacks with and without a token concurrently, while good clients
 // continue. They must not lose a reading, memory and metrics must stay within their
 // bounds, and no secret may be exposed.
 func TestHOSTILE1(t *testing.T) {
@@ -46,8 +46,8 @@ func TestHOSTILE1(t *testing.T) {
 	}}.test(t)
 }
 
-// mostMemory is what the daemon may use. The race detector keeps several bytes for
-// each byte.
+// mostMemory is the limit on the daemon's memory. The race detector keeps several bytes
+// for each byte.
 var mostMemory = int64(512<<20) * map[bool]int64{false: 1, true: 4}[brimtest.Race]
 
 const (
@@ -175,8 +175,8 @@ func (g *siege) produceGood() *faulttest.Producers {
 	return g.produce(g.daemon, 4, cfg)
 }
 
-// besiege runs all attacks at once, then none, in turn, and checks that good clients
-// are hardly slower.
+// besiege alternates between all attacks and none, and checks that good clients are
+// hardly slower.
 func (g *siege) besiege(good *faulttest.Producers) {
 	plan, attackers := g.plan(), g.startAttackers(g.target(0))
 	var quiet, under []time.Duration
@@ -236,8 +236,8 @@ func (g *siege) profile(d time.Duration, round int) (done func()) {
 	return running.Wait
 }
 
-// provoke makes sure that each answer that the daemon must count was given: on a busy
-// machine a short siege may end before.
+// provoke makes sure that the daemon gave each answer that it must count: on a busy
+// machine a short siege may end too early.
 func (g *siege) provoke() {
 	a, ctx := g.attacker, context.Background()
 	a.post(ctx, "", nil)
@@ -375,8 +375,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// An attacker has another address than the good clients, so that the daemon can tell
-// them apart.
+// Attackers have addresses other than those of the good clients, so that the daemon can
+// tell them apart.
 type attacker struct {
 	http, grpc, admin, tls, token, swarm string // as of target
 	full                                 bool
@@ -443,7 +443,7 @@ func inGzip(data []byte) []byte {
 	return out.Bytes()
 }
 
-// must is for errors that cannot happen. An attacker has no test to fail.
+// must panics on errors that cannot happen. An attacker has no test to fail.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -532,7 +532,7 @@ func (a *attacker) newSensors(ctx context.Context) {
 	a.post(ctx, a.swarm, b.Bytes())
 }
 
-// sendBomb sends one that is a single value, which must be read whole.
+// sendBomb sends a bomb that is a single value, which must be read whole.
 func (a *attacker) sendBomb(ctx context.Context) {
 	a.call(ctx, call{
 		method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: a.token,
@@ -540,7 +540,7 @@ func (a *attacker) sendBomb(ctx context.Context) {
 	})
 }
 
-// floods have no token, or are not requests.
+// floods are attacks without a token, or without valid requests.
 func (a *attacker) floods() []attack {
 	one := []byte(`{"sensorId":"x","fields":{"v":1}}`)
 	pause := pick(a.full, 10*time.Millisecond, 5*time.Millisecond)
@@ -608,7 +608,7 @@ type attack struct {
 	once    func(ctx context.Context)
 }
 
-// A target is what attackers are given.
+// A target is what attackers know about the daemon.
 type target struct {
 	HTTP, GRPC, Admin string // host:port
 	TLS               string // the HTTP listener of a daemon that speaks TLS
@@ -871,7 +871,7 @@ func (a *attacker) grpcCall(ctx context.Context, method, token string, body io.R
 }
 
 // Attackers are a process of their own with the lowest priority. On a machine with few
-// processors they would otherwise starve the good clients, whatever the daemon does;
+// processors they would otherwise starve the good clients, regardless of the daemon;
 // real attackers have their own processors. They still do more than most networks
 // would carry, and the daemon's work for them has normal priority.
 
@@ -885,8 +885,8 @@ type report struct {
 	Sensors int // that were sent since the start, each another one
 }
 
-// attackMain reads a target, and then a line for each time to begin or end; it writes a
-// report at each end.
+// attackMain reads a target, and then one line for each start and end of an attack; it
+// writes a report at each end.
 func attackMain(in io.Reader, out io.Writer) error {
 	commands, reports := bufio.NewScanner(in), json.NewEncoder(out)
 	if !commands.Scan() {
@@ -994,7 +994,7 @@ func (p *attackers) attack(meanwhile func()) (sensors int) {
 	return r.Sensors
 }
 
-// A siegePlan is how quiet times and sieges alternate, since the load of a machine
+// A siegePlan alternates quiet times and sieges, because the load of a machine
 // changes from minute to minute.
 type siegePlan struct {
 	rounds       int
@@ -1022,7 +1022,7 @@ func (g *siege) plan() siegePlan {
 	return siegePlan{rounds: rounds, quiet: max(all/10, 10*time.Second) / rounds * 2, siege: all / rounds}
 }
 
-// trusting is TLS that accepts any certificate.
+// trusting is a TLS configuration that accepts any certificate.
 func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec // an attacker
 
 // tlsAttacks are against a listener that speaks TLS.

@@ -1,4 +1,4 @@
-// Package faulttest tests the promise that what was acknowledged is stored, and
+// Package faulttest tests the promise that acknowledged readings are stored, and that
 // nothing is stored twice, whatever fails.
 //
 //	producers ──HTTP──▶ brim ──▶ proxy ──▶ mongod
@@ -7,8 +7,8 @@
 //	   log ──▶ checker ◀── all documents, by majority ◀── mongod
 //
 // Every reading carries a Mark. Producers note in a Log, outside the daemon,
-// what they attempt and what they are answered; after the faults, Check compares the
-// log with what is stored. Each named test runs again with one of Brim's
+// each attempt and its answer; after the faults, Check compares the log with the stored
+// documents. Each named test runs again with one of Brim's
 // protections switched off, and must then find something wrong.
 package faulttest
 
@@ -25,7 +25,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Mark identifies a reading: its producer, and its number counted from 0. The
+// A Mark identifies a reading: its producer and its number, from 0. The
 // reading carries it in the fields producer and number.
 type Mark struct {
 	Producer int64 `json:"producer"`
@@ -37,9 +37,9 @@ func (m Mark) String() string {
 	return strconv.FormatInt(m.Producer, 10) + "/" + strconv.FormatInt(m.Number, 10)
 }
 
-// Tags returns the tags of a sensor's reading. Of each five sensors one has none,
-// two always have the same, and those of two change. By line
-// protocol the tags are parts of the sensor's id.
+// Tags returns the tags of a sensor's reading. Of every five sensors one has no tags,
+// two have fixed tags, and two have tags that change. In line
+// protocol the tags are part of the sensor's id.
 func (m Mark) Tags(sensor string) []telemetry.Tag {
 	if station, ok := strings.CutPrefix(sensor, "weather,station="); ok {
 		return []telemetry.Tag{{Name: "station", Value: station}}
@@ -65,7 +65,7 @@ type Entry struct {
 	From     int64     `json:"from"`  // number of the request's first reading
 	Count    int       `json:"count"` // of its readings
 	Key      string    `json:"key,omitempty"`
-	// Bad are the readings of an attempt that Brim must refuse: one that is stored
+	// Bad are the readings of an attempt that Brim must refuse: if one is stored, it
 	// counts as never attempted.
 	Bad []int64 `json:"bad,omitempty"`
 	// Code is the HTTP status of an answer, 0 if none came. Refused are the

@@ -113,8 +113,8 @@ func (s *scene) migrate(to string) {
 	s.t.Log(out)
 }
 
-// crashMigration runs the move up to a point at which it crashes. It returns 0 if it
-// did not get there, since an earlier run was killed behind that point.
+// crashMigration runs the move up to a point at which it crashes. It returns 0 if the
+// move did not reach it, because an earlier run was killed after that point.
 func (s *scene) crashMigration(to string, p fault.Point) int {
 	s.t.Helper()
 	out, err := s.brim("crash="+string(p), migrateArgs(to)...)
@@ -268,8 +268,8 @@ func intoBuckets(s *scene) outcome {
 	return s.finish(kills + lost)
 }
 
-// intoBucketsOnce does so without a kill, which is enough to see that a protection is
-// missing.
+// intoBucketsOnce does so without a kill, which is enough to detect a missing
+// protection.
 func intoBucketsOnce(s *scene) outcome {
 	s.shared()
 	s.check.MaxReadings = 20

@@ -14,8 +14,8 @@ import (
 // smallParts make every bucket go through several parts.
 var smallParts = []string{"--bucket-max-readings", "20", "--flush-interval", "20ms"}
 
-// largeParts leave the guard as the only protection against an update that is applied
-// twice: a part that the first one has filled would refuse the second.
+// largeParts makes the guard the only protection against applying an update twice: a
+// part that the first update had filled would refuse the second.
 var largeParts = []string{"--flush-interval", "20ms"}
 
 // TestMONGO1 loses answers: writes are committed, or arrive late, and Brim

@@ -49,9 +49,9 @@ func pausedPrimaries(s *scene) outcome {
 	return s.finish(len(pauses))
 }
 
-// TestMONGO4Alone stops a mongod for longer than the daemon waits, and there
-// is no other to be elected: the write that was given up and the one that was
-// sent instead both sit in its sockets, and both are carried out.
+// TestMONGO4Alone stops a mongod for longer than the daemon waits, with no other member
+// to elect: the abandoned write and its retry are both in its sockets, and both are
+// applied.
 func TestMONGO4Alone(t *testing.T) {
 	faultTest{
 		name: "MONGO-4", ownServer: true, sabotages: []sabotage{without(fault.Guard)},
@@ -72,8 +72,8 @@ func TestMONGO4Alone(t *testing.T) {
 // writeTimeout is how long the stores wait for a command.
 const writeTimeout = 10 * time.Second
 
-// longPause stops the test's own server for longer than that after something has
-// been done.
+// longPause calls do, and then stops the test's own server for longer than the daemon
+// waits.
 func (s *scene) longPause(do func()) {
 	require.NoError(s.t, syscall.Kill(s.server.Pid(), syscall.SIGSTOP))
 	do()

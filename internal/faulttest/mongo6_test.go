@@ -14,7 +14,7 @@ import (
 
 // TestMONGO6 disconnects MongoDB for minutes at full rate. The journal grows to its
 // limit, and the daemon's memory does not; then requests get 503. When MongoDB is
-// back, everything is drained while more comes in.
+// back, everything is drained while more readings arrive.
 func TestMONGO6(t *testing.T) {
 	faultTest{name: "MONGO-6", alone: full(), run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
 }
@@ -44,7 +44,7 @@ func longOutage(s *scene) outcome {
 	proxy.Set(faulttest.Faults{})
 	began := time.Now()
 	if !s.sabotaged {
-		s.flush(d) // while more comes in
+		s.flush(d) // while more readings arrive
 	}
 	s.t.Logf("memory %d MiB before, at most %d MiB without MongoDB; journal at most %.1f MiB; %d requests refused; %.0f readings waiting, flushed in %v",
 		before>>20, highest>>20, largest/(1<<20), refused, backlog, time.Since(began))

@@ -114,9 +114,9 @@ func (s *scene) failCommand(how bson.E) int {
 	return times
 }
 
-// refuseOperations has bulks refused with the code in which each operation carries
-// several readings: one alone would rightly be poison. Others pass in between, so
-// that existing parts refuse, too.
+// refuseOperations makes the proxy refuse, with the code, bulk writes whose operations all
+// carry several readings: a single reading would rightly be poison. Others pass in
+// between, so that existing parts refuse too.
 func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	s.t.Helper()
 	const times = 2
@@ -138,7 +138,7 @@ func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 // carriesFew reports whether an update carries fewer than two readings.
 func carriesFew(update bson.Raw) bool { return readingsOf(update) < 2 }
 
-// carriesReadings tells the update of a bucket from the renewal of a claim.
+// carriesReadings distinguishes the update of a bucket from the renewal of a claim.
 func carriesReadings(update bson.Raw) bool { return readingsOf(update) > 0 }
 
 func readingsOf(update bson.Raw) int {

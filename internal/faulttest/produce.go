@@ -43,7 +43,7 @@ type ProducerConfig struct {
 	Late  time.Duration
 
 	Keys   bool    // each request has an Idempotency-Key, and is repeated until its outcome is known
-	Repeat float64 // fraction of requests that are sent twice at once, with the same key
+	Repeat float64 // fraction of requests sent twice concurrently, with the same key
 	Poison float64 // fraction of readings that break a rule
 	Seed   uint64
 	Timed  bool // measure how long requests take
@@ -75,11 +75,11 @@ func (c *ProducerCounts) Took() []time.Duration {
 	return took
 }
 
-// Slowest is the function Slowest for the times that Took would return.
+// Slowest returns Slowest(c.Took(), without).
 func (c *ProducerCounts) Slowest(without float64) time.Duration { return Slowest(c.Took(), without) }
 
-// Slowest sorts the times and returns the longest one after leaving out a fraction of
-// still longer ones: 0.01 gives the 99th percentile. Without times it is 0.
+// Slowest sorts the times and returns the longest one after leaving out this fraction of
+// the longest: 0.01 gives the 99th percentile. Without times it is 0.
 func Slowest(took []time.Duration, without float64) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -217,7 +217,7 @@ func (p *producer) appendReading(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// badReadings break one rule each. None is cut off, which would make the whole body
+// badReadings break one rule each. None is truncated, which would make the whole body
 // invalid.
 var badReadings = [...]string{
 	`{"sensorId":"bad","ts":1,"fields":{"producer":1,"number":}}`,
@@ -339,7 +339,7 @@ func (c *ProducerConfig) url() string {
 	}
 }
 
-// String is for a test's log.
+// String formats the counts for a test's log.
 func (c *ProducerCounts) String() string {
 	text := "requests " + strconv.FormatInt(c.Requests.Load(), 10)
 	for _, one := range []struct {

@@ -31,7 +31,7 @@ import (
 // later time, crashes after which what was not released is sent again in another
 // cut and under other caps. In some of them the granularity changes, and what is
 // stored is moved from one to another again and again. Without a journal, lanes or
-// processes it plays very many of them.
+// processes it runs very many of them.
 func TestPROTOCOL(t *testing.T) {
 	faultTest{
 		name: "PROTOCOL", run: playHistories,
@@ -93,7 +93,7 @@ type history struct {
 	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
 }
 
-// A simulated daemon is, to one bucket, the writer of its own session and those of
+// A simulated daemon is, for one bucket, the writer of its own session and those of
 // earlier sessions.
 type simulated struct {
 	store   *bucket.Store
@@ -147,7 +147,7 @@ func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 	}
 	h.proxy.Set(faulttest.Faults{})
 	stuck = h.end()
-	h.proxy.Release(h.rnd) // what is still held runs last
+	h.proxy.Release(h.rnd) // requests still held run last
 	return h.proxy.Counts().Faults(), stuck
 }
 
@@ -282,7 +282,7 @@ func (h *history) settle(w *writer) {
 	w.released = len(w.rows) - len(w.share.Rows)
 }
 
-// end lets every writer finish; then everything that was accepted must be stored.
+// end lets every writer finish; then everything accepted must be stored.
 func (h *history) end() error {
 	limit := patience // a majority may lag
 	if h.s.sabotaged {

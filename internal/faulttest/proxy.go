@@ -49,7 +49,7 @@ type Faults struct {
 	Refuse         bool          // connections are closed as soon as they are made
 }
 
-// Fate is what happens to a command.
+// A Fate is what happens to a command.
 type Fate uint8
 
 // The fates.
@@ -107,8 +107,8 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Release delivers the requests that are held, in random order, and returns how many
-// there were after mongod has answered them.
+// Release delivers the held requests in random order. It returns their number after
+// mongod has answered them.
 func (p *Proxy) Release(rnd *rand.Rand) int {
 	p.mu.Lock()
 	held := p.held
@@ -129,7 +129,7 @@ func (p *Proxy) Holding() int {
 	return len(p.held)
 }
 
-// Close ends the proxy with all its connections; what is held never arrives.
+// Close ends the proxy with all its connections; held requests never arrive.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()
@@ -383,7 +383,7 @@ func readMessage(r io.Reader) (message, error) {
 func (m message) requestID() int32  { return int32(binary.LittleEndian.Uint32(m[4:])) }
 func (m message) responseTo() int32 { return int32(binary.LittleEndian.Uint32(m[8:])) }
 
-// A Command is what a client asks of MongoDB.
+// A Command is a client's command to MongoDB.
 type Command struct {
 	Name       string
 	Body       bson.Raw   // without what drivers send beside it

@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestRACE1 has four daemons write the same 50 sensors across many buckets. They race
+// TestRACE1 lets four daemons write the same 50 sensors across many buckets. They race
 // to create and fill the parts of each; the tags of most readings are not those of
 // their part.
 func TestRACE1(t *testing.T) {

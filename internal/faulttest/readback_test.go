@@ -61,7 +61,7 @@ func TestAReaderSeesWhatIsAcknowledged(t *testing.T) {
 			all.Wait()
 			require.Positive(t, proxy.Counts().Faults())
 			proxy.Set(faulttest.Faults{})
-			proxy.CutAll() // or a wait for a lost answer would take long
+			proxy.CutAll() // otherwise waiting for a lost answer would take long
 			require.NoError(t, d.flush(time.Minute))
 			for _, w := range watched {
 				assert.Positive(t, w.looks, "answers while it was written to")

@@ -65,8 +65,8 @@ func recompressUnderLoad(s *scene) outcome {
 	return s.finish(kills)
 }
 
-// recompressOnce moves the collection without a kill, which is enough to see that a
-// protection is missing.
+// recompressOnce moves the collection without a kill, which is enough to detect a
+// missing protection.
 func recompressOnce(s *scene) outcome {
 	s.movable()
 	wait(500 * time.Millisecond)

@@ -40,8 +40,8 @@ func TestSCALE1(t *testing.T) {
 	}}.test(t)
 }
 
-// TestSCALE1Adoption loses one of two daemons, whose journal a command stores. It
-// refuses to while that daemon runs.
+// TestSCALE1Adoption loses one of two daemons, whose journal a command replays. It
+// refuses to do so while that daemon runs.
 func TestSCALE1Adoption(t *testing.T) {
 	adopted := func(s *scene) outcome { return adoption(s, true) }
 	faultTest{name: "SCALE-1", run: adopted, sabotages: []sabotage{
@@ -168,7 +168,7 @@ type adoptionRun struct {
 	out, log bytes.Buffer
 }
 
-// adopted is the output of such a run.
+// adopted is the parsed output of such a run.
 type adopted struct {
 	Stored, Found uint64
 	Left          int

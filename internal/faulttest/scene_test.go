@@ -21,10 +21,10 @@ import (
 )
 
 // full reports whether the tests run in their full form, `make test-fault`;
-// otherwise they are as short as they can be and still prove something.
+// otherwise they are as short as possible while still proving something.
 func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
 
-// form returns the value for the form at hand. Sabotaged runs are always short:
+// form returns the value for the current form. Sabotaged runs are always short:
 // one thing that goes wrong is enough.
 func form[T any](s *scene, short, long T) T {
 	if full() && !s.sabotaged {
@@ -47,17 +47,17 @@ type faultTest struct {
 	name      string
 	run       func(s *scene) outcome
 	sabotages []sabotage
-	alone     bool // it measures times: no other test may run meanwhile
+	alone     bool // it measures times, so no other test may run at the same time
 
-	// What all runs share, one after another.
+	// Shared by all runs, which run one after another.
 	ownServer       bool          // a mongod that no other test uses
 	electionTimeout time.Duration // a replica set of three with this timeout; 0: none
 	server          *mongod.Server
 	set             *mongodtest.ReplicaSet
 }
 
-// A sabotage switches protections off. Whether something goes wrong then is a matter
-// of chance, so there are several runs until it does.
+// A sabotage switches protections off. Whether something then goes wrong is a matter
+// of chance, so there may be several runs until it does.
 type sabotage struct {
 	off  []fault.Protection
 	name string                 // of what a run of its own leaves out; empty: the names of off
@@ -76,7 +76,7 @@ type outcome struct {
 	broken []string // other promises
 }
 
-// wrong describes what a run found, "" if nothing.
+// wrong describes what a run found, or "" if nothing.
 func (o *outcome) wrong() string {
 	var found []string
 	for _, one := range []struct {
@@ -194,11 +194,11 @@ func (s *scene) mongo(uri string) {
 // shared is mongo with the server that all tests share.
 func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
 
-// own is mongo with the test's own server.
+// own is like mongo, with the test's own server.
 func (s *scene) own() { s.mongo(s.server.URI()) }
 
-// replicaSet is mongo with the test's replica set. Its clients notice within a
-// second or two what happens to a member, and writes are not repeated by the driver.
+// replicaSet is like mongo, with the test's replica set. Its clients notice within a
+// second or two what happens to a member, and the driver does not retry writes.
 func (s *scene) replicaSet() *mongodtest.ReplicaSet {
 	s.t.Helper()
 	s.set.AwaitHealthy()
@@ -260,8 +260,8 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 	return p
 }
 
-// flush waits until everything is stored that the daemon has accepted, if it runs.
-// A sabotaged daemon may never get there; it is enough that something is wrong.
+// flush waits until everything that the daemon has accepted is stored, if it runs. A
+// sabotaged daemon may never achieve that; it is enough that something is wrong.
 func (s *scene) flush(d *daemon) {
 	if d.ended() || s.stuck != nil {
 		return
@@ -278,10 +278,10 @@ func (s *scene) flush(d *daemon) {
 }
 
 // wrong reports whether a sabotaged run has stored something wrong already, so that
-// it may end. What is lost is found at the end only.
+// it may end. Losses are found only at the end.
 func (s *scene) wrong() bool { return s.sabotaged && s.checked(true).Wrong() > 0 }
 
-// checked compares what is stored with the log.
+// checked compares the stored documents with the log.
 func (s *scene) checked(running bool) *faulttest.Result {
 	s.t.Helper()
 	cfg := s.check
@@ -317,7 +317,7 @@ func (s *scene) finish(faults int) outcome {
 	require.NoError(s.t, s.log.Err())
 	out.result = *s.checked(false)
 	if out.stuck != nil {
-		out.result.Lost = nil // they may only be waiting
+		out.result.Lost = nil // they may merely be waiting
 	}
 	return out
 }

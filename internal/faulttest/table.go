@@ -184,7 +184,7 @@ func (r *Row) sabotages() string {
 	return strings.Join(cells, "; ")
 }
 
-// clip shortens a finding, which may be the whole text of an error.
+// clip shortens a finding, which may be a long error text.
 func clip(found string) string {
 	const most = 80
 	runes := []rune(strings.ReplaceAll(found, "|", "/"))

@@ -9,14 +9,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Codes that clients of InfluxDB know. Our own codes are more precise.
+// Codes that InfluxDB clients know. Our own codes are more precise.
 const (
 	codeInfluxUnauthorized = "unauthorized"
 	codeInfluxForbidden    = "forbidden"
 )
 
 // identify returns the sender of a request, before its body is read and memory is
-// reserved for it; nil without a Guard. A sender that has none of the scopes is refused.
+// reserved for it; nil without a Guard. A sender with none of the scopes is refused.
 func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
 	if srv.config.Guard == nil {
 		return nil, nil
@@ -104,8 +104,8 @@ func challenge(h http.Header, e *telemetry.Error) {
 	}
 }
 
-// influxWords returns the code of an error as clients of InfluxDB expect it, and the
-// message, which begins with our own code if that is another.
+// influxWords returns the code of an error as InfluxDB clients expect it, and the
+// message, which begins with our own code if the two differ.
 func influxWords(e *telemetry.Error) (code, message string) {
 	switch e.Kind {
 	case telemetry.Unauthenticated:

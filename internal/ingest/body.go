@@ -29,22 +29,22 @@ type payload struct {
 	server *Server
 	pacer  *pacer
 	lease  lease
-	coming *incoming // nil unless it is being read and holds a lease
+	coming *incoming // nil unless the payload is being read and holds a lease
 	data   []byte
-	room   *[]byte // of the pool; holds data
+	room   *[]byte // from the pool; holds data
 }
 
 const (
-	// firstBytes of a body are read before it reserves memory, because there may be as
-	// many bodies as connections that have just begun.
+	// firstBytes of a body are read before memory is reserved for it, because every
+	// connection may have just started a body.
 	firstBytes = 4 << 10
 	// chunkBytes is what a body of unknown length reserves first, and how much is read
 	// before the pace is checked.
 	chunkBytes = 64 << 10
-	// freeInflation is how much a body may inflate to, whatever its ratio.
+	// freeInflation is the size to which a body may inflate at any ratio.
 	freeInflation = 1 << 20
-	// maxWindow bounds the memory of a zstd decoder. 8 MiB is what RFC 8878 requires of
-	// every decoder, and what level 19 uses.
+	// maxWindow bounds the memory of a zstd decoder. RFC 8878 requires every decoder to
+	// support 8 MiB, which is also what level 19 uses.
 	maxWindow = 8 << 20
 )
 
@@ -59,8 +59,8 @@ func (p *payload) reserve(ctx context.Context, cost int64) error {
 	return p.lease.reach(ctx, cost)
 }
 
-// comes notes that the payload is being read. Others that wait for its memory may end
-// that if it is slow.
+// comes notes that the payload is being read. Requests that wait for its memory may end
+// the read if it is slow.
 func (p *payload) comes() {
 	p.coming = &incoming{size: p.lease.size, since: time.Now(), end: p.pacer.giveUp}
 	p.server.budget.comes(p.coming)
@@ -105,7 +105,8 @@ func (p *payload) read(src io.Reader, length int64) error {
 	return nil
 }
 
-// free gives back the memory of the data, but not the lease. It may be called again.
+// free returns the memory of the data to the pool, but keeps the lease. It may be called
+// again.
 func (p *payload) free() {
 	p.server.rooms.put(p.room)
 	p.data, p.room = nil, nil
@@ -148,7 +149,7 @@ func (p *payload) readBody(r *http.Request, encoding string) error {
 		if known >= 0 {
 			size = min(size, known)
 		} else {
-			size = min(size, limit+1) // one byte more shows that it is too long
+			size = min(size, limit+1) // one byte more reveals a body that is too long
 		}
 		err := p.read(r.Body, size)
 		have := int64(len(p.data))
@@ -161,7 +162,7 @@ func (p *payload) readBody(r *http.Request, encoding string) error {
 		case err != nil:
 			return p.pacer.explain(err)
 		}
-		// It is longer than what was reserved for it.
+		// The body is longer than the memory reserved for it.
 		length := known
 		switch {
 		case known >= 0:
@@ -217,7 +218,7 @@ func windowCost(encoding string) int64 {
 	return 0
 }
 
-// inflateBody replaces the body by what it inflates to.
+// inflateBody replaces the body with its inflated content.
 func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	c := &p.server.config
 	limit := inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
@@ -247,13 +248,13 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	return e
 }
 
-// inflate replaces the data by what it inflates to. The error is errInflated where that is
-// beyond the limit. What does not fit the largest room of the pool is inflated twice, see
-// inflateLarge.
+// inflate replaces the data with its inflated content. The error is errInflated if that
+// exceeds the limit. Content too large for the largest buffer of the pool is inflated
+// twice, see inflateLarge.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
 	wire, length := bytes.NewReader(p.data), int64(len(p.data))
 	window := windowCost(encoding)
-	// What a buffer may have at most, unless the budget is exceeded.
+	// The largest buffer within the budget.
 	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
 	size := min(roomSize(usualRatio/2*length), affordable, largestPooled)
 	if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
@@ -270,7 +271,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 		if limit.out >= largestPooled {
 			return p.inflateLarge(ctx, encoding, src, wire, limit)
 		}
-		if limit.out == int64(len(*out)) { // it may be the end
+		if limit.out == int64(len(*out)) { // the buffer is full, but the content may end here
 			size = max(min(2*limit.out, affordable), limit.out+1)
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 				return err
@@ -300,7 +301,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 }
 
 // inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
-// memory. Then it inflates all of the data again, into a room of the right size.
+// memory. Then it inflates all of the data again, into a buffer of the right size.
 func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
 	scratch := p.server.rooms.get(turnBytes)
 	defer p.server.rooms.put(scratch)
@@ -334,11 +335,11 @@ func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Read
 	return nil
 }
 
-// turnBytes is how much is inflated before others get their turn at the processor.
-// Otherwise they would wait for 10 ms, until the scheduler ends its turn.
+// turnBytes is how much is inflated before yielding the processor. Otherwise other
+// goroutines would wait 10 ms, until the scheduler preempts this one.
 const turnBytes = 64 << 10
 
-var errInflated = errors.New("it inflates to more than it may")
+var errInflated = errors.New("inflated beyond the limit")
 
 func errBodyTooLarge(limit int64) error {
 	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
@@ -442,18 +443,18 @@ func errAwaited() error {
 		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was taken, send smaller requests")
 }
 
-// An inflation bounds what comes out of a decompressor, by itself and by what has gone in
-// so far: so a bomb is detected by its first MiB, whatever its length.
+// An inflation bounds the output of a decompressor, absolutely and relative to the input
+// so far, so that a bomb is detected within its first MiB, whatever its length.
 type inflation struct {
-	free  int64 // what anything may become
-	ratio int64 // what each byte may become, beyond that
-	most  int64 // what anything may become at most
-	in    int64 // has gone in
-	out   int64 // has come out
+	free  int64 // output allowed at any ratio
+	ratio int64 // output allowed per byte of input, beyond free
+	most  int64 // maximum output
+	in    int64 // input so far
+	out   int64 // output so far
 }
 
-// add counts n bytes that came out when in had gone in, and reports whether that many
-// may.
+// add counts n bytes of output after in bytes of input, and reports whether the output is
+// still within the limits.
 func (i *inflation) add(n int, in int64) bool {
 	i.in, i.out = in, i.out+int64(n)
 	return i.out <= min(i.most, max(i.free, i.ratio*in))
@@ -463,7 +464,7 @@ func (i *inflation) add(n int, in int64) bool {
 // for zstd.
 type inflaters struct{ gzip, zstd sync.Pool }
 
-// open returns a decompressor of src. done gives it back, unless it has grown large.
+// open returns a decompressor of src. done returns it to the pool, unless it has grown large.
 func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, done func(small bool), err error) {
 	if encoding == "zstd" {
 		r, ok := p.zstd.Get().(*zstd.Decoder)
@@ -490,7 +491,7 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 		r = new(gzip.Reader)
 	}
 	done = func(bool) {
-		_ = r.Reset(strings.NewReader("")) // an error: this only lets go of src
+		_ = r.Reset(strings.NewReader("")) // fails, but releases src
 		p.gzip.Put(r)
 	}
 	if err := r.Reset(src); err != nil {
@@ -503,13 +504,13 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 	return r, done, nil
 }
 
-// A roomPool keeps memory for payloads, in powers of two from firstBytes to
+// A roomPool keeps buffers for payloads, in powers of two from firstBytes to
 // largestPooled.
 type roomPool struct{ pools [12]sync.Pool }
 
 const largestPooled = firstBytes << 11
 
-// roomSize returns the size of a room for n bytes.
+// roomSize returns the size of a buffer for n bytes.
 func roomSize(n int64) int64 {
 	if n > largestPooled {
 		return n
@@ -517,12 +518,12 @@ func roomSize(n int64) int64 {
 	return max(firstBytes, int64(1)<<bits.Len64(uint64(n-1)))
 }
 
-// of returns the pool for rooms of this size.
+// of returns the pool for buffers of this size.
 func (p *roomPool) of(size int64) *sync.Pool {
 	return &p.pools[bits.TrailingZeros64(uint64(size/firstBytes))]
 }
 
-// get returns a room of at least n bytes.
+// get returns a buffer of at least n bytes.
 func (p *roomPool) get(n int64) *[]byte {
 	size := roomSize(n)
 	if size <= largestPooled {
@@ -534,7 +535,7 @@ func (p *roomPool) get(n int64) *[]byte {
 	return &room
 }
 
-// put gives back a room, which may be nil.
+// put returns a buffer, which may be nil.
 func (p *roomPool) put(room *[]byte) {
 	if room != nil && len(*room) <= largestPooled {
 		p.of(int64(len(*room))).Put(room)

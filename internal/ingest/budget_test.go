@@ -160,7 +160,7 @@ func TestConnectionsTakeTheirPartOfTheBudget(t *testing.T) {
 }
 
 // Bodies that reserve much and dribble give way to others.
-func TestSlowBodiesAreEndedWhileOthersWait(t *testing.T) {
+func TestSlowBodiesAreCutOffWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := testBudget()
@@ -179,7 +179,7 @@ func TestSlowBodiesAreEndedWhileOthersWait(t *testing.T) {
 				}
 			})
 			clients.Go(func() {
-				// The last ones need not give way to others.
+				// The last ones are not cut off for others.
 				x, _ := received(d, read, func(r *http.Request) { r.ContentLength = 8 << 20 })
 				x.end()
 				read.Close()

@@ -119,7 +119,7 @@ func (srv *Server) endedFor(why ending) float64 {
 	return testutil.ToFloat64(srv.metrics.ended[why])
 }
 
-func TestAnIncompleteMessageEndsItsCall(t *testing.T) {
+func TestIncompleteMessageEndsItsCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"Write", "WriteStream"} {
 		for name, part := range map[string]string{"a part of its prefix": "\x00\x00", "its prefix": "\x00\x00\x00\x10\x00", "a part of it": "\x00\x00\x00\x10\x00abc"} {
@@ -194,8 +194,8 @@ func TestAClientMustReadItsAnswers(t *testing.T) {
 	assert.EqualValues(t, 1, d.endedFor(endUnread))
 }
 
-// A connection whose client reads nothing ends, whatever it sends.
-func TestAClientThatReadsNothingIsDisconnected(t *testing.T) {
+// A connection whose client reads nothing is closed, whatever the client sends.
+func TestClientThatReadsNothingIsDisconnected(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestAClientThatReadsNothingIsDisconnected(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-func TestABombIsDetectedEarly(t *testing.T) {
+func TestBombIsDetectedEarly(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
@@ -226,7 +226,7 @@ func TestABombIsDetectedEarly(t *testing.T) {
 	assert.Equal(t, codeEncodingBroken, broken.answer(t.Context()).err.Code)
 }
 
-func TestAMessageBeyondTheInflateRatioIsRefused(t *testing.T) {
+func TestMessageBeyondTheInflateRatioIsRefused(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	client := dialGRPC(t, d)

@@ -24,11 +24,11 @@ type Stream struct {
 	MaxBytes    int64         // cap of a bucket's part; 0 where there is none
 	Retention   time.Duration // readings older than this are refused; 0 keeps all
 	Fields      []string      // that readings may have; none: any
-	OtherFields string        // what becomes of others: refuse, also if empty, or drop
+	OtherFields string        // what to do with other fields: refuse (also if empty) or drop
 }
 
-// Config is what New needs. Zero values of limits stand for the defaults. The daemon's
-// settings check their ranges.
+// Config configures a Server. Limits of 0 stand for the defaults. The daemon's settings
+// check their ranges.
 type Config struct {
 	Streams       []Stream // at least one
 	DefaultStream string   // name of one of them
@@ -116,11 +116,11 @@ func (c Config) withDefaults() Config {
 func (c Config) check() error {
 	switch {
 	case !slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == c.DefaultStream }):
-		return fmt.Errorf("default stream %s is not configured; there are: %s", telemetry.Quote([]byte(c.DefaultStream)), listStreams(c.Streams))
+		return fmt.Errorf("default stream %s is not configured; configured are: %s", telemetry.Quote([]byte(c.DefaultStream)), listStreams(c.Streams))
 	case c.MinTime.UnixMilli() < 0:
 		return fmt.Errorf("--min-time %s is before 1970", c.MinTime.Format(time.RFC3339))
 	case !slices.Contains(c.Acks, c.Ack):
-		return fmt.Errorf("--ack %s cannot be had; allowed: %s", c.Ack, listAcks(c.Acks))
+		return fmt.Errorf("--ack %s is not available; allowed: %s", c.Ack, listAcks(c.Acks))
 	}
 	return nil
 }

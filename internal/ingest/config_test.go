@@ -16,10 +16,10 @@ func TestConfigIsChecked(t *testing.T) {
 		message string
 		change  func(*Config)
 	}{
-		{`default stream "cpu" is not configured; there are: readings, mem`, func(c *Config) { c.DefaultStream = "cpu" }},
+		{`default stream "cpu" is not configured; configured are: readings, mem`, func(c *Config) { c.DefaultStream = "cpu" }},
 		{"--min-time 1960-01-01T00:00:00Z is before 1970", func(c *Config) { c.MinTime = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC) }},
-		{"--ack  cannot be had", func(c *Config) { c.Acks = nil }},
-		{"--ack journaled cannot be had; allowed: stored", func(c *Config) { c.Ack, c.Acks = telemetry.Journaled, []telemetry.Ack{telemetry.Stored} }},
+		{"--ack  is not available", func(c *Config) { c.Acks = nil }},
+		{"--ack journaled is not available; allowed: stored", func(c *Config) { c.Ack, c.Acks = telemetry.Journaled, []telemetry.Ack{telemetry.Stored} }},
 	} {
 		config := testConfig()
 		c.change(&config)

@@ -59,7 +59,7 @@ func TestWriteRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are c
 		message string
 	}{
 		{"an unknown stream", &telemetrypb.WriteRequest{Stream: "cpu", Readings: []*telemetrypb.Reading{good}}, codes.NotFound, `stream_unknown: there is no stream "cpu"`},
-		{"an ack that cannot be had", &telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED, Readings: []*telemetrypb.Reading{good}}, codes.InvalidArgument, "ack_unavailable: ack journaled cannot be had from this daemon; it can give: stored"},
+		{"an unavailable ack", &telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED, Readings: []*telemetrypb.Reading{good}}, codes.InvalidArgument, "ack_unavailable: ack journaled is not available from this daemon; allowed: stored"},
 		{"an ack of the future", &telemetrypb.WriteRequest{Ack: 9, Readings: []*telemetrypb.Reading{good}}, codes.InvalidArgument, "ack_unknown: ack 9 is unknown"},
 		{"nothing", &telemetrypb.WriteRequest{}, codes.InvalidArgument, "no_readings"},
 		{"too many readings", &telemetrypb.WriteRequest{Readings: many(11, "s")}, codes.ResourceExhausted, "readings_too_many: the request holds more than 10 readings (--max-readings-per-request)"},

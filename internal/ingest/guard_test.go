@@ -211,7 +211,7 @@ func TestKeysAreTheirSendersOwn(t *testing.T) {
 	assert.Contains(t, unasked.keys, "readings\x00k", "keys that journals hold from before")
 }
 
-func TestAQuotaIsCheckedBeforeReadingsAreAccepted(t *testing.T) {
+func TestQuotaIsCheckedBeforeReadingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	d, j, g := guardedServer(t)
 	few := []string{"Authorization", g.bearer("few")}

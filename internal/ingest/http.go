@@ -43,12 +43,12 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	start    time.Time
-	who      *access.Identity // that sent it; nil without a Guard
+	who      *access.Identity // the sender; nil without a Guard
 	began    bool             // some of the body was read
 	stuck    bool             // the body came too slowly; the rest is not read
-	unheard  bool             // the sender may not send, so little of the rest is read
+	unheard  bool             // the sender is not authorized, so little of the rest is read
 
-	// What a request needs for itself, here because requests come often.
+	// State of one request, reused because requests are frequent.
 	in      intake
 	pacer   pacer
 	payload payload
@@ -238,7 +238,7 @@ func (x *exchange) answer(r result, in *intake) {
 	}
 }
 
-// refuse answers a request of which nothing was accepted, or whose outcome is unknown.
+// refuse answers a request that was not accepted, or whose outcome is unknown.
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
@@ -270,9 +270,9 @@ const (
 	drainBytes = 64 << 10
 )
 
-// drain reads what is left of the body, because the connection of a client that is still
+// drain reads the rest of the body, because the connection of a client that is still
 // sending would be reset before it reads the answer. A body that the client has not
-// begun to send is not read.
+// started to send is not read.
 func (x *exchange) drain() {
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
@@ -333,7 +333,7 @@ func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
 			return want, nil
 		}
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s cannot be had from this daemon; it can give: %s", want, srv.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, srv.acks)
 }
 
 // aboutStreams is the answer to GET /v1/streams.
@@ -407,7 +407,7 @@ func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, status, about)
 }
 
-// serveLines accepts line protocol, as clients of InfluxDB 1 and 2 send it. Databases,
+// serveLines accepts line protocol as InfluxDB 1 and 2 clients send it. Databases,
 // buckets and organisations are ignored.
 func (srv *Server) serveLines(x *exchange) error {
 	query, err := parseQuery(x.r, "ack", "precision", "db", "rp", "bucket", "org", "orgID", "u", "p", "consistency")

@@ -79,7 +79,7 @@ var (
 )
 
 // guess tells what a body is from its first line: lines of objects, unless it is an
-// array, or the first line is the beginning of an object that continues in the next.
+// array, or the first line is the start of an object that continues on the next.
 func (d *jsonDecoder) guess(body []byte) form {
 	first, _, more := bytes.Cut(bytes.TrimLeft(body, " \t\r\n"), []byte{'\n'})
 	if len(first) > 0 && first[0] == '[' {
@@ -133,7 +133,7 @@ func (d *jsonDecoder) decodeValues(body []byte) error {
 		case array && d.peek() == ']':
 			d.i++
 			if d.space(); d.i < len(body) {
-				return d.malformed(fmt.Errorf("there is %q behind the array", body[d.i]))
+				return d.malformed(fmt.Errorf("there is %q after the array", body[d.i]))
 			}
 			return nil
 		case !array && !more:
@@ -145,7 +145,7 @@ func (d *jsonDecoder) decodeValues(body []byte) error {
 			d.i++
 			d.space()
 		case !array && body[d.i] != '{':
-			return d.malformed(fmt.Errorf("%q where a reading should be; a body is an object, an array of objects, or one object a line", body[d.i]))
+			return d.malformed(fmt.Errorf("%q where a reading should be; a body is an object, an array of objects, or one object per line", body[d.i]))
 		}
 		if d.i == len(body) {
 			return d.malformed(errMore)
@@ -569,7 +569,7 @@ func (d *jsonDecoder) escape(dst *[]byte) bool {
 		*dst = utf8.AppendRune(*dst, r)
 		return true
 	default:
-		return d.fail("an escape sequence was expected behind the backslash")
+		return d.fail("an escape sequence was expected after the backslash")
 	}
 	d.i++
 	*dst = append(*dst, c)

@@ -54,7 +54,7 @@ func TestFormsOfABody(t *testing.T) {
 		{"broken syntax in an array", typeJSON, "[" + one("a") + "," + `{"sensorId":"b",,}` + "," + one("c") + "]", 400, "", `in or behind reading 1: a string was expected at byte 51`},
 		{"an array that does not end", typeJSON, "[" + one("a") + ",", 400, "", "it ends in the middle"},
 		{"an array that ends with a comma", typeJSON, "[" + one("a") + ",]", 400, "", `"code":"malformed"`},
-		{"something behind an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "there is '{' behind the array"},
+		{"something after an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "there is '{' after the array"},
 		{"garbage behind an array", typeJSON, "[" + one("a") + "] x", 400, "", `"code":"malformed"`},
 		{"garbage behind an object", typeJSON, one("a") + " garbage", 400, "", "nothing was taken"},
 		{"a broken second object as JSON", typeJSON, one("a") + "\n{oops}\n", 400, "", "in or behind reading 1"},

@@ -241,7 +241,7 @@ func (d *lineDecoder) fields() *telemetry.Refusal {
 		case !ok || len(name) == 0:
 			return d.wrong("the name of a field was expected")
 		case d.at() != '=':
-			return d.wrong("an equals sign was expected behind field %s", telemetry.Quote(name))
+			return d.wrong("an equals sign was expected after field %s", telemetry.Quote(name))
 		}
 		d.i++
 		var refused *telemetry.Refusal
@@ -259,9 +259,9 @@ func (d *lineDecoder) fields() *telemetry.Refusal {
 	}
 }
 
-// likeLast decodes fields that have the names, kinds and order of those of the last
-// reading, as most have: the names are compared, not decoded. It returns false, with
-// nothing given to the builder, if anything differs.
+// likeLast decodes fields with the same names, kinds and order as those of the last
+// reading, which is the usual case: names are compared, not decoded. If anything differs,
+// it returns false and has passed nothing to the builder.
 func (d *lineDecoder) likeLast() bool {
 	shape := d.in.builder.Expected()
 	if shape == nil {
@@ -440,7 +440,7 @@ func (d *lineDecoder) text(name []byte) *telemetry.Refusal {
 	}
 	d.in.builder.Text(name, text)
 	if !endsValue(d.s[d.i:]) {
-		return d.wrong("a comma or a space was expected behind the string of field %s", telemetry.Quote(name))
+		return d.wrong("a comma or a space was expected after the string of field %s", telemetry.Quote(name))
 	}
 	return nil
 }

@@ -120,8 +120,8 @@ func TestMillisRoundTowardsThePast(t *testing.T) {
 	}
 }
 
-// A line that is nearly like the one before it is decoded as if it came alone.
-func TestALineIsDecodedAloneWhateverCameBefore(t *testing.T) {
+// A line that resembles the previous one is decoded as it would be alone.
+func TestPreviousLineDoesNotAffectDecoding(t *testing.T) {
 	t.Parallel()
 	d, _ := newTestServer(t, anyTime)
 	decode := func(content string) outcome {

@@ -10,12 +10,12 @@ const maxReadingBytes = 4 << 20
 // lines cuts a body into its lines.
 type lines struct {
 	body       []byte
-	start, end int // of the current line, its end of line included
+	start, end int // of the current line, including its end of line
 	number     int // of the line, from 1
 }
 
-// next returns the next line without its end of line, and whether it is too long; false:
-// there is none.
+// next returns the next line without its end of line, and whether it is too long. The
+// last result is false if there is no next line.
 func (l *lines) next() (line []byte, long, ok bool) {
 	l.start = l.end
 	if !l.extend() && l.end == l.start {
@@ -24,8 +24,8 @@ func (l *lines) next() (line []byte, long, ok bool) {
 	return l.line(), l.end-l.start > maxReadingBytes, true
 }
 
-// extend makes the current line contain the one after it, and reports whether there was
-// one and both are not too long.
+// extend appends the next line to the current one, and reports whether there was a next
+// line and both together are not too long.
 func (l *lines) extend() bool {
 	if l.end == len(l.body) {
 		return false
@@ -54,8 +54,8 @@ func (l *lines) line() []byte {
 	return line
 }
 
-// guess returns how many lines there are from the current one on, if they are as long as
-// that.
+// guess returns the number of remaining lines, including the current one, if all are as
+// long as the current one.
 func (l *lines) guess() int { return (len(l.body)-l.start)/max(l.end-l.start, 16) + 1 }
 
 // skipManySpaces returns the line without most of the spaces that it begins with. A

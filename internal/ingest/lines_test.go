@@ -23,7 +23,7 @@ func TestLinesAreThoseOfTheBody(t *testing.T) {
 			}
 		}
 		if _, _, ok := l.next(); ok {
-			t.Fatal("there is a line behind the last one")
+			t.Fatal("there is a line after the last one")
 		}
 	})
 }

@@ -35,10 +35,10 @@ func (droppingJournal) Append(_ context.Context, _ *batch.Batch, r batch.Request
 }
 
 // runServer serves a Server until standard input ends. Its address is the first
-// line of standard output; GET /peak tells the most memory that it ever held.
+// line of standard output; GET /peak returns the peak memory.
 func runServer() error {
 	config := testConfig()
-	config.Now, config.MaxInflateRatio = nil, 1_000_000 // so that the other limits are seen
+	config.Now, config.MaxInflateRatio = nil, 1_000_000 // so that the other limits apply
 	config.MaxBytes = 224 << 20                         // one body of 60 MiB
 	d, err := New(config, droppingJournal{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDeadlineOfABodyByItsLength(t *testing.T) {
+func TestBodyDeadlineGrowsWithLength(t *testing.T) {
 	t.Parallel()
 	p, start := pace{grace: 10 * time.Second, rate: 1 << 10}, arrivalTime
 	for length, want := range map[int64]time.Duration{
@@ -28,7 +28,7 @@ func TestDeadlineOfABodyByItsLength(t *testing.T) {
 	}
 }
 
-func TestABodyThatStallsTimesOut(t *testing.T) {
+func TestStalledBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]string{
 		"nothing of it":     "Content-Length: 100\r\n\r\n",
@@ -92,7 +92,7 @@ func TestBodiesReserveNothingBeforeTheirFirstBytes(t *testing.T) {
 	assert.Zero(t, d.budget.held())
 }
 
-func TestABodyBeyondTheInflateRatioIsRefused(t *testing.T) {
+func TestBodyBeyondTheInflateRatioIsRefused(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	encoder, err := zstd.NewWriter(nil)
@@ -111,9 +111,9 @@ func TestABodyBeyondTheInflateRatioIsRefused(t *testing.T) {
 	assert.Len(t, j.readings(), 1)
 }
 
-// TestTheInflateRatioIsCheckedContinuously: what may be sent is known while it is inflated, and
-// so what comes first counts first.
-func TestTheInflateRatioIsCheckedContinuously(t *testing.T) {
+// TestInflateRatioIsCheckedContinuously: the limit grows with the input read so far, so
+// the order of the content matters.
+func TestInflateRatioIsCheckedContinuously(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	var varied strings.Builder

@@ -74,8 +74,8 @@ type wireDecoder struct {
 	times   []uint64
 	columns []column
 	words   []uint64     // of the first column's values, then of the second's, and so on
-	texts   [][]byte     // that the words of strings are indices of
-	alias   []byte       // key of the series at hand
+	texts   [][]byte     // indexed by the words of string values
+	alias   []byte       // key of the current series
 	shape   *batch.Shape // of the last row, if its series had only numbers and booleans, for all rows; else nil
 	width   int          // columns of that series
 }
@@ -238,8 +238,8 @@ func decodeTag(message []byte) (wireTag, error) {
 // A column is one field of the rows of a series. Its values, without those of absent
 // rows, are words of the decoder.
 type column struct {
-	// encoded is how the column at this place of an earlier series began: its name and
-	// the tag of its values. Empty: with something else.
+	// encoded is the start of the column at this position of an earlier series: its name and
+	// the tag of its values. Empty: the column began with something else.
 	encoded []byte
 
 	name   []byte
@@ -261,7 +261,7 @@ func (d *wireDecoder) series(message []byte) error {
 	}
 	alike, err := d.seriesColumns(columns, false)
 	var known *telemetry.Error
-	if err != nil && !errors.As(err, &known) { // maybe because columns stand in front of the times
+	if err != nil && !errors.As(err, &known) { // maybe because columns precede the times
 		d.shape = nil // the columns are now those that the next pass compares them with
 		if head, columns, err = d.seriesHead(message, true); err != nil {
 			return err
@@ -338,13 +338,13 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// errOrder says that other fields of a series stand behind its columns, as encoders do
-// not write them.
-var errOrder = errors.New("a column stands in front of other fields")
+// errOrder says that other fields of a series follow its columns, an order that no
+// encoder writes.
+var errOrder = errors.New("a column precedes other fields")
 
-// seriesHead decodes the times. head is the part of the message that holds sensor and
-// tags, nil if they do not stand together in front or are long; columns is the part that
-// holds columns. It ends at the first column, or in any order, at the end of the message.
+// seriesHead decodes the times. head is the part of the message with the sensor and tags,
+// or nil if they are not together at the start or are long; columns is the part with the
+// columns. It stops at the first column, or with anyOrder at the end of the message.
 func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns []byte, err error) {
 	d.times = d.times[:0]
 	most := d.in.server.config.MaxReadings - d.in.count
@@ -432,7 +432,7 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 }
 
 // column decodes a Column of a series, and reports whether it begins like the one
-// that was at its place in the series before. Nearly all consist of a name and one
+// at the same position in the previous series. Nearly all consist of a name and one
 // packed list.
 func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) {
 	if n := len(c.encoded); n > 0 && bytes.HasPrefix(message, c.encoded) {
@@ -501,7 +501,7 @@ func (d *wireDecoder) values(c *column, m *wireMessage) (err error) {
 		c.absent, err = m.appendVarints(c.absent, rows)
 	}
 	if errors.Is(err, errTooManyValues) {
-		return fmt.Errorf("column %s has more values or absent rows than there are rows, which are %d", telemetry.Quote(c.name), rows)
+		return fmt.Errorf("column %s has more values or absent rows than the %d rows", telemetry.Quote(c.name), rows)
 	} else if err != nil {
 		return err
 	}

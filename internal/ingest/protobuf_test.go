@@ -76,7 +76,7 @@ func TestColumnsThatDoNotFitRefuseAll(t *testing.T) {
 		column  *telemetrypb.Column
 	}{
 		{`series 0: column "c" has 1 values and 0 absent rows, but there are 2 rows`, &telemetrypb.Column{Ints: []int64{1}}},
-		{`series 0: column "c" has more values or absent rows than there are rows, which are 2`, &telemetrypb.Column{Doubles: []float64{1, 2, 3}}},
+		{`series 0: column "c" has more values or absent rows than the 2 rows`, &telemetrypb.Column{Doubles: []float64{1, 2, 3}}},
 		{`has 2 values and 1 absent rows`, &telemetrypb.Column{Bools: []bool{true, true}, Absent: []uint32{0}}},
 		{`has values of different types; one type is allowed`, &telemetrypb.Column{Ints: []int64{1}, Strings: []string{""}}},
 		{`the numbers of absent rows must rise from 0 to 1`, &telemetrypb.Column{Ints: []int64{1}, Absent: []uint32{2}}},
@@ -155,8 +155,8 @@ func TestTooManyColumnsRefuseTheirRows(t *testing.T) {
 	assert.Empty(t, j.readings())
 }
 
-// TestFieldsOfASeriesInAnyOrder has a tag behind the columns, so that a series is decoded
-// in two passes. The second must not take the series for one like the first.
+// TestFieldsOfASeriesInAnyOrder has a tag after the columns, so that a series is decoded
+// in two passes. The second pass must not treat the series as a repetition.
 func TestFieldsOfASeriesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	text := func(b []byte, n protowire.Number, s string) []byte {

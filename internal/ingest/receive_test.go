@@ -17,7 +17,7 @@ import (
 // unknownLength hides how long a body is.
 func unknownLength(body string) io.Reader { return io.MultiReader(strings.NewReader(body)) }
 
-// testReceiver is a Server that takes bodies of 1 MiB, in a budget of 64.
+// testReceiver returns a Server that accepts bodies of up to 1 MiB, with a budget of 64.
 func testReceiver(t *testing.T, wait time.Duration) *Server {
 	t.Helper()
 	d, _ := newTestServer(t, func(c *Config) { c.MaxBodyBytes, c.MaxInflatedBytes, c.MaxBytes = 1<<20, 1<<20, MinBudget })
@@ -25,7 +25,7 @@ func testReceiver(t *testing.T, wait time.Duration) *Server {
 	return d
 }
 
-// received is an exchange that has received its body, or has not, with the error.
+// received returns an exchange that has received its body, or the error.
 func received(d *Server, body io.Reader, change ...func(*http.Request)) (*exchange, error) {
 	r := httptest.NewRequest(http.MethodPost, "/", body)
 	for _, f := range change {
@@ -35,7 +35,7 @@ func received(d *Server, body io.Reader, change ...func(*http.Request)) (*exchan
 	return x, x.receive()
 }
 
-// end gives back what the exchange holds.
+// end releases what the exchange holds.
 func (x *exchange) end() {
 	x.payload.free()
 	x.over()
@@ -59,11 +59,11 @@ func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 			x.end()
 		}
 	}
-	assert.Zero(t, d.budget.held(), "everything was given back")
+	assert.Zero(t, d.budget.held(), "everything was released")
 	assert.Empty(t, d.budget.coming)
 }
 
-func TestARefusedBodyReleasesItsMemory(t *testing.T) {
+func TestRefusedBodyReleasesItsMemory(t *testing.T) {
 	t.Parallel()
 	d := testReceiver(t, time.Hour)
 	for _, sent := range []io.Reader{unknownLength(strings.Repeat("x", 1<<20+1)), strings.NewReader(strings.Repeat("x", 1<<20+1)), iotest.TimeoutReader(strings.NewReader(strings.Repeat("x", 1<<20)))} {
@@ -75,7 +75,7 @@ func TestARefusedBodyReleasesItsMemory(t *testing.T) {
 	assert.Empty(t, d.budget.coming)
 }
 
-func TestASlowSenderDoesNotDelayOthers(t *testing.T) {
+func TestSlowSenderDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)
 	large := manyLines(2) + strings.Repeat("\n", 5<<20)

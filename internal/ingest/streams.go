@@ -8,7 +8,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// What becomes of fields that a stream does not name.
+// What to do with fields that a stream does not name.
 const (
 	refuseOthers = "refuse" // the reading is refused; also where nothing is said
 	dropOthers   = "drop"   // they are left out of it
@@ -59,7 +59,7 @@ func (srv *Server) SetMaxFuture(ahead time.Duration) {
 	}
 }
 
-// SetStreams changes the retention, caps and fields of streams, for requests that come
+// SetStreams changes the retention, caps and fields of streams, for requests that arrive
 // from now on. Their names, storage and granularity do not change.
 func (srv *Server) SetStreams(streams []Stream) {
 	for _, s := range streams {

@@ -595,7 +595,7 @@ func (s *space) take(now time.Time, n int64) error {
 	}
 	if short() {
 		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free and needs %d, of which %d stay free", s.dir, s.free, int64(s.kept)+n, s.kept)
+		return fmt.Errorf("%s has %d bytes free and needs %d, including a reserve of %d", s.dir, s.free, int64(s.kept)+n, s.kept)
 	}
 	s.full = false
 	s.room -= n

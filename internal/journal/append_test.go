@@ -130,7 +130,7 @@ func TestFullDiskRefusesRequestsUntilThereIsSpace(t *testing.T) {
 			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)))
 			require.NoError(t, j.Close())
 			j = open(t, fakeConfig(files.PowerCut(), "second", nil))
-			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)), "nothing of what was refused")
+			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)), "nothing from refused requests")
 		}
 	})
 }
@@ -608,7 +608,7 @@ func TestTemporaryFilesAreRemovedAtOpen(t *testing.T) {
 	assert.Equal(t, []string{fakeDir + "/mark", fakeDir + "/other.tmp"}, files.Names())
 }
 
-// The clock stands still, so that the free space is asked for once.
+// The clock stands still, so that the free space is measured only once.
 func TestDiskReserveHoldsAtAnyRate(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
@@ -683,7 +683,7 @@ func TestFullJournalIsLoggedOncePerChange(t *testing.T) {
 		for round := range 3 {
 			assert.Equal(t, round, log.count("level=WARN"))
 			refuseMany(t, j, "journal_full")
-			assert.ErrorContains(t, j.Err(), "MongoDB is away or stores less than what arrives")
+			assert.ErrorContains(t, j.Err(), "MongoDB is away or stores readings more slowly than they arrive")
 			assert.Equal(t, round+1, log.count("the journal is full"))
 			drain(t, j, 1)
 			mustAppend(t, j, makeBatch("readings", 0, 1))

@@ -30,7 +30,7 @@ func (j *Journal) refusal(code string, cause error) *telemetry.Error {
 	switch code {
 	case codeFull:
 		e.RetryAfter = 5 * time.Second
-		e.Message = fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), because MongoDB is away or stores less than what arrives", j.cfg.MaxBytes)
+		e.Message = fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), because MongoDB is away or stores readings more slowly than they arrive", j.cfg.MaxBytes)
 	case codeDiskFull:
 		e.RetryAfter = 5 * time.Second
 		e.Message = "the disk of the journal is full or cannot be written"
@@ -59,8 +59,8 @@ func (j *Journal) errFull() *telemetry.Error {
 	return j.refusal(codeFull, nil)
 }
 
-// quietFor is how long no request was refused before the log says so: small ones may
-// be accepted between larger ones that are refused.
+// quietFor is how long no request must have been refused before the log says that requests
+// are accepted again: small ones may be accepted between larger ones that are refused.
 const quietFor = 5 * time.Second
 
 // noteRefusal counts a request that was refused as a whole, and logs the first that

@@ -419,7 +419,7 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 	return w.buf[:min(n, got)], nil
 }
 
-// shrink frees the buffer of a huge record: the next one may not come for long.
+// shrink frees the buffer of a huge record: the next one may be a long time away.
 func (w *window) shrink() {
 	if cap(w.buf) > 4*w.ahead {
 		w.buf = nil

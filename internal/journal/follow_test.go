@@ -238,7 +238,7 @@ func TestArrivalTimesStayFewWhenClocksDisagree(t *testing.T) {
 	assert.InDelta(t, 3600, j.Status().OldestUnappliedS, 5)
 }
 
-// TestAgesGrowAfterTheClockWasSetBack has a record that an earlier process took
+// TestAgesGrowAfterTheClockWasSetBack has a record that an earlier process accepted
 // while its clock was two hours ahead.
 func TestAgesGrowAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()

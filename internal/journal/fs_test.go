@@ -337,8 +337,8 @@ func powerCut(seed uint64, off ...fault.Protection) counts {
 	return out
 }
 
-// FS-2: the last write is torn at every byte offset, and behind the tear there is
-// nothing, or zeros, or garbage. Complete records are kept, and what is appended
+// FS-2: the last write is torn at every byte offset, and the tear is followed by
+// nothing, zeros or garbage. Complete records are kept, and what is appended
 // afterwards is safe.
 func TestFS2TornTail(t *testing.T) {
 	t.Parallel()
@@ -373,7 +373,7 @@ func tornTail(t *testing.T, seed uint64, off ...fault.Protection) counts {
 			for len(torn) < len(whole) && fill > 0 {
 				torn = append(torn, byte(random.Uint32())*byte(fill-1))
 			}
-			// The filling may happen to be what was there.
+			// The fill may happen to equal the original bytes.
 			kept := 0
 			for i, end := range sizes {
 				if end <= len(torn) && bytes.Equal(torn[:end], whole[:end]) {
@@ -424,7 +424,7 @@ func reopenTorn(disk *faulttest.Files, kept int, off []fault.Protection) (out co
 	return out
 }
 
-// fills chooses what stands behind the tear: nothing, zeros, garbage.
+// fills chooses what follows the tear: nothing, zeros, garbage.
 func fills(random *rand.Rand) []int {
 	if full() {
 		return []int{0, 1, 2}

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// known has the series of all tests, as that of a daemon has.
+// known interns the series of all tests, as a daemon does for its requests.
 var known = batch.NewInterner(0)
 
 // makeBatch returns n readings of a stream, whose field "n" counts from first.

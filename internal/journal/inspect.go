@@ -51,8 +51,8 @@ type Problem struct {
 	Offset   int64  `json:"offset"`
 	Position uint64 `json:"position"` // in the journal
 	Wrong    string `json:"wrong"`
-	// Torn: the end of what was being written, never acknowledged; also seen while a
-	// daemon is writing. Stored: what was there is in MongoDB. Neither: damage.
+	// Torn: an incomplete write at the end, never acknowledged; also seen while a
+	// daemon is writing. Stored: the content is in MongoDB. Neither: damage.
 	Torn   bool `json:"torn"`
 	Stored bool `json:"at_rest"`
 }

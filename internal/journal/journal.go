@@ -151,8 +151,8 @@ type Journal struct {
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
 	wanted   atomic.Int64 // the size of the last record, if there was no room for it
 
-	refusing     atomic.Bool  // requests are refused for lack of space
-	refusedAt    atomic.Int64 // when the last one was, by Elapsed
+	refusing     atomic.Bool  // requests are being refused for lack of space
+	refusedAt    atomic.Int64 // when the last request was refused, by Elapsed
 	gone         atomic.Bool  // the folder was removed or replaced, see ErrGone
 	markFailures atomic.Int64
 
@@ -161,13 +161,13 @@ type Journal struct {
 	mu           sync.Mutex
 	nextSeq      uint64
 	nextPos      uint64
-	writing      *writing      // what the next record is written under
-	own          []drawn       // the last one is that of writing
+	writing      *writing      // the session and settings of the next record
+	own          []drawn       // the last one belongs to writing
 	lostSessions []string      // that another process uses, too
-	offset       time.Duration // of the clocks, from Open on: an idle machine can be resumed, too
+	offset       time.Duration // between the clocks, from Open on: an idle machine can be resumed too
 	filled       []*commit     // complete ones before the pending one
 	pending      *commit
-	spare        commit           // its buffers are for the next one
+	spare        commit           // its buffers are reused by the next one
 	ending       bool             // Close was called
 	ended        *telemetry.Error // the answer to every request from now on; nil: requests are accepted
 

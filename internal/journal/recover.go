@@ -149,11 +149,11 @@ func (j *Journal) acceptDamage(s *scan, bad []badRange) error {
 			}
 		}
 		lost = addLost(lost, span{From: b.Position, To: b.to, Copy: saved, When: j.cfg.Now().UTC()})
-		j.cfg.Logger.Error("gave up a part of the journal that cannot be read", "file", b.File, "offset", b.Offset,
+		j.cfg.Logger.Error("gave up an unreadable part of the journal", "file", b.File, "offset", b.Offset,
 			"from", b.Position, "to", b.to, "bytes", b.to-b.Position, "wrong", b.Wrong, "copy", saved)
 	}
 	if err := writeJSON(j.cfg.Files, j.path(lostName), lost); err != nil {
-		return fmt.Errorf("record what was given up of the journal: %w", err)
+		return fmt.Errorf("record the given-up part of the journal: %w", err)
 	}
 	j.lost = lost
 	return nil
@@ -380,7 +380,7 @@ func (c *scan) readSegment(f *scannedSegment, next uint64) error {
 	f.segment = s
 	w := &window{file: file, limit: s.size, ahead: scanAhead}
 	if limit := s.offset(next); next > 0 && limit < s.size {
-		b := c.bad(f, limit, next, "the segment reaches into the next one")
+		b := c.bad(f, limit, next, "the segment overlaps the next one")
 		b.to = s.position(s.size)
 		c.note(f, b)
 		w.limit = limit
@@ -555,8 +555,8 @@ func magics(w *window, at int64) iter.Seq2[int64, error] {
 //	what is bad                            its range
 //	a record                               from it to the next good one, or to the end of the segment
 //	the header of a segment                the whole segment
-//	a segment that reaches into the next   everything after the start of the next
-//	a segment that is missing              the gap: before the first, between two, or behind the last
+//	a segment that overlaps the next       everything after the start of the next
+//	a segment that is missing              the gap: before the first, between two, or after the last
 type badRange struct {
 	Problem // where the range begins; the file is the directory if none is left
 
@@ -665,11 +665,11 @@ func (c *scan) missingEnd() badRange {
 	next := segmentName(b.Position)
 	b.Position = max(b.Position, c.applied)
 	if !b.missing {
-		b.Wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or %s behind it is missing, which should hold positions %d to %d",
+		b.Wrong = fmt.Sprintf("the journal ends here: either this segment was cut short, or the next one, %s, is missing; it should hold positions %d to %d",
 			next, b.Position, b.to)
 		return b
 	}
-	b.Wrong = fmt.Sprintf("the segment is missing that should hold positions %d to %d, %s", b.Position, b.to, segmentName(b.Position))
+	b.Wrong = fmt.Sprintf("the segment that should hold positions %d to %d is missing: %s", b.Position, b.to, segmentName(b.Position))
 	if b.Position > 0 {
 		b.Wrong += " or one with a smaller number"
 	}

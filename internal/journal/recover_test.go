@@ -395,7 +395,7 @@ func TestAMissingSegmentIsNamed(t *testing.T) {
 	assert.Equal(t, fakeDir, damage.File)
 	assert.Zero(t, damage.Position)
 	assert.Equal(t, end, damage.Durable)
-	require.ErrorContains(t, err, fmt.Sprintf("the journal in %s is damaged: the segment is missing that should hold positions 0 to %d, %s, for",
+	require.ErrorContains(t, err, fmt.Sprintf("the journal in %s is damaged: the segment that should hold positions 0 to %d is missing: %s, for",
 		fakeDir, end, filepath.Base(name)))
 	assert.ErrorContains(t, err, "--journal-corruption=quarantine")
 
@@ -424,7 +424,7 @@ func TestAMissingLastSegmentIsNamed(t *testing.T) {
 	var damage *journal.CorruptionError
 	require.ErrorAs(t, err, &damage)
 	assert.Equal(t, names[1], damage.File)
-	require.ErrorContains(t, err, fmt.Sprintf("%s behind it is missing, which should hold positions %d to %d",
+	require.ErrorContains(t, err, fmt.Sprintf("the next one, %s, is missing; it should hold positions %d to %d",
 		filepath.Base(names[2]), records[12].Position, records[17].Next))
 }
 

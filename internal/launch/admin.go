@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// ErrNotInTime means that the daemon could not do something in the time given.
+// ErrNotInTime means that the daemon could not finish a request in the given time.
 var ErrNotInTime = errors.New("the daemon did not finish in time")
 
 // Get reads a page of the admin listener as JSON.
@@ -51,7 +51,7 @@ func (d *Daemon) Flush(ctx context.Context, most time.Duration) error {
 	return d.Ask(ctx, http.MethodPost, "/flush?timeout="+most.String(), func(io.Reader) error { return nil })
 }
 
-// Look samples the daemon's metrics.
+// Look reads the daemon's metrics.
 func (d *Daemon) Look(ctx context.Context) (scrape.Sample, error) {
 	return scrape.Get(ctx, http.DefaultClient, "http://"+d.Admin+"/metrics")
 }

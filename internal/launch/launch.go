@@ -1,4 +1,4 @@
-// Package launch runs `brim serve` and `brim load` as processes of their own, which
+// Package launch runs `brim serve` and `brim load` as separate processes, which
 // internal/bench measures.
 package launch
 
@@ -25,15 +25,14 @@ const stopTimeout = 30 * time.Second
 // Config says which daemon to run.
 type Config struct {
 	Brim string    // the program
-	Args []string  // of serve, beside addresses and the format of the log
+	Args []string  // of serve, in addition to addresses and the log format
 	Out  io.Writer // gets the daemon's messages for people, and its warnings
-	// Abort, when it ends, kills a daemon that is being stopped before it was ready; nil:
-	// never.
+	// Abort, when it ends, kills a daemon that is stopping before it was ready; nil: never.
 	Abort context.Context
 }
 
-// A Daemon is `brim serve` in a process of its own. Its ports are any free ones on
-// 127.0.0.1, so several can run.
+// A Daemon is `brim serve` in a separate process. It uses free ports on 127.0.0.1, so
+// several can run.
 type Daemon struct {
 	HTTP, GRPC, Admin string // addresses, HOST:PORT
 
@@ -41,8 +40,8 @@ type Daemon struct {
 	exited chan struct{}
 }
 
-// Start returns when the daemon can store readings. Of the settings in the environment
-// it has only those of mongod.
+// Start returns when the daemon can store readings. Of the settings in the environment,
+// the daemon gets only those for mongod.
 func Start(ctx context.Context, c Config) (*Daemon, error) {
 	args := append([]string{
 		"serve", "--log-format", "json",
@@ -57,7 +56,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	ready := make(chan struct{})
 	err = machine.Start(d.cmd, syscall.SIGTERM, func() {
 		d.follow(log, ready, c.Out) // before Wait, which closes the pipe
-		_ = d.cmd.Wait()            // that it ended is the error, not how
+		_ = d.cmd.Wait()            // the exit itself is the error, whatever the status
 		close(d.exited)
 	})
 	if err != nil {
@@ -76,8 +75,8 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	}
 }
 
-// environment is ours without the settings of another daemon, whose MongoDB this one
-// must not write to. Those that say where a mongod is stay.
+// environment is our environment without the settings of another daemon, whose MongoDB
+// this one must not write to. It keeps those that say where mongod is.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		return strings.HasPrefix(pair, "BRIM_") && !strings.HasPrefix(pair, "BRIM_MONGOD_")

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// killDelay is how long to wait for the output of `brim load` after it was killed.
+// killDelay is how long to wait for the output of `brim load` after killing it.
 const killDelay = 5 * time.Second
 
 // Load runs `brim load` against a daemon. It is killed when ctx ends, and gets SIGTERM when

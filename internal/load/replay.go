@@ -255,7 +255,7 @@ type parser struct {
 	precision Precision
 }
 
-// noTime is the time of a reading without one.
+// noTime stands for a missing time.
 var noTime = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // it never changes
 
 func newParser(precision Precision) (*parser, error) {
@@ -269,7 +269,7 @@ func newParser(precision Precision) (*parser, error) {
 	return &parser{server: server, precision: precision}, nil
 }
 
-// parse returns the reading in a line, or an error that says why there is none.
+// parse returns the reading in a line, or an error if there is not exactly one.
 func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
 	decode := p.server.ParseNDJSON
 	if f == LineProtocol {
@@ -280,7 +280,7 @@ func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
 	case err != nil:
 		return telemetry.Reading{}, err
 	case len(decoded) != 1:
-		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one a line", len(decoded))
+		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one per line", len(decoded))
 	}
 	switch reading := decoded[0]; {
 	case reading.Time.Equal(noTime):

@@ -4,6 +4,6 @@ package machine
 
 import "syscall"
 
-// NewGroup starts a process in a group of its own, so that Ctrl-C in the terminal is for
-// its parent, which ends it in order. The signal is for Linux only.
+// NewGroup starts a process in its own group, so that Ctrl-C in the terminal reaches only
+// its parent, which then stops it in an orderly way. The signal is for Linux only.
 func NewGroup(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,6 +1,6 @@
 // Package machine describes this machine: its processor, memory and file systems, and
-// what its processes use of them. It starts processes that end with this one, and waits
-// until they are idle, or for a while. It reads /proc; what is unknown is empty.
+// how much of them processes use. It starts processes that end with this one, and waits
+// until they are idle, or for a while. It reads /proc; unknown values are empty.
 package machine
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// TotalMemory is in MiB; 0 if it is unknown.
+// TotalMemory returns the machine's memory in MiB; 0 if it is unknown.
 func TotalMemory() int64 {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Start starts a command as NewGroup does, unless it has attributes of its own, and then
-// calls wait in a goroutine, which must call cmd.Wait.
+// Start starts a command with NewGroup's attributes, unless it has its own, and then
+// calls wait in a goroutine. wait must call cmd.Wait.
 func Start(cmd *exec.Cmd, atDeath syscall.Signal, wait func()) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = NewGroup(atDeath)

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// A validation is what a collection asks of its documents.
+// A validation is what a collection requires of its documents.
 type validation struct {
 	Validator bson.Raw `bson:"validator,omitempty"`
 	Level     string   `bson:"level,omitempty"`

@@ -40,7 +40,7 @@ func TestWorkHasOneOwner(t *testing.T) {
 	second.end()
 }
 
-func TestDeadOwnerIsReplacedAtOnceAndASilentOneAfterItsLease(t *testing.T) {
+func TestDeadOwnerIsReplacedAtOnceAndSilentOneAfterItsLease(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	ctx, kill := context.WithCancel(t.Context())
@@ -57,7 +57,7 @@ func TestDeadOwnerIsReplacedAtOnceAndASilentOneAfterItsLease(t *testing.T) {
 	require.ErrorIs(t, first.set(bson.D{{Key: "phase", Value: phaseDone}}), context.Canceled)
 
 	bury(t, db)
-	patient.Tell = func(p Progress) { assert.Fail(t, "there is no wait for a dead owner", p.Note) }
+	patient.Tell = func(p Progress) { assert.Fail(t, "it does not wait for a dead owner", p.Note) }
 	third, err := claim(t.Context(), patient)
 	require.NoError(t, err)
 	require.ErrorIs(t, second.set(bson.D{{Key: "phase", Value: phaseDone}}), errLost)

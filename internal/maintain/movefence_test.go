@@ -36,7 +36,7 @@ func TestStoppedMoveLiftsItsFence(t *testing.T) {
 	require.NoError(t, err)
 	before := everything(t, coll)
 
-	// The work was given back: no lease has to expire.
+	// The lease was released, so it does not have to expire.
 	cfg = recompressing(db)
 	cfg.Progress = func(p Progress) { assert.NotEqual(t, "wait", p.Phase) }
 	_, err = Move(t.Context(), cfg)

@@ -74,7 +74,7 @@ func TestDeletionBetweenTwoExchangesIsReported(t *testing.T) {
 
 func TestLateExchangeIsReportedAndFinished(t *testing.T) {
 	t.Parallel()
-	// opened is what a user does who gives the work up.
+	// opened does what a user does to abandon the move.
 	opened := func(t *testing.T, db *mongo.Database) {
 		t.Helper()
 		require.NoError(t, liftFence(t.Context(), db, testStream, validation{}))
@@ -120,7 +120,7 @@ func TestLateExchangeIsReportedAndFinished(t *testing.T) {
 			assert.Equal(t, phaseDone, stateOf(t, db).Phase)
 			assert.Len(t, everything(t, db.Collection(oldName(testStream))), 31)
 			_, err = coll.InsertOne(t.Context(), movedPart("s-1", 78, 0))
-			require.NoError(t, err, "no writer waits for ever")
+			require.NoError(t, err, "no writer waits indefinitely")
 		})
 	}
 }

@@ -99,7 +99,7 @@ func TestStalledProcessDoesNotWriteTheCopy(t *testing.T) {
 	assert.Equal(t, before, everything(t, coll))
 }
 
-func TestUnansweredWriteMakesAllBeComparedAgain(t *testing.T) {
+func TestUnansweredWriteRepeatsTheComparison(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	stocked(t, db, 40, 60)
@@ -182,7 +182,7 @@ func TestKillWhileACopyIsBegunAnewIsSurvived(t *testing.T) {
 	}
 }
 
-func TestStalledProcessLiftsNoFenceOfAnother(t *testing.T) {
+func TestStalledProcessDoesNotLiftAnotherFence(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 5)

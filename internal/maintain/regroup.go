@@ -67,7 +67,7 @@ type RegroupConfig struct {
 // always was.
 //
 // What is stored in a bucket is forgotten when its tombstones are removed, by
-// DropTombstones or by the retention. Until then everything that was taken in under
+// DropTombstones or by the retention. Until then all readings accepted under
 // the old granularity must be stored.
 type Regroup struct {
 	cfg   RegroupConfig

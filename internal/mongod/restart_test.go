@@ -21,9 +21,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestDataSurvivesEveryEnd ends mongod and its daemon in every way, one after the
-// other over the same data.
-func TestDataSurvivesEveryEnd(t *testing.T) {
+// TestDataSurvivesEveryShutdown ends mongod and its daemon in every way, one after another,
+// over the same data.
+func TestDataSurvivesEveryShutdown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary(t)
@@ -32,15 +32,15 @@ func TestDataSurvivesEveryEnd(t *testing.T) {
 		return startServer(t, config)
 	}
 
-	// A killed daemon leaves its mongod behind. While both run, the data is theirs.
+	// While both run, the data directory is locked. A killed daemon leaves its mongod behind.
 	daemon := startDaemon(t, dir)
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
 	require.ErrorContains(t, err, fmt.Sprintf("process %d is running on it", daemon.Process.Pid))
 	daemon.kill(t)
-	require.True(t, isMongodOn(daemon.mongod, dir), "its mongod was ended")
+	require.True(t, isMongodOn(daemon.mongod, dir), "its mongod was stopped")
 	put(t, connect(t, daemon.uri), "a")
 
-	// The next daemon ends that mongod. It is itself closed with no time left.
+	// The next daemon stops that mongod. It is itself closed with no time left.
 	var log logged
 	server := start(mongod.Config{Logger: log.logger()})
 	require.False(t, isMongodOn(daemon.mongod, dir))
@@ -54,7 +54,7 @@ func TestDataSurvivesEveryEnd(t *testing.T) {
 	require.ErrorIs(t, server.Close(noTime), context.Canceled)
 	require.False(t, isMongodOn(pid, dir))
 
-	// The port is taken: another is drawn. The mongod left behind does not react, and
+	// The port is in use, so another is chosen. The mongod left behind does not respond, and
 	// only its own lock file has its pid.
 	occupy(t, portOf(t, server.URI()))
 	daemon = startDaemon(t, dir)
@@ -85,7 +85,7 @@ func TestDataSurvivesEveryEnd(t *testing.T) {
 	closeServer(t, server)
 	require.NoError(t, server.Close(t.Context()), "again")
 
-	// Damaged data is reported in mongod's words.
+	// Damaged data is reported with mongod's message.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mongod", "db", "WiredTiger.turtle"), []byte("not a turtle"), 0o600))
 	_, err = mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
 	require.ErrorContains(t, err, "WiredTiger.turtle: fatal turtle file read error")
@@ -93,7 +93,7 @@ func TestDataSurvivesEveryEnd(t *testing.T) {
 }
 
 // TestDeadMongodIsRestarted at the same URI, once it can start. Its first port turns
-// out to be taken: between Brim's check and mongod's own, another program can take it.
+// out to be in use: between Brim's check and mongod's, another program can bind it.
 func TestDeadMongodIsRestarted(t *testing.T) {
 	t.Parallel()
 	bin, mark := filepath.Join(t.TempDir(), "mongod"), filepath.Join(t.TempDir(), "mark")
@@ -130,7 +130,7 @@ func TestDeadMongodIsRestarted(t *testing.T) {
 	closeServer(t, server)
 	left, err := testutil.GatherAndCount(registry)
 	require.NoError(t, err)
-	require.Zero(t, left, "metrics outlive their server")
+	require.Zero(t, left, "metrics outlived their server")
 }
 
 func requireMetrics(t *testing.T, registry *prometheus.Registry, running, restarts int) {
@@ -174,10 +174,10 @@ func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 	pid := foreign.Pid()
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir}))
 	require.ErrorContains(t, err, fmt.Sprintf("process %d has its files open", pid))
-	require.Equal(t, pid, foreign.Pid(), "a foreign process was ended")
+	require.Equal(t, pid, foreign.Pid(), "a foreign process was killed")
 }
 
-func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
+func TestForeignProcessWithRecordedPidIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	foreign := exec.Command("sleep", "1000")
@@ -198,10 +198,10 @@ func TestForeignProcessWithARememberedPidIsLeftAlone(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "mongod")
 	script(t, bin, answersVersion, `exit 3`)
 	_, err := mongod.Start(t.Context(), mongodtest.Defaults(mongod.Config{DataDir: dir, Bin: bin}))
-	require.ErrorContains(t, err, "exit status 3", "no other process was in its way")
+	require.ErrorContains(t, err, "exit status 3", "no other process blocked it")
 	select {
 	case <-ended:
-		require.Fail(t, "a foreign process was ended")
+		require.Fail(t, "a foreign process was killed")
 	default:
 	}
 }

@@ -133,7 +133,7 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 		switch {
 		case !l.readOldest(b, now):
 			l.move(b, fails)
-		case len(b.pending.Rows) == 0: // all of this record's rows were stored before
+		case len(b.pending.Rows) == 0: // all rows of this record were already stored
 			l.move(b, stored)
 		default:
 			rows := parcelOf(b.pending.Rows[0])
@@ -438,8 +438,8 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	a.at = now.Add(a.pause)
 }
 
-// others reads on for buckets that hold no rows and lack none. It returns the
-// first rows of each, which do not become the lane's, and whether there is more
+// others reads ahead for idle buckets, which have no rows in memory and lack none. It
+// returns the first rows of each, which the lane does not keep, and whether there is more
 // to read.
 func (l *lane) others(now time.Time) (writes []*batch.Pending, more bool) {
 	a := &l.ahead
@@ -471,7 +471,7 @@ func (l *lane) others(now time.Time) (writes []*batch.Pending, more bool) {
 	return writes, true
 }
 
-// othersOf returns a record's rows of such buckets.
+// othersOf returns a record's rows for such buckets.
 func (l *lane) othersOf(r batch.Record) []*batch.Pending {
 	if !l.own(r.Batch) {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// known has the series of all tests, as that of a daemon has.
+// known interns the series of all tests, as a daemon does for its requests.
 var known = batch.NewInterner(0)
 
 // mixed makes a batch with one reading of each sensor.
@@ -156,7 +156,7 @@ func TestManyStuckBucketsCatchUpTogether(t *testing.T) {
 		for i := range records {
 			q.add(mixed(i, sensors...), nil)
 			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time
-			if i >= 500 && i%50 == 0 {        // one after the other, while readings come in
+			if i >= 500 && i%50 == 0 {        // one after another, while readings arrive
 				store.mu.Lock()
 				healed[fmt.Sprint("stuck-", (i-500)/50)] = true
 				store.mu.Unlock()
@@ -222,7 +222,7 @@ func TestRowsOfSetAsideBucketsAreNotTrimmed(t *testing.T) {
 	})
 }
 
-// TestSetAsideRowsMayBeOutOfOrder has a store that stores every other row of a stuck
+// TestSetAsideRowsMayBeOutOfOrder uses a store that stores every other row of a stuck
 // bucket, and gives the rest back in another order.
 func TestSetAsideRowsMayBeOutOfOrder(t *testing.T) {
 	t.Parallel()
@@ -250,7 +250,7 @@ func TestSetAsideRowsMayBeOutOfOrder(t *testing.T) {
 	})
 }
 
-func TestManyStuckBucketsDelayNoOther(t *testing.T) {
+func TestManyStuckBucketsDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -464,10 +464,10 @@ func TestStuckBucketsDoNotBlockTheirLane(t *testing.T) {
 	}
 }
 
-// TestAnOutageSetsNothingAside has a MongoDB that refuses every write for 20
-// seconds, while many more buckets come than a lane can hold: they wait, only a few
+// TestOutageSetsNothingAside has a MongoDB that refuses every write for 20
+// seconds, while many more buckets arrive than a lane can hold: they wait, only a few
 // are tried, and all are stored as soon as it is back.
-func TestAnOutageSetsNothingAside(t *testing.T) {
+func TestOutageSetsNothingAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -786,8 +786,8 @@ func (f *followed) Follow(position uint64, part batch.Part) batch.Cursor {
 	return f.Journal.Follow(position, part)
 }
 
-// A walk along a journal in memory skips what is stored, which may be all that the
-// lane has read. A request that comes as the walk begins is left to the lane's own
+// A walk along an in-memory journal skips stored records, which may be all that the
+// lane has read. A request that arrives as the walk begins is left to the lane's own
 // cursor: neither refused as out of order nor acknowledged before it is stored.
 func TestCatchUpDoesNotOvertakeTheLane(t *testing.T) {
 	t.Parallel()
@@ -926,7 +926,7 @@ func TestPoisonIsFoundInABucketThatCatchesUp(t *testing.T) {
 	})
 }
 
-// A store that gives up in the middle of a write leaves the buckets behind it
+// A store that gives up in the middle of a write leaves the remaining buckets
 // unsent. They are not set aside, even if it happens often while others are stored.
 func TestUnsentBucketsAreNotSetAside(t *testing.T) {
 	t.Parallel()

@@ -251,8 +251,7 @@ func (p *parcel) keyOf(series *batch.Series, row *batch.Row) bucketKey {
 	}
 }
 
-// pendingOf returns the pending rows of one of the parcel's buckets, of which there
-// are none yet.
+// pendingOf returns an empty Pending for one of the parcel's buckets.
 func (p *parcel) pendingOf(key bucketKey) batch.Pending {
 	return batch.Pending{
 		Stream: p.lane.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,

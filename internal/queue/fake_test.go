@@ -31,7 +31,7 @@ type fakeStore struct {
 	t *testing.T
 	// before is called for each write, outside any lock; it may block.
 	before func(ctx context.Context, writes []*batch.Pending)
-	// verdict decides what becomes of a bucket's rows; nil stores it.
+	// verdict decides the outcome of a bucket's rows; nil stores them.
 	verdict func(pending *batch.Pending) (batch.Verdict, error)
 
 	mu       sync.Mutex
@@ -65,7 +65,7 @@ func (s *fakeStore) Write(ctx context.Context, writes []*batch.Pending) {
 		s.inFlight[keyOf(pending)] = true
 		for _, r := range pending.Rows {
 			if s.sent[r.Seq()] && pending.State == nil && !pending.Recovered {
-				s.t.Errorf("row %d was sent before and comes again, and nothing says so", r.Seq())
+				s.t.Errorf("row %d was sent again without being marked as recovered", r.Seq())
 			}
 			s.sent[r.Seq()] = true
 		}
@@ -97,7 +97,7 @@ func (s *fakeStore) Write(ctx context.Context, writes []*batch.Pending) {
 // look drops the rows that are stored already, as a store does with rows that may
 // have been sent before.
 func (s *fakeStore) look(pending *batch.Pending) {
-	pending.Found += pending.DropStored(s.lastSeq[keyOf(pending)]) // what is stored of a bucket is a prefix
+	pending.Found += pending.DropStored(s.lastSeq[keyOf(pending)]) // the stored rows of a bucket are a prefix
 }
 
 func (s *fakeStore) keep(pending *batch.Pending) { s.keepSome(pending, len(pending.Rows)) }

@@ -26,7 +26,7 @@ type lane struct {
 	wake   chan struct{} // holds at most one wake-up
 
 	applied atomic.Uint64 // everything of this lane before this position is stored
-	flushTo atomic.Uint64 // something waits for everything before this position
+	flushTo atomic.Uint64 // a flush waits for everything before this position
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, the ones that lack rows
 	held    atomic.Int64  // bytes of rows
@@ -51,7 +51,7 @@ type lane struct {
 	wrote      time.Time                 // when rows of some bucket were last stored
 	lastWrite  *lastWrite                // the last write of any lane of the stream
 	full       time.Time                 // since when it has no room for more; zero: it has
-	flushedTo  uint64                    // up to which flushTo was served
+	flushedTo  uint64                    // flushes up to here have been served
 	pace       pace
 	swept      time.Time
 	aside      asides
@@ -102,7 +102,7 @@ func (l *lane) follow(from uint64) {
 	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
-// requestFlush makes the lane write what came before the position.
+// requestFlush makes the lane write everything before the position.
 func (l *lane) requestFlush(before uint64) {
 	for {
 		to := l.flushTo.Load()
@@ -120,9 +120,9 @@ func (l *lane) awake() {
 	}
 }
 
-// startFlush makes the lane write what it holds while there are records to read that
-// something waits for, and once more when it has them all. What stays behind, in a
-// bucket that cannot be written, causes no flush.
+// startFlush makes the lane write its rows while it still has to read records that a flush
+// waits for, and once more when it has read them all. Rows left in a bucket that cannot be
+// written cause no flush.
 func (l *lane) startFlush() {
 	to := l.flushTo.Load()
 	if to <= l.flushedTo {
@@ -190,7 +190,7 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	case <-l.wake:
 	case <-timer.C:
 	}
-	if l.knownUntil.Load() == asleep { // something may have come
+	if l.knownUntil.Load() == asleep { // a record may have arrived
 		l.knownUntil.Store(time.Now().UnixNano())
 	}
 }
@@ -242,7 +242,7 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
 
 // hasRoom reports whether the lane may hold more. If all lanes hold the same
-// batches, each is charged its part of them; a lane with few rows of many batches
+// batches, each is charged its part; a lane with few rows of many batches
 // that the others are done with is the one that keeps them in memory. A record is
 // taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
@@ -369,8 +369,7 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	p.Released(1)
 }
 
-// bucketOf returns the bucket that a row belongs to. If there is none, it returns nil
-// or makes one.
+// bucketOf returns the bucket of a row. If there is none, it returns nil or creates one.
 //
 // Mostly a series is in the same window as before, so the bucket is first looked up
 // by the series' pointer: to hash a sensor id of hundreds of bytes would cost more
@@ -446,7 +445,7 @@ func (l *lane) forget(b *bucket) {
 }
 
 // flush writes the oldest of what is pending, as much as one command should carry.
-// Without a rush it leaves what is far from due, so that sensors keep their own
+// Without a rush it leaves rows that are far from due, so that sensors keep their own
 // phases and MongoDB sees a stream of writes instead of a burst each interval.
 func (l *lane) flush(ctx context.Context) {
 	n, rows := 0, 0
@@ -457,8 +456,8 @@ func (l *lane) flush(ctx context.Context) {
 		n++
 	}
 	flushed, left := l.pending[:n:n], l.pending[n:]
-	// What comes from here on can wait. Otherwise, under load, the rush would never
-	// end, and nothing would be merged any more.
+	// Rows that arrive from now on can wait. Otherwise, under load, the rush would never
+	// end, and nothing would be merged.
 	l.rush = l.rush && len(left) > 0
 	full := !l.hasRoom()
 	writes := make([]*batch.Pending, n)
@@ -466,7 +465,7 @@ func (l *lane) flush(ctx context.Context) {
 		writes[i] = &b.pending
 		b.sending()
 		if n := len(b.pending.Rows); n > 0 {
-			l.noteArrival(b, b.pending.Rows[n-1]) // it came, whatever becomes of the write
+			l.noteArrival(b, b.pending.Rows[n-1]) // it arrived, whatever the outcome of the write
 		}
 		l.move(b, send)
 	}
@@ -512,9 +511,8 @@ func (l *lane) noteArrival(b *bucket, r batch.Ref) {
 	}
 }
 
-// settle acts on the verdict of a write. others says that a later bucket was
-// stored by the same write, full that the lane had no room for more when the write
-// began.
+// settle acts on the verdict of a write. others means that the same write stored a later
+// bucket, full that the lane had no room for more when the write began.
 func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	wrote := b.wrote()
 	verdict := b.pending.Verdict
@@ -586,7 +584,7 @@ func (l *lane) failed(b *bucket, now time.Time, others bool) {
 		b.alone++
 	}
 	b.failed = now
-	if !errors.Is(b.pending.Err, context.Canceled) { // by the lane itself, when it ends
+	if !errors.Is(b.pending.Err, context.Canceled) { // the lane itself cancels it when it ends
 		l.queue.logFailure(l.stream, b.attempts, b.pending.Err)
 	}
 }
@@ -611,7 +609,7 @@ func (l *lane) backOff(b *bucket, now time.Time, full bool) {
 	l.move(b, e)
 }
 
-// bury makes the first pending reading a dead letter.
+// bury turns the first pending reading into a dead letter.
 func (l *lane) bury(b *bucket) error {
 	r := b.pending.Rows[0]
 	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.pending.Err)); err != nil {

@@ -62,8 +62,8 @@ type Journal interface {
 //
 // Write is called by several lanes at once, never with the same bucket twice. It
 // blocks until every bucket has a verdict, or ctx ends. It removes the rows that are
-// durably stored, and only those; whatever else went wrong is in the verdict. It
-// keeps no reference to the rows, and removes them on the goroutine that called.
+// durably stored, and only those; the verdict tells what happened to the others. It
+// keeps no reference to the rows, and removes them on the calling goroutine.
 type Store interface {
 	Write(ctx context.Context, writes []*batch.Pending)
 }
@@ -288,7 +288,7 @@ func (q *Queue) StreamStored(stream string) (all, most uint64) {
 	return all, most
 }
 
-// KnownUntil returns the time until which a stream's Arrivals knows all arrivals. It
+// KnownUntil returns the time up to which a stream's Arrivals has seen all arrivals. It
 // lags while readings wait in the journal.
 func (q *Queue) KnownUntil(stream string) time.Time {
 	until := time.Now()

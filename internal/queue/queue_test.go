@@ -97,7 +97,7 @@ func TestFailedWritesAreRetried(t *testing.T) {
 	})
 }
 
-func TestStuckBucketDelaysNoOther(t *testing.T) {
+func TestStuckBucketDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
@@ -377,7 +377,7 @@ func TestArrivalsAreReportedOncePerUpdate(t *testing.T) {
 		assert.WithinDuration(t, time.Now(), heard.of("a"), 10*time.Second)
 		assert.LessOrEqual(t, heard.times, 100, "not for each of 2,000 readings")
 		pass(time.Hour)
-		assert.Equal(t, time.Now(), q.KnownUntil(stream), "a lane that sleeps has reported all arrivals")
+		assert.Equal(t, time.Now(), q.KnownUntil(stream), "a sleeping lane has reported all arrivals")
 		q.Close(cancelled())
 	})
 }
@@ -400,7 +400,7 @@ func TestKnownUntilLagsWhileMongoDBIsAway(t *testing.T) {
 		assert.Equal(t, began, heard.of("a"))
 		q.add(request("b", 1), nil)
 		pass(time.Minute)
-		assert.Less(t, q.KnownUntil(stream).Sub(began), 10*time.Second, "b came, and Arrivals was not called")
+		assert.Less(t, q.KnownUntil(stream).Sub(began), 10*time.Second, "b arrived, and Arrivals was not called")
 		close(back)
 		pass(time.Minute)
 		assert.Equal(t, began.Add(time.Minute), heard.of("b"))

@@ -98,10 +98,10 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	return nil
 }
 
-// records yields the records of a part of the journal that were acknowledged when it
-// begins, at most so many bytes of them; stored returns the position before which
-// everything is stored. If there is more, it begins at the position that less returns,
-// if that is not nil. It ends with an error if one occurs.
+// records yields the records of a part of the journal that are acknowledged when it is
+// called, up to most bytes; stored returns the position before which everything is stored.
+// If there is more, it begins at the position that less returns, if less is not nil. It
+// ends with an error if one occurs.
 func (b *Backlog) records(ctx context.Context, part batch.Part, most uint64, stored, less func() uint64) iter.Seq2[*batch.Record, error] {
 	return func(yield func(*batch.Record, error) bool) {
 		end, from := b.Journal.End(), stored()
@@ -109,8 +109,8 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, most uint64, sto
 			from = less()
 		}
 		if end > from && end-from > most {
-			yield(nil, tooLong("%d MiB of the journal wait to be stored, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"ask again later, or with unstored=off for what is stored", (end-from)>>20, most>>20))
+			yield(nil, tooLong("%d MiB of the journal are not stored yet, and at most %d MiB are searched for one answer (--query-max-backlog); "+
+				"try again later, or use unstored=off for stored readings only", (end-from)>>20, most>>20))
 			return
 		}
 		cursor := b.Journal.Follow(from, part)
@@ -170,8 +170,8 @@ func (s *search) take(b *batch.Batch) error {
 		}
 		s.found = append(s.found, one)
 		if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
-			return tooLong("more than %d readings of the sensor wait to be stored, and one answer holds no more; "+
-				"ask again later, or for a narrower span, or with unstored=off for what is stored", len(s.found)-1)
+			return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
+				"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func TestDatabaseThatHangsIsAway(t *testing.T) {
 	assert.Contains(t, get(r, "/v1/sensors/a/readings").body, "mongodb_away")
 }
 
-func TestReaderThatIsNotOpenRefuses(t *testing.T) {
+func TestUnopenedReaderRefuses(t *testing.T) {
 	t.Parallel()
 	r, err := New(Config{DefaultStream: "readings", Problem: problem, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestAbortedDeleteHasAnUnknownOutcome(t *testing.T) {
 	assert.Contains(t, got, fmt.Sprint(telemetry.UnknownOutcome, " outcome_unknown"))
 }
 
-func TestDeleteThatDidNotBeginSaysSo(t *testing.T) {
+func TestDeleteReportsThatItDidNotStart(t *testing.T) {
 	t.Parallel()
 	waits := telemetry.Errorf(telemetry.Unavailable, "not_deleted", "nothing was deleted")
 	r := newReader(t, fakeSource{deleted: func(string) (int64, error) { return 0, waits }})

@@ -46,8 +46,8 @@ func TestPagesAddUp(t *testing.T) {
 	})
 }
 
-// TestMillisecondIsOnOnePage: its readings change their order while they are
-// stored, and another daemon's come in between.
+// TestMillisecondIsOnOnePage: its readings change order while they are
+// stored, and readings of another daemon are inserted between them.
 func TestMillisecondIsOnOnePage(t *testing.T) {
 	t.Parallel()
 	for _, lines := range []bool{false, true} {
@@ -72,7 +72,7 @@ func TestMillisecondIsOnOnePage(t *testing.T) {
 	}
 }
 
-// TestPieceDoesNotEndInsideAMillisecond: what was sent cannot be taken back.
+// TestPieceDoesNotEndInsideAMillisecond: what was sent cannot be revoked.
 func TestPieceDoesNotEndInsideAMillisecond(t *testing.T) {
 	t.Parallel()
 	large := make([]telemetry.Reading, 24)

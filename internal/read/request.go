@@ -29,13 +29,13 @@ const (
 	callDelete   call = "delete"
 )
 
-// An endpoint says what a call takes and how it is answered.
+// An endpoint describes the parameters of a call and how it is answered.
 type endpoint struct {
 	path    string // after root
 	method  string
 	allowed []string                        // names of its parameters
-	parse   func(*params, url.Values) error // reads those of its own; nil: it has none
-	lines   bool                            // it can be answered as NDJSON
+	parse   func(*params, url.Values) error // parses its own parameters; nil: it has none
+	lines   bool                            // the answer can be NDJSON
 	answer  func(*question, context.Context) error
 }
 

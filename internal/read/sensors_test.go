@@ -88,8 +88,8 @@ func TestPendingSensorsAreListed(t *testing.T) {
 	}
 }
 
-// TestPagesOfPendingSensorsAddUp has many more sensors than a page keeps in
-// memory, in no order and some of them stored, and changes nothing in between.
+// TestPagesOfPendingSensorsAddUp uses many more sensors than a page keeps in
+// memory, unordered and some of them stored, and changes nothing between pages.
 func TestPagesOfPendingSensorsAddUp(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -1,6 +1,6 @@
 // Package report writes the results of measurements: as Markdown for terminals and
-// files, and as a page that loads nothing from elsewhere. What a document says is
-// up to internal/bench/report and internal/load/report:
+// files, and as a page that loads nothing from elsewhere. The content of a document
+// comes from internal/bench/report and internal/load/report:
 //
 //	Document ─▶ Section, one for each result ─▶ Block: text, table, plots, list ─▶ Text, HTML
 package report
@@ -19,25 +19,25 @@ import (
 	"github.com/brim-telemetry/brim/internal/chart"
 )
 
-// A Document is what is known of one result, or of several.
+// A Document presents one result, or several.
 type Document struct {
 	Title    string // of the window
 	Heading  string // of the page
 	Intro    string // of the page
-	Overview Block  // of several sections
+	Overview Block  // if there are several sections
 	Sections []Section
 }
 
 // A Section is one result.
 type Section struct {
-	ID     string // by which the page links to it
+	ID     string // the anchor of links within the page
 	Title  string
 	Lead   string
 	Blocks []Block
 }
 
-// A Block is a part of a section. What is empty is left out, and so is a block that
-// has nothing but a title.
+// A Block is a part of a section. Empty parts are omitted, and so is a block that has
+// only a title.
 type Block struct {
 	Title string
 	Box   string   // "good" or "bad": the page shows Text in a box
@@ -47,27 +47,27 @@ type Block struct {
 	Notes []string
 	List  []string
 	Facts []Fact
-	Code  string // of text alone
+	Code  string // in the text only
 }
 
 func (b *Block) empty() bool {
 	return len(b.Text)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts)+len(b.Code) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
 }
 
-// A Table has figures, or words, in its cells.
+// A Table has figures or words in its cells.
 type Table struct {
 	Head []string
 	Rows [][]string
-	// Tone is the class of a cell that the page shows in colour; nil: none is.
+	// Tone returns the class of a cell that the page shows in colour; nil: no cell has one.
 	Tone func(cell string) string
 	Link bool // the first cell of each row is the ID of a section
-	Wide bool // it stays a table where it is wider than the terminal
+	Wide bool // it stays a table even if it is wider than the terminal
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// A Plot is a drawing with what it shows in words.
+// A Plot is a drawing with a description of what it shows.
 type Plot struct {
 	SVG     template.HTML
 	Caption string
@@ -98,7 +98,7 @@ func Text(w io.Writer, width int, d *Document) error {
 	return nil
 }
 
-// text is Markdown that is being written.
+// text is Markdown being written.
 type text struct {
 	b     bytes.Buffer
 	width int
@@ -143,8 +143,8 @@ func (t *text) paragraph(s string) {
 	Wrap(&t.b, "", "", s, t.width)
 }
 
-// write writes a table, at most width characters wide; 0: as wide as it is. One that
-// is wider than a terminal becomes a paragraph for each row.
+// write writes a table, at most width characters wide; 0: unlimited. A table wider than
+// that becomes one paragraph per row.
 func (t *Table) write(b *bytes.Buffer, width int) {
 	widths, words := make([]int, len(t.Head)), t.Words()
 	total := 1
@@ -186,7 +186,7 @@ func (t *Table) write(b *bytes.Buffer, width int) {
 	}
 }
 
-// paragraphs writes each row as its first cell, and a line for each further one.
+// paragraphs writes each row as its first cell followed by one line per further cell.
 func (t *Table) paragraphs(b *bytes.Buffer, width int) {
 	for i, row := range t.Rows {
 		if i > 0 {
@@ -199,7 +199,7 @@ func (t *Table) paragraphs(b *bytes.Buffer, width int) {
 	}
 }
 
-// Words says which columns have words; the others have figures, which are aligned to
+// Words reports which columns have words; the others have figures, which are aligned to
 // the right.
 func (t *Table) Words() []bool {
 	words := make([]bool, len(t.Head))
@@ -209,7 +209,7 @@ func (t *Table) Words() []bool {
 	return words
 }
 
-// figures reports whether a column has nothing but figures.
+// figures reports whether a column has only figures.
 func figures(rows [][]string, column int) bool {
 	seen := false
 	return !slices.ContainsFunc(rows, func(row []string) bool {
@@ -224,11 +224,11 @@ func figures(rows [][]string, column int) bool {
 	}) && seen
 }
 
-// escape keeps a cell from ending at what stands in it.
+// escape keeps the content of a cell from ending the cell.
 func escape(cell string) string { return strings.ReplaceAll(OneLine(cell), "|", `\|`) }
 
-// OneLine makes one line of s, without control characters: a part of it may be
-// what a server answered.
+// OneLine returns s as one line without control characters, because part of it may be
+// a server's answer.
 func OneLine(s string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {
@@ -239,7 +239,7 @@ func OneLine(s string) string {
 }
 
 // Wrap writes s in lines of at most width characters, unless a word is longer; 0:
-// in one line. The first line has another prefix than the rest.
+// on one line. The first line has its own prefix.
 func Wrap(b io.StringWriter, first, rest, s string, width int) {
 	line, has := first, 0 // words in the line
 	for word := range strings.FieldsSeq(OneLine(s)) {

@@ -83,7 +83,7 @@ func TestHTML(t *testing.T) {
 		assert.Contains(t, b.String(), want)
 	}
 	assert.NotContains(t, b.String(), "<h3>Empty</h3>")
-	assert.NotContains(t, b.String(), "<h2>", "a page of one section has its heading")
+	assert.NotContains(t, b.String(), "<h2>", "a page of one section uses its heading")
 	d.Sections = append(d.Sections, d.Sections[0])
 	d.Overview.Table = &Table{Head: []string{"a"}, Rows: [][]string{{"x"}}, Link: true}
 	b.Reset()

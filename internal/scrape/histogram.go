@@ -11,15 +11,15 @@ import (
 )
 
 // A Histogram counts observations in ranges. The zero value is empty. It is read from a
-// native histogram, which all of Brim's are whose quantiles are of interest; of another one
-// only the count and the sum are known.
+// native histogram, as all of Brim's are whose quantiles matter; for a classic one only the
+// count and the sum are known.
 type Histogram struct {
 	Count float64
 	Sum   float64
 	Zero  float64 // observations that are nearly 0
 	// Native has the ranges by their index: range i ends at base^i, and base is
 	// 2^(2^-schema). A histogram that would have too many ranges lowers its schema by 1,
-	// which makes one range of each two neighbours.
+	// which merges pairs of neighbouring ranges.
 	Native map[int32]float64
 	Schema int32
 }
@@ -34,7 +34,7 @@ func HistogramOf(m *dto.Metric) Histogram {
 		Count: float64(h.GetSampleCount()), Sum: h.GetSampleSum(), Zero: float64(h.GetZeroCount()),
 		Native: make(map[int32]float64, len(h.GetPositiveDelta())), Schema: h.GetSchema(),
 	}
-	// Spans are used ranges. Counts are kept as differences from one to the next.
+	// Spans are used ranges. Counts are stored as differences between neighbours.
 	index, next, count := int32(0), 0, int64(0)
 	for _, span := range h.GetPositiveSpan() {
 		index += span.GetOffset()

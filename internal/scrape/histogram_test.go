@@ -48,14 +48,14 @@ func TestRangesMayWidenBetweenSamples(t *testing.T) {
 
 	news := after.Histogram("took_seconds", nil).Since(before.Histogram("took_seconds", nil))
 	assert.InDelta(t, added, news.Count, 0)
-	assert.InDelta(t, news.Count, inRanges(news), 0, "the ranges account for all that is new")
+	assert.InDelta(t, news.Count, inRanges(news), 0, "the ranges account for all new observations")
 	assert.InEpsilon(t, 0.0002, news.Quantile(0.5), 0.2)
 
 	both := before.Histogram("took_seconds", nil).Add(after.Histogram("took_seconds", nil))
 	assert.InDelta(t, both.Count, inRanges(both), 0)
 }
 
-// TestMergeNeighbouringRanges at every sign of the index: range i ends at
+// TestMergeNeighbouringRanges for indexes of either sign: range i ends at
 // 2^(i/2^schema).
 func TestMergeNeighbouringRanges(t *testing.T) {
 	t.Parallel()

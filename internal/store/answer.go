@@ -306,9 +306,10 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 	}
 }
 
-// Latest returns the newest of the stored readings of a sensor, which find returns, and
-// the unstored ones, of one time the last of these, and whether there is one. What was
-// stored since they were gathered is not newer than what find returns.
+// Latest returns the newest reading of a sensor, and whether there is one: of the stored
+// readings, of which find returns the newest, and the unstored ones. Among readings of the
+// same time, the last unstored one wins. Readings stored since the unstored ones were
+// gathered are not newer than what find returns.
 func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry.Reading, bool, error)) (telemetry.Reading, bool, error) {
 	r, found, err := find()
 	if err != nil {

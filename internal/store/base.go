@@ -135,7 +135,7 @@ func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions
 // Answers returns the collection as answers are read from it.
 func (b *Base) Answers() *mongo.Collection { return b.Live.Load().From }
 
-// One returns a document of an answer, and whether there is one. It counts against the
+// One returns the first document found, and whether there is one. It counts against the
 // budget of ctx.
 func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOptionsBuilder) (doc bson.Raw, found bool, err error) {
 	doc, err = b.Answers().FindOne(ctx, filter, find).Raw()
@@ -148,12 +148,12 @@ func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOpti
 	return doc, err == nil, err
 }
 
-// longestBatch is the most documents that a growing batch of an answer holds.
+// longestBatch is the maximum number of documents in a growing batch.
 const longestBatch = 128
 
-// Each yields the documents of an answer, each valid until the next. They count against
-// the budget of ctx. If firstBatch is not 0, batches begin with so many and double. It
-// ends with an error if one occurs.
+// Each yields the documents found, each valid until the next. They count against the
+// budget of ctx. If firstBatch is not 0, it is the size of the first batch, and sizes
+// double. Each ends with an error if one occurs.
 func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		if firstBatch > 0 {

@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// failPoint is held by a test that uses failCommand; see failing.
+// failPoint is held by a test that uses failCommand, see failing.
 var failPoint sync.Mutex
 
 func dial(t *testing.T, uri, database string) *Connection {
@@ -50,8 +50,8 @@ func TestConnectionFollowsMongoDB(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestRefusedUserIsLogged: a server that is seen may refuse the
-// user, and then nothing is said of writes.
+// TestRefusedUserIsLogged: a reachable server may refuse the
+// user; then the log says nothing about writes.
 func TestRefusedUserIsLogged(t *testing.T) {
 	t.Parallel()
 	logged := func(uri string) (log string, err error) {
@@ -161,7 +161,7 @@ func TestCollectionOptions(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
 }
 
-// TestCollectionIsNotCreatedDuringAnExchange: a new one in the gap would be taken for
+// TestCollectionIsNotCreatedDuringAnExchange: a new one in the gap would be mistaken for
 // the one that is to come, and what daemons write into it would be lost to both.
 func TestCollectionIsNotCreatedDuringAnExchange(t *testing.T) {
 	t.Parallel()
@@ -292,8 +292,8 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 	})
 }
 
-// TestMissingRightToSeeMembersIsLogged, and nothing is refused.
-func TestMissingRightToSeeMembersIsLogged(t *testing.T) {
+// TestMissingPrivilegeToSeeMembersIsLogged, and nothing is refused.
+func TestMissingPrivilegeToSeeMembersIsLogged(t *testing.T) {
 	t.Parallel()
 	c := dialAs(t, "may not see members")
 	var log bytes.Buffer

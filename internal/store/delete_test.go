@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestFailedCountDeletesNothing: readings are counted first, and where that
+// TestFailedCountDeletesNothing: readings are counted first, and if that
 // cannot be, nothing was deleted.
 func TestFailedCountDeletesNothing(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func TestCommandNeedsAPermit(t *testing.T) {
 	})
 }
 
-// TestWriteOnTooFewMembersIsNotStored: the write is applied and cannot be
+// TestWriteOnTooFewMembersIsNotStored: the write is applied but cannot be
 // confirmed. A lookup by the majority then finds it, and that is less than was asked
 // for.
 func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
@@ -90,7 +90,7 @@ func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 	})
 }
 
-// TestDroppedCollectionIsNoticedWithoutAWrite, and so is another in its place.
+// TestDroppedCollectionIsNoticedWithoutAWrite, and so is a replacement.
 func TestDroppedCollectionIsNoticedWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	type stands interface {

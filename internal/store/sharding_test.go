@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestShardKeyMustKeepIDsUnique: the test writes what a cluster has in its catalog.
+// TestShardKeyMustKeepIDsUnique: the test writes the catalog entries of a cluster.
 func TestShardKeyMustKeepIDsUnique(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -59,7 +59,7 @@ func TestNothingIsShardedWithoutACluster(t *testing.T) {
 	assert.False(t, sharded)
 }
 
-func TestUnreadableCatalogNamesTheMissingRight(t *testing.T) {
+func TestUnreadableCatalogNamesTheMissingPrivilege(t *testing.T) {
 	t.Parallel()
 	c := dialAs(t, "may not see the catalog")
 	failing(t, c, bson.D{{Key: "errorCode", Value: 13}, {Key: "failCommands", Value: bson.A{"find"}}})("alwaysOn")

@@ -295,7 +295,7 @@ func TestAQuotaIsNotEvaded(t *testing.T) {
 	assert.Equal(t, d.http, result.Address)
 }
 
-// TestUnknownOutcomesAreRetriedAtTheSameAddress has answers lost; the other daemon
+// TestUnknownOutcomesAreRetriedAtTheSameAddress loses answers; the other daemon
 // does not know the key.
 func TestUnknownOutcomesAreRetriedAtTheSameAddress(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,7 @@ func TestAKeyOfTheCallersIsUsed(t *testing.T) {
 	})
 }
 
-func TestALowerAckIsReported(t *testing.T) {
+func TestLowerAckIsReported(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)

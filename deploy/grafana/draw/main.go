@@ -1,5 +1,5 @@
-// Command draw asks a Prometheus the queries of a Grafana dashboard and draws its time
-// series as a page. It shows what the dashboards show where there is no Grafana:
+// Command draw runs the queries of a Grafana dashboard against Prometheus and draws the
+// time series as a page. It shows the dashboards without Grafana:
 //
 //	go run ./deploy/grafana/draw --prometheus http://127.0.0.1:9090 --last 15m deploy/grafana/dashboards/write-path.json > page.html
 package main
@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	steps         = 180 // points of a line
+	steps         = 180 // points per line
 	width, height = 460, 200
-	mostLines     = 6 // of a panel: there are as many colours
+	mostLines     = 6 // per panel, one per colour
 )
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// A dashboard is as much of a file of Grafana's as is drawn.
+// A dashboard is the part of a Grafana dashboard file that is drawn.
 type dashboard struct {
 	Title  string
 	Panels []panel
@@ -52,7 +52,7 @@ type panel struct {
 	Targets     []struct{ Expr, LegendFormat string }
 }
 
-// units are those of Grafana; others are counts.
+// units are Grafana's; all others are counts.
 var units = map[string]chart.Unit{
 	"s": chart.Seconds, "cps": chart.PerSecond, "reqps": chart.PerSecond, "ops": chart.PerSecond, "bytes": chart.Bytes, "Bps": chart.Bytes, "percentunit": chart.Ratio,
 }
@@ -127,7 +127,7 @@ func (p *panel) draw(over span) (template.HTML, error) {
 	return out.SVG()
 }
 
-// A span is the time that is drawn, and the Prometheus that has its values.
+// A span is the time range to draw, and the Prometheus to query.
 type span struct {
 	address  string
 	from, to time.Time

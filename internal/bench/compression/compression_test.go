@@ -43,7 +43,7 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if cold {
-		assert.Positive(t, r.Table("read").Median(row(shapes()[documents], store.NoneCompressor), "bytes from the files, cold"), "what is cold comes from the files")
+		assert.Positive(t, r.Table("read").Median(row(shapes()[documents], store.NoneCompressor), "bytes from the files, cold"), "cold reads come from the files")
 	}
 	assert.NotEmpty(t, r.Rows)
 }

@@ -18,7 +18,7 @@ import (
 // tiny has everything in it, and takes a few seconds.
 var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilledSensors: 500, slot: 500 * time.Millisecond}
 
-// inLab runs a part of the experiment as an experiment of its own, in the mongod that
+// inLab runs a part of the experiment as a separate experiment, in the mongod that
 // all tests share.
 func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *bench.Lab) error) (*bench.Result, error) {
 	t.Helper()

@@ -189,7 +189,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "change", Title: "From the first part of a window to the last", Variant: "cell",
-			Note: "p50 and p99 are of writes, by the time of the readings; what is stored a second goes by the clock, and begins a flush interval late.",
+			Note: "p50 and p99 are of writes, by the time of the readings; readings stored per second follow the wall clock, and begin one flush interval late.",
 		},
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
@@ -364,7 +364,7 @@ type group struct {
 	percent int
 	prefix  string
 	begin   time.Time    // of the window
-	rows    int          // that each sensor has
+	rows    int          // per sensor
 	fleet   *shape.Fleet // writes to the daemon's collection
 }
 
@@ -374,7 +374,7 @@ func (p plan) readingsOf(duration time.Duration) int {
 	return int(math.Ceil(duration.Seconds() * rate / float64(p.prefilledSensors)))
 }
 
-// prefilledRepeats are those for which the fullest buckets have room.
+// prefilledRepeats is the number of repeats that the fullest buckets have room for.
 func (p plan) prefilledRepeats() int {
 	hour := int(time.Hour / interval)
 	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100
@@ -416,7 +416,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	return nil
 }
 
-// newGroup makes the buckets of a group in the daemon's collection.
+// newGroup creates the buckets of a group in the daemon's collection.
 func newGroup(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percent int) (*group, error) {
 	c := &group{
 		percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: time.Now().Add(-2 * time.Hour).Truncate(time.Hour),

@@ -206,7 +206,7 @@ func (l *sample) tenths(from, to int) (h scrape.Histogram) {
 
 func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
 
-// sampleOf takes one.
+// sampleOf takes a sample.
 func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample, err error) {
 	l.at = time.Now()
 	if l.brim, err = machine.CPU(d.Pid()); err != nil {

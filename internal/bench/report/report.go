@@ -79,7 +79,7 @@ func Table(w io.Writer, width int, results []*bench.Result) error {
 func HTML(w io.Writer, results ...*bench.Result) error {
 	d := report.Document{
 		Heading: "Experiments",
-		Intro:   "What was published about MongoDB as a store of telemetry, and what this machine shows. Figures are medians, with the range of the repeats.",
+		Intro:   "Published figures about MongoDB as a telemetry store, beside those measured on this machine. Figures are medians, with the range of the repeats.",
 	}
 	if len(results) == 1 {
 		d.Heading = "Experiment " + results[0].Experiment
@@ -151,7 +151,7 @@ func section(r *bench.Result, plots bool) (report.Section, error) {
 	add(report.Block{Title: "Held constant", List: r.Pinned})
 	add(report.Block{Title: "Smaller than in a full run", List: r.Reduced})
 	add(report.Block{Title: "Left out", List: left})
-	add(report.Block{Title: "Where and how", Facts: facts(r)})
+	add(report.Block{Title: "Environment", Facts: facts(r)})
 	return s, nil
 }
 
@@ -351,7 +351,7 @@ func facts(r *bench.Result) []report.Fact {
 		disk := map[string]string{"nvme": "NVMe", "ssd": "SSD", "hdd": "HDD"}[e.Disk]
 		out = append(out, report.Fact{Name: "disk", Value: cmp.Or(e.FileSystem, "unknown file system") + " on " + cmp.Or(disk, "a disk of unknown kind")})
 	} else {
-		out = append(out, report.Fact{Name: "database", Value: e.Database + ", which is dropped in the end"})
+		out = append(out, report.Fact{Name: "database", Value: e.Database + ", which is dropped at the end"})
 	}
 	kind := "full"
 	if r.Quick {
@@ -395,7 +395,7 @@ func trouble(r *bench.Result) string {
 	case r.Interrupted:
 		return "It was interrupted: what follows is what was measured until then."
 	case r.Error != "":
-		return "It failed: " + report.OneLine(r.Error) + ". What follows is what was measured until then."
+		return "It failed: " + report.OneLine(r.Error) + ". The rest of the report was measured before the failure."
 	}
 	return ""
 }

@@ -397,9 +397,9 @@ func (f *Fleet) each(ctx context.Context, do func(ctx context.Context, w *Worker
 	return group.Wait()
 }
 
-// Run lets each worker take turns for as long as more says, which is told for how many
-// sensors it has written so far. It returns for how many all have, and in how many
-// updates.
+// Run lets each worker take turns while more, which receives the number of sensors the
+// worker has written so far, returns true. It returns the numbers of sensors written and
+// updates sent by all workers.
 func (f *Fleet) Run(ctx context.Context, more func(w *Worker, written int) bool) (sensors, updates int, err error) {
 	var mu sync.Mutex
 	err = f.each(ctx, func(ctx context.Context, w *Worker) error {

@@ -123,7 +123,8 @@ func TestUnwritableFileIsLoggedOnce(t *testing.T) {
 	assert.Contains(t, log.String(), "saved again")
 }
 
-// TestFailedSaveReplacesNothing. What a crash leaves of a save is overwritten.
+// TestFailedSaveReplacesNothing also checks that the file left by an interrupted save is
+// overwritten.
 func TestFailedSaveReplacesNothing(t *testing.T) {
 	t.Parallel()
 	file := worked(t)

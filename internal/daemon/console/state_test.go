@@ -83,7 +83,7 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestTimeOfTheLastSampleIsShown: figures that do not change any more show their time.
+// TestTimeOfTheLastSampleIsShown: figures that no longer change show their time.
 func TestTimeOfTheLastSampleIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

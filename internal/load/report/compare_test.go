@@ -34,12 +34,12 @@ func TestCompareShowsFiguresBesideEachOther(t *testing.T) {
 		"| 30–40 %  | 1.2 ms |      – |    – | 3.5 ms |      – |    – |\n",
 		"| 0–10 %   | 900 µs | 900 µs | 1.00 |   2 ms | 500 µs | 0.25 |\n",
 		"- A: a.json, of 2026-11-21 10:00:00, http://127.0.0.1:8430, stream readings (bucket), brim 1.2.3\n", "- B: b.json, of",
-		"A and B are of the same load.\n",
+		"A and B had the same load.\n",
 	} {
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "differ")
-	assert.NotContains(t, text, "Response time by", "the store's time tells more of the fill")
+	assert.NotContains(t, text, "Response time by", "the store's time says more about the fill")
 	a.StoreByFill = nil
 	text = comparison(t, a, b)
 	assert.Contains(t, text, "Response time by elapsed part of the window")
@@ -55,13 +55,13 @@ func TestCompareWarnsOfOtherLoad(t *testing.T) {
 	b.Setup.Storage, b.Setup.Target, b.Setup.GranularitySeconds = "timeseries", "grpc://h:1", 60
 	b.Setup.Ack, b.Setup.Protocol = "journaled", "grpc"
 	text := comparison(t, aResult(), b)
-	assert.Contains(t, text, "The runs compared differ in\n")
-	assert.Contains(t, text, "A and B are of the same load.\n")
+	assert.Contains(t, text, "Differences between the runs\n")
+	assert.Contains(t, text, "A and B had the same load.\n")
 	assert.Regexp(t, `storage +\| bucket +\| timeseries \|\n`, text)
 
 	b.Setup.Batch, b.Setup.Rate, b.StoreByFill = 10, "1..2", nil
 	text = comparison(t, aResult(), b)
-	assert.Contains(t, text, "Warning: A and B are not of the same load, which differs in\n")
+	assert.Contains(t, text, "Warning: A and B had different loads, which differ in\n")
 	assert.Regexp(t, `batch +\| +1 +\| +10 +\|\n`, text)
 	assert.Regexp(t, `rate +\| +– +\| +1\.\.2 +\|\n`, text)
 	assert.NotContains(t, text, "daemon's own time")

@@ -66,7 +66,7 @@ func TestUnobservedFiguresFailTheirConditions(t *testing.T) {
 	}
 }
 
-// TestFailedRequestsExceedAnyBound has the quantiles that Result.Strict tells,
+// TestFailedRequestsExceedAnyBound has the quantiles of Result.Strict,
 // of which the p99 lies among requests that failed.
 func TestFailedRequestsExceedAnyBound(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Package report shows the result of a load run: as text, which is Markdown, as JSON,
-// a page with plots and an .hgrm file, and beside the result of another run.
+// Package report shows the result of a load run: as Markdown text, as JSON, as
+// a page with plots, as an .hgrm file, and compared with another run.
 package report
 
 import (
@@ -183,7 +183,7 @@ func byCount(failures map[string]int64) []string {
 	return names
 }
 
-// setup says what was requested, of whom.
+// setup describes the requested load and its target.
 func setup(r *load.Result) []report.Fact {
 	s := &r.Setup
 	target := s.Target + ", stream " + s.Stream
@@ -310,8 +310,8 @@ type step struct {
 	Dropped         int64   // readings
 }
 
-// maxSteps are shown at most; a ramp with more, or without steps, is shown in ten
-// equal parts.
+// maxSteps is the maximum number of steps shown; a ramp with more, or without steps, is
+// shown in ten equal parts.
 const maxSteps = 50
 
 // steps returns the steps of a ramp; none if the rate was constant.
@@ -320,7 +320,7 @@ func steps(r *load.Result) []step {
 		return nil
 	}
 	n := r.Setup.Steps
-	if n < 2 || n > maxSteps || r.Interrupted { // which ended before the last step
+	if n < 2 || n > maxSteps || r.Interrupted { // it ended before the last step
 		n = 10
 	}
 	all := make([]step, n)
@@ -399,7 +399,7 @@ func fills(r *load.Result) report.Block {
 	return b
 }
 
-// blocks are what the report shows, with plots if they are wanted.
+// blocks returns the content of the report, including the drawn plots.
 func blocks(r *load.Result, x Extras, drawn []report.Plot) []report.Block {
 	v := judge(r)
 	said := report.Block{Box: "bad", Text: append([]string{v.Head}, v.Notes...)}
@@ -515,12 +515,12 @@ func Compare(w io.Writer, a, b File) error {
 	}
 	blocks := []report.Block{said, runs}
 	if len(compared.Rows) > 0 {
-		blocks = append(blocks, report.Block{Title: "The runs compared differ in", Table: compared})
+		blocks = append(blocks, report.Block{Title: "Differences between the runs", Table: compared})
 	}
 	if len(other.Rows) > 0 {
-		blocks = append(blocks, report.Block{Title: "Warning: A and B are not of the same load, which differs in", Table: other})
+		blocks = append(blocks, report.Block{Title: "Warning: A and B had different loads, which differ in", Table: other})
 	} else {
-		blocks = append(blocks, report.Block{Text: []string{"A and B are of the same load."}})
+		blocks = append(blocks, report.Block{Text: []string{"A and B had the same load."}})
 	}
 	figures := &report.Table{Head: []string{"", "A", "B", "B/A"}}
 	for _, f := range figuresOf(a.Result, b.Result) {

@@ -174,7 +174,7 @@ func TestBusy(t *testing.T) {
 		"another signal that degrades": {signal("cache_dirty", doctor.Degrading), false},
 		"a bottleneck":                 {signal("cache_dirty", doctor.Bottleneck), true},
 		"a signal that cannot be seen": {signal(signalDisk, doctor.Unknown), false},
-		"a signal that stands healthy": {signal(signalDisk, doctor.Healthy), false},
+		"a signal that stays healthy":  {signal(signalDisk, doctor.Healthy), false},
 		"a checkpoint that takes long": {signal("checkpoint_duration", doctor.Bottleneck), true},
 	} {
 		assert.Equal(t, test.busy, len(test.load.Busy()) > 0, name)

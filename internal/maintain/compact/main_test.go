@@ -108,7 +108,7 @@ func compactor(t *testing.T, db *mongo.Database, uri string, change func(*Config
 	return c
 }
 
-// soon is a context for disconnecting, which waits for a server that is down.
+// soon returns a context for disconnecting, which would wait for a server that is down.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
@@ -123,14 +123,14 @@ func look(t *testing.T, c *Compactor) *Deployment {
 	return d
 }
 
-// heldApp is the name of clients whose compactions do not begin before they are
-// killed, see holdCompactions.
+// heldApp is the name of clients whose compactions never start and have to be killed, see
+// holdCompactions.
 const heldApp = "held"
 
 var held sync.Once
 
-// holdCompactions sets the fail point for that on the shared server, which has it
-// until its end: there is one for all tests.
+// holdCompactions sets the fail point for that on the shared server. It stays set, because
+// all tests share it.
 func holdCompactions(t *testing.T, client *mongo.Client) {
 	t.Helper()
 	held.Do(func() {

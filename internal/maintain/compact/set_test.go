@@ -21,8 +21,8 @@ func directlyToAll(t *testing.T, set *mongodtest.ReplicaSet) []*mongo.Client {
 	return clients
 }
 
-// TestReplicaSet compacts the secondaries one after another, then the primary by its
-// name, and what is left when a member is down.
+// TestReplicaSet compacts the secondaries one after another, then the primary by
+// name, and the remaining members while one is down.
 func TestReplicaSet(t *testing.T) {
 	t.Parallel()
 	set := mongodtest.StartReplicaSet(t, 10*time.Second)

@@ -208,14 +208,14 @@ func Defaults(config mongod.Config) mongod.Config {
 }
 
 // Database returns an empty database of the shared mongod, which is dropped at the test's
-// end. Its client is that of all tests.
+// end. All tests share its client.
 func Database(t testing.TB) *mongo.Database {
 	t.Helper()
 	Shared(t)
 	return databaseOf(t, shared.client)
 }
 
-// DatabaseAt is Database of another mongod, from Start, with a client of its own.
+// DatabaseAt is like Database for another mongod, from Start, with a separate client.
 func DatabaseAt(t testing.TB, uri string) *mongo.Database {
 	t.Helper()
 	client, err := connect(uri)

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m, NoLeaks()) }
 
-func TestEachDatabaseIsEmptyAndTakesWrites(t *testing.T) {
+func TestEachDatabaseIsEmptyAndAcceptsWrites(t *testing.T) {
 	t.Parallel()
 	first, second := Database(t), Database(t)
 	_, err := first.Collection("readings").InsertOne(t.Context(), bson.D{{Key: "t", Value: 23.5}})
@@ -31,7 +31,7 @@ func inABareMachine(t *testing.T, env ...string) (output string, err error) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self, "-test.v", "-test.run=^TestEachDatabaseIsEmptyAndTakesWrites$")
+	cmd := exec.Command(self, "-test.v", "-test.run=^TestEachDatabaseIsEmptyAndAcceptsWrites$")
 	cmd.Env = append([]string{"PATH=" + t.TempDir(), "HOME=" + t.TempDir()}, env...)
 	text, err := cmd.CombinedOutput()
 	return string(text), err
@@ -41,15 +41,15 @@ func TestMissingMongodSkipsTestsWithAMessage(t *testing.T) {
 	t.Parallel()
 	output, err := inABareMachine(t)
 	require.NoError(t, err, output)
-	require.Contains(t, output, "SKIP: no mongod for TestEachDatabaseIsEmptyAndTakesWrites")
-	require.Contains(t, output, "--- SKIP: TestEachDatabaseIsEmptyAndTakesWrites")
+	require.Contains(t, output, "SKIP: no mongod for TestEachDatabaseIsEmptyAndAcceptsWrites")
+	require.Contains(t, output, "--- SKIP: TestEachDatabaseIsEmptyAndAcceptsWrites")
 }
 
 func TestRequiredMongodThatCannotBeHadFails(t *testing.T) {
 	t.Parallel()
 	output, err := inABareMachine(t, "BRIM_REQUIRE_MONGOD=1")
 	require.Error(t, err)
-	require.Contains(t, output, "--- FAIL: TestEachDatabaseIsEmptyAndTakesWrites")
+	require.Contains(t, output, "--- FAIL: TestEachDatabaseIsEmptyAndAcceptsWrites")
 	require.Contains(t, output, "there is no python3 on PATH")
 }
 

@@ -84,7 +84,7 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 		t.Fatalf("initiate the replica set: %v", err)
 	}
 	r.await("a primary", func(ctx context.Context) bool {
-		// Without this the first election comes after electionTimeout.
+		// Without this the first election starts only after electionTimeout.
 		_ = r.Members[0].Run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}) // refused while it starts
 		return r.primary(ctx) != nil
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestScratchOfADeadOwnerIsRemoved(t *testing.T) {
+func TestScratchOfDeadOwnerIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var dirs [4]string
 	for i := range dirs {

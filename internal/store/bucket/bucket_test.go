@@ -215,7 +215,7 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.OwnTags), 0)
 }
 
-// TestForeignTagsEndTheirPart: no filter of an update matches them.
+// TestForeignTagsEndTheirPart: no update's filter matches them.
 func TestForeignTagsEndTheirPart(t *testing.T) {
 	t.Parallel()
 	for name, tags := range map[string]any{"a number": bson.D{{Key: "floor", Value: 3}}, "an empty document": bson.D{}, "no document": "north", "null": nil} {

@@ -99,7 +99,7 @@ func (m *moved) read(t *testing.T, q telemetry.Query) (got []telemetry.Reading, 
 	return got, nil
 }
 
-// TestReadStartsOverAfterAnExchange has the exchange come before anything was
+// TestReadStartsOverAfterAnExchange lets the exchange happen before anything was
 // given.
 func TestReadStartsOverAfterAnExchange(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestReadStartsOverAfterAnExchange(t *testing.T) {
 	assert.Equal(t, 1, m.lists)
 }
 
-// TestReadDuringAnExchangeIsNotTruncated has the exchange come when a part was
+// TestReadDuringAnExchangeIsNotTruncated lets the exchange happen when a part was
 // given: what is left may not be there any more.
 func TestReadDuringAnExchangeIsNotTruncated(t *testing.T) {
 	t.Parallel()

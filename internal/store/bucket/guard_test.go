@@ -26,7 +26,7 @@ func seconds(n int) []telemetry.Reading {
 	return readings
 }
 
-// someRows is a write of the given rows by a lane that remembers nothing.
+// someRows returns a write of the given rows by a lane without earlier state.
 func someRows(b *batch.Batch, from, to int) []*batch.Pending {
 	writes := storetest.Pending(b, window)
 	writes[0].Rows = writes[0].Rows[from:to]

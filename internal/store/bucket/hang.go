@@ -107,9 +107,9 @@ func (s *Store) changeNothing(ctx context.Context, sensor string) error {
 	return err
 }
 
-// divide sends the operations of a command that hung again, each alone: the guard
-// shows those that were applied, and those that hang are given up. Several are sent
-// at once; writes are settled here, on the goroutine of their lane.
+// divide resends the operations of a command that hung, each alone: the guard reveals
+// those that were applied, and those that hang are given up. Several are sent
+// concurrently; writes are settled here, on the goroutine of their lane.
 func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared) error {
 	var (
 		all     sync.WaitGroup

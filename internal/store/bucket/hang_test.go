@@ -17,8 +17,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestHangingWriteIsFound has some documents of a command locked by an open
-// transaction: only those are given up, and are stored once when the lock is gone.
+// TestHangingWriteIsFound locks some documents of a command with an open transaction: only
+// those are given up, and are stored once when the lock is released.
 func TestHangingWriteIsFound(t *testing.T) {
 	t.Parallel()
 	for name, locked := range map[string][]int{"one": {0}, "several": {3, 20, 41, 59}, "most": inARow(10, 40)} {
@@ -52,7 +52,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 			began := time.Now()
 			s.Write(t.Context(), writes)
 			if len(locked) > aloneAtOnce {
-				assert.Less(t, time.Since(began), time.Duration(len(locked))*leastPatience, "they are not waited for one after the other")
+				assert.Less(t, time.Since(began), time.Duration(len(locked))*leastPatience, "they are waited for concurrently")
 			}
 			hang := 0
 			var others []*batch.Pending
@@ -64,7 +64,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 					assert.ErrorIs(t, pending.Err, errHangs)
 				case len(pending.Rows) == 0:
 					assert.NotContains(t, names, pending.Sensor)
-				case slices.Contains(names, any(pending.Sensor)): // there was no time for all
+				case slices.Contains(names, any(pending.Sensor)): // the time did not suffice for all
 					assert.ErrorIs(t, pending.Err, errNotTried)
 				default:
 					others = append(others, pending)
@@ -90,8 +90,8 @@ func inARow(from, n int) (row []int) {
 	return row
 }
 
-// TestPatienceFollowsASlowMongoDB has commands that all take longer than one
-// is given at first: soon they are given the time.
+// TestPatienceFollowsASlowMongoDB runs commands that all take longer than the initial
+// timeout, which soon adapts.
 func TestPatienceFollowsASlowMongoDB(t *testing.T) {
 	t.Parallel()
 	s := unconnected(Settings{})

@@ -18,9 +18,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestWithAMongoDBOfItsOwn has what needs a setting of the server, or a fail point that
-// all its users see.
-func TestWithAMongoDBOfItsOwn(t *testing.T) {
+// TestWithOwnMongod has the tests that need a server setting, or a fail point that affects
+// all clients of the server.
+func TestWithOwnMongod(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
 	database := func() *mongo.Database {
@@ -37,7 +37,7 @@ func TestWithAMongoDBOfItsOwn(t *testing.T) {
 // removedByRetention uses the server's clock, and a monitor that runs every second.
 func removedByRetention(t *testing.T, db *mongo.Database) {
 	t.Helper()
-	// The oldest readings that may stay are in the middle of a window.
+	// The retention ends in the middle of a window.
 	const window = time.Hour
 	now := time.Now()
 	retention := (2*window + now.Sub(now.Truncate(window)) - window/2).Truncate(time.Second)
@@ -64,10 +64,10 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 	require.Eventually(t, removed, time.Minute, 50*time.Millisecond)
 	assert.Equal(t, []string{"edge", "middle", "young"}, there())
 	docs := documents(t, db)
-	assert.EqualValues(t, 2, docs[0]["count"], "a bucket goes as a whole, with its youngest reading")
+	assert.EqualValues(t, 2, docs[0]["count"], "a bucket is removed as a whole, after its newest reading expires")
 
-	// A reading whose bucket is gone with its guard is not known to have been
-	// stored. What is sent again is stored again, and goes again.
+	// Once a bucket is removed together with its guard, its readings are no longer known to
+	// have been stored. If sent again, they are stored again, and removed again.
 	put("old", 5, retention+2*window)
 	require.Eventually(t, removed, time.Minute, 50*time.Millisecond)
 
@@ -81,8 +81,8 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 }
 
 // notShownByMajority: with w:1 a reading may be on the primary, its outcome unknown, and
-// not yet visible to a majority read. It is sent again, refused by the guard, and not
-// taken for another's until the lookup shows it.
+// not yet visible to a majority read. It is sent again, refused by the guard, and kept
+// until the lookup shows it.
 func notShownByMajority(t *testing.T, db *mongo.Database) {
 	t.Helper()
 	s := open(t, db, Config{WriteConcern: store.WriteConcern{Members: 1}})
@@ -96,7 +96,7 @@ func notShownByMajority(t *testing.T, db *mongo.Database) {
 	lag("alwaysOn")
 	storetest.WriteAll(t, s, writes())
 	storetest.Answers(t, s, "a", storetest.Reading("a", 0, 1), storetest.Reading("a", time.Second, 2))
-	again := writes() // as after a reply that was lost
+	again := writes() // as after a lost reply
 	for range 3 {
 		s.Write(t.Context(), again)
 		require.Equal(t, batch.Wait, again[0].Verdict)
@@ -104,7 +104,7 @@ func notShownByMajority(t *testing.T, db *mongo.Database) {
 		require.Len(t, again[0].Rows, 2, "nothing is known to be stored")
 	}
 	lag("off")
-	_, err := db.Client().Database("other").Collection("c").InsertOne(t.Context(), bson.D{}) // else nothing moves the majority on for 10 s
+	_, err := db.Client().Database("other").Collection("c").InsertOne(t.Context(), bson.D{}) // otherwise the majority snapshot does not advance for 10 s
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		s.Write(t.Context(), again)

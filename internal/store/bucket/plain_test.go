@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestUpdatesEqualMarshalledOnes holds the encoder to the same bytes as the
+// TestUpdatesEqualMarshalledOnes checks that the encoder produces the same bytes as the
 // driver's marshaller gives for documents that are built value by value:
 // random shapes, of all kinds, mixed in one operation, of several batches, one
 // operation after the other in the same memory.

@@ -46,8 +46,8 @@ func expiry(t *testing.T, db *mongo.Database) time.Duration {
 	return after
 }
 
-// TestUnsuitableCollectionIsRefused: each row is a change that
-// cannot be made by a start, or something that another program left.
+// TestUnsuitableCollectionIsRefused: each row is a change
+// that a start cannot make, or something that another program left behind.
 func TestUnsuitableCollectionIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -128,8 +128,8 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	assert.Zero(t, expiry(t, db), "for ever")
 }
 
-// TestLoweredCapsCloseFullParts and lose nothing; raised
-// ones hold from the next update on.
+// TestLoweredCapsCloseFullParts without losing anything; raised caps apply from the next
+// update on.
 func TestLoweredCapsCloseFullParts(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -160,7 +160,7 @@ func TestLoweredCapsCloseFullParts(t *testing.T) {
 	assert.Equal(t, []int32{7, 3, 5, 2}, counts)
 }
 
-// TestWriteConcernsOfCommands looks at what
+// TestWriteConcernsOfCommands checks what
 // is sent to the server.
 func TestWriteConcernsOfCommands(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestReadsFetchFewBytes(t *testing.T) {
 	assert.Less(t, latest, all/20)
 }
 
-// TestBudgetEndsARead has every kind of question run out of bytes.
+// TestBudgetEndsARead lets every kind of query run out of bytes.
 func TestBudgetEndsARead(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})

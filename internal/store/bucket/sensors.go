@@ -88,7 +88,7 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 		if err == nil && doc != nil {
 			r, found, err = lastReading(doc, sensor)
 		}
-		if err != nil || found { // else it was removed or migrated in between
+		if err != nil || found { // otherwise it was removed or migrated in between
 			return r, found, err
 		}
 	}

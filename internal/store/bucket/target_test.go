@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert makes one without its options,
+// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert creates one without its options,
 // and nothing that was remembered of its parts reaches the new one.
 func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	t.Parallel()

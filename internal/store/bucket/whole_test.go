@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestStatisticsEqualThoseOfUpdates makes statistics and bytes of a part's
+// TestStatisticsEqualThoseOfUpdates computes statistics and bytes of a part's
 // readings a second time, out of its document.
 func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	t.Parallel()

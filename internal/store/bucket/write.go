@@ -21,10 +21,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Write sends what is pending of each bucket, or as much of it as one update can carry,
-// in few commands, finds out why updates were refused, and leaves in every write what is
-// not yet stored, with a verdict. It returns when it has all verdicts; the end of
-// ctx leaves outcomes unknown.
+// Write sends each bucket's pending rows, or as many as fit into one update, in few
+// commands, and finds out why updates were refused. It leaves the rows that are not stored
+// yet in each write, with a verdict. It returns when it has all verdicts; the end of ctx
+// leaves outcomes unknown.
 func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
@@ -45,7 +45,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// prepareAll makes the operations of all writes that have something to send. It
+// prepareAll creates the operations of all writes that have something to send. It
 // first looks up the parts of buckets whose part is uncertain: an earlier process
 // may have stored their readings in a part that the guard of the next update would
 // not see.
@@ -118,10 +118,10 @@ func unsent(ops []operation, err error) {
 	}
 }
 
-// part is what is known of the part that a bucket's next update goes to. It is
+// part is what is known about the part that a bucket's next update goes to. It is
 // kept in the State of the bucket's pending rows, from write to write. The database
-// checks every cap by itself; a part that is not known exactly only means that
-// an update may be cut too large and has to be cut again.
+// itself checks every cap; inexact knowledge only means that an update may be cut too
+// large and has to be cut again.
 type part struct {
 	number  int32
 	count   int64 // readings known to be inside
@@ -143,7 +143,7 @@ func partOf(pending *batch.Pending) *part {
 	return p
 }
 
-// forget discards what is known of the parts in an earlier collection: in
+// forget discards what is known about the parts in an earlier collection: in
 // the new one they may be absent or different.
 func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 	for _, pending := range writes {
@@ -224,8 +224,8 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 	return nil
 }
 
-// cut decides how many of the pending rows go into its current part: as many as
-// fit, false if not even the first does. A reading that is larger than an empty
+// cut decides how many of the pending rows go into the bucket's current part: as many as
+// fit, or false if not even the first does. A reading that is larger than an empty
 // part goes alone.
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
@@ -402,7 +402,7 @@ const duplicateKey = 11000
 // another daemon was creating it, or the majority lags behind the primary.
 var errConflict = errors.New("the part exists and refused the update")
 
-// prepare makes the bucket's next operation, closing its part first if that has
+// prepare creates the bucket's next operation, closing its part first if it has
 // no room. It returns false, with the verdict set, when there is nothing to send.
 func (s *Store) prepare(ctx context.Context, pending *batch.Pending) (operation, bool) {
 	if pending.Verdict == batch.Wait {
@@ -483,7 +483,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	settleRest(op.pending)
 }
 
-// settleRest gives the verdict of a write of which something was stored.
+// settleRest sets the verdict of a write of which some rows were stored.
 func settleRest(pending *batch.Pending) {
 	pending.Verdict, pending.Err = batch.Again, nil
 	if len(pending.Rows) == 0 {
@@ -491,8 +491,8 @@ func settleRest(pending *batch.Pending) {
 	}
 }
 
-// resolve finds out why parts refused their updates. A write for which the lookup
-// shows nothing new waits.
+// resolve finds out why parts refused their updates. If the lookup shows nothing new
+// for a write, the write waits.
 func (s *Store) resolve(ctx context.Context, writes []*batch.Pending) {
 	type view struct {
 		rows int
@@ -600,8 +600,8 @@ var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key
 // lookupBatch is how many buckets one query asks for.
 const lookupBatch = 100
 
-// lookUp reads all parts of the buckets, drops what is stored already, and points each
-// write at its bucket's first open part. If that fails, the write waits.
+// lookUp reads all parts of the buckets, drops rows that are already stored, and points
+// each write at its bucket's first open part. If that fails, the write waits.
 func (s *Store) lookUp(ctx context.Context, writes []*batch.Pending) {
 	for chunk := range slices.Chunk(writes, lookupBatch) {
 		parts, err := s.findParts(ctx, chunk)
@@ -618,8 +618,8 @@ func (s *Store) lookUp(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// learn updates the write from what is stored of its bucket. A bucket's stored
-// rows of one session are always a prefix, so the largest sequence is enough.
+// learn updates the write from the bucket's stored parts. A bucket's stored rows of one
+// session are always a prefix, so the largest sequence is enough.
 func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	var last int64
 	for _, d := range parts {

@@ -214,12 +214,12 @@ func TestRestoredClaimIsClaimedAgain(t *testing.T) {
 	require.NoError(t, p.Err())
 
 	require.NoError(t, twin.later(t))
-	require.Error(t, twin.Lost("s"), "it did not write what it finds")
+	require.Error(t, twin.Lost("s"), "it did not write the beat that it finds")
 	require.NoError(t, p.later(t))
 	require.NoError(t, p.Err())
 }
 
-// TestOneOfTwoResumedAttemptsContinues: neither knows what became of it.
+// TestOneOfTwoResumedAttemptsContinues: neither knows the outcome of its attempt.
 func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -236,8 +236,8 @@ func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	require.Error(t, two.Lost("s"))
 }
 
-// TestLostSessionIsNotReplayed: the guard would take its readings for stored where
-// the other process stored something under the same sequences.
+// TestLostSessionIsNotReplayed: the guard would regard its readings as stored if
+// the other process had stored something under the same sequences.
 func TestLostSessionIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	p := newProcess(fresh(t), 1, "1:1", "s")
@@ -303,8 +303,7 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// slow is a store that sends one command for each write, and what happens behind
-// each.
+// slow is a store that sends one command for each write, and calls behind after each.
 type slow struct {
 	recorder
 	behind func()

@@ -197,7 +197,7 @@ func (d *drawn) checkReadings(s Store, sensor string) {
 		n := 0
 		for r, err := range s.Readings(context.Background(), q) {
 			require.NoError(d.rt, err)
-			require.Equal(d.rt, got[n], plain(r), "the reader may stop at any time")
+			require.Equal(d.rt, got[n], plain(r), "the caller may stop reading at any time")
 			if n++; n == limit {
 				break
 			}

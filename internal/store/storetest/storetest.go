@@ -37,22 +37,22 @@ const Stream = "readings"
 // Base is the start of an hour; readings of Run lie around it.
 var Base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// Run tests a store for the behaviour. newStore returns a prepared, empty store; it is
-// called once for each test, several at a time.
+// Run tests the behaviour of a store. newStore returns a prepared, empty store; it is
+// called once per test, concurrently.
 func Run(t *testing.T, newStore func(t *testing.T) Store) {
 	tests := []struct {
 		name string
 		run  func(t *testing.T, s Store)
 	}{
-		{"every kind of value comes back as it was, and twice if it was sent twice", everyKind},
-		{"what was sent by an earlier process is not stored twice", recovered},
+		{"every kind of value is read back unchanged, and twice if it was sent twice", everyKind},
+		{"readings sent by an earlier process are not stored twice", recovered},
 		{"writers do not disturb each other", concurrentWriters},
 		{"a write that is cut short releases nothing that is not stored", cutShort},
 		{"a span may begin and end at any time", farSpans},
-		{"what is acknowledged is seen once at every moment", seenOnce},
-		{"sensors are separate, listed in the order of their bytes, and deleted alone", separateSensors},
+		{"acknowledged readings are visible exactly once at any time", seenOnce},
+		{"sensors are separate, listed in byte order, and deleted individually", separateSensors},
 		{"a read ends with its context", endedByContext},
-		{"what is read back is what a simple model says", likeModel},
+		{"readings read back match a simple model", likeModel},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func Pending(b *batch.Batch, granularity time.Duration) []*batch.Pending {
 	return writes
 }
 
-// WriteAll writes until nothing is left of them.
+// WriteAll writes until no rows are left.
 func WriteAll(t require.TestingT, s Store, writes []*batch.Pending) {
 	for range 10_000 {
 		s.Write(context.Background(), writes)
@@ -141,22 +141,22 @@ func WriteAll(t require.TestingT, s Store, writes []*batch.Pending) {
 			return
 		}
 		for _, pending := range writes {
-			require.NotEqual(t, batch.Stored, pending.Verdict, "a write with rows left says that all is stored")
+			require.NotEqual(t, batch.Stored, pending.Verdict, "a write with rows left reports that all are stored")
 			require.NotEqual(t, batch.Poison, pending.Verdict, "%v", pending.Err)
 		}
 	}
 	require.Fail(t, "the store does not finish", "%d writes are left, the first because of %v", len(writes), writes[0].Err)
 }
 
-// GivesUp writes what takes several commands in a context that has ended:
-// the first command comes to nothing, those behind it are not sent, and every
-// write keeps its rows.
+// GivesUp writes rows that take several commands with a context that has ended:
+// the first command fails, the others are not sent, and every write keeps its
+// rows.
 func GivesUp(t require.TestingT, s Store, writes []*batch.Pending, rows int) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Write(cancelled, writes)
 	require.Equal(t, batch.Wait, writes[0].Verdict)
-	require.Equal(t, batch.Unsent, writes[len(writes)-1].Verdict, "behind a command that came to nothing")
+	require.Equal(t, batch.Unsent, writes[len(writes)-1].Verdict, "after a command that failed")
 	for _, pending := range writes {
 		require.ErrorIs(t, pending.Err, context.Canceled)
 		require.Len(t, pending.Rows, rows)
@@ -197,7 +197,7 @@ func everyKind(t *testing.T, s Store) {
 		Tags: []telemetry.Tag{{Name: "fw", Value: "1.2"}, {Name: "site", Value: "north"}},
 	}
 	q := telemetry.Query{Sensor: want.Sensor, To: math.MaxInt64 / 2}
-	assert.Empty(t, collect(t, s.Readings(t.Context(), q)), "an unknown sensor has nothing")
+	assert.Empty(t, collect(t, s.Readings(t.Context(), q)), "an unknown sensor has no readings")
 	assert.Empty(t, collect(t, s.Summary(t.Context(), telemetry.SummaryQuery{Query: q, Every: 1000})))
 	assert.Empty(t, collect(t, s.Sensors(t.Context(), telemetry.SensorQuery{})))
 	_, found, err := s.Latest(t.Context(), want.Sensor, nil)

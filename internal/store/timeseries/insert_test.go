@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestDocumentsEqualMarshalledOnes holds the encoder to the same bytes as the
+// TestDocumentsEqualMarshalledOnes checks that the encoder produces the same bytes as the
 // driver's marshaller gives for documents that are built value by value, one
 // reading after the other in the same memory.
 func TestDocumentsEqualMarshalledOnes(t *testing.T) {

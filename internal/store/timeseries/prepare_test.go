@@ -40,8 +40,8 @@ func TestRetentionOfALiveTimeSeriesFollows(t *testing.T) {
 	assert.EqualValues(t, 5*3600, removesAfter(t, db), "by a start, too")
 }
 
-// TestGranularityMayChange: before 6.3 the server's buckets are what they
-// are, and the granularity is only what Brim gathers readings by.
+// TestGranularityMayChange: before 6.3 the server chooses its
+// buckets itself, and the granularity only determines how Brim groups readings.
 func TestGranularityMayChange(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -75,7 +75,7 @@ func TestSpanIsWidenedAndNeverNarrowed(t *testing.T) {
 	}
 }
 
-// TestViewOfFormerBucketsIsDropped when the stream is a time series now.
+// TestViewOfFormerBucketsIsDropped when the stream has become a time series.
 func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -87,9 +87,9 @@ func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	assert.Nil(t, info)
 }
 
-// TestWithAMongoDBOfItsOwn has what needs a setting of the server, or a fail point that
-// all its users see.
-func TestWithAMongoDBOfItsOwn(t *testing.T) {
+// TestWithOwnMongod has the tests that need a server setting, or a fail point that affects
+// all clients of the server.
+func TestWithOwnMongod(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
 	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
@@ -97,8 +97,8 @@ func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{Retention: 2 * time.Hour, WriteConcern: store.WriteConcern{Members: 1}})
 
-	// The server removes one of its own buckets, of an hour here, when all that is in it
-	// is too old.
+	// The server removes one of its own buckets, of an hour here, when all its readings
+	// are too old.
 	for seq, age := range []time.Duration{5 * time.Hour, 90 * time.Minute, time.Minute} {
 		r := storetest.Reading("old", 0, float64(seq))
 		r.Time = time.Now().Add(-age).Truncate(time.Millisecond)
@@ -114,7 +114,7 @@ func TestWithAMongoDBOfItsOwn(t *testing.T) {
 	require.NoError(t, s.Prepare(t.Context()))
 	require.Eventually(t, func() bool { return count() == 1 }, time.Minute, 50*time.Millisecond)
 
-	// Answers show what fewer than a majority confirmed.
+	// Answers include writes confirmed by fewer than a majority.
 	_, err = s.Delete(t.Context(), "old")
 	require.NoError(t, err)
 	s.Change(Settings{WriteConcern: store.WriteConcern{Members: 1}})

@@ -206,7 +206,7 @@ func (s *Store) newest(ctx context.Context, sensor string) (ms int64, found bool
 	}
 	ms, ok := doc.Lookup(timeField).DateTimeOK()
 	if !ok {
-		return 0, false, fmt.Errorf("decode a reading: its %s is no date", timeField)
+		return 0, false, fmt.Errorf("decode a reading: its %s is not a date", timeField)
 	}
 	return ms, true, nil
 }

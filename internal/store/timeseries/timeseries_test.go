@@ -146,7 +146,7 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }
 
-// TestNewestReadingIsFoundInTheLastBucket holds the server to it: a plain
+// TestNewestReadingIsFoundInTheLastBucket relies on the server: a plain
 // sort by time would unpack all buckets of the sensor.
 func TestNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	t.Parallel()

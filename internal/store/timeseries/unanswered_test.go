@@ -21,15 +21,15 @@ import (
 )
 
 // TestDelayedInsertIsRefused holds inserts back in the network until their
-// readings have been looked for and inserted again.
+// readings have been looked up and inserted again.
 func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		before func(pending *batch.Pending) // the second write
 	}{
-		{"by the same share", func(*batch.Pending) {}},
-		{"by one that was set aside", func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
+		{"by the same pending rows", func(*batch.Pending) {}},
+		{"by rows that were set aside", func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// state is what is remembered of a bucket between writes.
+// state is what is remembered about a bucket between writes.
 type state struct {
 	doubt bool // some rows may be stored already
 }
@@ -42,8 +42,8 @@ func stateOf(pending *batch.Pending) *state {
 }
 
 // Write inserts the rows of all writes, unordered and in few commands, after
-// looking up those that an earlier attempt may have stored. What is left in a write
-// is not stored, or not known to be, and its verdict says what to do.
+// looking up those that an earlier attempt may have stored. Rows left in a write are not
+// stored, or not known to be; its verdict says what to do.
 func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
@@ -96,7 +96,7 @@ func unsent(readings []reading, err error) {
 	}
 }
 
-// command sends some of the readings and settles their writes. An error says
+// command sends some of the readings and settles their writes. An error means
 // that the outcome of all is unknown.
 func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
@@ -108,8 +108,8 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 	return s.settle(readings, err, took)
 }
 
-// settleDoubts removes the rows that an earlier attempt stored. A write for
-// which that cannot be found out waits.
+// settleDoubts removes the rows that an earlier attempt stored. If that cannot be
+// determined for a write, the write waits.
 func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
@@ -138,8 +138,8 @@ func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// settle gives every write its outcome, and returns an error where that of all
-// is unknown. A write's readings stand together, in the order of its rows.
+// settle gives every write its outcome, or returns an error if all outcomes are
+// unknown. A write's readings are contiguous, in the order of its rows.
 func (s *Store) settle(readings []reading, err error, took time.Duration) error {
 	var bulk mongo.BulkWriteException
 	known := err == nil || errors.As(err, &bulk) && bulk.WriteConcernError == nil
@@ -165,8 +165,8 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 	return err
 }
 
-// settlePending keeps the refused rows of a write whose documents begin at the
-// given place; those refused for their content come first.
+// settlePending keeps the refused rows of a write whose documents begin at index
+// at; those refused for their content come first.
 func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.WriteError, at int, took time.Duration) {
 	var poison, wait []batch.Ref
 	newest := int64(math.MinInt64)
