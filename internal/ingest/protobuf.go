@@ -260,8 +260,7 @@ func (d *wireDecoder) series(message []byte) error {
 		return err
 	}
 	alike, err := d.seriesColumns(columns, false)
-	var known *telemetry.Error
-	if err != nil && !errors.As(err, &known) { // maybe because columns precede the times
+	if err != nil && telemetry.KindOf(err) == telemetry.Internal { // maybe because columns precede the times
 		d.shape = nil // the columns are now those that the next pass compares them with
 		if head, columns, err = d.seriesHead(message, true); err != nil {
 			return err
