@@ -48,7 +48,13 @@ type dashboard struct {
 
 type panel struct {
 	Type, Title string
-	FieldConfig struct{ Defaults struct{ Unit string } }
+	FieldConfig struct {
+		Defaults  struct{ Unit string }
+		Overrides []struct { // those of the unit give a line an axis of its own
+			Matcher    struct{ Options any }
+			Properties []struct{ ID string }
+		}
+	}
 	Targets     []struct{ Expr, LegendFormat string }
 }
 
@@ -106,6 +112,9 @@ func (p *panel) draw(over span) (template.HTML, error) {
 		out.X = append(out.X, at.Sub(over.to).Seconds())
 	}
 	for _, target := range p.Targets {
+		if p.hasOwnUnit(target.LegendFormat) {
+			continue // one axis is drawn
+		}
 		lines, err := over.query(strings.NewReplacer("$stream", ".*", "$__rate_interval", "30s", "$__range", over.to.Sub(over.from).String()).Replace(target.Expr))
 		if err != nil {
 			return "", err
@@ -125,6 +134,17 @@ func (p *panel) draw(over span) (template.HTML, error) {
 		}
 	}
 	return out.SVG()
+}
+
+func (p *panel) hasOwnUnit(legend string) bool {
+	for _, o := range p.FieldConfig.Overrides {
+		for _, property := range o.Properties {
+			if property.ID == "unit" && o.Matcher.Options == any(legend) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // A span is the time range to draw, and the Prometheus to query.
