@@ -112,7 +112,7 @@ func (p *panel) draw(over span) (template.HTML, error) {
 		out.X = append(out.X, at.Sub(over.to).Seconds())
 	}
 	for _, target := range p.Targets {
-		if p.hasOwnUnit(target.LegendFormat) {
+		if p.hasOwnUnit(target.RefID) {
 			continue // one axis is drawn
 		}
 		lines, err := over.query(strings.NewReplacer("$stream", ".*", "$__rate_interval", "30s", "$__range", over.to.Sub(over.from).String()).Replace(target.Expr))
@@ -136,10 +136,10 @@ func (p *panel) draw(over span) (template.HTML, error) {
 	return out.SVG()
 }
 
-func (p *panel) hasOwnUnit(legend string) bool {
+func (p *panel) hasOwnUnit(refID string) bool {
 	for _, o := range p.FieldConfig.Overrides {
 		for _, property := range o.Properties {
-			if property.ID == "unit" && o.Matcher.Options == any(legend) {
+			if property.ID == "unit" && o.Matcher.Options == any(refID) {
 				return true
 			}
 		}
