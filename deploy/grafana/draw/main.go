@@ -55,7 +55,7 @@ type panel struct {
 			Properties []struct{ ID string }
 		}
 	}
-	Targets []struct{ Expr, LegendFormat string }
+	Targets []struct{ RefID, Expr, LegendFormat string }
 }
 
 // units are Grafana's; all others are counts.
