@@ -86,6 +86,8 @@ func TestQueriesDuringAFailover(t *testing.T) {
 					kind = "answered"
 				case code == http.StatusServiceUnavailable && strings.Contains(body, "mongodb_away"):
 					kind = "mongodb_away"
+				case code == http.StatusServiceUnavailable && strings.Contains(body, "queries_too_many"):
+					kind = "queries_too_many"
 				}
 				select {
 				case <-stepped:
@@ -108,5 +110,9 @@ func TestQueriesDuringAFailover(t *testing.T) {
 	})
 	close(over)
 	clients.Wait()
+	// Queries that wait for a primary must not keep others from being answered. On a busy
+	// host one may still have waited a second for its turn.
+	assert.LessOrEqual(t, answers["queries_too_many"], answers["mongodb_away"]/10, "%v", answers)
+	delete(answers, "queries_too_many")
 	assert.Len(t, answers, 2, "%v", answers)
 }

@@ -76,7 +76,7 @@ type wireDecoder struct {
 	words   []uint64     // of the first column's values, then of the second's, and so on
 	texts   [][]byte     // indexed by the words of string values
 	alias   []byte       // key of the current series
-	shape   *batch.Shape // of the last row, if its series had only numbers and booleans, for all rows; else nil
+	shape   *batch.Shape // of the last row; nil: its series had strings or absent values, or other columns follow
 	width   int          // columns of that series
 }
 
@@ -337,8 +337,8 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// errOrder says that other fields of a series follow its columns, an order that no
-// encoder writes.
+// errOrder says that other fields of a series follow its columns. That is valid, but
+// encoders write fields in the order of their numbers.
 var errOrder = errors.New("a column precedes other fields")
 
 // seriesHead decodes the times. head is the part of the message with the sensor and tags,

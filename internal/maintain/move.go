@@ -90,6 +90,10 @@ func Move(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	result, err := m.run()
+	// Losing the work cancels what is under way, whose own error then does not say why.
+	if cause := context.Cause(m.ctx); err != nil && cause != nil && ctx.Err() == nil {
+		err = cause
+	}
 	if lifted := m.giveUp(err); lifted != nil {
 		err = errors.Join(err, lifted)
 	}

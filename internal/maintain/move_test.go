@@ -69,6 +69,7 @@ func stocked(t *testing.T, db *mongo.Database, sensors, windows int) *mongo.Coll
 
 func recompressing(db *mongo.Database) Config {
 	return Config{
+		Lease:    time.Minute, // a mongod under load may not answer for a while
 		Database: db, Stream: testStream, Kind: "recompress", To: "zstd", Compressor: store.Zstd, SameDocuments: true,
 	}
 }

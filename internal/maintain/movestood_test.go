@@ -96,6 +96,7 @@ func TestStalledProcessDoesNotWriteTheCopy(t *testing.T) {
 	_, err := Move(t.Context(), cfg)
 	require.NoError(t, err)
 	require.Error(t, late)
+	require.NotErrorIs(t, late, context.Canceled, "the error says why the move was canceled")
 	assert.Equal(t, before, everything(t, coll))
 }
 
@@ -205,6 +206,7 @@ func TestStalledProcessDoesNotLiftAnotherFence(t *testing.T) {
 	_, err := Move(t.Context(), cfg)
 	require.NoError(t, err)
 	require.Error(t, late)
+	require.NotErrorIs(t, late, context.Canceled, "the error says why the move was canceled")
 	require.Error(t, refused, "what comes behind the last look at the source would be lost")
 	assert.Len(t, everything(t, coll), 30)
 }

@@ -46,6 +46,7 @@ func storageChange(db *mongo.Database, to store.Storage) SeriesConfig {
 	return SeriesConfig{
 		Database: db, Stream: storetest.Stream, To: to, Holder: &testHolder{name: "one"},
 		Parts: Parts{Granularity: 5 * time.Minute, MaxReadings: 7, MaxBytes: 1 << 16}, Compressor: store.Zstd,
+		Lease: time.Minute, // a mongod under load may not answer for a while
 	}
 }
 
