@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +75,7 @@ const (
 	// store finds out again what it knew.
 	forgetAfter   = 2 * time.Minute
 	maxRemembered = 50_000
-	// keptRows is how much capacity for rows an idle bucket may keep.
+	// keptRows is how much capacity for rows an idle bucket keeps.
 	keptRows = 64
 
 	// What is due within this fraction of the flush interval is written together.
@@ -502,7 +501,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
 		writes[i] = &b.pending
 		b.sending()
-		b.flight = slices.Clone(b.pending.Rows)
+		b.flight = b.pending.Rows
 		l.queue.metrics.sent(l.stream, b.why, b.sent)
 		l.move(b, send)
 	}
@@ -522,7 +521,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	lastStored := 0 // a store that gives up stores none behind the one that failed
 	updates, rows := 0, 0
 	for i, b := range flushed {
-		b.flight = nil
+		b.landed()
 		if !b.wrote() {
 			continue
 		}
@@ -540,6 +539,16 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 
 // sending notes how many rows a write has.
 func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
+
+// landed forgets the rows that a write took away.
+func (b *bucket) landed() {
+	b.pending.Rows = append([]batch.Ref(nil), b.pending.Rows...) // they may be the end of the same array
+	clear(b.flight)
+	if len(b.pending.Rows) == 0 && cap(b.flight) <= keptRows {
+		b.pending.Rows = b.flight[:0]
+	}
+	b.flight = nil
+}
 
 // wrote reports whether the last write stored rows, beside those that it found
 // stored.
@@ -576,9 +585,6 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
 		b.notBefore, b.due, b.gathered = now, time.Time{}, nil
-		if cap(b.pending.Rows) > keptRows {
-			b.pending.Rows = nil
-		}
 		l.move(b, stored)
 		if b.state == catchingUp && l.walkIsDone() {
 			l.caughtUp(b)

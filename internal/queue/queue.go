@@ -190,11 +190,22 @@ func (q *Queue) Flush(ctx context.Context) error {
 	for _, l := range q.lanes {
 		l.requestFlush(before)
 	}
-	if err := q.Wait(ctx, before); err != nil {
-		return fmt.Errorf("flush the queue: %w", err)
+	for {
+		soon, cancel := context.WithTimeout(ctx, flushProgress)
+		err := q.Wait(soon, before)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("flush the queue: %w; %d readings are not stored", ctx.Err(), q.waiting())
+		}
+		q.cfg.Logger.Info("flushing", "readings_left", q.waiting())
 	}
-	return nil
 }
+
+// flushProgress is how often a flush logs how much is left.
+const flushProgress = 5 * time.Second
 
 // Wait returns when everything before a position of the journal is stored, or with
 // ctx's error.

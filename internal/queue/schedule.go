@@ -232,6 +232,11 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		rows += len(b.pending.Rows)
 		chosen = append(chosen, b)
 	}
+	// Urgent ones may come without end; those that have waited too long do not wait for them.
+	for b := s.gathering.first; b != nil && len(chosen) < maxFlushBuckets/4 && rows < maxFlushRows/4 && now.Sub(b.since) >= most+s.pace.interval; b = s.gathering.first {
+		b.isDue(b.since.Add(most))
+		pick(b, byAge)
+	}
 	for s.urgent.n > 0 && room() {
 		pick(s.urgent.first, byRequest)
 	}
