@@ -26,13 +26,14 @@ type lane struct {
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
 
-	applied atomic.Uint64 // everything of this lane before this position is stored
-	flushTo atomic.Uint64 // a flush waits for everything before this position
-	active  atomic.Int64  // buckets remembered
-	stuck   atomic.Int64  // of those, the ones that lack rows
-	held    atomic.Int64  // bytes of rows
-	overdue atomic.Int64  // since when an update is late, in ns; 0: none is
-	oldest  atomic.Int64  // arrival of the oldest row in memory, likewise
+	applied atomic.Uint64          // everything of this lane before this position is stored
+	flushTo atomic.Uint64          // a flush waits for everything before this position
+	active  atomic.Int64           // buckets remembered
+	stuck   atomic.Int64           // of those, the ones that lack rows
+	held    atomic.Int64           // bytes of rows
+	overdue atomic.Int64           // since when an update is late, in ns; 0: none is
+	oldest  atomic.Int64           // arrival of the oldest row in memory, likewise
+	wanted  atomic.Pointer[Policy] // to be in force from the next turn on; nil: no other
 	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
 	knownUntil atomic.Int64
 
@@ -154,6 +155,9 @@ func (l *lane) run(ctx context.Context) {
 	defer l.mu.Unlock()
 	for ctx.Err() == nil {
 		now := time.Now()
+		if p := l.wanted.Swap(nil); p != nil {
+			l.schedule.change(*p, l.queue.cfg.Lanes)
+		}
 		if l.schedule.waiting() == 0 {
 			l.schedule.pace.rest(now)
 		}

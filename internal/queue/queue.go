@@ -183,6 +183,20 @@ func New(cfg Config) (*Queue, error) {
 	return q, nil
 }
 
+// SetPolicy changes a stream's policy.
+func (q *Queue) SetPolicy(stream string, p Policy) error {
+	if err := p.setDefaults(); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	for _, l := range q.lanes {
+		if l.stream == stream {
+			l.wanted.Store(&p)
+			l.awake()
+		}
+	}
+	return nil
+}
+
 // Flush returns when all readings that were durable in the journal before the call
 // are stored or dead letters, or with ctx's error.
 func (q *Queue) Flush(ctx context.Context) error {

@@ -144,9 +144,20 @@ type schedule struct {
 }
 
 func newSchedule(p Policy, lanes int) schedule {
-	s := schedule{policy: p, pace: newPace(p.Interval), rate: max(0, p.Budget) / float64(lanes), refilled: time.Now()}
+	s := schedule{refilled: time.Now()}
+	s.change(p, lanes)
 	s.saved = s.mostSaved()
 	return s
+}
+
+// change sets the policy. Buckets that wait are judged by it from now on.
+func (s *schedule) change(p Policy, lanes int) {
+	s.policy, s.pace, s.rate, s.tick = p, newPace(p.Interval), max(0, p.Budget)/float64(lanes), time.Time{}
+	for b := s.gathering.first; b != nil; {
+		next := b.next
+		s.grew(b)
+		b = next
+	}
 }
 
 func (s *schedule) mostSaved() time.Duration { return time.Duration(s.rate * float64(savedFor)) }

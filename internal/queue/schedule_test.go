@@ -329,3 +329,19 @@ func TestRequestsDoNotStarveOthers(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+func TestPolicyCanBeChanged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.add(mixed(1, names(10)...), nil)
+		pass(10 * time.Second)
+		assert.Zero(t, store.count())
+		require.ErrorContains(t, q.SetPolicy(stream, Policy{Readings: -1}), "merge-readings -1")
+		require.NoError(t, q.SetPolicy(stream, Policy{Budget: -1, Readings: 1}))
+		pass(time.Second)
+		assert.Equal(t, 10, store.count(), "what had gathered, too")
+		q.Close(cancelled())
+	})
+}
