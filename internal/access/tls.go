@@ -99,6 +99,17 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 	}
 }
 
+// ClientCertificate is for connections to other daemons: it is
+// tls.Config.GetClientCertificate, and presents the certificate of the listeners to a
+// server that accepts its authority.
+func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	own := &t.using.Load().certificate
+	if asked.SupportsCertificate(own) != nil {
+		own = new(tls.Certificate) // none; the server decides whether it needs one
+	}
+	return own, nil
+}
+
 // keys are the parsed files.
 type keys struct {
 	certificate tls.Certificate

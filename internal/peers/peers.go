@@ -28,6 +28,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -458,9 +459,11 @@ func (p *Peers) isDown(one peer) bool {
 
 // CheckAddress returns an error unless others can use HOST:PORT as an address.
 func CheckAddress(s string) error {
-	host, _, err := net.SplitHostPort(s)
-	ip := net.ParseIP(host)
-	if err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#") {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#%[]") {
 		return fmt.Errorf("%q is not HOST:PORT by which other daemons reach this one, like brim-1.example.org:8430", s)
 	}
 	return nil

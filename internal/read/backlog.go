@@ -77,10 +77,11 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	if p.after.set {
 		s.from = max(s.from, p.after.ms)
 	}
+	others := q.askOthers(ctx, s.target())
 	if err := s.run(ctx, uint64(q.reader.cfg.MaxBacklog)); err != nil {
 		return nil, err
 	}
-	return s.found, nil
+	return s.withOthers(q, others)
 }
 
 // run searches from the sensor's oldest reading that may not be stored.
@@ -164,15 +165,23 @@ func (s *search) take(b *batch.Batch) error {
 		one := telemetry.Unstored{
 			Session: b.Session, Sequence: batch.Ref{Batch: b, Index: i}.Seq(), Granularity: granularity, Reading: b.Reading(i),
 		}
-		if s.latest {
-			s.found = append(s.found[:0], one)
-			continue
+		if err := s.keep(one); err != nil {
+			return err
 		}
-		s.found = append(s.found, one)
-		if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
-			return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
-				"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
-		}
+	}
+	return nil
+}
+
+// keep adds a reading to those found; of the newest ones it keeps the last.
+func (s *search) keep(one telemetry.Unstored) error {
+	if s.latest {
+		s.found = append(s.found[:0], one)
+		return nil
+	}
+	s.found = append(s.found, one)
+	if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
+		return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
+			"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
 	}
 	return nil
 }
@@ -260,6 +269,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
+	others := q.askOthers(ctx, sensorsTarget(stream, ask))
 	all := func() uint64 { position, _ := b.StreamStored(stream); return position }
 	moving := func() uint64 { _, position := b.StreamStored(stream); return position }
 	for record, err := range b.records(ctx, batch.Part{Stream: stream}, most, all, moving) {
@@ -268,6 +278,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		}
 		p.take(b, stream, record)
 	}
+	p.addOthers(q, others)
 	return p.sorted(), nil
 }
 
