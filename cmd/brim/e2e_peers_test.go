@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// A fleet is daemons of one database that know each other.
+type fleet struct {
+	t     *testing.T
+	flags []string // of each
+	http  *http.Client
+	token string
+	began time.Time
+}
+
+// newFleet returns flags of daemons that let readings wait. With TLS they have an access
+// file, too.
+func newFleet(t *testing.T, secure bool) *fleet {
+	t.Helper()
+	db := mongodtest.Database(t)
+	f := &fleet{t: t, began: time.Now(), http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	f.flags = []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--flush-interval", "1h", "--advertise-addr", "127.0.0.1:0"}
+	if !secure {
+		return f
+	}
+	dir, authority := t.TempDir(), accesstest.NewAuthority(t, "test")
+	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
+	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
+	token, err := access.NewToken()
+	require.NoError(t, err)
+	identities := accesstest.File(t, dir, "access.yaml", fmt.Appendf(nil, "identities:\n  - {name: operator, hash: %q, scopes: [admin]}\n", access.HashOf(token)))
+	f.flags = append(f.flags, "--tls-cert", cert, "--tls-key", key, "--tls-peer-ca", ca, "--access-file", identities)
+	f.token = token
+	f.http.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}}
+	return f
+}
+
+// start starts a daemon that can store.
+func (f *fleet) start(dir string) *brimProcess {
+	f.t.Helper()
+	b := startBrim(f.t, append([]string{"--data-dir", dir}, f.flags...)...)
+	b.awaitLog("ready")
+	return b
+}
+
+// carryOut sends a request with the token.
+func (f *fleet) carryOut(method, address, path, body string) (code int, incomplete, answer string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	scheme := "http://"
+	if f.token != "" {
+		scheme = "https://"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, scheme+address+path, strings.NewReader(body))
+	require.NoError(f.t, err)
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	resp, err := f.http.Do(req)
+	require.NoError(f.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(f.t, err)
+	return resp.StatusCode, resp.Header.Get("Brim-Incomplete"), string(text)
+}
+
+// take has a daemon acknowledge a reading of sensor s; a larger value is a newer one.
+func (f *fleet) take(b *brimProcess, value int) {
+	f.t.Helper()
+	code, _, answer := f.carryOut(http.MethodPost, b.HTTP, "/v1/readings", fmt.Sprintf(`{"sensorId":"s","ts":%d,"fields":{"v":%d}}`, f.began.Add(-time.Minute).UnixMilli()+int64(value), value))
+	require.Equal(f.t, http.StatusOK, code, answer)
+	require.Contains(f.t, answer, `"journaled"`)
+}
+
+// knows waits until a daemon knows so many others that it can reach.
+func (f *fleet) knows(b *brimProcess, others int) {
+	f.t.Helper()
+	b.eventually("the other daemons are known", func() bool {
+		_, _, metrics := f.carryOut(http.MethodGet, b.Admin, "/metrics", "")
+		return strings.Contains(metrics, fmt.Sprintf("brim_peers{state=\"reachable\"} %d\n", others))
+	})
+}
+
+// complete returns the first answer that names no daemon: on a busy machine one may not
+// be asked in time.
+func (f *fleet) complete(b *brimProcess, path string) (answer string) {
+	f.t.Helper()
+	b.eventually("a complete answer to "+path, func() bool {
+		code, incomplete, body := f.carryOut(http.MethodGet, b.HTTP, path, "")
+		require.Equal(f.t, http.StatusOK, code, body)
+		answer = body
+		return incomplete == ""
+	})
+	return answer
+}
+
+func TestWhatOneDaemonAcknowledgedIsReadAtAnother(t *testing.T) {
+	t.Parallel()
+	for name, secure := range map[string]bool{"plain": false, "with TLS and tokens": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, secure)
+			dir := t.TempDir()
+			a, b := f.start(t.TempDir()), f.start(dir)
+			f.knows(a, 1)
+			f.knows(b, 1)
+			f.take(b, 7)
+			f.take(a, 8)
+			for _, one := range []*brimProcess{a, b} {
+				readings := f.complete(one, "/v1/sensors/s/readings")
+				assert.Contains(t, readings, `"v":7`)
+				assert.Contains(t, readings, `"v":8`)
+				assert.Contains(t, f.complete(one, "/v1/sensors/s/latest"), `"v":8`)
+				assert.Contains(t, f.complete(one, "/v1/sensors/s/summary"), `"count":2`)
+				assert.Contains(t, f.complete(one, "/v1/sensors"), `{"sensorId":"s"`)
+			}
+			code, _, answer := f.carryOut(http.MethodPost, b.Admin, "/flush?timeout=60s", "")
+			require.Equal(t, http.StatusOK, code, answer)
+			assert.Equal(t, 1, strings.Count(f.complete(a, "/v1/sensors/s/readings"), `"v":7`), "stored, and seen once")
+
+			f.take(b, 9)
+			assert.Equal(t, 1, strings.Count(f.complete(a, "/v1/sensors/s/readings"), `"v":9`))
+			b.Kill()
+			b.wait()
+			code, incomplete, answer := f.carryOut(http.MethodGet, a.HTTP, "/v1/sensors/s/readings", "")
+			assert.Equal(t, http.StatusOK, code)
+			assert.Equal(t, b.HTTP, incomplete)
+			assert.Contains(t, answer, fmt.Sprintf(`"incomplete":[%q]`, b.HTTP))
+			assert.Contains(t, answer, `"v":7`)
+
+			again := f.start(dir)
+			f.knows(a, 1)
+			assert.Equal(t, 1, strings.Count(f.complete(a, "/v1/sensors/s/readings"), `"v":9`), "from its journal, or stored")
+			assert.Zero(t, again.stop())
+			assert.Equal(t, 1, strings.Count(f.complete(a, "/v1/sensors/s/readings"), `"v":9`))
+		})
+	}
+}
+
+// TestReplayIsNotAskedForReadings: it has the settings of a daemon, and no listeners.
+func TestReplayIsNotAskedForReadings(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, false)
+	dir := t.TempDir()
+	a, b := f.start(t.TempDir()), f.start(dir)
+	f.take(b, 7)
+	b.Kill()
+	b.wait()
+	got := runBrim(t, nil, append([]string{"journal", "replay", "--data-dir", dir}, f.flags[:4]...)...)
+	require.NoError(t, got.err, got.stderr)
+	assert.Contains(t, f.complete(a, "/v1/sensors/s/readings"), `"v":7`)
+}
+
+func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, false)
+	a, b := f.start(t.TempDir()), f.start(t.TempDir())
+	f.knows(a, 1)
+	f.take(a, 7)
+	b.signal(os.Kill)
+	b.wait()
+	got := runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s")
+	require.NoError(t, got.err, got.stderr)
+	assert.Contains(t, got.stderr, "may be missing: "+b.HTTP+" could not be asked")
+	got = runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s", "--unstored", "off")
+	require.NoError(t, got.err, got.stderr)
+	assert.NotContains(t, got.stderr, "could not be asked")
+}
