@@ -85,8 +85,10 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 			Unreachable: func() []string { return s.peers.Unreachable() },
 			Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 		})
-		if s.peers, err = d.newPeers(s.claims); err != nil {
-			return nil, err
+		if d.listeners.http != nil { // nobody asks for readings while a journal is replayed
+			if s.peers, err = d.newPeers(s.claims); err != nil {
+				return nil, err
+			}
 		}
 	}
 	after := make(map[string]time.Duration, len(c.Streams))
