@@ -463,7 +463,7 @@ func CheckAddress(s string) error {
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#%[]") {
+	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#%[]$()") {
 		return fmt.Errorf("%q is not HOST:PORT by which other daemons reach this one, like brim-1.example.org:8430", s)
 	}
 	return nil

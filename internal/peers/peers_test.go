@@ -273,7 +273,7 @@ func TestTLS(t *testing.T) {
 	trusts := x509.NewCertPool()
 	trusts.AddCert(s.Certificate())
 	secure := Peer{Daemon: "one", Address: s.Listener.Addr().String(), TLS: true}
-	clear := serve(t, "clear", say(http.StatusOK, "clear"))
+	plain := serve(t, "clear", say(http.StatusOK, "clear"))
 	for name, c := range map[string]struct {
 		roots  *x509.CertPool
 		peer   Peer
@@ -281,7 +281,7 @@ func TestTLS(t *testing.T) {
 	}{
 		"trusted":  {trusts, secure, []string{"1"}},
 		"unknown":  {x509.NewCertPool(), secure, nil},
-		"in clear": {trusts, clear, nil},
+		"in clear": {trusts, plain, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -146,9 +146,9 @@ func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	_, there, _ := twoDaemons(t)
 	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s1","sequence":1,"granularity":300}`
 	got := get(there, "/v1/sensors/a/readings?unstored=only", typeLines)
-	assert.Equal(t, one+"\n", got.body, "although its MongoDB is away, and without asking on")
+	assert.JSONEq(t, one, got.body, "although its MongoDB is away, and without asking on")
 	assert.Equal(t, "there", got.header.Get(daemonHeader))
-	assert.Equal(t, one+"\n", get(there, "/v1/sensors/a/latest?unstored=only").body)
+	assert.JSONEq(t, one, get(there, "/v1/sensors/a/latest?unstored=only").body)
 	assert.JSONEq(t, `{"readings":[`+one+`]}`, get(there, "/v1/sensors/a/readings?unstored=only").body)
 	assert.JSONEq(t, `{"readings":[]}`, get(there, "/v1/sensors/a/readings?unstored=only&to=7").body)
 	assert.Equal(t, http.StatusNotFound, get(there, "/v1/sensors/x/latest?unstored=only").status)
