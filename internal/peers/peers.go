@@ -182,6 +182,9 @@ func (p *Peers) update(live []Peer) {
 
 // of returns the peers that can be asked for readings of a stream; empty: of any.
 func (p *Peers) of(stream string) (out []peer) {
+	if p == nil {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.known {
@@ -246,10 +249,10 @@ func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (co
 		body []byte
 		err  error
 	}
-	if p == nil {
+	of := p.of(stream)
+	if len(of) == 0 {
 		return func(func([]byte) error) []string { return nil }
 	}
-	of := p.of(stream)
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	answers := make(chan answer, len(of))
 	left := new(atomic.Int64)
