@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,6 +136,7 @@ type question struct {
 	keep     func(row) bool // nil: all rows are printed
 	limit    int            // rows to print; 0: all
 	searched string         // what has no result, if there is none
+	missing  string         // daemons whose readings are not shown, those that are stored excepted; empty: none
 }
 
 // question makes one of the flags, and refuses flags that have no meaning in it.
@@ -330,6 +332,9 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 	case q.keep != nil:
 		_, _ = fmt.Fprintf(p.stderr, "%d of %d sensors %s silent\n", printed, found, map[bool]string{true: "is", false: "are"}[printed == 1])
 	}
+	if q.missing != "" {
+		_, _ = fmt.Fprintf(p.stderr, "readings that are acknowledged and not stored yet may be missing: %s could not be asked for them\n", q.missing)
+	}
 	o.warnFields(p.stderr, q.kind, seen)
 	return nil
 }
@@ -395,6 +400,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 		return nil, "", err
 	}
 	defer resp.Body.Close()
+	q.missing = cmp.Or(resp.Header.Get("Brim-Incomplete"), q.missing)
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case q.kind.single:

@@ -107,8 +107,16 @@ func (p *pod) env() []string {
 	for _, pair := range imageEnv(p.t) {
 		env = append(env, strings.Replace(pair, "=/data", "="+p.path("/data"), 1))
 	}
+	fields := map[string]string{"metadata.name": "brim-0", "metadata.namespace": "brim"}
+	var known []string // variables that later ones may refer to
 	for _, e := range p.spec.Containers[0].Env {
-		env = append(env, e.Name+"="+e.Value)
+		value := strings.NewReplacer(known...).Replace(e.Value)
+		if e.ValueFrom != nil {
+			require.Contains(p.t, fields, e.ValueFrom.FieldRef.FieldPath)
+			value = fields[e.ValueFrom.FieldRef.FieldPath]
+		}
+		known = append(known, "$("+e.Name+")", value)
+		env = append(env, e.Name+"="+value)
 	}
 	return append(env, p.extra...)
 }

@@ -316,6 +316,7 @@ func TestPodFitsTheDaemon(t *testing.T) {
 		assert.Equal(t, strconv.Itoa(int(container.Ports[i].ContainerPort)), portOf(set[name]), name)
 		assert.Equal(t, ":"+portOf(set[name]), set[name], "others reach it")
 	}
+	assert.Equal(t, "brim-0."+c.daemons().Spec.ServiceName+".brim.svc:"+portOf(set["http-addr"]), set["advertise-addr"], "one of the certificate's names")
 	assert.Equal(t, p.path("/data"), set["data-dir"])
 	stop, err := time.ParseDuration(set["stop-timeout"])
 	require.NoError(t, err)

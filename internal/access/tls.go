@@ -99,6 +99,19 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 	}
 }
 
+// ClientCertificate is for connections to other daemons: it is
+// tls.Config.GetClientCertificate, and presents the certificate of the listeners to a
+// server that accepts its authority, if that may also be used by a client.
+func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	own := t.using.Load()
+	usages := own.leaf.ExtKeyUsage
+	usable := len(usages) == 0 || slices.Contains(usages, x509.ExtKeyUsageClientAuth) || slices.Contains(usages, x509.ExtKeyUsageAny)
+	if !usable || asked.SupportsCertificate(&own.certificate) != nil {
+		return new(tls.Certificate), nil // none: one that is refused would end the connection
+	}
+	return &own.certificate, nil
+}
+
 // keys are the parsed files.
 type keys struct {
 	certificate tls.Certificate

@@ -393,6 +393,7 @@ func (d *daemon) run(ctx context.Context) error {
 	watching.Go(func() { s.watch(watched) })
 	watching.Go(func() { s.watchReplies(watched) })
 	watching.Go(func() { s.keepClaims(watched) })
+	watching.Go(func() { s.peers.Run(watched) })
 	monitor, err := d.openDoctor(s)
 	if err != nil {
 		return err

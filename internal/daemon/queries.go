@@ -13,6 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -34,7 +35,7 @@ func (c *Settings) queries() []Setting {
 func (d *daemon) newReader() (*read.Reader, error) {
 	c := &d.cfg.Settings
 	r, err := read.New(read.Config{
-		DefaultStream: c.Default.Name, Guard: d.guard, Problem: d.ingest.WriteProblem,
+		DefaultStream: c.Default.Name, Daemon: d.session, Guard: d.guard, Problem: d.ingest.WriteProblem,
 		Timeout: c.QueryTimeout, MaxQueries: c.MaxQueries, MaxBytes: c.QueryMaxBytes, MaxBacklog: c.QueryMaxBacklog,
 		Logger: d.log, Registerer: d.registry,
 	})
@@ -51,7 +52,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	for _, stream := range d.cfg.Streams {
 		granularities[stream.Name] = stream.Granularity
 	}
-	d.reader.Open(read.Stored{
+	stored := read.Stored{
 		Sources: s.sources(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
 			Journal: j, WaitingSensors: s.queue.WaitingSensors,
@@ -67,7 +68,11 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 			}
 			return j.Secure()
 		},
-	})
+	}
+	if s.peers != nil {
+		stored.Others = s.peers
+	}
+	d.reader.Open(stored)
 }
 
 // dataHandler serves the data listener: queries, the description, and for other paths
@@ -79,6 +84,9 @@ func (d *daemon) dataHandler() http.Handler {
 		switch {
 		case read.Serves(r.URL):
 			out.ServeHTTP(w, r)
+		case escaped == peers.ProbePath:
+			w.Header().Set(peers.DaemonHeader, d.session)
+			in.ServeHTTP(w, r)
 		case escaped == "/":
 			links.ServeHTTP(w, r)
 		case escaped == openapi.Path:

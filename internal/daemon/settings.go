@@ -34,6 +34,7 @@ type Settings struct {
 	MongodAuth      SwitchPosition
 
 	HTTPAddr, GRPCAddr, AdminAddr string
+	AdvertiseAddr                 string // empty: other daemons cannot ask this one
 	listenerSettings
 	accessSettings
 
@@ -170,6 +171,10 @@ func (c *Settings) places() []Setting {
 		{
 			Name: "admin-addr", Kind: "ADDR", Initial: "127.0.0.1:8432", set: config.Address(&c.AdminAddr),
 			Usage: "metrics, health, status and profiles",
+		},
+		{
+			Name: "advertise-addr", Kind: "ADDR", set: advertised(&c.AdvertiseAddr),
+			Usage: "address by which other daemons of the same database reach --http-addr of this one, to ask for readings that are not stored yet; port 0: that of --http-addr; empty: they cannot",
 		},
 		{
 			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
@@ -391,6 +396,7 @@ func (c *Settings) needsMongoDB() bool {
 // listenerSettings are those of the three listeners beside their addresses.
 type listenerSettings struct {
 	TLSCert, TLSKey, TLSClientCA string // files; empty: without
+	TLSPeerCA                    string // file; empty: the system's authorities
 	TLSRequireClientCert         SwitchPosition
 	AllowUnauthenticated         SwitchPosition
 
@@ -413,6 +419,10 @@ func (c *listenerSettings) all() []Setting {
 		{
 			Name: "tls-client-ca", Kind: "FILE", set: config.Text(&c.TLSClientCA, nil),
 			Usage: "authorities in PEM whose client certificates are accepted; the access file maps certificates to identities",
+		},
+		{
+			Name: "tls-peer-ca", Kind: "FILE", set: config.Text(&c.TLSPeerCA, nil),
+			Usage: "authorities in PEM, beside the system's, of the certificates of other daemons (--advertise-addr)",
 		},
 		{
 			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),

@@ -17,6 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/staleness"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -47,6 +48,7 @@ type storage struct {
 	log    *slog.Logger
 
 	claims *claim.Claims // likewise
+	peers  *peers.Peers  // likewise
 
 	staleness *staleness.Watch
 	recheck   chan struct{} // receives when a stream's collection may have been replaced
@@ -79,9 +81,15 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		}
 		database = s.conn.Database()
 		s.claims = claim.New(claim.Config{
-			Database: s.conn.AsideDatabase(), Holder: c.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
-			Faults: d.faults, Logger: d.log, Registerer: d.registry,
+			Database: s.conn.AsideDatabase(), Holder: d.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
+			Unreachable: func() []string { return s.peers.Unreachable() },
+			Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 		})
+		if d.listeners.http != nil { // nobody asks for readings while a journal is replayed
+			if s.peers, err = d.newPeers(s.claims); err != nil {
+				return nil, err
+			}
+		}
 	}
 	after := make(map[string]time.Duration, len(c.Streams))
 	for _, stream := range c.Streams {
@@ -101,7 +109,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Policy: stream.policy(), Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
 	}
 	s.queue, err = queue.New(queue.Config{
-		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: c.laneBytes(),
+		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: c.laneBytes(), LimitAge: s.peers.LimitAge,
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
 		Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 	})
@@ -120,10 +128,15 @@ func (s *storage) writer(h streamStore) queue.Store {
 	return s.claims.Guard(h)
 }
 
-// holder describes this process to other processes that want to claim its sessions.
-func (c *Settings) holder() claim.Holder {
+// holder describes this process to others that want to claim its sessions, and to other
+// daemons.
+func (d *daemon) holder() claim.Holder {
+	c := &d.cfg.Settings
 	host, _ := os.Hostname() // empty if unknown
-	h := claim.Holder{Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now()}
+	h := claim.Holder{
+		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(),
+	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
 	}

@@ -177,7 +177,7 @@ func (q *question) sensors(ctx context.Context) error {
 			return err
 		}
 		n := 0
-		for s, err := range withPending(q.params.source.Sensors(ctx, ask), pending) {
+		for s, err := range withPending(q.storedSensors(ctx, ask), pending) {
 			if err != nil {
 				return err
 			}

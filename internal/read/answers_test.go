@@ -93,7 +93,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		path + "?after=-1.1":                                {telemetry.Invalid, "not a cursor"},
 		path + "?stream=none":                               {telemetry.NotFound, `stream "none" does not exist`},
 		"/v1/sensors/a/summary?every=1ms&stream=none":       {telemetry.NotFound, `stream "none" does not exist`},
-		path + "?unstored=maybe":                            {telemetry.Invalid, "allowed are on and off"},
+		path + "?unstored=maybe":                            {telemetry.Invalid, "allowed are on, off and only"},
 		"/v1/sensors/a%00b/readings":                        {telemetry.Invalid, "unprintable"},
 		path + "?from=%zz":                                  {telemetry.Invalid, "malformed"},
 		path + "?to=-1":                                     {telemetry.Invalid, "to"},

@@ -86,10 +86,11 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	if p.after.set {
 		s.from = max(s.from, p.after.ms)
 	}
+	others := q.askOthers(ctx, s.target())
 	if err := s.run(ctx, uint64(q.reader.cfg.MaxBacklog)); err != nil {
 		return nil, err
 	}
-	return s.found, nil
+	return s.withOthers(q, others)
 }
 
 // run searches memory, and then what of the journal is not in memory.
@@ -211,9 +212,13 @@ func (s *search) takeRow(r batch.Ref) error {
 	if granularity == 0 && s.backlog.Granularity != nil {
 		granularity = s.backlog.Granularity(s.stream)
 	}
-	one := telemetry.Unstored{
+	return s.keep(telemetry.Unstored{
 		Session: r.Batch.Session, Sequence: r.Seq(), Granularity: granularity, Reading: r.Batch.Reading(r.Index),
-	}
+	})
+}
+
+// keep adds a reading to those found; of the newest ones it keeps the last.
+func (s *search) keep(one telemetry.Unstored) error {
 	if s.latest {
 		s.found = append(s.found[:0], one)
 		return nil
@@ -307,6 +312,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
+	others := q.askOthers(ctx, sensorsTarget(stream, ask))
 	end := b.Journal.End()
 	from, unread := b.WaitingSensors(stream, p.add)
 	again := func() (at uint64, err error) {
@@ -319,6 +325,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		}
 		p.take(stream, record, unread)
 	}
+	p.addOthers(q, others)
 	return p.sorted(), nil
 }
 

@@ -19,7 +19,7 @@ const (
 var codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
 
 // calls are the values of the label of that name.
-var calls = [...]call{callSensors, callLatest, callReadings, callSummary, callDelete}
+var calls = [...]call{callSensors, callLatest, callReadings, callSummary, callDelete, callWaiting}
 
 type metrics struct {
 	requests *prometheus.CounterVec
@@ -31,7 +31,7 @@ func newMetrics(registerer prometheus.Registerer, running func() float64) *metri
 	m := &metrics{}
 	m.requests = factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_read_requests_total",
-		Help: "Requests to read or delete, by call and the status of their answer; cut: the answer broke off, gone: the client did.",
+		Help: "Requests to read or delete, by call (waiting: from another daemon, for what is not stored here) and the status of their answer; cut: the answer broke off, gone: the client did.",
 	}, []string{"call", "code"})
 	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "brim_read_seconds",

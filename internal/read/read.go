@@ -4,13 +4,13 @@
 //	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: what waits in memory, and the rest of the journal
 //	                                                            └─▶ Source: MongoDB, which knows what of that it has
 //
-// The backlog is searched before MongoDB is queried. So a reading that leaves it
-// in between is stored, and one that is in both is recognized by its session
-// and sequence: each is seen once.
+// The backlog is searched before MongoDB is queried, and so are those of other daemons.
+// So a reading that leaves one in between is stored, and one that is in both is
+// recognized by its session and sequence: each is seen once.
 //
 // request.go reads what a request asks for, serve.go carries it out within its limits,
-// answers.go has the answer to each kind of request, backlog.go the journal, write.go
-// the output.
+// answers.go has the answer to each kind of request, backlog.go the journal, others.go
+// the other daemons, write.go the output.
 package read
 
 import (
@@ -55,6 +55,7 @@ type Source interface {
 // Config says how to answer.
 type Config struct {
 	DefaultStream string
+	Daemon        string        // identifies this process to other daemons, see Others
 	Guard         *access.Guard // nil: everyone may read
 	// Problem writes an error as the API's answer.
 	Problem func(w http.ResponseWriter, err error)
@@ -86,6 +87,7 @@ type Stored struct {
 	// its queries. Nil: there is no database.
 	Up      func(stream string) context.Context
 	Backlog Backlog
+	Others  Others // nil: there are none
 	// Flush returns when all readings accepted before the call are stored, and would
 	// not be stored again after a crash.
 	Flush func(ctx context.Context) error
@@ -96,6 +98,7 @@ type Reader struct {
 	cfg     Config
 	metrics *metrics
 	slots   *slots // of the answers in progress
+	waiting *slots // likewise, of those to other daemons
 	stored  atomic.Pointer[Stored]
 }
 
@@ -109,7 +112,7 @@ func New(cfg Config) (*Reader, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	r := &Reader{cfg: cfg, slots: newSlots(cfg.MaxQueries)}
+	r := &Reader{cfg: cfg, slots: newSlots(cfg.MaxQueries), waiting: newSlots(waitingSlots * cfg.MaxQueries)}
 	r.metrics = newMetrics(cfg.Registerer, r.slots.used)
 	return r, nil
 }

@@ -27,6 +27,7 @@ const (
 	callReadings call = "readings"
 	callSummary  call = "summary"
 	callDelete   call = "delete"
+	callWaiting  call = "waiting" // any with unstored=only
 )
 
 // An endpoint describes the parameters of a call and how it is answered.
@@ -129,7 +130,8 @@ type params struct {
 	list   telemetry.SensorQuery
 	lines  bool // NDJSON rather than JSON
 
-	storedOnly bool
+	storedOnly  bool // unstored=off
+	waitingOnly bool // unstored=only: what waits in this daemon's journal
 }
 
 // neverEmpty are the parameters that need a value.
@@ -152,12 +154,8 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 		return params{}, err
 	}
 	p.stream = values.Get("stream")
-	switch s := values.Get("unstored"); s {
-	case "", "on":
-	case "off":
-		p.storedOnly = true
-	default:
-		return params{}, invalid("unstored %s is unknown; allowed are on and off", telemetry.Quote([]byte(s)))
+	if err := p.parseUnstored(values.Get("unstored")); err != nil {
+		return params{}, err
 	}
 	if e.parse != nil {
 		if err := e.parse(&p, values); err != nil {
@@ -166,6 +164,23 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 	}
 	p.lines, err = wantsLines(r.Header.Values("Accept"), e.lines)
 	return p, err
+}
+
+func (p *params) parseUnstored(s string) error {
+	allowed := "on, off and only"
+	if p.call == callSummary {
+		allowed = "on and off"
+	}
+	switch {
+	case s == "", s == "on":
+	case s == "off":
+		p.storedOnly = true
+	case s == "only" && p.call != callSummary:
+		p.waitingOnly = true
+	default:
+		return invalid("unstored %s is unknown; allowed are %s", telemetry.Quote([]byte(s)), allowed)
+	}
+	return nil
 }
 
 // parseQuery returns the parameters, each of which may be given once.
@@ -197,6 +212,9 @@ func (p *params) parseReadings(values url.Values) error {
 		return err
 	}
 	if s := values.Get("after"); s != "" {
+		if p.waitingOnly {
+			return invalid("after cannot be given with unstored=only, which has one page; give from")
+		}
 		if p.after, err = parseCursor(s); err != nil {
 			return invalid("%v", err)
 		}
@@ -256,7 +274,11 @@ func (p *params) parseList(values url.Values) error {
 		}
 	}
 	var err error
-	p.list.Limit, err = parseLimit(values, DefaultLimit, MaxSensors)
+	most := MaxSensors
+	if p.waitingOnly {
+		most++ // another daemon that lists so many also asks whether there are more
+	}
+	p.list.Limit, err = parseLimit(values, DefaultLimit, most)
 	return err
 }
 

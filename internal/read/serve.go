@@ -41,6 +41,9 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 	begin := time.Now()
 	a := &answer{ResponseWriter: w, head: req.Method == http.MethodHead}
 	err := r.answer(a, req, c, sensor)
+	if a.waiting {
+		c = callWaiting
+	}
 	switch {
 	case err == nil:
 		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
@@ -65,6 +68,9 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 		return e
 	}
 	p, wrong := parse(c, sensor, req)
+	if w.waiting = p.waitingOnly; w.waiting {
+		w.Header().Set(daemonHeader, r.cfg.Daemon)
+	}
 	var err error
 	if p.source, err = r.sourceOf(stored, &p); err != nil {
 		return err // even if a parameter is wrong too: the rest depends on the stream
@@ -77,6 +83,9 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 			return err
 		}
 	}
+	if p.waitingOnly {
+		return r.answerWaiting(&question{reader: r, stored: stored, params: p, w: w, r: req})
+	}
 	if err := stored.Available(p.stream); err != nil {
 		return away(err)
 	}
@@ -85,7 +94,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if stored.Up != nil {
 		defer context.AfterFunc(stored.Up(p.stream), func() { goAway(errAway) })()
 	}
-	leave, err := r.enter(present, access.From(req.Context()))
+	leave, err := r.slots.enter(present, access.From(req.Context()))
 	if err != nil {
 		if cause := stored.Available(p.stream); cause != nil {
 			err = away(cause)
@@ -102,13 +111,15 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if err != nil {
 		err = q.explain(ctx, err, budget.Spent() == 0)
 	}
-	if err == nil || !w.begun {
+	return q.end(err)
+}
+
+// end breaks an answer off that has begun and failed, unless the client is gone.
+func (q *question) end(err error) error {
+	if err == nil || !q.w.begun || q.r.Context().Err() != nil || errors.Is(err, errGone) {
 		return err
 	}
-	if req.Context().Err() != nil || errors.Is(err, errGone) {
-		return err
-	}
-	r.breakOff(w, err)
+	q.reader.breakOff(q.w, err)
 	return errCut
 }
 
@@ -204,8 +215,8 @@ func (p *slots) used() float64 {
 }
 
 // enter takes one of the slots for an identity, and waits a while for one.
-func (r *Reader) enter(ctx context.Context, who *access.Identity) (leave func(), err error) {
-	p, name := r.slots, who.Name
+func (p *slots) enter(ctx context.Context, who *access.Identity) (leave func(), err error) {
+	name := who.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	leave, err = p.take(name)

@@ -18,10 +18,12 @@ import (
 type answer struct {
 	http.ResponseWriter
 
-	head  bool // nothing but the head is sent
-	code  int
-	begun bool      // the head is written
-	until time.Time // by when all must be written; zero: whenever
+	head    bool     // nothing but the head is sent
+	waiting bool     // it is of unstored=only
+	missing []string // daemons whose readings are not in it, those that are stored excepted
+	code    int
+	begun   bool      // the head is written
+	until   time.Time // by when all must be written; zero: whenever
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -189,6 +191,10 @@ func (o *writer) end(after string) error {
 		o.body = append(o.body, ']')
 		if after != "" {
 			o.body = append(append(o.body, `,"after":`...), quoted(after)...)
+		}
+		if len(o.answer.missing) > 0 {
+			list, _ := json.Marshal(o.answer.missing) // strings always can be
+			o.body = append(append(o.body, `,"incomplete":`...), list...)
 		}
 		_, err := o.answer.Write(append(o.body, "}\n"...))
 		return err

@@ -2,7 +2,6 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -230,89 +228,21 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	return nil, readProblem(resp, body)
 }
 
-// parseReading decodes a reading, or the reason why there are no more. Numbers with a
-// decimal point or an exponent are doubles, others are integers.
-func parseReading(text []byte) (telemetry.Reading, error) {
-	var given struct {
-		Sensor *string         `json:"sensorId"`
-		Time   time.Time       `json:"ts"`
-		Fields json.RawMessage `json:"fields"`
-		Tags   json.RawMessage `json:"tags"`
-		Error  *struct{ Code, Message string }
+// parseReading decodes a reading, or the reason why there are no more.
+func parseReading(text []byte) (r telemetry.Reading, err error) {
+	var end struct {
+		Error *struct{ Code, Message string }
 	}
-	if err := json.Unmarshal(text, &given); err != nil {
-		return telemetry.Reading{}, fmt.Errorf("decode reading: %w", err)
+	if err = json.Unmarshal(text, &end); err == nil && end.Error != nil {
+		return r, &telemetry.Error{Code: end.Error.Code, Message: end.Error.Message}
 	}
-	if given.Error != nil {
-		return telemetry.Reading{}, &telemetry.Error{Code: given.Error.Code, Message: given.Error.Message}
-	}
-	if given.Sensor == nil || len(given.Fields) == 0 {
-		return telemetry.Reading{}, errors.New("decode reading: it has no sensorId or no fields")
-	}
-	r := telemetry.Reading{Sensor: *given.Sensor, Time: given.Time.UTC()}
-	err := eachMember(given.Fields, func(name string, value json.Token) error {
-		v, err := parseValue(value)
-		if err != nil {
-			return fmt.Errorf("field %s: %w", telemetry.Quote([]byte(name)), err)
-		}
-		r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: v})
-		return nil
-	})
-	if err == nil && len(given.Tags) > 0 {
-		err = eachMember(given.Tags, func(name string, value json.Token) error {
-			text, ok := value.(string)
-			if !ok {
-				return fmt.Errorf("tag %s is not a string", telemetry.Quote([]byte(name)))
-			}
-			r.Tags = append(r.Tags, telemetry.Tag{Name: name, Value: text})
-			return nil
-		})
+	if err == nil {
+		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
 		return telemetry.Reading{}, fmt.Errorf("decode reading: %w", err)
 	}
 	return r, nil
-}
-
-// eachMember calls see with each member of an object, in order.
-func eachMember(text []byte, see func(name string, value json.Token) error) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.New("its fields or tags are not an object")
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return err
-		}
-		value, err := d.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := key.(string) // a key always is a string
-		if err := see(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func parseValue(t json.Token) (telemetry.Value, error) {
-	switch v := t.(type) {
-	case bool:
-		return telemetry.BoolValue(v), nil
-	case string:
-		return telemetry.TextValue(v), nil
-	case json.Number:
-		if strings.ContainsAny(v.String(), ".eE") {
-			f, err := v.Float64()
-			return telemetry.FloatValue(f), err
-		}
-		i, err := v.Int64()
-		return telemetry.IntValue(i), err
-	}
-	return telemetry.Value{}, errors.New("its value is not a number, a boolean or a string")
 }
 
 // decodeStep decodes the next step of a summary; io.EOF: there is none.
@@ -322,7 +252,7 @@ func decodeStep(d *json.Decoder) (Step, error) {
 		Count  int64
 		Fields map[string]struct {
 			N        int64
-			Min, Max json.Number
+			Min, Max telemetry.Value
 			Mean     *float64
 		}
 		Error *struct{ Code, Message string }
@@ -335,15 +265,10 @@ func decodeStep(d *json.Decoder) (Step, error) {
 	}
 	s := Step{Start: given.Start.UTC(), Count: given.Count, Fields: make(map[string]StepField, len(given.Fields))}
 	for name, f := range given.Fields {
-		least, err := parseValue(f.Min)
-		if err != nil {
-			return Step{}, fmt.Errorf("decode minimum: %w", err)
+		if !f.Min.Kind().Numeric() || !f.Max.Kind().Numeric() {
+			return Step{}, fmt.Errorf("decode step: the minimum or the maximum of field %s is not a number", telemetry.Quote([]byte(name)))
 		}
-		most, err := parseValue(f.Max)
-		if err != nil {
-			return Step{}, fmt.Errorf("decode maximum: %w", err)
-		}
-		field := StepField{N: f.N, Min: least, Max: most, Mean: math.NaN()}
+		field := StepField{N: f.N, Min: f.Min, Max: f.Max, Mean: math.NaN()}
 		if f.Mean != nil {
 			field.Mean = *f.Mean
 		}

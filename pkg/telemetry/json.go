@@ -3,9 +3,12 @@ package telemetry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -65,6 +68,97 @@ func (r *Reading) appendContent(dst []byte) []byte {
 
 // MarshalJSON implements json.Marshaler.
 func (r Reading) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
+
+// UnmarshalJSON implements json.Unmarshaler: it reads the form that the HTTP API returns,
+// and ignores members that a reading does not have. Numbers with a decimal point or an
+// exponent are doubles, others are integers.
+func (r *Reading) UnmarshalJSON(text []byte) error {
+	var given struct {
+		Sensor *string         `json:"sensorId"`
+		Time   time.Time       `json:"ts"`
+		Fields json.RawMessage `json:"fields"`
+		Tags   json.RawMessage `json:"tags"`
+	}
+	if err := json.Unmarshal(text, &given); err != nil {
+		return err
+	}
+	if given.Sensor == nil || len(given.Fields) == 0 {
+		return errors.New("it has no sensorId or no fields")
+	}
+	*r = Reading{Sensor: *given.Sensor, Time: given.Time.UTC()}
+	err := eachMember(given.Fields, func(name string, value json.Token) error {
+		v, err := valueOf(value)
+		if err != nil {
+			return fmt.Errorf("field %s: %w", Quote([]byte(name)), err)
+		}
+		r.Fields = append(r.Fields, Field{Name: name, Value: v})
+		return nil
+	})
+	if err != nil || len(given.Tags) == 0 {
+		return err
+	}
+	return eachMember(given.Tags, func(name string, value json.Token) error {
+		text, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("tag %s is not a string", Quote([]byte(name)))
+		}
+		r.Tags = append(r.Tags, Tag{Name: name, Value: text})
+		return nil
+	})
+}
+
+// eachMember calls see with each member of an object, in order.
+func eachMember(text []byte, see func(name string, value json.Token) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("its fields or tags are not an object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		value, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string) // a key always is a string
+		if err := see(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler, as Reading.UnmarshalJSON does for values.
+func (v *Value) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	t, err := d.Token()
+	if err != nil {
+		return err
+	}
+	*v, err = valueOf(t)
+	return err
+}
+
+func valueOf(t json.Token) (Value, error) {
+	switch v := t.(type) {
+	case bool:
+		return BoolValue(v), nil
+	case string:
+		return TextValue(v), nil
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".eE") {
+			f, err := v.Float64()
+			return FloatValue(f), err
+		}
+		i, err := v.Int64()
+		return IntValue(i), err
+	}
+	return Value{}, errors.New("its value is not a number, a boolean or a string")
+}
 
 // AppendJSON appends the value alone.
 func (v Value) AppendJSON(dst []byte) []byte {

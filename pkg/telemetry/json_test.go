@@ -35,6 +35,34 @@ func TestJSONKeepsKinds(t *testing.T) {
 	}
 }
 
+func TestReadingsComeBackFromJSON(t *testing.T) {
+	t.Parallel()
+	r := Reading{
+		Sensor: "s-1", Time: time.UnixMilli(1767355200123).UTC(),
+		Fields: []Field{
+			{"z", FloatValue(21.5)}, {"whole", FloatValue(2)}, {"minus", FloatValue(math.Copysign(0, -1))}, {"n", IntValue(math.MinInt64)},
+			{"on", BoolValue(true)}, {"a", TextValue("a<\"\n")},
+		},
+		Tags: []Tag{{"site", "north"}, {"b", ""}},
+	}
+	var back Reading
+	require.NoError(t, json.Unmarshal(r.AppendJSON(nil), &back))
+	assert.Equal(t, r, back, "kinds and the order of the fields, too")
+	for text, want := range map[string]string{
+		`{"ts":"2026-11-21T10:00:00.123Z","fields":{"t":1}}`:                                   "no sensorId",
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z"}`:                                     "no fields",
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":[1]}`:                        "not an object",
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":null}}`:                 `field "t": its value is not`,
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":{}}}`:                   `field "t": its value is not`,
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":1e999}}`:                `field "t"`,
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":1},"tags":{"x":1}}`:     `tag "x" is not a string`,
+		`{"sensorId":"a","ts":"yesterday","fields":{"t":1}}`:                                   "yesterday",
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":18446744073709551616}}`: `field "t"`,
+	} {
+		assert.ErrorContains(t, json.Unmarshal([]byte(text), &back), want, text)
+	}
+}
+
 func FuzzFloatsComeBack(f *testing.F) {
 	for _, v := range []float64{0, 1, -1, 0.1, 0.125, 999999.999, 999999999.999, 1e12, 1e-7, 4.35, 2.675} {
 		f.Add(v)

@@ -17,6 +17,8 @@
 //
 // No clocks are compared, and of two that resume from one snapshot the second to
 // renew finds the other's beat.
+//
+// The claims also say which daemons run, and where they can be asked: others.go.
 package claim
 
 import (
@@ -72,10 +74,13 @@ type Config struct {
 	Lose func(session string) error
 	// LostBefore are sessions that an earlier process with this journal lost.
 	LostBefore []string
-	Logger     *slog.Logger          // nil: nothing is logged
-	Registerer prometheus.Registerer // nil: metrics are kept and not registered
-	Faults     *fault.Injector
-	Now        func() time.Time // nil: time.Now
+	// Unreachable returns the addresses of other holders that this process could not
+	// reach lately; they read it in the claims. Nil: there are none.
+	Unreachable func() []string
+	Logger      *slog.Logger          // nil: nothing is logged
+	Registerer  prometheus.Registerer // nil: metrics are kept and not registered
+	Faults      *fault.Injector
+	Now         func() time.Time // nil: time.Now
 }
 
 // Holder is a process that claims sessions.
@@ -86,6 +91,12 @@ type Holder struct {
 	Lock  string    `bson:"lock,omitempty"` // identity of the journal's lock file, which one process holds
 	Boot  string    `bson:"boot,omitempty"` // ID of the machine's boot: two machines that run at once differ
 	Since time.Time `bson:"since"`
+
+	// What other daemons need to ask this one for readings that wait here, see Others.
+	Daemon  string   `bson:"daemon"`  // identifies the process; empty: of a release that did not say
+	Address string   `bson:"address"` // HOST:PORT of its data listener; empty: it cannot be asked
+	TLS     bool     `bson:"tls"`     // whether that has TLS
+	Streams []string `bson:"streams"` // that it stores; none: unknown
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has
@@ -141,6 +152,8 @@ type Claims struct {
 	untold   []string  // lost, and Lose did not return nil yet
 	failed   time.Time // when the last renewal failed, and with what
 	failure  error
+
+	others others
 }
 
 // session is what is known of one claim.
@@ -155,9 +168,10 @@ type session struct {
 
 // claimed is a claim's document.
 type claimed struct {
-	Session string `bson:"_id"`
-	Beat    string `bson:"beat"`
-	Holder  `bson:",inline"`
+	Session     string   `bson:"_id"`
+	Beat        string   `bson:"beat"`
+	Unreachable []string `bson:"unreachable"`
+	Holder      `bson:",inline"`
 }
 
 // New returns the claims of a process that has none yet; it does no I/O.
@@ -295,6 +309,10 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 		c.drawn = slices.Clone(c.drawn[mostDrawn/2:])
 	}
 	c.drawn = append(c.drawn, beat)
+	var unreachable []string
+	if c.cfg.Unreachable != nil {
+		unreachable = c.cfg.Unreachable()
+	}
 	updates := make(bson.A, len(sessions))
 	for i, name := range sessions {
 		s := c.sessions[name]
@@ -303,7 +321,7 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 		updates[i] = bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}},
 			{Key: "u", Value: bson.D{
-				{Key: "$set", Value: claimed{Session: name, Beat: beat, Holder: c.cfg.Holder}},
+				{Key: "$set", Value: claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder}},
 				{Key: "$currentDate", Value: bson.D{{Key: "renewed", Value: true}}},
 			}},
 			{Key: "upsert", Value: true},

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/brim-telemetry/brim/internal/peers"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/claim"
+	"github.com/brim-telemetry/brim/pkg/client"
+)
+
+// advertised takes an address for other daemons, or none.
+func advertised(place *string) func(string) error {
+	return func(s string) error {
+		*place = s
+		if s == "" {
+			return nil
+		}
+		return peers.CheckAddress(s)
+	}
+}
+
+// advertised is the address by which other daemons reach this one; empty: none. Without
+// listeners, as when a journal is replayed, there is none.
+func (d *daemon) advertised() string {
+	host, port, err := net.SplitHostPort(d.cfg.AdvertiseAddr)
+	if err != nil || d.listeners.http == nil {
+		return ""
+	}
+	if port == "0" {
+		port = portOf(d.listeners.http.Addr().String())
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// inMongoDB are the names of the streams that are stored there.
+func (c *Settings) inMongoDB() (names []string) {
+	for _, s := range c.Streams {
+		if s.Storage != store.Memory {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// newPeers returns the other daemons of the database, which are found by their claims.
+func (d *daemon) newPeers(claims *claim.Claims) (*peers.Peers, error) {
+	secure, err := client.LoadTLS(d.cfg.TLSPeerCA, "", "")
+	if err != nil {
+		return nil, fmt.Errorf("set up connections to other daemons (--tls-peer-ca): %w", err)
+	}
+	if d.tls != nil {
+		secure.GetClientCertificate = d.tls.ClientCertificate
+	}
+	p, err := peers.New(peers.Config{
+		Address: d.advertised(), Streams: d.cfg.inMongoDB(), TLS: secure, RequireTLS: d.tls != nil,
+		Live: func(ctx context.Context) ([]peers.Peer, error) {
+			others, err := claims.Others(ctx)
+			live := make([]peers.Peer, len(others))
+			for i, o := range others {
+				live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Since: o.Since, Unreachable: o.Unreachable}
+			}
+			return live, err
+		},
+		Logger: d.log, Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up connections to other daemons: %w", err)
+	}
+	return p, nil
+}

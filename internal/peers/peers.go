@@ -1,0 +1,473 @@
+// Package peers asks the other daemons of a database for readings that wait in their
+// journals, so that a query at one daemon shows what another has acknowledged:
+//
+//	query ─▶ read ─┬─▶ its own journal
+//	               ├─▶ Peers.Ask ─▶ GET …?unstored=only ─▶ each live peer, at the same time
+//	               └─▶ then MongoDB, which knows what of both it has
+//
+// Peers find each other by their claims in MongoDB (internal/store/claim): those carry an
+// address, and a heartbeat that says who is alive. A peer answers only for itself. It is
+// sent the credentials of the client that asked, and applies the same access rules.
+//
+//	reachable ── no answer in time, or none ──▶ unreachable: not asked, named in answers
+//	    ▲                                            │
+//	    └────── a probe finds the right daemon ──────┘
+//
+// A daemon that another one cannot reach is told so by the other's claims, and then
+// writes its readings early, see LimitAge.
+package peers
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// DaemonHeader is in the answers to peers, and says which daemon answers: an address may
+// lead to another one, as that of a load balancer does.
+const DaemonHeader = "Brim-Daemon"
+
+// ProbePath is asked to see whether a daemon can be reached. It needs no credentials.
+const ProbePath = "/ping"
+
+const (
+	refreshEvery = 2 * time.Second // the list of peers, and probes
+	logEvery     = 5 * time.Second // failures
+	remembered   = time.Minute     // how long a failure counts, see Unreachable
+	settling     = 10 * time.Second
+	// heldAge is how old readings may become in a daemon that others cannot ask.
+	heldAge = 4 * time.Second
+	// maxAnswers bounds the bytes of all peers' answers to one question.
+	maxAnswers = 16 << 20
+)
+
+// A Peer is another daemon, as its claims describe it.
+type Peer struct {
+	Daemon      string   // identifies the process; empty: of a release that cannot be asked
+	Address     string   // HOST:PORT of its data listener; empty: it cannot be asked
+	TLS         bool     // whether that has TLS
+	Streams     []string // that it stores; none: unknown
+	Since       time.Time
+	Unreachable []string // addresses that it could not reach lately
+}
+
+// Config of Peers.
+type Config struct {
+	Address string   // of this daemon, as in its own claims; empty: others cannot ask it
+	Streams []string // that this daemon stores in the database
+	// Live returns the other daemons of the database that are alive.
+	Live func(ctx context.Context) ([]Peer, error)
+	// TLS is for connections to peers with TLS; nil: the system's authorities.
+	TLS *tls.Config
+	// RequireTLS refuses to send credentials in clear; set if this daemon has TLS itself.
+	RequireTLS bool
+	Timeout    time.Duration // of a question to a peer; 0: 1 s
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+}
+
+// Peers are the other daemons of a database. Its methods may be called by several
+// goroutines. A nil *Peers has none.
+type Peers struct {
+	cfg    Config
+	client *http.Client
+	asked  *prometheus.CounterVec
+	began  time.Time
+	logged atomic.Int64 // when a failure was, in nanoseconds since 1970
+
+	mu    sync.Mutex
+	known []peer
+}
+
+// peer is what is known of one.
+type peer struct {
+	Peer
+	*state
+}
+
+// state is guarded by the lock of Peers.
+type state struct {
+	down   bool      // the last attempt to reach it failed
+	failed time.Time // when it last could not be asked; zero: never
+}
+
+// New returns peers of which none is known until Run.
+func New(cfg Config) (*Peers, error) {
+	if cfg.Live == nil || cfg.Logger == nil {
+		return nil, errors.New("peers need a list of live daemons, and a logger")
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
+	p := &Peers{cfg: cfg, began: time.Now()}
+	p.client = &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig: cfg.TLS, ForceAttemptHTTP2: true,
+			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, // less than a daemon's
+		},
+		// Credentials go to the daemon alone.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	p.register(promauto.With(cfg.Registerer))
+	return p, nil
+}
+
+// Run keeps the list of peers, and probes them, until ctx ends.
+func (p *Peers) Run(ctx context.Context) {
+	if p == nil {
+		return
+	}
+	defer p.client.CloseIdleConnections()
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for {
+		p.refresh(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// refresh reads which daemons are alive, and probes them. If that cannot be read,
+// the list stays as it is.
+func (p *Peers) refresh(ctx context.Context) {
+	live, err := p.cfg.Live(ctx)
+	if err != nil {
+		p.cfg.Logger.Debug("list the other daemons", "err", err)
+	} else {
+		p.update(live)
+	}
+	var probes sync.WaitGroup
+	for _, one := range p.of("") {
+		probes.Go(func() { p.probe(ctx, one) })
+	}
+	probes.Wait()
+}
+
+// update takes over a list of live daemons. Of several with one address all but the last
+// have ended: it was killed and started again.
+func (p *Peers) update(live []Peer) {
+	slices.SortFunc(live, func(a, b Peer) int { return b.Since.Compare(a.Since) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.known
+	p.known = nil
+	for _, one := range live {
+		if one.Address != "" && slices.ContainsFunc(p.known, func(later peer) bool { return later.Address == one.Address }) {
+			continue
+		}
+		now := peer{one, &state{}}
+		if i := slices.IndexFunc(before, func(b peer) bool { return b.Daemon == one.Daemon && b.Address == one.Address }); i >= 0 {
+			now.state = before[i].state
+		}
+		p.known = append(p.known, now)
+	}
+}
+
+// of returns the peers that can be asked for readings of a stream; empty: of any.
+func (p *Peers) of(stream string) (out []peer) {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.known {
+		if one.Daemon != "" && one.Address != "" && (stream == "" || one.stores(stream)) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+func (one *Peer) stores(stream string) bool {
+	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
+}
+
+// LimitAge is how old readings may become before they must be sent to MongoDB, 0 for no
+// limit: 4 s in a daemon that others cannot ask, because it has no address, because one
+// of them could not reach it within the last minute, or because they may not know it yet.
+func (p *Peers) LimitAge() time.Duration {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.known {
+		if !slices.ContainsFunc(p.cfg.Streams, one.stores) {
+			continue
+		}
+		if p.cfg.Address == "" || slices.Contains(one.Unreachable, p.cfg.Address) || time.Since(p.began) < settling {
+			return heldAge
+		}
+	}
+	return 0
+}
+
+// Unreachable returns the addresses of peers that could not be asked within the last
+// minute, sorted. They are told in this daemon's claims.
+func (p *Peers) Unreachable() (out []string) {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.known {
+		if !one.failed.IsZero() && time.Since(one.failed) < remembered {
+			out = append(out, one.Address)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Ask sends GET target, a path with its query, to all peers that store the stream, and
+// returns at once. collect waits for the answers, for a second at most, passes the body of
+// each to take, and returns the sorted addresses of the peers that gave none or one that
+// take refused. A peer that has nothing answers 404, which is an empty body.
+//
+// credentials are those of the client that asks: the value of its header Authorization,
+// empty if it has none.
+func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string)) {
+	type answer struct {
+		from peer
+		body []byte
+		err  error
+	}
+	of := p.of(stream)
+	if len(of) == 0 {
+		return func(func([]byte) error) []string { return nil }
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	answers := make(chan answer, len(of))
+	left := new(atomic.Int64)
+	left.Store(maxAnswers)
+	for _, one := range of {
+		if p.isDown(one) {
+			answers <- answer{one, nil, errSkipped}
+			continue
+		}
+		go func() { // ends with ctx
+			body, err := p.get(ctx, one, target, credentials, left)
+			answers <- answer{one, body, err}
+		}()
+	}
+	return func(take func([]byte) error) (failed []string) {
+		defer cancel()
+		for range of {
+			a := <-answers
+			if a.err == nil && len(a.body) > 0 {
+				if err := take(a.body); err != nil {
+					a.err = &failure{malformed, err}
+				}
+			}
+			if p.note(ctx, a.from, a.err); a.err != nil {
+				failed = append(failed, a.from.Address)
+			}
+		}
+		slices.Sort(failed)
+		return slices.Compact(failed)
+	}
+}
+
+// Reasons why a peer gave no answer; label values, too.
+const (
+	answered    = "answered"
+	timedOut    = "timeout"
+	unreachable = "unreachable" // no connection, or to another daemon
+	refused     = "refused"     // it answers, but not this: its access rules or limits differ
+	busy        = "busy"        // it refuses for the moment
+	malformed   = "malformed"
+	skipped     = "skipped" // it could not be reached just before
+)
+
+// A failure says why a peer gave no answer.
+type failure struct {
+	reason string
+	err    error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+var errSkipped = &failure{skipped, errors.New("it could not be reached just before")}
+
+// get returns the body of an answer; nothing, if the peer has nothing.
+func (p *Peers) get(ctx context.Context, one peer, target, credentials string, left *atomic.Int64) ([]byte, error) {
+	resp, err := p.send(ctx, one, target, credentials)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return nil, nil
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return nil, &failure{busy, fmt.Errorf("it answered %s", resp.Status)}
+	default:
+		return nil, &failure{refused, fmt.Errorf("it answered %s", resp.Status)}
+	}
+	body, err := io.ReadAll(&bounded{resp.Body, left})
+	if errors.Is(err, errTooLong) {
+		return nil, &failure{malformed, err}
+	}
+	if err != nil {
+		return nil, p.unanswered(ctx, err)
+	}
+	return body, nil
+}
+
+// send sends a request, and returns the answer if it is from the right daemon, or a
+// refusal of the credentials.
+func (p *Peers) send(ctx context.Context, one peer, target, credentials string) (*http.Response, error) {
+	scheme := "http"
+	if one.TLS {
+		scheme = "https"
+	} else if p.cfg.RequireTLS {
+		return nil, &failure{unreachable, errors.New("it has no TLS; credentials that were sent to this daemon by TLS are not passed on in clear")}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+one.Address+target, http.NoBody)
+	if err != nil {
+		return nil, &failure{unreachable, fmt.Errorf("make the request: %w", err)}
+	}
+	req.Header.Set("Accept", "application/x-ndjson, application/json")
+	if credentials != "" {
+		req.Header.Set("Authorization", credentials)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return nil, p.unanswered(ctx, err)
+	}
+	of := resp.Header.Get(DaemonHeader)
+	if of == one.Daemon || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound && target != ProbePath {
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	if of == "" {
+		return nil, &failure{unreachable, errors.New("no daemon of this release answers there; --advertise-addr must be the address of the daemon itself")}
+	}
+	return nil, &failure{unreachable, errors.New("another daemon answers there: it was started again, or --advertise-addr leads to a load balancer rather than to the daemon")}
+}
+
+// unanswered says why there was no answer.
+func (p *Peers) unanswered(ctx context.Context, err error) error {
+	var network net.Error
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
+		return &failure{timedOut, fmt.Errorf("no answer within %v: %w", p.cfg.Timeout, err)}
+	}
+	return &failure{unreachable, err}
+}
+
+var errTooLong = fmt.Errorf("the answers are longer than %d MiB", maxAnswers>>20)
+
+// bounded reads until all readers of one question have read too much.
+type bounded struct {
+	io.Reader
+
+	left *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(to []byte) (int, error) {
+	n, err := b.Reader.Read(to)
+	if b.left.Add(int64(-n)) < 0 {
+		return n, errTooLong
+	}
+	return n, err
+}
+
+// probe sees whether a peer can be reached.
+func (p *Peers) probe(ctx context.Context, one peer) {
+	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	resp, err := p.send(asking, one, ProbePath, "")
+	if err == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be used again
+		_ = resp.Body.Close()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		if one.down {
+			p.cfg.Logger.Info("another daemon can be reached again", "address", one.Address)
+		}
+		one.down = false
+		return
+	}
+	p.fail(one, err)
+}
+
+// note counts the outcome of a question.
+func (p *Peers) note(ctx context.Context, one peer, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // the client went away
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		p.asked.WithLabelValues(answered).Inc()
+		return
+	}
+	p.asked.WithLabelValues(f.reason).Inc()
+	if f.reason == skipped {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail(one, f)
+}
+
+// fail notes a failure; p is locked. One that passes by itself is not held against the
+// peer: with more updates it would only have more to do.
+func (p *Peers) fail(one peer, err error) {
+	reason := unreachable
+	var f *failure
+	if errors.As(err, &f) {
+		reason = f.reason
+	}
+	fresh := !one.down
+	one.down = one.down || reason == timedOut || reason == unreachable
+	if reason != busy {
+		one.failed = time.Now()
+	}
+	if last, now := p.logged.Load(), time.Now().UnixNano(); fresh && now-last >= int64(logEvery) && p.logged.CompareAndSwap(last, now) {
+		p.cfg.Logger.Warn("another daemon cannot be asked for readings that wait there; answers name it in the header Brim-Incomplete",
+			"address", one.Address, "reason", reason, "err", err)
+	}
+}
+
+func (p *Peers) isDown(one peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return one.down
+}
+
+// CheckAddress returns an error unless others can use HOST:PORT as an address.
+func CheckAddress(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#%[]$()") {
+		return fmt.Errorf("%q is not HOST:PORT by which other daemons reach this one, like brim-1.example.org:8430", s)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package read
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Others are the other daemons that store streams of this one in the same database. A
+// query asks them for readings that wait in their journals, by the same paths that
+// clients use, with unstored=only; that is never passed on.
+type Others interface {
+	// Ask sends GET target to those that store the stream, with the value of the header
+	// Authorization, and returns at once. collect waits for the answers, for about a
+	// second at most, passes each body to take, and returns the addresses of the
+	// daemons that gave none or one that take refused.
+	Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string))
+}
+
+const (
+	// incompleteHeader names the daemons that could not be asked.
+	incompleteHeader = "Brim-Incomplete"
+	// daemonHeader says which daemon answers unstored=only.
+	daemonHeader = "Brim-Daemon"
+	// waitingSlots is how many such answers each slot of --max-queries allows. They
+	// have slots of their own, since two daemons that ask each other would otherwise
+	// wait for each other.
+	waitingSlots = 4
+)
+
+// askOthers asks other daemons, unless the request is from one itself. The empty target
+// asks nothing.
+func (q *question) askOthers(ctx context.Context, target string) (collect func(take func([]byte) error) (failed []string)) {
+	if q.stored.Others == nil || q.params.waitingOnly || target == "" {
+		return func(func([]byte) error) []string { return nil }
+	}
+	return q.stored.Others.Ask(ctx, q.params.stream, target, q.r.Header.Get("Authorization"))
+}
+
+// lack notes which daemons could not be asked.
+func (q *question) lack(daemons []string) {
+	if q.w.missing = daemons; len(daemons) > 0 {
+		q.w.Header().Set(incompleteHeader, strings.Join(daemons, ", "))
+	}
+}
+
+// target is what to ask other daemons for; empty: nothing.
+func (s *search) target() string {
+	if s.from >= s.to {
+		return ""
+	}
+	query, what := url.Values{"unstored": {"only"}, "stream": {s.stream}}, "latest"
+	if !s.latest {
+		what = "readings"
+		query.Set("from", strconv.FormatInt(s.from, 10))
+		query.Set("to", strconv.FormatInt(s.to, 10))
+		// maxUnstoredBytes is reached before this limit.
+		query.Set("limit", strconv.Itoa(min(cmp.Or(s.most, MaxLimit), MaxLimit)))
+	}
+	return root + "/" + url.PathEscape(s.sensor) + "/" + what + "?" + query.Encode()
+}
+
+// withOthers returns what was found here and by others.
+func (s *search) withOthers(q *question, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
+	var tooMuch error
+	q.lack(collect(func(body []byte) error {
+		waiting, err := s.parse(body)
+		for i := 0; i < len(waiting) && err == nil && tooMuch == nil; i++ {
+			ms := waiting[i].Reading.Time.UnixMilli()
+			if ms < s.from || ms >= s.to || s.latest && len(s.found) > 0 && ms < s.found[0].Reading.Time.UnixMilli() {
+				continue
+			}
+			tooMuch = s.keep(waiting[i])
+		}
+		return err
+	}))
+	return s.found, tooMuch
+}
+
+// origin is what an answer to unstored=only says of each reading beside the reading.
+type origin struct {
+	Session     string `json:"session"`
+	Sequence    uint64 `json:"sequence"`
+	Granularity int64  `json:"granularity"` // in seconds; 0: the stream's present one
+}
+
+// appendWaiting appends a reading with its origin.
+func appendWaiting(dst []byte, u *telemetry.Unstored) []byte {
+	dst = u.Reading.AppendJSON(dst)
+	dst = append(append(dst[:len(dst)-1], `,"session":`...), quoted(u.Session)...)
+	dst = strconv.AppendUint(append(dst, `,"sequence":`...), u.Sequence, 10)
+	return append(strconv.AppendInt(append(dst, `,"granularity":`...), int64(u.Granularity/time.Second), 10), '}')
+}
+
+// parse reads another daemon's answer, a reading a line.
+func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
+	for line, err := range lines(body) {
+		var of origin
+		one := telemetry.Unstored{}
+		if err == nil {
+			err = json.Unmarshal(line, &of)
+		}
+		if err == nil {
+			err = json.Unmarshal(line, &one.Reading)
+		}
+		if err == nil {
+			one.Session, one.Sequence, one.Granularity = of.Session, of.Sequence, time.Duration(of.Granularity)*time.Second
+			err = s.check(&one)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read reading %d of the answer: %w", len(out)+1, err)
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// check refuses what no daemon answers.
+func (s *search) check(u *telemetry.Unstored) error {
+	const longest = 24 * time.Hour // window
+	switch {
+	case u.Reading.Sensor != s.sensor:
+		return fmt.Errorf("it is of sensor %s", telemetry.Quote([]byte(u.Reading.Sensor)))
+	case u.Session == "" || u.Sequence == 0:
+		return errors.New("it has no session or no sequence")
+	case u.Granularity < 0 || u.Granularity > longest:
+		return fmt.Errorf("its granularity %v is out of range", u.Granularity)
+	case len(u.Reading.Fields) == 0:
+		return errors.New("it has no fields")
+	case u.Reading.Time.IsZero():
+		return errors.New("it has no time")
+	}
+	return nil
+}
+
+// maxLine is more than any reading takes: 256 fields of 1 KiB, escaped.
+const maxLine = 4 << 20
+
+// lines yields the lines of a body, or an error.
+func lines(body []byte) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		all := bufio.NewScanner(bytes.NewReader(body))
+		all.Buffer(nil, maxLine)
+		for all.Scan() {
+			if !yield(all.Bytes(), nil) {
+				return
+			}
+		}
+		if err := all.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// sensorsTarget is what to ask other daemons for a list of sensors.
+func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
+	query := url.Values{
+		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(ask.Limit)},
+	}
+	return root + "?" + query.Encode()
+}
+
+// addOthers adds the sensors that have readings in the journals of others.
+func (p *pending) addOthers(q *question, collect func(func([]byte) error) []string) {
+	q.lack(collect(func(body []byte) error {
+		var seen []telemetry.SensorSeen
+		for line, err := range lines(body) {
+			var one struct {
+				Sensor string    `json:"sensorId"`
+				Newest time.Time `json:"newest"`
+			}
+			if err == nil {
+				err = json.Unmarshal(line, &one)
+			}
+			if err == nil && (one.Sensor == "" || one.Newest.IsZero()) {
+				err = errors.New("it has no sensorId or no newest")
+			}
+			if err != nil {
+				return fmt.Errorf("read sensor %d of the answer: %w", len(seen)+1, err)
+			}
+			seen = append(seen, telemetry.SensorSeen{Sensor: one.Sensor, Newest: one.Newest.UnixMilli()})
+		}
+		for _, one := range seen {
+			p.add(one.Sensor, one.Newest)
+		}
+		return nil
+	}))
+}
+
+// answerWaiting answers unstored=only. That needs no MongoDB.
+func (r *Reader) answerWaiting(q *question) error {
+	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(q.r.Context(), r.cfg.Timeout, errTimeout)
+	defer cancel()
+	defer q.w.hurry(r.cfg.Timeout + slowClient)()
+	if q.params.call == callSensors {
+		return q.end(q.sensors(ctx))
+	}
+	return q.end(q.ownReadings(ctx))
+}
+
+// ownReadings answers …/readings and …/latest with unstored=only.
+func (q *question) ownReadings(ctx context.Context) error {
+	found, err := q.unstored(ctx)
+	if err != nil {
+		return err
+	}
+	if q.params.call == callLatest {
+		if len(found) == 0 {
+			return telemetry.Errorf(telemetry.NotFound, "sensor_unknown", "no readings of sensor %s wait in this daemon", telemetry.Quote([]byte(q.params.query.Sensor)))
+		}
+		q.w.Header().Set("Content-Type", typeJSON)
+		_, err := q.w.Write(append(appendWaiting(nil, &found[0]), '\n'))
+		return err
+	}
+	slices.SortStableFunc(found, func(a, b telemetry.Unstored) int { return a.Reading.Time.Compare(b.Reading.Time) })
+	out := q.newWriter(`{"readings":[`)
+	for i := range found[:min(len(found), q.params.query.Limit)] {
+		out.next()
+		out.body = appendWaiting(out.body, &found[i])
+		if err := out.flush(); err != nil {
+			return err
+		}
+	}
+	return out.end("")
+}
+
+// storedSensors are the sensors in MongoDB, unless they were not asked for.
+func (q *question) storedSensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	if q.params.waitingOnly {
+		return func(func(telemetry.SensorSeen, error) bool) {}
+	}
+	return q.params.source.Sensors(ctx, ask)
+}

@@ -1,0 +1,81 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An Other is another process that holds claims.
+type Other struct {
+	Holder
+
+	Unreachable []string // addresses of processes that it could not reach lately
+}
+
+// others is what is known of the claims of other processes.
+type others struct {
+	mu    sync.Mutex
+	read  time.Time           // when they were read; zero: never
+	beats map[string]heldBeat // by session
+}
+
+// heldBeat is a beat with the time when it was seen first.
+type heldBeat struct {
+	beat  string
+	since time.Time
+}
+
+// Others reads the claims of other processes, and returns those whose beat changed
+// within patience, as judge would: a process that was killed is among them for that
+// long, and also one that had ended before the first call. One that ended in good order
+// has no claims. A process without a Daemon is listed once for each of its sessions.
+func (c *Claims) Others(ctx context.Context) ([]Other, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{})
+	if err != nil {
+		return nil, fmt.Errorf("read the claims of other daemons: %w", err)
+	}
+	var found []claimed
+	if err := cursor.All(ctx, &found); err != nil {
+		return nil, fmt.Errorf("read the claims of other daemons: %w", err)
+	}
+	return c.others.living(found, &c.cfg.Holder, c.cfg.Now()), nil
+}
+
+// living notes the beats, and returns the holders of those that live, except own.
+func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Other) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// While the claims could not be read, their holders could not renew them either.
+	fresh := now.Sub(o.read) > patience/2
+	before := o.beats
+	o.read, o.beats = now, make(map[string]heldBeat, len(found))
+	for i := range found {
+		f := &found[i]
+		if own.isProcess(&f.Holder) {
+			continue
+		}
+		seen, known := before[f.Session]
+		if !known || fresh || seen.beat != f.Beat {
+			seen = heldBeat{beat: f.Beat, since: now}
+		}
+		o.beats[f.Session] = seen
+		listed := f.Daemon != "" && slices.ContainsFunc(out, func(one Other) bool { return one.Daemon == f.Daemon })
+		if now.Sub(seen.since) < patience && !listed {
+			out = append(out, Other{Holder: f.Holder, Unreachable: f.Unreachable})
+		}
+	}
+	return out
+}
+
+// isProcess reports whether both are the same process, or an earlier one of the same
+// journal, which has ended.
+func (h *Holder) isProcess(other *Holder) bool {
+	return h.Daemon != "" && h.Daemon == other.Daemon || h.sameLock(other)
+}
