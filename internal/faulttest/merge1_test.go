@@ -63,6 +63,7 @@ func killedWhileGathering(s *scene) outcome {
 		d.start().ready()
 		ready := time.Since(began)
 		broken = append(broken, s.readKnown(d, round, "after")...)
+		wait(time.Second)
 		if ready > longestStart {
 			broken = append(broken, fmt.Sprintf("ready after %v", ready))
 		}

@@ -142,9 +142,9 @@ func (l *lane) startFlush() {
 	}
 }
 
-// forgetRows drops the oldest rows that gather. It is for a test of flushes.
+// forgetRows drops the rows of a bucket that gather. It is for a test of flushes.
 func (l *lane) forgetRows() {
-	if b := l.schedule.gathering.first; b != nil {
+	if b := l.schedule.gathering.last; b != nil {
 		b.leave()
 		l.move(b, send)
 		b.pending.Drop(len(b.pending.Rows))

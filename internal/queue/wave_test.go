@@ -94,3 +94,41 @@ func TestUpdatesComeInNoWave(t *testing.T) {
 		}
 	}
 }
+
+// So many sensors become due that one write cannot carry those of an interval.
+func TestVeryManyUpdatesAreInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		const sensors = 30 * maxFlushBuckets
+		q := start(t, store, withPolicy(Policy{Budget: -1, Max: time.Minute}))
+		all := names(sensors)
+		for i := range 30 {
+			q.add(mixed(i, all[i*sensors/30:][:sensors/30]...), nil)
+		}
+		pass(65 * time.Second)
+		assert.Equal(t, sensors, store.count())
+		assert.LessOrEqual(t, w.waited, 61*time.Second)
+		assert.LessOrEqual(t, w.most(), sensors/10, "updates in a second")
+		q.Close(cancelled())
+	})
+}
+
+// A journal that stays short, since a bucket in it cannot be written, does not end merging.
+func TestAJournalThatStaysShortStillMerges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.short = true
+		for i := range 600 {
+			q.add(mixed(i, "a", "b"), nil)
+			pass(50 * time.Millisecond)
+		}
+		assert.LessOrEqual(t, w.most(), 4, "updates in a second, of two buckets")
+		assert.LessOrEqual(t, w.waited, 1100*time.Millisecond)
+		q.Close(cancelled())
+	})
+}
