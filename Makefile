@@ -18,7 +18,7 @@ IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
-FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
+FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|MERGE|WAVE|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help

@@ -121,6 +121,10 @@ const (
 	Target       Protection = "target"        // a write names its collection by UUID
 	Forget       Protection = "forget"        // what is remembered of a replaced collection's parts is dropped
 	Quota        Protection = "quota"         // limits new sensors of a sender; the test leaves it out of the access file
+	Gathering    Protection = "gathering"     // the journal keeps what gathers in memory
+	FlushAll     Protection = "flush-all"     // a flush forgets no bucket
+	Age          Protection = "age"           // readings gather since the first of their update came, not the last
+	Copy         Protection = "copy"          // a bucket refers to the copies of its readings in their order
 	InflateLimit Protection = "inflate-limit" // limits decompressed bytes; the test sets it to its maximum
 )
 
@@ -130,6 +134,7 @@ func Protections() []Protection {
 		Fsync, Replay, Order, GuardFirst, Guard, Fence, Look, OneInFlight, Retry, NewSession, Lock, Home, Claim, Checksum, Keys,
 		SeriesLook, SeriesOrder, Limit, Isolate, SetAside, LookAhead, Divide, Granularity, Majority, StopOnFsync, RepairTail, Renew, DocumentRule,
 		OwnTags, PartTags, Hold, Drain, CopyLook, Tombstones, Follow, MoveFence, Target, Forget, DueTime, Quota, InflateLimit,
+		Gathering, FlushAll, Age, Copy,
 	}
 }
 

@@ -23,7 +23,7 @@ func repeatingClients(s *scene) outcome {
 	for range rounds(s, 3, 20) {
 		wait(form(s, 700*time.Millisecond, 2*time.Second))
 		d.kill()
-		d.start().ready()
+		d.start(s.policy()...).ready()
 	}
 	wait(form(s, 500*time.Millisecond, 2*time.Second))
 	faults := 0

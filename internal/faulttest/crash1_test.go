@@ -9,7 +9,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH1 kills the daemon every few seconds under load.
+// TestCRASH1 kills the daemon every few seconds under load. Each process gathers readings
+// by another policy.
 func TestCRASH1(t *testing.T) {
 	faultTest{
 		name: "CRASH-1",
@@ -32,7 +33,7 @@ func crashes(s *scene, flags ...string) outcome {
 	for range kills {
 		wait(form(s, 400*time.Millisecond, time.Second) + rand.N(form(s, 400*time.Millisecond, 2*time.Second)))
 		d.kill()
-		d.start()
+		d.start(s.policy()...)
 		if s.wrong() {
 			break
 		}

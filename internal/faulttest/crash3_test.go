@@ -37,6 +37,7 @@ func crashesInReplay(s *scene) outcome {
 		d.start(
 			"--max-readings-per-update", strconv.Itoa([]int{0, 1, 3, 7}[rand.IntN(4)]),
 			"--bucket-max-readings", strconv.Itoa([]int{20, 13, 5}[rand.IntN(3)]),
+			"--merge-readings", strconv.Itoa([]int{60, 5}[rand.IntN(2)]),
 			"--lanes", strconv.Itoa(1+rand.IntN(6)))
 		d.await(d.drained) // or it crashes
 		d.kill()

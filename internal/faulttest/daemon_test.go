@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,6 +58,14 @@ type daemon struct {
 	exited <-chan struct{} // closed when the process has ended
 }
 
+// eager writes all that gathered once in a flush interval, whatever that costs MongoDB:
+// faults hit updates, so there must be many.
+var eager = []string{"--flush-budget", "10000%"}
+
+// policies are ways to let readings gather: hardly, as by default, and until there are
+// some or they are old.
+var policies = [][]string{eager, {"--flush-budget", "2%"}, {"--flush-budget", "0%", "--flush-max", "2s", "--merge-readings", "5"}}
+
 // newDaemon prepares a daemon; flags come behind those that every test needs.
 func newDaemon(t testing.TB, off string, flags ...string) *daemon {
 	t.Helper()
@@ -64,10 +73,10 @@ func newDaemon(t testing.TB, off string, flags ...string) *daemon {
 	data, grpc, admin := address(), address(), address()
 	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, GRPC: grpc, Dir: t.TempDir(), off: off}
 	d.log = filepath.Join(d.Dir, "brim.log")
-	d.flags = append([]string{
+	d.flags = slices.Concat([]string{
 		"serve", "--http-addr", data, "--grpc-addr", grpc, "--admin-addr", admin,
 		"--data-dir", d.Dir, "--journal-dir", d.journal(), "--log-format", "json", "--granularity", "1m",
-	}, flags...)
+	}, eager, flags)
 	t.Cleanup(d.cleanUp)
 	return d
 }

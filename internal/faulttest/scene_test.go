@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -235,6 +236,15 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 	d := newDaemon(s.t, strings.Join(off, ","), append([]string{"--mongo-uri", uri, "--database", s.db.Name()}, flags...)...)
 	s.daemons = append(s.daemons, d)
 	return d.start().ready()
+}
+
+// policy returns the flags of a random policy, of the eager one in a sabotaged run: there
+// is more to go wrong.
+func (s *scene) policy() []string {
+	if s.sabotaged {
+		return eager
+	}
+	return policies[rand.IntN(len(policies))]
 }
 
 // produce starts n producers for a daemon, with marks of their own. Unless cfg

@@ -28,7 +28,7 @@ func otherSettings(s *scene) outcome {
 		wait(time.Second)
 		d.kill()
 		proxy.Set(faulttest.Faults{})
-		d.start("--granularity", granularity).ready()
+		d.start(append(s.policy(), "--granularity", granularity)...).ready()
 	}
 	return s.finish(len(changes) + proxy.Counts().Faults())
 }

@@ -133,9 +133,22 @@ func (l *lane) startFlush() {
 	if to <= l.flushedTo {
 		return
 	}
+	if l.queue.cfg.Faults.Off(fault.FlushAll) {
+		l.forgetRows()
+	}
 	l.schedule.hurryAll(byFlush, time.Now())
 	if l.cursor.Position() >= to {
 		l.flushedTo = to
+	}
+}
+
+// forgetRows drops the rows of a bucket that gather. It is for a test of flushes.
+func (l *lane) forgetRows() {
+	if b := l.schedule.gathering.last; b != nil {
+		b.leave()
+		l.move(b, send)
+		b.pending.Drop(len(b.pending.Rows))
+		l.move(b, stored)
 	}
 }
 
@@ -375,8 +388,11 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	if len(b.pending.Rows) == 0 {
+	switch {
+	case len(b.pending.Rows) == 0:
 		b.since, b.newest = p.since, r.Row().Time
+	case l.queue.cfg.Faults.Off(fault.Age):
+		b.since = p.since
 	}
 	b.newest = max(b.newest, r.Row().Time)
 	b.lastSeq = max(b.lastSeq, r.Seq())
@@ -690,7 +706,10 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 // report publishes how far everything in this lane is stored, and what is late.
 func (l *lane) report(now time.Time) {
 	l.held.Store(l.parcels.bytes + l.gathered.bytes + l.reread.bytes)
-	l.settled = min(l.cursor.Position(), l.parcels.oldest(), l.gathered.oldest())
+	l.settled = l.cursor.Position()
+	if !l.queue.cfg.Faults.Off(fault.Gathering) {
+		l.settled = min(l.settled, l.parcels.oldest(), l.gathered.oldest())
+	}
 	l.assess(now)
 	if applied := min(l.settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)

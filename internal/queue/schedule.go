@@ -11,7 +11,8 @@ import (
 //
 //	                ┌─ a request, a flush or a retry waits for it ─▶ urgent ─▶ at once
 //	row ─▶ gathering ─ Readings gathered ─▶ full ─▶ when they gathered for Interval
-//	  oldest first  ├─ memory or the journal runs short ─▶ at once
+//	  oldest first  ├─ memory runs short ─▶ at once
+//	                ├─ the journal does ─▶ when they gathered for Interval
 //	                ├─ Max is near ─▶ evenly until then
 //	                └─ Budget allows ─▶ once an Interval
 type Policy struct {
@@ -140,6 +141,7 @@ type schedule struct {
 	tick     time.Time     // when updates are sent for Max and Budget next
 	rate     float64       // of Policy.Budget, for this lane
 	saved    time.Duration // of it
+	share    int           // updates for Max that are left of this tick
 	refilled time.Time     // when saved was computed
 }
 
@@ -213,7 +215,7 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	switch {
 	case s.waiting() == 0:
 		return wait
-	case s.urgent.n > 0 || short != byNothing:
+	case s.urgent.n > 0 || s.share > 0 || short == byMemory:
 		return 0
 	}
 	if b := s.full.first; b != nil {
@@ -221,7 +223,7 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	}
 	if b := s.gathering.first; b != nil {
 		at := b.since.Add(s.pace.interval)
-		if s.tick.After(at) {
+		if short == byNothing && s.tick.After(at) {
 			at = s.tick
 		}
 		wait = min(wait, at.Sub(now))
@@ -253,35 +255,41 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	}
 	gathered := now.Add(s.pace.interval / dueTogether) // what is due soon is written together
 	isReady := func(b *bucket) bool { return b != nil && !b.since.Add(s.pace.interval).After(gathered) }
-	for room() && (isReady(s.full.first) || short != byNothing && s.full.n > 0) {
+	for room() && (isReady(s.full.first) || short == byMemory && s.full.n > 0) {
 		b := s.full.first
 		b.isDue(b.since.Add(s.pace.interval))
 		pick(b, byReadings)
 	}
-	for short != byNothing && s.gathering.n > 0 && room() {
+	for room() && (short == byJournal && isReady(s.gathering.first) || short == byMemory && s.gathering.n > 0) {
 		s.gathering.first.isDue(now)
 		pick(s.gathering.first, short)
 	}
-	if now.Before(s.tick) {
+	switch {
+	case !now.Before(s.tick):
+		s.tick = now.Add(s.pace.interval)
+		s.refill(now)
+		s.share = s.evenly(now, most)
+	case s.share == 0:
 		return chosen
 	}
-	s.tick = now.Add(s.pace.interval)
-	s.refill(now)
 	saved := s.saved
-	evenly := s.evenly(now, most)
 	for isReady(s.gathering.first) && room() {
 		b := s.gathering.first
 		switch {
-		case evenly > 0 && now.Sub(b.since) >= most-most/evenlyFor:
-			evenly--
+		case s.share > 0 && now.Sub(b.since) >= most-most/evenlyFor:
+			s.share--
 			b.isDue(b.since.Add(most))
 			pick(b, byAge)
 		case saved > 0:
 			saved -= costOf(1, len(b.pending.Rows))
 			pick(b, byBudget)
 		default:
+			s.share = 0
 			return chosen
 		}
+	}
+	if room() {
+		s.share = 0
 	}
 	return chosen
 }

@@ -1,0 +1,130 @@
+package faulttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestMERGE1 kills the daemon again and again while most of what it has accepted waits to
+// be merged, by the default policy: 10,000 sensors send. The next process is ready soon,
+// answers queries with what waits, and does not write all of it at once.
+func TestMERGE1(t *testing.T) {
+	faultTest{
+		name: "MERGE-1", alone: full(), run: killedWhileGathering,
+		sabotages: []sabotage{without(fault.Gathering), without(fault.FlushAll)},
+	}.test(t)
+}
+
+const (
+	gatheringSensors = 10_000
+	// Sensors whose readings are all known to be accepted, so that they can be read back.
+	knownSensors  = 20
+	knownReadings = 5 // of each, between two kills
+	// longestStart is generous: a start takes a quarter of a second.
+	longestStart = 10 * time.Second
+)
+
+func killedWhileGathering(s *scene) outcome {
+	s.shared()
+	d := s.daemon("", "--flush-budget", "2%", "--granularity", "5m")
+	const groups = 4
+	for i := range int64(groups) {
+		s.produce(d, 1, faulttest.ProducerConfig{
+			Batch: 100, FirstSensor: i * gatheringSensors / groups, Sensors: gatheringSensors / groups, Rate: 1000, Step: 2 * time.Millisecond,
+		})
+	}
+	kills := rounds(s, 2, 10)
+	var broken []string
+	for round := range kills {
+		target := (round + 1) * gatheringSensors
+		require.True(s.t, d.await(func() bool { return s.log.Acked() > target }), "the producers get no answers")
+		wait(form(s, 0, copiedAfter))
+		s.produce(d, 1, faulttest.ProducerConfig{
+			Batch: knownSensors, FirstSensor: gatheringSensors, Sensors: knownSensors, Most: knownSensors * knownReadings, Rate: 1e6,
+			Start: windowStart.Add(time.Duration(round) * time.Second), Step: time.Millisecond,
+		}).Wait()
+		broken = append(broken, s.readKnown(d, round, "before")...)
+		accepted, waiting := s.log.Acked(), d.metric("brim_queue_readings")
+		if !s.sabotaged {
+			require.Greater(s.t, waiting, float64(accepted)/4, "too little waits")
+		}
+		d.kill()
+		began := time.Now()
+		d.start().ready()
+		ready := time.Since(began)
+		broken = append(broken, s.readKnown(d, round, "after")...)
+		wait(time.Second)
+		if ready > longestStart {
+			broken = append(broken, fmt.Sprintf("ready after %v", ready))
+		}
+		updates, most := d.metric("brim_queue_updates_total"), affordable(time.Since(began))
+		if updates > most {
+			broken = append(broken, fmt.Sprintf("%.0f updates at once, of at most %.0f", updates, most))
+		}
+		s.t.Logf("%d readings accepted, %.0f of them waiting; ready after %v; %.0f updates, of at most %.0f", accepted, waiting, ready, updates, most)
+		if len(broken) > 0 || s.wrong() {
+			break
+		}
+	}
+	out := s.finish(kills)
+	out.broken = append(out.broken, broken...)
+	return out
+}
+
+// copiedAfter is how long readings wait at most until they are copied to their bucket.
+const copiedAfter = 6 * time.Second
+
+// affordable returns how many updates the default budget allows in a time, twice: what
+// was saved for ten seconds, 2 % of a core, and 300 µs for each.
+func affordable(elapsed time.Duration) float64 {
+	return 2 * (10*time.Second + elapsed).Seconds() * 0.02 / 300e-6
+}
+
+// readKnown reads back, from a daemon, all readings of the sensors that were sent in this
+// round and the earlier ones, and returns what is wrong.
+func (s *scene) readKnown(d *daemon, round int, when string) (broken []string) {
+	s.t.Helper()
+	for i := range knownSensors {
+		var page struct {
+			Readings []struct{ Fields faulttest.Mark }
+		}
+		path := fmt.Sprintf("/v1/sensors/s-%d/readings?limit=100000", gatheringSensors+i)
+		require.True(s.t, d.await(func() bool {
+			code, body := s.get(d.HTTP + path)
+			return code == http.StatusOK && json.Unmarshal(body, &page) == nil
+		}), "no answer to a query %s the kill", when)
+		seen := make(map[faulttest.Mark]bool)
+		for _, r := range page.Readings {
+			seen[r.Fields] = true
+		}
+		if want := (round + 1) * knownReadings; len(page.Readings) != want || len(seen) != want {
+			broken = append(broken, fmt.Sprintf("%s kill %d a query returns %d readings, %d different, of %d", when, round+1, len(page.Readings), len(seen), want))
+			break
+		}
+	}
+	return broken
+}
+
+// get makes a request, and returns code 0 where no answer comes.
+func (s *scene) get(url string) (code int, body []byte) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	require.NoError(s.t, err)
+	code, text, err := brimtest.CarryOut(req)
+	if err != nil {
+		return 0, nil
+	}
+	return code, []byte(text)
+}

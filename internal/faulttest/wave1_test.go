@@ -1,0 +1,168 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// TestWAVE1 sends the same number of readings from 10,000 sensors evenly, and in ways that
+// could make updates come in waves. Acknowledgements must not take longer for it: the 99th
+// percentile stays within 1.2 times that of the even load in the same round. The better
+// of two rounds is judged, in the full form only.
+func TestWAVE1(t *testing.T) {
+	faultTest{name: "WAVE-1", alone: full(), run: waves}.test(t)
+}
+
+const (
+	waveGroups = 4
+	// Readings gather for so long at most, rather than for 5 minutes, so that each load
+	// shows in seconds what it otherwise would in minutes. Sensors that send together do so
+	// as often.
+	waveFlushMax = 15 * time.Second
+	waveRatio    = 1.2
+	// waveNoise is a difference of the 99th percentiles that proves nothing.
+	waveNoise = 2 * time.Millisecond
+)
+
+// A wave is a way to send.
+type wave struct {
+	name    string
+	daemons int                     // 0: one
+	start   func(s *scene, x *wavy) // starts producers; nil: none
+	burst   func(s *scene, x *wavy) // is called once a cycle; nil: never
+}
+
+// A wavy load is a wave at work, on daemons of its own.
+type wavy struct {
+	wave
+
+	daemons []*daemon
+	began   time.Time // in event time
+	rate    float64   // readings a second
+	sensors int
+}
+
+// group starts the producer of a quarter of the sensors, on one of the daemons.
+func (x *wavy) group(s *scene, i int, cfg faulttest.ProducerConfig) *faulttest.Producers {
+	cfg.Sensors = x.sensors / waveGroups
+	cfg.FirstSensor = int64(i * cfg.Sensors)
+	return s.produce(x.daemons[i%len(x.daemons)], 1, cfg)
+}
+
+// evenly starts all groups, a share of the rate each.
+func (x *wavy) evenly(s *scene, rate float64, change func(i int, cfg *faulttest.ProducerConfig)) {
+	for i := range waveGroups {
+		cfg := faulttest.ProducerConfig{
+			Batch: 20, Rate: rate / waveGroups, Start: x.began, Step: time.Duration(float64(time.Second) * waveGroups / rate),
+		}
+		change(i, &cfg)
+		x.group(s, i, cfg)
+	}
+}
+
+// pass lets the load run.
+func (x *wavy) pass(s *scene, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		next := end
+		if x.burst != nil {
+			x.burst(s, x)
+			next = time.Now().Add(waveFlushMax)
+		}
+		wait(min(time.Until(next), time.Until(end)))
+	}
+}
+
+func evenly(s *scene, x *wavy) { x.evenly(s, x.rate, func(int, *faulttest.ProducerConfig) {}) }
+
+var waveKinds = []wave{
+	{name: "evenly", start: evenly},
+	{name: "one sensor sends a third of all", start: func(s *scene, x *wavy) {
+		x.evenly(s, x.rate*2/3, func(int, *faulttest.ProducerConfig) {})
+		s.produce(x.daemons[0], 1, faulttest.ProducerConfig{
+			Batch: 20, FirstSensor: int64(x.sensors), Rate: x.rate / 3, Start: x.began, Step: time.Millisecond,
+		})
+	}},
+	// One gateway sends for all sensors, as fast as it gets answers.
+	{name: "at the same millisecond", burst: func(s *scene, x *wavy) {
+		s.produce(x.daemons[0], 1, faulttest.ProducerConfig{
+			Batch: 250, Most: int64(x.sensors), Sensors: x.sensors, Rate: 1e9, Start: time.Now(), Step: 1,
+		})
+	}},
+	{name: "clocks are hours off", start: func(s *scene, x *wavy) {
+		x.evenly(s, x.rate, func(i int, cfg *faulttest.ProducerConfig) {
+			cfg.Start = x.began.Add(time.Duration(i-waveGroups) * 157 * time.Minute)
+		})
+	}},
+	{name: "one reading of eleven is late", start: func(s *scene, x *wavy) {
+		x.evenly(s, x.rate, func(_ int, cfg *faulttest.ProducerConfig) { cfg.Late = 2 * time.Hour })
+	}},
+	{name: "two daemons", daemons: 2, start: evenly},
+}
+
+// wave lets a load run on new daemons and returns the 99th percentile of the time that
+// a probe, which sends single readings beside it, waits for acknowledgements.
+func (s *scene) wave(kind wave, number int) time.Duration {
+	s.t.Helper()
+	x := &wavy{wave: kind, rate: form(s, 500.0, 3000), sensors: form(s, 400, 10_000)}
+	x.began = time.Now().Add(-time.Duration(number) * time.Minute) // in other windows
+	for range max(1, kind.daemons) {
+		x.daemons = append(x.daemons, s.daemon("", "--flush-budget", "2%", "--flush-max", waveFlushMax.String(), "--granularity", "5m"))
+	}
+	first := len(s.producers)
+	probe := s.produce(x.daemons[0], 1, faulttest.ProducerConfig{
+		FirstSensor: int64(x.sensors) + 1, Sensors: 100, Rate: 200, Start: x.began, Step: 5 * time.Millisecond, Timed: true,
+	})
+	if kind.start != nil {
+		kind.start(s, x)
+	}
+	x.pass(s, form(s, 500*time.Millisecond, waveFlushMax))
+	probe.Counts.Took()
+	x.pass(s, form(s, time.Second, 20*time.Second))
+	p99 := probe.Counts.Slowest(0.01)
+	for _, p := range s.producers[first:] {
+		p.Stop()
+	}
+	for _, d := range x.daemons {
+		s.flush(d)
+		d.kill()
+	}
+	return p99
+}
+
+func waves(s *scene) outcome {
+	s.shared()
+	ratios := make(map[string][]float64)
+	rounds := form(s, 1, 2)
+	for round := range rounds {
+		var even time.Duration
+		for i, kind := range waveKinds {
+			p99 := s.wave(kind, round*len(waveKinds)+i)
+			if i == 0 {
+				even = p99
+				continue
+			}
+			ratio := 1.0
+			if p99 > even+waveNoise {
+				ratio = p99.Seconds() / even.Seconds()
+			}
+			ratios[kind.name] = append(ratios[kind.name], ratio)
+			s.t.Logf("%s: 99 %% of requests are acknowledged within %v, evenly within %v", kind.name, p99, even)
+		}
+	}
+	out := s.finish(rounds * (len(waveKinds) - 1))
+	if !full() {
+		return out
+	}
+	for name, of := range ratios {
+		least := slices.Min(of)
+		s.t.Logf("%s: %.2f times as long as evenly", name, least)
+		if least > waveRatio {
+			out.broken = append(out.broken, fmt.Sprintf("%s: the 99th percentile is %.2f times that of an even load", name, least))
+		}
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/fault"
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// notingStore stores everything and notes what it got. It checks nothing, so that a
+// sabotaged queue can use it.
+type notingStore struct {
+	mu     sync.Mutex
+	rows   map[string]int // how often each reading came, with its sequence
+	waited time.Duration  // longest from a reading's receipt to its update
+}
+
+func (s *notingStore) Write(_ context.Context, writes []*batch.Pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, pending := range writes {
+		for _, r := range pending.Rows {
+			s.rows[fmt.Sprint(r.Seq(), r.Batch.Reading(r.Index))]++
+			s.waited = max(s.waited, time.Since(parcelOf(r).arrived))
+		}
+		pending.Verdict, pending.Err = batch.Stored, nil
+		pending.Drop(len(pending.Rows))
+	}
+}
+
+// gathered is what a store got of readings that came steadily.
+type gathered struct {
+	accepted, lost, twice int
+	waited                time.Duration
+}
+
+// runGathering sends a reading a second from each of some sensors, which gather for half
+// a minute at most.
+func runGathering(t *testing.T, faults *fault.Injector) (g gathered) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := &notingStore{rows: make(map[string]int)}
+		cfg := withPolicy(Policy{Budget: -1, Max: gatherAtMost})
+		cfg.Faults = faults
+		q := start(t, store, cfg)
+		accepted := make(map[string]bool)
+		for i := range 50 { // fewer readings than --merge-readings
+			b := mixed(i, names(20)...)
+			q.add(b, nil)
+			for k := range uint32(b.Len()) {
+				accepted[fmt.Sprint(b.FirstSeq+uint64(k), b.Reading(k))] = true
+			}
+			pass(time.Second)
+		}
+		assert.NoError(t, q.Flush(t.Context()))
+		g.accepted, g.waited = len(accepted), store.waited
+		for reading := range accepted {
+			switch n := store.rows[reading]; {
+			case n == 0:
+				g.lost++
+			case n > 1:
+				g.twice++
+			}
+		}
+		q.Close(context.Background())
+	})
+	return g
+}
+
+const gatherAtMost = 30 * time.Second
+
+// TestMERGE1Gathering lets readings gather and be copied. None may be lost, stored twice
+// or wait for longer than --flush-max, though its bucket gets readings all the time.
+func TestMERGE1Gathering(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	const most = gatherAtMost + time.Second
+	got := runGathering(t, nil)
+	assert.Zero(t, got.lost)
+	assert.Zero(t, got.twice)
+	assert.LessOrEqual(t, got.waited, most)
+	row := faulttest.Row{Test: "MERGE-1", Faults: 1, Acked: got.accepted, Lost: got.lost, Twice: got.twice}
+	for _, off := range []fault.Protection{fault.Age, fault.Copy, fault.FlushAll} {
+		bad := runGathering(t, fault.Without(off))
+		found := fmt.Sprintf("lost %d, twice %d, waited %v", bad.lost, bad.twice, bad.waited)
+		caught := bad.lost > 0 || bad.twice > 0 || bad.waited > most
+		assert.True(t, caught, "without %s: %s", off, found)
+		row.Sabotages = append(row.Sabotages, faulttest.Sabotage{Off: string(off), Caught: caught, Found: found, Runs: 1})
+	}
+	row.Seconds = time.Since(began).Seconds()
+	row.Log(t)
+}
