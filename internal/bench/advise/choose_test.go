@@ -162,8 +162,8 @@ func TestMergeReadingsLetFlushMaxDecide(t *testing.T) {
 
 func TestCheckpointIntervalFollowsDiskWrites(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, time.Minute, advised(t, dashboards(t)).Chosen.Checkpoint)
-	n := dashboards(t)
+	n := dashboards(t, func(n *Needs) { n.MaxWait = 5 * time.Second })
+	assert.Equal(t, time.Minute, advised(t, n).Chosen.Checkpoint)
 	n.DiskWrites = int64(advised(t, n).Chosen.Written * 0.6)
 	assert.Equal(t, 2*time.Minute, advised(t, n).Chosen.Checkpoint)
 	n.DiskWrites = 1

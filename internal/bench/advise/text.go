@@ -68,12 +68,12 @@ func (a *Advice) costs() []report.Fact {
 
 // fresh is the table of what it costs that MongoDB has readings sooner or later.
 func (a *Advice) fresh() report.Block {
-	t := &report.Table{Head: []string{"--flush-max", "readings gather", "readings an update", "mongod a reading", "processors of mongod", "CPU price"}}
+	t := &report.Table{Head: []string{"--flush-max", "gather", "readings/update", "mongod/reading", "mongod, CPUs", "CPU price"}}
 	for _, f := range a.Fresh {
 		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
 	}
 	return report.Block{Title: "How fresh, and what it costs", Table: t, Notes: []string{
-		"--flush-max is how old readings may become that programs which read MongoDB themselves do not see, and what a lost disk of Brim may cost. Processors are those that writing takes; the price is that of a month, of mongod and brim. --max-wait limits the choice.",
+		"--flush-max is how old readings may become that programs which read MongoDB themselves do not see, and what a lost disk of Brim may cost. mongod is its processor time for writing; the price is that of a month, of mongod and brim. --max-wait limits the choice.",
 	}}
 }
 
