@@ -106,8 +106,12 @@ func fewReadings(f *facts) []Finding {
 	if !(m.readings < few) || cost < leastCost || !known {
 		return nil
 	}
-	evidence := fmt.Sprintf("updates carry %s readings on average, %s of them a second, and MongoDB works some 300 µs on each whatever it carries: %s %% of a core",
-		round(m.readings), round(m.updates), round(percent*cost))
+	carried := "one reading"
+	if figure := round(m.readings); figure != "1" {
+		carried = figure + " readings"
+	}
+	evidence := fmt.Sprintf("updates carry %s on average, %s of them a second, and MongoDB works some 300 µs on each whatever it carries: %s %% of a core",
+		carried, round(m.updates), round(percent*cost))
 	if used := f.view.rates.value(rateProcessors); used > 0 {
 		evidence += fmt.Sprintf(" (mongod uses %s CPUs)", round(used))
 	}

@@ -72,6 +72,9 @@ func TestFewReadingsInAnUpdate(t *testing.T) {
 		"a large budget": {
 			func(q *queues) { q.send("readings", "timeseries", "budget", 20_000, 20_000, 40_000) }, []string{"--flush-budget allows it"}, "lower --flush-budget",
 		},
+		"no merging at all": {
+			func(q *queues) { q.send("readings", "bucket", "request", 20_000, 20_000, 20_000) }, []string{"updates carry one reading on average"}, "ack=journaled",
+		},
 		"little memory": {
 			func(q *queues) { q.send("readings", "bucket", "memory", 20_000, 20_000, 40_000) }, []string{"memory"}, "raise --queue-max-bytes",
 		},
